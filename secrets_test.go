@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
@@ -91,18 +92,18 @@ var secretStores = map[string]func(t *testing.T) (server string, open opener){
 	},
 }
 
-func secretSQL(t *testing.T, server *sqltest.Server, driver, settings string,
+func secretSQL(t *testing.T, server *sqltest.Server, driverName, settings string,
 	store func(*sql.DB, sqllock.Options) *sqllock.Store) (string, opener) {
 	database := server.NewDatabase(t)
 	open := func(addr, password string, tls bool) dlock.DistributedLock {
 		dsn := strings.Replace(server.DSN("", password, database), server.Addr(), addr, 1) + settings
 		if tls {
 			dsn = strings.Replace(dsn, "sslmode=disable", "sslmode=require", 1)
-			if driver == "mysql" {
+			if driverName == "mysql" {
 				dsn += "&tls=true"
 			}
 		}
-		db, err := sql.Open(driver, dsn)
+		db, err := sql.Open(driverName, dsn)
 		if err != nil {
 			t.Fatal("the DSN is wrong")
 		}
@@ -187,11 +188,11 @@ const tokenOf = "TOKEN-of-a-slot-TOKEN"
 
 type panics struct{}
 
-func (panics) TryAcquire(_ context.Context, req dlock.Request) (dlock.Grant, error) { panic(req) }
-func (panics) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (panics) TryAcquire(_ context.Context, req driver.Request) (driver.Grant, error) { panic(req) }
+func (panics) Extend(_ context.Context, _ time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	panic(grants)
 }
-func (panics) Release(_ context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (panics) Release(_ context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	panic(grants)
 }
 
@@ -258,7 +259,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		defer func() { fmt.Fprintln(said, recover()) }() // of the store that panics
 		call, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
-		req := dlock.Request{Name: "calls", Slots: 1, Holder: dlock.NewHolder(), Token: tokenOf, TTL: time.Second}
+		req := driver.Request{Name: "calls", Slots: 1, Holder: dlock.NewHolder(), Token: tokenOf, TTL: time.Second}
 		g, err := store.TryAcquire(call, req)
 		show(errors.Unwrap(err))
 		fmt.Fprintf(said, "%v %+v\n", store, store)
@@ -266,12 +267,12 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 		req.Token += "2"
 		_, err = store.TryAcquire(call, req)
 		fmt.Fprintf(said, "%v %+v %#v\n", err, err, err)
-		grant := dlock.Grant{Name: "calls", Slots: 1, Token: tokenOf}
+		grant := driver.Grant{Name: "calls", Slots: 1, Token: tokenOf}
 		_, err = store.Extend(call, time.Second, grant)
 		show(err)
 		_, err = store.Release(call, grant)
 		show(err)
-		caps := dlock.CapabilitiesOf(store)
+		caps := driver.CapabilitiesOf(store)
 		if l := caps.Lister; l != nil {
 			list, err := l.List(call, "calls", 1)
 			show(list, err)

@@ -30,13 +30,13 @@ var (
 // Fails when a store lacks a step, has one twice, gives it another name, or takes it earlier.
 func TestStoresAcquireInTheSameSteps(t *testing.T) {
 	t.Parallel()
-	want := steps(read(t, "dlock/store.go"), ofContract)
+	want := steps(read(t, "dlock/driver/store.go"), ofContract)
 	if len(want) < 10 {
 		t.Fatalf("the comment of TryAcquire has the steps %q: must be 10 or more", want)
 	}
 	for _, path := range acquires {
 		if got := steps(read(t, path), ofStore); !slices.Equal(got, want) {
-			t.Errorf("%s has the steps %q: must be those of dlock/store.go, %q", path, got, want)
+			t.Errorf("%s has the steps %q: must be those of dlock/driver/store.go, %q", path, got, want)
 		}
 	}
 }

@@ -38,7 +38,7 @@ type Config struct {
 	// Store keeps the registry. It should have a connection, or a pool, of its own, so that it
 	// never takes one from the locks. Required.
 	Store Store
-	// Locks is the store of the leases that Snapshot lists, by dlock.Enumerator. Default: none,
+	// Locks is the store of the leases that Snapshot lists, by driver.Enumerator. Default: none,
 	// Snapshot lists only leases that were recorded.
 	Locks dlock.DistributedLock
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -98,7 +99,7 @@ type paged struct {
 	calls atomic.Int64
 }
 
-func (p *paged) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+func (p *paged) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	p.calls.Add(1)
 	return p.Store.Enumerate(ctx, after, limit)
 }

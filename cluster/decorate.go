@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Decorate returns a store of locks that also records in the registry which leases this process
@@ -15,7 +16,7 @@ import (
 // timer.Config.Lock.
 //
 // It changes nothing about the locks: what the store answers is returned as it is, no call is added
-// or delayed, and a registry that fails does not affect them. dlock.CapabilitiesOf looks through
+// or delayed, and a registry that fails does not affect them. driver.CapabilitiesOf looks through
 // it. Leases are written with the next heartbeat. New ones are written within about a second,
 // unless leases of their kind come and go all the time: those of timers, limits, hosts, probes and
 // triggers.
@@ -55,7 +56,7 @@ func (d *decorated) String() string {
 }
 
 // TryAcquire implements dlock.DistributedLock.
-func (d *decorated) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (d *decorated) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	sent := time.Now()
 	g, err := d.inner.TryAcquire(ctx, req)
 	if err == nil {
@@ -65,7 +66,7 @@ func (d *decorated) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gr
 }
 
 // Extend implements dlock.DistributedLock.
-func (d *decorated) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (d *decorated) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	sent := time.Now()
 	results, err := d.inner.Extend(ctx, ttl, grants...)
 	if err == nil && len(results) == len(grants) {
@@ -75,7 +76,7 @@ func (d *decorated) Extend(ctx context.Context, ttl time.Duration, grants ...dlo
 }
 
 // Release implements dlock.DistributedLock.
-func (d *decorated) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (d *decorated) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	results, err := d.inner.Release(ctx, grants...)
 	if err == nil && len(results) == len(grants) {
 		d.released(grants, results)
@@ -96,7 +97,7 @@ func (d *decorated) recordsEvents(name string) bool {
 // recordsLeases reports whether the registry writes the leases of this store.
 func (d *decorated) recordsLeases() bool { return d.listing == nil || !d.listing.works() }
 
-func (d *decorated) acquired(req dlock.Request, g dlock.Grant, sent time.Time) {
+func (d *decorated) acquired(req driver.Request, g driver.Grant, sent time.Time) {
 	defer func() { _ = recover() }() // whatever is wrong here, the lock is granted
 	d.acquiredOne(req, g, sent)
 	for _, also := range g.Also {
@@ -104,8 +105,8 @@ func (d *decorated) acquired(req dlock.Request, g dlock.Grant, sent time.Time) {
 	}
 }
 
-func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time) {
-	if dlock.CheckName(g.Name) != nil { // a store that answers nonsense: the session refuses it
+func (d *decorated) acquiredOne(req driver.Request, g driver.Grant, sent time.Time) {
+	if driver.CheckName(g.Name) != nil { // a store that answers nonsense: the session refuses it
 		return
 	}
 	holder := cleanHolder(req.Holder)
@@ -122,29 +123,29 @@ func (d *decorated) acquiredOne(req dlock.Request, g dlock.Grant, sent time.Time
 	}
 }
 
-func (d *decorated) extended(ttl time.Duration, grants []dlock.Grant, results []dlock.Result, sent time.Time) {
+func (d *decorated) extended(ttl time.Duration, grants []driver.Grant, results []driver.Result, sent time.Time) {
 	defer func() { _ = recover() }()
 	for i, res := range results {
 		switch g := grants[i]; {
-		case res.Outcome == dlock.GrantOK:
+		case res.Outcome == driver.GrantOK:
 			d.pending.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseRenewed, sent, sent.Add(ttl))
-		case res.Outcome == dlock.GrantLost && res.RevokedBy != nil:
+		case res.Outcome == driver.GrantLost && res.RevokedBy != nil:
 			d.lost(EventRevoked, g, sent, res.RevokedBy.String())
-		case res.Outcome == dlock.GrantLost:
+		case res.Outcome == driver.GrantLost:
 			d.lost(EventLost, g, sent, "")
 		}
 	}
 }
 
-func (d *decorated) released(grants []dlock.Grant, results []dlock.Result) {
+func (d *decorated) released(grants []driver.Grant, results []driver.Result) {
 	defer func() { _ = recover() }()
 	for i, res := range results {
 		g := grants[i]
 		switch {
-		case g.Slot == dlock.AnySlot: // the attempt's answer was lost, so it may not have become a grant
-		case res.Outcome == dlock.GrantLost:
+		case g.Slot == driver.AnySlot: // the attempt's answer was lost, so it may not have become a grant
+		case res.Outcome == driver.GrantLost:
 			d.lost(EventLost, g, time.Now(), "found when it was released")
-		case res.Outcome == dlock.GrantOK:
+		case res.Outcome == driver.GrantOK:
 			now := time.Now()
 			key := keyOf(g.Name, g.Slots, g.Slot)
 			holder, changed := d.pending.update(key, grantOf(g.Token), leaseReleased, now, now)
@@ -155,7 +156,7 @@ func (d *decorated) released(grants []dlock.Grant, results []dlock.Result) {
 	}
 }
 
-func (d *decorated) lost(kind EventKind, g dlock.Grant, at time.Time, text string) {
+func (d *decorated) lost(kind EventKind, g driver.Grant, at time.Time, text string) {
 	holder, changed := d.pending.update(keyOf(g.Name, g.Slots, g.Slot), grantOf(g.Token), leaseLost, at, at)
 	if changed {
 		d.pending.addEvent(eventOf(kind, cmp.Or(holder, d.holder), g, text), at)

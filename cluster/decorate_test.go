@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -25,8 +26,8 @@ type unlisted struct{ dlock.DistributedLock }
 // unsupported is a store that has the method, and says that it cannot list when it is called.
 type unsupported struct{ dlock.DistributedLock }
 
-func (unsupported) Enumerate(context.Context, string, int) (dlock.LeasePage, error) {
-	return dlock.LeasePage{}, fmt.Errorf("without a hash tag: %w", errors.ErrUnsupported)
+func (unsupported) Enumerate(context.Context, string, int) (driver.LeasePage, error) {
+	return driver.LeasePage{}, fmt.Errorf("without a hash tag: %w", errors.ErrUnsupported)
 }
 
 func (h *host) session(lock dlock.DistributedLock, hooks dlock.Hooks) *dlock.Session {
@@ -102,7 +103,7 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				by := dlock.Origin{By: "ann"}
+				by := driver.Origin{By: "ann"}
 				if err := f.locks.Revoke(t.Context(), "outbox:mail", 0, lease.Fence(), by); err != nil {
 					t.Fatal(err)
 				}

@@ -32,7 +32,7 @@
 //
 // # Where leases come from
 //
-// A store of locks that can list its leases ([dlock.Enumerator]: redislock, sqllock, memlock) is
+// A store of locks that can list its leases ([driver.Enumerator]: redislock, sqllock, memlock) is
 // asked for them when a Snapshot is made. Leases of any other store (native locks, Redlock, a Redis
 // Cluster without a hash tag, your own) are recorded by whoever holds them: [Registry.Decorate]
 // wraps the store and records what it grants, extends and releases, or [Registry.Record] is called

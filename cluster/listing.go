@@ -7,13 +7,14 @@ import (
 	"sync/atomic"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // What one listing of all leases reads at most. A store may give short pages: one on Redis reads
 // two thousand keys for each.
 const (
 	maxListed   = 40_000 // leases
-	pageSize    = dlock.MaxPage
+	pageSize    = driver.MaxPage
 	maxPages    = 100
 	listingTime = 4 // times Config.StoreTimeout for all pages together
 )
@@ -24,7 +25,7 @@ var errMoreLeases = errors.New("cluster: the store of locks has more leases than
 // it is called that it cannot list them: a Redis Cluster without a hash tag.
 type listing struct {
 	locks      dlock.DistributedLock // without wrappers; nil: there is none
-	enumerator dlock.Enumerator      // nil: the store cannot list leases
+	enumerator driver.Enumerator     // nil: the store cannot list leases
 	state      atomic.Int32
 }
 
@@ -40,7 +41,7 @@ func newListing(locks dlock.DistributedLock) *listing {
 		l.state.Store(listingUnsupported)
 		return l
 	}
-	l.locks, l.enumerator = unwrapped(locks), dlock.CapabilitiesOf(locks).Enumerator
+	l.locks, l.enumerator = unwrapped(locks), driver.CapabilitiesOf(locks).Enumerator
 	if l.enumerator == nil {
 		l.state.Store(listingUnsupported)
 	}
@@ -79,18 +80,18 @@ func (l *listing) probe(ctx context.Context, f *faults) {
 }
 
 // page makes one call.
-func (l *listing) page(ctx context.Context, f *faults, after string, limit int) (dlock.LeasePage, error) {
-	return call(ctx, f, opEnumerate, func(ctx context.Context) (dlock.LeasePage, error) {
+func (l *listing) page(ctx context.Context, f *faults, after string, limit int) (driver.LeasePage, error) {
+	return call(ctx, f, opEnumerate, func(ctx context.Context) (driver.LeasePage, error) {
 		page, err := l.enumerator.Enumerate(ctx, after, limit)
 		if l.record(err); errors.Is(err, errors.ErrUnsupported) {
-			return dlock.LeasePage{}, nil // that it cannot list is an answer, not a failure
+			return driver.LeasePage{}, nil // that it cannot list is an answer, not a failure
 		}
 		return page, err
 	})
 }
 
 // all lists the leases. more says that there are more than it has read.
-func (l *listing) all(ctx context.Context, f *faults) (leases []dlock.LeaseInfo, more bool, err error) {
+func (l *listing) all(ctx context.Context, f *faults) (leases []driver.LeaseInfo, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listingTime*f.Timeout())
 	defer cancel()
 	after := ""

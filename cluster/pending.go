@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // These bound what is kept for the writer. The newest state of each lease is kept while the lease
@@ -368,7 +369,7 @@ func pendingOf(s LeaseRecord, now time.Time) pendingLease {
 
 // eventOf returns an event of a lease. The same event of the same grant has the same ID, so that a
 // request that is repeated tells nothing twice.
-func eventOf(kind EventKind, holder dlock.Holder, g dlock.Grant, text string) Event {
+func eventOf(kind EventKind, holder dlock.Holder, g driver.Grant, text string) Event {
 	return Event{ID: idOf(string(kind), g.Name, strconv.Itoa(g.Slot), grantOf(g.Token)), Kind: kind,
 		Name: g.Name, Slot: g.Slot, Fence: g.Fence, Holder: holder, Text: clean(text, maxTextLen)}
 }

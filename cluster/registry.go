@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/internal/notify"
 	"github.com/tickslot/tickslot/internal/service"
@@ -121,11 +122,11 @@ func (r *Registry) runner() RunnerDetail {
 // was lost. Only holders record. Durations are from now. Holder is by default that of the registry,
 // and Kind that of the name. Set Fence, or else Grant, so that one grant can be distinguished from
 // the next; do not put a token there. It does not block, calls no store, and ignores one whose Name
-// is not valid (dlock.CheckName).
+// is not valid (driver.CheckName).
 func (r *Registry) Record(leases ...LeaseRecord) {
 	now := time.Now()
 	for _, l := range leases {
-		if dlock.CheckName(l.Name) != nil || l.Slot < 0 || l.Slots < 0 {
+		if driver.CheckName(l.Name) != nil || l.Slot < 0 || l.Slots < 0 {
 			continue
 		}
 		if l.Holder == (dlock.Holder{}) {

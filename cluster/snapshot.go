@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A Snapshot is the fleet as one process sees it. Instants are on this host's clock, but the
@@ -253,7 +254,7 @@ func merge(listed, recorded []Lease, hosts []Host) []Lease {
 func (l *Lease) key() rowKey { return rowKey{l.Name, l.Mutex, l.Slot} }
 
 // leaseOf shows a lease that its store lists.
-func (r *reader) leaseOf(l dlock.LeaseInfo, now time.Time) Lease {
+func (r *reader) leaseOf(l driver.LeaseInfo, now time.Time) Lease {
 	now = now.UTC().Round(0)
 	s := Lease{Name: l.Name, Mutex: l.Mutex, Slot: l.Slot, Kind: r.kinds.of(l.Name), State: LeaseHeld,
 		Holder: cleanHolder(l.Holder), Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor)}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -27,18 +28,18 @@ type listing struct {
 	err   error
 }
 
-func (l *listing) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+func (l *listing) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pages++
 	if l.err != nil {
-		return dlock.LeasePage{}, l.err
+		return driver.LeasePage{}, l.err
 	}
 	begin := 0
 	_, _ = fmt.Sscan(after, &begin)
-	var page dlock.LeasePage
+	var page driver.LeasePage
 	for i := begin; i < min(begin+limit, l.leases); i++ {
-		page.Leases = append(page.Leases, dlock.LeaseInfo{Name: fmt.Sprint("timer:", i/5), Slot: i % 5,
+		page.Leases = append(page.Leases, driver.LeaseInfo{Name: fmt.Sprint("timer:", i/5), Slot: i % 5,
 			Holder: dlock.Holder{Host: fmt.Sprint("node-", i%200), PID: 1, ID: "x"}, Fence: dlock.Fence(i),
 			ExpiresIn: time.Second})
 	}
@@ -238,7 +239,7 @@ func TestStrangeTexts(t *testing.T) {
 					t.Errorf("%+v, %v", runs, err)
 				}
 				valid := 1
-				if dlock.CheckName(text) == nil {
+				if driver.CheckName(text) == nil {
 					valid++
 				}
 				if len(s.Leases) != valid || !strings.HasPrefix(clean, s.Leases[0].Kind) || len(s.Leases[0].Kind) > 64 {
@@ -300,7 +301,7 @@ func TestShortPagesAreAllRead(t *testing.T) {
 // short gives pages of one lease.
 type short struct{ listing }
 
-func (s *short) Enumerate(ctx context.Context, after string, _ int) (dlock.LeasePage, error) {
+func (s *short) Enumerate(ctx context.Context, after string, _ int) (driver.LeasePage, error) {
 	return s.listing.Enumerate(ctx, after, 1)
 }
 

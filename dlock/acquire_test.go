@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -56,8 +57,9 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
 		limit := func(slots int) {
-			if err := store.Update(bg, "job", dlock.Update{Limit: &dlock.LimitOverride{Origin: dlock.Origin{By: "ann"},
-				Slots: slots}}); err != nil {
+			if err := store.Update(bg, "job",
+				driver.Update{Limit: &driver.LimitOverride{Origin: driver.Origin{By: "ann"},
+					Slots: slots}}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -173,7 +175,7 @@ func TestThreeOutcomes(t *testing.T) {
 
 		err := try()
 		held, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || !errors.Is(err, dlock.ErrNotAcquired) || held.Reason != dlock.ReasonFull ||
+		if !ok || !errors.Is(err, dlock.ErrNotAcquired) || held.Reason != driver.ReasonFull ||
 			held.Holder != b.Holder() || held.HeldFor != time.Second {
 			t.Errorf("full: got %#v", err)
 		}
@@ -203,8 +205,8 @@ func TestTryAcquireTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		at := time.Now()
-		try := func(at time.Time) dlock.Reason {
-			lease, err := h.Semaphore("job", 2).TryAcquireTick(bg, dlock.Tick{At: at, Max: 1})
+		try := func(at time.Time) driver.Reason {
+			lease, err := h.Semaphore("job", 2).TryAcquireTick(bg, driver.Tick{At: at, Max: 1})
 			if err == nil {
 				lease.Release(bg)
 				return ""
@@ -215,16 +217,16 @@ func TestTryAcquireTick(t *testing.T) {
 			}
 			return held.Reason
 		}
-		for i, want := range []dlock.Reason{"", dlock.ReasonTickTaken} {
+		for i, want := range []driver.Reason{"", driver.ReasonTickTaken} {
 			if got := try(at); got != want {
 				t.Errorf("attempt %d: %q, want %q", i, got, want)
 			}
 		}
-		if got := try(at.Add(-time.Second)); got != dlock.ReasonTickLate {
-			t.Errorf("%q, want %q", got, dlock.ReasonTickLate)
+		if got := try(at.Add(-time.Second)); got != driver.ReasonTickLate {
+			t.Errorf("%q, want %q", got, driver.ReasonTickLate)
 		}
-		if got := try(at.Add(time.Hour)); got != dlock.ReasonTickAhead {
-			t.Errorf("%q, want %q", got, dlock.ReasonTickAhead)
+		if got := try(at.Add(time.Hour)); got != driver.ReasonTickAhead {
+			t.Errorf("%q, want %q", got, driver.ReasonTickAhead)
 		}
 	})
 }
@@ -316,11 +318,11 @@ func TestRefusedRequests(t *testing.T) {
 		for name, try := range map[string]func() (*dlock.Lease, error){
 			"0 slots":       func() (*dlock.Lease, error) { return h.Semaphore("job", 0).TryAcquire(bg) },
 			"-1 slots":      func() (*dlock.Lease, error) { return h.Semaphore("job", -1).TryAcquire(bg) },
-			"10,001 slots":  func() (*dlock.Lease, error) { return h.Semaphore("job", dlock.MaxSlots+1).Acquire(bg) },
+			"10,001 slots":  func() (*dlock.Lease, error) { return h.Semaphore("job", driver.MaxSlots+1).Acquire(bg) },
 			"no name":       func() (*dlock.Lease, error) { return h.Mutex("").Acquire(bg) },
 			"a slot's name": func() (*dlock.Lease, error) { return h.Mutex("job:slot:1").TryAcquire(bg) },
 			"an empty tick": func() (*dlock.Lease, error) {
-				return h.Semaphore("job", 1).TryAcquireTick(bg, dlock.Tick{})
+				return h.Semaphore("job", 1).TryAcquireTick(bg, driver.Tick{})
 			},
 		} {
 			lease, err := try()
@@ -372,7 +374,7 @@ func TestAcquireWaitsForTheEndOfALease(t *testing.T) {
 		h := newHost(t, store, dlock.SessionOptions{})
 		for i := range 100 {
 			name, lasts := fmt.Sprint("job-", i), 4*time.Second
-			_, err := store.TryAcquire(bg, dlock.Request{Name: name, Token: "of-the-dead", TTL: lasts,
+			_, err := store.TryAcquire(bg, driver.Request{Name: name, Token: "of-the-dead", TTL: lasts,
 				Holder: dlock.Holder{Host: "dead"}})
 			if err != nil {
 				t.Fatal(err)
@@ -468,13 +470,13 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 // Fails when ask believes a Grant.
 func TestNonsenseGrantsAreErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for i, spoil := range []func(*dlock.Grant){
-			func(g *dlock.Grant) { *g = dlock.Grant{} },
-			func(g *dlock.Grant) { g.Slot = 2 },
-			func(g *dlock.Grant) { g.Slot = -1 },
-			func(g *dlock.Grant) { g.Token = "another" },
-			func(g *dlock.Grant) { g.Name = "bank" },
-			func(g *dlock.Grant) { g.Slots = 0 },
+		for i, spoil := range []func(*driver.Grant){
+			func(g *driver.Grant) { *g = driver.Grant{} },
+			func(g *driver.Grant) { g.Slot = 2 },
+			func(g *driver.Grant) { g.Slot = -1 },
+			func(g *driver.Grant) { g.Token = "another" },
+			func(g *driver.Grant) { g.Name = "bank" },
+			func(g *driver.Grant) { g.Slots = 0 },
 		} {
 			session, err := dlock.NewSession(&spoiling{DistributedLock: memlock.New(), spoil: spoil},
 				dlock.SessionOptions{})
@@ -505,14 +507,14 @@ func TestNonsenseGrantsAreErrors(t *testing.T) {
 
 type spoiling struct {
 	dlock.DistributedLock
-	spoil  func(*dlock.Grant)
+	spoil  func(*driver.Grant)
 	refuse bool
 }
 
-func (s *spoiling) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *spoiling) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if s.refuse {
 		var no *dlock.NotAcquiredError
-		return dlock.Grant{}, no
+		return driver.Grant{}, no
 	}
 	g, err := s.DistributedLock.TryAcquire(ctx, req)
 	s.spoil(&g)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -86,7 +87,7 @@ func TestLeaseIsLostWithAnyOfItsLocks(t *testing.T) {
 			if name == "smtp" {
 				fence = lease.Also()[0].Fence
 			}
-			by := dlock.Origin{By: "ana", Note: "enough"}
+			by := driver.Origin{By: "ana", Note: "enough"}
 			if err := store.Revoke(t.Context(), name, 0, fence, by); err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +171,7 @@ type single struct{ dlock.DistributedLock }
 // forgetful says that it takes several, and takes the first.
 type forgetful struct{ *memlock.Store }
 
-func (f forgetful) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (f forgetful) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	req.Also = nil
 	return f.Store.TryAcquire(ctx, req)
 }

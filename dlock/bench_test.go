@@ -7,35 +7,36 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // An instantStore answers at once and allocates nothing, so that only the cost of package dlock is
 // measured. One call at a time.
 type instantStore struct {
 	refuses error
-	results []dlock.Result
+	results []driver.Result
 	renewed int
 }
 
-func (s *instantStore) TryAcquire(_ context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *instantStore) TryAcquire(_ context.Context, req driver.Request) (driver.Grant, error) {
 	if s.refuses != nil {
-		return dlock.Grant{}, s.refuses
+		return driver.Grant{}, s.refuses
 	}
-	return dlock.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Fence: 1}, nil
+	return driver.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Fence: 1}, nil
 }
 
-func (s *instantStore) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *instantStore) Extend(_ context.Context, _ time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	s.renewed += len(grants)
 	return s.ok(len(grants)), nil
 }
 
-func (s *instantStore) Release(_ context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *instantStore) Release(_ context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	return s.ok(len(grants)), nil
 }
 
-func (s *instantStore) ok(n int) []dlock.Result {
+func (s *instantStore) ok(n int) []driver.Result {
 	for len(s.results) < n {
-		s.results = append(s.results, dlock.Result{Outcome: dlock.GrantOK})
+		s.results = append(s.results, driver.Result{Outcome: driver.GrantOK})
 	}
 	return s.results[:n]
 }
@@ -67,7 +68,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 func BenchmarkRefused(b *testing.B) {
 	session, store := newInstant(b)
 	store.refuses = &dlock.NotAcquiredError{Name: "job", Slots: 3, Reason: dlock.ReasonFull}
-	job, tick := session.Semaphore("job", 3), dlock.Tick{At: time.Now(), Max: 1}
+	job, tick := session.Semaphore("job", 3), driver.Tick{At: time.Now(), Max: 1}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := job.TryAcquireTick(bg, tick); err == nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // storeCalls calls the store, recovers its panics, refuses answers that make no sense, and reports
@@ -26,7 +28,7 @@ func (c storeCalls) report(ctx context.Context, call StoreCall, began time.Time)
 }
 
 // acquire asks for a grant.
-func (c storeCalls) acquire(ctx context.Context, req Request) (g Grant, err error) {
+func (c storeCalls) acquire(ctx context.Context, req driver.Request) (g driver.Grant, err error) {
 	began := time.Now()
 	defer func() { c.report(ctx, StoreCall{Op: StoreOpAcquire, Name: req.Name, Err: err}, began) }()
 	defer recovered(&err)
@@ -36,20 +38,26 @@ func (c storeCalls) acquire(ctx context.Context, req Request) (g Grant, err erro
 }
 
 // extend renews leases of one shard. It ends with life.
-func (c storeCalls) extend(life context.Context, timeout, ttl time.Duration, grants []Grant) ([]Result, error) {
+func (c storeCalls) extend(
+	life context.Context, timeout, ttl time.Duration, grants []driver.Grant,
+) ([]driver.Result, error) {
 	ctx, cancel := context.WithTimeout(life, timeout)
 	defer cancel()
-	return c.many(ctx, StoreOpExtend, grants, func() ([]Result, error) { return c.store.Extend(ctx, ttl, grants...) })
+	return c.many(ctx, StoreOpExtend, grants, func() ([]driver.Result, error) {
+		return c.store.Extend(ctx, ttl, grants...)
+	})
 }
 
 // release releases grants of one shard.
-func (c storeCalls) release(ctx context.Context, grants []Grant) ([]Result, error) {
-	return c.many(ctx, StoreOpRelease, grants, func() ([]Result, error) { return c.store.Release(ctx, grants...) })
+func (c storeCalls) release(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
+	return c.many(ctx, StoreOpRelease, grants, func() ([]driver.Result, error) {
+		return c.store.Release(ctx, grants...)
+	})
 }
 
 func (c storeCalls) many(
-	ctx context.Context, op StoreOp, grants []Grant, call func() ([]Result, error),
-) (results []Result, err error) {
+	ctx context.Context, op StoreOp, grants []driver.Grant, call func() ([]driver.Result, error),
+) (results []driver.Result, err error) {
 	began := time.Now()
 	defer func() {
 		c.report(ctx, StoreCall{Op: op, Name: firstName(grants), Grants: grants, Results: results, Err: err}, began)
@@ -63,7 +71,7 @@ func (c storeCalls) many(
 	return results, err
 }
 
-func firstName(grants []Grant) string {
+func firstName(grants []driver.Grant) string {
 	if len(grants) == 0 {
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -109,7 +110,7 @@ type tokens struct {
 	granted int
 }
 
-func (s *tokens) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *tokens) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	g, err := s.DistributedLock.TryAcquire(ctx, req)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,15 +128,15 @@ type copied struct {
 	own   string // the token in the session
 }
 
-func (s *copied) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *copied) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	s.own, req.Token = req.Token, s.token
 	g, err := s.DistributedLock.TryAcquire(ctx, req)
 	g.Token = s.own
 	return g, err
 }
 
-func (s *copied) theirs(grants []dlock.Grant) []dlock.Grant {
-	all := make([]dlock.Grant, len(grants))
+func (s *copied) theirs(grants []driver.Grant) []driver.Grant {
+	all := make([]driver.Grant, len(grants))
 	for i, g := range grants {
 		g.Token = s.token
 		all[i] = g
@@ -143,10 +144,10 @@ func (s *copied) theirs(grants []dlock.Grant) []dlock.Grant {
 	return all
 }
 
-func (s *copied) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *copied) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	return s.DistributedLock.Extend(ctx, ttl, s.theirs(grants)...)
 }
 
-func (s *copied) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *copied) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	return s.DistributedLock.Release(ctx, s.theirs(grants)...)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -19,7 +20,7 @@ import (
 // lease gets its context before it is needed.
 func TestAllocationsOfAnAttempt(t *testing.T) {
 	session, store := newInstant(t)
-	job, tick := session.Semaphore("process-the-orders-of-the-whole-day", 3), dlock.Tick{At: time.Now(), Max: 1}
+	job, tick := session.Semaphore("process-the-orders-of-the-whole-day", 3), driver.Tick{At: time.Now(), Max: 1}
 	cycle := func() {
 		if lease, err := job.TryAcquireTick(bg, tick); err == nil {
 			lease.Release(bg)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -21,17 +22,17 @@ func TestStoreWithoutDelay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lease, err := session.Semaphore("job", 1).TryAcquireTick(t.Context(), dlock.Tick{Delay: time.Minute})
+			lease, err := session.Semaphore("job", 1).TryAcquireTick(t.Context(), driver.Tick{Delay: time.Minute})
 			if _, isSingle := s.(single); isSingle != errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("%T: %v", s, err)
 			}
 			if err == nil {
 				err = lease.Release(t.Context())
 				if err == nil {
-					_, err = session.Semaphore("job", 1).TryAcquireTick(t.Context(), dlock.Tick{Delay: time.Minute})
+					_, err = session.Semaphore("job", 1).TryAcquireTick(t.Context(), driver.Tick{Delay: time.Minute})
 				}
 				no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-				if !ok || no.Reason != dlock.ReasonTickEarly || no.ExpiresIn != time.Minute {
+				if !ok || no.Reason != driver.ReasonTickEarly || no.ExpiresIn != time.Minute {
 					t.Errorf("%v: must be refused for another minute", err)
 				}
 			}

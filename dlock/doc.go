@@ -58,17 +58,10 @@
 // [Hooks] report calls to the store, and leases that were acquired, lost and released, for metrics
 // and alarms. A slow one delays no lease, apart from Hooks.Called.
 //
-// # For schedulers
+// # For schedulers and stores
 //
-// Hosts that share a schedule also have to agree on who runs a [Tick]; the store decides it in the
-// round trip that takes the slot ([Semaphore.TryAcquireTick]). [Info] comes back with every answer,
-// and a [Controller] keeps what operators change at run time. Package timer is built on these.
-//
-// # For stores
-//
-// A store implements the three atomic steps of [DistributedLock], without goroutines and without
-// retries; this package does the hard part of holding a lease. It may implement more
-// ([Capabilities]), such as listing the leases of a name ([Lister]) or of all names ([Enumerator]).
-// A wrapper of a store forwards what it wants to change, and has a method Unwrap for the rest: see
-// [CapabilitiesOf]. Package dlocktest checks a store.
+// Hosts that share a schedule also have to agree on who runs a [driver.Tick]; the store decides it
+// in the round trip that takes the slot ([Semaphore.TryAcquireTick]). Package timer is built on it.
+// Package dlock/driver has the contract of a store, for those who write one, and what operators change
+// at run time ([driver.Controller]).
 package dlock

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Operators read the texts of the errors, and callers match them.
@@ -18,25 +19,25 @@ func TestErrors(t *testing.T) {
 		match error
 		text  string
 	}{
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull, Slots: 3, Holder: holder,
+		{&dlock.NotAcquiredError{Name: "job", Reason: driver.ReasonFull, Slots: 3, Holder: holder,
 			HeldFor: 1500 * time.Microsecond, ExpiresIn: time.Second},
 			dlock.ErrNotAcquired, "job: not acquired: all 3 slots held, first to end: h/7/x, for 2ms, ends in 1s " +
 				"unless extended"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull, Holder: holder, HeldFor: time.Second,
+		{&dlock.NotAcquiredError{Name: "job", Reason: driver.ReasonFull, Holder: holder, HeldFor: time.Second,
 			ExpiresIn: time.Second},
 			dlock.ErrNotAcquired, "job: not acquired: held by h/7/x for 1s, ends in 1s unless extended"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonFull}, dlock.ErrNotAcquired,
+		{&dlock.NotAcquiredError{Name: "job", Reason: driver.ReasonFull}, dlock.ErrNotAcquired,
 			"job: not acquired: held"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickTaken}, dlock.ErrNotAcquired,
+		{&dlock.NotAcquiredError{Name: "job", Reason: driver.ReasonTickTaken}, dlock.ErrNotAcquired,
 			"job: not acquired: the tick has had all its starts"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickLate}, dlock.ErrNotAcquired,
+		{&dlock.NotAcquiredError{Name: "job", Reason: driver.ReasonTickLate}, dlock.ErrNotAcquired,
 			"job: not acquired: a later tick has been claimed already"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonTickAhead}, dlock.ErrNotAcquired,
+		{&dlock.NotAcquiredError{Name: "job", Reason: driver.ReasonTickAhead}, dlock.ErrNotAcquired,
 			"job: not acquired: the tick is more than 5s ahead of the store's clock: check the clock of this host"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonQuarantine, ExpiresIn: time.Millisecond},
+		{&dlock.NotAcquiredError{Name: "job", Reason: driver.ReasonQuarantine, ExpiresIn: time.Millisecond},
 			dlock.ErrNotAcquired, "job: not acquired: the store restarted and may have lost its leases; it grants " +
 				"again in about 1s"},
-		{&dlock.NotAcquiredError{Name: "job", Reason: dlock.ReasonPaused}, dlock.ErrNotAcquired,
+		{&dlock.NotAcquiredError{Name: "job", Reason: driver.ReasonPaused}, dlock.ErrNotAcquired,
 			"job: not acquired: paused"},
 		{&dlock.NotAcquiredError{Name: "job"}, dlock.ErrNotAcquired, "job: not acquired: the store gave no reason"},
 		{&dlock.StoreError{Op: dlock.StoreOpAcquire, Name: "job", Err: errDown}, errDown,

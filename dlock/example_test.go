@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -158,7 +159,7 @@ func ExampleSemaphore_TryAcquireTick() {
 
 	noon := time.Now().Truncate(12 * time.Hour)
 	for range 2 {
-		lease, err := session.Semaphore("send-digest", 3).TryAcquireTick(ctx, dlock.Tick{At: noon, Max: 1})
+		lease, err := session.Semaphore("send-digest", 3).TryAcquireTick(ctx, driver.Tick{At: noon, Max: 1})
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
 			fmt.Println("refused:", no.Reason)
 			continue

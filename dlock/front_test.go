@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -47,7 +48,7 @@ type beforeAcquire struct {
 	do func()
 }
 
-func (b beforeAcquire) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (b beforeAcquire) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	b.do()
 	return b.Store.TryAcquire(ctx, req)
 }
@@ -85,7 +86,7 @@ type spy struct {
 	store dlock.DistributedLock
 
 	mu        sync.Mutex
-	grants    []dlock.Grant // that were answered
+	grants    []driver.Grant // that were answered
 	extends   []call
 	releases  []call
 	extending int // calls going on
@@ -93,16 +94,16 @@ type spy struct {
 
 	// Set before the calls that they are to see.
 	onAcquire func(context.Context)
-	onExtend  func([]dlock.Result, error) ([]dlock.Result, error)
+	onExtend  func([]driver.Result, error) ([]driver.Result, error)
 	onRelease func(context.Context)
 }
 
 type call struct {
 	at     time.Time
-	grants []dlock.Grant
+	grants []driver.Grant
 }
 
-func (s *spy) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *spy) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	g, err := s.store.TryAcquire(ctx, req)
 	if err == nil {
 		s.mu.Lock()
@@ -115,9 +116,9 @@ func (s *spy) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, e
 	return g, err
 }
 
-func (s *spy) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *spy) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	s.mu.Lock()
-	s.extends = append(s.extends, call{time.Now(), append([]dlock.Grant(nil), grants...)})
+	s.extends = append(s.extends, call{time.Now(), append([]driver.Grant(nil), grants...)})
 	s.extending++
 	s.most = max(s.most, s.extending)
 	s.mu.Unlock()
@@ -133,9 +134,9 @@ func (s *spy) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Gra
 	return results, err
 }
 
-func (s *spy) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *spy) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	s.mu.Lock()
-	s.releases = append(s.releases, call{time.Now(), append([]dlock.Grant(nil), grants...)})
+	s.releases = append(s.releases, call{time.Now(), append([]driver.Grant(nil), grants...)})
 	s.mu.Unlock()
 	if s.onRelease != nil {
 		s.onRelease(ctx)
@@ -158,7 +159,7 @@ func (s *spy) released() []call {
 }
 
 // granted returns the latest grant.
-func (s *spy) granted() dlock.Grant {
+func (s *spy) granted() driver.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.grants[len(s.grants)-1]
@@ -184,7 +185,7 @@ func newRival(t *testing.T, store *memlock.Store, lease *dlock.Lease) *rival {
 	go func() {
 		defer close(r.done)
 		for {
-			_, err := store.TryAcquire(bg, dlock.Request{Name: lease.Name(), Slots: 1, Token: "rival", TTL: time.Hour})
+			_, err := store.TryAcquire(bg, driver.Request{Name: lease.Name(), Slots: 1, Token: "rival", TTL: time.Hour})
 			if err == nil {
 				r.at, r.valid, r.cause = time.Now(), lease.Valid(), context.Cause(lease.Context())
 				return

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 const (
@@ -138,7 +140,7 @@ func (s *Session) forget(l *Lease) {
 
 // releaseLater has the heartbeat release grants of unknown outcome, of one lease, as soon as the
 // store answers.
-func (s *Session) releaseLater(grants ...Grant) {
+func (s *Session) releaseLater(grants ...driver.Grant) {
 	shard := s.shardOf(grants[0].Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -348,7 +350,7 @@ func (h *heartbeat) nextBatch(t time.Time) []*Lease {
 // them.
 func (h *heartbeat) renew(batch []*Lease) bool {
 	s := h.session
-	grants := make([]Grant, 0, len(batch))
+	grants := make([]driver.Grant, 0, len(batch))
 	oldest := batch[0].sent.mono // without a lock: only this heartbeat writes it
 	for _, l := range batch {
 		grants = l.appendGrants(grants)
@@ -370,21 +372,21 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 	renewed, unknown := make([]*Lease, 0, len(batch)), batch[:0]
 	s.mu.Lock()
 	for _, l := range batch {
-		var r Result
-		var at Grant // the one that r is about
+		var r driver.Result
+		var at driver.Grant // the one that r is about
 		if err == nil {
 			r, at = l.result(results)
 			results = results[l.grants():]
 		}
 		switch {
-		case r.Outcome == GrantOK:
+		case r.Outcome == driver.GrantOK:
 			if l.renewed(t, sent, r.Info) {
 				renewed = append(renewed, l)
 			} else { // the trust window has closed: expireLeases ends it
 				h.renewQueue.remove(l)
 				s.expireAt(t.mono)
 			}
-		case r.Outcome == GrantLost:
+		case r.Outcome == driver.GrantLost:
 			if l.end(leaseLost, &LostError{Name: at.Name, Slot: at.Slot, RevokedBy: r.RevokedBy}) {
 				ended = append(ended, l)
 			}
@@ -474,7 +476,7 @@ func (s *Session) releasePending(ctx context.Context, pending []pendingRelease) 
 	var left []pendingRelease
 	var unknown error
 	for len(pending) > 0 {
-		batch := make([]Grant, min(len(pending), beatBatch))
+		batch := make([]driver.Grant, min(len(pending), beatBatch))
 		for i := range batch {
 			batch[i] = pending[i].Grant
 		}
@@ -485,7 +487,7 @@ func (s *Session) releasePending(ctx context.Context, pending []pendingRelease) 
 			return append(left, pending...), err
 		}
 		for i, r := range results {
-			if r.Outcome == GrantUnknown {
+			if r.Outcome == driver.GrantUnknown {
 				left, unknown = append(left, pending[i]), cmp.Or(r.Err, errNoAnswer)
 			}
 		}

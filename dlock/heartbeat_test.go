@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -207,7 +208,7 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 				of := func(l *dlock.Lease) []time.Time { // the times of its calls
 					var at []time.Time
 					for _, c := range h.spy.extended() {
-						if slices.ContainsFunc(c.grants, func(g dlock.Grant) bool { return g.Name == l.Name() }) {
+						if slices.ContainsFunc(c.grants, func(g driver.Grant) bool { return g.Name == l.Name() }) {
 							at = append(at, c.at)
 						}
 					}
@@ -250,7 +251,7 @@ func TestOneLostLeaseOfABatch(t *testing.T) {
 		wantHeld(t, a)
 		wantHeld(t, c)
 		for i, call := range h.spy.extended()[1:] {
-			if slices.ContainsFunc(call.grants, func(g dlock.Grant) bool { return g.Name == "b" }) {
+			if slices.ContainsFunc(call.grants, func(g driver.Grant) bool { return g.Name == "b" }) {
 				t.Fatalf("beat %d extends the lease that is lost", i+2)
 			}
 		}
@@ -265,15 +266,17 @@ func TestOneLostLeaseOfABatch(t *testing.T) {
 //
 // Fails when the call does not compare the lengths (too few: a panic; too many: accepted).
 func TestWrongNumberOfResults(t *testing.T) {
-	for name, lie := range map[string]func([]dlock.Result) []dlock.Result{
-		"too few":  func(r []dlock.Result) []dlock.Result { return r[:1] },
-		"none":     func([]dlock.Result) []dlock.Result { return nil },
-		"too many": func(r []dlock.Result) []dlock.Result { return append(r, dlock.Result{Outcome: dlock.GrantOK}) },
+	for name, lie := range map[string]func([]driver.Result) []driver.Result{
+		"too few": func(r []driver.Result) []driver.Result { return r[:1] },
+		"none":    func([]driver.Result) []driver.Result { return nil },
+		"too many": func(r []driver.Result) []driver.Result {
+			return append(r, driver.Result{Outcome: driver.GrantOK})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHost(t, memlock.New(), dlock.SessionOptions{})
-				h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) { return lie(r), err }
+				h.spy.onExtend = func(r []driver.Result, err error) ([]driver.Result, error) { return lie(r), err }
 				a, b := h.take(t, "a", 1), h.take(t, "b", 1)
 				advance(trusted - time.Nanosecond)
 				wantHeld(t, a)
@@ -344,17 +347,17 @@ func (d *deadlines) note(ctx context.Context) {
 	d.left = append(d.left, time.Until(at))
 }
 
-func (d *deadlines) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (d *deadlines) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	d.note(ctx)
 	return d.DistributedLock.TryAcquire(ctx, req)
 }
 
-func (d *deadlines) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (d *deadlines) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	d.note(ctx)
 	return d.DistributedLock.Extend(ctx, ttl, grants...)
 }
 
-func (d *deadlines) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (d *deadlines) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	d.note(ctx)
 	return d.DistributedLock.Release(ctx, grants...)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Hooks report what a Session does, for metrics, logs and traces. Any of them may be nil. A panic
@@ -53,9 +55,9 @@ type LeaseEnded struct {
 // A StoreCall is one call to the store that has returned.
 type StoreCall struct {
 	Op      StoreOp
-	Name    string   // of the lock; of several, of the first: they are all on one shard
-	Grants  []Grant  // to be extended or released, of a Lease perhaps several; do not keep or change them
-	Results []Result // one per grant if Err is nil; do not keep or change them
+	Name    string          // of the lock; of several, of the first: they are all on one shard
+	Grants  []driver.Grant  // to be extended or released, of a Lease perhaps several; do not keep or change them
+	Results []driver.Result // one per grant if Err is nil; do not keep or change them
 	// Context has the values of the context that the caller passed, such as the span of a trace. It
 	// has none in a heartbeat. The call is over, so whether it has ended means nothing.
 	Context   context.Context
@@ -74,15 +76,6 @@ func (c StoreCall) Refused() bool {
 	no, ok := errors.AsType[*NotAcquiredError](c.Err)
 	return errors.Is(c.Err, ErrNotAcquired) && (!ok || no != nil)
 }
-
-// A StoreOp is a method of a DistributedLock.
-type StoreOp string
-
-const (
-	StoreOpAcquire StoreOp = "acquire" // TryAcquire
-	StoreOpExtend  StoreOp = "extend"  // Extend: the heartbeat calls it
-	StoreOpRelease StoreOp = "release" // Release
-)
 
 // DroppedEvents returns how many events of leases were dropped because hooks could not keep up.
 func (s *Session) DroppedEvents() uint64 { return s.events.Dropped() }

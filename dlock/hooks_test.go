@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -66,15 +67,15 @@ func TestHooksAreToldOfEveryCall(t *testing.T) {
 		}
 		time.Sleep(dlock.DefaultTTL/3 + time.Second)
 		if got := told.of(dlock.StoreOpExtend); len(got) != 1 || len(got[0].Grants) != 1 || len(got[0].Results) != 1 ||
-			got[0].Results[0].Outcome != dlock.GrantOK {
+			got[0].Results[0].Outcome != driver.GrantOK {
 			t.Errorf("a heartbeat: %+v", got)
 		}
-		store.answer(func() ([]dlock.Result, error) { panic("oh") })
+		store.answer(func() ([]driver.Result, error) { panic("oh") })
 		time.Sleep(dlock.DefaultTTL / 3)
 		if got := told.of(dlock.StoreOpExtend); len(got) == 0 || got[0].Err == nil || got[0].Canceled {
 			t.Errorf("one that panics: %+v", got)
 		}
-		store.answer(func() ([]dlock.Result, error) { return nil, nil })
+		store.answer(func() ([]driver.Result, error) { return nil, nil })
 		time.Sleep(dlock.DefaultTTL / 6)
 		if got := told.of(dlock.StoreOpExtend); len(got) == 0 || got[0].Err == nil {
 			t.Errorf("one with too few results: %+v", got)
@@ -130,24 +131,24 @@ func TestHookThatPanicsHarmsNothing(t *testing.T) {
 type oddStore struct {
 	dlock.DistributedLock
 	mu  sync.Mutex
-	odd func() ([]dlock.Result, error)
+	odd func() ([]driver.Result, error)
 }
 
-func (s *oddStore) answer(odd func() ([]dlock.Result, error)) {
+func (s *oddStore) answer(odd func() ([]driver.Result, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.odd = odd
 }
 
-func (s *oddStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *oddStore) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if req.Name == "hangs" {
 		<-ctx.Done()
-		return dlock.Grant{}, ctx.Err()
+		return driver.Grant{}, ctx.Err()
 	}
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
-func (s *oddStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *oddStore) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	s.mu.Lock()
 	odd := s.odd
 	s.mu.Unlock()

@@ -6,13 +6,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A Lease is a slot or a mutex held by this process. Its Session renews it until it is released or
 // lost, or until StopRenewing is called. Its methods may be called from any goroutine.
 type Lease struct {
 	session    *Session
-	grant      Grant
+	grant      driver.Grant
 	acquiredAt time.Time
 	values     context.Context // of the call to TryAcquire: for its values
 	watched    atomic.Bool     // somebody waits for its end
@@ -30,7 +32,7 @@ type Lease struct {
 	ctx       context.Context         // nil until somebody asks for it
 	cancel    context.CancelCauseFunc // of ctx
 	failure   error                   // of the last heartbeat; nil if it was answered
-	info      Info
+	info      driver.Info
 	succeeded bool // see MarkSucceeded
 
 	// sent is when the last request was sent that the store granted, or extended. The trust window
@@ -61,7 +63,7 @@ func (l *Lease) Fence() Fence { return l.grant.Fence }
 // Also returns the grants of the further semaphores that the lease holds, in the order in which
 // [Semaphore.With] got them. Their tokens are left out, because anybody who has a token can release
 // its grant.
-func (l *Lease) Also() []Grant {
+func (l *Lease) Also() []driver.Grant {
 	list := slices.Clone(l.grant.Also)
 	for i := range list {
 		list[i].Token = ""
@@ -145,7 +147,7 @@ func (l *Lease) Release(ctx context.Context) error {
 			l.cancelContext()
 			l.session.remove(l)
 		}
-		grants := l.appendGrants(make([]Grant, 0, l.grants()))
+		grants := l.appendGrants(make([]driver.Grant, 0, l.grants()))
 		l.mu.Lock()
 		grants[0].Succeeded = l.succeeded
 		l.mu.Unlock()
@@ -157,7 +159,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	return l.releaseErr
 }
 
-func newLease(ctx context.Context, s *Session, g Grant, sent, t instant) *Lease {
+func newLease(ctx context.Context, s *Session, g driver.Grant, sent, t instant) *Lease {
 	due := sent.mono.Add(s.ttl / 3)
 	return &Lease{session: s, grant: g, acquiredAt: t.mono, values: ctx, sent: sent, due: due, info: g.Info}
 }
@@ -194,7 +196,7 @@ func (l *Lease) expireIfDue(t instant) (left time.Duration, doubt bool) {
 // our acquire may have taken it for us again. A pause after t does no harm: the window was open
 // when the store had answered, so nobody else had the slot before, and what the store granted
 // counts from sent.
-func (l *Lease) renewed(t, sent instant, info Info) bool {
+func (l *Lease) renewed(t, sent instant, info driver.Info) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.info = info
@@ -247,7 +249,7 @@ func (l *Lease) cancelContext() {
 func (l *Lease) grants() int { return 1 + len(l.grant.Also) }
 
 // appendGrants appends the grants of the lease, as Extend and Release get them.
-func (l *Lease) appendGrants(list []Grant) []Grant {
+func (l *Lease) appendGrants(list []driver.Grant) []driver.Grant {
 	own := l.grant
 	own.Also = nil
 	return append(append(list, own), l.grant.Also...)
@@ -255,13 +257,13 @@ func (l *Lease) appendGrants(list []Grant) []Grant {
 
 // result sums up the first results, which are about the grants of this lease: it is lost if any of
 // them is, and renewed if all are. at is the grant that decided.
-func (l *Lease) result(results []Result) (r Result, at Grant) {
+func (l *Lease) result(results []driver.Result) (r driver.Result, at driver.Grant) {
 	r, at = results[0], l.grant
 	info := r.Info
 	for i, g := range l.grant.Also {
 		other := results[1+i]
-		if other.Outcome == GrantLost && r.Outcome != GrantLost ||
-			other.Outcome == GrantUnknown && r.Outcome == GrantOK {
+		if other.Outcome == driver.GrantLost && r.Outcome != driver.GrantLost ||
+			other.Outcome == driver.GrantUnknown && r.Outcome == driver.GrantOK {
 			r, at = other, g
 		}
 	}

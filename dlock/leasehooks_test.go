@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -133,8 +134,8 @@ func TestHooksAreToldHowALeaseIsLost(t *testing.T) {
 		"silence": {lose: func(h host, _ *dlock.Lease) { h.faulty.Inject(down) }, silent: true, held: trusted},
 		"stopped": {lose: func(_ host, l *dlock.Lease) { l.StopRenewing() }, held: trusted},
 		"revoked": {lose: func(h host, l *dlock.Lease) {
-			c := dlock.CapabilitiesOf(h.store).Controller
-			if err := c.Revoke(bg, "job", l.Slot(), l.Fence(), dlock.Origin{By: "me"}); err != nil {
+			c := driver.CapabilitiesOf(h.store).Controller
+			if err := c.Revoke(bg, "job", l.Slot(), l.Fence(), driver.Origin{By: "me"}); err != nil {
 				t.Error(err)
 			}
 		}, by: "me", held: beat},
@@ -213,7 +214,7 @@ func TestLeaseHooksHarmNobody(t *testing.T) {
 					t.Errorf("callers waited for %v", took)
 				}
 				advance(ttl)
-				if err := store.Revoke(bg, "goes", 0, goes.Fence(), dlock.Origin{By: "me"}); err != nil {
+				if err := store.Revoke(bg, "goes", 0, goes.Fence(), driver.Origin{By: "me"}); err != nil {
 					t.Fatal(err)
 				}
 				advance(beat)

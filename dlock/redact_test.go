@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -30,15 +31,15 @@ func TestTokensAreNotPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lease.Release(context.Background()) // or its window would close during another test
-	_, refused := memlock.New().TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: -1, Token: token,
+	_, refused := memlock.New().TryAcquire(t.Context(), driver.Request{Name: "a", Slots: -1, Token: token,
 		TTL: time.Second})
-	grant := dlock.Grant{Name: "a", Token: token}
-	request := dlock.Request{Name: "a", Token: token, Tick: &dlock.Tick{}}
+	grant := driver.Grant{Name: "a", Token: token}
+	request := driver.Request{Name: "a", Token: token, Tick: &driver.Tick{}}
 	var out bytes.Buffer
-	for _, v := range []any{grant, &grant, []dlock.Grant{grant}, request, &request, lease, session, refused} {
+	for _, v := range []any{grant, &grant, []driver.Grant{grant}, request, &request, lease, session, refused} {
 		fmt.Fprintf(&out, "%v %+v %s %q\n", v, v, v, v)
 		for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
-			if _, many := v.([]dlock.Grant); !many { // slog does not look into lists
+			if _, many := v.([]driver.Grant); !many { // slog does not look into lists
 				slog.New(h).Info("look", "at", v)
 			}
 		}
@@ -59,7 +60,7 @@ type recorder struct {
 	token string
 }
 
-func (r *recorder) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (r *recorder) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	r.token = req.Token
 	return r.DistributedLock.TryAcquire(ctx, req)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -165,11 +166,11 @@ func TestI5_ReleaseAtTheSameTime(t *testing.T) {
 // Fails when end does not look at the state (the "lost" would become the cause of a released lease,
 // or the other way round).
 func TestReleaseDuringAHeartbeat(t *testing.T) {
-	for _, outcome := range []dlock.GrantOutcome{dlock.GrantOK, dlock.GrantLost, dlock.GrantUnknown} {
+	for _, outcome := range []driver.GrantOutcome{driver.GrantOK, driver.GrantLost, driver.GrantUnknown} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{})
 			leases := make(chan *dlock.Lease, 1)
-			h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
+			h.spy.onExtend = func(r []driver.Result, err error) ([]driver.Result, error) {
 				lease := <-leases
 				if err := lease.Release(bg); err != nil {
 					t.Error(err)
@@ -307,9 +308,9 @@ type unknownReleases struct {
 	left int
 }
 
-func (u *unknownReleases) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (u *unknownReleases) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	if u.left--; u.left >= 0 {
-		return []dlock.Result{{Outcome: dlock.GrantUnknown, Err: errDown}}, nil
+		return []driver.Result{{Outcome: driver.GrantUnknown, Err: errDown}}, nil
 	}
 	return u.DistributedLock.Release(ctx, grants...)
 }

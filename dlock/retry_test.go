@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -34,9 +35,9 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 				h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout})
 				if name == "knows nothing" { // the answer is complete, and says Unknown
 					calls := 0
-					h.spy.onExtend = func(results []dlock.Result, err error) ([]dlock.Result, error) {
+					h.spy.onExtend = func(results []driver.Result, err error) ([]driver.Result, error) {
 						if calls++; calls <= 2 {
-							results[0] = dlock.Result{Outcome: dlock.GrantUnknown}
+							results[0] = driver.Result{Outcome: driver.GrantUnknown}
 						}
 						return results, err
 					}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock/driver"
+
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
@@ -53,18 +55,18 @@ func (o SessionOptions) withDefaults() SessionOptions {
 func (o SessionOptions) Validate() error {
 	o = o.withDefaults()
 	var errs []error
-	if o.StoreTimeout < time.Millisecond || o.StoreTimeout > MaxTTL/3 {
-		errs = append(errs, fmt.Errorf("StoreTimeout %v: must be 1ms to %v", o.StoreTimeout, MaxTTL/3))
+	if o.StoreTimeout < time.Millisecond || o.StoreTimeout > driver.MaxTTL/3 {
+		errs = append(errs, fmt.Errorf("StoreTimeout %v: must be 1ms to %v", o.StoreTimeout, driver.MaxTTL/3))
 	}
-	timeout := min(max(o.StoreTimeout, time.Millisecond), MaxTTL/3)
+	timeout := min(max(o.StoreTimeout, time.Millisecond), driver.MaxTTL/3)
 	if o.TTL/3 < timeout {
 		errs = append(errs, fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat "+
 			"can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
 			o.TTL, timeout, 3*timeout))
 	}
-	if o.TTL > MaxTTL {
+	if o.TTL > driver.MaxTTL {
 		errs = append(errs, fmt.Errorf("TTL %v: must be at most %v: "+
-			"it is how long the slot of a dead host stays taken, not how long a run may take", o.TTL, MaxTTL))
+			"it is how long the slot of a dead host stays taken, not how long a run may take", o.TTL, driver.MaxTTL))
 	}
 	return errors.Join(errs...)
 }
@@ -84,10 +86,10 @@ type Session struct {
 	trust        time.Duration
 	storeTimeout time.Duration
 	hooks        Hooks
-	events       notify.Queue // of leases, for hooks
-	sharder      Sharder      // nil: the store has no shards
-	multi        bool         // the store is a MultiLocker
-	delays       bool         // the store is a Delayer
+	events       notify.Queue   // of leases, for hooks
+	sharder      driver.Sharder // nil: the store has no shards
+	multi        bool           // the store is a MultiLocker
+	delays       bool           // the store is a Delayer
 
 	// life is the context of heartbeats. Close ends it, so as not to wait for a store that hangs.
 	life    context.Context
@@ -110,7 +112,7 @@ type Session struct {
 // A pendingRelease is a grant of unknown outcome. It is released by its token as soon as the store
 // answers, so that its slot does not stay taken for a TTL.
 type pendingRelease struct {
-	Grant
+	driver.Grant
 	expiresAt time.Time // by then the grant has expired, if there was one
 }
 
@@ -122,7 +124,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	if store == nil {
 		errs = append(errs, errors.New("no store: pass a redislock or memlock store, or your own"))
 	}
-	caps := CapabilitiesOf(store)
+	caps := driver.CapabilitiesOf(store)
 	if caps.Checker != nil {
 		errs = append(errs, caps.Checker.Check())
 	}
@@ -215,12 +217,12 @@ func (s *Session) Close(ctx context.Context) error {
 
 // acquire makes one attempt: one request, which is sent once more if its reply is lost. The caller
 // has waited since began. A mutex is a semaphore of 0 slots.
-func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tick *Tick) (*Lease, error) {
+func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tick *driver.Tick) (*Lease, error) {
 	name, slots := m.name, m.slots
-	req := Request{Name: name, Slots: slots, Also: m.also, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
+	req := driver.Request{Name: name, Slots: slots, Also: m.also, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
 	first := new(struct {
 		lazyDeadline
-		tick Tick
+		tick driver.Tick
 	}) // one allocation, because refused attempts are frequent
 	if tick != nil {
 		first.tick = *tick
@@ -272,7 +274,7 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 		unknown = true
 	}
 	if unknown {
-		s.releaseLater(req.unknown()...)
+		s.releaseLater(perhapsGranted(req)...)
 	}
 	if errors.Is(err, ErrNotAcquired) {
 		if no, ok := errors.AsType[*NotAcquiredError](err); ok {
@@ -287,7 +289,7 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 }
 
 // ask sends one request and checks the answer.
-func (s *Session) ask(ctx *lazyDeadline, req Request, again bool) (g Grant, sent instant, err error) {
+func (s *Session) ask(ctx *lazyDeadline, req driver.Request, again bool) (g driver.Grant, sent instant, err error) {
 	defer ctx.end()
 	sent = now()
 	g, err = s.calls.acquire(ctx, req)
@@ -301,11 +303,11 @@ func (s *Session) ask(ctx *lazyDeadline, req Request, again bool) (g Grant, sent
 }
 
 // checkGrant returns an error if a grant is not what was requested.
-func checkGrant(req Request, g Grant, again bool) error {
-	wrong := func(g Grant, l SemaphoreSpec) error {
+func checkGrant(req driver.Request, g driver.Grant, again bool) error {
+	wrong := func(g driver.Grant, l SemaphoreSpec) error {
 		slots := max(1, l.Slots, g.Info.SlotLimit)
 		if again && l.Slots > 0 && g.Info.Version > 0 {
-			slots = MaxSlots // a limit may have been lowered since the first request
+			slots = driver.MaxSlots // a limit may have been lowered since the first request
 		}
 		if g.Name != l.Name || g.Token != req.Token || g.Slots != l.Slots || g.Slot < 0 || g.Slot >= slots {
 			return fmt.Errorf("the store granted something other than requested: slot %d of %d of %q",
@@ -328,11 +330,11 @@ func checkGrant(req Request, g Grant, again bool) error {
 	return nil
 }
 
-// unknown returns what may have been granted, to be released by its token.
-func (r Request) unknown() []Grant {
-	list := []Grant{{Name: r.Name, Slots: r.Slots, Slot: AnySlot, Token: r.Token}}
+// perhapsGranted returns what may have been granted, to be released by its token.
+func perhapsGranted(r driver.Request) []driver.Grant {
+	list := []driver.Grant{{Name: r.Name, Slots: r.Slots, Slot: driver.AnySlot, Token: r.Token}}
 	for _, l := range r.Also {
-		list = append(list, Grant{Name: l.Name, Slots: l.Slots, Slot: AnySlot, Token: r.Token})
+		list = append(list, driver.Grant{Name: l.Name, Slots: l.Slots, Slot: driver.AnySlot, Token: r.Token})
 	}
 	return list
 }
@@ -340,7 +342,7 @@ func (r Request) unknown() []Grant {
 func isUnknown(err error) bool { return err != nil && !errors.Is(err, ErrNotAcquired) }
 
 // releaseNow releases the grants of one lease, whether or not ctx has ended.
-func (s *Session) releaseNow(ctx context.Context, grants []Grant) error {
+func (s *Session) releaseNow(ctx context.Context, grants []driver.Grant) error {
 	call := &lazyDeadline{parent: context.WithoutCancel(ctx), at: time.Now().Add(s.storeTimeout)}
 	defer call.end()
 	results, err := s.calls.release(call, grants)
@@ -351,11 +353,11 @@ func (s *Session) releaseNow(ctx context.Context, grants []Grant) error {
 	var unknown, lost error
 	for i, r := range results {
 		switch g := grants[i]; {
-		case r.Outcome == GrantUnknown:
+		case r.Outcome == driver.GrantUnknown:
 			s.releaseLater(g)
 			unknown = cmp.Or[error](unknown, &StoreError{Op: StoreOpRelease, Name: g.Name,
 				Err: cmp.Or(r.Err, errNoAnswer)})
-		case r.Outcome == GrantLost:
+		case r.Outcome == driver.GrantLost:
 			lost = cmp.Or[error](lost, &LostError{Name: g.Name, Slot: g.Slot})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -56,7 +57,7 @@ func (c *cluster) set(hung string) {
 }
 
 // reach waits for the servers of the grants, as a call for all of them does.
-func (c *cluster) reach(ctx context.Context, grants ...dlock.Grant) error {
+func (c *cluster) reach(ctx context.Context, grants ...driver.Grant) error {
 	c.mu.Lock()
 	hangs := false
 	for _, g := range grants {
@@ -69,15 +70,15 @@ func (c *cluster) reach(ctx context.Context, grants ...dlock.Grant) error {
 	return ctx.Err()
 }
 
-func (c *cluster) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (c *cluster) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	g, err := c.DistributedLock.TryAcquire(ctx, req)
-	if hangs := c.reach(ctx, dlock.Grant{Name: req.Name}); hangs != nil {
-		return dlock.Grant{}, hangs
+	if hangs := c.reach(ctx, driver.Grant{Name: req.Name}); hangs != nil {
+		return driver.Grant{}, hangs
 	}
 	return g, err
 }
 
-func (c *cluster) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (c *cluster) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	var on string
 	c.mu.Lock()
 	for _, g := range grants {
@@ -100,7 +101,7 @@ func (c *cluster) Extend(ctx context.Context, ttl time.Duration, grants ...dlock
 	return c.DistributedLock.Extend(ctx, ttl, grants...)
 }
 
-func (c *cluster) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (c *cluster) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	if err := c.reach(ctx, grants...); err != nil {
 		return nil, err
 	}
@@ -240,7 +241,7 @@ func TestPendingReleasesOfAShardThatHangs(t *testing.T) {
 		held := func() (names string) {
 			t.Helper()
 			for _, name := range []string{"a", "b", "c"} {
-				list, err := dlock.CapabilitiesOf(store.DistributedLock).Lister.List(bg, name, 0)
+				list, err := driver.CapabilitiesOf(store.DistributedLock).Lister.List(bg, name, 0)
 				if err != nil {
 					t.Fatal(err)
 				}

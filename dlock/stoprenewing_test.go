@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -48,7 +49,7 @@ func TestStopRenewingDuringAHeartbeat(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHost(t, memlock.New(), dlock.SessionOptions{})
 				var lease *dlock.Lease
-				h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
+				h.spy.onExtend = func(r []driver.Result, err error) ([]driver.Result, error) {
 					lease.StopRenewing()
 					return r, fault
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -313,10 +314,10 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	t.Run("renewed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost(t, memlock.New(), dlock.SessionOptions{})
-			h.spy.onExtend = func(r []dlock.Result, err error) ([]dlock.Result, error) {
+			h.spy.onExtend = func(r []driver.Result, err error) ([]driver.Result, error) {
 				for i, g := range h.spy.extended()[len(h.spy.extended())-1].grants {
 					if g.Name == "second" {
-						r[i] = dlock.Result{Outcome: dlock.GrantUnknown}
+						r[i] = driver.Result{Outcome: driver.GrantUnknown}
 					}
 				}
 				return r, err

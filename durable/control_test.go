@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/internal/memory"
 	"github.com/tickslot/tickslot/durable/internal/store"
@@ -126,7 +126,7 @@ func TestRequeueInBatches(t *testing.T) {
 		c := durable.NewStore(cancels{f.store}).Control()
 		for _, want := range []int{runs, runs} {
 			n, err := c.Requeue(t.Context(), durable.RunFilter{States: []durable.State{durable.StateCanceled}},
-				dlock.Origin{By: "Ann"})
+				driver.Origin{By: "Ann"})
 			if n != want || err != nil {
 				t.Errorf("%d, %v, want %d", n, err, want)
 			}
@@ -153,25 +153,25 @@ func TestControlRefusesBadInput(t *testing.T) {
 	s, _ := onFile(t)
 	c := s.Control()
 	soon := time.Now().Add(time.Hour)
-	type call = func(context.Context, string, dlock.Origin) error
+	type call = func(context.Context, string, driver.Origin) error
 	for name, call := range map[string]call{
-		"Pause": func(ctx context.Context, name string, by dlock.Origin) error {
+		"Pause": func(ctx context.Context, name string, by driver.Origin) error {
 			return c.Pause(ctx, name, soon, by)
 		},
 		"Resume": c.Resume,
-		"SetMaxConcurrency": func(ctx context.Context, name string, by dlock.Origin) error {
+		"SetMaxConcurrency": func(ctx context.Context, name string, by driver.Origin) error {
 			return c.SetMaxConcurrency(ctx, name, 1, by)
 		},
 		"ResetMaxConcurrency": c.ResetMaxConcurrency,
-		"PauseSchedule": func(ctx context.Context, name string, by dlock.Origin) error {
+		"PauseSchedule": func(ctx context.Context, name string, by driver.Origin) error {
 			return c.PauseSchedule(ctx, name, soon, by)
 		},
 		"ResumeSchedule": c.ResumeSchedule,
-		"Forget": func(ctx context.Context, name string, by dlock.Origin) error {
+		"Forget": func(ctx context.Context, name string, by driver.Origin) error {
 			_, err := c.Forget(ctx, name, by)
 			return err
 		},
-		"Trigger": func(ctx context.Context, name string, by dlock.Origin) error {
+		"Trigger": func(ctx context.Context, name string, by driver.Origin) error {
 			_, err := c.Trigger(ctx, name, nil, durable.TriggerOptions{By: by})
 			return err
 		},
@@ -181,8 +181,8 @@ func TestControlRefusesBadInput(t *testing.T) {
 			"201 bytes": call(t.Context(), strings.Repeat("a", 201), ann),
 			"UTF-8":     call(t.Context(), "\xff", ann),
 			"control":   call(t.Context(), "a\x00", ann),
-			"empty By":  call(t.Context(), "report", dlock.Origin{}),
-			"257 bytes": call(t.Context(), "report", dlock.Origin{By: "Ann", Note: strings.Repeat("a", 257)}),
+			"empty By":  call(t.Context(), "report", driver.Origin{}),
+			"257 bytes": call(t.Context(), "report", driver.Origin{By: "Ann", Note: strings.Repeat("a", 257)}),
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) || !named(err) {
 				t.Errorf("%s: %v, want %q", name, err, want)
@@ -190,8 +190,8 @@ func TestControlRefusesBadInput(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	_, noBy := c.Cancel(ctx, 1, dlock.Origin{})
-	_, noBy2 := c.Requeue(ctx, durable.RunFilter{}, dlock.Origin{})
+	_, noBy := c.Cancel(ctx, 1, driver.Origin{})
+	_, noBy2 := c.Requeue(ctx, durable.RunFilter{}, driver.Origin{})
 	_, state := c.Requeue(ctx, durable.RunFilter{States: []durable.State{durable.StateRunning}}, ann)
 	_, noState := s.Runs(ctx, durable.RunFilter{States: []durable.State{"Dead"}}, 1)
 	_, page := s.Runs(ctx, durable.RunFilter{BeforeID: -1}, 1)
@@ -208,7 +208,7 @@ func TestControlRefusesBadInput(t *testing.T) {
 		{c.SetMaxConcurrency(ctx, "report", -1, ann), "0 to 10000"},
 		{c.SetMaxConcurrency(ctx, "report", 10_001, ann), "0 to 10000"},
 		{c.SetMaxActive(ctx, -1, ann), "0 to 1000000"},
-		{c.SetMaxActive(ctx, 1, dlock.Origin{}), "empty By"}, {c.ResetMaxActive(ctx, dlock.Origin{}), "empty By"},
+		{c.SetMaxActive(ctx, 1, driver.Origin{}), "empty By"}, {c.ResetMaxActive(ctx, driver.Origin{}), "empty By"},
 		{noBy, "empty By"}, {noBy2, "empty By"}, {state, "cannot be queued again"},
 		{noState, "is not a state"}, {page, "negative"}, {limit, "1 to 10000"},
 		{noIDs, "IDs is empty"}, {noStates, "States is empty"},

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -82,7 +82,7 @@ func TestDeployWithManySchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker.Handle("none", sleeps(0), durable.HandlerOptions{})
-	err = runs.Control().Pause(t.Context(), "none", time.Now().Add(time.Hour), dlock.Origin{By: "test"})
+	err = runs.Control().Pause(t.Context(), "none", time.Now().Add(time.Hour), driver.Origin{By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
@@ -107,7 +107,7 @@ func (n *runner) cancel(a *attempt, by store.Origin) {
 	if errors.Is(context.Cause(a.ctx), ErrCanceled) {
 		return
 	}
-	a.cancel(&CanceledError{By: dlock.Origin(by)})
+	a.cancel(&CanceledError{By: driver.Origin(by)})
 	n.events.Log(slog.LevelInfo, "durable: a run was canceled", a.info().line("by", by.By, "note", by.Note)...)
 }
 

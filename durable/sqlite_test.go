@@ -16,11 +16,12 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-var ann = dlock.Origin{By: "Ann", Note: "stocktaking"}
+var ann = driver.Origin{By: "Ann", Note: "stocktaking"}
 
 // onFile returns a store in a fresh file, and its pool.
 func onFile(t testing.TB) (*durable.Store, *sql.DB) {
@@ -145,7 +146,7 @@ func TestTriggerRefusesBadInput(t *testing.T) {
 		{good, nil, nil, durable.TriggerOptions{RunIn: -1}, "RunIn"},
 		{good, nil, nil, durable.TriggerOptions{RunIn: 1, RunAt: time.Now()}, "use one of them"},
 		{good, nil, nil, durable.TriggerOptions{RunAt: time.Unix(1<<40, 0)}, "years"},
-		{good, nil, nil, durable.TriggerOptions{By: dlock.Origin{Note: "why"}}, "By"},
+		{good, nil, nil, durable.TriggerOptions{By: driver.Origin{Note: "why"}}, "By"},
 		{good, nil, durable.SQLTx(nil), durable.TriggerOptions{}, "nil *sql.Tx"},
 		{good, nil, durable.SQLTx(ended), durable.TriggerOptions{}, "committed or rolled back"},
 		{good, nil, durable.SQLTx(elsewhere), durable.TriggerOptions{}, "call Migrate"},

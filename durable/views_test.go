@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/health"
@@ -56,7 +56,7 @@ func TestViews(t *testing.T) {
 			handle("other", sleeps(time.Second), durable.HandlerOptions{}).start()
 		other := f.add(durable.Config{Name: "other"}).handle("slow", sleeps(time.Hour),
 			durable.HandlerOptions{}).start()
-		f.trigger("report", durable.TriggerOptions{By: dlock.Origin{By: "me"}})
+		f.trigger("report", durable.TriggerOptions{By: driver.Origin{By: "me"}})
 		slow := f.trigger("slow", durable.TriggerOptions{})
 		f.trigger("nobody", durable.TriggerOptions{})
 		pass(5 * time.Second)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/leader"
 )
@@ -361,7 +362,7 @@ func TestFaultsOfARole(t *testing.T) {
 		work := func(context.Context, *leader.Term) error { return nil }
 		for _, role := range []leader.Role{
 			{Max: -1, RetryInterval: time.Millisecond, StopTimeout: -1},
-			{Name: strings.Repeat("a", 250), Max: dlock.MaxSlots + 1, RetryInterval: 2 * time.Hour, StopTimeout: -1},
+			{Name: strings.Repeat("a", 250), Max: driver.MaxSlots + 1, RetryInterval: 2 * time.Hour, StopTimeout: -1},
 		} {
 			_, err := leader.New(nil, role)
 			for _, want := range []string{"Name: ", "Max: ", "RetryInterval: ", "StopTimeout: ", "Run: it is nil",

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
@@ -42,7 +42,7 @@ type Func func(ctx context.Context, term *Term) error
 type Role struct {
 	// Name is the same on every host, up to 249 bytes. The lock in the store is "leader:<Name>".
 	Name string
-	// Max is how many hosts lead at once, up to dlock.MaxSlots. If hosts differ, they share the
+	// Max is how many hosts lead at once, up to driver.MaxSlots. If hosts differ, they share the
 	// slots that both have. Default 1.
 	Max int
 	// Run is called whenever this host is elected.
@@ -85,14 +85,14 @@ func (r Role) validate() error {
 	}
 	if r.Name == "" {
 		fault("Name", "it is empty")
-	} else if err := dlock.CheckName(lockPrefix + r.Name); err != nil {
+	} else if err := driver.CheckName(lockPrefix + r.Name); err != nil {
 		fault("Name", "%w", err)
 	}
 	if r.Run == nil {
 		fault("Run", "it is nil")
 	}
-	if r.Max < 1 || r.Max > dlock.MaxSlots {
-		fault("Max", "%d: use 1 to %d", r.Max, dlock.MaxSlots)
+	if r.Max < 1 || r.Max > driver.MaxSlots {
+		fault("Max", "%d: use 1 to %d", r.Max, driver.MaxSlots)
 	}
 	if r.RetryInterval < minRetryInterval || r.RetryInterval > maxRetryInterval {
 		fault("RetryInterval", "%v: use %v to %v", r.RetryInterval, minRetryInterval, maxRetryInterval)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/oteltickslot"
 	"github.com/tickslot/tickslot/timer"
@@ -103,7 +104,7 @@ func TestTraceOfARunWithARetry(t *testing.T) {
 			}})
 		ctx, request := tracer.Start(t.Context(), "GET /report")
 		began := time.Now()
-		triggered, err := s.Trigger(ctx, "report", timer.TriggerOptions{By: dlock.Origin{By: "ann"}})
+		triggered, err := s.Trigger(ctx, "report", timer.TriggerOptions{By: driver.Origin{By: "ann"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
@@ -329,7 +330,7 @@ func (c RelayConfig) check() error {
 			fault(field, "%v: use %v to %v", d, least, most)
 		}
 	}
-	within("TTL", c.TTL, minTTL, dlock.MaxTTL)
+	within("TTL", c.TTL, minTTL, driver.MaxTTL)
 	within("RetryInterval", c.RetryInterval, minRetryInterval, maxRetryInterval)
 	positive("DeliverTimeout", c.DeliverTimeout)
 	positive("CallTimeout", c.CallTimeout)

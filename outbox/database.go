@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // DefaultTableName is the default of Options.TableName.
@@ -30,7 +31,7 @@ const roleName = "outbox"
 // locks are those of the relays, in the same database.
 type locks interface {
 	dlock.DistributedLock
-	dlock.Enumerator
+	driver.Enumerator
 	Migrate(ctx context.Context) error
 	Verify(ctx context.Context) error
 	Schema() ([]string, error)

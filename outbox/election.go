@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/leader"
@@ -139,14 +140,14 @@ func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool
 }
 
 // anyHeld reports whether one of the locks is held.
-func anyHeld(ctx context.Context, locks dlock.Enumerator, which func(name string) bool) (bool, error) {
+func anyHeld(ctx context.Context, locks driver.Enumerator, which func(name string) bool) (bool, error) {
 	after := ""
 	for {
-		page, err := locks.Enumerate(ctx, after, dlock.MaxPage)
+		page, err := locks.Enumerate(ctx, after, driver.MaxPage)
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(page.Leases, func(l dlock.LeaseInfo) bool {
+		if slices.ContainsFunc(page.Leases, func(l driver.LeaseInfo) bool {
 			return which(l.Name) && l.ReleasedAgo == 0
 		}) {
 			return true, nil

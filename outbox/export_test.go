@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -15,7 +16,7 @@ func OnMemory(s store.Store, locks lockStore) *Outbox {
 
 type lockStore interface {
 	dlock.DistributedLock
-	dlock.Enumerator
+	driver.Enumerator
 }
 
 // noTables are locks that need no tables.

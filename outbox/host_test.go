@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/outbox/internal/memory"
@@ -92,20 +92,20 @@ type linkedLocks struct {
 	host *host
 }
 
-func (l linkedLocks) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	return over(ctx, l.host, func() (dlock.Grant, error) { return l.Store.TryAcquire(ctx, req) })
+func (l linkedLocks) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
+	return over(ctx, l.host, func() (driver.Grant, error) { return l.Store.TryAcquire(ctx, req) })
 }
 
-func (l linkedLocks) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return over(ctx, l.host, func() ([]dlock.Result, error) { return l.Store.Extend(ctx, ttl, grants...) })
+func (l linkedLocks) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	return over(ctx, l.host, func() ([]driver.Result, error) { return l.Store.Extend(ctx, ttl, grants...) })
 }
 
-func (l linkedLocks) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return over(ctx, l.host, func() ([]dlock.Result, error) { return l.Store.Release(ctx, grants...) })
+func (l linkedLocks) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return over(ctx, l.host, func() ([]driver.Result, error) { return l.Store.Release(ctx, grants...) })
 }
 
-func (l linkedLocks) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
-	return over(ctx, l.host, func() (dlock.LeasePage, error) { return l.Store.Enumerate(ctx, after, limit) })
+func (l linkedLocks) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
+	return over(ctx, l.host, func() (driver.LeasePage, error) { return l.Store.Enumerate(ctx, after, limit) })
 }
 
 // A leader is cut off from its database in the middle of its work, and comes back. Fails when a

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // An acquirer acquires slots and ticks from the store, up to maxInFlight at a time, and decides
@@ -183,9 +184,9 @@ func (a *acquirer) afterRefusal(s *settings, err error) {
 	}
 	switch no := refusal(err); {
 	case no == nil:
-	case no.Reason == dlock.ReasonTickEarly:
+	case no.Reason == driver.ReasonTickEarly:
 		a.waiting.moveNext(s, min(no.ExpiresIn, delay))
-	case no.Reason == dlock.ReasonFull: // a run goes on, so nothing is due before the delay has passed
+	case no.Reason == driver.ReasonFull: // a run goes on, so nothing is due before the delay has passed
 		a.waiting.moveNext(s, max(delay, minRetryIn))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -90,7 +91,7 @@ func TestAllocationsOfARunWithAStore(t *testing.T) {
 	}
 	slot := session.Semaphore("timer:b", 1)
 	bare := testing.AllocsPerRun(1000, func() {
-		lease, err := slot.TryAcquireTick(t.Context(), dlock.Tick{At: time.Now(), Max: 1})
+		lease, err := slot.TryAcquireTick(t.Context(), driver.Tick{At: time.Now(), Max: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +131,7 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	}()
 	s, tick := dueAgain(t, store, func(context.Context) error { t.Error("it ran"); return nil })
 	asks := func() {
-		_, err := other.Semaphore("timer:a", 1).TryAcquireTick(t.Context(), dlock.Tick{At: time.Now(), Max: 1})
+		_, err := other.Semaphore("timer:a", 1).TryAcquireTick(t.Context(), driver.Tick{At: time.Now(), Max: 1})
 		if reasonOf(err) != ReasonFull {
 			t.Fatal(err)
 		}

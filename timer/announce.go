@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 const (
@@ -137,7 +138,7 @@ func (a *announcer) announce(s *settings) (again time.Duration) {
 	if !a.store.serves(s) {
 		return pause
 	}
-	tick := dlock.KnownSince(s.id, time.Now())
+	tick := driver.KnownSince(s.id, time.Now())
 	lease, err := a.session.Semaphore(s.entry.lockName, s.timer.slots()).TryAcquireTick(a.base(), tick)
 	if lease != nil { // of a store that knows no missed ticks
 		_ = lease.Release(a.base())
@@ -148,7 +149,7 @@ func (a *announcer) announce(s *settings) (again time.Duration) {
 		s.noteKnown() // not before the next round: no call makes it better
 	}
 	a.store.log.flush()
-	if no := refusal(err); no != nil && no.Reason == dlock.ReasonQuarantine {
+	if no := refusal(err); no != nil && no.Reason == driver.ReasonQuarantine {
 		return max(pause, min(no.ExpiresIn, announceAgain))
 	}
 	if !s.unannounced() {
@@ -177,10 +178,10 @@ func (s *settings) unannounced() bool {
 }
 
 // noteClaim notes whether the store knows the schedule of a timer, from its answer to a claim.
-func (s *settings) noteClaim(t dlock.Tick, err error) {
+func (s *settings) noteClaim(t driver.Tick, err error) {
 	no := refusal(err)
-	if err == nil || no != nil && !t.MissedAt.IsZero() && no.Reason != dlock.ReasonQuarantine &&
-		no.Reason != dlock.ReasonTickAhead {
+	if err == nil || no != nil && !t.MissedAt.IsZero() && no.Reason != driver.ReasonQuarantine &&
+		no.Reason != driver.ReasonTickAhead {
 		s.noteKnown()
 	}
 }

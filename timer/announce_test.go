@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -96,11 +97,11 @@ func (s *losingStore) now() *memlock.Store {
 	return s.before
 }
 
-func (s *losingStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *losingStore) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	return s.now().TryAcquire(ctx, req)
 }
 
-func (s *losingStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *losingStore) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	return s.now().Extend(ctx, ttl, grants...)
 }
 
@@ -127,7 +128,7 @@ func TestAFirstTickOnRealServers(t *testing.T) {
 				h, err := timer.New(timer.Config{Lock: store, TTL: 9 * time.Second, StoreTimeout: 3 * time.Second,
 					Logger: slog.New(slog.DiscardHandler), Hooks: timer.Hooks{StoreCalled: func(c dlock.StoreCall) {
 						no, ok := errors.AsType[*dlock.NotAcquiredError](c.Err)
-						if ok && no.Reason == dlock.ReasonTickFirst {
+						if ok && no.Reason == driver.ReasonTickFirst {
 							announced <- struct{}{}
 						}
 					}}},

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -131,7 +131,7 @@ func TestProbeFindsOut(t *testing.T) {
 			func() bool { return h.StoreReachable() == nil })
 		f.Stop()
 		for _, name := range []string{"tickslot:hosts", "tickslot:probe:0"} {
-			for _, slots := range []int{0, dlock.MaxSlots} {
+			for _, slots := range []int{0, driver.MaxSlots} {
 				if list, _ := f.store.List(t.Context(), name, slots); len(list) != 0 {
 					t.Errorf("%s is still held: %+v", name, list)
 				}

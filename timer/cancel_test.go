@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -106,7 +107,7 @@ func TestCancelRunHere(t *testing.T) {
 				if err := h.CancelRun("b", other, ann); !errors.Is(err, timer.ErrNoTimer) {
 					t.Errorf("of another timer: %v, want ErrNoTimer", err)
 				}
-				if err := h.CancelRun("a", other, dlock.Origin{}); err == nil ||
+				if err := h.CancelRun("a", other, driver.Origin{}); err == nil ||
 					!strings.Contains(err.Error(), "say who") {
 					t.Errorf("by nobody: %v", err)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
@@ -76,18 +77,18 @@ type clocked struct {
 	r *clockResult
 }
 
-func (c clocked) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (c clocked) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	defer func(began time.Time) { c.r.took(time.Since(began)) }(time.Now())
 	return c.DistributedLock.TryAcquire(ctx, req)
 }
 
-func (c clocked) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (c clocked) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	defer func(began time.Time) { c.r.took(time.Since(began)) }(time.Now())
 	return c.DistributedLock.Release(ctx, grants...)
 }
 
-func (c clocked) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
-	return dlock.CapabilitiesOf(c.DistributedLock).Lister.List(ctx, name, slots)
+func (c clocked) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
+	return driver.CapabilitiesOf(c.DistributedLock).Lister.List(ctx, name, slots)
 }
 
 // run lets five hosts run timers with 10 ms jobs (a fifth of the period, if that is shorter), until
@@ -340,7 +341,7 @@ func awaitGrants(t *testing.T, store dlock.DistributedLock) {
 	testkit.Eventually(t, testkit.Patience, "a grant", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "awake", Token: rand.Text(), TTL: time.Millisecond})
+		_, err := store.TryAcquire(ctx, driver.Request{Name: "awake", Token: rand.Text(), TTL: time.Millisecond})
 		return err
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/schedule"
 )
@@ -260,7 +261,7 @@ func checkName(name, lockName, what string, fault func(string, string, ...any)) 
 	case strings.ContainsFunc(name, unicode.IsControl):
 		fault("Name", "%q has a control character: take it out", name)
 	default:
-		if err := dlock.CheckName(lockName); err != nil {
+		if err := driver.CheckName(lockName); err != nil {
 			fault("Name", "%v", err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -107,4 +107,4 @@ func TestControlDoesNotNeedToKnow(t *testing.T) {
 // unlisted is a store that keeps overrides and does not tell them.
 type unlisted struct{ panickingControl }
 
-func (unlisted) Update(context.Context, string, dlock.Update) error { return nil }
+func (unlisted) Update(context.Context, string, driver.Update) error { return nil }

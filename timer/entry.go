@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -212,12 +212,12 @@ func (s *settings) limit() int {
 }
 
 // claim returns the claim of a tick for the store. ok is false if the tick need not be claimed.
-func (t tick) claim() (claim dlock.Tick, ok bool) {
+func (t tick) claim() (claim driver.Tick, ok bool) {
 	s := t.s
 	if t.at == 0 || s.timer.MaxPerTick == unlimited || t.ownStart {
 		return claim, false
 	}
-	claim = dlock.Tick{At: time.UnixMicro(t.at), Max: s.timer.MaxPerTick, Schedule: s.id}
+	claim = driver.Tick{At: time.UnixMicro(t.at), Max: s.timer.MaxPerTick, Schedule: s.id}
 	claim.Delay, _ = s.delay()
 	if t.onStart {
 		claim.Max = 1
@@ -242,7 +242,7 @@ func (s *settings) shared() bool {
 }
 
 // slots returns how many slots the timer has in the store.
-func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }
+func (t Timer) slots() int { return min(t.MaxConcurrency, driver.MaxSlots) }
 
 // limitsNothing reports whether the timer has no limit that the store would enforce.
 func (t Timer) limitsNothing() bool {

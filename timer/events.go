@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/notify"
 )
@@ -82,7 +83,7 @@ func (i RunInfo) line(more ...any) []any {
 	if !i.Tick.IsZero() {
 		args = append(args, "tick", i.Tick)
 	}
-	if i.TriggeredBy != (dlock.Origin{}) {
+	if i.TriggeredBy != (driver.Origin{}) {
 		args = append(args, "by", i.TriggeredBy.By, "note", i.TriggeredBy.Note)
 	}
 	if i.PayloadLen > 0 {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -33,7 +33,7 @@ func ExampleScheduler_CancelRun() {
 	fmt.Println("triggered:", err)
 
 	imports, _ := timers.Status().Timer("import")
-	err = timers.CancelRun("import", imports.Running[0].ID, dlock.Origin{By: "ann", Note: "the wrong file"})
+	err = timers.CancelRun("import", imports.Running[0].ID, driver.Origin{By: "ann", Note: "the wrong file"})
 	<-ended
 	fmt.Println("canceled:", err)
 	stop()

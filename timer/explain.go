@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer/control"
@@ -175,9 +176,9 @@ type Explanation struct {
 	Run  *RunResult // of the run, if it ran here and has ended
 
 	// From the store; zero if it was not called, does not know, or did not answer.
-	LastTick  time.Time    // the latest tick that any host claimed
-	ClaimedBy dlock.Holder // the host that claimed it last
-	Pause     *dlock.Pause // now
+	LastTick  time.Time     // the latest tick that any host claimed
+	ClaimedBy dlock.Holder  // the host that claimed it last
+	Pause     *driver.Pause // now
 
 	// LastTick was claimed while the store's clock was ahead, and still lies in its future. It
 	// counts for nothing, and keeps no tick from running.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
@@ -23,7 +24,7 @@ func Remembered(s *Scheduler, name string) (n int) {
 }
 
 // TakeTrigger has a host take the oldest trigger of a timer, and do nothing more.
-func TakeTrigger(t *testing.T, store dlock.Controller, timer string, host dlock.Holder) {
+func TakeTrigger(t *testing.T, store driver.Controller, timer string, host dlock.Holder) {
 	queues := fleet.Queues{Store: store, Timeout: time.Second}
 	err := queues.Change(t.Context(), timer, func(q *fleet.Queue, _ int64) (bool, error) {
 		q.Triggers[0].Taker, q.Triggers[0].Host = "another", host

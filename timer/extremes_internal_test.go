@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/schedule"
 )
@@ -141,19 +142,19 @@ func TestQuarantineWithoutEnd(t *testing.T) {
 
 type forever struct{ asked int }
 
-func (f *forever) TryAcquire(_ context.Context, req dlock.Request) (dlock.Grant, error) {
+func (f *forever) TryAcquire(_ context.Context, req driver.Request) (driver.Grant, error) {
 	if strings.HasPrefix(req.Name, "timer:") {
 		if f.asked++; f.asked > 1000 {
 			time.Sleep(time.Second) // else virtual time stands still
 		}
 	}
-	return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonQuarantine, ExpiresIn: longest}
+	return driver.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonQuarantine, ExpiresIn: longest}
 }
 
-func (f *forever) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return make([]dlock.Result, len(grants)), nil
+func (f *forever) Extend(_ context.Context, _ time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	return make([]driver.Result, len(grants)), nil
 }
 
-func (f *forever) Release(_ context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return make([]dlock.Result, len(grants)), nil
+func (f *forever) Release(_ context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return make([]driver.Result, len(grants)), nil
 }

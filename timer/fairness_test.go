@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/timertest"
 	"github.com/tickslot/tickslot/schedule"
@@ -25,7 +26,7 @@ type slowStore struct {
 	more *rand.Rand
 }
 
-func (d *slowStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (d *slowStore) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	d.mu.Lock()
 	way := d.away + time.Duration(d.more.Int64N(int64(time.Millisecond)))
 	d.mu.Unlock()
@@ -34,10 +35,10 @@ func (d *slowStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gr
 	return d.DistributedLock.TryAcquire(ctx, req)
 }
 
-// List implements dlock.Lister, so that hosts are counted: LeastRecentFirst makes a host wait
+// List implements driver.Lister, so that hosts are counted: LeastRecentFirst makes a host wait
 // longer the more hosts there are.
-func (d *slowStore) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
-	return dlock.CapabilitiesOf(d.DistributedLock).Lister.List(ctx, name, slots)
+func (d *slowStore) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
+	return driver.CapabilitiesOf(d.DistributedLock).Lister.List(ctx, name, slots)
 }
 
 // shares are how many of a timer's runs each host had, in percent.

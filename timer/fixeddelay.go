@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/schedule"
 )
@@ -212,7 +213,7 @@ func (t Timer) checkDelay(store dlock.DistributedLock) (errs []error) {
 	if store == nil || t.LocalOnly {
 		return errs
 	}
-	delayer := dlock.CapabilitiesOf(store).Delayer
+	delayer := driver.CapabilitiesOf(store).Delayer
 	if delayer == nil {
 		fault("Schedule", "the store (%s) does not know when a run ended, which After needs: use redislock, sqllock "+
 			"or memlock, or set LocalOnly", storeLabel(store))

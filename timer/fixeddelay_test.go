@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -89,7 +90,7 @@ func newCountingStore(store *memlock.Store, name string) *countingStore {
 	return &countingStore{store, countingLock{DistributedLock: store, name: name}}
 }
 
-func (c *countingStore) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (c *countingStore) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	return c.acquires.TryAcquire(ctx, req)
 }
 
@@ -374,7 +375,7 @@ func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 			t.Errorf("%d runs, the last at %v: must be 2, and when the blackout ends", len(s.all()), got)
 		}
 		ctl := control.New(control.Config{Lock: f.store})
-		if err := ctl.Pause(t.Context(), "job", time.Now().Add(3*time.Hour), dlock.Origin{By: "test"}); err != nil {
+		if err := ctl.Pause(t.Context(), "job", time.Now().Add(3*time.Hour), driver.Origin{By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		paused := time.Now()
@@ -423,7 +424,7 @@ func TestFixedDelayFaults(t *testing.T) {
 	if _, err := timer.New(timer.Config{Lock: simpleStore{memlock.New()}}, job); err != nil {
 		t.Error(err)
 	}
-	if schedule.Check(schedule.After(dlock.MaxDelay)) != nil {
+	if schedule.Check(schedule.After(driver.MaxDelay)) != nil {
 		t.Error("a delay that stores keep is refused")
 	}
 }

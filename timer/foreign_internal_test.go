@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
@@ -50,14 +51,14 @@ func (f *foreign) Shard(name string) string {
 	return "the only one"
 }
 
-func (f *foreign) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (f *foreign) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if f.fails.Load() {
-		return dlock.Grant{}, f
+		return driver.Grant{}, f
 	}
 	return f.Store.TryAcquire(ctx, req)
 }
 
-func (f *foreign) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (f *foreign) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	if f.fails.Load() {
 		return nil, f
 	}

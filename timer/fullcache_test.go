@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -93,9 +93,9 @@ func TestFullIsForgotten(t *testing.T) {
 		f := newFleet(t)
 		job := timer.Timer{Name: "a", Schedule: schedule.Every(100 * time.Millisecond).Offset(0), Run: f.handler(0)}
 		h := f.start(timer.Config{}, job)
-		take := func(ttl time.Duration, slots int) dlock.Grant {
+		take := func(ttl time.Duration, slots int) driver.Grant {
 			t.Helper()
-			g, err := f.store.TryAcquire(t.Context(), dlock.Request{Name: "timer:a", Slots: slots, Token: "x",
+			g, err := f.store.TryAcquire(t.Context(), driver.Request{Name: "timer:a", Slots: slots, Token: "x",
 				TTL: ttl})
 			if err != nil {
 				t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -414,7 +415,7 @@ type ticksSeen struct {
 	seen map[string]int
 }
 
-func (s *ticksSeen) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *ticksSeen) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if req.Tick != nil {
 		s.mu.Lock()
 		s.seen[req.Name] = req.Tick.Max

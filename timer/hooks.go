@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // HookGrace is how long Run waits at its end for the hook calls that are queued; then it drops the
@@ -65,7 +66,7 @@ type RunInfo struct {
 	OnStart  bool      // Timer.RunOnStart started it
 	// Of a triggered run, who triggered it, if that was said, and the length of its payload in
 	// bytes.
-	TriggeredBy dlock.Origin
+	TriggeredBy driver.Origin
 	PayloadLen  int
 	Slot        int          // see Run.Slot
 	Fence       dlock.Fence  // see Run.Fence

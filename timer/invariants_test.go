@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/timertest"
 	"github.com/tickslot/tickslot/schedule"
@@ -333,7 +334,7 @@ type countingLock struct {
 	calls, now, most atomic.Int64
 }
 
-func (c *countingLock) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (c *countingLock) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if c.name == "" || c.name == req.Name {
 		c.calls.Add(1)
 		now := c.now.Add(1)

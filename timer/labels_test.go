@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -293,12 +294,12 @@ type talkative struct {
 
 func (s *talkative) String() string { return "sto\xffre" }
 
-func (s *talkative) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *talkative) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if req.Name != "timer:a" {
 		return s.DistributedLock.TryAcquire(ctx, req)
 	}
 	s.n++
-	return dlock.Grant{}, &dlock.NotAcquiredError{Reason: dlock.Reason(fmt.Sprintf("reason-%d-\xff", s.n))}
+	return driver.Grant{}, &dlock.NotAcquiredError{Reason: dlock.Reason(fmt.Sprintf("reason-%d-\xff", s.n))}
 }
 
 // Runs that go on are counted with and without a store, and triggers by what became of them.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/timertest"
 	"github.com/tickslot/tickslot/schedule"
@@ -101,9 +102,9 @@ type faultyName struct {
 	name string
 }
 
-func (s *faultyName) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *faultyName) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if req.Name == s.name {
-		return dlock.Grant{}, fmt.Errorf("%w: key %s holds a list", dlock.ErrFault, req.Name)
+		return driver.Grant{}, fmt.Errorf("%w: key %s holds a list", dlock.ErrFault, req.Name)
 	}
 	return s.DistributedLock.TryAcquire(ctx, req)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -238,29 +239,31 @@ func TestI10HostileErrorsHarmNobody(t *testing.T) {
 // panickingControl is a store whose control panics.
 type panickingControl struct{ dlock.DistributedLock }
 
-func (panickingControl) Update(context.Context, string, dlock.Update) error { panic("a driver") }
-func (panickingControl) Inspect(context.Context, ...string) ([]dlock.ControlState, error) {
+func (panickingControl) Update(context.Context, string, driver.Update) error { panic("a driver") }
+func (panickingControl) Inspect(context.Context, ...string) ([]driver.ControlState, error) {
 	panic("a driver")
 }
-func (panickingControl) Value(context.Context, string) (dlock.ValueState, error) { panic("a driver") }
+func (panickingControl) Value(context.Context, string) (driver.ValueState, error) { panic("a driver") }
 
-func (panickingControl) Revoke(context.Context, string, int, dlock.Fence, dlock.Origin) error {
+func (panickingControl) Revoke(context.Context, string, int, dlock.Fence, driver.Origin) error {
 	panic("a driver")
 }
-func (s panickingControl) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
-	return []dlock.LeaseInfo{{Name: name, Slot: 0, Fence: 1}}, nil
+func (s panickingControl) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
+	return []driver.LeaseInfo{{Name: name, Slot: 0, Fence: 1}}, nil
 }
 
 type panickingList struct{ panickingControl }
 
-func (panickingList) List(context.Context, string, int) ([]dlock.LeaseInfo, error) { panic("a driver") }
+func (panickingList) List(context.Context, string, int) ([]driver.LeaseInfo, error) {
+	panic("a driver")
+}
 
 // If the store panics, each call of a Control returns an error.
 //
 // Fails when Update, Revoke or List is called outside of a recover.
 func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	for _, store := range []dlock.DistributedLock{panickingControl{}, panickingList{}} {
-		c, by := control.New(control.Config{Lock: store}), dlock.Origin{By: "me"}
+		c, by := control.New(control.Config{Lock: store}), driver.Origin{By: "me"}
 		_, inspectErr := c.Inspect(t.Context(), "a")
 		for what, err := range map[string]error{
 			"Pause":               c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // metrics are the Prometheus metrics of a scheduler. Those of timers are computed from tallies when
@@ -251,7 +251,7 @@ func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	l.active += e.count((*Run).any)
 	l.held += e.count((*Run).holds)
 	l.overdue += int(e.overdue.Load())
-	l.limit += min(set.limit(), dlock.MaxSlots)
+	l.limit += min(set.limit(), driver.MaxSlots)
 	l.bound += boundValue(set.bound(s.store))
 	l.elsewhere = max(l.elsewhere, st.LimitElsewhere)
 	l.fallback += intIf(st.Fallback)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
@@ -37,7 +38,7 @@ type override struct {
 	paused      bool      // beside limit, where it takes no more bytes
 	version     int64     // of the latest report
 	until       time.Time // when the pause ends; zero: when somebody ends it
-	by          dlock.Origin
+	by          driver.Origin
 	triggeredAt time.Time // the latest trigger whose queue this host was told to look at
 }
 
@@ -81,7 +82,7 @@ func (o *overrides) paused(s *settings) error {
 
 // applyAnswer updates a timer's override from an answer of the store. no is nil if a slot was
 // granted.
-func (o *overrides) applyAnswer(s *settings, info dlock.Info, no *dlock.NotAcquiredError) {
+func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcquiredError) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	if !s.entry.override.advanceTo(info.Version) {
@@ -97,7 +98,7 @@ func (o *overrides) applyAnswer(s *settings, info dlock.Info, no *dlock.NotAcqui
 
 // setPause records who paused a timer and how much of the pause is left (0: until somebody ends
 // it); by is nil if nobody did. Called with entry.mu held.
-func (o *overrides) setPause(s *settings, by *dlock.Origin, left time.Duration) {
+func (o *overrides) setPause(s *settings, by *driver.Origin, left time.Duration) {
 	x := &s.entry.override
 	was := x.paused
 	x.paused, x.until = by != nil, time.Time{}
@@ -189,7 +190,7 @@ func (o *overrides) readAgain() { o.readAll.Store(true) }
 
 // update updates a timer's override from what the prober has read. It reports whether somebody has
 // triggered the timer since.
-func (o *overrides) update(s *settings, now dlock.ControlState) (triggered bool) {
+func (o *overrides) update(s *settings, now driver.ControlState) (triggered bool) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	x := &s.entry.override
@@ -283,7 +284,7 @@ func (p *prober) readBatch(until <-chan struct{}, timers []*settings) error {
 		return err
 	}
 	if err != nil {
-		list = []dlock.ControlState{{Err: err}}
+		list = []driver.ControlState{{Err: err}}
 	}
 	var failure error
 	faults := 0

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-var ann = dlock.Origin{By: "ann"}
+var ann = driver.Origin{By: "ann"}
 
 // overridden returns overrides, a timer, and how often the prober was woken.
 func overridden() (o *overrides, s *settings, woken *int) {
@@ -40,16 +41,16 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 				paused, limit)
 		}
 	}
-	o.update(s, dlock.ControlState{Version: 5, Pause: &dlock.Pause{Origin: ann, For: time.Hour},
-		Limit: &dlock.LimitOverride{Origin: ann, Slots: 7}})
+	o.update(s, driver.ControlState{Version: 5, Pause: &driver.Pause{Origin: ann, For: time.Hour},
+		Limit: &driver.LimitOverride{Origin: ann, Slots: 7}})
 	is("read", true, 7)
-	o.applyAnswer(s, dlock.Info{Version: 4, SlotLimit: 3}, nil)
+	o.applyAnswer(s, driver.Info{Version: 4, SlotLimit: 3}, nil)
 	is("an answer from before the update", true, 7)
-	o.update(s, dlock.ControlState{Version: 3})
+	o.update(s, driver.ControlState{Version: 3})
 	is("overrides from before the update", true, 7)
-	o.applyAnswer(s, dlock.Info{Version: 6, SlotLimit: 2}, nil)
+	o.applyAnswer(s, driver.Info{Version: 6, SlotLimit: 2}, nil)
 	is("a later answer", false, 2)
-	o.applyAnswer(s, dlock.Info{}, nil)
+	o.applyAnswer(s, driver.Info{}, nil)
 	is("a store that lost its data", false, 0)
 }
 
@@ -92,8 +93,8 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 	is := func(what string, at time.Duration, want bool) {
 		t.Helper()
 		version++
-		got := o.update(s, dlock.ControlState{Version: version,
-			Trigger: &dlock.Trigger{Origin: ann, At: start.Add(at), Age: time.Hour}})
+		got := o.update(s, driver.ControlState{Version: version,
+			Trigger: &driver.Trigger{Origin: ann, At: start.Add(at), Age: time.Hour}})
 		if got != want {
 			t.Errorf("%s: %v", what, got)
 		}
@@ -119,7 +120,7 @@ func TestOverriddenLimitIsNotFull(t *testing.T) {
 	if v.stillFull(s) == nil {
 		t.Fatal("the answer was not remembered")
 	}
-	o.applyAnswer(s, dlock.Info{Version: 1, SlotLimit: 2}, nil)
+	o.applyAnswer(s, driver.Info{Version: 1, SlotLimit: 2}, nil)
 	if no := v.stillFull(s); no != nil {
 		t.Errorf("the limit is 2, and still: %v", no)
 	}

@@ -12,13 +12,14 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-var ann = dlock.Origin{By: "ann", Note: "the database is being moved"}
+var ann = driver.Origin{By: "ann", Note: "the database is being moved"}
 
 // beat is when every host has heard of an update: the longest heartbeat, and a moment.
 const beat = dlock.DefaultTTL/3 + time.Second
@@ -386,15 +387,15 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 func TestControlRefuses(t *testing.T) {
 	ctl := control.New(control.Config{Lock: memlock.New()})
 	ctx := t.Context()
-	byNobody := ctl.Trigger(ctx, "x", control.TriggerOptions{By: dlock.Origin{Note: "because"}})
+	byNobody := ctl.Trigger(ctx, "x", control.TriggerOptions{By: driver.Origin{Note: "because"}})
 	for want, err := range map[string]error{
 		"is over":                      ctl.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
-		"say who":                      ctl.Pause(ctx, "x", time.Now().Add(time.Hour), dlock.Origin{}),
+		"say who":                      ctl.Pause(ctx, "x", time.Now().Add(time.Hour), driver.Origin{}),
 		"at most 87600h0m0s":           ctl.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
 		"use 0 to 10000":               ctl.SetMaxConcurrency(ctx, "x", -1, ann),
 		"10001":                        ctl.SetMaxConcurrency(ctx, "x", 10_001, ann),
 		"an empty By":                  byNobody,
-		"control character":            ctl.Resume(ctx, "x", dlock.Origin{By: "a\nb"}),
+		"control character":            ctl.Resume(ctx, "x", driver.Origin{By: "a\nb"}),
 		"slot 0: timer: no such run":   ctl.CancelSlot(ctx, "x", 0, ann),
 		"by its slot or on its host":   ctl.CancelRun(ctx, "x", "h/1/x-1", ann),
 		"slot 3: timer: no such run":   ctl.CancelRun(ctx, "x", "3-17", ann),
@@ -416,10 +417,10 @@ type spoilt struct {
 	name string
 }
 
-func (s spoilt) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+func (s spoilt) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	list, err := s.Store.Inspect(ctx, names...)
 	if i := slices.Index(names, s.name); err == nil && i >= 0 {
-		list[i] = dlock.ControlState{Name: s.name, Err: fmt.Errorf("%w: something else stands there", dlock.ErrFault)}
+		list[i] = driver.ControlState{Name: s.name, Err: fmt.Errorf("%w: something else stands there", dlock.ErrFault)}
 	}
 	return list, err
 }

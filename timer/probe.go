@@ -9,6 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
@@ -175,7 +176,7 @@ func (p *prober) reportFirst(err error) {
 // releases a lock of its own.
 func (p *prober) acquire() (name string, err error) {
 	if p.host == nil || !p.host.Valid() {
-		host, err := p.session.Semaphore(fleet.HostsLock, dlock.MaxSlots).TryAcquire(p.watch.base)
+		host, err := p.session.Semaphore(fleet.HostsLock, driver.MaxSlots).TryAcquire(p.watch.base)
 		if err != nil {
 			return fleet.HostsLock, err
 		}
@@ -201,9 +202,9 @@ func (p *prober) count() {
 	}
 	ctx, cancel := context.WithTimeout(w.base, w.timeout)
 	defer cancel()
-	var held []dlock.LeaseInfo
+	var held []driver.LeaseInfo
 	err := guard.Call("store", func() (err error) {
-		held, err = lister.List(ctx, fleet.HostsLock, dlock.MaxSlots)
+		held, err = lister.List(ctx, fleet.HostsLock, driver.MaxSlots)
 		return err
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/proof/timertest"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -38,7 +39,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 		h := f.start(timer.Config{}, timers...)
 		trigger(t, h, "skips", "goes on", "revoked")
 		if err := f.store.Revoke(t.Context(), "timer:revoked", 0, saw["revoked"].runs[0].fence,
-			dlock.Origin{By: "ann", Note: "it hangs"}); err != nil {
+			driver.Origin{By: "ann", Note: "it hangs"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(dlock.DefaultTTL)

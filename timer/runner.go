@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
@@ -338,7 +339,7 @@ func (e *entry) count(holds func(*Run) bool) (n int) {
 //
 // It returns ErrNoTimer, or ErrNoRun if that run does not go on here. control.Control.CancelRun
 // cancels runs on other hosts.
-func (s *Scheduler) CancelRun(timer, id string, by dlock.Origin) error {
+func (s *Scheduler) CancelRun(timer, id string, by driver.Origin) error {
 	if err := by.Validate(); err != nil {
 		return fmt.Errorf("timer %q: run %q: %w", timer, id, err)
 	}

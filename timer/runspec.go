@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -56,11 +57,11 @@ func (r *Run) OnStart() bool { return r != nil && r.onStart }
 
 // TriggeredBy returns who triggered the run. ok is false if the run has a Tick, or if
 // Scheduler.Trigger was not told who triggers it.
-func (r *Run) TriggeredBy() (by dlock.Origin, ok bool) {
+func (r *Run) TriggeredBy() (by driver.Origin, ok bool) {
 	if r == nil || r.trigger == nil {
 		return by, false
 	}
-	return r.trigger.by, r.trigger.by != dlock.Origin{}
+	return r.trigger.by, r.trigger.by != driver.Origin{}
 }
 
 // Holder returns this host, as operators see it: Config.Holder.
@@ -80,9 +81,9 @@ type RunSpec struct {
 	LastSuccessAt time.Time
 	CaughtUp      bool
 	OnStart       bool
-	TriggeredBy   dlock.Origin // zero: not said
-	Payload       []byte       // with or without a Tick
-	Slot          int          // -1: it has none, and is Degraded
+	TriggeredBy   driver.Origin // zero: not said
+	Payload       []byte        // with or without a Tick
+	Slot          int           // -1: it has none, and is Degraded
 	Fence         dlock.Fence
 	Degraded      bool
 	Attempt       int // 0: the first

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
@@ -24,7 +25,7 @@ type seen struct {
 	tick, previous time.Time
 	success        time.Time
 	caughtUp       bool
-	by             dlock.Origin
+	by             driver.Origin
 	holder         dlock.Holder
 }
 
@@ -69,7 +70,7 @@ func TestRunTells(t *testing.T) {
 		latest()
 		first := got
 		if !first.tick.Equal(day(2, 2)) || !first.previous.Equal(day(1, 2)) ||
-			first.success.Sub(day(1, 2)).Abs() > time.Second || first.caughtUp || first.by != (dlock.Origin{}) ||
+			first.success.Sub(day(1, 2)).Abs() > time.Second || first.caughtUp || first.by != (driver.Origin{}) ||
 			first.holder.Host != "a" || first.id == "" {
 			t.Errorf("on time: %+v", first)
 		}
@@ -96,7 +97,7 @@ func TestRunTells(t *testing.T) {
 		}
 		synctest.Wait()
 		latest()
-		if !got.tick.IsZero() || !got.previous.IsZero() || got.caughtUp || got.by != (dlock.Origin{}) {
+		if !got.tick.IsZero() || !got.previous.IsZero() || got.caughtUp || got.by != (driver.Origin{}) {
 			t.Errorf("triggered here: %+v", got)
 		}
 		ctl := control.New(control.Config{Lock: f.store})

@@ -7,16 +7,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A store may be several servers, such as a Redis Cluster, each with some of the names
-// (dlock.Sharder). A server that fails must affect only the timers whose names it has. So each
+// (driver.Sharder). A server that fails must affect only the timers whose names it has. So each
 // server has a breaker of its own, and the store as a whole is down when none of them answers.
 
 // shardNames maps names to servers.
 type shardNames struct {
-	sharder dlock.Sharder // nil: the store is one server
+	sharder driver.Sharder // nil: the store is one server
 }
 
 // of returns the server that has a name; "": the store is one server.
@@ -48,7 +48,7 @@ func (n shardNames) probe(slot int, use func(shard string) bool) string {
 // that of the storeWatch guards them.
 type breakers struct {
 	whole   breaker
-	servers map[string]*breaker // by what dlock.Sharder says
+	servers map[string]*breaker // by what driver.Sharder says
 }
 
 // at returns the breaker of a server; "": of the store.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -44,20 +45,20 @@ func (s threeServers) Shard(name string) string {
 
 func (s threeServers) of(name string) *dlocktest.Faulty { return s.server[s.Shard(name)] }
 
-func (s threeServers) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s threeServers) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	return s.of(req.Name).TryAcquire(ctx, req)
 }
 
-func (s threeServers) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s threeServers) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	return s.of(grants[0].Name).Extend(ctx, ttl, grants...)
 }
 
-func (s threeServers) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s threeServers) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	return s.of(grants[0].Name).Release(ctx, grants...)
 }
 
-func (s threeServers) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
-	list := make([]dlock.ControlState, len(names))
+func (s threeServers) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
+	list := make([]driver.ControlState, len(names))
 	for i, name := range names {
 		one, err := s.of(name).Inspect(ctx, name)
 		if err != nil {
@@ -220,16 +221,16 @@ type refusing struct {
 	calls atomic.Int64
 }
 
-func (r *refusing) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (r *refusing) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	time.Sleep(time.Millisecond)
 	r.calls.Add(1)
 	if r.wrong.Load() {
-		return dlock.Grant{}, fmt.Errorf("%w: wrong password", dlock.ErrSetup)
+		return driver.Grant{}, fmt.Errorf("%w: wrong password", dlock.ErrSetup)
 	}
 	return r.threeServers.TryAcquire(ctx, req)
 }
 
-func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	if r.wrong.Load() {
 		return nil, fmt.Errorf("%w: wrong password", dlock.ErrSetup)
 	}

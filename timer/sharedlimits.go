@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
@@ -32,8 +33,8 @@ func (l Limit) lockName() string { return "limit:" + l.Name }
 type limits struct {
 	log      *lineLog
 	registry *registry
-	multi    dlock.MultiLocker // nil: the store takes one lock at a time, or there is none
-	store    string            // its name; "": there is none
+	multi    driver.MultiLocker // nil: the store takes one lock at a time, or there is none
+	store    string             // its name; "": there is none
 	byName   map[string]*sharedLimit
 }
 
@@ -52,7 +53,7 @@ type sharedLimit struct {
 func newLimits(config Config, log *lineLog, g *registry) *limits {
 	l := &limits{log: log, registry: g, byName: make(map[string]*sharedLimit, len(config.Limits))}
 	if config.Lock != nil {
-		l.multi, l.store = dlock.CapabilitiesOf(config.Lock).MultiLocker, storeLabel(config.Lock)
+		l.multi, l.store = driver.CapabilitiesOf(config.Lock).MultiLocker, storeLabel(config.Lock)
 	}
 	for _, limit := range config.Limits {
 		l.byName[limit.Name] = &sharedLimit{Limit: limit}
@@ -85,8 +86,8 @@ func (l *limits) of(t Timer) (list []*sharedLimit, errs []error) {
 	fault := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("timer %.60q: Limits: "+format, append([]any{t.Name}, args...)...))
 	}
-	if len(t.Limits) > dlock.MaxAlso {
-		fault("%d limits: use at most %d", len(t.Limits), dlock.MaxAlso)
+	if len(t.Limits) > driver.MaxAlso {
+		fault("%d limits: use at most %d", len(t.Limits), driver.MaxAlso)
 	}
 	if len(t.Limits) > 0 && t.LocalOnly {
 		fault("a LocalOnly timer does not use the store, which keeps the limits: take them out, or LocalOnly")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -248,7 +249,7 @@ func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].Holder != h.Status().Holder {
 			t.Fatal(list, err)
 		}
-		by := dlock.Origin{By: "ana", Note: "smtp is down"}
+		by := driver.Origin{By: "ana", Note: "smtp is down"}
 		if err := f.store.Revoke(t.Context(), "limit:smtp", 0, list[0].Fence, by); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -144,7 +145,7 @@ func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 
 // PauseStatus is a pause as this host knows it.
 type PauseStatus struct {
-	dlock.Origin
+	driver.Origin
 	Until time.Time // zero: until MaxConcurrency, which was set to 0, is changed
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
@@ -24,7 +25,7 @@ import (
 func statusForJSON() timer.Status {
 	berlin := time.FixedZone("CEST", 2*3600)
 	at := func(hour int) time.Time { return time.Date(2026, 7, 1, hour, 30, 0, 500_000_000, berlin) }
-	ann := dlock.Origin{By: "ann", Note: "why"}
+	ann := driver.Origin{By: "ann", Note: "why"}
 	return timer.Status{
 		Phase: "running", Holder: dlock.Holder{Host: "web-1", PID: 17, ID: "k3x9"}, Hosts: 3,
 		Limits:  []timer.LimitStatus{{Name: "smtp", Size: 3, SizeElsewhere: 4, Runs: 2}},

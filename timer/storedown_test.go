@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -217,11 +218,11 @@ type takenStore struct {
 	all atomic.Bool
 }
 
-func (s *takenStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *takenStore) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	results, err := s.DistributedLock.Extend(ctx, ttl, grants...)
 	for i := range results {
 		if s.all.Load() {
-			results[i].Outcome = dlock.GrantLost
+			results[i].Outcome = driver.GrantLost
 		}
 	}
 	return results, err
@@ -325,12 +326,12 @@ type quarantine struct {
 	silent bool // it does not say until when
 }
 
-func (q *quarantine) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (q *quarantine) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if left := time.Until(q.until); left > 0 {
 		if q.silent {
 			left = 0
 		}
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonQuarantine, ExpiresIn: left}
+		return driver.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonQuarantine, ExpiresIn: left}
 	}
 	return q.DistributedLock.TryAcquire(ctx, req)
 }

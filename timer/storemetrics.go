@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // storeMetrics are the metrics of the store of a scheduler, which has one: they are few, so they
@@ -16,7 +17,7 @@ import (
 type storeMetrics struct {
 	results    *prometheus.CounterVec // of acquires
 	expired    prometheus.Counter
-	beats      [dlock.GrantLost + 1]prometheus.Counter
+	beats      [driver.GrantLost + 1]prometheus.Counter
 	ops        map[dlock.StoreOp]opMetrics
 	took, hold prometheus.Observer // acquires; slots
 
@@ -57,7 +58,7 @@ func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetric
 		"Slots that this host got after whoever had them let them expire unreleased.").WithLabelValues()
 	beats := counter("heartbeats_total", "Renewals of slots, by result.", "result")
 	for outcome := range m.beats {
-		m.beats[outcome] = beats.WithLabelValues(dlock.GrantOutcome(outcome).String())
+		m.beats[outcome] = beats.WithLabelValues(driver.GrantOutcome(outcome).String())
 	}
 	took := histogram("store_operation_duration_seconds", "How long calls to the store took.", callBounds, "op")
 	failed := counter("store_errors_total", "Calls to the store that failed or were not answered.", "op")
@@ -109,9 +110,9 @@ func (m *storeMetrics) held(d time.Duration) {
 	}
 }
 
-func (m *storeMetrics) renewed(outcome dlock.GrantOutcome) {
+func (m *storeMetrics) renewed(outcome driver.GrantOutcome) {
 	if m != nil {
-		m.beats[min(outcome, dlock.GrantLost)].Inc()
+		m.beats[min(outcome, driver.GrantLost)].Inc()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
@@ -25,7 +26,7 @@ type storeWatch struct {
 	label     string
 	timeout   time.Duration // of one call
 	ttl       time.Duration
-	caps      dlock.Capabilities
+	caps      driver.Capabilities
 	names     shardNames
 	log       *lineLog
 	events    *events
@@ -53,7 +54,7 @@ type storeWatch struct {
 func newStoreWatch(config Config, log *lineLog, v *events, g *registry, l *ledger) *storeWatch {
 	w := &storeWatch{
 		label: storeLabel(config.Lock), timeout: config.StoreTimeout, ttl: config.TTL,
-		caps: dlock.CapabilitiesOf(config.Lock), log: log, events: v, registry: g,
+		caps: driver.CapabilitiesOf(config.Lock), log: log, events: v, registry: g,
 		wake: make(chan struct{}, 1),
 	}
 	w.names = shardNames{w.caps.Sharder}
@@ -107,11 +108,11 @@ func (w *storeWatch) called(c dlock.StoreCall) {
 // heartbeats counts renewals by result, and takes the version of the overrides from them.
 func (w *storeWatch) heartbeats(c dlock.StoreCall) {
 	for i, g := range c.Grants {
-		outcome := dlock.GrantUnknown
+		outcome := driver.GrantUnknown
 		if c.Err == nil {
 			outcome = c.Results[i].Outcome
 		}
-		if outcome == dlock.GrantOK && g.Name == fleet.HostsLock {
+		if outcome == driver.GrantOK && g.Name == fleet.HostsLock {
 			w.overrides.noteVersion(c.Results[i].Info.Version)
 		}
 		if fleet.IsTimer(g.Name) {

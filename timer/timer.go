@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
@@ -55,7 +55,7 @@ const (
 	// DefaultMaxRunTime is the default of Timer.MaxRunTime.
 	DefaultMaxRunTime = time.Hour
 
-	maxLimit = dlock.MaxSlots
+	maxLimit = driver.MaxSlots
 )
 
 // A Timer is one recurring job. Only Name and Run are required.
@@ -69,9 +69,9 @@ type Timer struct {
 	//
 	// With schedule.After the timer is due a delay after its last run in the fleet, triggered ones
 	// included, has ended, or after the lease of that run has, if it was lost; at once if the store
-	// knows of no run. A store must be a dlock.Delayer, and MaxConcurrency 1. No run starts earlier
-	// by its schedule, except without the store (StoreDownRunLocal), when each host counts from its
-	// own runs, or if the store loses its data. A tick that starts nothing is followed by another
+	// knows of no run. A store must be a driver.Delayer, and MaxConcurrency 1. No run starts
+	// earlier by its schedule, except without the store (StoreDownRunLocal), when each host counts
+	// from its own runs, or if the store loses its data. A tick that starts nothing is followed by another
 	// try: when the store says, or when the blackout ends, or else after the delay, but after a
 	// second at least and a minute at most.
 	//

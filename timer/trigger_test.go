@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -97,7 +98,7 @@ func TestTriggerChecksItsOptions(t *testing.T) {
 			!errors.Is(err, timer.ErrPayloadTooLong) || !strings.Contains(err.Error(), "65537 bytes") {
 			t.Errorf("%v, %v", run, err)
 		}
-		by := dlock.Origin{By: "a\nb"}
+		by := driver.Origin{By: "a\nb"}
 		if run, err := h.Scheduler.Trigger(t.Context(), "a", timer.TriggerOptions{By: by}); run != nil || err == nil {
 			t.Errorf("%v, %v", run, err)
 		}

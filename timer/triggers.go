@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer/control"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
@@ -203,7 +204,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 		switch {
 		case err == nil:
 			q.report(w.timer, late)
-		case !guard.Is(err, dlock.ErrChanged):
+		case !guard.Is(err, driver.ErrChanged):
 			w.late = late // the next look shows whether they are gone
 			return false
 		}
@@ -231,7 +232,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	// that got no answer, such as one that gives it back, cannot be made any more.
 	t.Taker, t.Host, queue.Ran, queue.Retry = q.taker, q.holder, true, 0
 	if err := q.queues.Write(q.base(), w.timer, &queue, version); err != nil {
-		return guard.Is(err, dlock.ErrChanged)
+		return guard.Is(err, driver.ErrChanged)
 	}
 	w.freed = false
 	why, started := q.startRun(s, w, t)

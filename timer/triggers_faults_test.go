@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -28,7 +29,7 @@ type valueStore struct {
 	writes atomic.Int64
 }
 
-func (s *valueStore) Update(ctx context.Context, name string, update dlock.Update) error {
+func (s *valueStore) Update(ctx context.Context, name string, update driver.Update) error {
 	if update.Value == nil {
 		return s.Store.Update(ctx, name, update)
 	}
@@ -85,7 +86,7 @@ func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 			err := lossy.Trigger(t.Context(), "a", control.TriggerOptions{Payload: []byte(payload), By: ann})
 			if err == nil {
 				accepted = append(accepted, payload)
-			} else if unknown = append(unknown, payload); errors.Is(err, dlock.ErrChanged) {
+			} else if unknown = append(unknown, payload); errors.Is(err, driver.ErrChanged) {
 				t.Error(err)
 			}
 			time.Sleep(time.Duration(i%7+1) * time.Second)
@@ -243,7 +244,7 @@ func TestTriggerWithoutAQueueCostsOneLook(t *testing.T) {
 		h := f.start(timer.Config{}, ran.timer("a", 0))
 		time.Sleep(time.Minute)
 		for _, name := range []string{"timer:a", "tickslot:hosts"} {
-			update := dlock.Update{}
+			update := driver.Update{}
 			if name == "timer:a" {
 				update.Trigger = &ann
 			}
@@ -299,9 +300,9 @@ type unreadable struct {
 	down atomic.Bool
 }
 
-func (s *unreadable) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+func (s *unreadable) Value(ctx context.Context, name string) (driver.ValueState, error) {
 	if s.down.Load() {
-		return dlock.ValueState{}, errors.New("connection reset")
+		return driver.ValueState{}, errors.New("connection reset")
 	}
 	return s.valueStore.Value(ctx, name)
 }
@@ -327,9 +328,9 @@ func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
 					store.down.Store(!run)
 					if run && err == nil {
 						const queue = "tickslot:trigger:a"
-						var v dlock.ValueState
+						var v driver.ValueState
 						if v, err = f.store.Value(t.Context(), queue); err == nil {
-							err = f.store.Update(t.Context(), queue, dlock.Update{Value: &dlock.Value{
+							err = f.store.Update(t.Context(), queue, driver.Update{Value: &driver.Value{
 								Text: `{"ran":true}`, Version: v.Version}})
 						}
 					}

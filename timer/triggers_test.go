@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -242,7 +243,7 @@ type tornStore struct {
 	writes atomic.Int64
 }
 
-func (s *tornStore) Update(ctx context.Context, name string, update dlock.Update) error {
+func (s *tornStore) Update(ctx context.Context, name string, update driver.Update) error {
 	if update.Value == nil {
 		return s.Store.Update(ctx, name, update)
 	}

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -293,7 +293,7 @@ func TestUpdateKeepsOverridesAndCounts(t *testing.T) {
 		if v := values(t, reg)["tickslot_ticks_total started a"]; v != 5 {
 			t.Errorf("the metrics count %v ticks that started", v)
 		}
-		control, by := h.Control(), dlock.Origin{By: "ann"}
+		control, by := h.Control(), driver.Origin{By: "ann"}
 		if err := errors.Join(control.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
 			control.SetMaxConcurrency(t.Context(), "a", 2, by)); err != nil {
 			t.Fatal(err)

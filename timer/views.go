@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
@@ -42,7 +43,7 @@ func (v *views) reset(s *settings) {
 }
 
 // granted updates a view from the answer that granted a slot.
-func (v *views) granted(s *settings, info dlock.Info) {
+func (v *views) granted(s *settings, info driver.Info) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	w := &s.entry.view

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/clustertimer"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -33,7 +33,7 @@ func TestHooksRecordRuns(t *testing.T) {
 		TickSkipped: func(timer.SkipInfo) { skipped = true }})
 	for i, err := range []error{nil, errors.New("the disk is full"), rude{}} {
 		run := timer.RunInfo{Timer: fmt.Sprint("report-", i), Holder: registry.Holder(), Slot: 2, Attempt: 3,
-			StartedAt: time.Now().Add(-time.Minute), TriggeredBy: dlock.Origin{By: "ann"}}
+			StartedAt: time.Now().Add(-time.Minute), TriggeredBy: driver.Origin{By: "ann"}}
 		hooks.RunEnded(timer.RunResult{RunInfo: run, Outcome: timer.OutcomeFailed, Took: time.Second, Err: err})
 	}
 	hooks.TickSkipped(timer.SkipInfo{})

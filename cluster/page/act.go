@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
@@ -89,7 +89,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 			return
 		}
 	}
-	by := dlock.Origin{By: access.By, Note: strings.TrimSpace(r.PostForm.Get("note"))}
+	by := driver.Origin{By: access.By, Note: strings.TrimSpace(r.PostForm.Get("note"))}
 	if err := by.Validate(); err != nil {
 		p.fail(w, r, http.StatusBadRequest, &BadRequestError{"Why: " + err.Error()})
 		return
@@ -116,7 +116,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 }
 
 // record writes who has done what to the log and to the registry.
-func (p *Page) record(r *http.Request, a Action, v url.Values, by dlock.Origin, done string, err error) {
+func (p *Page) record(r *http.Request, a Action, v url.Values, by driver.Origin, done string, err error) {
 	title := inert.Text(a.Title(v))
 	args := []any{"action", v.Get("action"), "what", title, "by", inert.Text(by.By), "note", inert.Text(by.Note),
 		"peer", r.RemoteAddr}
@@ -147,7 +147,7 @@ func doneText(actions map[string]Action, query url.Values) string {
 // Duration parses a length of time that a user has typed, of up to ten years.
 func Duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > dlock.MaxPause {
+	if err != nil || d <= 0 || d > driver.MaxPause {
 		return 0, &BadRequestError{fmt.Sprintf("%q is not a length of time of up to ten years: write 30m, 2h or 36h",
 			text)}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
@@ -55,17 +56,17 @@ type countedLocks struct {
 	calls atomic.Int64
 }
 
-func (c *countedLocks) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+func (c *countedLocks) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	c.calls.Add(1)
 	return c.Store.Enumerate(ctx, after, limit)
 }
 
-func (c *countedLocks) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+func (c *countedLocks) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	c.calls.Add(1)
 	return c.Store.Inspect(ctx, names...)
 }
 
-func (c *countedLocks) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+func (c *countedLocks) Value(ctx context.Context, name string) (driver.ValueState, error) {
 	c.calls.Add(1)
 	return c.Store.Value(ctx, name)
 }

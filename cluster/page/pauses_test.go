@@ -11,7 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -23,7 +23,7 @@ type partialLocks struct {
 	nodesDown atomic.Int32
 }
 
-func (l *partialLocks) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+func (l *partialLocks) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	down := l.nodesDown.Load()
 	if down > 1 {
 		return nil, errors.New("all nodes are down")
@@ -31,7 +31,7 @@ func (l *partialLocks) Inspect(ctx context.Context, names ...string) ([]dlock.Co
 	states, err := l.countedLocks.Inspect(ctx, names...)
 	for i, s := range states {
 		if down == 1 && s.Name == "timer:report" {
-			states[i] = dlock.ControlState{Name: s.Name, Err: errors.New("its node is down")}
+			states[i] = driver.ControlState{Name: s.Name, Err: errors.New("its node is down")}
 		}
 	}
 	return states, err
@@ -46,7 +46,7 @@ func TestPausesThatTheStoreDoesNotTell(t *testing.T) {
 	f := newFleet(t, page.Config{})
 	locks := &partialLocks{countedLocks: f.locks}
 	locks.nodesDown.Store(1)
-	ann := dlock.Origin{By: "ann", Note: "the database is moved"}
+	ann := driver.Origin{By: "ann", Note: "the database is moved"}
 	for _, name := range []string{"report", "other"} {
 		ctl := control.New(control.Config{Lock: f.locks})
 		if err := ctl.Pause(t.Context(), name, time.Now().Add(time.Hour), ann); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -47,12 +47,12 @@ type decisionView struct {
 }
 
 type pauseView struct {
-	dlock.Origin
+	driver.Origin
 	Until time.Time `json:"until,omitzero"` // zero: until the limit, which was set to 0, is changed
 }
 
 type limitView struct {
-	dlock.Origin
+	driver.Origin
 	Limit int `json:"limit"`
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -29,7 +29,7 @@ const (
 type timers struct {
 	config   Config
 	runs     readcache.Cache[[]cluster.HistoryRun]
-	states   readcache.Cache[dlock.ControlState]
+	states   readcache.Cache[driver.ControlState]
 	pauses   readcache.Cache[pauses] // of all timers
 	triggers readcache.Cache[[]control.PendingTrigger]
 
@@ -164,7 +164,7 @@ func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) (rows []ti
 func (t *timers) readPauses(ctx context.Context, names []string) (pauses, error) {
 	now := time.Now()
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return dlock.CheckName(timerPrefix+name) != nil // a host that is not ours may say it: no store has it
+		return driver.CheckName(timerPrefix+name) != nil // a host that is not ours may say it: no store has it
 	})
 	states, err := t.config.Control.InspectAll(ctx, names...)
 	if err != nil {
@@ -189,7 +189,7 @@ func (t *timers) readPauses(ctx context.Context, names []string) (pauses, error)
 
 // pauseOf returns the pause among the overrides of a timer, which were read at an instant; nil:
 // there is none. A limit of 0 is one without an end.
-func pauseOf(o dlock.ControlState, at time.Time) *pauseView {
+func pauseOf(o driver.ControlState, at time.Time) *pauseView {
 	switch {
 	case o.Pause != nil:
 		return &pauseView{o.Pause.Origin, at.Add(o.Pause.For).UTC()}
@@ -341,8 +341,8 @@ func (r timerRow) BarsText() string {
 }
 
 // overrides are what the store keeps of a timer.
-func (t *timers) overrides(ctx context.Context, name string) readcache.Result[dlock.ControlState] {
-	return t.states.Get(ctx, name, func(ctx context.Context) (dlock.ControlState, error) {
+func (t *timers) overrides(ctx context.Context, name string) readcache.Result[driver.ControlState] {
+	return t.states.Get(ctx, name, func(ctx context.Context) (driver.ControlState, error) {
 		return t.config.Control.Inspect(ctx, name)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 const (
@@ -76,11 +77,11 @@ func Limit(session *dlock.Session, options LimitOptions) (rivertype.WorkerMiddle
 	}
 	for of, n := range options.Max {
 		name := m.options.Prefix + of
-		if err := dlock.CheckName(name); err != nil {
+		if err := driver.CheckName(name); err != nil {
 			return nil, fmt.Errorf("tickslotriver: kind %.60q: %w", of, err)
 		}
-		if n < 1 || n > dlock.MaxSlots {
-			return nil, fmt.Errorf("tickslotriver: kind %.60q: %d: use 1 to %d", of, n, dlock.MaxSlots)
+		if n < 1 || n > driver.MaxSlots {
+			return nil, fmt.Errorf("tickslotriver: kind %.60q: %d: use 1 to %d", of, n, driver.MaxSlots)
 		}
 		m.kinds[of] = &kind{slots: session.Semaphore(name, n), turn: make(chan struct{}, 1),
 			freed: make(chan struct{}, 1)}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // jointly are for requests that take slots of several semaphores in one step.
@@ -36,14 +36,14 @@ func needsAlso(f Features) string {
 }
 
 // with adds further semaphores to a request.
-func (c *check) with(req dlock.Request, also ...dlock.SemaphoreSpec) dlock.Request {
+func (c *check) with(req driver.Request, also ...driver.SemaphoreSpec) driver.Request {
 	req.Also = also
 	return req
 }
 
 // all returns a grant and those of its further semaphores, as Extend and Release get them.
-func all(g dlock.Grant) []dlock.Grant {
-	list := append([]dlock.Grant{g}, g.Also...)
+func all(g driver.Grant) []driver.Grant {
+	list := append([]driver.Grant{g}, g.Also...)
 	list[0].Also = nil
 	return list
 }
@@ -64,7 +64,7 @@ func (h *host) free(what, name string, slots, want int) {
 func alsoUnsupported(c *check) {
 	h := c.host()
 	caps := h.caps()
-	req := c.with(c.request("x", 2), dlock.SemaphoreSpec{Name: "limit", Slots: 1})
+	req := c.with(c.request("x", 2), driver.SemaphoreSpec{Name: "limit", Slots: 1})
 	if c.h.Features.Also {
 		if caps.MultiLocker == nil {
 			c.fatalf("the store states Also, and is no dlock.MultiLocker")
@@ -72,18 +72,18 @@ func alsoUnsupported(c *check) {
 		if err := caps.MultiLocker.CheckAlso("x", "limit"); err != nil {
 			c.errorf("CheckAlso of two names of the namespace: %v: must be nil", err)
 		}
-		for what, also := range map[string][]dlock.SemaphoreSpec{
+		for what, also := range map[string][]driver.SemaphoreSpec{
 			"its own name":           {{Name: "x", Slots: 2}},
 			"a name twice":           {{Name: "limit", Slots: 2}, {Name: "limit", Slots: 2}},
 			"a mutex":                {{Name: "limit"}},
 			"a negative number":      {{Name: "limit", Slots: -1}},
-			"too many slots":         {{Name: "limit", Slots: dlock.MaxSlots + 1}},
+			"too many slots":         {{Name: "limit", Slots: driver.MaxSlots + 1}},
 			"a bad name":             {{Name: "a:slot:1", Slots: 1}},
-			"too many semaphores":    make([]dlock.SemaphoreSpec, dlock.MaxAlso+1),
+			"too many semaphores":    make([]driver.SemaphoreSpec, driver.MaxAlso+1),
 			"a semaphore of no name": {{Slots: 1}},
 		} {
 			a := h.try(c.with(c.request("x", 2), also...))
-			if a.err == nil || errors.Is(a.err, dlock.ErrNotAcquired) {
+			if a.err == nil || errors.Is(a.err, driver.ErrNotAcquired) {
 				c.errorf("a request with %s: %v: must be an error, and no refusal", what, a.err)
 			}
 		}
@@ -94,7 +94,7 @@ func alsoUnsupported(c *check) {
 	}
 	ctx, cancel := callContext()
 	defer cancel()
-	if g, err := h.store.TryAcquire(ctx, req); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+	if g, err := h.store.TryAcquire(ctx, req); err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		c.errorf("a request with Also, which the store does not state: %+v, %v: must be an error, and no refusal", g,
 			err)
 	}
@@ -104,7 +104,7 @@ func alsoUnsupported(c *check) {
 // allAtOnce catches a part that is not taken, not extended or not released.
 func allAtOnce(c *check) {
 	a, b := c.host(), c.host()
-	smtp, gpu := dlock.SemaphoreSpec{Name: "smtp", Slots: 3}, dlock.SemaphoreSpec{Name: "gpu", Slots: 1}
+	smtp, gpu := driver.SemaphoreSpec{Name: "smtp", Slots: 3}, driver.SemaphoreSpec{Name: "gpu", Slots: 1}
 	first := a.mustAcquire(c.with(c.request("orders", 2), smtp, gpu)).grant
 	second := b.mustAcquire(c.with(c.request("mails", 1), smtp)).grant
 	b.free("with one lease", "orders", 2, 1)
@@ -113,36 +113,36 @@ func allAtOnce(c *check) {
 	if first.Also[0].Slot == second.Also[0].Slot {
 		c.errorf("slot %d of smtp was granted twice", first.Also[0].Slot)
 	}
-	for _, g := range []dlock.Grant{first, second} {
-		c.want("extend", a.extend(c.long, all(g)...), dlock.GrantOK)
+	for _, g := range []driver.Grant{first, second} {
+		c.want("extend", a.extend(c.long, all(g)...), driver.GrantOK)
 	}
-	c.want("release", a.release(all(first)...), dlock.GrantOK)
+	c.want("release", a.release(all(first)...), driver.GrantOK)
 	a.free("after a release", "orders", 2, 2)
 	a.free("after a release", "smtp", 3, 2)
 	a.free("after a release", "gpu", 1, 1)
 	again := a.mustAcquire(c.with(c.request("orders", 2), gpu, smtp)).grant // another order is the same
-	for i, g := range []dlock.Grant{first.Also[1], first.Also[0]} {
+	for i, g := range []driver.Grant{first.Also[1], first.Also[0]} {
 		if again.Also[i].Slot == g.Slot && again.Also[i].Fence <= g.Fence {
 			c.errorf("%s slot %d: fence %d after %d", g.Name, g.Slot, again.Also[i].Fence, g.Fence)
 		}
 	}
-	c.want("release", b.release(append(all(again), all(second)...)...), dlock.GrantOK)
+	c.want("release", b.release(append(all(again), all(second)...)...), driver.GrantOK)
 	a.free("after all releases", "smtp", 3, 3)
 }
 
 // allOrNothing catches a refusal that keeps a part: a slot, a start of the tick, or a permit.
 func allOrNothing(c *check) {
 	h := c.host()
-	one, two, three := dlock.SemaphoreSpec{Name: "one", Slots: 2}, dlock.SemaphoreSpec{Name: "two", Slots: 1},
-		dlock.SemaphoreSpec{Name: "three", Slots: 2}
+	one, two, three := driver.SemaphoreSpec{Name: "one", Slots: 2}, driver.SemaphoreSpec{Name: "two", Slots: 1},
+		driver.SemaphoreSpec{Name: "three", Slots: 2}
 	held := h.mustAcquire(c.request("two", 1))
 	req := c.with(c.request("x", 2), one, two, three)
 	if c.h.Features.AtomicTick {
-		req.Tick = &dlock.Tick{At: thisSecond(), Max: 1}
+		req.Tick = &driver.Tick{At: thisSecond(), Max: 1}
 	}
 	for range 3 { // each would take one more
 		req.Token = c.request("x", 2).Token
-		no := h.mustRefuse(req, dlock.ReasonLimitFull)
+		no := h.mustRefuse(req, driver.ReasonLimitFull)
 		if no.Also != two {
 			c.errorf("the refusal speaks of %+v: must be %+v", no.Also, two)
 		}
@@ -151,18 +151,18 @@ func allOrNothing(c *check) {
 			c.errorf("two is held by %v for another %v, the refusal says %v, %v", held.req.Holder, c.long, no.Holder,
 				no.ExpiresIn)
 		}
-		c.want("release of what was refused", h.release(byToken(req)), dlock.GrantLost)
+		c.want("release of what was refused", h.release(byToken(req)), driver.GrantLost)
 	}
 	h.free("after refusals", "x", 2, 2)
 	h.free("after refusals", "one", 2, 2)
 	h.free("after refusals", "three", 2, 2)
 	h.release(held.grant)
 	g := h.mustAcquire(req).grant // the tick is still there
-	c.want("release", h.release(all(g)...), dlock.GrantOK)
+	c.want("release", h.release(all(g)...), driver.GrantOK)
 
 	rest := h.fill("x", 2)
-	h.mustRefuse(c.with(c.request("x", 2), one, two, three), dlock.ReasonFull)
-	for _, l := range []dlock.SemaphoreSpec{one, two, three} {
+	h.mustRefuse(c.with(c.request("x", 2), one, two, three), driver.ReasonFull)
+	for _, l := range []driver.SemaphoreSpec{one, two, three} {
 		h.free("after a refusal", l.Name, l.Slots, l.Slots)
 	}
 	h.release(rest...)
@@ -171,29 +171,29 @@ func allOrNothing(c *check) {
 // ownReasonsFirst catches a tick that ran elsewhere and is reported as kept out by a limit.
 func ownReasonsFirst(c *check) {
 	h := c.host()
-	limit := dlock.SemaphoreSpec{Name: "limit", Slots: 1}
+	limit := driver.SemaphoreSpec{Name: "limit", Slots: 1}
 	at := thisSecond()
 	if c.h.Features.AtomicTick {
 		g := h.mustAcquire(c.with(c.tick("t", 2, at, 1), limit)).grant
-		h.mustRefuse(c.with(c.tick("t", 2, at, 1), limit), dlock.ReasonTickTaken)
-		h.mustRefuse(c.with(c.tick("t", 2, at.Add(-time.Second), 1), limit), dlock.ReasonTickLate)
-		h.mustRefuse(c.with(c.tick("t", 2, at.Add(time.Minute), 1), limit), dlock.ReasonTickAhead)
-		h.mustRefuse(c.with(c.tick("t", 2, at.Add(time.Microsecond), 1), limit), dlock.ReasonLimitFull)
-		c.want("release", h.release(all(g)...), dlock.GrantOK)
-		h.mustRefuse(c.with(c.tick("t", 2, at, 1), limit), dlock.ReasonTickTaken)
+		h.mustRefuse(c.with(c.tick("t", 2, at, 1), limit), driver.ReasonTickTaken)
+		h.mustRefuse(c.with(c.tick("t", 2, at.Add(-time.Second), 1), limit), driver.ReasonTickLate)
+		h.mustRefuse(c.with(c.tick("t", 2, at.Add(time.Minute), 1), limit), driver.ReasonTickAhead)
+		h.mustRefuse(c.with(c.tick("t", 2, at.Add(time.Microsecond), 1), limit), driver.ReasonLimitFull)
+		c.want("release", h.release(all(g)...), driver.GrantOK)
+		h.mustRefuse(c.with(c.tick("t", 2, at, 1), limit), driver.ReasonTickTaken)
 	}
 	g := h.mustAcquire(c.with(c.request("x", 1), limit)).grant
-	h.mustRefuse(c.with(c.request("x", 1), limit), dlock.ReasonFull)
-	c.want("release", h.release(all(g)...), dlock.GrantOK)
+	h.mustRefuse(c.with(c.request("x", 1), limit), driver.ReasonFull)
+	c.want("release", h.release(all(g)...), driver.GrantOK)
 }
 
 // alsoAskedAgain catches a retry that takes a second permit, or extends only a part.
 func alsoAskedAgain(c *check) {
 	a, b := c.host(), c.host()
-	limit, other := dlock.SemaphoreSpec{Name: "limit", Slots: 3}, dlock.SemaphoreSpec{Name: "other", Slots: 1}
+	limit, other := driver.SemaphoreSpec{Name: "limit", Slots: 3}, driver.SemaphoreSpec{Name: "other", Slots: 1}
 	req := c.with(c.request("x", 1), limit, other)
 	if c.h.Features.AtomicTick {
-		req.Tick = &dlock.Tick{At: thisSecond(), Max: 1}
+		req.Tick = &driver.Tick{At: thisSecond(), Max: 1}
 	}
 	same := func(first, again attempt) {
 		was, is := all(first.grant), all(again.grant)
@@ -209,8 +209,8 @@ func alsoAskedAgain(c *check) {
 		same(first, h.mustAcquire(req))
 	}
 	a.free("one token", "limit", 3, 2)
-	c.want("release", b.release(all(first.grant)...), dlock.GrantOK)
-	c.want("second release", b.release(all(first.grant)...), dlock.GrantLost)
+	c.want("release", b.release(all(first.grant)...), driver.GrantOK)
+	c.want("second release", b.release(all(first.grant)...), driver.GrantLost)
 	a.free("after the release", "limit", 3, 3)
 
 	c.whileHeld(func(ttl time.Duration) bool {
@@ -220,13 +220,13 @@ func alsoAskedAgain(c *check) {
 		req.TTL = c.long
 		again := a.mustAcquire(req) // extends every part
 		if !again.got.Before(brief.heldUntil()) {
-			c.want("release", a.release(all(again.grant)...), dlock.GrantOK)
+			c.want("release", a.release(all(again.grant)...), driver.GrantOK)
 			return false
 		}
 		same(brief, again)
 		until(brief.endedBy(c))
-		c.want("extend after a TTL", b.extend(c.long, all(brief.grant)...), dlock.GrantOK)
-		c.want("release", b.release(all(brief.grant)...), dlock.GrantOK)
+		c.want("extend after a TTL", b.extend(c.long, all(brief.grant)...), driver.GrantOK)
+		c.want("release", b.release(all(brief.grant)...), driver.GrantOK)
 		return true
 	})
 }
@@ -235,7 +235,7 @@ func alsoAskedAgain(c *check) {
 func alsoLostReply(c *check) {
 	h := c.host()
 	faulty := NewFaulty(h.store)
-	req := c.with(c.request("x", 2), dlock.SemaphoreSpec{Name: "limit", Slots: 2})
+	req := c.with(c.request("x", 2), driver.SemaphoreSpec{Name: "limit", Slots: 2})
 	faulty.InjectN(1, LostReply, OpAcquire)
 	ctx, cancel := callContext()
 	defer cancel()
@@ -245,7 +245,7 @@ func alsoLostReply(c *check) {
 	h.free("after a lost reply", "limit", 2, 1)
 	limit := byToken(req)
 	limit.Name, limit.Slots = "limit", 2
-	c.want("release by token", h.release(byToken(req), limit), dlock.GrantOK)
+	c.want("release by token", h.release(byToken(req), limit), driver.GrantOK)
 	h.free("after the release", "x", 2, 2)
 	h.free("after the release", "limit", 2, 2)
 }
@@ -253,23 +253,23 @@ func alsoLostReply(c *check) {
 // endsByItself catches a store that hides the end of a part.
 func endsByItself(c *check) {
 	h := c.host()
-	limit := dlock.SemaphoreSpec{Name: "limit", Slots: 2}
+	limit := driver.SemaphoreSpec{Name: "limit", Slots: 2}
 	g := h.mustAcquire(c.with(c.request("x", 2), limit)).grant
-	c.want("release of the permit", h.release(g.Also[0]), dlock.GrantOK)
+	c.want("release of the permit", h.release(g.Also[0]), driver.GrantOK)
 	h.free("after that", "limit", 2, 2)
 	h.free("after that", "x", 2, 1)
-	c.want("extend", h.extend(c.long, all(g)...), dlock.GrantOK, dlock.GrantLost)
-	c.want("release", h.release(all(g)...), dlock.GrantOK, dlock.GrantLost)
+	c.want("extend", h.extend(c.long, all(g)...), driver.GrantOK, driver.GrantLost)
+	c.want("release", h.release(all(g)...), driver.GrantOK, driver.GrantLost)
 	if caps := h.caps(); c.h.Features.Control && caps.Controller != nil {
 		g = h.mustAcquire(c.with(c.request("x", 2), limit)).grant
 		ctx, cancel := callContext()
 		defer cancel()
-		by := dlock.Origin{By: "ana"}
+		by := driver.Origin{By: "ana"}
 		if err := caps.Controller.Revoke(ctx, "limit", g.Also[0].Slot, g.Also[0].Fence, by); err != nil {
 			c.errorf("revoke a permit: %v", err)
 		}
 		results := h.extend(c.long, all(g)...)
-		c.want("extend after a revocation", results, dlock.GrantOK, dlock.GrantLost)
+		c.want("extend after a revocation", results, driver.GrantOK, driver.GrantLost)
 		if r := results[1].RevokedBy; r == nil || *r != by {
 			c.errorf("the permit was revoked by %v: must be %v", r, by)
 		}
@@ -280,7 +280,7 @@ func endsByItself(c *check) {
 // alsoExpires catches a part that outlives the others, or one that does not.
 func alsoExpires(c *check) {
 	h := c.host()
-	a := h.mustAcquire(c.with(c.brief("x", 1), dlock.SemaphoreSpec{Name: "limit", Slots: 1}))
+	a := h.mustAcquire(c.with(c.brief("x", 1), driver.SemaphoreSpec{Name: "limit", Slots: 1}))
 	no := h.try(c.request("limit", 1))
 	if no.err == nil && no.got.Before(a.heldUntil()) {
 		c.errorf("the permit was granted to another before its end")
@@ -289,13 +289,13 @@ func alsoExpires(c *check) {
 		h.release(no.grant)
 	}
 	until(a.endedBy(c))
-	next := h.mustAcquire(c.with(c.request("x", 1), dlock.SemaphoreSpec{Name: "limit", Slots: 1})).grant
+	next := h.mustAcquire(c.with(c.request("x", 1), driver.SemaphoreSpec{Name: "limit", Slots: 1})).grant
 	for _, g := range all(next) {
 		if c.h.Features.PreviousExpired && no.err != nil && !g.PreviousExpired {
 			c.errorf("%q expired unreleased, and the next grant does not say so", g.Name)
 		}
 	}
-	c.want("extend of what has expired", h.extend(c.long, all(a.grant)...), dlock.GrantLost)
+	c.want("extend of what has expired", h.extend(c.long, all(a.grant)...), driver.GrantLost)
 	h.release(all(next)...)
 }
 
@@ -303,13 +303,13 @@ func alsoExpires(c *check) {
 // and 5 would together get 8 permits.
 func alsoDisagree(c *check) {
 	h := c.host()
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	take := func(name string, size, want int) {
 		n := 0
 		for ; n <= want; n++ {
-			a := h.try(c.with(c.request(name, 10), dlock.SemaphoreSpec{Name: "limit", Slots: size}))
+			a := h.try(c.with(c.request(name, 10), driver.SemaphoreSpec{Name: "limit", Slots: size}))
 			if a.err != nil {
-				if reason(a.err) != dlock.ReasonLimitFull {
+				if reason(a.err) != driver.ReasonLimitFull {
 					c.errorf("a limit of %d: %v", size, a.err)
 				}
 				break
@@ -324,14 +324,14 @@ func alsoDisagree(c *check) {
 	take("b", 5, 2)
 	take("c", 2, 0)
 	if c.h.Features.Info {
-		no := h.mustRefuse(c.with(c.request("a", 10), dlock.SemaphoreSpec{Name: "limit", Slots: 3}),
-			dlock.ReasonLimitFull)
+		no := h.mustRefuse(c.with(c.request("a", 10), driver.SemaphoreSpec{Name: "limit", Slots: 3}),
+			driver.ReasonLimitFull)
 		if no.AlsoInfo.DeclaredSlots != 5 {
 			c.errorf("the last grant declared 5, the refusal says %d", no.AlsoInfo.DeclaredSlots)
 		}
 	}
 	h.release(grants...)
-	g := h.mustAcquire(c.with(c.request("a", 10), dlock.SemaphoreSpec{Name: "limit", Slots: 3})).grant
+	g := h.mustAcquire(c.with(c.request("a", 10), driver.SemaphoreSpec{Name: "limit", Slots: 3})).grant
 	if c.h.Features.Info && g.Also[0].Info.DeclaredSlots != 5 {
 		c.errorf("the last grant declared 5, the next one says %d", g.Also[0].Info.DeclaredSlots)
 	}
@@ -345,35 +345,35 @@ func alsoOverrides(c *check) {
 	if !c.h.Features.Control || caps.Controller == nil {
 		c.skip("the store does not state Control")
 	}
-	limit := dlock.SemaphoreSpec{Name: "limit", Slots: 2}
-	update := func(u dlock.Update) {
+	limit := driver.SemaphoreSpec{Name: "limit", Slots: 2}
+	update := func(u driver.Update) {
 		ctx, cancel := callContext()
 		defer cancel()
 		if err := caps.Controller.Update(ctx, "limit", u); err != nil {
 			c.fatalf("update: %v", err)
 		}
 	}
-	by := dlock.Origin{By: "ana", Note: "quiet"}
-	update(dlock.Update{Pause: &dlock.Pause{Origin: by, For: time.Hour}})
-	no := h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
+	by := driver.Origin{By: "ana", Note: "quiet"}
+	update(driver.Update{Pause: &driver.Pause{Origin: by, For: time.Hour}})
+	no := h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull)
 	if no.PausedBy != by || no.ExpiresIn <= 0 || no.Also != limit {
 		c.errorf("the limit was paused by %v, the refusal says %v for %v, of %+v", by, no.PausedBy, no.ExpiresIn,
 			no.Also)
 	}
 	h.free("after a refusal", "x", 5, 5)
-	update(dlock.Update{Resume: &by, Limit: &dlock.LimitOverride{Origin: by, Slots: 3}})
-	var grants []dlock.Grant
+	update(driver.Update{Resume: &by, Limit: &driver.LimitOverride{Origin: by, Slots: 3}})
+	var grants []driver.Grant
 	for range 3 {
 		grants = append(grants, all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
 	}
-	h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
-	update(dlock.Update{Limit: &dlock.LimitOverride{Origin: by, Slots: 1}})
+	h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull)
+	update(driver.Update{Limit: &driver.LimitOverride{Origin: by, Slots: 1}})
 	h.release(grants[:4]...) // two of three
-	h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull)
+	h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull)
 	h.release(grants[4:]...)
 	h.release(all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
-	update(dlock.Update{Limit: &dlock.LimitOverride{Origin: by, Slots: 0}})
-	if no := h.mustRefuse(c.with(c.request("x", 5), limit), dlock.ReasonLimitFull); no.PausedBy != by {
+	update(driver.Update{Limit: &driver.LimitOverride{Origin: by, Slots: 0}})
+	if no := h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull); no.PausedBy != by {
 		c.errorf("the limit is 0 by %v, the refusal says %v", by, no.PausedBy)
 	}
 	h.free("after all", "x", 5, 5)
@@ -398,8 +398,8 @@ func hammerAlso(c *check) {
 				if round > 0 && !c.h.Virtual && time.Now().After(deadline) {
 					return
 				}
-				a := h.try(c.with(c.request(name, 2), dlock.SemaphoreSpec{Name: "limit", Slots: size}))
-				if r := reason(a.err); r == dlock.ReasonFull || r == dlock.ReasonLimitFull {
+				a := h.try(c.with(c.request(name, 2), driver.SemaphoreSpec{Name: "limit", Slots: size}))
+				if r := reason(a.err); r == driver.ReasonFull || r == driver.ReasonLimitFull {
 					refusals.Add(1)
 					runtime.Gosched()
 					continue
@@ -430,7 +430,7 @@ func hammerAlso(c *check) {
 					c.errorf("release: %v", err)
 				}
 				for _, r := range results {
-					if r.Outcome != dlock.GrantOK {
+					if r.Outcome != driver.GrantOK {
 						c.errorf("the holder's release: %v: must be ok", r.Outcome)
 					}
 				}
@@ -464,10 +464,10 @@ func crosswise(c *check) {
 				}
 				i := (w + round) % len(names)
 				req := c.request(names[i], 2)
-				req.Also = []dlock.SemaphoreSpec{{Name: names[(i+1+w%2)%3], Slots: 2},
+				req.Also = []driver.SemaphoreSpec{{Name: names[(i+1+w%2)%3], Slots: 2},
 					{Name: names[(i+2-w%2)%3], Slots: 2}}
 				if c.h.Features.AtomicTick {
-					req.Tick = &dlock.Tick{At: time.Now(), Max: 2}
+					req.Tick = &driver.Tick{At: time.Now(), Max: 2}
 				}
 				a := h.try(req)
 				if a.err == nil {

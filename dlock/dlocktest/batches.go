@@ -6,7 +6,7 @@ import (
 	mrand "math/rand/v2"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var batches = []promise{
@@ -19,11 +19,11 @@ var batches = []promise{
 func thousand(c *check) {
 	h := c.host()
 	type member struct {
-		grant dlock.Grant
+		grant driver.Grant
 		held  bool
 	}
 	var all []member
-	acquire := func(name string, slots int) dlock.Grant {
+	acquire := func(name string, slots int) driver.Grant {
 		req := c.request(name, slots)
 		req.TTL = c.long / 2
 		return h.mustAcquire(req).grant
@@ -40,13 +40,13 @@ func thousand(c *check) {
 	for m := range each {
 		all = append(all, member{acquire(fmt.Sprintf("mutex %d", m), 0), m%5 > 0})
 	}
-	var released []dlock.Grant
+	var released []driver.Grant
 	for _, m := range all {
 		if !m.held {
 			released = append(released, m.grant)
 		}
 	}
-	c.want("release of every fifth", h.release(released...), dlock.GrantOK)
+	c.want("release of every fifth", h.release(released...), driver.GrantOK)
 	for i := 0; len(all) < 1000; i++ { // grants that are none
 		g := all[i%(5*each)].grant
 		g.Token = rand.Text()
@@ -57,15 +57,15 @@ func thousand(c *check) {
 	}
 	mrand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 
-	grants := make([]dlock.Grant, len(all))
+	grants := make([]driver.Grant, len(all))
 	for i, m := range all {
 		grants[i] = m.grant
 	}
-	is := func(what string, results []dlock.Result, still bool) {
+	is := func(what string, results []driver.Result, still bool) {
 		for i, m := range all {
-			want := dlock.GrantLost
+			want := driver.GrantLost
 			if m.held && still {
-				want = dlock.GrantOK
+				want = driver.GrantOK
 			}
 			if results[i].Outcome != want {
 				c.errorf("%s of a thousand: result %d, of %q slot %d, is %q: must be %q", what, i, m.grant.Name,
@@ -76,7 +76,7 @@ func thousand(c *check) {
 	is("extend", h.extend(c.long, grants...), true)
 	for _, m := range all {
 		if m.held && m.grant.Name[0] == 'm' {
-			if no := h.mustRefuse(c.request(m.grant.Name, 0), dlock.ReasonFull); c.h.Features.Holders &&
+			if no := h.mustRefuse(c.request(m.grant.Name, 0), driver.ReasonFull); c.h.Features.Holders &&
 				no.ExpiresIn <= c.long/2 {
 				c.errorf("%q ends in %v, though it was extended for %v", m.grant.Name, no.ExpiresIn, c.long)
 			}
@@ -93,5 +93,5 @@ func emptyBatch(c *check) {
 	held := h.mustAcquire(c.request("m", 0))
 	h.extend(c.long)
 	h.release()
-	c.want("extend", h.extend(c.long, held.grant), dlock.GrantOK)
+	c.want("extend", h.extend(c.long, held.grant), driver.GrantOK)
 }

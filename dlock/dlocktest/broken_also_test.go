@@ -7,28 +7,28 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // alsoMistakes are in how slots of several semaphores are taken together.
 var alsoMistakes = []mistake{
 	{"further semaphores are forgotten", []string{"also/all in one step", "also/hammer"}, func(m *mutant) {
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if err := req.Validate(); err != nil {
-				return dlock.Grant{}, err
+				return driver.Grant{}, err
 			}
 			req.Also = nil
 			return m.Store.TryAcquire(ctx, req)
 		}
 	}},
 	{"a refusal keeps what came before it", []string{"also/all or nothing"}, func(m *mutant) {
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			for i := range req.Also {
 				part := req
 				part.Also = req.Also[:i+1]
 				part.Tick = nil
 				part.Name = "part of " + req.Name[:min(len(req.Name), 200)]
-				if _, err := m.Store.TryAcquire(ctx, part); reason(err) == dlock.ReasonLimitFull && i > 0 {
+				if _, err := m.Store.TryAcquire(ctx, part); reason(err) == driver.ReasonLimitFull && i > 0 {
 					part.Also = req.Also[:i]
 					_, _ = m.Store.TryAcquire(ctx, part)
 				} else if err == nil {
@@ -41,7 +41,7 @@ var alsoMistakes = []mistake{
 	{"a request that is repeated extends its own slot only", []string{"also/token asked again"}, func(m *mutant) {
 		var mu sync.Mutex
 		seen := map[string]bool{}
-		m.grant(func(g *dlock.Grant) {
+		m.grant(func(g *driver.Grant) {
 			mu.Lock()
 			defer mu.Unlock()
 			if seen[g.Token] && len(g.Also) > 0 {
@@ -51,7 +51,7 @@ var alsoMistakes = []mistake{
 		})
 	}},
 	{"the size is part of the name", []string{"also/hosts that disagree"}, func(m *mutant) {
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if req.Validate() != nil {
 				return m.Store.TryAcquire(ctx, req)
 			}
@@ -68,9 +68,9 @@ var alsoMistakes = []mistake{
 		}
 	}},
 	{"the limit's reason comes first", []string{"also/its own reasons"}, func(m *mutant) {
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			g, err := m.Store.TryAcquire(ctx, req)
-			if reason(err) != dlock.ReasonTickTaken || len(req.Also) == 0 {
+			if reason(err) != driver.ReasonTickTaken || len(req.Also) == 0 {
 				return g, err
 			}
 			look := req
@@ -84,14 +84,14 @@ var alsoMistakes = []mistake{
 		}
 	}},
 	{"a permit has another token", []string{"also/all in one step"}, func(m *mutant) {
-		m.grant(func(g *dlock.Grant) {
+		m.grant(func(g *driver.Grant) {
 			for i := range g.Also {
 				g.Also[i].Token = "another"
 			}
 		})
 	}},
 	{"every permit has slot 0", []string{"also/hammer"}, func(m *mutant) {
-		m.grant(func(g *dlock.Grant) {
+		m.grant(func(g *driver.Grant) {
 			for i := range g.Also {
 				g.Also[i].Slot = 0
 			}
@@ -100,9 +100,9 @@ var alsoMistakes = []mistake{
 }
 
 // alsoByToken returns what is known about a request's further grants when its reply was lost.
-func alsoByToken(req dlock.Request) (list []dlock.Grant) {
+func alsoByToken(req driver.Request) (list []driver.Grant) {
 	for _, l := range req.Also {
-		list = append(list, dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: dlock.AnySlot, Token: req.Token})
+		list = append(list, driver.Grant{Name: l.Name, Slots: l.Slots, Slot: driver.AnySlot, Token: req.Token})
 	}
 	return list
 }

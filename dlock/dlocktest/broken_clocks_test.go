@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // clockMistakes are in what a store believes that it noted while its clock was ahead.
@@ -13,7 +13,7 @@ var clockMistakes = []mistake{
 	{"a lease lasts until the clock is where it was", []string{"clock/leases of a"}, func(m *mutant) {
 		// memlock keeps no lease for longer when its clock goes back, so this one stands still.
 		frozen, clock := time.Time{}, m.Store.Clock
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if now := clock(); now.After(frozen) {
 				frozen = now
 			}
@@ -26,12 +26,12 @@ var clockMistakes = []mistake{
 		"clock/was 9600h0m0s ahead"}, func(m *mutant) {
 		var mu sync.Mutex
 		latest := map[string]time.Time{}
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if req.Tick != nil && req.Tick.Delay == 0 && req.Tick.At.Before(latest[req.Name]) {
-				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots,
-					Reason: dlock.ReasonTickLate}
+				return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Slots: req.Slots,
+					Reason: driver.ReasonTickLate}
 			}
 			g, err := m.Store.TryAcquire(ctx, req)
 			if err == nil && req.Tick != nil {
@@ -43,7 +43,7 @@ var clockMistakes = []mistake{
 	{"a release in the future is believed", []string{"clock/was 10m0s ahead"}, func(m *mutant) {
 		var mu sync.Mutex
 		released := map[string]time.Time{}
-		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, g := range grants {
@@ -51,18 +51,18 @@ var clockMistakes = []mistake{
 			}
 			return m.Store.Release(ctx, grants...)
 		}
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if req.Tick != nil && m.Store.Clock().Before(released[req.Name].Add(req.Tick.Delay)) {
-				return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots,
-					Reason: dlock.ReasonTickEarly, ExpiresIn: time.Minute}
+				return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Slots: req.Slots,
+					Reason: driver.ReasonTickEarly, ExpiresIn: time.Minute}
 			}
 			return m.Store.TryAcquire(ctx, req)
 		}
 	}},
 	{"a success in the future was a moment ago", []string{"clock/was 2h0m0s ahead"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) {
+		m.successes(func(_ driver.Request, _ error, info *driver.Info) {
 			info.SuccessAge = max(info.SuccessAge, time.Microsecond)
 		})
 	}},
@@ -70,7 +70,7 @@ var clockMistakes = []mistake{
 		func(m *mutant) {
 			var mu sync.Mutex
 			until := map[string]time.Time{}
-			m.update = func(ctx context.Context, name string, change dlock.Update) error {
+			m.update = func(ctx context.Context, name string, change driver.Update) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if change.Resume != nil {
@@ -78,18 +78,18 @@ var clockMistakes = []mistake{
 				}
 				return m.Store.Update(ctx, name, change)
 			}
-			m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+			m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if m.Store.Clock().Before(until[req.Name]) {
-					return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots,
-						Reason: dlock.ReasonPaused}
+					return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Slots: req.Slots,
+						Reason: driver.ReasonPaused}
 				}
 				return m.Store.TryAcquire(ctx, req)
 			}
 		}},
 	{"that a tick counts for nothing is not told", []string{"clock/was 2h0m0s ahead"}, func(m *mutant) {
-		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+		m.inspect = func(ctx context.Context, names []string) ([]driver.ControlState, error) {
 			list, err := m.Store.Inspect(ctx, names...)
 			for i := range list {
 				list[i].LastTickAhead = false

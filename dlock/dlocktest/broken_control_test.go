@@ -7,37 +7,37 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // controlMistakes are in the overrides of a name, and in how leases are revoked.
 var controlMistakes = []mistake{
 	{"a pause is ignored", []string{"control/a paused name", "control/are their name's own",
 		"missed/not during a pause"}, func(m *mutant) {
-		m.changes(func(c *dlock.Update) { c.Pause = nil })
+		m.changes(func(c *driver.Update) { c.Pause = nil })
 	}},
 	{"a pause has no end", []string{"control/a pause ends"}, func(m *mutant) {
-		m.changes(func(c *dlock.Update) {
+		m.changes(func(c *driver.Update) {
 			if c.Pause != nil {
-				c.Pause.For = dlock.MaxPause
+				c.Pause.For = driver.MaxPause
 			}
 		})
 	}},
 	{"a pause ends early", []string{"control/a pause ends"}, func(m *mutant) {
-		m.changes(func(c *dlock.Update) {
+		m.changes(func(c *driver.Update) {
 			if c.Pause != nil {
 				c.Pause.For /= 2
 			}
 		})
 	}},
 	{"a pause cannot be taken back", []string{"control/a paused name", "control/read back"}, func(m *mutant) {
-		m.changes(func(c *dlock.Update) {
+		m.changes(func(c *driver.Update) {
 			c.Resume = nil
 		})
 	}},
 	{"a pause ends leases", []string{"control/a pause leaves"}, func(m *mutant) {
 		granted := m.remember()
-		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+		m.update = func(ctx context.Context, name string, change driver.Update) error {
 			if change.Pause != nil {
 				for _, g := range granted[name] {
 					_, _ = m.Store.Release(ctx, g)
@@ -47,10 +47,10 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"a pause counts for the mutex of that name", []string{"control/are their name's own"}, func(m *mutant) {
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if req.Slots == 0 && req.Validate() == nil {
 				if list, err := m.Store.Inspect(ctx, req.Name); err == nil && list[0].Pause != nil {
-					return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonPaused}
+					return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonPaused}
 				}
 			}
 			return m.Store.TryAcquire(ctx, req)
@@ -58,11 +58,11 @@ var controlMistakes = []mistake{
 	}},
 	{"who paused is not told", []string{"control/a paused name", "control/a limit of nothing",
 		"missed/not during a pause", "missed/not under a limit"}, func(m *mutant) {
-		m.refusal(func(no *dlock.NotAcquiredError) { no.PausedBy = dlock.Origin{} })
+		m.refusal(func(no *driver.NotAcquiredError) { no.PausedBy = driver.Origin{} })
 	}},
 	{"a limit is ignored", []string{"control/a limit that was raised", "control/a limit that was lowered",
 		"control/a limit of nothing", "control/outlive"}, func(m *mutant) {
-		m.changes(func(c *dlock.Update) { c.Limit = nil })
+		m.changes(func(c *driver.Update) { c.Limit = nil })
 	}},
 	{"a limit is never more than what is declared", []string{"control/a limit that was raised"}, func(m *mutant) {
 		m.slotLimit(func(declared, limit int) int { return min(declared, limit) })
@@ -73,24 +73,24 @@ var controlMistakes = []mistake{
 		}},
 	{"a limit of nothing is no limit", []string{"control/a limit of nothing", "control/read back",
 		"missed/not under a limit"}, func(m *mutant) {
-		m.changes(func(c *dlock.Update) {
+		m.changes(func(c *driver.Update) {
 			if c.Limit != nil && c.Limit.Slots == 0 {
 				c.Limit, c.ResetLimit = nil, &c.Limit.Origin
 			}
 		})
 	}},
 	{"a release forgets the overrides", []string{"control/outlive"}, func(m *mutant) {
-		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 			results, err := m.Store.Release(ctx, grants...)
 			for _, g := range grants {
-				_ = m.Store.Update(ctx, g.Name, dlock.Update{Resume: &ann, ResetLimit: &ann})
+				_ = m.Store.Update(ctx, g.Name, driver.Update{Resume: &ann, ResetLimit: &ann})
 			}
 			return results, err
 		}
 	}},
 	{"the version of the overrides stays", []string{"control/every answer"}, func(m *mutant) {
 		first := make(map[string]int64)
-		m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
+		m.successes(func(req driver.Request, _ error, info *driver.Info) {
 			if first[req.Name] == 0 {
 				first[req.Name] = info.Version
 			}
@@ -98,7 +98,7 @@ var controlMistakes = []mistake{
 		})
 	}},
 	{"a heartbeat does not tell of overrides", []string{"control/every answer"}, func(m *mutant) {
-		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []driver.Grant) ([]driver.Result, error) {
 			results, err := m.Store.Extend(ctx, ttl, grants...)
 			for i := range results {
 				results[i].Info.Version = 0
@@ -107,7 +107,7 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"the overrides of another name", []string{"control/read back"}, func(m *mutant) {
-		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+		m.inspect = func(ctx context.Context, names []string) ([]driver.ControlState, error) {
 			list, err := m.Store.Inspect(ctx, names...)
 			slices.Reverse(list)
 			for i := range list {
@@ -117,14 +117,14 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"a name twice is told once", []string{"control/read back"}, func(m *mutant) {
-		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+		m.inspect = func(ctx context.Context, names []string) ([]driver.ControlState, error) {
 			names = slices.Clone(names)
 			slices.Sort(names)
 			return m.Store.Inspect(ctx, slices.Compact(names)...)
 		}
 	}},
 	{"each update takes the place of all", []string{"control/read back", "control/a trigger has"}, func(m *mutant) {
-		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+		m.update = func(ctx context.Context, name string, change driver.Update) error {
 			err := m.Store.Update(ctx, name, change)
 			if err == nil && change.Trigger == nil {
 				m.untriggered(name, true)
@@ -135,7 +135,7 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"a trigger is always now", []string{"control/a trigger has"}, func(m *mutant) {
-		m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+		m.inspect = func(ctx context.Context, names []string) ([]driver.ControlState, error) {
 			list, err := m.Store.Inspect(ctx, names...)
 			for i := range list {
 				if t := list[i].Trigger; t != nil {
@@ -148,8 +148,8 @@ var controlMistakes = []mistake{
 	}},
 	{"origins put together with quotes", []string{"control/a paused name", "control/read back",
 		"control/a trigger has"}, func(m *mutant) {
-		cut := func(o *dlock.Origin) { o.Note, _, _ = strings.Cut(o.Note, "'") }
-		m.changes(func(c *dlock.Update) {
+		cut := func(o *driver.Origin) { o.Note, _, _ = strings.Cut(o.Note, "'") }
+		m.changes(func(c *driver.Update) {
 			if c.Pause != nil {
 				cut(&c.Pause.Origin)
 			}
@@ -159,7 +159,7 @@ var controlMistakes = []mistake{
 		})
 	}},
 	{"any update is accepted", []string{"control/nonsense"}, func(m *mutant) {
-		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+		m.update = func(ctx context.Context, name string, change driver.Update) error {
 			if change.Validate() != nil {
 				return nil
 			}
@@ -167,41 +167,41 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"who had the tick first is told", []string{"control/who has a tick"}, func(m *mutant) {
-		first := make(map[string]dlock.Holder)
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		first := make(map[string]driver.Holder)
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			g, err := m.Store.TryAcquire(ctx, req)
 			if _, known := first[req.Name]; !known && err == nil && req.Tick != nil {
 				first[req.Name] = req.Holder
 			}
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonTickTaken {
+			if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok && no.Reason == driver.ReasonTickTaken {
 				no.Holder = first[req.Name]
 			}
 			return g, err
 		}
 	}},
 	{"who was refused has the tick", []string{"control/who has a tick"}, func(m *mutant) {
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			g, err := m.Store.TryAcquire(ctx, req)
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonTickTaken {
+			if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok && no.Reason == driver.ReasonTickTaken {
 				no.Holder = req.Holder
 			}
 			return g, err
 		}
 	}},
 	{"a value is set whatever its version", []string{"value/on no other", "value/one of two"}, func(m *mutant) {
-		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+		m.update = func(ctx context.Context, name string, change driver.Update) error {
 			if v := change.Value; v != nil && change.Validate() == nil {
 				is, err := m.Store.Value(ctx, name)
 				if err != nil {
 					return err
 				}
-				change.Value = &dlock.Value{Text: v.Text, Version: is.Version}
+				change.Value = &driver.Value{Text: v.Text, Version: is.Version}
 			}
 			return m.Store.Update(ctx, name, change)
 		}
 	}},
 	{"a long value is cut", []string{"value/kept"}, func(m *mutant) {
-		m.value = func(ctx context.Context, name string) (dlock.ValueState, error) {
+		m.value = func(ctx context.Context, name string) (driver.ValueState, error) {
 			v, err := m.Store.Value(ctx, name)
 			v.Text = v.Text[:min(len(v.Text), 65_535)]
 			return v, err
@@ -209,14 +209,14 @@ var controlMistakes = []mistake{
 	}},
 	{"a value is lost with another update", []string{"value/on no other"}, func(m *mutant) {
 		lost := make(map[string]bool)
-		m.update = func(ctx context.Context, name string, change dlock.Update) error {
+		m.update = func(ctx context.Context, name string, change driver.Update) error {
 			err := m.Store.Update(ctx, name, change)
 			if err == nil {
 				lost[name] = change.Value == nil
 			}
 			return err
 		}
-		m.value = func(ctx context.Context, name string) (dlock.ValueState, error) {
+		m.value = func(ctx context.Context, name string) (driver.ValueState, error) {
 			v, err := m.Store.Value(ctx, name)
 			if lost[name] {
 				v.Text = ""
@@ -226,7 +226,7 @@ var controlMistakes = []mistake{
 	}},
 	{"revoke frees the slot", []string{"revoke/the slot stays", "revoke/the holder is told"}, func(m *mutant) {
 		granted := m.remember()
-		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
 			err := m.Store.Revoke(ctx, name, slot, fence, by)
 			for _, g := range granted[name] {
 				if err == nil && g.Slot == slot && g.Fence == fence {
@@ -237,13 +237,13 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"a heartbeat forgets who was revoked", []string{"revoke/the holder is told"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, _ dlock.Origin) error {
+		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, _ driver.Origin) error {
 			_, err := m.held(ctx, name, slot, fence)
 			return err
 		}
 	}},
 	{"a heartbeat says lost and not by whom", []string{"revoke/the holder is told"}, func(m *mutant) {
-		m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.extend = func(ctx context.Context, ttl time.Duration, grants []driver.Grant) ([]driver.Result, error) {
 			results, err := m.Store.Extend(ctx, ttl, grants...)
 			for i := range results {
 				results[i].RevokedBy = nil
@@ -253,7 +253,7 @@ var controlMistakes = []mistake{
 	}},
 	{"who revoked last is told", []string{"revoke/the holder is told"}, func(m *mutant) { m.revocations(true, false) }},
 	{"revoke does not look at the fence", []string{"revoke/the lease that is meant"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, _ dlock.Fence, by dlock.Origin) error {
+		m.revoke = func(ctx context.Context, name string, slot int, _ driver.Fence, by driver.Origin) error {
 			h, err := m.held(ctx, name, slot, 0)
 			if err != nil {
 				return err
@@ -262,8 +262,8 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"revoke of nothing is fine", []string{"revoke/the lease that is meant"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
-			if err := m.Store.Revoke(ctx, name, slot, fence, by); !errors.Is(err, dlock.ErrNotHeld) {
+		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+			if err := m.Store.Revoke(ctx, name, slot, fence, by); !errors.Is(err, driver.ErrNotHeld) {
 				return err
 			}
 			return nil
@@ -271,14 +271,14 @@ var controlMistakes = []mistake{
 	}},
 	{"what is revoked is still extended", []string{"revoke/ends with"}, func(m *mutant) { m.revocations(false, true) }},
 	{"what is revoked is not extended when asked again", []string{"revoke/ends with"}, func(m *mutant) {
-		granted := make(map[string]dlock.Grant)
-		revoked := make(map[dlock.Fence]bool)
-		m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+		granted := make(map[string]driver.Grant)
+		revoked := make(map[driver.Fence]bool)
+		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
 			err := m.Store.Revoke(ctx, name, slot, fence, by)
 			revoked[fence] = err == nil
 			return err
 		}
-		m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if g, again := granted[req.Token]; again && revoked[g.Fence] {
 				return g, nil
 			}
@@ -292,8 +292,8 @@ var controlMistakes = []mistake{
 }
 
 // changes spoils every update.
-func (m *mutant) changes(spoil func(*dlock.Update)) {
-	m.update = func(ctx context.Context, name string, change dlock.Update) error {
+func (m *mutant) changes(spoil func(*driver.Update)) {
+	m.update = func(ctx context.Context, name string, change driver.Update) error {
 		if change.Validate() == nil {
 			if p := change.Pause; p != nil {
 				clone := *p
@@ -316,7 +316,7 @@ func (m *mutant) changes(spoil func(*dlock.Update)) {
 // slotLimit keeps limits in place of the store: as another number of slots to ask for.
 func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 	limits := make(map[string]int)
-	m.update = func(ctx context.Context, name string, change dlock.Update) error {
+	m.update = func(ctx context.Context, name string, change driver.Update) error {
 		switch l := change.Limit; {
 		case change.Validate() != nil:
 		case l != nil && l.Slots != 0:
@@ -328,14 +328,14 @@ func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 		}
 		return m.Store.Update(ctx, name, change)
 	}
-	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		asked, limit := req.Slots, limits[req.Name]
 		if asked > 0 && limit > 0 {
 			req.Slots = slots(asked, limit)
 		}
 		g, err := m.Store.TryAcquire(ctx, req)
 		g.Slots, g.Info.SlotLimit = asked, limit
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 			no.Info.SlotLimit = limit
 		}
 		return g, as(err, asked)
@@ -343,9 +343,9 @@ func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 }
 
 // remember returns what was granted, by name.
-func (m *mutant) remember() map[string][]dlock.Grant {
-	granted := make(map[string][]dlock.Grant)
-	m.grant(func(g *dlock.Grant) {
+func (m *mutant) remember() map[string][]driver.Grant {
+	granted := make(map[string][]driver.Grant)
+	m.grant(func(g *driver.Grant) {
 		if g.Slots > 0 {
 			granted[g.Name] = append(granted[g.Name], *g)
 		}
@@ -355,7 +355,7 @@ func (m *mutant) remember() map[string][]dlock.Grant {
 
 // untriggered has the name told of no trigger from now on, or again.
 func (m *mutant) untriggered(name string, gone bool) {
-	m.inspect = func(ctx context.Context, names []string) ([]dlock.ControlState, error) {
+	m.inspect = func(ctx context.Context, names []string) ([]driver.ControlState, error) {
 		list, err := m.Store.Inspect(ctx, names...)
 		for i := range list {
 			if gone && list[i].Name == name {
@@ -367,24 +367,24 @@ func (m *mutant) untriggered(name string, gone bool) {
 }
 
 // held returns who holds a slot with that fence, or with any.
-func (m *mutant) held(ctx context.Context, name string, slot int, fence dlock.Fence) (dlock.LeaseInfo, error) {
+func (m *mutant) held(ctx context.Context, name string, slot int, fence driver.Fence) (driver.LeaseInfo, error) {
 	list, err := m.Store.List(ctx, name, 1)
 	if err != nil {
-		return dlock.LeaseInfo{}, err
+		return driver.LeaseInfo{}, err
 	}
 	for _, h := range list {
 		if h.Slot == slot && (fence == 0 || h.Fence == fence) {
 			return h, nil
 		}
 	}
-	return dlock.LeaseInfo{}, dlock.ErrNotHeld
+	return driver.LeaseInfo{}, driver.ErrNotHeld
 }
 
 // revocations keeps them in place of the store, which extends what is revoked with each heartbeat
 // if it is to.
 func (m *mutant) revocations(last, extends bool) {
-	revoked := make(map[dlock.Fence]dlock.Origin)
-	m.revoke = func(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+	revoked := make(map[driver.Fence]driver.Origin)
+	m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
 		if err := by.Validate(); err != nil {
 			return err
 		}
@@ -396,8 +396,8 @@ func (m *mutant) revocations(last, extends bool) {
 		}
 		return nil
 	}
-	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
-		results := make([]dlock.Result, len(grants))
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []driver.Grant) ([]driver.Result, error) {
+		results := make([]driver.Result, len(grants))
 		for i, g := range grants {
 			by, gone := revoked[g.Fence]
 			if !gone || extends {
@@ -408,7 +408,7 @@ func (m *mutant) revocations(last, extends bool) {
 				results[i] = one[0]
 			}
 			if gone {
-				results[i].Outcome, results[i].RevokedBy = dlock.GrantLost, &by
+				results[i].Outcome, results[i].RevokedBy = driver.GrantLost, &by
 			}
 		}
 		return results, nil
@@ -417,7 +417,7 @@ func (m *mutant) revocations(last, extends bool) {
 
 // as makes a refusal speak of the number of slots that was asked for.
 func as(err error, slots int) error {
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+	if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 		no.Slots = slots
 		return no
 	}

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // each changes the leases of every page.
-func (m *mutant) each(change func([]dlock.LeaseInfo) []dlock.LeaseInfo) {
-	m.pages = func(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+func (m *mutant) each(change func([]driver.LeaseInfo) []driver.LeaseInfo) {
+	m.pages = func(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 		page, err := m.Store.Enumerate(ctx, after, limit)
 		page.Leases = change(page.Leases)
 		return page, err
@@ -19,16 +19,16 @@ func (m *mutant) each(change func([]dlock.LeaseInfo) []dlock.LeaseInfo) {
 }
 
 // without leaves leases out.
-func without(which func(dlock.LeaseInfo) bool) func(*mutant) {
+func without(which func(driver.LeaseInfo) bool) func(*mutant) {
 	return func(m *mutant) {
-		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo { return slices.DeleteFunc(list, which) })
+		m.each(func(list []driver.LeaseInfo) []driver.LeaseInfo { return slices.DeleteFunc(list, which) })
 	}
 }
 
 // altered changes each lease.
-func altered(change func(*dlock.LeaseInfo)) func(*mutant) {
+func altered(change func(*driver.LeaseInfo)) func(*mutant) {
 	return func(m *mutant) {
-		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo {
+		m.each(func(list []driver.LeaseInfo) []driver.LeaseInfo {
 			for i := range list {
 				change(&list[i])
 			}
@@ -46,52 +46,52 @@ var (
 )
 
 var enumerationMistakes = []mistake{
-	{"an enumeration without mutexes", findsAll, without(func(l dlock.LeaseInfo) bool { return l.Mutex })},
-	{"an enumeration of slots 0", findsAll, without(func(l dlock.LeaseInfo) bool { return l.Slot > 0 })},
-	{"an enumeration of names with quotes", findsAll, without(func(l dlock.LeaseInfo) bool {
+	{"an enumeration without mutexes", findsAll, without(func(l driver.LeaseInfo) bool { return l.Mutex })},
+	{"an enumeration of slots 0", findsAll, without(func(l driver.LeaseInfo) bool { return l.Slot > 0 })},
+	{"an enumeration of names with quotes", findsAll, without(func(l driver.LeaseInfo) bool {
 		return strings.Contains(l.Name, "'")
 	})},
-	{"an enumeration of mutexes as semaphores", findsAll, altered(func(l *dlock.LeaseInfo) { l.Mutex = false })},
-	{"an enumeration without holders", findsAll, altered(func(l *dlock.LeaseInfo) { l.Holder = dlock.Holder{} })},
-	{"an enumeration without fences", findsAll, altered(func(l *dlock.LeaseInfo) { l.Fence = 0 })},
+	{"an enumeration of mutexes as semaphores", findsAll, altered(func(l *driver.LeaseInfo) { l.Mutex = false })},
+	{"an enumeration without holders", findsAll, altered(func(l *driver.LeaseInfo) { l.Holder = driver.Holder{} })},
+	{"an enumeration without fences", findsAll, altered(func(l *driver.LeaseInfo) { l.Fence = 0 })},
 	{"one page for all", findsAll, func(m *mutant) {
-		m.pages = func(ctx context.Context, after string, _ int) (dlock.LeasePage, error) {
-			return m.Store.Enumerate(ctx, after, dlock.MaxPage)
+		m.pages = func(ctx context.Context, after string, _ int) (driver.LeasePage, error) {
+			return m.Store.Enumerate(ctx, after, driver.MaxPage)
 		}
 	}},
 	{"the first page for all", findsAll, func(m *mutant) {
-		m.pages = func(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+		m.pages = func(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 			page, err := m.Store.Enumerate(ctx, after, limit)
 			page.Next = ""
 			return page, err
 		}
 	}},
 	{"pages by their number", findsOnce, func(m *mutant) {
-		m.pages = func(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
-			page, err := m.Store.Enumerate(ctx, "", dlock.MaxPage)
+		m.pages = func(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
+			page, err := m.Store.Enumerate(ctx, "", driver.MaxPage)
 			from := min(len(after), len(page.Leases)) // as many letters as leases were found
 			to := min(from+limit, len(page.Leases))
-			next := dlock.LeasePage{Leases: page.Leases[from:to]}
+			next := driver.LeasePage{Leases: page.Leases[from:to]}
 			if to < len(page.Leases) {
 				next.Next = strings.Repeat("x", to)
 			}
 			return next, err
 		}
 	}},
-	{"releases are not shown", aRelease, without(func(l dlock.LeaseInfo) bool { return l.ReleasedAgo > 0 })},
-	{"what was released is held", aRelease, altered(func(l *dlock.LeaseInfo) {
+	{"releases are not shown", aRelease, without(func(l driver.LeaseInfo) bool { return l.ReleasedAgo > 0 })},
+	{"what was released is held", aRelease, altered(func(l *driver.LeaseInfo) {
 		if l.ReleasedAgo > 0 {
 			l.ReleasedAgo, l.ExpiresIn = 0, time.Second
 		}
 	})},
-	{"nobody has released it", aRelease, altered(func(l *dlock.LeaseInfo) {
+	{"nobody has released it", aRelease, altered(func(l *driver.LeaseInfo) {
 		if l.ReleasedAgo > 0 {
-			l.Holder = dlock.Holder{}
+			l.Holder = driver.Holder{}
 		}
 	})},
 	{"releases are shown forever", aRelease, func(m *mutant) {
-		ever := map[place]dlock.LeaseInfo{}
-		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo {
+		ever := map[place]driver.LeaseInfo{}
+		m.each(func(list []driver.LeaseInfo) []driver.LeaseInfo {
 			for _, l := range list {
 				at := place{l.Name, l.Mutex, l.Slot}
 				if delete(ever, at); l.ReleasedAgo > 0 {
@@ -99,22 +99,22 @@ var enumerationMistakes = []mistake{
 				}
 			}
 			for _, l := range ever {
-				if !slices.ContainsFunc(list, func(is dlock.LeaseInfo) bool { return is.Name == l.Name }) {
+				if !slices.ContainsFunc(list, func(is driver.LeaseInfo) bool { return is.Name == l.Name }) {
 					list = append(list, l)
 				}
 			}
 			return list
 		})
 	}},
-	{"HeldFor begins again", aRenewal, altered(func(l *dlock.LeaseInfo) { l.HeldFor = l.RenewedAgo })},
-	{"RenewedAgo goes on", aRenewal, altered(func(l *dlock.LeaseInfo) { l.RenewedAgo = l.HeldFor })},
-	{"RenewedAgo is not known", aRenewal, altered(func(l *dlock.LeaseInfo) { l.RenewedAgo = 0 })},
-	{"RenewedAgo by the first TTL", aRenewal, altered(func(l *dlock.LeaseInfo) {
+	{"HeldFor begins again", aRenewal, altered(func(l *driver.LeaseInfo) { l.HeldFor = l.RenewedAgo })},
+	{"RenewedAgo goes on", aRenewal, altered(func(l *driver.LeaseInfo) { l.RenewedAgo = l.HeldFor })},
+	{"RenewedAgo is not known", aRenewal, altered(func(l *driver.LeaseInfo) { l.RenewedAgo = 0 })},
+	{"RenewedAgo by the first TTL", aRenewal, altered(func(l *driver.LeaseInfo) {
 		l.RenewedAgo = max(time.Microsecond, 10*time.Minute-l.ExpiresIn)
 	})},
 	{"leases of others", itsOwnOnly, func(m *mutant) {
-		m.each(func(list []dlock.LeaseInfo) []dlock.LeaseInfo {
-			return append(list, dlock.LeaseInfo{Name: "theirs", ExpiresIn: time.Second})
+		m.each(func(list []driver.LeaseInfo) []driver.LeaseInfo {
+			return append(list, driver.LeaseInfo{Name: "theirs", ExpiresIn: time.Second})
 		})
 	}},
 }

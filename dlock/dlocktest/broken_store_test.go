@@ -10,81 +10,81 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
 // A mutant is a memlock with one mistake in it, as somebody's store may have it.
 type mutant struct {
 	*memlock.Store
-	acquire func(context.Context, dlock.Request) (dlock.Grant, error)
-	extend  func(context.Context, time.Duration, []dlock.Grant) ([]dlock.Result, error)
-	release func(context.Context, []dlock.Grant) ([]dlock.Result, error)
-	list    func(context.Context, string, int) ([]dlock.LeaseInfo, error)
-	pages   func(context.Context, string, int) (dlock.LeasePage, error)
-	update  func(context.Context, string, dlock.Update) error
-	inspect func(context.Context, []string) ([]dlock.ControlState, error)
-	value   func(context.Context, string) (dlock.ValueState, error)
-	revoke  func(context.Context, string, int, dlock.Fence, dlock.Origin) error
+	acquire func(context.Context, driver.Request) (driver.Grant, error)
+	extend  func(context.Context, time.Duration, []driver.Grant) ([]driver.Result, error)
+	release func(context.Context, []driver.Grant) ([]driver.Result, error)
+	list    func(context.Context, string, int) ([]driver.LeaseInfo, error)
+	pages   func(context.Context, string, int) (driver.LeasePage, error)
+	update  func(context.Context, string, driver.Update) error
+	inspect func(context.Context, []string) ([]driver.ControlState, error)
+	value   func(context.Context, string) (driver.ValueState, error)
+	revoke  func(context.Context, string, int, driver.Fence, driver.Origin) error
 }
 
-func (m *mutant) Update(ctx context.Context, name string, change dlock.Update) error {
+func (m *mutant) Update(ctx context.Context, name string, change driver.Update) error {
 	if m.update != nil {
 		return m.update(ctx, name, change)
 	}
 	return m.Store.Update(ctx, name, change)
 }
 
-func (m *mutant) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+func (m *mutant) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	if m.inspect != nil {
 		return m.inspect(ctx, names)
 	}
 	return m.Store.Inspect(ctx, names...)
 }
 
-func (m *mutant) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+func (m *mutant) Value(ctx context.Context, name string) (driver.ValueState, error) {
 	if m.value != nil {
 		return m.value(ctx, name)
 	}
 	return m.Store.Value(ctx, name)
 }
 
-func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
 	if m.revoke != nil {
 		return m.revoke(ctx, name, slot, fence, by)
 	}
 	return m.Store.Revoke(ctx, name, slot, fence, by)
 }
 
-func (m *mutant) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (m *mutant) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if m.acquire != nil {
 		return m.acquire(ctx, req)
 	}
 	return m.Store.TryAcquire(ctx, req)
 }
 
-func (m *mutant) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (m *mutant) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	if m.extend != nil {
 		return m.extend(ctx, ttl, grants)
 	}
 	return m.Store.Extend(ctx, ttl, grants...)
 }
 
-func (m *mutant) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (m *mutant) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	if m.release != nil {
 		return m.release(ctx, grants)
 	}
 	return m.Store.Release(ctx, grants...)
 }
 
-func (m *mutant) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+func (m *mutant) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 	if m.list != nil {
 		return m.list(ctx, name, slots)
 	}
 	return m.Store.List(ctx, name, slots)
 }
 
-func (m *mutant) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+func (m *mutant) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	if m.pages != nil {
 		return m.pages(ctx, after, limit)
 	}
@@ -97,12 +97,12 @@ type owners struct {
 	tokens map[string]string
 }
 
-func (o *owners) key(g dlock.Grant) string {
+func (o *owners) key(g driver.Grant) string {
 	return fmt.Sprintf("%q %t %d", g.Name, g.Slots == 0, g.Slot)
 }
 
-func (o *owners) acquire(m *mutant) func(context.Context, dlock.Request) (dlock.Grant, error) {
-	return func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (o *owners) acquire(m *mutant) func(context.Context, driver.Request) (driver.Grant, error) {
+	return func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
 		if err == nil {
 			o.mu.Lock()
@@ -117,7 +117,7 @@ func (o *owners) acquire(m *mutant) func(context.Context, dlock.Request) (dlock.
 }
 
 // forged returns the grants with the tokens of whoever holds their slots.
-func (o *owners) forged(grants []dlock.Grant) []dlock.Grant {
+func (o *owners) forged(grants []driver.Grant) []driver.Grant {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	forged := slices.Clone(grants)
@@ -129,8 +129,8 @@ func (o *owners) forged(grants []dlock.Grant) []dlock.Grant {
 	return forged
 }
 
-func (m *mutant) grant(change func(*dlock.Grant)) {
-	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (m *mutant) grant(change func(*driver.Grant)) {
+	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
 		if err == nil {
 			change(&g)
@@ -139,10 +139,10 @@ func (m *mutant) grant(change func(*dlock.Grant)) {
 	}
 }
 
-func (m *mutant) refusal(change func(*dlock.NotAcquiredError)) {
-	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (m *mutant) refusal(change func(*driver.NotAcquiredError)) {
+	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 			change(no)
 		}
 		return g, err
@@ -150,45 +150,45 @@ func (m *mutant) refusal(change func(*dlock.NotAcquiredError)) {
 }
 
 func (m *mutant) ttl(change func(time.Duration) time.Duration) {
-	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		if req.Validate() == nil {
 			req.TTL = change(req.TTL)
 		}
 		return m.Store.TryAcquire(ctx, req)
 	}
-	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []driver.Grant) ([]driver.Result, error) {
 		return m.Store.Extend(ctx, change(ttl), grants...)
 	}
 }
 
 // rename makes a store that keeps names under another name.
 func (m *mutant) rename(change func(name string, slots int) string) {
-	renamed := func(grants []dlock.Grant) []dlock.Grant {
+	renamed := func(grants []driver.Grant) []driver.Grant {
 		grants = slices.Clone(grants)
 		for i, g := range grants {
 			grants[i].Name = change(g.Name, g.Slots)
 		}
 		return grants
 	}
-	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		name := req.Name
 		if req.Validate() == nil {
 			req.Name = change(name, req.Slots)
 		}
 		g, err := m.Store.TryAcquire(ctx, req)
 		g.Name = name
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 			no.Name = name
 		}
 		return g, err
 	}
-	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []driver.Grant) ([]driver.Result, error) {
 		return m.Store.Extend(ctx, ttl, renamed(grants)...)
 	}
-	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+	m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 		return m.Store.Release(ctx, renamed(grants)...)
 	}
-	m.list = func(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+	m.list = func(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 		list, err := m.Store.List(ctx, change(name, slots), slots)
 		for i := range list {
 			list[i].Name = name
@@ -199,14 +199,14 @@ func (m *mutant) rename(change func(name string, slots int) string) {
 
 // oneKind keeps a mutex in the place of a semaphore with one slot.
 func oneKind(m *mutant) {
-	same := func(grants []dlock.Grant) []dlock.Grant {
+	same := func(grants []driver.Grant) []driver.Grant {
 		grants = slices.Clone(grants)
 		for i := range grants {
 			grants[i].Slots = max(1, grants[i].Slots)
 		}
 		return grants
 	}
-	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		asked := req.Slots
 		if asked == 0 {
 			req.Slots = 1
@@ -215,10 +215,10 @@ func oneKind(m *mutant) {
 		g.Slots = asked
 		return g, as(err, asked)
 	}
-	m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+	m.extend = func(ctx context.Context, ttl time.Duration, grants []driver.Grant) ([]driver.Result, error) {
 		return m.Store.Extend(ctx, ttl, same(grants)...)
 	}
-	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+	m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 		return m.Store.Release(ctx, same(grants)...)
 	}
 }
@@ -228,10 +228,10 @@ func oneKind(m *mutant) {
 type lookThenWrite struct {
 	mu    sync.Mutex
 	held  map[string]string
-	fence dlock.Fence
+	fence driver.Fence
 }
 
-func (s *lookThenWrite) TryAcquire(_ context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *lookThenWrite) TryAcquire(_ context.Context, req driver.Request) (driver.Grant, error) {
 	for slot := range max(1, req.Slots) {
 		key := fmt.Sprintf("%q %t %d", req.Name, req.Slots == 0, slot)
 		s.mu.Lock()
@@ -250,24 +250,24 @@ func (s *lookThenWrite) TryAcquire(_ context.Context, req dlock.Request) (dlock.
 		}
 		s.held[key] = req.Token
 		s.fence++
-		return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token, Fence: s.fence}, nil
+		return driver.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token, Fence: s.fence}, nil
 	}
-	return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots}
+	return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonFull, Slots: req.Slots}
 }
 
-func (s *lookThenWrite) Extend(_ context.Context, _ time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return slices.Repeat([]dlock.Result{{Outcome: dlock.GrantOK}}, len(grants)), nil
+func (s *lookThenWrite) Extend(_ context.Context, _ time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	return slices.Repeat([]driver.Result{{Outcome: driver.GrantOK}}, len(grants)), nil
 }
 
-func (s *lookThenWrite) Release(_ context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s *lookThenWrite) Release(_ context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range grants {
 		delete(s.held, fmt.Sprintf("%q %t %d", g.Name, g.Slots == 0, g.Slot))
 	}
-	return slices.Repeat([]dlock.Result{{Outcome: dlock.GrantOK}}, len(grants)), nil
+	return slices.Repeat([]driver.Result{{Outcome: driver.GrantOK}}, len(grants)), nil
 }
 
-func (s *lookThenWrite) List(context.Context, string, int) ([]dlock.LeaseInfo, error) {
+func (s *lookThenWrite) List(context.Context, string, int) ([]driver.LeaseInfo, error) {
 	return nil, nil
 }

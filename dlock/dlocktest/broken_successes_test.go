@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // successMistakes are in what is remembered of the leases before: successes, and
@@ -15,25 +15,25 @@ import (
 var successMistakes = []mistake{
 	{"no successes", []string{"success/told to all", "success/told with", "success/stays", "success/by token",
 		"success/told when", "success/is its", "success/each"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SuccessAge = 0 })
+		m.successes(func(_ driver.Request, _ error, info *driver.Info) { info.SuccessAge = 0 })
 	}},
 	{"refusals tell of no success", []string{"success/told with every"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, err error, info *dlock.Info) {
+		m.successes(func(_ driver.Request, err error, info *driver.Info) {
 			if err != nil {
 				info.SuccessAge = 0
 			}
 		})
 	}},
 	{"refused ticks tell of no success", []string{"success/told with every"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, err error, info *dlock.Info) {
-			if why := reason(err); why != "" && why != dlock.ReasonFull {
+		m.successes(func(_ driver.Request, err error, info *driver.Info) {
+			if why := reason(err); why != "" && why != driver.ReasonFull {
 				info.SuccessAge = 0
 			}
 		})
 	}},
 	{"asked again tells of no success", []string{"success/told when asked"}, func(m *mutant) {
 		asked := make(map[string]bool)
-		m.successes(func(req dlock.Request, err error, info *dlock.Info) {
+		m.successes(func(req driver.Request, err error, info *driver.Info) {
 			if asked[req.Token] {
 				info.SuccessAge = 0
 			}
@@ -42,28 +42,28 @@ var successMistakes = []mistake{
 	}},
 	{"every success has just been", []string{"success/told to all", "success/told with", "success/stays"},
 		func(m *mutant) {
-			m.successes(func(_ dlock.Request, _ error, info *dlock.Info) {
+			m.successes(func(_ driver.Request, _ error, info *driver.Info) {
 				info.SuccessAge = min(info.SuccessAge, time.Microsecond)
 			})
 		}},
 	{"a success in another unit", []string{"success/told to all"}, func(m *mutant) {
-		m.successes(func(_ dlock.Request, _ error, info *dlock.Info) { info.SuccessAge *= 1000 })
+		m.successes(func(_ driver.Request, _ error, info *driver.Info) { info.SuccessAge *= 1000 })
 	}},
 	{"the first success stays", []string{"success/told to all"}, func(m *mutant) {
 		first := make(map[string]bool)
-		m.releases(func(g *dlock.Grant) {
+		m.releases(func(g *driver.Grant) {
 			g.Succeeded = g.Succeeded && !first[g.Name]
 			first[g.Name] = first[g.Name] || g.Succeeded
 		})
 	}},
 	{"every release is a success", []string{"success/told to all", "success/stays", "success/not of", "success/each"},
 		func(m *mutant) {
-			m.releases(func(g *dlock.Grant) { g.Succeeded = true })
+			m.releases(func(g *driver.Grant) { g.Succeeded = true })
 		}},
 	{"every grant is a success", []string{"success/told to all", "success/not of a lost", "success/is its"},
 		func(m *mutant) {
 			granted := make(map[string]time.Time)
-			m.successes(func(req dlock.Request, err error, info *dlock.Info) {
+			m.successes(func(req driver.Request, err error, info *driver.Info) {
 				if at, ok := granted[req.Name]; ok {
 					info.SuccessAge = max(time.Microsecond, time.Since(at))
 				}
@@ -73,41 +73,41 @@ var successMistakes = []mistake{
 			})
 		}},
 	{"a success with AnySlot is not one", []string{"success/by token"}, func(m *mutant) {
-		m.releases(func(g *dlock.Grant) { g.Succeeded = g.Succeeded && g.Slot != dlock.AnySlot })
+		m.releases(func(g *driver.Grant) { g.Succeeded = g.Succeeded && g.Slot != driver.AnySlot })
 	}},
 	{"a lost grant is a success", []string{"success/not of a lost", "success/each"}, func(m *mutant) {
-		m.remembered(func(g dlock.Grant, _ dlock.GrantOutcome) bool { return g.Succeeded }, successKey)
+		m.remembered(func(g driver.Grant, _ driver.GrantOutcome) bool { return g.Succeeded }, successKey)
 	}},
 	{"a release without success forgets it", []string{"success/told to all", "success/stays"}, func(m *mutant) {
 		last := make(map[string]bool)
-		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 			results, err := m.Store.Release(ctx, grants...)
 			for i, r := range results {
-				if r.Outcome == dlock.GrantOK {
+				if r.Outcome == driver.GrantOK {
 					last[successKey(grants[i])] = grants[i].Succeeded
 				}
 			}
 			return results, err
 		}
-		m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
-			if !last[successKey(dlock.Grant{Name: req.Name, Slots: req.Slots})] {
+		m.successes(func(req driver.Request, _ error, info *driver.Info) {
+			if !last[successKey(driver.Grant{Name: req.Name, Slots: req.Slots})] {
 				info.SuccessAge = 0
 			}
 		})
 	}},
 	{"mutex and semaphore have one success", []string{"success/is its"}, func(m *mutant) {
-		m.remembered(func(g dlock.Grant, did dlock.GrantOutcome) bool {
-			return g.Succeeded && did == dlock.GrantOK
-		}, func(g dlock.Grant) string { return g.Name })
+		m.remembered(func(g driver.Grant, did driver.GrantOutcome) bool {
+			return g.Succeeded && did == driver.GrantOK
+		}, func(g driver.Grant) string { return g.Name })
 	}},
 	{"the success of each number of slots", []string{"success/stays"}, func(m *mutant) {
-		m.remembered(func(g dlock.Grant, did dlock.GrantOutcome) bool { return g.Succeeded && did == dlock.GrantOK },
-			func(g dlock.Grant) string { return fmt.Sprintf("%s/%d", g.Name, g.Slots) })
+		m.remembered(func(g driver.Grant, did driver.GrantOutcome) bool { return g.Succeeded && did == driver.GrantOK },
+			func(g driver.Grant) string { return fmt.Sprintf("%s/%d", g.Name, g.Slots) })
 	}},
 	{"one success for all of a batch", []string{"success/each"}, func(m *mutant) {
-		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 			grants = slices.Clone(grants)
-			well := slices.ContainsFunc(grants, func(g dlock.Grant) bool { return g.Succeeded })
+			well := slices.ContainsFunc(grants, func(g driver.Grant) bool { return g.Succeeded })
 			for i := range grants {
 				grants[i].Succeeded = well
 			}
@@ -115,7 +115,7 @@ var successMistakes = []mistake{
 		}
 	}},
 	{"the last of a batch decides about its name", []string{"success/each"}, func(m *mutant) {
-		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 			grants = slices.Clone(grants)
 			first := make(map[string]bool)
 			for i, g := range grants {
@@ -129,20 +129,20 @@ var successMistakes = []mistake{
 	}},
 	{"nothing is ever reported as expired", []string{"previous expired/a slot", "previous expired/each",
 		"previous expired/by hosts"}, func(m *mutant) {
-		m.grant(func(g *dlock.Grant) { g.PreviousExpired = false })
+		m.grant(func(g *driver.Grant) { g.PreviousExpired = false })
 	}},
 	{"everything is reported as expired", []string{"previous expired/a slot", "previous expired/not one",
 		"previous expired/each"}, func(m *mutant) {
-		m.grant(func(g *dlock.Grant) { g.PreviousExpired = true })
+		m.grant(func(g *driver.Grant) { g.PreviousExpired = true })
 	}},
 	{"every grant names slot 0", []string{"previous expired/each", "previous expired/by hosts"}, func(m *mutant) {
-		m.grant(func(g *dlock.Grant) { g.Slot = 0 })
+		m.grant(func(g *driver.Grant) { g.Slot = 0 })
 	}},
 	{"a slot that was never held is reported as expired",
 		[]string{"previous expired/a slot", "previous expired/not one"},
 		func(m *mutant) {
 			had := make(map[string]bool)
-			m.grant(func(g *dlock.Grant) {
+			m.grant(func(g *driver.Grant) {
 				key := fmt.Sprint(successKey(*g), g.Slot)
 				g.PreviousExpired = g.PreviousExpired || !had[key]
 				had[key] = true
@@ -150,7 +150,7 @@ var successMistakes = []mistake{
 		}},
 	{"expired until somebody else has released it", []string{"previous expired/a slot"}, func(m *mutant) {
 		told := make(map[string]bool)
-		m.grant(func(g *dlock.Grant) {
+		m.grant(func(g *driver.Grant) {
 			key := fmt.Sprint(successKey(*g), g.Slot)
 			g.PreviousExpired = g.PreviousExpired || told[key]
 			told[key] = g.PreviousExpired
@@ -158,13 +158,13 @@ var successMistakes = []mistake{
 	}},
 	{"a release that came too late counts", []string{"previous expired/a slot"}, func(m *mutant) {
 		late := make(map[string]bool)
-		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 			for _, g := range grants {
 				late[fmt.Sprint(successKey(g), g.Slot)] = true
 			}
 			return m.Store.Release(ctx, grants...)
 		}
-		m.grant(func(g *dlock.Grant) {
+		m.grant(func(g *driver.Grant) {
 			key := fmt.Sprint(successKey(*g), g.Slot)
 			g.PreviousExpired = g.PreviousExpired && !late[key]
 			delete(late, key)
@@ -172,31 +172,31 @@ var successMistakes = []mistake{
 	}},
 	{"a repeated request is reported as expired", []string{"previous expired/not one"}, func(m *mutant) {
 		tokens := make(map[string]bool)
-		m.grant(func(g *dlock.Grant) {
+		m.grant(func(g *driver.Grant) {
 			g.PreviousExpired = g.PreviousExpired || tokens[g.Token]
 			tokens[g.Token] = true
 		})
 	}},
 	{"a release by AnySlot counts as an expiry", []string{"previous expired/not one"}, func(m *mutant) {
 		by := make(map[string]bool)
-		m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+		m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 			for _, g := range grants {
-				by[successKey(g)] = by[successKey(g)] || g.Slot == dlock.AnySlot
+				by[successKey(g)] = by[successKey(g)] || g.Slot == driver.AnySlot
 			}
 			return m.Store.Release(ctx, grants...)
 		}
-		m.grant(func(g *dlock.Grant) { g.PreviousExpired = g.PreviousExpired || by[successKey(*g)] })
+		m.grant(func(g *driver.Grant) { g.PreviousExpired = g.PreviousExpired || by[successKey(*g)] })
 	}},
 	{"one slot expired, all expired", []string{"previous expired/each"}, func(m *mutant) {
 		names := make(map[string]bool)
-		m.grant(func(g *dlock.Grant) {
+		m.grant(func(g *driver.Grant) {
 			names[g.Name] = names[g.Name] || g.PreviousExpired
 			g.PreviousExpired = names[g.Name]
 		})
 	}},
 	{"what a smaller N finds is released", []string{"previous expired/by hosts"}, func(m *mutant) {
 		fewest := make(map[string]int)
-		m.grant(func(g *dlock.Grant) {
+		m.grant(func(g *driver.Grant) {
 			if n, ok := fewest[g.Name]; !ok || g.Slots < n {
 				fewest[g.Name] = g.Slots
 			}
@@ -206,10 +206,10 @@ var successMistakes = []mistake{
 }
 
 // successes changes what every answer to an acquire says of the last success.
-func (m *mutant) successes(change func(dlock.Request, error, *dlock.Info)) {
-	m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (m *mutant) successes(change func(driver.Request, error, *driver.Info)) {
+	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 			change(req, err, &no.Info)
 		} else if err == nil {
 			change(req, nil, &g.Info)
@@ -219,8 +219,8 @@ func (m *mutant) successes(change func(dlock.Request, error, *dlock.Info)) {
 }
 
 // releases changes every grant that is released.
-func (m *mutant) releases(change func(*dlock.Grant)) {
-	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+func (m *mutant) releases(change func(*driver.Grant)) {
+	m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 		grants = slices.Clone(grants)
 		for i := range grants {
 			change(&grants[i])
@@ -230,9 +230,9 @@ func (m *mutant) releases(change func(*dlock.Grant)) {
 }
 
 // remembered keeps the successes that counts, by a key, in place of the store.
-func (m *mutant) remembered(counts func(dlock.Grant, dlock.GrantOutcome) bool, key func(dlock.Grant) string) {
+func (m *mutant) remembered(counts func(driver.Grant, driver.GrantOutcome) bool, key func(driver.Grant) string) {
 	at := make(map[string]time.Time)
-	m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+	m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 		results, err := m.Store.Release(ctx, grants...)
 		for i, r := range results {
 			if counts(grants[i], r.Outcome) {
@@ -241,13 +241,13 @@ func (m *mutant) remembered(counts func(dlock.Grant, dlock.GrantOutcome) bool, k
 		}
 		return results, err
 	}
-	m.successes(func(req dlock.Request, _ error, info *dlock.Info) {
+	m.successes(func(req driver.Request, _ error, info *driver.Info) {
 		info.SuccessAge = 0
-		if t, ok := at[key(dlock.Grant{Name: req.Name, Slots: req.Slots})]; ok {
+		if t, ok := at[key(driver.Grant{Name: req.Name, Slots: req.Slots})]; ok {
 			info.SuccessAge = max(time.Microsecond, time.Since(t))
 		}
 	})
 }
 
 // successKey tells apart what has a success of its own.
-func successKey(g dlock.Grant) string { return fmt.Sprintf("%s %t", g.Name, g.Slots == 0) }
+func successKey(g driver.Grant) string { return fmt.Sprintf("%s %t", g.Name, g.Slots == 0) }

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -32,11 +32,11 @@ func brokenHarness(name string, mutate func(*mutant)) Harness {
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {
 				store := new(lookThenWrite)
-				return Namespace{Open: func() dlock.DistributedLock { return store }}
+				return Namespace{Open: func() driver.Store { return store }}
 			}
 			m := &mutant{Store: memlock.New()}
 			ns := Namespace{
-				Open:      func() dlock.DistributedLock { return m },
+				Open:      func() driver.Store { return m },
 				LoseData:  func() { *m.Store = memlock.Store{} },
 				StepClock: steppable(m.Store),
 			}
@@ -45,8 +45,8 @@ func brokenHarness(name string, mutate func(*mutant)) Harness {
 				oneKind(m)
 			case "fences that count from one":
 				var mu sync.Mutex
-				var last dlock.Fence
-				m.grant(func(g *dlock.Grant) {
+				var last driver.Fence
+				m.grant(func(g *driver.Grant) {
 					mu.Lock()
 					defer mu.Unlock()
 					last++
@@ -117,20 +117,20 @@ func TestFeatures(t *testing.T) {
 	if c := run(modest(nil), "mutex/one holder"); len(c.broken) == 0 {
 		t.Error("a store gives fences without stating it: not caught")
 	}
-	fenceless := func(change func(*dlock.Grant)) func(*mutant) {
+	fenceless := func(change func(*driver.Grant)) func(*mutant) {
 		return func(m *mutant) {
-			m.grant(func(g *dlock.Grant) {
+			m.grant(func(g *driver.Grant) {
 				g.Fence = 0
 				change(g)
 			})
 		}
 	}
-	if c := run(modest(fenceless(func(g *dlock.Grant) {
+	if c := run(modest(fenceless(func(g *driver.Grant) {
 		g.Info.SuccessAge = time.Second
 	})), "mutex/one holder"); len(c.broken) == 0 {
 		t.Error("a store tells of successes without stating it: not caught")
 	}
-	if c := run(modest(fenceless(func(g *dlock.Grant) {
+	if c := run(modest(fenceless(func(g *driver.Grant) {
 		g.PreviousExpired = true
 	})), "mutex/one holder"); len(c.broken) == 0 {
 		t.Error("a store reports expired leases without stating it: not caught")
@@ -139,7 +139,7 @@ func TestFeatures(t *testing.T) {
 		t.Error("a store lists without stating it: not caught")
 	}
 	if c := run(modest(func(m *mutant) {
-		m.grant(func(g *dlock.Grant) { g.Fence = 0 })
+		m.grant(func(g *driver.Grant) { g.Fence = 0 })
 	}), "mutex/one holder"); len(c.broken) > 0 {
 		t.Errorf("a store without fences that says so: %v", c.broken)
 	}
@@ -160,25 +160,25 @@ func TestFeatures(t *testing.T) {
 		n := int64(0)
 		counting.New = func(testing.TB) Namespace {
 			m := &mutant{Store: memlock.New()}
-			count := func(grants []dlock.Grant) {
+			count := func(grants []driver.Grant) {
 				n++
 				if perSlot {
 					n += int64(len(grants)) - 1
 				}
 			}
-			m.acquire = func(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-				count(make([]dlock.Grant, max(1, req.Slots)))
+			m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
+				count(make([]driver.Grant, max(1, req.Slots)))
 				return m.Store.TryAcquire(ctx, req)
 			}
-			m.extend = func(ctx context.Context, ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+			m.extend = func(ctx context.Context, ttl time.Duration, grants []driver.Grant) ([]driver.Result, error) {
 				count(grants)
 				return m.Store.Extend(ctx, ttl, grants...)
 			}
-			m.release = func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+			m.release = func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 				count(grants)
 				return m.Store.Release(ctx, grants...)
 			}
-			return Namespace{Open: func() dlock.DistributedLock { return m }, RoundTrips: func() int64 { return n }}
+			return Namespace{Open: func() driver.Store { return m }, RoundTrips: func() int64 { return n }}
 		}
 		if c := run(counting, "cost/one round trip per call"); len(c.broken) > 0 != perSlot {
 			t.Errorf("a round trip per slot: %v; found %v", perSlot, c.broken)
@@ -190,7 +190,7 @@ func TestFeatures(t *testing.T) {
 func TestNamesAreNames(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, name := range trickyNames() {
-		if err := dlock.CheckName(name); err != nil {
+		if err := driver.CheckName(name); err != nil {
 			t.Error(err)
 		}
 		if seen[name] {
@@ -199,7 +199,7 @@ func TestNamesAreNames(t *testing.T) {
 		seen[name] = true
 	}
 	for _, name := range badNames() {
-		if dlock.CheckName(name) == nil {
+		if driver.CheckName(name) == nil {
 			t.Errorf("%q is a good name", name)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -26,19 +26,19 @@ func (b busy) standsStill() {
 	}
 }
 
-func (b busy) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (b busy) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	b.standsStill()
 	defer b.standsStill()
 	return b.Store.TryAcquire(ctx, req)
 }
 
-func (b busy) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (b busy) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	b.standsStill()
 	defer b.standsStill()
 	return b.Store.Extend(ctx, ttl, grants...)
 }
 
-func (b busy) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (b busy) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	b.standsStill()
 	defer b.standsStill()
 	return b.Store.Release(ctx, grants...)
@@ -54,7 +54,7 @@ func TestABusyMachineBreaksNoPromise(t *testing.T) {
 	h.Virtual = false // calls take their time
 	h.New = func(testing.TB) Namespace {
 		store := busy{memlock.New(), 3 * h.TTL}
-		return Namespace{Open: func() dlock.DistributedLock { return store }}
+		return Namespace{Open: func() driver.Store { return store }}
 	}
 	for _, p := range promises {
 		if many.MatchString(p.name) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -81,8 +81,8 @@ func (c *check) settled(h *host) {
 	var got attempt
 	err := testkit.Poll(30*time.Second, "the quarantine ends", func() bool {
 		got = h.try(c.request("warm-up", 0))
-		no, refused := errors.AsType[*dlock.NotAcquiredError](got.err)
-		if !refused || no.Reason != dlock.ReasonQuarantine {
+		no, refused := errors.AsType[*driver.NotAcquiredError](got.err)
+		if !refused || no.Reason != driver.ReasonQuarantine {
 			return true
 		}
 		time.Sleep(min(no.ExpiresIn, time.Second)) // all checks wait at once, and would keep the store busy
@@ -98,15 +98,15 @@ func (c *check) settled(h *host) {
 func (c *check) host() *host { return &host{c: c, store: c.ns.Open()} }
 
 // request returns a request for a long lease, with a token and a holder of its own.
-func (c *check) request(name string, slots int) dlock.Request {
-	return dlock.Request{
+func (c *check) request(name string, slots int) driver.Request {
+	return driver.Request{
 		Name: name, Slots: slots, TTL: c.long, Token: rand.Text(),
-		Holder: dlock.Holder{Host: "host", PID: 1, ID: rand.Text()[:8]},
+		Holder: driver.Holder{Host: "host", PID: 1, ID: rand.Text()[:8]},
 	}
 }
 
 // brief returns a request for a lease that is short enough to wait for its end.
-func (c *check) brief(name string, slots int) dlock.Request {
+func (c *check) brief(name string, slots int) driver.Request {
 	req := c.request(name, slots)
 	req.TTL = c.h.TTL
 	return req
@@ -132,16 +132,16 @@ func until(t time.Time) { time.Sleep(time.Until(t)) }
 // A host is one client of the store.
 type host struct {
 	c     *check
-	store dlock.DistributedLock
+	store driver.Store
 }
 
-func (h *host) caps() dlock.Capabilities { return dlock.CapabilitiesOf(h.store) }
+func (h *host) caps() driver.Capabilities { return driver.CapabilitiesOf(h.store) }
 
 // An attempt is the answer to a request, with what is known about when the store acted: after sent,
 // before got.
 type attempt struct {
-	req       dlock.Request
-	grant     dlock.Grant
+	req       driver.Request
+	grant     driver.Grant
 	err       error
 	sent, got time.Time
 }
@@ -154,8 +154,8 @@ func (a attempt) heldUntil() time.Time { return a.sent.Add(a.req.TTL) }
 func (a attempt) endedBy(c *check) time.Time { return a.got.Add(a.req.TTL + c.h.Slack) }
 
 // byToken returns what is known about a request's grant when its reply was lost.
-func byToken(req dlock.Request) dlock.Grant {
-	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: dlock.AnySlot, Token: req.Token}
+func byToken(req driver.Request) driver.Grant {
+	return driver.Grant{Name: req.Name, Slots: req.Slots, Slot: driver.AnySlot, Token: req.Token}
 }
 
 func callContext() (context.Context, context.CancelFunc) {
@@ -163,7 +163,7 @@ func callContext() (context.Context, context.CancelFunc) {
 }
 
 // try asks once.
-func (h *host) try(req dlock.Request) attempt {
+func (h *host) try(req driver.Request) attempt {
 	ctx, cancel := callContext()
 	defer cancel()
 	a := attempt{req: req, sent: time.Now()}
@@ -187,7 +187,7 @@ func (h *host) try(req dlock.Request) attempt {
 }
 
 // plausible checks what is true of every grant.
-func (c *check) plausible(req dlock.Request, g dlock.Grant) {
+func (c *check) plausible(req driver.Request, g driver.Grant) {
 	if g.Name != req.Name || g.Slots != req.Slots || g.Token != req.Token {
 		c.errorf("asked for %q of %d slots with token %q, was granted %q of %d with token %q", req.Name, req.Slots,
 			req.Token, g.Name, g.Slots, g.Token)
@@ -212,7 +212,7 @@ func (c *check) plausible(req dlock.Request, g dlock.Grant) {
 }
 
 // mustAcquire sends a request that must be granted.
-func (h *host) mustAcquire(req dlock.Request) attempt {
+func (h *host) mustAcquire(req driver.Request) attempt {
 	a := h.try(req)
 	if a.err != nil {
 		h.c.note(2, "%q of %d slots was not granted: %v", req.Name, req.Slots, a.err)
@@ -222,14 +222,14 @@ func (h *host) mustAcquire(req dlock.Request) attempt {
 }
 
 // mustRefuse sends a request that must be refused, for that reason.
-func (h *host) mustRefuse(req dlock.Request, want dlock.Reason) *dlock.NotAcquiredError {
+func (h *host) mustRefuse(req driver.Request, want driver.Reason) *driver.NotAcquiredError {
 	a := h.try(req)
 	if a.err == nil {
 		h.c.note(2, "%q of %d slots was granted slot %d: must be refused with reason %q", req.Name, req.Slots,
 			a.grant.Slot, want)
 		panic(giveUp{})
 	}
-	no, ok := errors.AsType[*dlock.NotAcquiredError](a.err)
+	no, ok := errors.AsType[*driver.NotAcquiredError](a.err)
 	if !ok || no.Reason != want {
 		h.c.note(2, "%q of %d slots: error %q: must be a *NotAcquiredError with reason %q", req.Name, req.Slots, a.err,
 			want)
@@ -238,14 +238,14 @@ func (h *host) mustRefuse(req dlock.Request, want dlock.Reason) *dlock.NotAcquir
 	if no.Name != req.Name || no.Slots != req.Slots {
 		h.c.note(2, "the refusal of %q with %d slots speaks of %q with %d", req.Name, req.Slots, no.Name, no.Slots)
 	}
-	if !errors.Is(a.err, dlock.ErrNotAcquired) {
+	if !errors.Is(a.err, driver.ErrNotAcquired) {
 		h.c.note(2, "a refusal that errors.Is(err, ErrNotAcquired) does not match")
 	}
 	return no
 }
 
 // extend extends and returns one result per grant; a healthy store answers for each.
-func (h *host) extend(ttl time.Duration, grants ...dlock.Grant) []dlock.Result {
+func (h *host) extend(ttl time.Duration, grants ...driver.Grant) []driver.Result {
 	ctx, cancel := callContext()
 	defer cancel()
 	results, err := h.store.Extend(ctx, ttl, grants...)
@@ -253,14 +253,14 @@ func (h *host) extend(ttl time.Duration, grants ...dlock.Grant) []dlock.Result {
 }
 
 // release releases and returns one result per grant.
-func (h *host) release(grants ...dlock.Grant) []dlock.Result {
+func (h *host) release(grants ...driver.Grant) []driver.Result {
 	ctx, cancel := callContext()
 	defer cancel()
 	results, err := h.store.Release(ctx, grants...)
 	return h.c.answered(OpRelease, grants, results, err)
 }
 
-func (c *check) answered(op Op, grants []dlock.Grant, results []dlock.Result, err error) []dlock.Result {
+func (c *check) answered(op Op, grants []driver.Grant, results []driver.Result, err error) []driver.Result {
 	if err != nil {
 		c.note(3, "%s: %v", op, err)
 		panic(giveUp{})
@@ -270,7 +270,7 @@ func (c *check) answered(op Op, grants []dlock.Grant, results []dlock.Result, er
 		panic(giveUp{})
 	}
 	for i, r := range results {
-		if r.Outcome == dlock.GrantUnknown {
+		if r.Outcome == driver.GrantUnknown {
 			c.note(3, "%s: the outcome of grant %d is unknown, error %v: must be known when the store is well", op, i,
 				r.Err)
 		}
@@ -279,7 +279,7 @@ func (c *check) answered(op Op, grants []dlock.Grant, results []dlock.Result, er
 }
 
 // want checks the outcomes of a call.
-func (c *check) want(what string, results []dlock.Result, outcomes ...dlock.GrantOutcome) {
+func (c *check) want(what string, results []driver.Result, outcomes ...driver.GrantOutcome) {
 	for i, r := range results {
 		if want := outcomes[min(i, len(outcomes)-1)]; r.Outcome != want {
 			c.note(2, "%s: result %d is %q: must be %q", what, i, r.Outcome, want)
@@ -288,12 +288,12 @@ func (c *check) want(what string, results []dlock.Result, outcomes ...dlock.Gran
 }
 
 // fill takes slots until the store refuses, and returns the grants.
-func (h *host) fill(name string, slots int) []dlock.Grant {
-	var grants []dlock.Grant
+func (h *host) fill(name string, slots int) []driver.Grant {
+	var grants []driver.Grant
 	for range 2*slots + 2 {
 		a := h.try(h.c.request(name, slots))
 		if a.err != nil {
-			if reason(a.err) != dlock.ReasonFull {
+			if reason(a.err) != driver.ReasonFull {
 				h.c.fatalf("%q of %d slots: %v: must be refused as full", name, slots, a.err)
 			}
 			return grants
@@ -305,8 +305,8 @@ func (h *host) fill(name string, slots int) []dlock.Grant {
 }
 
 // reason returns why a request was refused, "" if it was not.
-func reason(err error) dlock.Reason {
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
+func reason(err error) driver.Reason {
+	if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 		return no.Reason
 	}
 	return ""

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // clocks are for a store whose clock was wrong, and is right again: what it noted meanwhile lies in
@@ -31,7 +31,7 @@ func leasesOfAClockAhead(c *check) {
 	c.ns.StepClock(by)
 	alive := a.mustAcquire(c.request("two", 2))
 	dead := []attempt{a.mustAcquire(c.brief("two", 2)), a.mustAcquire(c.brief("mutex", 0))}
-	limit := dlock.SemaphoreSpec{Name: "limit", Slots: 1}
+	limit := driver.SemaphoreSpec{Name: "limit", Slots: 1}
 	if c.h.Features.Also {
 		dead = append(dead, a.mustAcquire(c.with(c.brief("limited", 2), limit)))
 	}
@@ -47,7 +47,7 @@ func leasesOfAClockAhead(c *check) {
 			if probe.err == nil {
 				break
 			}
-			if why := reason(probe.err); why != dlock.ReasonFull && why != dlock.ReasonLimitFull {
+			if why := reason(probe.err); why != driver.ReasonFull && why != driver.ReasonLimitFull {
 				c.fatalf("%v: must be refused as full", probe.err)
 			}
 			if ends.IsZero() {
@@ -60,8 +60,8 @@ func leasesOfAClockAhead(c *check) {
 			time.Sleep(c.step())
 		}
 	}
-	c.want("extend of a lease that was refused meanwhile", a.extend(c.long, alive.grant), dlock.GrantOK)
-	b.mustRefuse(c.request("two", 2), dlock.ReasonFull)
+	c.want("extend of a lease that was refused meanwhile", a.extend(c.long, alive.grant), driver.GrantOK)
+	b.mustRefuse(c.request("two", 2), driver.ReasonFull)
 }
 
 // clockWasWrong catches a store that refuses ticks until its clock is where it was, counts a delay
@@ -92,10 +92,10 @@ func clockWasWrong(by time.Duration) func(*check) {
 		c.ns.StepClock(-by)
 		// What lies a little ahead is believed: clocks differ.
 		little := time.Duration(0)
-		if by > 0 && by <= dlock.MaxTickAhead {
+		if by > 0 && by <= driver.MaxTickAhead {
 			little = by
 		}
-		known := by <= dlock.MaxTickAhead
+		known := by <= driver.MaxTickAhead
 		told := func(what string, answer attempt) {
 			age := answer.info().SuccessAge
 			least, most := max(time.Microsecond, -by-c.h.Slack), max(time.Microsecond, -by+time.Since(began)+c.h.Slack)
@@ -119,9 +119,9 @@ func clockWasWrong(by time.Duration) func(*check) {
 			after := b.try(c.delayed("after", time.Minute))
 			told("a delay", after)
 			switch why := reason(after.err); {
-			case known && by > -time.Minute && why != dlock.ReasonTickEarly:
+			case known && by > -time.Minute && why != driver.ReasonTickEarly:
 				c.errorf("a delay of a minute after a moment: %v: must be refused as %q", after.err,
-					dlock.ReasonTickEarly)
+					driver.ReasonTickEarly)
 			case (!known || by <= -time.Minute) && after.err != nil:
 				c.errorf("a delay of a minute: %v: must be granted", after.err)
 			}
@@ -141,7 +141,7 @@ func clockWasWrong(by time.Duration) func(*check) {
 		if pause := b.inspect("paused")[0].Pause; pause != nil {
 			c.errorf("paused for another %v, though it was resumed", pause.For)
 		}
-		b.update("paused", dlock.Update{})
+		b.update("paused", driver.Update{})
 		if after := b.inspect("paused")[0].Version; after <= version {
 			c.errorf("an update has version %d after %d: must grow", after, version)
 		}

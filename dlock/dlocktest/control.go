@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -46,10 +46,10 @@ func controlStated(c *check) {
 
 // ann is the origin of updates. What people write must come back unchanged, and must never be
 // executed.
-var ann = dlock.Origin{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
+var ann = driver.Origin{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
 	Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
 
-func (h *host) controller() dlock.Controller {
+func (h *host) controller() driver.Controller {
 	ctl := h.caps().Controller
 	if ctl == nil {
 		h.c.fatalf("the store states Control and is no dlock.Controller")
@@ -57,7 +57,7 @@ func (h *host) controller() dlock.Controller {
 	return ctl
 }
 
-func (h *host) update(name string, change dlock.Update) {
+func (h *host) update(name string, change driver.Update) {
 	ctx, cancel := callContext()
 	defer cancel()
 	if err := h.controller().Update(ctx, name, change); err != nil {
@@ -67,11 +67,11 @@ func (h *host) update(name string, change dlock.Update) {
 }
 
 func (h *host) pauseFor(name string, d time.Duration) {
-	h.update(name, dlock.Update{Pause: &dlock.Pause{Origin: ann, For: d}})
+	h.update(name, driver.Update{Pause: &driver.Pause{Origin: ann, For: d}})
 }
 
 func (h *host) resume(name string) {
-	h.update(name, dlock.Update{Resume: &ann})
+	h.update(name, driver.Update{Resume: &ann})
 }
 
 // limit sets a limit; requested resets it.
@@ -80,17 +80,17 @@ func (h *host) limit(name string, slots int) {
 		h.resetLimit(name)
 		return
 	}
-	h.update(name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: slots}})
+	h.update(name, driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: slots}})
 }
 
 // requested stands for no limit override, in lists of limits.
 const requested = -1
 
 func (h *host) resetLimit(name string) {
-	h.update(name, dlock.Update{ResetLimit: &ann})
+	h.update(name, driver.Update{ResetLimit: &ann})
 }
 
-func (h *host) inspect(names ...string) []dlock.ControlState {
+func (h *host) inspect(names ...string) []driver.ControlState {
 	ctx, cancel := callContext()
 	defer cancel()
 	list, err := h.controller().Inspect(ctx, names...)
@@ -112,7 +112,7 @@ func paused(c *check) {
 	a.pauseFor("x", time.Hour)
 	for _, slots := range []int{1, 3} {
 		for _, h := range []*host{a, b} {
-			no := h.mustRefuse(c.request("x", slots), dlock.ReasonPaused)
+			no := h.mustRefuse(c.request("x", slots), driver.ReasonPaused)
 			if no.PausedBy != ann {
 				c.errorf("paused %+v: must be %+v", no.PausedBy, ann)
 			}
@@ -122,15 +122,15 @@ func paused(c *check) {
 		}
 	}
 	if c.h.Features.AtomicTick {
-		b.mustRefuse(c.tick("x", 1, thisSecond(), 1), dlock.ReasonPaused)
+		b.mustRefuse(c.tick("x", 1, thisSecond(), 1), driver.ReasonPaused)
 	}
 	a.pauseFor("x", 2*time.Hour) // a second pause takes the place of the first
-	if no := b.mustRefuse(c.request("x", 1), dlock.ReasonPaused); no.ExpiresIn < time.Hour {
+	if no := b.mustRefuse(c.request("x", 1), driver.ReasonPaused); no.ExpiresIn < time.Hour {
 		c.errorf("paused anew for 2 h: %v left", no.ExpiresIn)
 	}
 	b.resume("x")
 	g := a.mustAcquire(c.request("x", 1))
-	c.want("release", a.release(g.grant), dlock.GrantOK)
+	c.want("release", a.release(g.grant), driver.GrantOK)
 	if c.h.Features.AtomicTick { // a tick that was refused is not spent
 		b.mustAcquire(c.tick("x", 1, thisSecond(), 1))
 	}
@@ -163,8 +163,8 @@ func pauseLeavesLeases(c *check) {
 	h := c.host()
 	g := h.mustAcquire(c.request("x", 2)).grant
 	h.pauseFor("x", time.Hour)
-	c.want("extend", h.extend(c.long, g), dlock.GrantOK)
-	c.want("release", h.release(g), dlock.GrantOK)
+	c.want("extend", h.extend(c.long, g), driver.GrantOK)
+	c.want("release", h.release(g), driver.GrantOK)
 }
 
 func limitRaised(c *check) {
@@ -177,19 +177,19 @@ func limitRaised(c *check) {
 			c.errorf("a grant tells of a limit of %d: must be 3", g.grant.Info.SlotLimit)
 		}
 		seen[g.grant.Slot] = true
-		c.want("extend", a.extend(c.long, g.grant), dlock.GrantOK)
+		c.want("extend", a.extend(c.long, g.grant), driver.GrantOK)
 	}
 	if len(seen) != 3 || !seen[0] || !seen[1] || !seen[2] {
 		c.errorf("slots %v: must be 0, 1 and 2", seen)
 	}
-	if no := a.mustRefuse(c.request("x", 1), dlock.ReasonFull); no.Info.SlotLimit != 3 {
+	if no := a.mustRefuse(c.request("x", 1), driver.ReasonFull); no.Info.SlotLimit != 3 {
 		c.errorf("a refusal tells of a limit of %d: must be 3", no.Info.SlotLimit)
 	}
 	a.limit("x", 4)
 	g := a.mustAcquire(c.request("x", 1))
-	c.want("release", b.release(g.grant), dlock.GrantOK)
+	c.want("release", b.release(g.grant), driver.GrantOK)
 	a.resetLimit("x")
-	if no := a.mustRefuse(c.request("x", 1), dlock.ReasonFull); no.Info.SlotLimit != 0 {
+	if no := a.mustRefuse(c.request("x", 1), driver.ReasonFull); no.Info.SlotLimit != 0 {
 		c.errorf("a limit of %d is told, after it was taken back: must be 0", no.Info.SlotLimit)
 	}
 }
@@ -203,22 +203,22 @@ func limitLowered(c *check) {
 		grants := a.fill(name, 3)
 		b.limit(name, 1)
 		for _, i := range free {
-			no := b.mustRefuse(c.request(name, 3), dlock.ReasonFull)
-			if c.h.Features.Holders && no.Holder == (dlock.Holder{}) {
+			no := b.mustRefuse(c.request(name, 3), driver.ReasonFull)
+			if c.h.Features.Holders && no.Holder == (driver.Holder{}) {
 				c.errorf("a refusal by the limit names no holder")
 			}
-			c.want("extend", a.extend(c.long, grants[i]), dlock.GrantOK)
-			c.want("release", a.release(grants[i]), dlock.GrantOK)
+			c.want("extend", a.extend(c.long, grants[i]), driver.GrantOK)
+			c.want("release", a.release(grants[i]), driver.GrantOK)
 		}
 		one := b.mustAcquire(c.request(name, 3))
 		if one.grant.Slot != 0 {
 			c.errorf("slot %d within a limit of 1", one.grant.Slot)
 		}
-		a.mustRefuse(c.request(name, 3), dlock.ReasonFull)
+		a.mustRefuse(c.request(name, 3), driver.ReasonFull)
 	}
 	held := a.endingFromTheTop("y")
 	b.limit("y", 2) // of whatever slots
-	no := b.mustRefuse(c.request("y", 3), dlock.ReasonFull)
+	no := b.mustRefuse(c.request("y", 3), driver.ReasonFull)
 	if last := held[2].req.Holder; c.h.Features.Holders && no.Holder != last {
 		c.errorf("under a limit of 2, the refusal names %v: must name %v, whose lease ends first", no.Holder, last)
 	}
@@ -227,14 +227,14 @@ func limitLowered(c *check) {
 func limitZero(c *check) {
 	a, b := c.host(), c.host()
 	a.limit("x", 0)
-	no := b.mustRefuse(c.request("x", 3), dlock.ReasonPaused)
+	no := b.mustRefuse(c.request("x", 3), driver.ReasonPaused)
 	if no.PausedBy != ann || no.ExpiresIn != 0 {
 		c.errorf("a limit of 0: %+v for %v: must be %+v without an end", no.PausedBy, no.ExpiresIn, ann)
 	}
 	a.limit("x", 2)
 	b.mustAcquire(c.request("x", 3))
 	b.mustAcquire(c.request("x", 3))
-	b.mustRefuse(c.request("x", 3), dlock.ReasonFull)
+	b.mustRefuse(c.request("x", 3), driver.ReasonFull)
 }
 
 func updatesTold(c *check) {
@@ -244,9 +244,9 @@ func updatesTold(c *check) {
 		c.errorf("version %d before any update: must be 0", v)
 	}
 	var last int64
-	for _, change := range []dlock.Update{
-		{}, {Pause: &dlock.Pause{Origin: ann, For: time.Minute}}, {Resume: &ann},
-		{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}}, {Trigger: &ann}, {ResetLimit: &ann},
+	for _, change := range []driver.Update{
+		{}, {Pause: &driver.Pause{Origin: ann, For: time.Minute}}, {Resume: &ann},
+		{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}}, {Trigger: &ann}, {ResetLimit: &ann},
 	} {
 		b.update("x", change)
 		refusal := b.try(c.request("x", 1))
@@ -270,38 +270,38 @@ func updatesTold(c *check) {
 
 func updatesRead(c *check) {
 	a, b := c.host(), c.host()
-	bob := dlock.Origin{By: "bob"}
-	longest := dlock.Origin{By: strings.Repeat("é", dlock.MaxOriginLen/2),
-		Note: strings.Repeat("n", dlock.MaxOriginLen)}
-	a.update("all", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour},
-		Limit: &dlock.LimitOverride{Origin: bob, Slots: 7}, Trigger: &longest})
-	a.update("part", dlock.Update{Limit: &dlock.LimitOverride{Origin: longest, Slots: 0}})
+	bob := driver.Origin{By: "bob"}
+	longest := driver.Origin{By: strings.Repeat("é", driver.MaxOriginLen/2),
+		Note: strings.Repeat("n", driver.MaxOriginLen)}
+	a.update("all", driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour},
+		Limit: &driver.LimitOverride{Origin: bob, Slots: 7}, Trigger: &longest})
+	a.update("part", driver.Update{Limit: &driver.LimitOverride{Origin: longest, Slots: 0}})
 	list := b.inspect("all", "none", "part", "all")
 	for _, i := range []int{0, 3} {
 		o := list[i]
 		if o.Pause == nil || o.Pause.Origin != ann || o.Pause.For <= 59*time.Minute || o.Pause.For > time.Hour {
 			c.errorf("pause %+v: must be %+v for about an hour", o.Pause, ann)
 		}
-		if o.Limit == nil || *o.Limit != (dlock.LimitOverride{Origin: bob, Slots: 7}) {
+		if o.Limit == nil || *o.Limit != (driver.LimitOverride{Origin: bob, Slots: 7}) {
 			c.errorf("limit %+v: must be 7 by bob", o.Limit)
 		}
 		if o.Trigger == nil || o.Trigger.Origin != longest || o.Trigger.Age < 0 || o.Trigger.Age > time.Minute {
 			c.errorf("trigger %+v: must have the longest origin", o.Trigger)
 		}
 	}
-	if o := list[1]; o != (dlock.ControlState{Name: "none"}) {
+	if o := list[1]; o != (driver.ControlState{Name: "none"}) {
 		c.errorf("overrides of a name that has none: %+v", o)
 	}
 	if o := list[2]; o.Pause != nil || o.Trigger != nil || o.Limit == nil ||
-		*o.Limit != (dlock.LimitOverride{Origin: longest}) {
+		*o.Limit != (driver.LimitOverride{Origin: longest}) {
 		c.errorf("overrides %+v: must be a limit of 0 and nothing else", o)
 	}
 	// Each part is changed by itself.
-	b.update("all", dlock.Update{ResetLimit: &ann})
+	b.update("all", driver.Update{ResetLimit: &ann})
 	if o := a.inspect("all")[0]; o.Limit != nil || o.Pause == nil || o.Trigger == nil {
 		c.errorf("after the limit was taken back: %+v", o)
 	}
-	b.update("all", dlock.Update{Resume: &ann})
+	b.update("all", driver.Update{Resume: &ann})
 	if o := a.inspect("all")[0]; o.Pause != nil || o.Trigger == nil {
 		c.errorf("after it was resumed: %+v", o)
 	}
@@ -312,8 +312,8 @@ func updatesStay(c *check) {
 	a.limit("x", 1)
 	for range 3 {
 		g := b.mustAcquire(c.request("x", 3))
-		a.mustRefuse(c.request("x", 3), dlock.ReasonFull)
-		c.want("release", b.release(g.grant), dlock.GrantOK)
+		a.mustRefuse(c.request("x", 3), driver.ReasonFull)
+		c.want("release", b.release(g.grant), driver.GrantOK)
 	}
 }
 
@@ -323,13 +323,13 @@ func updatesApart(c *check) {
 	h.mustAcquire(c.request("xx", 1))
 	h.mustAcquire(c.request("y", 3))
 	h.mustAcquire(c.request("x", 0)) // the mutex of that name is another lock
-	h.mustRefuse(c.request("x", 1), dlock.ReasonPaused)
+	h.mustRefuse(c.request("x", 1), driver.ReasonPaused)
 }
 
 func triggerInstant(c *check) {
 	a, b := c.host(), c.host()
 	before := time.Now()
-	a.update("x", dlock.Update{Trigger: &ann})
+	a.update("x", driver.Update{Trigger: &ann})
 	first := b.inspect("x")[0].Trigger
 	if first == nil || first.Origin != ann {
 		c.fatalf("trigger %+v", first)
@@ -342,15 +342,15 @@ func triggerInstant(c *check) {
 		c.errorf("the instant of a trigger was %v and is %+v", first.At, again)
 	}
 	c.pause()
-	b.update("x", dlock.Update{Trigger: &ann})
+	b.update("x", driver.Update{Trigger: &ann})
 	second := a.inspect("x")[0].Trigger
 	if second == nil || !second.At.After(first.At) {
 		c.errorf("a second trigger %+v: must be later than %v", second, first.At)
 	}
 	if c.h.Features.AtomicTick { // its instant can be claimed
 		a.mustAcquire(c.tick("claim", 0, second.At, 1))
-		b.mustRefuse(c.tick("claim", 0, second.At, 1), dlock.ReasonTickTaken)
-		b.mustRefuse(c.tick("claim", 0, first.At, 1), dlock.ReasonTickLate)
+		b.mustRefuse(c.tick("claim", 0, second.At, 1), driver.ReasonTickTaken)
+		b.mustRefuse(c.tick("claim", 0, first.At, 1), driver.ReasonTickLate)
 	}
 }
 
@@ -359,33 +359,33 @@ func updatesChecked(c *check) {
 	ctx, cancel := callContext()
 	defer cancel()
 	ctl := h.controller()
-	for _, change := range []dlock.Update{
-		{Pause: &dlock.Pause{For: time.Hour}},
-		{Pause: &dlock.Pause{Origin: ann, For: dlock.MaxPause + 1}},
-		{Limit: &dlock.LimitOverride{Origin: ann, Slots: dlock.MaxSlots + 1}},
-		{Limit: &dlock.LimitOverride{Slots: 1}},
-		{Limit: &dlock.LimitOverride{Origin: ann, Slots: -1}},
-		{Pause: &dlock.Pause{Origin: ann}},
-		{Pause: &dlock.Pause{Origin: ann, For: -1}},
-		{Resume: &dlock.Origin{}},
-		{ResetLimit: &dlock.Origin{}},
-		{Pause: &dlock.Pause{Origin: ann, For: time.Hour}, Resume: &ann},
-		{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}, ResetLimit: &ann},
-		{Trigger: &dlock.Origin{By: "x", Note: "a\nb"}},
-		{Trigger: &dlock.Origin{By: strings.Repeat("x", dlock.MaxOriginLen+1)}},
-		{Trigger: &dlock.Origin{By: "\xff"}},
+	for _, change := range []driver.Update{
+		{Pause: &driver.Pause{For: time.Hour}},
+		{Pause: &driver.Pause{Origin: ann, For: driver.MaxPause + 1}},
+		{Limit: &driver.LimitOverride{Origin: ann, Slots: driver.MaxSlots + 1}},
+		{Limit: &driver.LimitOverride{Slots: 1}},
+		{Limit: &driver.LimitOverride{Origin: ann, Slots: -1}},
+		{Pause: &driver.Pause{Origin: ann}},
+		{Pause: &driver.Pause{Origin: ann, For: -1}},
+		{Resume: &driver.Origin{}},
+		{ResetLimit: &driver.Origin{}},
+		{Pause: &driver.Pause{Origin: ann, For: time.Hour}, Resume: &ann},
+		{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}, ResetLimit: &ann},
+		{Trigger: &driver.Origin{By: "x", Note: "a\nb"}},
+		{Trigger: &driver.Origin{By: strings.Repeat("x", driver.MaxOriginLen+1)}},
+		{Trigger: &driver.Origin{By: "\xff"}},
 	} {
 		if err := ctl.Update(ctx, "x", change); err == nil {
 			c.errorf("%+v was accepted", change)
 		}
 	}
-	if err := ctl.Update(ctx, "a:slot:b", dlock.Update{}); err == nil {
+	if err := ctl.Update(ctx, "a:slot:b", driver.Update{}); err == nil {
 		c.errorf("an update of a name that no lock may have was accepted")
 	}
-	if err := ctl.Revoke(ctx, "x", 0, 1, dlock.Origin{}); err == nil || errors.Is(err, dlock.ErrNotHeld) {
+	if err := ctl.Revoke(ctx, "x", 0, 1, driver.Origin{}); err == nil || errors.Is(err, driver.ErrNotHeld) {
 		c.errorf("revoked by nobody: %v", err)
 	}
-	if o := h.inspect("x")[0]; o != (dlock.ControlState{Name: "x"}) {
+	if o := h.inspect("x")[0]; o != (driver.ControlState{Name: "x"}) {
 		c.errorf("updates that were refused are there: %+v", o)
 	}
 }
@@ -400,7 +400,7 @@ func tickHolder(c *check) {
 	first, second := c.tick("x", 3, at, 2), c.tick("x", 3, at, 2)
 	a.mustAcquire(first)
 	a.release(a.mustAcquire(second).grant)
-	if no := b.mustRefuse(c.tick("x", 3, at, 2), dlock.ReasonTickTaken); no.Holder != second.Holder {
+	if no := b.mustRefuse(c.tick("x", 3, at, 2), driver.ReasonTickTaken); no.Holder != second.Holder {
 		c.errorf("the tick was taken by %v: must be %v", no.Holder, second.Holder)
 	}
 	if o := b.inspect("x")[0]; !o.LastTick.Equal(at) || o.ClaimedBy != second.Holder {

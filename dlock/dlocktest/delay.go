@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // delays are for ticks that are due a fixed delay after the last lease ended.
@@ -29,9 +29,9 @@ func needsDelay(f Features) string {
 }
 
 // delayed returns a request that is due a delay after the last lease of the name has ended.
-func (c *check) delayed(name string, delay time.Duration) dlock.Request {
+func (c *check) delayed(name string, delay time.Duration) driver.Request {
 	req := c.request(name, 1)
-	req.Tick = &dlock.Tick{Delay: delay}
+	req.Tick = &driver.Tick{Delay: delay}
 	return req
 }
 
@@ -39,22 +39,22 @@ func (c *check) delayed(name string, delay time.Duration) dlock.Request {
 func (c *check) delay() time.Duration { return c.h.TTL }
 
 // awaitDelay asks until the store grants the request, which it must not do before earliest.
-func (h *host) awaitDelay(what string, req dlock.Request, earliest time.Time) dlock.Grant {
+func (h *host) awaitDelay(what string, req driver.Request, earliest time.Time) driver.Grant {
 	c := h.c
 	tooLate := time.Now().Add(callTimeout)
 	for ask := time.Now(); ; {
 		req.Token = c.request(req.Name, 1).Token
 		a := h.try(req)
-		no, _ := errors.AsType[*dlock.NotAcquiredError](a.err)
+		no, _ := errors.AsType[*driver.NotAcquiredError](a.err)
 		switch {
 		case a.err == nil && a.got.Before(earliest):
 			c.fatalf("%s: granted at least %v too early", what, earliest.Sub(a.got))
 		case a.err == nil:
 			return a.grant
-		case no == nil || no.Reason != dlock.ReasonTickEarly && no.Reason != dlock.ReasonFull:
-			c.fatalf("%s: %v: must be granted, or refused as %q or %q", what, a.err, dlock.ReasonTickEarly,
-				dlock.ReasonFull)
-		case no.Reason == dlock.ReasonTickEarly && (no.ExpiresIn <= 0 || no.ExpiresIn > req.Tick.Delay+c.h.Slack):
+		case no == nil || no.Reason != driver.ReasonTickEarly && no.Reason != driver.ReasonFull:
+			c.fatalf("%s: %v: must be granted, or refused as %q or %q", what, a.err, driver.ReasonTickEarly,
+				driver.ReasonFull)
+		case no.Reason == driver.ReasonTickEarly && (no.ExpiresIn <= 0 || no.ExpiresIn > req.Tick.Delay+c.h.Slack):
 			c.fatalf("%s: the delay of %v is over in %v: must be more than 0, and no more than the delay", what,
 				req.Tick.Delay, no.ExpiresIn)
 		case a.sent.After(tooLate):
@@ -73,29 +73,29 @@ func delayUnsupported(c *check) {
 		if delayer == nil {
 			c.fatalf("the store states Delay, and is no dlock.Delayer")
 		}
-		if err := delayer.CheckDelay(dlock.MaxDelay); err != nil {
+		if err := delayer.CheckDelay(driver.MaxDelay); err != nil {
 			c.errorf("CheckDelay: %v: must be nil", err)
 		}
-		for what, change := range map[string]func(*dlock.Request){
-			"a mutex":           func(req *dlock.Request) { req.Slots = 0 },
-			"two slots":         func(req *dlock.Request) { req.Slots = 2 },
-			"a negative delay":  func(req *dlock.Request) { req.Tick.Delay = -time.Second },
-			"too long a delay":  func(req *dlock.Request) { req.Tick.Delay = dlock.MaxDelay + time.Second },
-			"a nanosecond only": func(req *dlock.Request) { req.Tick.Delay = 1 },
+		for what, change := range map[string]func(*driver.Request){
+			"a mutex":           func(req *driver.Request) { req.Slots = 0 },
+			"two slots":         func(req *driver.Request) { req.Slots = 2 },
+			"a negative delay":  func(req *driver.Request) { req.Tick.Delay = -time.Second },
+			"too long a delay":  func(req *driver.Request) { req.Tick.Delay = driver.MaxDelay + time.Second },
+			"a nanosecond only": func(req *driver.Request) { req.Tick.Delay = 1 },
 		} {
 			req := c.delayed("x", time.Minute)
 			change(&req)
-			if a := h.try(req); a.err == nil || errors.Is(a.err, dlock.ErrNotAcquired) {
+			if a := h.try(req); a.err == nil || errors.Is(a.err, driver.ErrNotAcquired) {
 				c.errorf("a request with %s: %v: must be an error, and no refusal", what, a.err)
 			}
 		}
-		h.mustAcquire(c.delayed("x", dlock.MaxDelay))
+		h.mustAcquire(c.delayed("x", driver.MaxDelay))
 		return
 	}
 	if delayer != nil && delayer.CheckDelay(time.Minute) == nil {
 		c.errorf("the store does not state Delay, and is a dlock.Delayer that finds nothing wrong")
 	}
-	if a := h.try(c.delayed("x", time.Minute)); a.err == nil || errors.Is(a.err, dlock.ErrNotAcquired) {
+	if a := h.try(c.delayed("x", time.Minute)); a.err == nil || errors.Is(a.err, driver.ErrNotAcquired) {
 		c.errorf("a request with a Delay, which the store does not state: %v: must be an error, and no refusal", a.err)
 	}
 }
@@ -104,14 +104,14 @@ func delayUnsupported(c *check) {
 func delayAfterRelease(c *check) {
 	a, b := c.host(), c.host()
 	g := a.mustAcquire(c.delayed("x", time.Hour)).grant // nothing ended before
-	b.mustRefuse(c.delayed("x", time.Microsecond), dlock.ReasonFull)
+	b.mustRefuse(c.delayed("x", time.Microsecond), driver.ReasonFull)
 	for i := range 2 {
 		time.Sleep(c.delay() / 2) // the run takes a while
 		g.Succeeded = i == 0
 		released := time.Now()
-		c.want("release", a.release(g), dlock.GrantOK)
+		c.want("release", a.release(g), driver.GrantOK)
 		for _, h := range []*host{a, b} {
-			no := h.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonTickEarly)
+			no := h.mustRefuse(c.delayed("x", time.Hour), driver.ReasonTickEarly)
 			if no.ExpiresIn > time.Hour+c.h.Slack || no.ExpiresIn < time.Hour-callTimeout {
 				c.errorf("a delay of 1h is over in %v just after it began", no.ExpiresIn)
 			}
@@ -132,8 +132,8 @@ func delayAfterExpiry(c *check) {
 	req = c.delayed("y", time.Hour)
 	req.TTL = c.h.TTL
 	until(a.mustAcquire(req).endedBy(c))
-	b.mustRefuse(c.delayed("y", time.Hour), dlock.ReasonTickEarly)
-	b.mustRefuse(c.delayed("y", time.Hour), dlock.ReasonTickEarly) // the first refusal forgot nothing
+	b.mustRefuse(c.delayed("y", time.Hour), driver.ReasonTickEarly)
+	b.mustRefuse(c.delayed("y", time.Hour), driver.ReasonTickEarly) // the first refusal forgot nothing
 }
 
 // delayAfterAnyLease catches a store that looks at one slot only, or at leases with a delay only.
@@ -141,37 +141,37 @@ func delayAfterAnyLease(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{1, 3} {
 		name := nameOf("x", slots)
-		var grants []dlock.Grant
+		var grants []driver.Grant
 		for range slots {
 			grants = append(grants, a.mustAcquire(c.request(name, slots)).grant)
 		}
 		for len(grants) > 0 { // the slots of a host with a larger number count as well
-			b.mustRefuse(c.delayed(name, time.Microsecond), dlock.ReasonFull)
-			c.want("release", a.release(grants[0]), dlock.GrantOK)
+			b.mustRefuse(c.delayed(name, time.Microsecond), driver.ReasonFull)
+			c.want("release", a.release(grants[0]), driver.GrantOK)
 			grants = grants[1:]
 		}
-		b.mustRefuse(c.delayed(name, time.Hour), dlock.ReasonTickEarly)
+		b.mustRefuse(c.delayed(name, time.Hour), driver.ReasonTickEarly)
 	}
 	// A lease that expired in a slot that a request with a delay does not need.
 	first := a.mustAcquire(c.request("y", 3)).grant
 	second := a.mustAcquire(c.brief("y", 3))
-	c.want("release", a.release(first), dlock.GrantOK)
+	c.want("release", a.release(first), driver.GrantOK)
 	b.awaitDelay("after an expiry in another slot", c.delayed("y", c.delay()), second.heldUntil().Add(c.delay()))
 	// A lease without a tick may be taken at any time, and its end counts.
-	c.want("release", a.release(a.mustAcquire(c.request("z", 1)).grant), dlock.GrantOK)
-	b.mustRefuse(c.delayed("z", time.Hour), dlock.ReasonTickEarly)
+	c.want("release", a.release(a.mustAcquire(c.request("z", 1)).grant), driver.GrantOK)
+	b.mustRefuse(c.delayed("z", time.Hour), driver.ReasonTickEarly)
 	g := a.mustAcquire(c.request("z", 1)).grant
 	released := time.Now()
-	c.want("release", a.release(g), dlock.GrantOK)
+	c.want("release", a.release(g), driver.GrantOK)
 	b.awaitDelay("after a lease without a tick", c.delayed("z", c.delay()), released.Add(c.delay()))
 }
 
 // delayWithoutInstants catches a store that compares the ticks of hosts whose clocks differ.
 func delayWithoutInstants(c *check) {
 	a := c.host()
-	end := func(g dlock.Grant) { c.want("release", a.release(g), dlock.GrantOK) }
+	end := func(g driver.Grant) { c.want("release", a.release(g), driver.GrantOK) }
 	if c.h.Features.AtomicTick {
-		end(a.mustAcquire(c.tick("x", 1, time.Now().Add(dlock.MaxTickAhead/2), 1)).grant)
+		end(a.mustAcquire(c.tick("x", 1, time.Now().Add(driver.MaxTickAhead/2), 1)).grant)
 	}
 	for _, at := range []time.Time{{}, time.Now().Add(time.Hour), time.Now().Add(-time.Hour)} {
 		req := c.delayed("x", time.Microsecond)
@@ -180,7 +180,7 @@ func delayWithoutInstants(c *check) {
 	}
 	if c.h.Features.AtomicTick { // it is recorded as started now
 		c.pause()
-		a.mustRefuse(c.tick("x", 1, time.Now().Add(-time.Minute), 1), dlock.ReasonTickLate)
+		a.mustRefuse(c.tick("x", 1, time.Now().Add(-time.Minute), 1), driver.ReasonTickLate)
 		end(a.mustAcquire(c.tick("x", 1, c.later().Add(c.h.Slack), 1)).grant)
 	}
 }
@@ -194,8 +194,8 @@ func delayAskedAgain(c *check) {
 		c.errorf("the same request got slot %d, fence %d, and then slot %d, fence %d", first.Slot, first.Fence,
 			again.Slot, again.Fence)
 	}
-	c.want("release", a.release(byToken(req)), dlock.GrantOK)
-	a.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonTickEarly)
+	c.want("release", a.release(byToken(req)), driver.GrantOK)
+	a.mustRefuse(c.delayed("x", time.Hour), driver.ReasonTickEarly)
 }
 
 // delayUnderOverrides catches a limit that lets a second lease in beside the first.
@@ -207,19 +207,19 @@ func delayUnderOverrides(c *check) {
 	a.limit("x", 3)
 	g := a.mustAcquire(c.delayed("x", time.Hour)).grant
 	other := a.mustAcquire(c.request("x", 1)).grant // as a Trigger takes one
-	b.mustRefuse(c.delayed("x", time.Microsecond), dlock.ReasonFull)
-	c.want("release", a.release(g), dlock.GrantOK)
-	b.mustRefuse(c.delayed("x", time.Microsecond), dlock.ReasonFull)
-	c.want("release", a.release(other), dlock.GrantOK)
-	if no := b.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonTickEarly); no.Info.SlotLimit != 3 {
+	b.mustRefuse(c.delayed("x", time.Microsecond), driver.ReasonFull)
+	c.want("release", a.release(g), driver.GrantOK)
+	b.mustRefuse(c.delayed("x", time.Microsecond), driver.ReasonFull)
+	c.want("release", a.release(other), driver.GrantOK)
+	if no := b.mustRefuse(c.delayed("x", time.Hour), driver.ReasonTickEarly); no.Info.SlotLimit != 3 {
 		c.errorf("the refusal tells a limit of %d: must be 3", no.Info.SlotLimit)
 	}
 	a.pauseFor("x", time.Hour)
-	b.mustRefuse(c.delayed("x", time.Hour), dlock.ReasonPaused)
+	b.mustRefuse(c.delayed("x", time.Hour), driver.ReasonPaused)
 	a.resume("x")
 	b.release(b.awaitDelay("under a limit of 3", c.delayed("x", c.delay()), time.Time{}))
 	a.limit("x", 0)
-	b.mustRefuse(c.delayed("x", time.Microsecond), dlock.ReasonPaused)
+	b.mustRefuse(c.delayed("x", time.Microsecond), driver.ReasonPaused)
 }
 
 // delayRace catches a store that decides about the delay and the slot in two steps.
@@ -256,8 +256,8 @@ func delayRace(c *check) {
 					ended = time.Now()
 					mu.Unlock()
 					h.release(a.grant)
-				} else if r := reason(a.err); r != dlock.ReasonTickEarly && r != dlock.ReasonFull {
-					c.errorf("%v: must be refused as %q or %q", a.err, dlock.ReasonTickEarly, dlock.ReasonFull)
+				} else if r := reason(a.err); r != driver.ReasonTickEarly && r != driver.ReasonFull {
+					c.errorf("%v: must be refused as %q or %q", a.err, driver.ReasonTickEarly, driver.ReasonFull)
 					return
 				}
 				if i == 0 {

@@ -1,7 +1,7 @@
 // Package dlocktest tests stores, and what is built on them.
 //
 // [Run] is the conformance suite: a store that passes it keeps every promise of
-// [dlock.DistributedLock]. One call in the store's own test file is all it takes:
+// [driver.Store]. One call in the store's own test file is all it takes:
 //
 //	func TestConformance(t *testing.T) {
 //		dlocktest.Run(t, dlocktest.Harness{
@@ -9,7 +9,7 @@
 //			New: func(t testing.TB) dlocktest.Namespace {
 //				prefix := rand.Text() // a fresh, empty corner of the server
 //				return dlocktest.Namespace{
-//					Open: func() dlock.DistributedLock {
+//					Open: func() driver.Store {
 //						store := mystore.New(server, mystore.Options{Prefix: prefix})
 //						t.Cleanup(func() { store.Close() })
 //						return store

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var enumerating = []promise{
@@ -51,14 +51,14 @@ type place struct {
 // An enumeration is what a store answered to Enumerate, page by page.
 type enumeration struct {
 	c               *check
-	leases          map[place]dlock.LeaseInfo
+	leases          map[place]driver.LeaseInfo
 	asked, answered time.Time
 }
 
 // enumerate reads all pages, and calls between after each of them. The check's own lease, by which
 // it waits until the store grants, is left out.
 func (h *host) enumerate(limit int, between func()) enumeration {
-	found := enumeration{c: h.c, leases: make(map[place]dlock.LeaseInfo), asked: time.Now()}
+	found := enumeration{c: h.c, leases: make(map[place]driver.LeaseInfo), asked: time.Now()}
 	after := ""
 	for pages := 0; ; pages++ {
 		ctx, cancel := callContext()
@@ -125,7 +125,7 @@ func (e enumeration) has(what string, held, released []attempt) {
 }
 
 // shown checks what is true of a lease that is held as of one that was released.
-func (c *check) shown(what string, l dlock.LeaseInfo, w attempt, asked, answered time.Time) {
+func (c *check) shown(what string, l driver.LeaseInfo, w attempt, asked, answered time.Time) {
 	if l.Fence != w.grant.Fence || l.Holder != w.req.Holder {
 		c.note(3, "%s: %+v: must have fence %d and the holder %v", what, l, w.grant.Fence, w.req.Holder)
 	}
@@ -144,7 +144,7 @@ func enumeratesAll(c *check) {
 		held = append(held, h.mustAcquire(c.request(name, 0)))
 		req := c.request(name, 2)
 		if c.h.Features.AtomicTick {
-			req.Tick = &dlock.Tick{At: thisSecond(), Max: 1}
+			req.Tick = &driver.Tick{At: thisSecond(), Max: 1}
 		}
 		held = append(held, h.mustAcquire(req))
 	}
@@ -153,12 +153,12 @@ func enumeratesAll(c *check) {
 		held = append(held, h.mustAcquire(c.request("many", slots)))
 	}
 	if c.h.Features.Also {
-		a := h.mustAcquire(c.with(c.request("with", 1), dlock.SemaphoreSpec{Name: "limit", Slots: 2}))
+		a := h.mustAcquire(c.with(c.request("with", 1), driver.SemaphoreSpec{Name: "limit", Slots: 2}))
 		also := a
 		also.req.Name, also.req.Slots, also.grant = "limit", 2, a.grant.Also[0]
 		held = append(held, a, also)
 	}
-	for _, limit := range []int{1, 7, 100, dlock.MaxPage} {
+	for _, limit := range []int{1, 7, 100, driver.MaxPage} {
 		c.host().enumerate(limit, nothing).has(fmt.Sprintf("in pages of %d", limit), held, nil)
 	}
 }
@@ -168,7 +168,7 @@ func enumeratesAll(c *check) {
 func enumeratesWhileOthersChange(c *check) {
 	h := c.host()
 	stay := make(map[place]bool)
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for i := range 20 {
 		for _, slots := range []int{0, 1, 3} {
 			g := h.mustAcquire(c.request(fmt.Sprintf("stays-%d-%d", i, slots), slots)).grant
@@ -176,7 +176,7 @@ func enumeratesWhileOthersChange(c *check) {
 			stay[place{g.Name, slots == 0, g.Slot}] = true
 		}
 	}
-	var passing []dlock.Grant
+	var passing []driver.Grant
 	for i := range 20 {
 		passing = append(passing, h.mustAcquire(c.request(fmt.Sprintf("stays-%d-gone", i), i%2)).grant)
 	}
@@ -210,7 +210,7 @@ func enumeratesReleases(c *check) {
 	one, two, three := h.mustAcquire(c.request("s", 3)), h.mustAcquire(c.request("s", 3)),
 		h.mustAcquire(c.request("s", 3))
 	time.Sleep(c.h.TTL / 10)
-	c.want("release", h.release(mutex.grant, again.grant, two.grant), dlock.GrantOK)
+	c.want("release", h.release(mutex.grant, again.grant, two.grant), driver.GrantOK)
 	h.enumerate(10, nothing).has("after three releases", []attempt{one, three}, []attempt{mutex, again, two})
 	if l := h.caps().Lister; l != nil {
 		ctx, cancel := callContext()
@@ -226,7 +226,7 @@ func enumeratesReleases(c *check) {
 
 	// A lease that ends by itself was not released. The one before it in its slot was, but is no
 	// longer the last.
-	c.want("release", h.release(next.grant, taken.grant), dlock.GrantOK)
+	c.want("release", h.release(next.grant, taken.grant), driver.GrantOK)
 	ends := []attempt{h.mustAcquire(c.brief("s", 3)), h.mustAcquire(c.brief("again", 0)),
 		h.mustAcquire(c.brief("brief", 0)), h.mustAcquire(c.brief("brief", 3))}
 	last := slices.MaxFunc(ends, func(a, b attempt) int { return cmp.Compare(a.got.UnixNano(), b.got.UnixNano()) })
@@ -237,10 +237,10 @@ func enumeratesReleases(c *check) {
 		return // a minute is too long
 	}
 	last = h.mustAcquire(c.request("last", 2))
-	time.Sleep(dlock.ReleasedFor)
-	c.want("release", h.release(last.grant), dlock.GrantOK)
+	time.Sleep(driver.ReleasedFor)
+	c.want("release", h.release(last.grant), driver.GrantOK)
 	h.enumerate(10, nothing).has("a minute later", []attempt{one, three}, []attempt{last})
-	time.Sleep(dlock.ReleasedFor)
+	time.Sleep(driver.ReleasedFor)
 	h.enumerate(10, nothing).has("two minutes later", []attempt{one, three}, nil)
 }
 
@@ -270,7 +270,7 @@ func enumeratesRenewals(c *check) {
 	}
 	extend := func(ttl time.Duration, a attempt) {
 		sent[a.req.Name] = time.Now()
-		c.want("extend", h.extend(ttl, a.grant), dlock.GrantOK)
+		c.want("extend", h.extend(ttl, a.grant), driver.GrantOK)
 		got[a.req.Name] = time.Now()
 	}
 	renewed("granted")

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var exclusion = []promise{
@@ -32,12 +32,12 @@ func oneHolder(c *check) {
 		c.errorf("a mutex has slot %d: must be 0", held.grant.Slot)
 	}
 	for _, h := range []*host{a, b, c.host()} {
-		h.mustRefuse(c.request("m", 0), dlock.ReasonFull)
+		h.mustRefuse(c.request("m", 0), driver.ReasonFull)
 	}
 	// The same holder with another token is another attempt: ownership is by token alone.
 	twin := c.request("m", 0)
 	twin.Holder = held.req.Holder
-	a.mustRefuse(twin, dlock.ReasonFull)
+	a.mustRefuse(twin, driver.ReasonFull)
 }
 
 // distinctSlots catches a store that grants a slot twice, one too many, one too few, or one that is
@@ -57,7 +57,7 @@ func distinctSlots(c *check) {
 			}
 		}
 		for _, h := range hosts {
-			h.mustRefuse(c.request(name, n), dlock.ReasonFull)
+			h.mustRefuse(c.request(name, n), driver.ReasonFull)
 		}
 	}
 }
@@ -66,8 +66,8 @@ func distinctSlots(c *check) {
 func oneSlot(c *check) {
 	h := c.host()
 	first := h.mustAcquire(c.request("s", 1))
-	h.mustRefuse(c.request("s", 1), dlock.ReasonFull)
-	c.want("release", h.release(first.grant), dlock.GrantOK)
+	h.mustRefuse(c.request("s", 1), driver.ReasonFull)
+	c.want("release", h.release(first.grant), driver.GrantOK)
 	h.mustAcquire(c.request("s", 1))
 }
 
@@ -76,20 +76,20 @@ func oneSlot(c *check) {
 func twoKinds(c *check) {
 	h := c.host()
 	mutex := h.mustAcquire(c.request("x", 0))
-	sem := []dlock.Grant{
+	sem := []driver.Grant{
 		h.mustAcquire(c.request("x", 2)).grant,
 		h.mustAcquire(c.request("x", 2)).grant,
 	}
-	h.mustRefuse(c.request("x", 0), dlock.ReasonFull)
-	h.mustRefuse(c.request("x", 2), dlock.ReasonFull)
-	c.want("extend of both kinds", h.extend(c.long, mutex.grant, sem[0], sem[1]), dlock.GrantOK)
+	h.mustRefuse(c.request("x", 0), driver.ReasonFull)
+	h.mustRefuse(c.request("x", 2), driver.ReasonFull)
+	c.want("extend of both kinds", h.extend(c.long, mutex.grant, sem[0], sem[1]), driver.GrantOK)
 
-	c.want("release of the mutex", h.release(mutex.grant), dlock.GrantOK)
-	h.mustRefuse(c.request("x", 2), dlock.ReasonFull)
+	c.want("release of the mutex", h.release(mutex.grant), driver.GrantOK)
+	h.mustRefuse(c.request("x", 2), driver.ReasonFull)
 	h.mustAcquire(c.request("x", 0))
 
-	c.want("release of the semaphore", h.release(sem...), dlock.GrantOK)
-	h.mustRefuse(c.request("x", 0), dlock.ReasonFull)
+	c.want("release of the semaphore", h.release(sem...), driver.GrantOK)
+	h.mustRefuse(c.request("x", 0), driver.ReasonFull)
 	h.mustAcquire(c.request("x", 2))
 }
 
@@ -99,11 +99,11 @@ func namesHolder(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
 		req := c.request("m", slots)
-		req.Holder = dlock.Holder{Host: "worker-7.example.org", PID: 4711, ID: "k3x9"}
+		req.Holder = driver.Holder{Host: "worker-7.example.org", PID: 4711, ID: "k3x9"}
 		held := a.mustAcquire(req)
 		check := func() {
 			asked := time.Now()
-			no := b.mustRefuse(c.request("m", slots), dlock.ReasonFull)
+			no := b.mustRefuse(c.request("m", slots), driver.ReasonFull)
 			answered := time.Now()
 			if no.Holder != req.Holder {
 				c.errorf("holder %+v: must be %+v", no.Holder, req.Holder)
@@ -117,7 +117,7 @@ func namesHolder(c *check) {
 		time.Sleep(c.h.TTL / 3)
 		check()
 		// An extension is not a new start: HeldFor counts from the grant.
-		c.want("extend", a.extend(c.long, held.grant), dlock.GrantOK)
+		c.want("extend", a.extend(c.long, held.grant), driver.GrantOK)
 		check()
 	}
 }
@@ -133,7 +133,7 @@ func (c *check) age(what string, got, least, most time.Duration) {
 // first, which is the one to wait for, or one in a slot that the request cannot have.
 func namesFirstToEnd(c *check) {
 	h := c.host()
-	var first dlock.Request
+	var first driver.Request
 	for i := range 3 {
 		req := c.request("s", 3)
 		if i == 1 {
@@ -142,13 +142,13 @@ func namesFirstToEnd(c *check) {
 		}
 		h.mustAcquire(req)
 	}
-	no := h.mustRefuse(c.request("s", 3), dlock.ReasonFull)
+	no := h.mustRefuse(c.request("s", 3), driver.ReasonFull)
 	if no.Holder != first.Holder || no.ExpiresIn > first.TTL {
 		c.errorf("the refusal names %v, who ends in %v: must name %v, whose lease of %v ends first", no.Holder,
 			no.ExpiresIn, first.Holder, first.TTL)
 	}
 	held := h.endingFromTheTop("t")
-	if no := h.mustRefuse(c.request("t", 2), dlock.ReasonFull); no.Holder != held[1].req.Holder {
+	if no := h.mustRefuse(c.request("t", 2), driver.ReasonFull); no.Holder != held[1].req.Holder {
 		c.errorf("with 2 slots, the refusal names %v: must name %v, who has slot 1", no.Holder, held[1].req.Holder)
 	}
 }
@@ -160,7 +160,7 @@ func (h *host) endingFromTheTop(name string) map[int]attempt {
 	for range 3 {
 		a := h.mustAcquire(h.c.request(name, 3))
 		held[a.grant.Slot] = a
-		h.c.want("extend", h.extend(h.c.long*time.Duration(4-a.grant.Slot)/4, a.grant), dlock.GrantOK)
+		h.c.want("extend", h.extend(h.c.long*time.Duration(4-a.grant.Slot)/4, a.grant), driver.GrantOK)
 	}
 	return held
 }
@@ -169,7 +169,7 @@ func (h *host) endingFromTheTop(name string) map[int]attempt {
 // holder that it did not expect.
 func oddHolders(c *check) {
 	a, b := c.host(), c.host()
-	for i, holder := range []dlock.Holder{
+	for i, holder := range []driver.Holder{
 		{Host: `we"ird' host:with|all;{sorts},of*things?\%s`, PID: 1, ID: `i"d:7`},
 		{Host: "höst-世界-😀", PID: 1 << 22, ID: "ø"},
 		{Host: "only-a-host"},
@@ -179,7 +179,7 @@ func oddHolders(c *check) {
 		req := c.request("m"+string(rune('0'+i)), 0)
 		req.Holder = holder
 		a.mustAcquire(req)
-		no := b.mustRefuse(c.request(req.Name, 0), dlock.ReasonFull)
+		no := b.mustRefuse(c.request(req.Name, 0), driver.ReasonFull)
 		if no.Holder != holder {
 			c.errorf("holder %+v: must be %+v", no.Holder, holder)
 		}

@@ -4,7 +4,7 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var extending = []promise{
@@ -26,7 +26,7 @@ var expiring = []promise{
 func extendKeeps(c *check) {
 	for _, slots := range []int{0, 1} {
 		c.keeps(c.brief("x", slots), func(h *host, a attempt) bool {
-			return h.extend(a.req.TTL, a.grant)[0].Outcome == dlock.GrantOK
+			return h.extend(a.req.TTL, a.grant)[0].Outcome == driver.GrantOK
 		})
 	}
 }
@@ -34,7 +34,7 @@ func extendKeeps(c *check) {
 // keeps checks that renew keeps the only slot of a lease well beyond its TTL, and that the lease
 // ends one TTL after the last renewal. If the machine stood still for too long to tell, it tries
 // again.
-func (c *check) keeps(req dlock.Request, renew func(*host, attempt) bool) {
+func (c *check) keeps(req driver.Request, renew func(*host, attempt) bool) {
 	a, b := c.host(), c.host()
 	const tries = 5
 	for range tries {
@@ -49,7 +49,7 @@ func (c *check) keeps(req dlock.Request, renew func(*host, attempt) bool) {
 	c.t.Logf("%s: this machine stood still too often to tell", req.Name)
 }
 
-func (c *check) keepsOnce(a, b *host, req dlock.Request, renew func(*host, attempt) bool) (told bool) {
+func (c *check) keepsOnce(a, b *host, req driver.Request, renew func(*host, attempt) bool) (told bool) {
 	const enough = 5 // renewals, a third of the TTL apart: far beyond the first TTL
 	held := a.mustAcquire(req)
 	sent, got := held.sent, held.got // of the last renewal
@@ -61,7 +61,7 @@ func (c *check) keepsOnce(a, b *host, req dlock.Request, renew func(*host, attem
 		case probe.err == nil:
 			b.release(probe.grant)
 			return renewals == enough // it ended with the renewals, as it should; before: this machine stood still
-		case reason(probe.err) != dlock.ReasonFull:
+		case reason(probe.err) != driver.ReasonFull:
 			c.fatalf("%v: must be refused as full", probe.err)
 		case !probe.sent.Before(got.Add(req.TTL + c.h.Slack)):
 			c.fatalf("still held %v after the last renewal for %v", probe.sent.Sub(got), req.TTL)
@@ -92,11 +92,11 @@ func extendForeign(c *check) {
 		held := a.mustAcquire(c.brief("x", slots))
 		stranger := held.grant
 		stranger.Token = rand.Text()
-		c.want("extend by a stranger", b.extend(c.long, stranger), dlock.GrantLost)
+		c.want("extend by a stranger", b.extend(c.long, stranger), driver.GrantLost)
 		until(held.endedBy(c))
 		b.mustAcquire(c.request("x", slots)) // the stranger's long extension changed nothing
-		never := dlock.Grant{Name: "never", Slots: slots, Token: rand.Text()}
-		c.want("extend of a name that was never used", b.extend(c.long, never), dlock.GrantLost)
+		never := driver.Grant{Name: "never", Slots: slots, Token: rand.Text()}
+		c.want("extend of a name that was never used", b.extend(c.long, never), driver.GrantLost)
 	}
 }
 
@@ -110,10 +110,10 @@ func extendAfterEnd(c *check) {
 	}
 	until(held[2].endedBy(c))
 	for _, h := range held {
-		c.want("extend after the end", a.extend(c.long, h.grant), dlock.GrantLost)
-		c.want("extend after the end, again", a.extend(c.long, h.grant), dlock.GrantLost)
+		c.want("extend after the end", a.extend(c.long, h.grant), driver.GrantLost)
+		c.want("extend after the end, again", a.extend(c.long, h.grant), driver.GrantLost)
 		b.fillAny(h.req.Name, h.req.Slots)
-		c.want("extend after the slot went to another", a.extend(c.long, h.grant), dlock.GrantLost)
+		c.want("extend after the slot went to another", a.extend(c.long, h.grant), driver.GrantLost)
 	}
 }
 
@@ -123,9 +123,9 @@ func extendElsewhere(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 3} {
 		held := a.mustAcquire(c.request("x", slots))
-		c.want("extend by another client", b.extend(c.long, held.grant), dlock.GrantOK)
-		c.want("release by another client", b.release(held.grant), dlock.GrantOK)
-		c.want("extend after another client's release", a.extend(c.long, held.grant), dlock.GrantLost)
+		c.want("extend by another client", b.extend(c.long, held.grant), driver.GrantOK)
+		c.want("release by another client", b.release(held.grant), driver.GrantOK)
+		c.want("extend after another client's release", a.extend(c.long, held.grant), driver.GrantLost)
 	}
 }
 
@@ -136,7 +136,7 @@ func endsOnTime(c *check) {
 	for _, slots := range []int{0, 1} {
 		held := a.mustAcquire(c.brief("x", slots))
 		next := b.waitForEnd(held)
-		c.want("release", b.release(next.grant), dlock.GrantOK)
+		c.want("release", b.release(next.grant), driver.GrantOK)
 	}
 }
 
@@ -152,7 +152,7 @@ func (h *host) waitForEnd(held attempt) attempt {
 				probe.got.Sub(held.sent))
 		case probe.err == nil:
 			return probe
-		case reason(probe.err) != dlock.ReasonFull:
+		case reason(probe.err) != driver.ReasonFull:
 			c.fatalf("%v: must be refused as full", probe.err)
 		case !probe.sent.Before(held.endedBy(c)):
 			c.fatalf("a lease of %v was still held %v after it was granted", held.req.TTL, probe.sent.Sub(held.got))
@@ -188,7 +188,7 @@ func crashedFleet(c *check) {
 		}
 		time.Sleep(c.step())
 	}
-	next.mustRefuse(c.request("s", slots), dlock.ReasonFull)
+	next.mustRefuse(c.request("s", slots), driver.ReasonFull)
 }
 
 // expiredTouchesNothing catches the classic mistake: a slow host wakes up and releases the lock of
@@ -198,12 +198,12 @@ func expiredTouchesNothing(c *check) {
 	for _, slots := range []int{0, 1} {
 		old := a.mustAcquire(c.brief("x", slots))
 		next := b.waitForEnd(old)
-		c.want("extend of an expired grant", a.extend(c.long, old.grant), dlock.GrantLost)
-		c.want("release of an expired grant", a.release(old.grant), dlock.GrantLost)
+		c.want("extend of an expired grant", a.extend(c.long, old.grant), driver.GrantLost)
+		c.want("release of an expired grant", a.release(old.grant), driver.GrantLost)
 		anySlot := old.grant
-		anySlot.Slot = dlock.AnySlot
-		c.want("release of an expired grant with AnySlot", a.release(anySlot), dlock.GrantLost)
-		c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.GrantOK)
+		anySlot.Slot = driver.AnySlot
+		c.want("release of an expired grant with AnySlot", a.release(anySlot), driver.GrantLost)
+		c.want("extend by the next holder", b.extend(c.long, next.grant), driver.GrantOK)
 	}
 }
 
@@ -217,7 +217,7 @@ func ownTTL(c *check) {
 	if next.grant.Slot != short.grant.Slot {
 		c.errorf("the lease of slot %d ended, slot %d was granted", short.grant.Slot, next.grant.Slot)
 	}
-	c.want("extend of the long lease", a.extend(c.h.TTL, long.grant), dlock.GrantOK) // an extension may also shorten
+	c.want("extend of the long lease", a.extend(c.h.TTL, long.grant), driver.GrantOK) // an extension may also shorten
 	until(time.Now().Add(c.h.TTL + c.h.Slack))
 	if again := b.mustAcquire(c.request("s", 2)); again.grant.Slot != long.grant.Slot {
 		c.errorf("the lease of slot %d ended, slot %d was granted", long.grant.Slot, again.grant.Slot)

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Op is a kind of call to a store.
@@ -20,7 +20,7 @@ const (
 	OpAcquire Op = iota // TryAcquire
 	OpExtend
 	OpRelease
-	OpControl // Update, Value, Inspect and Revoke of a dlock.Controller
+	OpControl // Update, Value, Inspect and Revoke of a driver.Controller
 )
 
 func (o Op) String() string {
@@ -97,8 +97,8 @@ func Slow(d time.Duration) Fault { return Fault{kind: slow, d: d} }
 //
 // In a test with testing/synctest, make it inside the bubble.
 type Faulty struct {
-	store dlock.DistributedLock
-	caps  dlock.Capabilities // of store
+	store driver.Store
+	caps  driver.Capabilities // of store
 
 	mu       sync.Mutex
 	standing map[Op]Fault
@@ -123,10 +123,10 @@ type limited struct {
 }
 
 // NewFaulty wraps a store. Until a fault is injected it only counts calls.
-func NewFaulty(store dlock.DistributedLock) *Faulty {
+func NewFaulty(store driver.Store) *Faulty {
 	return &Faulty{
 		store:    store,
-		caps:     dlock.CapabilitiesOf(store),
+		caps:     driver.CapabilitiesOf(store),
 		standing: make(map[Op]Fault),
 		calls:    make(map[Op]int),
 		healed:   make(chan struct{}),
@@ -177,10 +177,10 @@ func (f *Faulty) Calls(op Op) int {
 	return f.calls[op]
 }
 
-// TryAcquire implements dlock.DistributedLock.
-func (f *Faulty) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+// TryAcquire implements driver.Store.
+func (f *Faulty) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	type answer struct {
-		grant dlock.Grant
+		grant driver.Grant
 		err   error
 	}
 	// The store's answer travels inside the value: a "no" is an answer too, and is delivered as
@@ -190,32 +190,32 @@ func (f *Faulty) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant
 		return answer{grant, err}, nil
 	}, nil, nil)
 	if err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	return got.grant, got.err
 }
 
-// Extend implements dlock.DistributedLock.
-func (f *Faulty) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return f.each(ctx, OpExtend, grants, func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+// Extend implements driver.Store.
+func (f *Faulty) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	return f.each(ctx, OpExtend, grants, func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 		return f.store.Extend(ctx, ttl, grants...)
 	})
 }
 
-// Release implements dlock.DistributedLock.
-func (f *Faulty) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return f.each(ctx, OpRelease, grants, func(ctx context.Context, grants []dlock.Grant) ([]dlock.Result, error) {
+// Release implements driver.Store.
+func (f *Faulty) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return f.each(ctx, OpRelease, grants, func(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
 		return f.store.Release(ctx, grants...)
 	})
 }
 
-func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant,
-	send func(context.Context, []dlock.Grant) ([]dlock.Result, error)) ([]dlock.Result, error) {
+func (f *Faulty) each(ctx context.Context, op Op, grants []driver.Grant,
+	send func(context.Context, []driver.Grant) ([]driver.Result, error)) ([]driver.Result, error) {
 	grants = slices.Clone(grants) // a late request must not see what the caller does with its slice afterwards
-	apply := func(ctx context.Context) ([]dlock.Result, error) { return send(ctx, grants) }
-	cut := func(results []dlock.Result) []dlock.Result { return results[:max(0, len(results)-1)] }
-	patch := func(ctx context.Context, unknown error) ([]dlock.Result, error) {
-		var reached []dlock.Grant
+	apply := func(ctx context.Context) ([]driver.Result, error) { return send(ctx, grants) }
+	cut := func(results []driver.Result) []driver.Result { return results[:max(0, len(results)-1)] }
+	patch := func(ctx context.Context, unknown error) ([]driver.Result, error) {
+		var reached []driver.Grant
 		for i := 0; i < len(grants); i += 2 {
 			reached = append(reached, grants[i])
 		}
@@ -223,12 +223,12 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant,
 		if err != nil {
 			return nil, err
 		}
-		results := make([]dlock.Result, len(grants))
+		results := make([]driver.Result, len(grants))
 		for i := range results {
 			if i%2 == 0 && i/2 < len(answers) {
 				results[i] = answers[i/2]
 			} else {
-				results[i] = dlock.Result{Outcome: dlock.GrantUnknown, Err: unknown}
+				results[i] = driver.Result{Outcome: driver.GrantUnknown, Err: unknown}
 			}
 		}
 		return results, nil
@@ -236,75 +236,75 @@ func (f *Faulty) each(ctx context.Context, op Op, grants []dlock.Grant,
 	return call(ctx, f, op, apply, cut, patch)
 }
 
-// List implements dlock.Lister and is not affected by faults. If the store is not a dlock.Lister,
+// List implements driver.Lister and is not affected by faults. If the store is not a driver.Lister,
 // the error matches errors.ErrUnsupported.
-func (f *Faulty) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+func (f *Faulty) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 	if l := f.caps.Lister; l != nil {
 		return l.List(ctx, name, slots)
 	}
 	return nil, fmt.Errorf("list %s: %w", name, errors.ErrUnsupported)
 }
 
-// Enumerate implements dlock.Enumerator and is not affected by faults. If the store is not a
-// dlock.Enumerator, the error matches errors.ErrUnsupported.
-func (f *Faulty) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+// Enumerate implements driver.Enumerator and is not affected by faults. If the store is not a
+// driver.Enumerator, the error matches errors.ErrUnsupported.
+func (f *Faulty) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	if e := f.caps.Enumerator; e != nil {
 		return e.Enumerate(ctx, after, limit)
 	}
-	return dlock.LeasePage{}, fmt.Errorf("%s does not list all its leases: %w", f, errors.ErrUnsupported)
+	return driver.LeasePage{}, fmt.Errorf("%s does not list all its leases: %w", f, errors.ErrUnsupported)
 }
 
-// Update implements dlock.Controller. If the store is not one, the error matches
+// Update implements driver.Controller. If the store is not one, the error matches
 // errors.ErrUnsupported.
-func (f *Faulty) Update(ctx context.Context, name string, update dlock.Update) error {
-	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
+func (f *Faulty) Update(ctx context.Context, name string, update driver.Update) error {
+	_, err := f.control(ctx, func(ctx context.Context, c driver.Controller) ([]driver.ControlState, error) {
 		return nil, c.Update(ctx, name, update)
 	})
 	return err
 }
 
-// Inspect implements dlock.Controller. If the store is not one, the error matches
+// Inspect implements driver.Controller. If the store is not one, the error matches
 // errors.ErrUnsupported.
-func (f *Faulty) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
-	return f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
+func (f *Faulty) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
+	return f.control(ctx, func(ctx context.Context, c driver.Controller) ([]driver.ControlState, error) {
 		return c.Inspect(ctx, names...)
 	})
 }
 
-// Value implements dlock.Controller. If the store is not one, the error matches
+// Value implements driver.Controller. If the store is not one, the error matches
 // errors.ErrUnsupported.
-func (f *Faulty) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+func (f *Faulty) Value(ctx context.Context, name string) (driver.ValueState, error) {
 	c := f.caps.Controller
 	if c == nil {
-		return dlock.ValueState{}, fmt.Errorf("control: %w", errors.ErrUnsupported)
+		return driver.ValueState{}, fmt.Errorf("control: %w", errors.ErrUnsupported)
 	}
-	return call(ctx, f, OpControl, func(ctx context.Context) (dlock.ValueState, error) {
+	return call(ctx, f, OpControl, func(ctx context.Context) (driver.ValueState, error) {
 		return c.Value(ctx, name)
 	}, nil, nil)
 }
 
-// Revoke implements dlock.Controller. If the store is not one, the error matches
+// Revoke implements driver.Controller. If the store is not one, the error matches
 // errors.ErrUnsupported.
-func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
-	_, err := f.control(ctx, func(ctx context.Context, c dlock.Controller) ([]dlock.ControlState, error) {
+func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+	_, err := f.control(ctx, func(ctx context.Context, c driver.Controller) ([]driver.ControlState, error) {
 		return nil, c.Revoke(ctx, name, slot, fence, by)
 	})
 	return err
 }
 
-func (f *Faulty) control(ctx context.Context, apply func(context.Context, dlock.Controller) ([]dlock.ControlState,
-	error)) ([]dlock.ControlState, error) {
+func (f *Faulty) control(ctx context.Context, apply func(context.Context, driver.Controller) ([]driver.ControlState,
+	error)) ([]driver.ControlState, error) {
 	c := f.caps.Controller
 	if c == nil {
 		return nil, fmt.Errorf("control: %w", errors.ErrUnsupported)
 	}
-	cut := func(list []dlock.ControlState) []dlock.ControlState { return list[:max(0, len(list)-1)] }
-	return call(ctx, f, OpControl, func(ctx context.Context) ([]dlock.ControlState, error) {
+	cut := func(list []driver.ControlState) []driver.ControlState { return list[:max(0, len(list)-1)] }
+	return call(ctx, f, OpControl, func(ctx context.Context) ([]driver.ControlState, error) {
 		return apply(ctx, c)
 	}, cut, nil)
 }
 
-// MaxTTL implements dlock.TTLBounder. If the store is not one, there is no bound.
+// MaxTTL implements driver.TTLBounder. If the store is not one, there is no bound.
 func (f *Faulty) MaxTTL() time.Duration {
 	if b := f.caps.TTLBounder; b != nil {
 		return b.MaxTTL()
@@ -312,8 +312,8 @@ func (f *Faulty) MaxTTL() time.Duration {
 	return math.MaxInt64
 }
 
-// Shard implements dlock.Sharder and is not affected by faults. If the store is not a
-// dlock.Sharder, all names are in one shard.
+// Shard implements driver.Sharder and is not affected by faults. If the store is not a
+// driver.Sharder, all names are in one shard.
 func (f *Faulty) Shard(name string) string {
 	if s := f.caps.Sharder; s != nil {
 		return s.Shard(name)
@@ -321,8 +321,8 @@ func (f *Faulty) Shard(name string) string {
 	return ""
 }
 
-// CheckAlso implements dlock.MultiLocker and is not affected by faults. If the store is not a
-// dlock.MultiLocker, the error matches errors.ErrUnsupported.
+// CheckAlso implements driver.MultiLocker and is not affected by faults. If the store is not a
+// driver.MultiLocker, the error matches errors.ErrUnsupported.
 func (f *Faulty) CheckAlso(name string, also ...string) error {
 	if m := f.caps.MultiLocker; m != nil {
 		return m.CheckAlso(name, also...)
@@ -330,8 +330,8 @@ func (f *Faulty) CheckAlso(name string, also ...string) error {
 	return fmt.Errorf("%s takes one lock at a time: %w", f, errors.ErrUnsupported)
 }
 
-// CheckDelay implements dlock.Delayer and is not affected by faults. If the store is not a
-// dlock.Delayer, the error matches errors.ErrUnsupported.
+// CheckDelay implements driver.Delayer and is not affected by faults. If the store is not a
+// driver.Delayer, the error matches errors.ErrUnsupported.
 func (f *Faulty) CheckDelay(delay time.Duration) error {
 	if d := f.caps.Delayer; d != nil {
 		return d.CheckDelay(delay)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
@@ -21,11 +22,11 @@ func bubble(t *testing.T, test func(t *testing.T, f *dlocktest.Faulty)) {
 }
 
 // ask acquires "m" with a context of one second, and tells how long it took.
-func ask(f *dlocktest.Faulty, token string) (grant dlock.Grant, took time.Duration, err error) {
+func ask(f *dlocktest.Faulty, token string) (grant driver.Grant, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	before := time.Now()
-	grant, err = f.TryAcquire(ctx, dlock.Request{Name: "m", Token: token, TTL: time.Hour})
+	grant, err = f.TryAcquire(ctx, driver.Request{Name: "m", Token: token, TTL: time.Hour})
 	return grant, time.Since(before), err
 }
 
@@ -69,7 +70,7 @@ func TestFaults(t *testing.T) {
 				if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
 					t.Errorf("error %v: want %v", err, test.err)
 				}
-				if errors.Is(err, dlock.ErrNotAcquired) {
+				if errors.Is(err, driver.ErrNotAcquired) {
 					t.Errorf("a fault looks like a refusal: %v", err)
 				}
 				if took != test.took {
@@ -88,7 +89,7 @@ func TestSlowRefusal(t *testing.T) {
 	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
 		ask(f, "a")
 		f.Inject(dlocktest.Slow(time.Millisecond))
-		if _, _, err := ask(f, "b"); !errors.Is(err, dlock.ErrNotAcquired) {
+		if _, _, err := ask(f, "b"); !errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("error %v: want a refusal", err)
 		}
 	})
@@ -140,7 +141,7 @@ func TestHeal(t *testing.T) {
 		f.InjectN(3, dlocktest.Error(io.EOF), dlocktest.OpExtend)
 		returned := make(chan error)
 		go func() {
-			_, err := f.Release(context.Background(), dlock.Grant{Name: "m", Token: "a"})
+			_, err := f.Release(context.Background(), driver.Grant{Name: "m", Token: "a"})
 			returned <- err
 		}()
 		synctest.Wait()
@@ -151,8 +152,8 @@ func TestHeal(t *testing.T) {
 		if err := <-returned; !errors.Is(err, dlocktest.ErrInjected) {
 			t.Errorf("a call that hung came back with %v", err)
 		}
-		if results, err := f.Extend(t.Context(), time.Hour, dlock.Grant{Name: "m", Token: "a"}); err != nil ||
-			results[0].Outcome != dlock.GrantOK {
+		if results, err := f.Extend(t.Context(), time.Hour, driver.Grant{Name: "m", Token: "a"}); err != nil ||
+			results[0].Outcome != driver.GrantOK {
 			t.Errorf("after Heal: %v, %v", results, err)
 		}
 	})
@@ -188,30 +189,30 @@ func TestInjectN(t *testing.T) {
 func TestBatchFaults(t *testing.T) {
 	bubble(t, func(t *testing.T, f *dlocktest.Faulty) {
 		grant, _, _ := ask(f, "a")
-		stranger := dlock.Grant{Name: "m", Token: "stranger"}
+		stranger := driver.Grant{Name: "m", Token: "stranger"}
 		f.InjectN(1, dlocktest.Short)
 		if results, err := f.Extend(t.Context(), time.Hour, stranger, grant); err != nil || len(results) != 1 ||
-			results[0].Outcome != dlock.GrantLost {
+			results[0].Outcome != driver.GrantLost {
 			t.Errorf("short: %v, %v", results, err)
 		}
 		f.Inject(dlocktest.Patchy(io.EOF))
 		results, err := f.Release(t.Context(), stranger, grant, stranger)
-		if err != nil || len(results) != 3 || results[0].Outcome != dlock.GrantLost ||
-			results[1].Outcome != dlock.GrantUnknown || results[1].Err != io.EOF ||
-			results[2].Outcome != dlock.GrantLost {
+		if err != nil || len(results) != 3 || results[0].Outcome != driver.GrantLost ||
+			results[1].Outcome != driver.GrantUnknown || results[1].Err != io.EOF ||
+			results[2].Outcome != driver.GrantLost {
 			t.Errorf("patchy: %v, %v", results, err)
 		}
 		if !isHeld(t, f) {
 			t.Error("the grant that was not reached was released")
 		}
-		if results, err := f.Release(t.Context(), grant); err != nil || results[0].Outcome != dlock.GrantOK {
+		if results, err := f.Release(t.Context(), grant); err != nil || results[0].Outcome != driver.GrantOK {
 			t.Errorf("patchy, the first: %v, %v", results, err)
 		}
 	})
 }
 
 // bare hides what a store can do beyond the interface.
-type bare struct{ dlock.DistributedLock }
+type bare struct{ driver.Store }
 
 type bounded struct{ bare }
 
@@ -225,14 +226,14 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	if page, err := f.Enumerate(t.Context(), "", 1); err != nil || len(page.Leases) > 0 {
 		t.Error(page, err)
 	}
-	ann := dlock.Origin{By: "ann"}
-	if err := f.Update(t.Context(), "s", dlock.Update{Trigger: &ann}); err != nil {
+	ann := driver.Origin{By: "ann"}
+	if err := f.Update(t.Context(), "s", driver.Update{Trigger: &ann}); err != nil {
 		t.Error(err)
 	}
 	if list, err := f.Inspect(t.Context(), "s"); err != nil || list[0].Trigger == nil {
 		t.Errorf("overrides %+v, %v", list, err)
 	}
-	g, err := f.TryAcquire(t.Context(), dlock.Request{Name: "s", Slots: 1, Token: "t", TTL: time.Minute})
+	g, err := f.TryAcquire(t.Context(), driver.Request{Name: "s", Slots: 1, Token: "t", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 		t.Errorf("Enumerate without an Enumerator: %v", err)
 	}
 	_, err = f.Inspect(t.Context(), "s")
-	for _, err := range []error{err, f.Update(t.Context(), "s", dlock.Update{}),
+	for _, err := range []error{err, f.Update(t.Context(), "s", driver.Update{}),
 		f.Revoke(t.Context(), "s", 0, 1, ann)} {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("without a Controller: %v", err)

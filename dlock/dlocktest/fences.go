@@ -3,7 +3,7 @@ package dlocktest
 import (
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var fences = []promise{
@@ -19,9 +19,9 @@ func needsFence(f Features) string {
 }
 
 // fenceLog remembers the highest fence per slot of a name.
-type fenceLog map[int]dlock.Fence
+type fenceLog map[int]driver.Fence
 
-func (l fenceLog) add(c *check, how string, g dlock.Grant) {
+func (l fenceLog) add(c *check, how string, g driver.Grant) {
 	if last, ok := l[g.Slot]; ok && g.Fence <= last {
 		c.note(2, "%s: slot %d of %q has fence %d after %d: must grow", how, g.Slot, g.Name, g.Fence, last)
 	}
@@ -39,7 +39,7 @@ func fencesGrow(c *check) {
 			for _, g := range grants {
 				log.add(c, "after a release", g)
 			}
-			c.want("release", b.release(grants...), dlock.GrantOK)
+			c.want("release", b.release(grants...), driver.GrantOK)
 		}
 		var last attempt
 		for range max(1, slots) {
@@ -51,14 +51,14 @@ func fencesGrow(c *check) {
 		for _, g := range grants {
 			log.add(c, "after an expiry", g)
 		}
-		c.want("release", b.release(grants...), dlock.GrantOK)
+		c.want("release", b.release(grants...), driver.GrantOK)
 		if slots > 1 { // a number of slots that changes
 			for _, n := range []int{1, 5, 2, 3} {
 				grants := a.fillAny("x", n)
 				for _, g := range grants {
 					log.add(c, "after another number of slots", g)
 				}
-				c.want("release", a.release(grants...), dlock.GrantOK)
+				c.want("release", a.release(grants...), driver.GrantOK)
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func fencesOutliveData(c *check) {
 				for _, g := range grants {
 					log.add(c, "after a loss of data", g)
 				}
-				c.want("release", h.release(grants...), dlock.GrantOK)
+				c.want("release", h.release(grants...), driver.GrantOK)
 			}
 		}
 		time.Sleep(time.Millisecond) // the store's time carries the fence on

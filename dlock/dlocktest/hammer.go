@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var hammering = []promise{
@@ -35,9 +35,9 @@ func hammer(c *check, slots, workers int) {
 	for w := range workers {
 		wg.Go(func() {
 			h := hosts[w%len(hosts)]
-			call := func(op func() ([]dlock.Result, error)) {
+			call := func(op func() ([]driver.Result, error)) {
 				results, err := op()
-				if err != nil || len(results) != 1 || results[0].Outcome != dlock.GrantOK {
+				if err != nil || len(results) != 1 || results[0].Outcome != driver.GrantOK {
 					c.errorf("the holder's call: %v, %v: must be ok", results, err)
 				}
 			}
@@ -49,7 +49,7 @@ func hammer(c *check, slots, workers int) {
 				}
 				a := h.try(c.request("x", slots))
 				switch {
-				case reason(a.err) == dlock.ReasonFull && workers > n:
+				case reason(a.err) == driver.ReasonFull && workers > n:
 					runtime.Gosched()
 					continue
 				case a.err != nil:
@@ -65,13 +65,13 @@ func hammer(c *check, slots, workers int) {
 					c.errorf("slot %d has fence %d after %d", slot, a.grant.Fence, last)
 				}
 				if rand.N(2) == 0 {
-					call(func() ([]dlock.Result, error) { return h.store.Extend(ctx, c.long, a.grant) })
+					call(func() ([]driver.Result, error) { return h.store.Extend(ctx, c.long, a.grant) })
 				}
 				for range rand.N(4) {
 					runtime.Gosched()
 				}
 				holders[slot].Add(-1) // before the release: after it the next one may be there
-				call(func() ([]dlock.Result, error) { return h.store.Release(ctx, a.grant) })
+				call(func() ([]driver.Result, error) { return h.store.Release(ctx, a.grant) })
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func hammerOneToken(c *check) {
 		name := fmt.Sprintf("x%d", round)
 		req := c.request(name, 4)
 		if c.h.Features.AtomicTick {
-			req.Tick = &dlock.Tick{At: thisSecond(), Max: 2}
+			req.Tick = &driver.Tick{At: thisSecond(), Max: 2}
 		}
 		got := make([]attempt, len(hosts))
 		var wg sync.WaitGroup
@@ -109,7 +109,7 @@ func hammerOneToken(c *check) {
 			hosts[0].release(hosts[0].mustAcquire(second).grant)
 			third := c.request(name, 4)
 			third.Tick = req.Tick
-			hosts[0].mustRefuse(third, dlock.ReasonTickTaken)
+			hosts[0].mustRefuse(third, driver.ReasonTickTaken)
 		}
 		if rest := hosts[0].fill(name, 4); len(rest) != 3 {
 			c.errorf("one token from %d sides: %d of the other 3 slots are free", len(hosts), len(rest))

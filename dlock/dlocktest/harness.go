@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Features are the optional promises of a store. Run tests those that are stated. Where it can, it
@@ -28,19 +28,19 @@ type Features struct {
 	// PreviousExpired: a grant says whether the previous lease of its slot expired without being
 	// released. If not stated, it must never say so.
 	PreviousExpired bool
-	// Control: the store is a dlock.Controller. It needs Fence. If not stated, the store must not
+	// Control: the store is a driver.Controller. It needs Fence. If not stated, the store must not
 	// be one.
 	Control bool
-	// Also: the store is a dlock.MultiLocker, and all names of a namespace can be taken in one
+	// Also: the store is a driver.MultiLocker, and all names of a namespace can be taken in one
 	// step. It needs Fence. If not stated, the store must not be one, and must not grant a request
 	// with Also.
 	Also bool
-	// Delay: the store is a dlock.Delayer. If not stated, it must not be one that finds nothing
+	// Delay: the store is a driver.Delayer. If not stated, it must not be one that finds nothing
 	// wrong, and must not grant a request with Tick.Delay.
 	Delay bool
-	// Listing: the store is a dlock.Lister. If not stated, it must not be one.
+	// Listing: the store is a driver.Lister. If not stated, it must not be one.
 	Listing bool
-	// Enumeration: the store is a dlock.Enumerator, of all names of a namespace, and knows when
+	// Enumeration: the store is a driver.Enumerator, of all names of a namespace, and knows when
 	// leases were renewed. It needs Fence. If not stated, it must not be one that returns pages.
 	Enumeration bool
 	// OneRoundTrip: each call takes one round trip, whatever the number of slots, or of grants up
@@ -78,7 +78,7 @@ type Harness struct {
 // A Namespace is a part of the store that nobody else uses.
 type Namespace struct {
 	// Open returns one more client ("host") of this namespace. It may return the same one again.
-	Open func() dlock.DistributedLock
+	Open func() driver.Store
 
 	// LoseData makes the store forget everything in this namespace, as FLUSHALL or a dropped table
 	// would. Default nil: fences after a loss of data are not tested.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var listing = []promise{
@@ -72,7 +72,7 @@ func lists(c *check) {
 	is("xx", 3, other)
 	is("xx", 0)
 
-	c.want("release", h.release(two.grant, mutex.grant), dlock.GrantOK)
+	c.want("release", h.release(two.grant, mutex.grant), driver.GrantOK)
 	is("x", 0)
 	is("x", 3, one, three)
 

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var missing = []promise{
@@ -20,7 +20,7 @@ var missing = []promise{
 }
 
 // missed sends a request for a tick that came due at that moment, while no host was running.
-func (c *check) missed(name string, due time.Time) dlock.Request {
+func (c *check) missed(name string, due time.Time) driver.Request {
 	req := c.tick(name, 3, due, 3)
 	req.Tick.MissedAt = due
 	return req
@@ -29,7 +29,7 @@ func (c *check) missed(name string, due time.Time) dlock.Request {
 // ran has a tick of this moment started and its lease released, and returns the tick.
 func (h *host) ran(name string) time.Time {
 	at := time.Now()
-	h.c.want("release", h.release(h.mustAcquire(h.c.tick(name, 3, at, 3)).grant), dlock.GrantOK)
+	h.c.want("release", h.release(h.mustAcquire(h.c.tick(name, 3, at, 3)).grant), driver.GrantOK)
 	return at
 }
 
@@ -44,16 +44,16 @@ func (c *check) later() time.Time {
 func missedTicks(c *check) {
 	a, b := c.host(), c.host()
 	due := thisSecond()
-	a.mustRefuse(c.missed("x", due), dlock.ReasonTickFirst)
-	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), dlock.GrantOK) // without a tick
-	a.mustRefuse(c.missed("x", due), dlock.ReasonTickFirst)
+	a.mustRefuse(c.missed("x", due), driver.ReasonTickFirst)
+	c.want("release", a.release(a.mustAcquire(c.request("x", 3)).grant), driver.GrantOK) // without a tick
+	a.mustRefuse(c.missed("x", due), driver.ReasonTickFirst)
 	at := a.ran("x")
-	b.mustRefuse(c.missed("x", at), dlock.ReasonTickTaken) // though two more starts are allowed
-	b.mustRefuse(c.missed("x", at.Add(-time.Second)), dlock.ReasonTickLate)
+	b.mustRefuse(c.missed("x", at), driver.ReasonTickTaken) // though two more starts are allowed
+	b.mustRefuse(c.missed("x", at.Add(-time.Second)), driver.ReasonTickLate)
 	next := c.later()
 	b.mustAcquire(c.missed("x", next))
-	a.mustRefuse(c.missed("x", next), dlock.ReasonTickTaken)
-	a.mustRefuse(c.tick("x", 3, at, 3), dlock.ReasonTickLate)
+	a.mustRefuse(c.missed("x", next), driver.ReasonTickTaken)
+	a.mustRefuse(c.tick("x", 3, at, 3), driver.ReasonTickLate)
 }
 
 // missedBySchedule catches a store that lets a tick be claimed of a timer that had another schedule
@@ -64,20 +64,20 @@ func missedBySchedule(c *check) {
 	for i, is := range known {
 		was := known[(i+1)%len(known)]
 		name := fmt.Sprint("x", i)
-		of := func(schedule int64, req dlock.Request) dlock.Request {
+		of := func(schedule int64, req driver.Request) driver.Request {
 			req.Tick.Schedule = schedule
 			return req
 		}
-		run := func(h *host, req dlock.Request) {
-			c.want("release", h.release(h.mustAcquire(req).grant), dlock.GrantOK)
+		run := func(h *host, req driver.Request) {
+			c.want("release", h.release(h.mustAcquire(req).grant), driver.GrantOK)
 		}
 		run(a, of(was, c.tick(name, 3, time.Now(), 3)))
 		c.pause()
 		last := of(is, c.tick(name, 3, time.Now(), 3))
 		run(b, last)
-		taken := dlock.ReasonTickTaken
+		taken := driver.ReasonTickTaken
 		if was != is {
-			taken = dlock.ReasonTickFirst
+			taken = driver.ReasonTickFirst
 		}
 		a.mustRefuse(of(was, c.missed(name, last.Tick.At)), taken)
 		run(b, c.request(name, 3)) // a grant without a tick changes nothing of that
@@ -87,8 +87,8 @@ func missedBySchedule(c *check) {
 		if was != is { // it was asked about, but another tick has been claimed since
 			run(a, of(was, c.tick(name, 3, time.Now(), 3)))
 			due = c.later()
-			a.mustRefuse(of(is, c.missed(name, due)), dlock.ReasonTickFirst)
-			a.mustRefuse(of(is, c.missed(name, due)), dlock.ReasonTickFirst)
+			a.mustRefuse(of(is, c.missed(name, due)), driver.ReasonTickFirst)
+			a.mustRefuse(of(is, c.missed(name, due)), driver.ReasonTickFirst)
 			due = c.later()
 		}
 		run(b, of(is, c.missed(name, due)))
@@ -99,14 +99,14 @@ func missedBySchedule(c *check) {
 // that tick comes due while no host runs, nobody would run it.
 func missedFirst(c *check) {
 	a, b := c.host(), c.host()
-	known := func(name string) dlock.Request {
+	known := func(name string) driver.Request {
 		req := c.request(name, 3)
-		tick := dlock.KnownSince(7, time.Now())
+		tick := driver.KnownSince(7, time.Now())
 		req.Tick = &tick
 		return req
 	}
 	for _, name := range []string{"asked", "known", "claimed"} {
-		of := func(schedule int64, due time.Time) dlock.Request {
+		of := func(schedule int64, due time.Time) driver.Request {
 			req := c.missed(name, due)
 			req.Tick.Schedule = schedule
 			return req
@@ -115,30 +115,30 @@ func missedFirst(c *check) {
 		if name == "claimed" { // by a timer of that name with another schedule
 			tick := c.tick(name, 3, before.Add(time.Second), 3)
 			tick.Tick.Schedule = 8
-			c.want("release", a.release(a.mustAcquire(tick).grant), dlock.GrantOK)
+			c.want("release", a.release(a.mustAcquire(tick).grant), driver.GrantOK)
 		}
 		unasked := c.later()
 		c.pause()
 		if name == "known" {
-			a.mustRefuse(known(name), dlock.ReasonTickFirst)
+			a.mustRefuse(known(name), driver.ReasonTickFirst)
 			if no := b.try(known(name)); no.err == nil {
 				c.errorf("KnownSince was granted")
 			}
-			a.mustRefuse(of(7, unasked), dlock.ReasonTickFirst)
+			a.mustRefuse(of(7, unasked), driver.ReasonTickFirst)
 		} else {
-			a.mustRefuse(of(7, before), dlock.ReasonTickFirst)
-			b.mustRefuse(of(7, before), dlock.ReasonTickFirst)
+			a.mustRefuse(of(7, before), driver.ReasonTickFirst)
+			b.mustRefuse(of(7, before), driver.ReasonTickFirst)
 		}
 		due := c.later()
 		b.mustAcquire(of(7, due))
-		a.mustRefuse(of(7, due), dlock.ReasonTickTaken)
+		a.mustRefuse(of(7, due), driver.ReasonTickTaken)
 		a.try(known(name))
-		a.mustRefuse(of(7, due), dlock.ReasonTickTaken)
+		a.mustRefuse(of(7, due), driver.ReasonTickTaken)
 	}
 	// What a host with a fast clock asks about is known from now on.
 	ahead := known("ahead")
 	ahead.Tick.MissedAt = time.Now().Add(time.Hour)
-	a.mustRefuse(ahead, dlock.ReasonTickFirst)
+	a.mustRefuse(ahead, driver.ReasonTickFirst)
 	due := c.missed("ahead", c.later())
 	due.Tick.Schedule = 7
 	b.mustAcquire(due)
@@ -149,38 +149,38 @@ func missedFirst(c *check) {
 func missedAsked(c *check) {
 	a, b := c.host(), c.host()
 	for name, slots := range map[string]int{"one": 1, "many": 3} {
-		of := func(schedule int64, req dlock.Request) dlock.Request {
+		of := func(schedule int64, req driver.Request) driver.Request {
 			req.Slots, req.Tick.Schedule = slots, schedule
 			return req
 		}
 		last := c.later()
-		c.want("release", a.release(a.mustAcquire(of(1, c.tick(name, slots, last, 1))).grant), dlock.GrantOK)
+		c.want("release", a.release(a.mustAcquire(of(1, c.tick(name, slots, last, 1))).grant), driver.GrantOK)
 		due := c.later()
 		c.pause()
-		a.mustRefuse(of(2, c.missed(name, time.Now())), dlock.ReasonTickFirst)
+		a.mustRefuse(of(2, c.missed(name, time.Now())), driver.ReasonTickFirst)
 		if c.h.Features.Control {
 			if at := a.inspect(name)[0].LastTick; !at.Equal(last.Truncate(time.Microsecond)) {
 				c.errorf("a schedule was asked about: the latest tick claimed is %v: must stay %v", at, last)
 			}
 		}
-		c.want("release", b.release(b.mustAcquire(of(1, c.tick(name, slots, due, 1))).grant), dlock.GrantOK)
-		a.mustRefuse(of(1, c.tick(name, slots, due, 1)), dlock.ReasonTickTaken)
+		c.want("release", b.release(b.mustAcquire(of(1, c.tick(name, slots, due, 1))).grant), driver.GrantOK)
+		a.mustRefuse(of(1, c.tick(name, slots, due, 1)), driver.ReasonTickTaken)
 		a.mustAcquire(of(2, c.missed(name, c.later()))) // ticks of the old schedule change nothing
 	}
 	now := thisSecond()
-	a.mustRefuse(c.missed("new", now), dlock.ReasonTickFirst)
+	a.mustRefuse(c.missed("new", now), driver.ReasonTickFirst)
 	b.mustAcquire(c.tick("new", 3, now, 1))
-	a.mustRefuse(c.tick("new", 3, now, 1), dlock.ReasonTickTaken)
+	a.mustRefuse(c.tick("new", 3, now, 1), driver.ReasonTickTaken)
 	if !c.h.Features.Control {
 		return
 	}
 	a.pauseFor("paused", time.Hour)
-	a.mustRefuse(c.missed("paused", thisSecond()), dlock.ReasonTickFirst)
+	a.mustRefuse(c.missed("paused", thisSecond()), driver.ReasonTickFirst)
 	due := c.later()
-	a.mustRefuse(c.missed("paused", due), dlock.ReasonPaused)
+	a.mustRefuse(c.missed("paused", due), driver.ReasonPaused)
 	c.pause()
 	a.resume("paused")
-	b.mustRefuse(c.missed("paused", due), dlock.ReasonPaused)
+	b.mustRefuse(c.missed("paused", due), driver.ReasonPaused)
 	b.mustAcquire(c.missed("paused", c.later()))
 }
 
@@ -190,7 +190,7 @@ func missedWhileHeld(c *check) {
 	a, b := c.host(), c.host()
 	for i, slots := range []int{1, 3} {
 		name := nameOf("x", slots)
-		missed := func(due time.Time) dlock.Request {
+		missed := func(due time.Time) driver.Request {
 			req := c.missed(name, due)
 			req.Slots = slots
 			return req
@@ -198,23 +198,23 @@ func missedWhileHeld(c *check) {
 		a.ran(name)
 		before := c.later()
 		c.pause()
-		grants := []dlock.Grant{a.mustAcquire(c.request(name, slots)).grant}
+		grants := []driver.Grant{a.mustAcquire(c.request(name, slots)).grant}
 		within := c.later()
 		c.pause()
-		b.mustRefuse(missed(before), dlock.ReasonTickHeld)
-		b.mustRefuse(missed(within), dlock.ReasonTickHeld)
-		c.want("extend", a.extend(c.long, grants[0]), dlock.GrantOK)
+		b.mustRefuse(missed(before), driver.ReasonTickHeld)
+		b.mustRefuse(missed(within), driver.ReasonTickHeld)
+		c.want("extend", a.extend(c.long, grants[0]), driver.GrantOK)
 		grants[0].Succeeded = i == 0
-		c.want("release", a.release(grants[0]), dlock.GrantOK)
-		b.mustRefuse(missed(within), dlock.ReasonTickHeld)
+		c.want("release", a.release(grants[0]), driver.GrantOK)
+		b.mustRefuse(missed(within), driver.ReasonTickHeld)
 		late := missed(within) // where hosts delay ticks, the time at which it came due counts, not its instant
 		late.Tick.MissedAt = c.later()
 		if slots > 1 { // in whatever slot
 			c.pause()
 			first, second := a.mustAcquire(c.request(name, slots)).grant, a.mustAcquire(c.request(name, slots)).grant
-			c.want("release", a.release(second), dlock.GrantOK)
-			c.want("release", a.release(first), dlock.GrantOK)
-			b.mustRefuse(late, dlock.ReasonTickHeld)
+			c.want("release", a.release(second), driver.GrantOK)
+			c.want("release", a.release(first), driver.GrantOK)
+			b.mustRefuse(late, driver.ReasonTickHeld)
 			late.Tick.MissedAt = c.later()
 		}
 		b.mustAcquire(late)
@@ -230,15 +230,15 @@ func missedWhileExpired(c *check) {
 	held := a.mustAcquire(c.brief("x", 3))
 	until(held.endedBy(c))
 	after := c.later()
-	b.mustRefuse(c.missed("x", within), dlock.ReasonTickHeld)
+	b.mustRefuse(c.missed("x", within), driver.ReasonTickHeld)
 	b.mustAcquire(c.missed("x", after))
 	// Also if another holder has had the slot since.
 	a.ran("y")
 	within = c.later()
 	held = a.mustAcquire(c.brief("y", 3))
 	until(held.endedBy(c))
-	c.want("release", b.release(b.mustAcquire(c.request("y", 3)).grant), dlock.GrantOK)
-	b.mustRefuse(c.missed("y", within), dlock.ReasonTickHeld)
+	c.want("release", b.release(b.mustAcquire(c.request("y", 3)).grant), driver.GrantOK)
+	b.mustRefuse(c.missed("y", within), driver.ReasonTickHeld)
 	b.mustAcquire(c.missed("y", c.later()))
 }
 
@@ -252,7 +252,7 @@ func missedInPause(c *check) {
 	within := c.later()
 	c.pause()
 	a.resume("x")
-	if no := b.mustRefuse(c.missed("x", within), dlock.ReasonPaused); no.PausedBy != ann {
+	if no := b.mustRefuse(c.missed("x", within), driver.ReasonPaused); no.PausedBy != ann {
 		c.errorf("the tick fell into a pause %+v: must be %+v", no.PausedBy, ann)
 	}
 	delayed := c.missed("x", within)
@@ -280,7 +280,7 @@ func missedUnderLimitZero(c *check) {
 		within := c.later()
 		c.pause()
 		b.limit(name, lift)
-		if no := b.mustRefuse(c.missed(name, within), dlock.ReasonPaused); no.PausedBy != ann {
+		if no := b.mustRefuse(c.missed(name, within), driver.ReasonPaused); no.PausedBy != ann {
 			c.errorf("the tick fell under a limit of 0 %+v: must be %+v", no.PausedBy, ann)
 		}
 		if p := b.inspect(name)[0].Pause; p != nil {
@@ -294,7 +294,7 @@ func missedUnderLimitZero(c *check) {
 	a.pauseFor("y", time.Hour)
 	a.limit("y", 0)
 	a.resetLimit("y")
-	if no := b.mustRefuse(c.request("y", 3), dlock.ReasonPaused); no.ExpiresIn < 50*time.Minute {
+	if no := b.mustRefuse(c.request("y", 3), driver.ReasonPaused); no.ExpiresIn < 50*time.Minute {
 		c.errorf("a limit of 0 was lifted in a pause of 1 h: %v of it are left", no.ExpiresIn)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A model says which answers a correct store may give. The store acts at an unknown moment between
@@ -25,10 +25,10 @@ type lockKey struct {
 	mutex bool
 }
 
-func keyOf(req dlock.Request) lockKey { return lockKey{req.Name, req.Slots == 0} }
+func keyOf(req driver.Request) lockKey { return lockKey{req.Name, req.Slots == 0} }
 
 type modelLock struct {
-	fences map[int]dlock.Fence // the highest seen per slot
+	fences map[int]driver.Fence // the highest seen per slot
 	ticks  map[int64]*modelTick
 	// The highest tick that was claimed, surely and maybe.
 	sureTick, maybeTick int64
@@ -37,9 +37,9 @@ type modelLock struct {
 type modelTick struct{ sure, maybe int } // starts
 
 type modelAttempt struct {
-	req       dlock.Request
+	req       driver.Request
 	firstSent time.Time
-	grant     dlock.Grant // if known
+	grant     driver.Grant // if known
 	known     bool
 	wild      bool      // it may have another grant than the known one, if that had ended when a request arrived
 	heldTo    time.Time // surely held until, if nothing ends it
@@ -67,7 +67,7 @@ func newModel(slack time.Duration) *model {
 func (m *model) lock(k lockKey) *modelLock {
 	l := m.locks[k]
 	if l == nil {
-		l = &modelLock{fences: make(map[int]dlock.Fence), ticks: make(map[int64]*modelTick)}
+		l = &modelLock{fences: make(map[int]driver.Fence), ticks: make(map[int64]*modelTick)}
 		m.locks[k] = l
 	}
 	return l
@@ -104,7 +104,7 @@ func (a *modelAttempt) over() {
 }
 
 // attempt returns a new attempt.
-func (m *model) attempt(req dlock.Request) *modelAttempt {
+func (m *model) attempt(req driver.Request) *modelAttempt {
 	a := &modelAttempt{req: req}
 	m.attempts = append(m.attempts, a)
 	return a
@@ -202,20 +202,20 @@ func (m *model) started(lock *modelLock, a *modelAttempt, ans attempt) string {
 	return ""
 }
 
-func (m *model) refused(lock *modelLock, a *modelAttempt, why dlock.Reason, ans attempt) string {
+func (m *model) refused(lock *modelLock, a *modelAttempt, why driver.Reason, ans attempt) string {
 	if a.sure(ans.got) {
 		return fmt.Sprintf("refused (%s), though its own token holds slot %d", why, a.grant.Slot)
 	}
-	if why == dlock.ReasonFull {
+	if why == driver.ReasonFull {
 		return m.full(a, ans)
 	}
 	if a.req.Tick != nil {
 		at := a.req.Tick.At.UnixMicro()
 		tick := lock.tick(at)
 		switch {
-		case why == dlock.ReasonTickLate && lock.maybeTick > at:
+		case why == driver.ReasonTickLate && lock.maybeTick > at:
 			return ""
-		case why == dlock.ReasonTickTaken && lock.maybeTick >= at && lock.sureTick <= at &&
+		case why == driver.ReasonTickTaken && lock.maybeTick >= at && lock.sureTick <= at &&
 			tick.sure+tick.maybe >= a.req.Tick.Max:
 			return ""
 		}
@@ -251,7 +251,7 @@ func (m *model) full(a *modelAttempt, ans attempt) string {
 }
 
 // extended judges the answer to an extend.
-func (m *model) extended(a *modelAttempt, did applied, r dlock.Result, err error, sent, got time.Time) string {
+func (m *model) extended(a *modelAttempt, did applied, r driver.Result, err error, sent, got time.Time) string {
 	ttl := a.req.TTL
 	switch {
 	case err != nil && did == notApplied:
@@ -260,13 +260,13 @@ func (m *model) extended(a *modelAttempt, did applied, r dlock.Result, err error
 		a.lateKeep = true
 	case err != nil:
 		a.keep(got.Add(ttl + m.slack))
-	case r.Outcome == dlock.GrantOK:
+	case r.Outcome == driver.GrantOK:
 		if !a.possible(sent) {
 			return fmt.Sprintf("%s was extended after its end", a.req.Token)
 		}
 		a.heldTo = sent.Add(ttl)
 		a.keep(got.Add(ttl + m.slack))
-	case r.Outcome == dlock.GrantLost:
+	case r.Outcome == driver.GrantLost:
 		if a.sure(got) {
 			return fmt.Sprintf("%s was lost, though it was to last %v longer", a.req.Token, a.heldTo.Sub(got))
 		}
@@ -278,7 +278,7 @@ func (m *model) extended(a *modelAttempt, did applied, r dlock.Result, err error
 }
 
 // released judges the answer to a release.
-func (m *model) released(a *modelAttempt, did applied, r dlock.Result, err error, sent, got time.Time) string {
+func (m *model) released(a *modelAttempt, did applied, r driver.Result, err error, sent, got time.Time) string {
 	a.givenUp = true
 	switch {
 	case err != nil && did == notApplied:
@@ -286,12 +286,12 @@ func (m *model) released(a *modelAttempt, did applied, r dlock.Result, err error
 		a.lateRelease = true
 	case err != nil:
 		a.heldTo = time.Time{}
-	case r.Outcome == dlock.GrantOK:
+	case r.Outcome == driver.GrantOK:
 		if !a.possible(sent) {
 			return fmt.Sprintf("%s was released after its end", a.req.Token)
 		}
 		a.over()
-	case r.Outcome == dlock.GrantLost:
+	case r.Outcome == driver.GrantLost:
 		if a.sure(got) {
 			return fmt.Sprintf("%s was lost, though it was to last %v longer", a.req.Token, a.heldTo.Sub(got))
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var names = []promise{
@@ -37,9 +37,9 @@ func trickyNames() []string {
 		"é", "世界", "😀", "😀😀", "👩\u200d🚀", "👩🚀", "\u200b", "a\u200b", "\ufeffa", "\u2028", "\U0010ffff",
 		"а", // Cyrillic
 	}
-	long := strings.Repeat("n", dlock.MaxNameLen-1)
-	wide := strings.Repeat("😀", dlock.MaxNameLen/4-1)
-	return append(list, long, long+"1", long+"2", wide+"abcd", wide+"😀", strings.Repeat(" ", dlock.MaxNameLen))
+	long := strings.Repeat("n", driver.MaxNameLen-1)
+	wide := strings.Repeat("😀", driver.MaxNameLen/4-1)
+	return append(list, long, long+"1", long+"2", wide+"abcd", wide+"😀", strings.Repeat(" ", driver.MaxNameLen))
 }
 
 // namesApart catches a name that is folded, trimmed, cut, expanded or taken for a key: each pair
@@ -48,12 +48,12 @@ func namesApart(c *check) {
 	h := c.host()
 	all := trickyNames()
 	at := time.Now().Truncate(time.Second)
-	var grants, swapped []dlock.Grant
+	var grants, swapped []driver.Grant
 	for _, slots := range []int{0, 1} {
 		for _, name := range all {
 			req := c.request(name, slots)
 			if slots > 0 && c.h.Features.AtomicTick {
-				req.Tick = &dlock.Tick{At: at, Max: 1}
+				req.Tick = &driver.Tick{At: at, Max: 1}
 			}
 			a := h.try(req)
 			if a.err != nil {
@@ -64,19 +64,19 @@ func namesApart(c *check) {
 	}
 	for i, g := range grants {
 		no := h.try(c.request(g.Name, i/len(all)))
-		if reason(no.err) != dlock.ReasonFull {
+		if reason(no.err) != driver.ReasonFull {
 			c.fatalf("%q, the second time, with %d slots: %v: must be refused as full", g.Name, i/len(all), no.err)
 		}
 		g.Name = grants[(i+1)%len(all)].Name
 		swapped = append(swapped, g)
 	}
 	for i, r := range h.release(swapped...) {
-		if r.Outcome != dlock.GrantLost {
+		if r.Outcome != driver.GrantLost {
 			c.errorf("the token of %q released %q", grants[i].Name, swapped[i].Name)
 		}
 	}
 	for i, r := range h.extend(c.long, grants...) {
-		if r.Outcome != dlock.GrantOK {
+		if r.Outcome != driver.GrantOK {
 			c.errorf("extend of %q: %v", grants[i].Name, r.Outcome)
 		}
 	}
@@ -91,7 +91,7 @@ func namesApart(c *check) {
 		}
 	}
 	for i, r := range h.release(grants...) {
-		if r.Outcome != dlock.GrantOK {
+		if r.Outcome != driver.GrantOK {
 			c.errorf("release of %q: %v", grants[i].Name, r.Outcome)
 		}
 	}
@@ -103,7 +103,7 @@ func badNames() []string {
 		"", "slot:0", "a:slot:0", "a:slot:", ":slot:", ":slot:1", "a:slot:0:slot:1",
 		"a\x00", "\x00", "a\nb", "a\r\nSET x y", "a\tb", "\x1b[0m", "a\x7f", "a\u0085",
 		"\xff", "a\xc3", "\xed\xa0\x80", "a\xf0\x9f\x98",
-		strings.Repeat("n", dlock.MaxNameLen+1), strings.Repeat("😀", dlock.MaxNameLen/4) + "n",
+		strings.Repeat("n", driver.MaxNameLen+1), strings.Repeat("😀", driver.MaxNameLen/4) + "n",
 	}
 	for r := range rune(0x20) {
 		bad = append(bad, fmt.Sprintf("a%cb", r))

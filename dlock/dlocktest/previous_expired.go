@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var abandoning = []promise{
@@ -42,18 +42,18 @@ func expiredTold(c *check) {
 	for i, slots := range kinds {
 		next := b.waitForEnd(old[i])
 		c.previousExpired("after a lease that ended", next, true)
-		c.want("release of a lost grant", a.release(old[i].grant), dlock.GrantLost)
-		c.want("release", b.release(next.grant), dlock.GrantOK)
+		c.want("release of a lost grant", a.release(old[i].grant), driver.GrantLost)
+		c.want("release", b.release(next.grant), driver.GrantOK)
 		c.previousExpired("after a release", a.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
 	// A release that comes too late, before anybody else has the slot, changes nothing either.
 	for i, slots := range kinds {
 		until(late[i].endedBy(c))
-		c.want("release of a grant that has ended", a.release(late[i].grant), dlock.GrantLost)
+		c.want("release of a grant that has ended", a.release(late[i].grant), driver.GrantLost)
 		any := late[i].grant
-		any.Slot = dlock.AnySlot
-		c.want("release of a grant that has ended, with AnySlot", a.release(any), dlock.GrantLost)
-		c.want("extend of a grant that has ended", a.extend(c.long, late[i].grant), dlock.GrantLost)
+		any.Slot = driver.AnySlot
+		c.want("release of a grant that has ended, with AnySlot", a.release(any), driver.GrantLost)
+		c.want("extend of a grant that has ended", a.extend(c.long, late[i].grant), driver.GrantLost)
 		late[i] = b.mustAcquire(c.brief(nameOf("late", slots), slots))
 		c.previousExpired("after a lease that ended and was released too late", late[i], true)
 	}
@@ -71,21 +71,21 @@ func expiredNot(c *check) {
 		for _, g := range grants {
 			c.previousExpired("the first grant of a slot", attempt{grant: g}, false)
 		}
-		grants[0].Slot = dlock.AnySlot
-		c.want("release with AnySlot", b.release(grants[0]), dlock.GrantOK)
+		grants[0].Slot = driver.AnySlot
+		c.want("release with AnySlot", b.release(grants[0]), driver.GrantOK)
 		again := b.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.previousExpired("after a release with AnySlot", again, false)
-		c.want("extend", b.extend(c.long, again.grant), dlock.GrantOK)
+		c.want("extend", b.extend(c.long, again.grant), driver.GrantOK)
 		c.previousExpired("asked again", a.mustAcquire(again.req), false)
 		for _, well := range []bool{true, false} {
 			again.grant.Succeeded = well
-			c.want("release", b.release(again.grant), dlock.GrantOK)
+			c.want("release", b.release(again.grant), driver.GrantOK)
 			again = b.mustAcquire(c.request(nameOf("x", slots), slots))
 			c.previousExpired("after a release", again, false)
 		}
 		// The retry of a release whose reply was lost.
-		c.want("release", b.release(again.grant), dlock.GrantOK)
-		c.want("second release", b.release(again.grant), dlock.GrantLost)
+		c.want("release", b.release(again.grant), driver.GrantOK)
+		c.want("second release", b.release(again.grant), driver.GrantLost)
 		c.previousExpired("after two releases", b.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
 }
@@ -97,7 +97,7 @@ func expiredEach(c *check) {
 	name, got := h.fillBriefly(2, 1)
 	ended, released := got[0], got[1]
 	mutex := h.mustAcquire(c.request(name, 0))
-	c.want("release", h.release(released.grant, mutex.grant), dlock.GrantOK)
+	c.want("release", h.release(released.grant, mutex.grant), driver.GrantOK)
 	until(ended.endedBy(c))
 	for range 2 {
 		next := h.mustAcquire(c.request(name, 2))
@@ -133,7 +133,7 @@ func expiredBeyondN(c *check) {
 	until(got[2].endedBy(c))
 	first := few.mustAcquire(c.request(name, 1))
 	c.previousExpired("the slot of a host with one", first, true)
-	few.mustRefuse(c.request(name, 1), dlock.ReasonFull)
+	few.mustRefuse(c.request(name, 1), driver.ReasonFull)
 	for range 2 {
 		c.previousExpired("the slots of a host with three", many.mustAcquire(c.request(name, 3)), true)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var randomly = []promise{
@@ -92,10 +92,10 @@ func (w *walk) run(operations int) {
 	w.heal()
 }
 
-func (w *walk) newRequest() dlock.Request {
+func (w *walk) newRequest() driver.Request {
 	w.tokens++
-	req := dlock.Request{
-		Holder: dlock.Holder{Host: "host", PID: w.tokens, ID: "x"},
+	req := driver.Request{
+		Holder: driver.Holder{Host: "host", PID: w.tokens, ID: "x"},
 		Token:  fmt.Sprintf("token-%d", w.tokens),
 		TTL:    w.c.h.TTL,
 	}
@@ -109,7 +109,7 @@ func (w *walk) newRequest() dlock.Request {
 		if w.c.h.Features.AtomicTick {
 			grid := w.c.h.TTL / 2
 			at := time.Now().Truncate(grid).Add(-time.Duration(w.rand.IntN(2)) * grid)
-			req.Tick = &dlock.Tick{At: at, Max: 2}
+			req.Tick = &driver.Tick{At: at, Max: 2}
 		}
 	}
 	return req
@@ -218,8 +218,8 @@ func (w *walk) release() string {
 	return w.judge("release", y, picked, results, err, sent, w.model.released)
 }
 
-func (w *walk) judge(op string, y way, picked []*modelAttempt, results []dlock.Result, err error, sent time.Time,
-	each func(*modelAttempt, applied, dlock.Result, error, time.Time, time.Time) string,
+func (w *walk) judge(op string, y way, picked []*modelAttempt, results []driver.Result, err error, sent time.Time,
+	each func(*modelAttempt, applied, driver.Result, error, time.Time, time.Time) string,
 ) string {
 	got := time.Now()
 	var line string
@@ -237,7 +237,7 @@ func (w *walk) judge(op string, y way, picked []*modelAttempt, results []dlock.R
 		return fmt.Sprintf("%d results for %d grants", len(results), len(picked))
 	}
 	for i, a := range picked {
-		var r dlock.Result
+		var r driver.Result
 		if err == nil {
 			r = results[i]
 		}
@@ -261,8 +261,8 @@ func (w *walk) pick(n int, fits func(*modelAttempt) bool) []*modelAttempt {
 
 // grantsOf returns the grants with their slots, as far as they are known; given a rand, only some
 // have one.
-func grantsOf(attempts []*modelAttempt, r *mrand.Rand) []dlock.Grant {
-	grants := make([]dlock.Grant, len(attempts))
+func grantsOf(attempts []*modelAttempt, r *mrand.Rand) []driver.Grant {
+	grants := make([]driver.Grant, len(attempts))
 	for i, a := range attempts {
 		grants[i] = a.grant
 		if !a.known || r != nil && r.IntN(2) == 0 {

@@ -4,7 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var releasing = []promise{
@@ -20,20 +20,20 @@ func freesAtOnce(c *check) {
 	for _, slots := range []int{0, 3} {
 		for range 5 {
 			grants := a.fillAny("x", slots)
-			c.want("release", b.release(grants[0]), dlock.GrantOK) // a grant is not bound to the client that got it
+			c.want("release", b.release(grants[0]), driver.GrantOK) // a grant is not bound to the client that got it
 			again := b.mustAcquire(c.request("x", slots))
 			if again.grant.Slot != grants[0].Slot {
 				c.errorf("slot %d was released, slot %d was granted", grants[0].Slot, again.grant.Slot)
 			}
-			c.want("release", a.release(append(grants[1:], again.grant)...), dlock.GrantOK)
+			c.want("release", a.release(append(grants[1:], again.grant)...), driver.GrantOK)
 		}
 	}
 }
 
 // fillAny takes every slot of a semaphore, or the mutex.
-func (h *host) fillAny(name string, slots int) []dlock.Grant {
+func (h *host) fillAny(name string, slots int) []driver.Grant {
 	if slots == 0 {
-		return []dlock.Grant{h.mustAcquire(h.c.request(name, 0)).grant}
+		return []driver.Grant{h.mustAcquire(h.c.request(name, 0)).grant}
 	}
 	grants := h.fill(name, slots)
 	if len(grants) != slots {
@@ -48,17 +48,17 @@ func releaseTwice(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
 		grants := a.fillAny("x", slots)
-		c.want("release", a.release(grants...), dlock.GrantOK)
-		c.want("second release", a.release(grants...), dlock.GrantLost)
+		c.want("release", a.release(grants...), driver.GrantOK)
+		c.want("second release", a.release(grants...), driver.GrantLost)
 		next := b.fillAny("x", slots)
-		c.want("release after the slot went to another", a.release(grants...), dlock.GrantLost)
+		c.want("release after the slot went to another", a.release(grants...), driver.GrantLost)
 		for i := range grants {
-			grants[i].Slot = dlock.AnySlot
+			grants[i].Slot = driver.AnySlot
 		}
-		c.want("release with AnySlot after the slot went to another", a.release(grants...), dlock.GrantLost)
-		a.mustRefuse(c.request("x", slots), dlock.ReasonFull)
-		c.want("the next holder's extend", b.extend(c.long, next...), dlock.GrantOK)
-		c.want("the next holder's release", b.release(next...), dlock.GrantOK)
+		c.want("release with AnySlot after the slot went to another", a.release(grants...), driver.GrantLost)
+		a.mustRefuse(c.request("x", slots), driver.ReasonFull)
+		c.want("the next holder's extend", b.extend(c.long, next...), driver.GrantOK)
+		c.want("the next holder's release", b.release(next...), driver.GrantOK)
 	}
 }
 
@@ -70,25 +70,25 @@ func releaseForeign(c *check) {
 		for _, g := range grants {
 			stranger := g
 			stranger.Token = rand.Text()
-			c.want("release by a stranger", b.release(stranger), dlock.GrantLost)
-			stranger.Slot = dlock.AnySlot
-			c.want("release by a stranger with AnySlot", b.release(stranger), dlock.GrantLost)
+			c.want("release by a stranger", b.release(stranger), driver.GrantLost)
+			stranger.Slot = driver.AnySlot
+			c.want("release by a stranger with AnySlot", b.release(stranger), driver.GrantLost)
 			// A part of a token is not the token, nor is one in another case.
 			for _, token := range []string{g.Token[:len(g.Token)-1], g.Token + "x", swapCase(g.Token)} {
 				stranger.Token = token
-				c.want("release by a token that is almost right", b.release(stranger), dlock.GrantLost)
+				c.want("release by a token that is almost right", b.release(stranger), driver.GrantLost)
 			}
 			// No token at all is a mistake of the caller: an error or Lost, but never a release.
 			stranger.Token = ""
 			ctx, cancel := callContext()
 			results, err := b.store.Release(ctx, stranger)
 			cancel()
-			if err == nil && (len(results) != 1 || results[0].Outcome == dlock.GrantOK) {
+			if err == nil && (len(results) != 1 || results[0].Outcome == driver.GrantOK) {
 				c.errorf("release without a token: %v", results)
 			}
 		}
-		b.mustRefuse(c.request("x", slots), dlock.ReasonFull)
-		c.want("extend by the holder", a.extend(c.long, grants...), dlock.GrantOK)
+		b.mustRefuse(c.request("x", slots), driver.ReasonFull)
+		c.want("extend by the holder", a.extend(c.long, grants...), driver.GrantOK)
 	}
 }
 
@@ -111,9 +111,9 @@ func releaseAnySlot(c *check) {
 		name := fmt.Sprintf("x-%d", slots)
 		for _, g := range a.fillAny(name, slots) {
 			want := g.Slot
-			g.Slot = dlock.AnySlot
-			c.want("release with AnySlot", b.release(g), dlock.GrantOK)
-			c.want("second release with AnySlot", b.release(g), dlock.GrantLost)
+			g.Slot = driver.AnySlot
+			c.want("release with AnySlot", b.release(g), driver.GrantOK)
+			c.want("second release with AnySlot", b.release(g), driver.GrantLost)
 			if got := b.mustAcquire(c.request(name, slots)); got.grant.Slot != want {
 				c.errorf("released slot %d by its token, slot %d became free", want, got.grant.Slot)
 			}
@@ -121,6 +121,6 @@ func releaseAnySlot(c *check) {
 	}
 	for _, slots := range []int{0, 3} {
 		c.want("release of a name that was never used", a.release(byToken(c.request("never used", slots))),
-			dlock.GrantLost)
+			driver.GrantLost)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var requests = []promise{
@@ -21,12 +21,12 @@ var requests = []promise{
 // scripts and statements.
 func invalidRequests(c *check) {
 	h := c.host()
-	refuse := func(what string, req dlock.Request) {
+	refuse := func(what string, req driver.Request) {
 		a := h.try(req)
 		if a.err == nil {
 			c.errorf("%s: granted", what)
 		}
-		if errors.Is(a.err, dlock.ErrNotAcquired) {
+		if errors.Is(a.err, driver.ErrNotAcquired) {
 			c.errorf("%s: %v: is a mistake of the caller, not a refusal", what, a.err)
 		}
 	}
@@ -39,7 +39,7 @@ func invalidRequests(c *check) {
 		req.Token = token
 		refuse("token "+token, req)
 	}
-	for _, slots := range []int{-1, dlock.MaxSlots + 1} {
+	for _, slots := range []int{-1, driver.MaxSlots + 1} {
 		refuse("slots", c.request("x", slots))
 	}
 	for _, ttl := range []time.Duration{0, -time.Second, time.Microsecond} {
@@ -58,7 +58,7 @@ func invalidRequests(c *check) {
 	req := c.request("longest token", 1)
 	req.Token = strings.Repeat("t", 64)
 	h.mustAcquire(req)
-	h.mustAcquire(c.request("most slots", dlock.MaxSlots))
+	h.mustAcquire(c.request("most slots", driver.MaxSlots))
 }
 
 // boundedTTL catches a bound that is stated and not kept: a lease longer than QuarantineTTL would
@@ -75,7 +75,7 @@ func boundedTTL(c *check) {
 	}
 	req := c.request("m", 0)
 	req.TTL = most + time.Millisecond
-	if a := h.try(req); a.err == nil || errors.Is(a.err, dlock.ErrNotAcquired) {
+	if a := h.try(req); a.err == nil || errors.Is(a.err, driver.ErrNotAcquired) {
 		c.errorf("a TTL of %v, above the bound of %v: %v: must be an error", req.TTL, most, a.err)
 	}
 	req.TTL = most
@@ -83,7 +83,7 @@ func boundedTTL(c *check) {
 	ctx, cancel := callContext()
 	defer cancel()
 	if results, err := h.store.Extend(ctx, most+time.Millisecond, held.grant); err == nil &&
-		results[0].Outcome == dlock.GrantOK {
+		results[0].Outcome == driver.GrantOK {
 		c.errorf("extended for %v, above the bound of %v", most+time.Millisecond, most)
 	}
 }
@@ -101,7 +101,7 @@ func endedContext(c *check) {
 		before := time.Now()
 		for _, name := range []string{"free", "held"} {
 			_, err := h.store.TryAcquire(ctx, c.request(name, 0))
-			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 				c.errorf("acquire of a lock that is %s, with a context that is %s: %v: must be an error, and not "+
 					"a refusal", name, what, err)
 			}
@@ -131,13 +131,13 @@ func shortContext(c *check) {
 		before := time.Now()
 		_, err := h.store.TryAcquire(ctx, req)
 		cancel()
-		if errors.Is(err, dlock.ErrNotAcquired) {
+		if errors.Is(err, driver.ErrNotAcquired) {
 			c.errorf("nobody has the lock: %v", err)
 		}
 		if took := time.Since(before); took > callTimeout/2 {
 			c.errorf("a call with a context of %d µs took %v", i*20, took)
 		}
-		if outcome := h.release(byToken(req))[0].Outcome; err == nil && outcome != dlock.GrantOK {
+		if outcome := h.release(byToken(req))[0].Outcome; err == nil && outcome != driver.GrantOK {
 			c.errorf("granted, and its release is %q", outcome)
 		}
 	}

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-func (h *host) revoke(g dlock.Grant, by dlock.Origin) error {
+func (h *host) revoke(g driver.Grant, by driver.Origin) error {
 	ctx, cancel := callContext()
 	defer cancel()
 	return h.controller().Revoke(ctx, g.Name, g.Slot, g.Fence, by)
@@ -22,7 +22,7 @@ func revokeTold(c *check) {
 	}
 	for range 2 {
 		results := a.extend(c.long, grants[0], grants[1], mutex, grants[2])
-		c.want("extend", results, dlock.GrantOK, dlock.GrantLost, dlock.GrantOK, dlock.GrantOK)
+		c.want("extend", results, driver.GrantOK, driver.GrantLost, driver.GrantOK, driver.GrantOK)
 		if r := results[1].RevokedBy; r == nil || *r != ann {
 			c.errorf("revoked %+v: must be %+v", r, ann)
 		}
@@ -30,7 +30,7 @@ func revokeTold(c *check) {
 			c.errorf("the others are told that they were revoked, too")
 		}
 	}
-	if err := b.revoke(grants[1], dlock.Origin{By: "bob"}); err != nil {
+	if err := b.revoke(grants[1], driver.Origin{By: "bob"}); err != nil {
 		c.errorf("revoked a second time: %v", err)
 	}
 	if r := a.extend(c.long, grants[1])[0].RevokedBy; r == nil || *r != ann {
@@ -45,14 +45,14 @@ func revokeKeepsSlot(c *check) {
 	if err := b.revoke(g, ann); err != nil {
 		c.fatalf("revoke: %v", err)
 	}
-	b.mustRefuse(c.request("x", 1), dlock.ReasonFull)
+	b.mustRefuse(c.request("x", 1), driver.ReasonFull)
 	a.extend(c.long, g)
-	b.mustRefuse(c.request("x", 1), dlock.ReasonFull)
-	c.want("release by the holder", a.release(g), dlock.GrantOK)
+	b.mustRefuse(c.request("x", 1), driver.ReasonFull)
+	c.want("release by the holder", a.release(g), driver.GrantOK)
 	next := b.mustAcquire(c.request("x", 1))
-	c.want("a second release", a.release(g), dlock.GrantLost)
+	c.want("a second release", a.release(g), driver.GrantLost)
 	results := b.extend(c.long, next.grant)
-	c.want("extend by the next holder", results, dlock.GrantOK)
+	c.want("extend by the next holder", results, driver.GrantOK)
 	if results[0].RevokedBy != nil {
 		c.errorf("the next holder is revoked, too")
 	}
@@ -102,14 +102,14 @@ func (c *check) revokeEnds(name string, again bool) {
 	}
 	until(g.endedBy(c))
 	next := b.mustAcquire(c.request(name, 1))
-	c.want("release of the revoked one", a.release(g.grant), dlock.GrantLost)
-	c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.GrantOK)
+	c.want("release of the revoked one", a.release(g.grant), driver.GrantLost)
+	c.want("extend by the next holder", b.extend(c.long, next.grant), driver.GrantOK)
 }
 
 func revokeFence(c *check) {
 	a, b := c.host(), c.host()
-	no := func(what string, g dlock.Grant) {
-		if err := b.revoke(g, ann); !errors.Is(err, dlock.ErrNotHeld) {
+	no := func(what string, g driver.Grant) {
+		if err := b.revoke(g, ann); !errors.Is(err, driver.ErrNotHeld) {
 			c.errorf("revoke %s: %v: must be ErrNotHeld", what, err)
 		}
 	}
@@ -121,10 +121,10 @@ func revokeFence(c *check) {
 	no("an older lease", older)
 	no("a slot that is free", other)
 	no("a name that nobody has", none)
-	other.Slot = dlock.MaxSlots + 5
+	other.Slot = driver.MaxSlots + 5
 	no("a slot that cannot be", other)
-	c.want("extend", a.extend(c.long, g), dlock.GrantOK)
-	c.want("release", a.release(g), dlock.GrantOK)
+	c.want("extend", a.extend(c.long, g), driver.GrantOK)
+	c.want("release", a.release(g), driver.GrantOK)
 	no("a lease that was released", g)
 	short := a.mustAcquire(c.brief("x", 2))
 	until(short.endedBy(c))

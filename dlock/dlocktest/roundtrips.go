@@ -1,6 +1,8 @@
 package dlocktest
 
-import "github.com/tickslot/tickslot/dlock"
+import (
+	"github.com/tickslot/tickslot/dlock/driver"
+)
 
 var roundTrips = []promise{
 	{name: "cost/one round trip per call", given: needsOneRoundTrip, show: oneRoundTrip},
@@ -33,23 +35,23 @@ func oneRoundTrip(c *check) {
 		h.extend(c.long, g)
 		h.release(g)
 	}
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	one("acquire of a mutex", func() { grants = append(grants, h.mustAcquire(c.request("m", 0)).grant) })
-	one("acquire of a mutex that is held", func() { h.mustRefuse(c.request("m", 0), dlock.ReasonFull) })
+	one("acquire of a mutex that is held", func() { h.mustRefuse(c.request("m", 0), driver.ReasonFull) })
 	for range 50 {
 		one("acquire of one of 50 slots", func() { grants = append(grants, h.mustAcquire(c.request("s", 50)).grant) })
 	}
-	one("acquire when all 50 slots are held", func() { h.mustRefuse(c.request("s", 50), dlock.ReasonFull) })
+	one("acquire when all 50 slots are held", func() { h.mustRefuse(c.request("s", 50), driver.ReasonFull) })
 	if c.h.Features.AtomicTick {
 		at := thisSecond()
 		one("acquire with a tick", func() { grants = append(grants, h.mustAcquire(c.tick("t", 500, at, 1)).grant) })
 		one("acquire with a tick that is taken", func() {
-			h.mustRefuse(c.tick("t", 500, at, 1), dlock.ReasonTickTaken)
+			h.mustRefuse(c.tick("t", 500, at, 1), driver.ReasonTickTaken)
 		})
 	}
 	if c.h.Features.Also {
-		both := c.with(c.request("with", 10), dlock.SemaphoreSpec{Name: "limit", Slots: 2},
-			dlock.SemaphoreSpec{Name: "other", Slots: 2})
+		both := c.with(c.request("with", 10), driver.SemaphoreSpec{Name: "limit", Slots: 2},
+			driver.SemaphoreSpec{Name: "other", Slots: 2})
 		two := c.with(c.request("with", 10), both.Also...)
 		h.release(all(h.mustAcquire(both).grant)...) // loads a script
 		one("acquire with two further semaphores", func() {
@@ -58,7 +60,7 @@ func oneRoundTrip(c *check) {
 		one("the same acquire again", func() { h.mustAcquire(both) })
 		one("another acquire with them", func() { grants = append(grants, all(h.mustAcquire(two).grant)...) })
 		one("acquire with semaphores that are full", func() {
-			h.mustRefuse(c.with(c.request("with", 10), both.Also...), dlock.ReasonLimitFull)
+			h.mustRefuse(c.with(c.request("with", 10), both.Also...), driver.ReasonLimitFull)
 		})
 	}
 	for len(grants) < 500 {

@@ -1,6 +1,8 @@
 package dlocktest
 
-import "github.com/tickslot/tickslot/dlock"
+import (
+	"github.com/tickslot/tickslot/dlock/driver"
+)
 
 // slotNumbers are for hosts that declare different numbers of slots, as they do during every
 // rolling deploy.
@@ -22,7 +24,7 @@ func disagree(c *check) {
 	for _, threeFirst := range []bool{true, false} {
 		three, five := c.host(), c.host()
 		name := "five-first"
-		var grants []dlock.Grant
+		var grants []driver.Grant
 		if threeFirst {
 			name = "three-first"
 			grants = append(three.fill(name, 3), five.fill(name, 5)...)
@@ -41,13 +43,13 @@ func disagree(c *check) {
 		}
 		// A slot that both know, given back by one, is free for the other; one beyond 3 is not.
 		for _, g := range grants {
-			c.want("release", five.release(g), dlock.GrantOK)
+			c.want("release", five.release(g), driver.GrantOK)
 			if g.Slot >= 3 {
-				three.mustRefuse(c.request(name, 3), dlock.ReasonFull)
+				three.mustRefuse(c.request(name, 3), driver.ReasonFull)
 				five.mustAcquire(c.request(name, 5))
 			} else {
 				three.mustAcquire(c.request(name, 3))
-				five.mustRefuse(c.request(name, 5), dlock.ReasonFull)
+				five.mustRefuse(c.request(name, 5), driver.ReasonFull)
 			}
 		}
 	}
@@ -57,7 +59,7 @@ func disagree(c *check) {
 // count of them.
 func shrinkAndGrow(c *check) {
 	h := c.host()
-	fill := func(slots, want int) []dlock.Grant {
+	fill := func(slots, want int) []driver.Grant {
 		grants := h.fill("s", slots)
 		if len(grants) != want {
 			c.fatalf("asked with %d slots, %d were granted: must be %d", slots, len(grants), want)
@@ -65,20 +67,20 @@ func shrinkAndGrow(c *check) {
 		return grants
 	}
 	five := fill(5, 5)
-	var last dlock.Grant
+	var last driver.Grant
 	for _, g := range five {
 		if g.Slot == 4 {
 			last = g
 		} else {
-			c.want("release", h.release(g), dlock.GrantOK)
+			c.want("release", h.release(g), driver.GrantOK)
 		}
 	}
 	two := fill(2, 2)
 	three := fill(5, 2) // slots 2 and 3; 4 is still held
 	seven := fill(7, 2)
-	c.want("extend after the number has changed", h.extend(c.long, last, two[0], three[0], seven[1]), dlock.GrantOK)
+	c.want("extend after the number has changed", h.extend(c.long, last, two[0], three[0], seven[1]), driver.GrantOK)
 	c.want("release after the number has changed", h.release(append(append(append(two, three...), seven...), last)...),
-		dlock.GrantOK)
+		driver.GrantOK)
 	fill(3, 3)
 	fill(1, 0)
 	fill(7, 4)
@@ -88,7 +90,7 @@ func shrinkAndGrow(c *check) {
 // slots.
 func infoOfSlots(c *check) {
 	three, five := c.host(), c.host()
-	is := func(what string, got dlock.Info, want int) {
+	is := func(what string, got driver.Info, want int) {
 		if got.DeclaredSlots != want {
 			c.note(2, "%s: Info.DeclaredSlots %d: must be %d", what, got.DeclaredSlots, want)
 		}
@@ -98,8 +100,8 @@ func infoOfSlots(c *check) {
 	is("the first grant with 5, after one with 3", b.grant.Info, 3)
 	is("an extension after a grant with 5", three.extend(c.long, a.grant)[0].Info, 5)
 	five.fill("s", 5)
-	is("a refusal after a grant with 5", three.mustRefuse(c.request("s", 3), dlock.ReasonFull).Info, 5)
+	is("a refusal after a grant with 5", three.mustRefuse(c.request("s", 3), driver.ReasonFull).Info, 5)
 	is("a release after a grant with 5", three.release(a.grant)[0].Info, 5)
 	is("a mutex", three.mustAcquire(c.request("m", 0)).grant.Info, 0)
-	is("the second holder of a mutex", five.mustRefuse(c.request("m", 0), dlock.ReasonFull).Info, 0)
+	is("the second holder of a mutex", five.mustRefuse(c.request("m", 0), driver.ReasonFull).Info, 0)
 }

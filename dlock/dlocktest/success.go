@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var successes = []promise{
@@ -34,18 +34,18 @@ func nameOf(name string, slots int) string { return fmt.Sprintf("%s-%d", name, s
 type span struct{ sent, got time.Time }
 
 // succeed releases a grant, which must be held, as Succeeded, and returns when.
-func (h *host) succeed(g dlock.Grant) span {
+func (h *host) succeed(g driver.Grant) span {
 	g.Succeeded = true
 	s := span{sent: time.Now()}
 	results := h.release(g)
 	s.got = time.Now()
-	h.c.want("release as succeeded", results, dlock.GrantOK)
+	h.c.want("release as succeeded", results, driver.GrantOK)
 	return s
 }
 
 // info is what came with the answer to a request.
-func (a attempt) info() dlock.Info {
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](a.err); ok {
+func (a attempt) info() driver.Info {
+	if no, ok := errors.AsType[*driver.NotAcquiredError](a.err); ok {
 		return no.Info
 	}
 	return a.grant.Info
@@ -84,7 +84,7 @@ func successTold(c *check) {
 		for range 3 {
 			next := b.mustAcquire(c.request(nameOf("x", slots), slots))
 			c.since("a grant", next, done)
-			c.want("release", b.release(next.grant), dlock.GrantOK)
+			c.want("release", b.release(next.grant), driver.GrantOK)
 			c.pause()
 		}
 		again := b.mustAcquire(c.request(nameOf("x", slots), slots))
@@ -92,7 +92,7 @@ func successTold(c *check) {
 		done = b.succeed(again.grant) // a later one takes its place
 		next := a.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.since("a grant after a second success", next, done)
-		c.want("release", a.release(next.grant), dlock.GrantOK)
+		c.want("release", a.release(next.grant), driver.GrantOK)
 	}
 }
 
@@ -104,25 +104,25 @@ func successRefused(c *check) {
 		done := a.succeed(a.mustAcquire(c.request(nameOf("x", slots), slots)).grant)
 		c.pause()
 		grants := a.fillAny(nameOf("x", slots), slots)
-		refused := func(what string, req dlock.Request, want dlock.Reason) {
+		refused := func(what string, req driver.Request, want driver.Reason) {
 			refusal := b.try(req)
 			if reason(refusal.err) != want {
 				c.fatalf("%s: %v: must be refused with reason %q", what, refusal.err, want)
 			}
 			c.since(what, refusal, done)
 		}
-		refused("full", c.request(nameOf("x", slots), slots), dlock.ReasonFull)
-		c.want("release", a.release(grants...), dlock.GrantOK)
+		refused("full", c.request(nameOf("x", slots), slots), driver.ReasonFull)
+		c.want("release", a.release(grants...), driver.GrantOK)
 		if !c.h.Features.AtomicTick {
 			continue
 		}
 		at := thisSecond()
 		held := a.mustAcquire(c.tick(nameOf("x", slots), slots, at, 1))
 		c.since("a grant with a tick", held, done)
-		c.want("release", a.release(held.grant), dlock.GrantOK)
-		refused("a tick that is taken", c.tick(nameOf("x", slots), slots, at, 1), dlock.ReasonTickTaken)
-		refused("a tick that is late", c.tick(nameOf("x", slots), slots, at.Add(-time.Hour), 1), dlock.ReasonTickLate)
-		refused("a tick ahead", c.tick(nameOf("x", slots), slots, at.Add(time.Hour), 1), dlock.ReasonTickAhead)
+		c.want("release", a.release(held.grant), driver.GrantOK)
+		refused("a tick that is taken", c.tick(nameOf("x", slots), slots, at, 1), driver.ReasonTickTaken)
+		refused("a tick that is late", c.tick(nameOf("x", slots), slots, at.Add(-time.Hour), 1), driver.ReasonTickLate)
+		refused("a tick ahead", c.tick(nameOf("x", slots), slots, at.Add(time.Hour), 1), driver.ReasonTickAhead)
 	}
 }
 
@@ -135,8 +135,8 @@ func successStays(c *check) {
 		c.pause()
 		for range 3 {
 			failed := a.mustAcquire(c.request(nameOf("x", slots), slots))
-			c.want("extend", a.extend(c.long, failed.grant), dlock.GrantOK)
-			c.want("release without success", a.release(failed.grant), dlock.GrantOK)
+			c.want("extend", a.extend(c.long, failed.grant), driver.GrantOK)
+			c.want("release without success", a.release(failed.grant), driver.GrantOK)
 		}
 		c.since("after releases without success", b.mustAcquire(c.request(nameOf("x", slots), slots)), done)
 		if slots == 0 {
@@ -158,9 +158,9 @@ func successStays(c *check) {
 		next := b.waitForEnd(ending[i])
 		c.since("after a lease that ended", next, done[i])
 		if c.h.Features.AtomicTick {
-			c.want("release", b.release(next.grant), dlock.GrantOK)
+			c.want("release", b.release(next.grant), driver.GrantOK)
 			ticking := b.mustAcquire(c.tick(name, slots, thisSecond(), 1))
-			c.want("release", b.release(ticking.grant), dlock.GrantOK)
+			c.want("release", b.release(ticking.grant), driver.GrantOK)
 			c.since("after a tick", a.mustAcquire(c.request(name, slots)), done[i])
 		}
 	}
@@ -170,10 +170,10 @@ func successStays(c *check) {
 // the work.
 func successNotLost(c *check) {
 	a, b := c.host(), c.host()
-	lost := func(what string, g dlock.Grant) {
-		for _, slot := range []int{g.Slot, dlock.AnySlot} {
+	lost := func(what string, g driver.Grant) {
+		for _, slot := range []int{g.Slot, driver.AnySlot} {
 			g.Slot, g.Succeeded = slot, true
-			c.want(what, a.release(g), dlock.GrantLost)
+			c.want(what, a.release(g), driver.GrantLost)
 		}
 	}
 	for _, slots := range []int{0, 1, 2} {
@@ -181,12 +181,12 @@ func successNotLost(c *check) {
 		stranger := released
 		stranger.Token = rand.Text()
 		lost("release as succeeded by a stranger", stranger)
-		c.want("release", a.release(released), dlock.GrantOK)
+		c.want("release", a.release(released), driver.GrantOK)
 		lost("release as succeeded of a grant that was released", released)
 		next := b.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.never("after releases of lost grants", next)
 		lost("release as succeeded of a grant whose slot another has", released)
-		c.want("release", b.release(next.grant), dlock.GrantOK)
+		c.want("release", b.release(next.grant), driver.GrantOK)
 		c.never("after releases of lost grants", b.mustAcquire(c.request(nameOf("x", slots), slots)))
 	}
 	kinds := []int{0, 1}
@@ -197,7 +197,7 @@ func successNotLost(c *check) {
 	for i, slots := range kinds {
 		next := b.waitForEnd(old[i])
 		lost("release as succeeded of a grant that ended", old[i].grant)
-		c.want("release", b.release(next.grant), dlock.GrantOK)
+		c.want("release", b.release(next.grant), driver.GrantOK)
 		c.never("after a release of a grant that had ended", b.mustAcquire(c.request(nameOf("ends", slots), slots)))
 	}
 	lost("release as succeeded of a name that was never used", byToken(c.request("never used", 2)))
@@ -210,7 +210,7 @@ func successAnySlot(c *check) {
 	for _, slots := range []int{0, 1, 3} {
 		g := a.mustAcquire(c.request(nameOf("x", slots), slots)).grant
 		c.pause()
-		g.Slot = dlock.AnySlot
+		g.Slot = driver.AnySlot
 		done := b.succeed(g)
 		c.pause()
 		c.since("after a release by AnySlot", b.mustAcquire(c.request(nameOf("x", slots), slots)), done)
@@ -253,8 +253,8 @@ func successBatch(c *check) {
 	c.pause()
 	well.Succeeded, other.Succeeded, mutex.Succeeded, lost.Succeeded = true, true, true, true
 	done := span{sent: time.Now()}
-	c.want("release", a.release(one, failed, mutex, lost, other, well), dlock.GrantOK, dlock.GrantOK, dlock.GrantOK,
-		dlock.GrantLost, dlock.GrantOK, dlock.GrantOK)
+	c.want("release", a.release(one, failed, mutex, lost, other, well), driver.GrantOK, driver.GrantOK, driver.GrantOK,
+		driver.GrantLost, driver.GrantOK, driver.GrantOK)
 	done.got = time.Now()
 	c.pause()
 	c.since("the one that succeeded", b.mustAcquire(c.request("well", 2)), done)

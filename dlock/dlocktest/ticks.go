@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var ticks = []promise{
@@ -31,9 +31,9 @@ func needsTick(f Features) string {
 }
 
 // tick returns a request for a slot and a start of a tick.
-func (c *check) tick(name string, slots int, at time.Time, most int) dlock.Request {
+func (c *check) tick(name string, slots int, at time.Time, most int) driver.Request {
 	req := c.request(name, slots)
-	req.Tick = &dlock.Tick{At: at, Max: most}
+	req.Tick = &driver.Tick{At: at, Max: most}
 	return req
 }
 
@@ -51,14 +51,14 @@ func startsPerTick(c *check) {
 				due := at.Add(time.Duration(i) * time.Second)
 				for range most {
 					a := hosts[rand.N(3)].mustAcquire(c.tick(name, slots, due, most))
-					c.want("release", hosts[rand.N(3)].release(a.grant), dlock.GrantOK)
+					c.want("release", hosts[rand.N(3)].release(a.grant), driver.GrantOK)
 				}
 				for _, h := range hosts {
-					h.mustRefuse(c.tick(name, slots, due, most), dlock.ReasonTickTaken)
+					h.mustRefuse(c.tick(name, slots, due, most), driver.ReasonTickTaken)
 				}
 				// The same instant, written in another zone, is the same tick.
 				hosts[0].mustRefuse(c.tick(name, slots, due.In(time.FixedZone("", 5*3600)), most),
-					dlock.ReasonTickTaken)
+					driver.ReasonTickTaken)
 			}
 		}
 	}
@@ -81,9 +81,9 @@ func startsUnderLimits(c *check) {
 		at = at.Add(time.Second)
 		for range most {
 			g := a.mustAcquire(c.tick("x", slots, at, most))
-			c.want("release", b.release(g.grant), dlock.GrantOK)
+			c.want("release", b.release(g.grant), driver.GrantOK)
 		}
-		b.mustRefuse(c.tick("x", slots, at, most), dlock.ReasonTickTaken)
+		b.mustRefuse(c.tick("x", slots, at, most), driver.ReasonTickTaken)
 	}
 	for _, limit := range []int{5, 2, 1, requested} {
 		a.limit("x", limit)
@@ -100,15 +100,15 @@ func lateTick(c *check) {
 	h.mustAcquire(c.tick("t", 9, at, 3))
 	for _, before := range []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Hour,
 		10 * 365 * 24 * time.Hour} {
-		h.mustRefuse(c.tick("t", 9, at.Add(-before), 3), dlock.ReasonTickLate)
+		h.mustRefuse(c.tick("t", 9, at.Add(-before), 3), driver.ReasonTickLate)
 	}
 	h.mustAcquire(c.tick("t", 9, at, 3)) // the refusals have not changed what is current, or its count
 	h.mustAcquire(c.tick("t", 9, at, 3))
-	h.mustRefuse(c.tick("t", 9, at, 3), dlock.ReasonTickTaken)
+	h.mustRefuse(c.tick("t", 9, at, 3), driver.ReasonTickTaken)
 	h.mustAcquire(c.tick("t", 9, at.Add(time.Second), 3))
-	h.mustRefuse(c.tick("t", 9, at, 3), dlock.ReasonTickLate)
+	h.mustRefuse(c.tick("t", 9, at, 3), driver.ReasonTickLate)
 	// No tick is older than those of a name that has none.
-	h.mustRefuse(c.tick("new", 9, time.UnixMicro(-1), 3), dlock.ReasonTickLate)
+	h.mustRefuse(c.tick("new", 9, time.UnixMicro(-1), 3), driver.ReasonTickLate)
 }
 
 // tickAhead catches a host whose clock is ahead and that would keep all others from starting ticks
@@ -118,15 +118,15 @@ func tickAhead(c *check) {
 	at := thisSecond()
 	for _, slots := range []int{0, 1} {
 		name := fmt.Sprintf("t-%d", slots)
-		h.mustRefuse(c.tick(name, slots, time.Now().Add(time.Minute), 1), dlock.ReasonTickAhead)
-		h.mustRefuse(c.tick(name, slots, time.Now().Add(1000*time.Hour), 1), dlock.ReasonTickAhead)
+		h.mustRefuse(c.tick(name, slots, time.Now().Add(time.Minute), 1), driver.ReasonTickAhead)
+		h.mustRefuse(c.tick(name, slots, time.Now().Add(1000*time.Hour), 1), driver.ReasonTickAhead)
 		a := h.mustAcquire(c.tick(name, slots, at, 1))
-		c.want("release", h.release(a.grant), dlock.GrantOK)
+		c.want("release", h.release(a.grant), driver.GrantOK)
 		ahead := 3 * time.Second // a slightly fast clock is not an error
 		if c.h.Virtual {
-			h.mustRefuse(c.tick(name, slots, time.Now().Add(dlock.MaxTickAhead+time.Microsecond), 1),
-				dlock.ReasonTickAhead)
-			ahead = dlock.MaxTickAhead
+			h.mustRefuse(c.tick(name, slots, time.Now().Add(driver.MaxTickAhead+time.Microsecond), 1),
+				driver.ReasonTickAhead)
+			ahead = driver.MaxTickAhead
 		}
 		h.mustAcquire(c.tick(name, slots, time.Now().Add(ahead), 1))
 	}
@@ -140,9 +140,9 @@ func microseconds(c *check) {
 		for i := range 5 {
 			due := at.Add(time.Duration(i) * time.Microsecond)
 			h.mustAcquire(c.tick(name, 9, due, 1))
-			h.mustRefuse(c.tick(name, 9, due, 1), dlock.ReasonTickTaken)
-			h.mustRefuse(c.tick(name, 9, due.Add(900*time.Nanosecond), 1), dlock.ReasonTickTaken)
-			h.mustRefuse(c.tick(name, 9, due.Add(-time.Microsecond), 1), dlock.ReasonTickLate)
+			h.mustRefuse(c.tick(name, 9, due, 1), driver.ReasonTickTaken)
+			h.mustRefuse(c.tick(name, 9, due.Add(900*time.Nanosecond), 1), driver.ReasonTickTaken)
+			h.mustRefuse(c.tick(name, 9, due.Add(-time.Microsecond), 1), driver.ReasonTickLate)
 		}
 		at = at.Add(time.Millisecond + time.Microsecond)
 	}
@@ -156,13 +156,13 @@ func tickOutlivesLease(c *check) {
 	for _, slots := range []int{0, 1} {
 		name := fmt.Sprintf("t-%d", slots)
 		req := c.brief(name, slots)
-		req.Tick = &dlock.Tick{At: at, Max: 1}
+		req.Tick = &driver.Tick{At: at, Max: 1}
 		held := a.mustAcquire(req)
 		until(held.endedBy(c))
-		b.mustRefuse(c.tick(name, slots, at, 1), dlock.ReasonTickTaken)
+		b.mustRefuse(c.tick(name, slots, at, 1), driver.ReasonTickTaken)
 		next := b.mustAcquire(c.tick(name, slots, at.Add(time.Second), 1))
-		c.want("release", b.release(next.grant), dlock.GrantOK)
-		a.mustRefuse(c.tick(name, slots, at.Add(time.Second), 1), dlock.ReasonTickTaken)
+		c.want("release", b.release(next.grant), driver.GrantOK)
+		a.mustRefuse(c.tick(name, slots, at.Add(time.Second), 1), driver.ReasonTickTaken)
 	}
 }
 
@@ -174,13 +174,13 @@ func refusedSlot(c *check) {
 		name := fmt.Sprintf("t-%d", slots)
 		first := a.fillAny(name, slots)
 		for i := range 3 {
-			b.mustRefuse(c.tick(name, slots, at.Add(time.Duration(i)*time.Millisecond), 1), dlock.ReasonFull)
+			b.mustRefuse(c.tick(name, slots, at.Add(time.Duration(i)*time.Millisecond), 1), driver.ReasonFull)
 		}
-		c.want("release", a.release(first[0]), dlock.GrantOK)
+		c.want("release", a.release(first[0]), driver.GrantOK)
 		// Neither are the later ticks claimed, which would make this one late.
 		next := b.mustAcquire(c.tick(name, slots, at, 1))
 		b.release(next.grant)
-		b.mustRefuse(c.tick(name, slots, at, 1), dlock.ReasonTickTaken)
+		b.mustRefuse(c.tick(name, slots, at, 1), driver.ReasonTickTaken)
 	}
 }
 
@@ -192,15 +192,15 @@ func refusedStart(c *check) {
 	for _, slots := range []int{0, 2} {
 		name := fmt.Sprintf("t-%d", slots)
 		first := a.mustAcquire(c.tick(name, slots, at, 1))
-		c.want("release", a.release(first.grant), dlock.GrantOK)
+		c.want("release", a.release(first.grant), driver.GrantOK)
 		for range 3 {
-			b.mustRefuse(c.tick(name, slots, at, 1), dlock.ReasonTickTaken)
-			b.mustRefuse(c.tick(name, slots, at.Add(-time.Second), 1), dlock.ReasonTickLate)
-			b.mustRefuse(c.tick(name, slots, at.Add(time.Hour), 1), dlock.ReasonTickAhead)
+			b.mustRefuse(c.tick(name, slots, at, 1), driver.ReasonTickTaken)
+			b.mustRefuse(c.tick(name, slots, at.Add(-time.Second), 1), driver.ReasonTickLate)
+			b.mustRefuse(c.tick(name, slots, at.Add(time.Hour), 1), driver.ReasonTickAhead)
 		}
 		refused := c.tick(name, slots, at, 1)
-		b.mustRefuse(refused, dlock.ReasonTickTaken)
-		c.want("release of what was refused", b.release(byToken(refused)), dlock.GrantLost)
+		b.mustRefuse(refused, driver.ReasonTickTaken)
+		c.want("release of what was refused", b.release(byToken(refused)), driver.GrantLost)
 		a.fillAny(name, slots)
 	}
 }
@@ -221,13 +221,13 @@ func startsOnce(c *check) {
 			h.mustAcquire(first)
 		}
 		if slots == 0 {
-			c.want("release", h.release(byToken(first)), dlock.GrantOK)
+			c.want("release", h.release(byToken(first)), driver.GrantOK)
 		}
 		second := open.mustAcquire(c.tick(name, slots, at, 2)) // the second of two starts
 		if slots == 0 {
-			c.want("release", h.release(second.grant), dlock.GrantOK)
+			c.want("release", h.release(second.grant), driver.GrantOK)
 		}
-		open.mustRefuse(c.tick(name, slots, at, 2), dlock.ReasonTickTaken)
+		open.mustRefuse(c.tick(name, slots, at, 2), driver.ReasonTickTaken)
 		open.mustAcquire(c.tick(name, slots, at.Add(time.Second), 2))
 		if slots > 0 {
 			h.mustAcquire(first) // its lease goes on, though the fleet is at a later tick
@@ -242,12 +242,12 @@ func ticksApart(c *check) {
 	h.mustAcquire(c.tick("a", 3, at, 1))
 	h.mustAcquire(c.tick("b", 3, at.Add(-time.Hour), 1))
 	h.mustAcquire(c.tick("ab", 0, at.Add(-time.Hour), 1))
-	h.mustRefuse(c.tick("a", 3, at, 1), dlock.ReasonTickTaken)
+	h.mustRefuse(c.tick("a", 3, at, 1), driver.ReasonTickTaken)
 	// The tick is that of the name: hosts that disagree on the number of slots share it.
-	h.mustRefuse(c.tick("a", 5, at, 1), dlock.ReasonTickTaken)
+	h.mustRefuse(c.tick("a", 5, at, 1), driver.ReasonTickTaken)
 	// A mutex has nothing to do with a semaphore of the same name.
 	h.mustAcquire(c.tick("a", 0, at.Add(-time.Hour), 1))
-	h.mustRefuse(c.tick("a", 3, at, 1), dlock.ReasonTickTaken)
+	h.mustRefuse(c.tick("a", 3, at, 1), driver.ReasonTickTaken)
 }
 
 // tickRace catches a count that is read and written in two steps.
@@ -275,7 +275,7 @@ func tickRace(c *check) {
 						ctx, cancel := callContext()
 						_, _ = h.store.Release(ctx, a.grant)
 						cancel()
-					case reason(a.err) != dlock.ReasonTickTaken && reason(a.err) != dlock.ReasonFull:
+					case reason(a.err) != driver.ReasonTickTaken && reason(a.err) != driver.ReasonFull:
 						c.errorf("tick %d: %v", round, a.err)
 					}
 				}
@@ -295,6 +295,6 @@ func tickRace(c *check) {
 		if starts > most {
 			c.errorf("%d starts of tick %d: at most %d", starts, round, most)
 		}
-		hosts[0].mustRefuse(c.tick("t", slots, due, most), dlock.ReasonTickTaken)
+		hosts[0].mustRefuse(c.tick("t", slots, due, most), driver.ReasonTickTaken)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -39,10 +39,10 @@ func askedAgain(c *check) {
 				c.errorf("one token was granted and asked again: %d of the other %d slots were free", len(rest),
 					slots-1)
 			}
-			c.want("release of the rest", a.release(rest...), dlock.GrantOK)
+			c.want("release of the rest", a.release(rest...), driver.GrantOK)
 		}
-		c.want("release", a.release(first.grant), dlock.GrantOK)
-		c.want("second release", a.release(first.grant), dlock.GrantLost)
+		c.want("release", a.release(first.grant), driver.GrantOK)
+		c.want("second release", a.release(first.grant), driver.GrantLost)
 		a.fillAny("x", slots)
 	}
 }
@@ -53,8 +53,8 @@ func askedAgainWhenFull(c *check) {
 	h := c.host()
 	for _, slots := range []int{0, 1, 4} {
 		name := fmt.Sprintf("x-%d", slots)
-		var reqs []dlock.Request
-		var grants []dlock.Grant
+		var reqs []driver.Request
+		var grants []driver.Grant
 		for range max(1, slots) {
 			req := c.request(name, slots)
 			reqs = append(reqs, req)
@@ -65,7 +65,7 @@ func askedAgainWhenFull(c *check) {
 				c.errorf("asked again with the same token: slot %d, before slot %d", again.grant.Slot, grants[i].Slot)
 			}
 		}
-		h.mustRefuse(c.request(name, slots), dlock.ReasonFull)
+		h.mustRefuse(c.request(name, slots), driver.ReasonFull)
 	}
 }
 
@@ -98,17 +98,17 @@ func lostReplies(c *check) {
 		}
 		got := h.mustAcquire(req)
 		if slots == 0 {
-			open.mustRefuse(c.request(name, 0), dlock.ReasonFull)
+			open.mustRefuse(c.request(name, 0), driver.ReasonFull)
 		} else if rest := open.fill(name, slots); len(rest) != slots-1 {
 			c.errorf("a reply was lost and the token asked again: %d of the other %d slots were free", len(rest),
 				slots-1)
 		}
-		c.want("extend", h.extend(c.long, got.grant), dlock.GrantOK)
+		c.want("extend", h.extend(c.long, got.grant), driver.GrantOK)
 
 		req = c.request("given back", slots)
 		faulty.InjectN(1, LostReply, OpAcquire)
 		h.try(req)
-		c.want("release by token", h.release(byToken(req)), dlock.GrantOK)
+		c.want("release by token", h.release(byToken(req)), driver.GrantOK)
 		open.fillAny("given back", slots)
 	}
 }
@@ -128,8 +128,8 @@ func lostRelease(c *check) {
 		}
 		cancel()
 		next := b.mustAcquire(c.request("x", slots))
-		c.want("release again after a lost reply", a.release(held.grant), dlock.GrantLost)
-		c.want("extend by the next holder", b.extend(c.long, next.grant), dlock.GrantOK)
+		c.want("release again after a lost reply", a.release(held.grant), driver.GrantLost)
+		c.want("extend by the next holder", b.extend(c.long, next.grant), driver.GrantOK)
 	}
 }
 
@@ -153,7 +153,7 @@ func arrivesLate(c *check) {
 	}
 	cancel()
 	<-done
-	c.want("release of a request that has not arrived", open.release(byToken(req)), dlock.GrantLost)
+	c.want("release of a request that has not arrived", open.release(byToken(req)), driver.GrantLost)
 	arriving := time.Now()
 	faulty.Heal() // now it arrives
 	arrived := attempt{req: req, sent: arriving, got: time.Now()}
@@ -162,7 +162,7 @@ func arrivesLate(c *check) {
 	ended := next.grant
 	ended.Token = req.Token
 	c.want("extend of the late request's grant, and of the next", open.extend(c.long, ended, next.grant),
-		dlock.GrantLost, dlock.GrantOK)
+		driver.GrantLost, driver.GrantOK)
 }
 
 // freshToken catches a store that tells attempts apart by their holder.
@@ -177,5 +177,5 @@ func freshToken(c *check) {
 	}
 	next := c.request("s", 3)
 	next.Holder = first.Holder
-	h.mustRefuse(next, dlock.ReasonFull)
+	h.mustRefuse(next, driver.ReasonFull)
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 var keeping = []promise{
@@ -17,7 +17,7 @@ var keeping = []promise{
 	{name: "value/nonsense is refused", given: needsControl, show: valueChecked},
 }
 
-func (h *host) value(name string) dlock.ValueState {
+func (h *host) value(name string) driver.ValueState {
 	ctx, cancel := callContext()
 	defer cancel()
 	v, err := h.controller().Value(ctx, name)
@@ -32,8 +32,8 @@ func (h *host) value(name string) dlock.ValueState {
 func (h *host) set(name, text string, version int64) error {
 	ctx, cancel := callContext()
 	defer cancel()
-	err := h.controller().Update(ctx, name, dlock.Update{Value: &dlock.Value{Text: text, Version: version}})
-	if err != nil && !errors.Is(err, dlock.ErrChanged) {
+	err := h.controller().Update(ctx, name, driver.Update{Value: &driver.Value{Text: text, Version: version}})
+	if err != nil && !errors.Is(err, driver.ErrChanged) {
 		h.c.note(2, "setting a value of %d bytes: %v", len(text), err)
 		panic(giveUp{})
 	}
@@ -50,7 +50,7 @@ func valueKept(c *check) {
 	for r := ' '; r <= '~'; r++ {
 		printable.WriteRune(r)
 	}
-	longest := strings.Repeat(printable.String(), dlock.MaxValueLen/printable.Len()+1)[:dlock.MaxValueLen]
+	longest := strings.Repeat(printable.String(), driver.MaxValueLen/printable.Len()+1)[:driver.MaxValueLen]
 	var version int64
 	var clock time.Time
 	for _, text := range []string{"a", printable.String(), longest, "null", "", "0",
@@ -80,7 +80,7 @@ func valueIsNoOverride(c *check) {
 		c.fatalf("set: %v", err)
 	}
 	g := b.mustAcquire(c.request("x", 1))
-	c.want("release", b.release(g.grant), dlock.GrantOK)
+	c.want("release", b.release(g.grant), driver.GrantOK)
 	state := b.inspect("x")[0]
 	if state.Pause != nil || state.Limit != nil || state.Trigger != nil {
 		c.errorf("a value alone is told as %+v", state)
@@ -94,15 +94,15 @@ func valueIsNoOverride(c *check) {
 	if v := b.value("x"); v.Text != "kept" || v.Version <= state.Version {
 		c.errorf("after another update: %q, version %d", v.Text, v.Version)
 	}
-	if err := a.set("x", "late", state.Version); !errors.Is(err, dlock.ErrChanged) {
+	if err := a.set("x", "late", state.Version); !errors.Is(err, driver.ErrChanged) {
 		c.errorf("set with the version before another update: %v", err)
 	}
 	// All of an update is made, or none of it.
 	ctx, cancel := callContext()
 	defer cancel()
-	err := a.controller().Update(ctx, "x", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 3},
-		Value: &dlock.Value{Text: "late", Version: state.Version}})
-	if after := b.inspect("x")[0]; !errors.Is(err, dlock.ErrChanged) || after.Limit != nil {
+	err := a.controller().Update(ctx, "x", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 3},
+		Value: &driver.Value{Text: "late", Version: state.Version}})
+	if after := b.inspect("x")[0]; !errors.Is(err, driver.ErrChanged) || after.Limit != nil {
 		c.errorf("a limit with a value that was refused: %v, %+v", err, after)
 	}
 }
@@ -123,11 +123,11 @@ func valueCompared(c *check) {
 			all.Go(func() {
 				ctx, cancel := callContext()
 				defer cancel()
-				value := dlock.Value{Text: string(rune('a' + i)), Version: version}
-				switch err := h.controller().Update(ctx, "x", dlock.Update{Value: &value}); {
+				value := driver.Value{Text: string(rune('a' + i)), Version: version}
+				switch err := h.controller().Update(ctx, "x", driver.Update{Value: &value}); {
 				case err == nil:
 					won.Add(1)
-				case !errors.Is(err, dlock.ErrChanged):
+				case !errors.Is(err, driver.ErrChanged):
 					c.note(2, "a writer who is too late: %v", err)
 				}
 			})
@@ -141,11 +141,11 @@ func valueCompared(c *check) {
 		version, text = v.Version, v.Text
 	}
 	for _, wrong := range []int64{0, version - 1, version + 1} {
-		if err := hosts[0].set("x", "wrong", wrong); !errors.Is(err, dlock.ErrChanged) {
+		if err := hosts[0].set("x", "wrong", wrong); !errors.Is(err, driver.ErrChanged) {
 			c.errorf("set with version %d instead of %d: %v", wrong, version, err)
 		}
 	}
-	if err := hosts[0].set("y", "wrong", version); !errors.Is(err, dlock.ErrChanged) {
+	if err := hosts[0].set("y", "wrong", version); !errors.Is(err, driver.ErrChanged) {
 		c.errorf("set with a version under a name that has none: %v", err)
 	}
 	if v := hosts[1].value("y"); v.Text != "" {
@@ -157,12 +157,12 @@ func valueChecked(c *check) {
 	h := c.host()
 	ctx, cancel := callContext()
 	defer cancel()
-	for _, value := range []dlock.Value{
-		{Text: strings.Repeat("x", dlock.MaxValueLen+1)}, {Text: "a\nb"}, {Text: "é"}, {Text: "\xff"}, {Text: "\x00"},
+	for _, value := range []driver.Value{
+		{Text: strings.Repeat("x", driver.MaxValueLen+1)}, {Text: "a\nb"}, {Text: "é"}, {Text: "\xff"}, {Text: "\x00"},
 		{Text: "a", Version: -1},
 	} {
-		err := h.controller().Update(ctx, "x", dlock.Update{Value: &value})
-		if err == nil || errors.Is(err, dlock.ErrChanged) {
+		err := h.controller().Update(ctx, "x", driver.Update{Value: &value})
+		if err == nil || errors.Is(err, driver.ErrChanged) {
 			c.errorf("a value of %d bytes, version %d: %v", len(value.Text), value.Version, err)
 		}
 	}

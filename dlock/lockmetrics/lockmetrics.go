@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 const (
@@ -152,7 +153,7 @@ func (m *Metrics) called(c dlock.StoreCall) {
 			return
 		}
 		for i, g := range c.Grants {
-			outcome := dlock.GrantUnknown
+			outcome := driver.GrantUnknown
 			if c.Err == nil {
 				outcome = c.Results[i].Outcome
 			}
@@ -193,9 +194,10 @@ func resultOf(c dlock.StoreCall) string {
 		return OtherLabel
 	}
 	switch no.Reason {
-	case dlock.ReasonFull, dlock.ReasonPaused, dlock.ReasonQuarantine, dlock.ReasonLimitFull, dlock.ReasonTickTaken,
-		dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld,
-		dlock.ReasonTickEarly:
+	case driver.ReasonFull, driver.ReasonPaused, driver.ReasonQuarantine, driver.ReasonLimitFull,
+		driver.ReasonTickTaken,
+		driver.ReasonTickLate, driver.ReasonTickAhead, driver.ReasonTickFirst, driver.ReasonTickHeld,
+		driver.ReasonTickEarly:
 		return string(no.Reason)
 	}
 	return OtherLabel
@@ -207,7 +209,7 @@ func (m *Metrics) label(name string) string {
 	if m.options.Label != nil {
 		name = callLabel(m.options.Label, name)
 	}
-	if name == "" || name == OtherLabel || len(name) > dlock.MaxNameLen || !utf8.ValidString(name) {
+	if name == "" || name == OtherLabel || len(name) > driver.MaxNameLen || !utf8.ValidString(name) {
 		return m.other()
 	}
 	m.mu.RLock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/lockmetrics"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
@@ -204,7 +205,7 @@ func TestWhatOthersDoHarmsNoCount(t *testing.T) {
 			case "empty":
 				return ""
 			case "long":
-				return strings.Repeat("a", dlock.MaxNameLen+1)
+				return strings.Repeat("a", driver.MaxNameLen+1)
 			case "bytes":
 				return "\xff\xfe"
 			}
@@ -228,7 +229,7 @@ func TestWhatOthersDoHarmsNoCount(t *testing.T) {
 			}
 		}
 		for _, err := range []error{&dlock.NotAcquiredError{Reason: "made up \xff"}, errors.New("down"),
-			&dlock.NotAcquiredError{Reason: dlock.ReasonTickEarly}, (*dlock.NotAcquiredError)(nil),
+			&dlock.NotAcquiredError{Reason: driver.ReasonTickEarly}, (*dlock.NotAcquiredError)(nil),
 			fmt.Errorf("no: %w", dlock.ErrNotAcquired)} {
 			before := told.Load()
 			store.err = err
@@ -258,9 +259,9 @@ type odd struct {
 	err error
 }
 
-func (s *odd) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s *odd) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if s.err != nil {
-		return dlock.Grant{}, s.err
+		return driver.Grant{}, s.err
 	}
 	return s.DistributedLock.TryAcquire(ctx, req)
 }

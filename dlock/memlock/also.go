@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// CheckAlso implements dlock.MultiLocker: all names can be taken in one step.
+// CheckAlso implements driver.MultiLocker: all names can be taken in one step.
 func (s *Store) CheckAlso(string, ...string) error { return nil }
 
 // again extends the leases that the token of a request holds, and returns them. ok is false if it
@@ -15,9 +15,9 @@ func (s *Store) CheckAlso(string, ...string) error { return nil }
 //
 // The caller trusts them for a whole TTL from now, so they must last that long, even if one was
 // revoked meanwhile; the next Extend reports the revocation.
-func (s *Store) again(req dlock.Request, now time.Time) (g dlock.Grant, ok bool, err error) {
-	locks := make([]dlock.SemaphoreSpec, 0, 1+dlock.MaxAlso) // on the stack
-	locks = append(append(locks, dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}), req.Also...)
+func (s *Store) again(req driver.Request, now time.Time) (g driver.Grant, ok bool, err error) {
+	locks := make([]driver.SemaphoreSpec, 0, 1+driver.MaxAlso) // on the stack
+	locks = append(append(locks, driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}), req.Also...)
 	held := 0
 	for _, l := range locks {
 		if e := s.names[key{l.Name, l.Slots == 0}]; e != nil && e.find(req.Token, now) >= 0 {
@@ -29,7 +29,7 @@ func (s *Store) again(req dlock.Request, now time.Time) (g dlock.Grant, ok bool,
 		return g, false, nil
 	case len(locks):
 	default: // what is left of it must be released before anything is granted to it
-		return g, false, fmt.Errorf("memlock: %w: of %d leases of one request %d have ended", dlock.ErrFault,
+		return g, false, fmt.Errorf("memlock: %w: of %d leases of one request %d have ended", driver.ErrFault,
 			len(locks), len(locks)-held)
 	}
 	for i, l := range locks {
@@ -37,7 +37,7 @@ func (s *Store) again(req dlock.Request, now time.Time) (g dlock.Grant, ok bool,
 		e.usedAt = now
 		slot := e.find(req.Token, now)
 		e.slots[slot].renewedAt, e.slots[slot].expiresAt = now, now.Add(req.TTL)
-		part := dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: slot, Token: req.Token, Fence: e.slots[slot].fence,
+		part := driver.Grant{Name: l.Name, Slots: l.Slots, Slot: slot, Token: req.Token, Fence: e.slots[slot].fence,
 			Info: e.info(now)}
 		if i == 0 {
 			g = part
@@ -49,18 +49,18 @@ func (s *Store) again(req dlock.Request, now time.Time) (g dlock.Grant, ok bool,
 }
 
 // takeAlso takes a slot of each further semaphore, or of none if one refuses.
-func (s *Store) takeAlso(req dlock.Request, now time.Time) (grants []dlock.Grant, no *dlock.NotAcquiredError) {
+func (s *Store) takeAlso(req driver.Request, now time.Time) (grants []driver.Grant, no *driver.NotAcquiredError) {
 	free := make([]int, len(req.Also))
 	for i, l := range req.Also {
 		e := s.entry(key{name: l.Name})
 		e.usedAt = now
 		e.disbelieve(now)
-		if no := e.overrides.refuse(dlock.Request{Name: l.Name, Slots: l.Slots}, now); no != nil {
+		if no := e.overrides.refuse(driver.Request{Name: l.Name, Slots: l.Slots}, now); no != nil {
 			return nil, limitFull(req, l, e, *no, now)
 		}
 		var first slot
 		if free[i], first = e.free(l.Slots, now); free[i] < 0 {
-			return nil, limitFull(req, l, e, dlock.NotAcquiredError{Holder: first.holder,
+			return nil, limitFull(req, l, e, driver.NotAcquiredError{Holder: first.holder,
 				HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now)}, now)
 		}
 	}
@@ -75,8 +75,8 @@ func (s *Store) takeAlso(req dlock.Request, now time.Time) (grants []dlock.Grant
 }
 
 // limitFull returns the refusal of a request because of a further semaphore.
-func limitFull(req dlock.Request, l dlock.SemaphoreSpec, e *entry, no dlock.NotAcquiredError,
-	now time.Time) *dlock.NotAcquiredError {
-	no.Name, no.Slots, no.Reason, no.Also, no.AlsoInfo = req.Name, req.Slots, dlock.ReasonLimitFull, l, e.info(now)
+func limitFull(req driver.Request, l driver.SemaphoreSpec, e *entry, no driver.NotAcquiredError,
+	now time.Time) *driver.NotAcquiredError {
+	no.Name, no.Slots, no.Reason, no.Also, no.AlsoInfo = req.Name, req.Slots, driver.ReasonLimitFull, l, e.info(now)
 	return &no
 }

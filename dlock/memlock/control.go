@@ -4,18 +4,18 @@ import (
 	"context"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // overrides are the pause, limit and trigger set for a name at run time. The zero value sets
 // nothing.
 type overrides struct {
 	version   int64
-	pause     dlock.Origin
+	pause     driver.Origin
 	until     time.Time // end of the pause, which may be over; zero once it was ended before
 	resumedAt time.Time // when a pause, or a limit of 0, was ended last
-	limit     *dlock.LimitOverride
-	trigger   dlock.Origin
+	limit     *driver.LimitOverride
+	trigger   driver.Origin
 	at        time.Time // of the trigger
 	value     string
 }
@@ -29,8 +29,8 @@ func (o *overrides) slots() int {
 }
 
 // refuse returns the refusal of a request that an override forbids, or nil.
-func (o *overrides) refuse(req dlock.Request, now time.Time) *dlock.NotAcquiredError {
-	no := &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonPaused, Slots: req.Slots}
+func (o *overrides) refuse(req driver.Request, now time.Time) *driver.NotAcquiredError {
+	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonPaused, Slots: req.Slots}
 	switch {
 	case now.Before(o.until):
 		no.PausedBy, no.ExpiresIn = o.pause, o.until.Sub(now)
@@ -45,8 +45,8 @@ func (o *overrides) refuse(req dlock.Request, now time.Time) *dlock.NotAcquiredE
 	return no
 }
 
-// Update implements dlock.Controller.
-func (s *Store) Update(ctx context.Context, name string, update dlock.Update) error {
+// Update implements driver.Controller.
+func (s *Store) Update(ctx context.Context, name string, update driver.Update) error {
 	if err := checkControl(ctx, name, update.Validate()); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 	o := &s.entry(key{name: name}).overrides
 	if v := update.Value; v != nil {
 		if v.Version != o.version {
-			return dlock.ErrChanged
+			return driver.ErrChanged
 		}
 		o.value = v.Text
 	}
@@ -68,7 +68,7 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 		// Not until = now: that would be a pause again if the clock is ahead, and is set back.
 		o.pause, o.until, o.resumedAt = *update.Resume, time.Time{}, now
 	}
-	lifted := func(by dlock.Origin) { // what came due under a limit of 0 was not missed
+	lifted := func(by driver.Origin) { // what came due under a limit of 0 was not missed
 		if o.limit != nil && o.limit.Slots == 0 && o.until.Before(now) && o.resumedAt != now {
 			o.pause, o.resumedAt = by, now
 		}
@@ -91,15 +91,15 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 	return nil
 }
 
-// Inspect implements dlock.Controller.
-func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+// Inspect implements driver.Controller.
+func (s *Store) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	list := make([]dlock.ControlState, len(names))
+	list := make([]driver.ControlState, len(names))
 	for i, name := range names {
 		list[i].Name = name
 		e := s.names[key{name: name}]
@@ -109,39 +109,39 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 		o := e.overrides
 		list[i].Version = o.version
 		if now.Before(o.until) {
-			list[i].Pause = &dlock.Pause{Origin: o.pause, For: o.until.Sub(now)}
+			list[i].Pause = &driver.Pause{Origin: o.pause, For: o.until.Sub(now)}
 		}
 		if o.limit != nil {
 			limit := *o.limit
 			list[i].Limit = &limit
 		}
 		if !o.at.IsZero() {
-			list[i].Trigger = &dlock.Trigger{Origin: o.trigger, At: o.at, Age: max(0, now.Sub(o.at))}
+			list[i].Trigger = &driver.Trigger{Origin: o.trigger, At: o.at, Age: max(0, now.Sub(o.at))}
 		}
 		if e.tick != 0 {
 			list[i].LastTick, list[i].ClaimedBy = time.UnixMicro(e.tick), e.claimer
-			list[i].LastTickAhead = e.tick > now.Add(dlock.MaxTickAhead).UnixMicro()
+			list[i].LastTickAhead = e.tick > now.Add(driver.MaxTickAhead).UnixMicro()
 		}
 	}
 	return list, nil
 }
 
-// Value implements dlock.Controller.
-func (s *Store) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+// Value implements driver.Controller.
+func (s *Store) Value(ctx context.Context, name string) (driver.ValueState, error) {
 	if err := checkControl(ctx, name, nil); err != nil {
-		return dlock.ValueState{}, err
+		return driver.ValueState{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.names[key{name: name}]
 	if e == nil || e.overrides.version == 0 {
-		return dlock.ValueState{}, nil
+		return driver.ValueState{}, nil
 	}
-	return dlock.ValueState{Text: e.overrides.value, Version: e.overrides.version, At: s.now()}, nil
+	return driver.ValueState{Text: e.overrides.value, Version: e.overrides.version, At: s.now()}, nil
 }
 
-// Revoke implements dlock.Controller.
-func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+// Revoke implements driver.Controller.
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
 	if err := checkControl(ctx, name, by.Validate()); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.F
 	defer s.mu.Unlock()
 	e := s.names[key{name: name}]
 	if e == nil || slot < 0 || slot >= len(e.slots) || e.slots[slot].fence != fence || !e.slots[slot].held(s.now()) {
-		return dlock.ErrNotHeld
+		return driver.ErrNotHeld
 	}
 	if e.slots[slot].revoked == nil { // the first revocation is the one reported
 		e.slots[slot].revoked = &by
@@ -159,7 +159,7 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.F
 
 func checkControl(ctx context.Context, name string, err error) error {
 	if err == nil {
-		err = dlock.CheckName(name)
+		err = driver.CheckName(name)
 	}
 	if err == nil {
 		err = ctx.Err()

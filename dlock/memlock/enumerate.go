@@ -7,14 +7,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Enumerate implements dlock.Enumerator. It never divides the leases of one name between two pages,
-// so a page may have more than limit leases.
-func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dlock.LeasePage, err error) {
-	if limit < 1 || limit > dlock.MaxPage {
-		return page, fmt.Errorf("memlock: a page of %d leases: must be 1 to %d", limit, dlock.MaxPage)
+// Enumerate implements driver.Enumerator. It never divides the leases of one name between two
+// pages, so a page may have more than limit leases.
+func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page driver.LeasePage, err error) {
+	if limit < 1 || limit > driver.MaxPage {
+		return page, fmt.Errorf("memlock: a page of %d leases: must be 1 to %d", limit, driver.MaxPage)
 	}
 	if err := ctx.Err(); err != nil {
 		return page, err
@@ -53,12 +53,12 @@ func (k key) place() string {
 
 // listed reports whether Enumerate returns the slot's lease.
 func (s *slot) listed(now time.Time) bool {
-	return s.held(now) || !s.releasedAt.IsZero() && now.Sub(s.releasedAt) < dlock.ReleasedFor
+	return s.held(now) || !s.releasedAt.IsZero() && now.Sub(s.releasedAt) < driver.ReleasedFor
 }
 
 // info describes the lease of a slot that is listed.
-func (s *slot) info(k key, n int, now time.Time) dlock.LeaseInfo {
-	l := dlock.LeaseInfo{Name: k.name, Mutex: k.mutex, Slot: n, Holder: s.holder, Fence: s.fence,
+func (s *slot) info(k key, n int, now time.Time) driver.LeaseInfo {
+	l := driver.LeaseInfo{Name: k.name, Mutex: k.mutex, Slot: n, Holder: s.holder, Fence: s.fence,
 		HeldFor: now.Sub(s.acquiredAt), RenewedAgo: max(now.Sub(s.renewedAt), time.Microsecond)}
 	if s.releasedAt.IsZero() {
 		l.ExpiresIn = s.expiresAt.Sub(now)

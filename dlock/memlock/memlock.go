@@ -14,14 +14,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // idle: an unused name is forgotten after 40 days. Longer than a month, so that a monthly timer is
 // remembered. Fences keep growing after that because they start from the time of day.
 const idle = 40 * 24 * time.Hour
 
-// Store implements dlock.DistributedLock. The zero value is ready to use.
+// Store implements driver.Store. The zero value is ready to use.
 type Store struct {
 	// Clock is what the store takes for the time. Tests set it, to find out what happens when the
 	// clock is set forward or back. Set it before the first call. Default time.Now.
@@ -53,15 +53,15 @@ type key struct {
 type entry struct {
 	slots       []slot
 	declared    int // slots as declared by the latest grant
-	fence       dlock.Fence
+	fence       driver.Fence
 	tick        int64 // the latest tick claimed, in microseconds
 	starts      int   // of tick
 	schedule    int64 // schedule of tick
 	asked       asked
 	usedAt      time.Time
-	releasedAt  time.Time    // when a grant was last released
-	succeededAt time.Time    // when a grant was last released as succeeded
-	claimer     dlock.Holder // who started tick last
+	releasedAt  time.Time     // when a grant was last released
+	succeededAt time.Time     // when a grant was last released as succeeded
+	claimer     driver.Holder // who started tick last
 	overrides   overrides
 }
 
@@ -74,25 +74,25 @@ type asked struct {
 
 type slot struct {
 	token      string
-	holder     dlock.Holder
-	fence      dlock.Fence
+	holder     driver.Holder
+	fence      driver.Fence
 	acquiredAt time.Time
 	renewedAt  time.Time
 	expiresAt  time.Time
 	releasedAt time.Time // the slot is free; holder, fence and the first two instants are of its last lease
 
-	revoked *dlock.Origin
+	revoked *driver.Origin
 }
 
 func (s *slot) held(now time.Time) bool { return s.token != "" && now.Before(s.expiresAt) }
 
-// TryAcquire implements dlock.DistributedLock.
-func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+// TryAcquire implements driver.Store.
+func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := req.Validate(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if err := ctx.Err(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	if g, ok, err := s.again(req, now); ok || err != nil {
 		return g, err
 	}
-	refuse := func(reason dlock.Reason) (dlock.Grant, error) {
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
+	refuse := func(reason driver.Reason) (driver.Grant, error) {
+		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	}
 	delay := time.Duration(0)
 	if req.Tick != nil {
@@ -119,13 +119,13 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 
 	// 3. first: a missed tick of a schedule that was not known when it came due.
 	if t := req.Tick; t != nil && delay == 0 && e.first(*t, now) {
-		return refuse(dlock.ReasonTickFirst)
+		return refuse(driver.ReasonTickFirst)
 	}
 
 	// 4. overrides: a pause, or a limit of 0.
 	if no := e.overrides.refuse(req, now); no != nil {
 		no.Info = info
-		return dlock.Grant{}, no
+		return driver.Grant{}, no
 	}
 
 	// 5. tick: it is started at most Max times, never after a later one, and not if it was missed
@@ -133,15 +133,15 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	if t := req.Tick; t != nil && delay == 0 {
 		at, missed := t.At.UnixMicro(), !t.MissedAt.IsZero()
 		switch {
-		case at > now.Add(dlock.MaxTickAhead).UnixMicro():
-			return refuse(dlock.ReasonTickAhead)
+		case at > now.Add(driver.MaxTickAhead).UnixMicro():
+			return refuse(driver.ReasonTickAhead)
 		case at < e.tick:
-			return refuse(dlock.ReasonTickLate)
+			return refuse(driver.ReasonTickLate)
 		case at == e.tick && (e.starts >= t.Max || missed):
-			return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickTaken,
+			return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonTickTaken,
 				Slots: req.Slots, Holder: e.claimer, Info: info}
 		case missed && t.MissedAt.Before(e.lastHeld()):
-			return refuse(dlock.ReasonTickHeld)
+			return refuse(driver.ReasonTickHeld)
 		}
 	}
 
@@ -151,30 +151,31 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		free, first = -1, firstToEnd(e.slots, now)
 	}
 	if free < 0 {
-		return dlock.Grant{}, &dlock.NotAcquiredError{
-			Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots,
+		return driver.Grant{}, &driver.NotAcquiredError{
+			Name: req.Name, Reason: driver.ReasonFull, Slots: req.Slots,
 			Holder: first.holder, HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now), Info: info,
 		}
 	}
 
 	// 7. delay: counted from the end of the last lease, in any slot.
 	if over := e.lastHeld().Add(delay); delay > 0 && now.Before(over) {
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonTickEarly, Slots: req.Slots,
+		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonTickEarly,
+			Slots:     req.Slots,
 			ExpiresIn: over.Sub(now), Info: info}
 	}
 
 	// 8. also: a slot of each further semaphore, or of none.
-	var also []dlock.Grant
+	var also []driver.Grant
 	if len(req.Also) > 0 {
-		var no *dlock.NotAcquiredError
+		var no *driver.NotAcquiredError
 		if also, no = s.takeAlso(req, now); no != nil {
 			no.Info = info
-			return dlock.Grant{}, no
+			return driver.Grant{}, no
 		}
 	}
 
 	// 9. grant: the lease.
-	g := e.take(free, req, dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
+	g := e.take(free, req, driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
 	g.Info, g.Also = info, also
 
 	// 10. record: the start of the tick.
@@ -195,9 +196,9 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	return g, nil
 }
 
-// Extend implements dlock.DistributedLock.
-func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(_ *entry, sl *slot, _ dlock.Grant, now time.Time) *dlock.Origin {
+// Extend implements driver.Store.
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	return s.each(ctx, grants, func(_ *entry, sl *slot, _ driver.Grant, now time.Time) *driver.Origin {
 		if sl.revoked == nil {
 			sl.renewedAt, sl.expiresAt = now, now.Add(ttl)
 		}
@@ -205,9 +206,9 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	})
 }
 
-// Release implements dlock.DistributedLock.
-func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(e *entry, sl *slot, grant dlock.Grant, now time.Time) *dlock.Origin {
+// Release implements driver.Store.
+func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return s.each(ctx, grants, func(e *entry, sl *slot, grant driver.Grant, now time.Time) *driver.Origin {
 		*sl = slot{holder: sl.holder, fence: sl.fence, acquiredAt: sl.acquiredAt, renewedAt: sl.renewedAt,
 			releasedAt: now}
 		e.releasedAt = now
@@ -220,34 +221,34 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 
 // each calls do with the slot of every grant that its token still holds. do returns who revoked the
 // lease, or nil.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant,
-	do func(*entry, *slot, dlock.Grant, time.Time) *dlock.Origin) ([]dlock.Result, error) {
+func (s *Store) each(ctx context.Context, grants []driver.Grant,
+	do func(*entry, *slot, driver.Grant, time.Time) *driver.Origin) ([]driver.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	results := make([]dlock.Result, len(grants))
+	results := make([]driver.Result, len(grants))
 	for g, grant := range grants {
-		results[g].Outcome = dlock.GrantLost
+		results[g].Outcome = driver.GrantLost
 		e := s.names[key{grant.Name, grant.Slots == 0}]
 		if e == nil {
 			continue
 		}
-		results[g].Info = dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version}
-		if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == dlock.AnySlot || grant.Slot == i) {
+		results[g].Info = driver.Info{DeclaredSlots: e.declared, Version: e.overrides.version}
+		if i := e.find(grant.Token, now); i >= 0 && (grant.Slot == driver.AnySlot || grant.Slot == i) {
 			e.usedAt = now
 			if results[g].RevokedBy = do(e, &e.slots[i], grant, now); results[g].RevokedBy == nil {
-				results[g].Outcome = dlock.GrantOK
+				results[g].Outcome = driver.GrantOK
 			}
 		}
 	}
 	return results, nil
 }
 
-// List implements dlock.Lister.
-func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+// List implements driver.Lister.
+func (s *Store) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -259,7 +260,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	if e == nil {
 		return nil, nil
 	}
-	var list []dlock.LeaseInfo
+	var list []driver.LeaseInfo
 	for i := range e.slots {
 		if e.slots[i].held(now) {
 			list = append(list, e.slots[i].info(k, i, now))
@@ -284,7 +285,7 @@ func (s *Store) entry(k key) *entry {
 // that nothing runs, until the clock is there again. Leases that were renewed then end a TTL from
 // now.
 func (e *entry) disbelieve(now time.Time) {
-	latest := now.Add(dlock.MaxTickAhead)
+	latest := now.Add(driver.MaxTickAhead)
 	if e.tick > latest.UnixMicro() {
 		e.tick, e.starts = 0, 0
 	}
@@ -303,9 +304,9 @@ func (e *entry) disbelieve(now time.Time) {
 
 // first reports whether a missed tick is of a schedule that is not known, or was not yet when the
 // tick came due. From then on it is known.
-func (e *entry) first(t dlock.Tick, now time.Time) bool {
+func (e *entry) first(t driver.Tick, now time.Time) bool {
 	switch {
-	case t.MissedAt.IsZero(), t.At.After(now.Add(dlock.MaxTickAhead)):
+	case t.MissedAt.IsZero(), t.At.After(now.Add(driver.MaxTickAhead)):
 		return false
 	case e.tick != 0 && e.schedule == t.Schedule:
 		return false
@@ -313,7 +314,7 @@ func (e *entry) first(t dlock.Tick, now time.Time) bool {
 		return !t.MissedAt.After(e.asked.since)
 	}
 	e.asked = asked{t.Schedule, t.MissedAt}
-	if t.MissedAt.After(now.Add(dlock.MaxTickAhead)) {
+	if t.MissedAt.After(now.Add(driver.MaxTickAhead)) {
 		e.asked.since = now
 	}
 	return true
@@ -333,8 +334,8 @@ func (s *Store) sweep(now time.Time) {
 }
 
 // info is what every answer to an acquire has.
-func (e *entry) info(now time.Time) dlock.Info {
-	info := dlock.Info{DeclaredSlots: e.declared, Version: e.overrides.version, SlotLimit: e.overrides.slots()}
+func (e *entry) info(now time.Time) driver.Info {
+	info := driver.Info{DeclaredSlots: e.declared, Version: e.overrides.version, SlotLimit: e.overrides.slots()}
 	if !e.succeededAt.IsZero() {
 		info.SuccessAge = max(now.Sub(e.succeededAt), time.Microsecond)
 	}
@@ -364,13 +365,13 @@ func (e *entry) free(slots int, now time.Time) (free int, first slot) {
 }
 
 // take grants a free slot.
-func (e *entry) take(free int, req dlock.Request, l dlock.SemaphoreSpec, now time.Time) dlock.Grant {
-	e.fence = max(e.fence+1, dlock.Fence(now.UnixMicro()))
+func (e *entry) take(free int, req driver.Request, l driver.SemaphoreSpec, now time.Time) driver.Grant {
+	e.fence = max(e.fence+1, driver.Fence(now.UnixMicro()))
 	e.declared = l.Slots
 	expired := e.slots[free].token != "" // a release would have emptied the slot
 	e.slots[free] = slot{token: req.Token, holder: req.Holder, fence: e.fence, acquiredAt: now, renewedAt: now,
 		expiresAt: now.Add(req.TTL)}
-	return dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: free, Token: req.Token, Fence: e.fence,
+	return driver.Grant{Name: l.Name, Slots: l.Slots, Slot: free, Token: req.Token, Fence: e.fence,
 		PreviousExpired: expired}
 }
 
@@ -384,7 +385,7 @@ func (e *entry) held(now time.Time) (n int) {
 	return n
 }
 
-// CheckDelay implements dlock.Delayer.
+// CheckDelay implements driver.Delayer.
 func (s *Store) CheckDelay(time.Duration) error { return nil }
 
 // lastHeld returns the latest time at which a lease was or will be held.

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 			store, ahead := memlock.New(), time.Duration(0)
 			store.Clock = func() time.Time { return time.Now().Add(ahead) }
 			return dlocktest.Namespace{
-				Open:     func() dlock.DistributedLock { return store },
+				Open:     func() driver.Store { return store },
 				LoseData: func() { *store = memlock.Store{} },
 				StepClock: func(by time.Duration) time.Duration {
 					ahead += by
@@ -42,7 +42,7 @@ func TestConformanceInRealTime(t *testing.T) {
 		TTL: 100 * time.Millisecond,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()
-			return dlocktest.Namespace{Open: func() dlock.DistributedLock { return store }}
+			return dlocktest.Namespace{Open: func() driver.Store { return store }}
 		},
 	})
 }
@@ -53,9 +53,9 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 		store := memlock.New()
 		ctx := context.Background()
 		start := time.Now()
-		acquire := func(name, token string, tick *dlock.Tick) dlock.Grant {
+		acquire := func(name, token string, tick *driver.Tick) driver.Grant {
 			t.Helper()
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: token, TTL: time.Minute,
+			g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 2, Token: token, TTL: time.Minute,
 				Tick: tick})
 			if err != nil {
 				t.Fatal(err)
@@ -64,9 +64,9 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 		}
 		declared := func(name, token string) int { return acquire(name, token, nil).Info.DeclaredSlots }
 
-		tick := &dlock.Tick{At: start.Add(-time.Hour), Max: 1}
-		old := acquire("idle", "a", &dlock.Tick{At: start, Max: 1})
-		acquire("in use", "a", &dlock.Tick{At: start, Max: 1})
+		tick := &driver.Tick{At: start.Add(-time.Hour), Max: 1}
+		old := acquire("idle", "a", &driver.Tick{At: start, Max: 1})
+		acquire("in use", "a", &driver.Tick{At: start, Max: 1})
 		for day := range 41 {
 			time.Sleep(24 * time.Hour)
 			if got := declared("in use", fmt.Sprint("day-", day)); got != 2 {
@@ -74,7 +74,7 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 			}
 		}
 		// A tick older than the one that was claimed is late, unless the name was forgotten.
-		if _, err := store.TryAcquire(ctx, dlock.Request{Name: "in use", Slots: 2, Token: "b", TTL: time.Minute,
+		if _, err := store.TryAcquire(ctx, driver.Request{Name: "in use", Slots: 2, Token: "b", TTL: time.Minute,
 			Tick: tick}); err == nil {
 			t.Error("the tick of a name in use was forgotten")
 		}

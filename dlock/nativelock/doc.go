@@ -15,12 +15,12 @@
 //     then another host may run in the same slot, and nothing tells the two apart. The same happens
 //     at a failover: the new primary has none of the locks.
 //   - MaxPerTick is not supported. A request with a tick is refused with an error that matches
-//     dlock.ErrFault, so a timer without MaxPerTick: timer.NoLimit never runs: each tick is
+//     driver.ErrFault, so a timer without MaxPerTick: timer.NoLimit never runs: each tick is
 //     skipped, with that error as the reason. With NoLimit a short job runs once per host and tick.
 //   - There are no fences, refusals do not name the holder, and hosts that declare different
 //     numbers of slots do not notice. Grant.PreviousExpired is always false, Info.SuccessAge
 //     always 0.
-//   - It is no dlock.Controller: names cannot be paused, limited or triggered, leases not revoked.
+//   - It is no driver.Controller: names cannot be paused, limited or triggered, leases not revoked.
 //   - An acquire may be refused although a slot was free at every moment, if slots change hands
 //     while it tries one after the other.
 //   - It needs a connection to the one server that grants: no pooler that shares connections

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -41,7 +41,7 @@ func TestSessionKilled(t *testing.T) {
 	onEach(t, func(t *testing.T, s subject) {
 		a := s.open(t, nativelock.Options{})
 		for range 2 {
-			grants := []dlock.Grant{
+			grants := []driver.Grant{
 				mustGet(t, a, request("x", 0, time.Minute)), mustGet(t, a, request("s", 2, time.Minute)),
 				mustGet(t, a, request("s", 2, time.Minute)),
 			}
@@ -49,18 +49,18 @@ func TestSessionKilled(t *testing.T) {
 			b := s.open(t, nativelock.Options{})
 			mustGet(t, b, request("x", 0, time.Minute))
 			results, err := a.Extend(t.Context(), time.Minute, grants...)
-			outcomes(t, results, err, dlock.GrantLost)
+			outcomes(t, results, err, driver.GrantLost)
 			results, err = a.Release(t.Context(), grants...)
-			outcomes(t, results, err, dlock.GrantLost)
+			outcomes(t, results, err, driver.GrantLost)
 			mustBeFull(t, a, request("x", 0, time.Minute))
 			again := mustGet(t, a, request("s", 2, time.Minute))
 			s.kill(t)
 			mustGet(t, a, request("s", 2, time.Minute)) // without a heartbeat in between
 			results, err = a.Extend(t.Context(), time.Minute, again)
-			outcomes(t, results, err, dlock.GrantLost)
+			outcomes(t, results, err, driver.GrantLost)
 			s.kill(t)
 			results, err = a.Release(t.Context(), again)
-			outcomes(t, results, err, dlock.GrantLost)
+			outcomes(t, results, err, driver.GrantLost)
 		}
 	})
 }
@@ -77,9 +77,10 @@ func TestServerKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		results, err := n.Extend(t.Context(), time.Minute, held)
-		outcomes(t, results, err, dlock.GrantLost)
+		outcomes(t, results, err, driver.GrantLost)
 		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); err == nil ||
-			errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
+			errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrFault) || errors.Is(err,
+			driver.ErrSetup) {
 			t.Errorf("while the server is away: %v", err)
 		}
 		if err := s.server.Restart(); err != nil {
@@ -121,9 +122,9 @@ func TestCallersGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		results, err := n.Extend(t.Context(), time.Minute, held)
-		outcomes(t, results, err, dlock.GrantOK)
-		results, err = n.Release(t.Context(), dlock.Grant{Name: "late", Slot: dlock.AnySlot, Token: late.Token})
-		outcomes(t, results, err, dlock.GrantOK)
+		outcomes(t, results, err, driver.GrantOK)
+		results, err = n.Release(t.Context(), driver.Grant{Name: "late", Slot: driver.AnySlot, Token: late.Token})
+		outcomes(t, results, err, driver.GrantOK)
 		if err := s.server.Pause(); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestI7NoAnswer(t *testing.T) {
 			proxy.DropReplies(1)
 			for range 3 {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				if err := lost(ctx); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+				if err := lost(ctx); err == nil || errors.Is(err, driver.ErrNotAcquired) {
 					t.Errorf("%v, without an answer", err)
 				}
 				cancel()
@@ -170,7 +171,7 @@ func TestI7NoAnswer(t *testing.T) {
 		}
 		// The server would wait forever.
 		results, err := n.Release(t.Context(), mustGet(t, n, request("x", 0, time.Minute)))
-		outcomes(t, results, err, dlock.GrantOK)
+		outcomes(t, results, err, driver.GrantOK)
 		// All leases are short: on a busy machine another reply may be lost than that of the first
 		// call, and a connection is kept until the leases that it has got have ended.
 		recovers(func(ctx context.Context) error {
@@ -180,19 +181,19 @@ func TestI7NoAnswer(t *testing.T) {
 		held := mustGet(t, n, request("x", 0, 2*time.Second))
 		recovers(func(ctx context.Context) error { _, err := n.Extend(ctx, 2*time.Second, held); return err })
 		results, err = n.Extend(t.Context(), time.Minute, held)
-		outcomes(t, results, err, dlock.GrantLost)
+		outcomes(t, results, err, driver.GrantLost)
 	})
 }
 
 // numbered gives each grant a fence, by which a crowd tells grants apart.
 type numbered struct {
-	dlock.DistributedLock
+	driver.Store
 	last *atomic.Int64
 }
 
-func (n numbered) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	g, err := n.DistributedLock.TryAcquire(ctx, req)
-	g.Fence = dlock.Fence(n.last.Add(1))
+func (n numbered) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
+	g, err := n.Store.TryAcquire(ctx, req)
+	g.Fence = driver.Fence(n.last.Add(1))
 	return g, err
 }
 
@@ -296,17 +297,17 @@ func TestReadOnlyMySQLGetLock(t *testing.T) {
 	held := mustGet(t, n, request("x", 0, time.Minute))
 	s.exec(t, "SET GLOBAL read_only = ON")
 	results, err := n.Extend(t.Context(), time.Minute, held)
-	outcomes(t, results, err, dlock.GrantLost)
+	outcomes(t, results, err, driver.GrantLost)
 	for range 2 {
 		_, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute))
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
+		if !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), "connect to the primary") {
 			t.Errorf("%v: must tell that the server is read-only", err)
 		}
 	}
 	s.exec(t, "SET GLOBAL read_only = OFF")
 	mustGet(t, n, request("x", 0, time.Minute))
 	s.exec(t, "SET GLOBAL read_only = ON")
-	if _, err := n.TryAcquire(t.Context(), request("y", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) ||
+	if _, err := n.TryAcquire(t.Context(), request("y", 0, time.Minute)); !errors.Is(err, driver.ErrSetup) ||
 		!strings.Contains(err.Error(), "connect to the primary") {
 		t.Errorf("%v: must tell that the server is read-only", err)
 	}
@@ -336,7 +337,7 @@ func TestManyLocksMySQLGetLock(t *testing.T) {
 	if _, err := other.ExecContext(t.Context(), "DO "+strings.Join(locks, ", ")); err != nil {
 		t.Fatal(err)
 	}
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for slot := range slots - taken {
 		g := mustGet(t, n, request("x", slots, time.Hour))
 		if g.Slot != taken+slot {
@@ -349,10 +350,10 @@ func TestManyLocksMySQLGetLock(t *testing.T) {
 		grants = append(grants, mustGet(t, n, request(strconv.Itoa(len(grants)), 0, time.Hour)))
 	}
 	results, err := n.Extend(t.Context(), time.Hour, grants...)
-	outcomes(t, results, err, dlock.GrantOK)
+	outcomes(t, results, err, driver.GrantOK)
 	results, err = n.Release(t.Context(), grants...)
-	outcomes(t, results, err, dlock.GrantOK)
-	for _, g := range []dlock.Grant{grants[0], grants[999], grants[1000], grants[slots-1]} {
+	outcomes(t, results, err, driver.GrantOK)
+	for _, g := range []driver.Grant{grants[0], grants[999], grants[1000], grants[slots-1]} {
 		mustGet(t, s.open(t, nativelock.Options{}), request(g.Name, g.Slots, time.Hour))
 	}
 }

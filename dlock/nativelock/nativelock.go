@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -24,7 +24,7 @@ type Options struct {
 	Prefix string
 }
 
-// Store implements dlock.DistributedLock, with the limits that the package comment lists.
+// Store implements driver.Store, with the limits that the package comment lists.
 type Store struct {
 	db      *sql.DB
 	dialect dialect
@@ -79,9 +79,9 @@ type statement struct {
 
 var (
 	errTick = fmt.Errorf("nativelock: %w: native locks cannot count the starts of a tick: "+
-		"set MaxPerTick: timer.NoLimit, or use a store on a table, such as sqllock.Postgres", dlock.ErrFault)
+		"set MaxPerTick: timer.NoLimit, or use a store on a table, such as sqllock.Postgres", driver.ErrFault)
 	errAlso = fmt.Errorf("nativelock: %w: native locks are taken one at a time: use a store on a table, such as "+
-		"sqllock.Postgres", dlock.ErrFault)
+		"sqllock.Postgres", driver.ErrFault)
 	errClosed = errors.New("nativelock: the store is closed")
 	errNoDB   = errors.New("nativelock: no *sql.DB: pass one")
 	errAnswer = errors.New("nativelock: the database gave an answer that makes no sense")
@@ -97,9 +97,9 @@ func newStore(db *sql.DB, opts Options, dialect dialect) *Store {
 	if db == nil {
 		faults = append(faults, errNoDB)
 	}
-	if len(opts.Prefix) > dlock.MaxNameLen {
+	if len(opts.Prefix) > driver.MaxNameLen {
 		faults = append(faults, fmt.Errorf("nativelock: Prefix of %d bytes: at most %d", len(opts.Prefix),
-			dlock.MaxNameLen))
+			driver.MaxNameLen))
 	}
 	if !utf8.ValidString(opts.Prefix) || strings.ContainsFunc(opts.Prefix, unicode.IsControl) {
 		faults = append(faults, fmt.Errorf("nativelock: Prefix %q: use text without control characters", opts.Prefix))
@@ -108,7 +108,7 @@ func newStore(db *sql.DB, opts Options, dialect dialect) *Store {
 	return n
 }
 
-// Check implements dlock.Checker: it returns the faults of the options and of the pool.
+// Check implements driver.Checker: it returns the faults of the options and of the pool.
 func (n *Store) Check() error {
 	if err := n.usable(); err != nil {
 		return err
@@ -142,19 +142,19 @@ func (n *Store) lock(name string, slots, slot int) string {
 		n.prefix + name)))
 }
 
-// TryAcquire implements dlock.DistributedLock.
-func (n *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+// TryAcquire implements driver.Store.
+func (n *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := n.usable(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if err := req.Validate(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if req.Tick != nil {
-		return dlock.Grant{}, errTick
+		return driver.Grant{}, errTick
 	}
 	if len(req.Also) > 0 {
-		return dlock.Grant{}, errAlso
+		return driver.Grant{}, errAlso
 	}
 	slot, err := inTurn(n, ctx, func(ctx context.Context) (slot int, err error) {
 		fresh, err := n.connect(ctx)
@@ -171,25 +171,25 @@ func (n *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		return slot, err
 	})
 	if err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if slot < 0 {
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonFull, Slots: req.Slots}
+		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonFull, Slots: req.Slots}
 	}
-	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
+	return driver.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
 }
 
-// Extend implements dlock.DistributedLock. One round trip for all grants verifies that the
+// Extend implements driver.Store. One round trip for all grants verifies that the
 // connection still leads to the session that holds them.
-func (n *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	if ttl < time.Millisecond || ttl > dlock.MaxTTL {
-		return nil, fmt.Errorf("nativelock: a TTL of %v: must be 1ms to %v", ttl, dlock.MaxTTL)
+func (n *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	if ttl < time.Millisecond || ttl > driver.MaxTTL {
+		return nil, fmt.Errorf("nativelock: a TTL of %v: must be 1ms to %v", ttl, driver.MaxTTL)
 	}
 	return n.each(ctx, grants, func(ctx context.Context, held []*lease) error { return n.extend(ctx, ttl, held) })
 }
 
-// Release implements dlock.DistributedLock.
-func (n *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+// Release implements driver.Store.
+func (n *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	return n.each(ctx, grants, func(ctx context.Context, held []*lease) error {
 		n.release(ctx, held)
 		return nil
@@ -198,25 +198,25 @@ func (n *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 
 // each calls do with those of the grants that are held. The others are lost; all are if the session
 // ends meanwhile.
-func (n *Store) each(ctx context.Context, grants []dlock.Grant,
-	do func(context.Context, []*lease) error) ([]dlock.Result, error) {
+func (n *Store) each(ctx context.Context, grants []driver.Grant,
+	do func(context.Context, []*lease) error) ([]driver.Result, error) {
 	if err := n.usable(); err != nil {
 		return nil, err
 	}
 	for _, g := range grants {
-		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
+		if err := (driver.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
 			TTL: time.Second}).Validate(); err != nil {
 			return nil, err
 		}
 	}
-	return inTurn(n, ctx, func(ctx context.Context) ([]dlock.Result, error) {
-		results := make([]dlock.Result, len(grants))
+	return inTurn(n, ctx, func(ctx context.Context) ([]driver.Result, error) {
+		results := make([]driver.Result, len(grants))
 		var held []*lease
 		for i, g := range grants {
-			results[i].Outcome = dlock.GrantLost
+			results[i].Outcome = driver.GrantLost
 			if l := n.find(g); l != nil {
 				held = append(held, l)
-				results[i].Outcome = dlock.GrantOK
+				results[i].Outcome = driver.GrantOK
 			}
 		}
 		if len(held) == 0 {
@@ -225,7 +225,7 @@ func (n *Store) each(ctx context.Context, grants []dlock.Grant,
 		err := do(ctx, held)
 		if n.session == nil {
 			for i := range results {
-				results[i].Outcome = dlock.GrantLost
+				results[i].Outcome = driver.GrantLost
 			}
 			return results, nil
 		}

@@ -11,8 +11,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -20,7 +20,7 @@ import (
 )
 
 // The suite runs without optional features, on one host and on several that share the work.
-func conform(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) {
+func conform(t *testing.T, hosts func(testing.TB) func() driver.Store) {
 	for name, size := range map[string]int{"one host": 1, "three hosts": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -32,7 +32,7 @@ func conform(t *testing.T, hosts func(testing.TB) func() dlock.DistributedLock) 
 					for range size {
 						c = append(c, open())
 					}
-					return dlocktest.Namespace{Open: func() dlock.DistributedLock { return c }}
+					return dlocktest.Namespace{Open: func() driver.Store { return c }}
 				}})
 		})
 	}
@@ -56,11 +56,11 @@ func TestContention(t *testing.T) {
 	})
 }
 
-func request(name string, slots int, ttl time.Duration) dlock.Request {
-	return dlock.Request{Name: name, Slots: slots, Token: strings.TrimSuffix(sqltest.Unique("token"), ":"), TTL: ttl}
+func request(name string, slots int, ttl time.Duration) driver.Request {
+	return driver.Request{Name: name, Slots: slots, Token: strings.TrimSuffix(sqltest.Unique("token"), ":"), TTL: ttl}
 }
 
-func mustGet(t testing.TB, store dlock.DistributedLock, req dlock.Request) dlock.Grant {
+func mustGet(t testing.TB, store driver.Store, req driver.Request) driver.Grant {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -71,14 +71,14 @@ func mustGet(t testing.TB, store dlock.DistributedLock, req dlock.Request) dlock
 	return g
 }
 
-func mustBeFull(t testing.TB, store dlock.DistributedLock, req dlock.Request) {
+func mustBeFull(t testing.TB, store driver.Store, req driver.Request) {
 	t.Helper()
-	if g, err := store.TryAcquire(t.Context(), req); !errors.Is(err, dlock.ErrNotAcquired) {
+	if g, err := store.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrNotAcquired) {
 		t.Fatalf("%s: slot %d, %v: want it full", req.Name, g.Slot, err)
 	}
 }
 
-func outcomes(t testing.TB, results []dlock.Result, err error, want dlock.GrantOutcome) {
+func outcomes(t testing.TB, results []driver.Result, err error, want driver.GrantOutcome) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestOneLockPerGrant(t *testing.T) {
 			}
 		}
 		is("at first")
-		var grants []dlock.Grant
+		var grants []driver.Grant
 		for i := range n {
 			host := []*nativelock.Store{a, b}[i%2]
 			g := mustGet(t, host, request("x", n, time.Minute))
@@ -130,7 +130,7 @@ func TestOneLockPerGrant(t *testing.T) {
 			is("after a refusal")
 		}
 		results, err := b.Release(t.Context(), grants[1])
-		outcomes(t, results, err, dlock.GrantOK)
+		outcomes(t, results, err, driver.GrantOK)
 		want = slices.DeleteFunc(want, func(key string) bool { return key == s.lock("", "slot", grants[1].Slot, "x") })
 		is("after a release")
 		mustGet(t, a, request("x", 0, time.Minute))
@@ -153,7 +153,7 @@ func TestNames(t *testing.T) {
 		open := func(prefix string) *nativelock.Store { return s.open(t, nativelock.Options{Prefix: prefix}) }
 		a, b, c := open("p:"), open("p:"), open("q:")
 		for _, name := range []string{"orders", "Orders", "ORDERS", "orders ", " orders", "órders", "ｏrders",
-			strings.Repeat("o", dlock.MaxNameLen)} {
+			strings.Repeat("o", driver.MaxNameLen)} {
 			mustGet(t, a, request(name, 0, time.Minute))
 			mustBeFull(t, b, request(name, 0, time.Minute))
 			mustGet(t, c, request(name, 0, time.Minute))
@@ -179,7 +179,7 @@ func TestLeftToExpire(t *testing.T) {
 					t.Errorf("%q was granted after %v", name, took)
 				}
 				results, err := b.Release(t.Context(), g) // this machine stood still
-				outcomes(t, results, err, dlock.GrantOK)
+				outcomes(t, results, err, driver.GrantOK)
 			}
 		}
 		before := s.exec(t, s.sessions)
@@ -210,7 +210,7 @@ func TestClose(t *testing.T) {
 	onEach(t, func(t *testing.T, s subject) {
 		db := s.pool(t)
 		a, b := s.make(db, nativelock.Options{}), s.open(t, nativelock.Options{})
-		var grants []dlock.Grant
+		var grants []driver.Grant
 		for range 5 {
 			grants = append(grants, mustGet(t, a, request("x", 5, time.Minute)))
 		}
@@ -222,7 +222,7 @@ func TestClose(t *testing.T) {
 			mustGet(t, b, request("x", 5, time.Minute))
 		}
 		if _, err := a.TryAcquire(t.Context(), request("y", 0, time.Minute)); err == nil ||
-			errors.Is(err, dlock.ErrNotAcquired) {
+			errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("acquire after Close: %v", err)
 		}
 		if _, err := a.Extend(t.Context(), time.Minute, grants...); err == nil {
@@ -248,9 +248,9 @@ func TestFaults(t *testing.T) {
 	onEach(t, func(t *testing.T, s subject) {
 		n := s.open(t, nativelock.Options{})
 		req := request("x", 0, time.Minute)
-		req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
+		req.Tick = &driver.Tick{At: time.Now(), Max: 1}
 		_, err := n.TryAcquire(t.Context(), req)
-		if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) ||
+		if !errors.Is(err, driver.ErrFault) || errors.Is(err, driver.ErrNotAcquired) ||
 			!strings.Contains(err.Error(), "MaxPerTick: timer.NoLimit") {
 			t.Errorf("a tick: %v", err)
 		}
@@ -278,7 +278,7 @@ func TestFaults(t *testing.T) {
 			t.Fatalf("slot %d", g.Slot)
 		}
 		req.Slots = 1
-		if _, err := n.TryAcquire(t.Context(), req); !errors.Is(err, dlock.ErrFault) {
+		if _, err := n.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrFault) {
 			t.Errorf("the same token with fewer slots: %v", err)
 		}
 	})
@@ -300,7 +300,7 @@ func TestSmallPools(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			_, err := n.TryAcquire(ctx, request("x", 0, time.Minute))
-			if err == nil || errors.Is(err, dlock.ErrSetup) != setup || !strings.Contains(err.Error(), want) {
+			if err == nil || errors.Is(err, driver.ErrSetup) != setup || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v: must tell %q", err, want)
 			}
 		}

@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -21,7 +21,7 @@ var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections 
 	"pool_mode=transaction or statement), "+
 	"and native locks need one of their own: connect directly to the server, or through a pool "+
 	"with pool_mode=session, "+
-	"or use a store on a table, such as sqllock.Postgres, which needs none", dlock.ErrSetup)
+	"or use a store on a table, such as sqllock.Postgres, which needs none", driver.ErrSetup)
 
 // checkPoolSize returns an error if the pool has no room for a second connection.
 func (n *Store) checkPoolSize() error {
@@ -30,7 +30,7 @@ func (n *Store) checkPoolSize() error {
 	}
 	return fmt.Errorf("nativelock: %w: this *sql.DB may open one connection only; native locks keep that, and need "+
 		"a second one for a moment to "+
-		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", dlock.ErrSetup)
+		"see that no pooler shares them with others: call db.SetMaxOpenConns(2), or more", driver.ErrSetup)
 }
 
 // take takes a connection out of the pool. If all are in use it fails early enough for the caller
@@ -71,7 +71,7 @@ func (n *Store) checkSession(ctx context.Context) error {
 		}
 		n.endConn(other)
 		// else it was closed while it lay in the pool
-		if !errors.Is(err, driver.ErrBadConn) || n.session == nil || tries == sqlkit.MaxStale {
+		if !errors.Is(err, sqldriver.ErrBadConn) || n.session == nil || tries == sqlkit.MaxStale {
 			return err
 		}
 	}
@@ -140,7 +140,7 @@ func (n *Store) checkExclusion(ctx context.Context, other *sql.Conn) error {
 	}
 	if taken.Valid {
 		return fmt.Errorf("nativelock: %w: this server grants a lock to two connections, so it cannot limit "+
-			"anything: use a store on a table", dlock.ErrSetup)
+			"anything: use a store on a table", driver.ErrSetup)
 	}
 	freed, err := n.ask(ctx, n.dialect.free(n.session.id, keys, 0)[0])
 	if err == nil && freed.String != "11" {
@@ -161,7 +161,7 @@ func (n *Store) explain(err error) error {
 	case state == "53200":
 		return fmt.Errorf(
 			"nativelock: %w: the server has no room for another lock: raise max_locks_per_transaction: %w",
-			dlock.ErrFault, err)
+			driver.ErrFault, err)
 	}
 	return explain(err)
 }

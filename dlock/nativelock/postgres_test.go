@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -38,20 +38,20 @@ func TestRoundTripsPostgresAdvisory(t *testing.T) {
 			t.Errorf("%s took %d round trips, want 1", what, n)
 		}
 	}
-	extend := func(grants ...dlock.Grant) {
+	extend := func(grants ...driver.Grant) {
 		results, err := n.Extend(t.Context(), time.Hour, grants...)
-		outcomes(t, results, err, dlock.GrantOK)
+		outcomes(t, results, err, driver.GrantOK)
 	}
-	release := func(grants ...dlock.Grant) {
+	release := func(grants ...driver.Grant) {
 		results, err := n.Release(t.Context(), grants...)
-		outcomes(t, results, err, dlock.GrantOK)
+		outcomes(t, results, err, driver.GrantOK)
 	}
 	g := mustGet(t, n, request("prepared", 0, time.Hour))
 	extend(g)
 	release(g)
 	for _, slots := range []int{0, 1, testkit.Rounds(t, 50, 1000)} {
 		name := "n" + strconv.Itoa(slots)
-		var grants []dlock.Grant
+		var grants []driver.Grant
 		for range max(slots, 1) {
 			one("acquire of one of "+name, func() {
 				grants = append(grants, mustGet(t, n, request(name, slots, time.Hour)))
@@ -113,7 +113,7 @@ func TestPgxPoolAdvisory(t *testing.T) {
 	s.exec(t, "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' "+
 		"AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")
 	results, err := n.Extend(t.Context(), time.Minute, held)
-	outcomes(t, results, err, dlock.GrantLost)
+	outcomes(t, results, err, driver.GrantLost)
 	mustGet(t, n, request("x", 0, time.Minute))
 	n.Close()
 	clean("after Close", 3)
@@ -122,7 +122,7 @@ func TestPgxPoolAdvisory(t *testing.T) {
 	s.exec(t, "ALTER DATABASE "+s.database+" SET search_path = fake, pg_catalog")
 	pool.Reset()
 	n = nativelock.PostgresAdvisory(db, nativelock.Options{})
-	if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) {
+	if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); !errors.Is(err, driver.ErrSetup) {
 		t.Error(err)
 	}
 	clean("after a refusal", 3)
@@ -183,7 +183,7 @@ func TestPgBouncerAdvisory(t *testing.T) {
 		}
 		for range 20 { // for either reason: the pooler, or its effect, two connections with one lock
 			g, err := s.open(t, nativelock.Options{}).TryAcquire(t.Context(), request("x", 0, time.Minute))
-			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 				t.Errorf("slot %d, %v: must be refused", g.Slot, err)
 			}
 		}
@@ -197,7 +197,7 @@ func TestPgBouncerAdvisory(t *testing.T) {
 			g := mustGet(t, a, request("x", 0, time.Minute))
 			mustBeFull(t, b, request("x", 0, time.Minute))
 			results, err := a.Extend(t.Context(), time.Minute, g)
-			outcomes(t, results, err, dlock.GrantOK)
+			outcomes(t, results, err, driver.GrantOK)
 			a.Close()
 			mustGet(t, b, request("x", 0, time.Minute))
 		})
@@ -220,7 +220,7 @@ func isRefused(t testing.TB, n *nativelock.Store) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	g, err := n.TryAcquire(ctx, request("x", 9, time.Minute))
-	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "pool_mode=session") {
+	if !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), "pool_mode=session") {
 		t.Errorf("slot %d, %v: must be refused, because of the pooler", g.Slot, err)
 	}
 	return err
@@ -242,8 +242,8 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 			t.Fatal(err)
 		}
 		results, err := n.Extend(t.Context(), time.Minute, g)
-		outcomes(t, results, err, dlock.GrantOK) // still in its session, which the pooler now takes away
-		if mine {                                // another client of ours gets just that session
+		outcomes(t, results, err, driver.GrantOK) // still in its session, which the pooler now takes away
+		if mine {                                 // another client of ours gets just that session
 			db := s.pool(t)
 			if _, err := db.ExecContext(t.Context(),
 				"SELECT set_config('tickslot.session', 'somebody', false)"); err != nil {
@@ -267,7 +267,7 @@ func TestPgBouncerChangesAdvisory(t *testing.T) {
 			}
 		}
 		results, err = n.Extend(t.Context(), time.Minute, g)
-		outcomes(t, results, err, dlock.GrantLost)
+		outcomes(t, results, err, driver.GrantLost)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestUnfitServersAdvisory(t *testing.T) {
 		s.exec(t, "CREATE SCHEMA fake; CREATE "+create)
 		s.dsn += "&search_path=fake,pg_catalog"
 		n := s.open(t, nativelock.Options{})
-		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); !errors.Is(err, dlock.ErrSetup) ||
+		if _, err := n.TryAcquire(t.Context(), request("x", 0, time.Minute)); !errors.Is(err, driver.ErrSetup) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v: must tell %q", err, want)
 		}
@@ -310,7 +310,7 @@ func TestFailedStatementAdvisory(t *testing.T) {
 		END $$`)
 	s.dsn += "&search_path=fake,pg_catalog"
 	a, b := s.open(t, nativelock.Options{}), s.open(t, nativelock.Options{})
-	kept := []dlock.Grant{mustGet(t, a, request("x", 5, time.Minute)), mustGet(t, a, request("y", 0, time.Minute))}
+	kept := []driver.Grant{mustGet(t, a, request("x", 5, time.Minute)), mustGet(t, a, request("y", 0, time.Minute))}
 	before := s.held(t)
 	s.exec(t, "INSERT INTO fake.on VALUES (true)")
 	for range 3 {
@@ -323,7 +323,7 @@ func TestFailedStatementAdvisory(t *testing.T) {
 	}
 	s.exec(t, "DELETE FROM fake.on")
 	results, err := a.Extend(t.Context(), time.Minute, kept...)
-	outcomes(t, results, err, dlock.GrantOK)
+	outcomes(t, results, err, driver.GrantOK)
 	mustBeFull(t, b, request("y", 0, time.Minute))
 	for range 4 {
 		mustGet(t, b, request("x", 5, time.Minute))
@@ -362,9 +362,9 @@ func TestLockTableFullAdvisory(t *testing.T) {
 	for i := 0; err == nil && i < 50_000; i++ {
 		_, err = n.TryAcquire(t.Context(), request(strconv.Itoa(i), 0, time.Minute))
 	}
-	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "max_locks_per_transaction") {
+	if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "max_locks_per_transaction") {
 		t.Errorf("%v: must tell what to raise", err)
 	}
 	results, err := n.Extend(t.Context(), time.Minute, first)
-	outcomes(t, results, err, dlock.GrantOK)
+	outcomes(t, results, err, driver.GrantOK)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -32,18 +33,18 @@ func init() {
 }
 
 // child holds a mutex, and reports when it gets it and when it loses it.
-func child(driver, prefix, dsn string) {
+func child(driverName, prefix, dsn string) {
 	fail := func(err error) {
 		if err != nil {
 			fmt.Println("failed", err)
 			os.Exit(1)
 		}
 	}
-	db, err := sql.Open(driver, dsn)
+	db, err := sql.Open(driverName, dsn)
 	fail(err)
 	store := map[string]func(*sql.DB, nativelock.Options) *nativelock.Store{
 		"pgx": nativelock.PostgresAdvisory, "mysql": nativelock.MySQLGetLock,
-	}[driver](db, nativelock.Options{Prefix: prefix})
+	}[driverName](db, nativelock.Options{Prefix: prefix})
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: nativeChildTTL, StoreTimeout: nativeChildTTL / 3})
 	fail(err)
 	lease, err := session.Mutex("x").TryAcquire(context.Background())
@@ -102,7 +103,7 @@ func TestI6Processes(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := time.Now()
-			var g dlock.Grant
+			var g driver.Grant
 			limit := nativeChildTTL + 5*time.Second
 			testkit.Eventually(t, limit, "the lock of the process", func() (ok bool) {
 				var err error
@@ -122,7 +123,7 @@ func TestI6Processes(t *testing.T) {
 				}
 			}
 			results, err := n.Release(t.Context(), g)
-			outcomes(t, results, err, dlock.GrantOK)
+			outcomes(t, results, err, driver.GrantOK)
 		}
 	})
 }

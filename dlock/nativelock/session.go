@@ -4,14 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -195,24 +195,24 @@ func (n *Store) freeExpired(ctx context.Context) {
 }
 
 // find returns the lease of a grant, or nil.
-func (n *Store) find(g dlock.Grant) *lease {
+func (n *Store) find(g driver.Grant) *lease {
 	if n.session == nil {
 		return nil
 	}
 	l := n.session.leases[leaseIDOf(g.Name, g.Slots, g.Token)]
-	if l == nil || g.Slot != dlock.AnySlot && g.Slot != l.slot {
+	if l == nil || g.Slot != driver.AnySlot && g.Slot != l.slot {
 		return nil
 	}
 	return l
 }
 
 // acquire returns the slot that it took, or that this token already had, or -1.
-func (n *Store) acquire(ctx context.Context, req dlock.Request) (slot int, err error) {
+func (n *Store) acquire(ctx context.Context, req driver.Request) (slot int, err error) {
 	s := n.session
-	if l := n.find(dlock.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: dlock.AnySlot}); l != nil {
+	if l := n.find(driver.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: driver.AnySlot}); l != nil {
 		if l.slot >= max(req.Slots, 1) {
 			return 0, fmt.Errorf("nativelock: %w: the token was granted slot %d before, and now asks for one of %d",
-				dlock.ErrFault, l.slot, req.Slots)
+				driver.ErrFault, l.slot, req.Slots)
 		}
 		return l.slot, n.extend(ctx, req.TTL, []*lease{l})
 	}
@@ -359,7 +359,7 @@ func (n *Store) ask(ctx context.Context, st statement) (answer sql.NullString, e
 	}
 	n.disconnect()
 	if strings.HasSuffix(who, readOnlyMark) && !strings.HasSuffix(s.id, readOnlyMark) {
-		return answer, fmt.Errorf("nativelock: %w: %s", dlock.ErrSetup, hasBecomeReadOnly)
+		return answer, fmt.Errorf("nativelock: %w: %s", driver.ErrSetup, hasBecomeReadOnly)
 	}
 	return answer, fmt.Errorf("%w: it was session %s, and is %s", errNotOurs, sessionID(s.id), sessionID(who))
 }
@@ -393,7 +393,7 @@ func (n *Store) abandon() {
 	}
 	conn := n.session.conn
 	n.session = nil
-	_ = conn.Raw(func(c any) error { return c.(driver.Conn).Close() })
+	_ = conn.Raw(func(c any) error { return c.(sqldriver.Conn).Close() })
 }
 
 // endConn closes a connection instead of returning it to the pool.
@@ -403,7 +403,7 @@ func (n *Store) endConn(conn *sql.Conn) {
 		_, _ = conn.ExecContext(ctx, text)
 		cancel()
 	}
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	_ = conn.Close()
 }
 
@@ -422,7 +422,7 @@ func (n *Store) connect(ctx context.Context) (fresh bool, err error) {
 		}
 		id, refusal, err := askConn(ctx, conn, n.dialect.open(rand.Text()))
 		switch {
-		case errors.Is(err, driver.ErrBadConn) && tries < sqlkit.MaxStale: // it was closed while it lay in the pool
+		case errors.Is(err, sqldriver.ErrBadConn) && tries < sqlkit.MaxStale: // it was closed while it lay in the pool
 			n.endConn(conn)
 			continue
 		case err != nil:
@@ -430,7 +430,7 @@ func (n *Store) connect(ctx context.Context) (fresh bool, err error) {
 			return false, n.explain(err)
 		case refusal.Valid:
 			n.endConn(conn)
-			return false, fmt.Errorf("nativelock: %w: %s", dlock.ErrSetup, refusal.String)
+			return false, fmt.Errorf("nativelock: %w: %s", driver.ErrSetup, refusal.String)
 		}
 		n.session = &session{conn: conn, id: id, leases: map[leaseID]*lease{}, keys: map[string]bool{}}
 		if err := n.checkSession(ctx); err != nil {

@@ -3,7 +3,7 @@ package nativelock_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -49,9 +49,9 @@ func (f *fakeSQLServer) open(t testing.TB, opts nativelock.Options) *nativelock.
 	return n
 }
 
-func (f *fakeSQLServer) Driver() driver.Driver { return nil }
+func (f *fakeSQLServer) Driver() sqldriver.Driver { return nil }
 
-func (f *fakeSQLServer) Connect(context.Context) (driver.Conn, error) {
+func (f *fakeSQLServer) Connect(context.Context) (sqldriver.Conn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.spid++
@@ -63,11 +63,11 @@ type fakeConn struct {
 	id int
 }
 
-func (c *fakeConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("not prepared") }
-func (c *fakeConn) Begin() (driver.Tx, error)           { return c, nil }
-func (c *fakeConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+func (c *fakeConn) Prepare(string) (sqldriver.Stmt, error) { return nil, errors.New("not prepared") }
+func (c *fakeConn) Begin() (sqldriver.Tx, error)           { return c, nil }
+func (c *fakeConn) BeginTx(context.Context, sqldriver.TxOptions) (sqldriver.Tx, error) {
 	if c.id <= c.stale {
-		return nil, driver.ErrBadConn
+		return nil, sqldriver.ErrBadConn
 	}
 	return c, nil
 }
@@ -86,7 +86,7 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
-func (c *fakeConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *fakeConn) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (c *fakeConn) QueryContext(ctx context.Context, text string, args []driver.
 
 // names takes the arguments of the scripts apart as they do: @p1 session, @p2 the names, each @p3
 // characters long, @p4 how many.
-func (c *fakeConn) names(args []driver.NamedValue) (session string, names []string) {
+func (c *fakeConn) names(args []sqldriver.NamedValue) (session string, names []string) {
 	if len(args) != 4 {
 		c.t.Errorf("%d arguments: want 4", len(args))
 		return "", nil
@@ -129,7 +129,7 @@ func (c *fakeConn) names(args []driver.NamedValue) (session string, names []stri
 	return args[0].Value.(string), names
 }
 
-func (c *fakeConn) try(session string, args []driver.NamedValue) (answer any, err error) {
+func (c *fakeConn) try(session string, args []sqldriver.NamedValue) (answer any, err error) {
 	if c.panics {
 		panic("a driver's bug")
 	}
@@ -154,7 +154,7 @@ func (c *fakeConn) try(session string, args []driver.NamedValue) (answer any, er
 	return nil, nil
 }
 
-func (c *fakeConn) free(session string, args []driver.NamedValue) any {
+func (c *fakeConn) free(session string, args []sqldriver.NamedValue) any {
 	mine, names := c.names(args)
 	if mine != session {
 		return nil
@@ -183,7 +183,7 @@ type fakeRows struct {
 
 func (r *fakeRows) Columns() []string { return []string{"", ""} }
 func (r *fakeRows) Close() error      { return nil }
-func (r *fakeRows) Next(dest []driver.Value) error {
+func (r *fakeRows) Next(dest []sqldriver.Value) error {
 	if r.read {
 		return io.EOF
 	}
@@ -195,9 +195,9 @@ func (r *fakeRows) Next(dest []driver.Value) error {
 func TestConformanceSQLServerAppLock(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
-	conform(t, func(t testing.TB) func() dlock.DistributedLock {
+	conform(t, func(t testing.TB) func() driver.Store {
 		server := newFakeSQLServer(t)
-		return func() dlock.DistributedLock { return server.open(t, nativelock.Options{}) }
+		return func() driver.Store { return server.open(t, nativelock.Options{}) }
 	})
 }
 
@@ -212,9 +212,9 @@ func TestStatementsSQLServerAppLock(t *testing.T) {
 	n := server.open(t, nativelock.Options{})
 	g := mustGet(t, n, request("x", 3, time.Minute))
 	results, err := n.Extend(t.Context(), time.Minute, g)
-	outcomes(t, results, err, dlock.GrantOK)
+	outcomes(t, results, err, driver.GrantOK)
 	results, err = n.Release(t.Context(), g)
-	outcomes(t, results, err, dlock.GrantOK)
+	outcomes(t, results, err, driver.GrantOK)
 	var all strings.Builder
 	for text := range server.texts {
 		all.WriteString(text)
@@ -252,9 +252,9 @@ func TestUnlockedBehindOurBackSQLServerAppLock(t *testing.T) {
 	server.mu.Unlock()
 	y := mustGet(t, n, request("y", 0, time.Minute))
 	results, err := n.Release(t.Context(), x)
-	outcomes(t, results, err, dlock.GrantLost)
+	outcomes(t, results, err, driver.GrantLost)
 	results, err = n.Extend(t.Context(), time.Minute, y)
-	outcomes(t, results, err, dlock.GrantLost)
+	outcomes(t, results, err, driver.GrantLost)
 	mustGet(t, n, request("y", 0, time.Minute))
 }
 
@@ -312,11 +312,11 @@ func TestAnswersSQLServerAppLock(t *testing.T) {
 				c.spoil(server)
 			} else {
 				results, err := n.Release(t.Context(), mustGet(t, n, request("first", 0, time.Minute)))
-				outcomes(t, results, err, dlock.GrantOK)
+				outcomes(t, results, err, driver.GrantOK)
 				c.spoil(server)
 			}
 			g, err := n.TryAcquire(t.Context(), request("x", 3, time.Minute))
-			if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != c.setup ||
+			if err == nil || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrSetup) != c.setup ||
 				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("slot %d, %v: must be an error that tells %q", g.Slot, err, c.want)
 			}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/nativelock"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -143,15 +143,15 @@ func (s subject) open(t testing.TB, opts nativelock.Options) *nativelock.Store {
 	return n
 }
 
-func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
+func (s subject) hosts(t testing.TB) func() driver.Store {
 	prefix := sqltest.Unique("p")
-	return func() dlock.DistributedLock { return s.open(t, nativelock.Options{Prefix: prefix}) }
+	return func() driver.Store { return s.open(t, nativelock.Options{Prefix: prefix}) }
 }
 
 // A crew is several hosts behind one store: each acquire, and the later calls with its token, goes
 // to one of them. The suite expects that any host of a store can use a token; a native lock can
 // only be used by the Store that took it.
-type crew []dlock.DistributedLock
+type crew []driver.Store
 
 func (c crew) of(token string) int {
 	h := fnv.New32a()
@@ -159,27 +159,27 @@ func (c crew) of(token string) int {
 	return int(h.Sum32() % uint32(len(c)))
 }
 
-func (c crew) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (c crew) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	return c[c.of(req.Token)].TryAcquire(ctx, req)
 }
 
-func (c crew) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return c.each(grants, func(s dlock.DistributedLock, part []dlock.Grant) ([]dlock.Result, error) {
+func (c crew) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	return c.each(grants, func(s driver.Store, part []driver.Grant) ([]driver.Result, error) {
 		return s.Extend(ctx, ttl, part...)
 	})
 }
 
-func (c crew) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return c.each(grants, func(s dlock.DistributedLock, part []dlock.Grant) ([]dlock.Result, error) {
+func (c crew) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return c.each(grants, func(s driver.Store, part []driver.Grant) ([]driver.Result, error) {
 		return s.Release(ctx, part...)
 	})
 }
 
-func (c crew) each(grants []dlock.Grant, call func(dlock.DistributedLock, []dlock.Grant) ([]dlock.Result,
-	error)) ([]dlock.Result, error) {
-	results := make([]dlock.Result, len(grants))
+func (c crew) each(grants []driver.Grant, call func(driver.Store, []driver.Grant) ([]driver.Result,
+	error)) ([]driver.Result, error) {
+	results := make([]driver.Result, len(grants))
 	for who, store := range c {
-		var part []dlock.Grant
+		var part []driver.Grant
 		var where []int
 		for i, g := range grants {
 			if c.of(g.Token) == who {

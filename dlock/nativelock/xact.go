@@ -6,7 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // TryXactLock tries to take an advisory lock of Postgres that lasts until the end of a transaction,
@@ -41,7 +41,7 @@ func TryXactLock(ctx context.Context, tx *sql.Tx, name string) (bool, error) {
 // XactLockQuery returns the statement of TryXactLock, for other libraries. Its answer is one
 // boolean.
 func XactLockQuery(name string) (query string, args []any, err error) {
-	if err := dlock.CheckName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return "", nil, fmt.Errorf("nativelock: %w", err)
 	}
 	return "SELECT pg_try_advisory_xact_lock($1::bigint)",

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -103,9 +103,9 @@ func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
 		return regexp.MustCompile(`rdb_changes_since_last_save:\d+`).FindString(info)
 	}
 	acquire := func(name, token string, also ...string) error {
-		req := dlock.Request{Name: name, Slots: 3, Token: token, TTL: quarantineTTL}
+		req := driver.Request{Name: name, Slots: 3, Token: token, TTL: quarantineTTL}
 		for _, a := range also {
-			req.Also = append(req.Also, dlock.SemaphoreSpec{Name: a, Slots: 1})
+			req.Also = append(req.Also, driver.SemaphoreSpec{Name: a, Slots: 1})
 		}
 		_, err := store.TryAcquire(t.Context(), req)
 		return err
@@ -113,14 +113,14 @@ func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
 	if err := acquire("a", "one", "free", "taken"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Release(t.Context(), dlock.Grant{Name: "free", Slots: 1, Token: "one"}); err != nil {
+	if _, err := store.Release(t.Context(), driver.Grant{Name: "free", Slots: 1, Token: "one"}); err != nil {
 		t.Fatal(err)
 	}
 	before := written()
 	for i := range 5 {
 		err := acquire("a", fmt.Sprintf("more-%d", i), "free", "taken")
-		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || no.Reason != dlock.ReasonLimitFull || no.Also.Name != "taken" {
+		no, ok := errors.AsType[*driver.NotAcquiredError](err)
+		if !ok || no.Reason != driver.ReasonLimitFull || no.Also.Name != "taken" {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestPartOfAGrantDeleted(t *testing.T) {
 	store := open(t, client, redislock.Options{Prefix: prefix})
 	awake(t, store)
 	for _, key := range []string{"a:slot:0", "limit:slot:0"} {
-		req := dlock.Request{Name: "a", Slots: 2, Also: []dlock.SemaphoreSpec{{Name: "limit", Slots: 2}},
+		req := driver.Request{Name: "a", Slots: 2, Also: []driver.SemaphoreSpec{{Name: "limit", Slots: 2}},
 			Token: "token", TTL: quarantineTTL}
 		g, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
@@ -151,16 +151,16 @@ func TestPartOfAGrantDeleted(t *testing.T) {
 		if n, err := server.Client().Del(t.Context(), prefix+key).Result(); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
-		if _, err := store.TryAcquire(t.Context(), req); !errors.Is(err, dlock.ErrFault) {
+		if _, err := store.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrFault) {
 			t.Errorf("%s deleted, and asked again: %v: want a fault", key, err)
 		}
-		results, err := store.Release(t.Context(), append([]dlock.Grant{g}, g.Also...)...)
+		results, err := store.Release(t.Context(), append([]driver.Grant{g}, g.Also...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		lost := 0
 		for _, r := range results {
-			if r.Outcome == dlock.GrantLost {
+			if r.Outcome == driver.GrantLost {
 				lost++
 			}
 		}

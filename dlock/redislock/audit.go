@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// Audit implements dlock.Auditor. It warns about an eviction policy that can remove leases, a
+// Audit implements driver.Auditor. It warns about an eviction policy that can remove leases, a
 // server that keeps no data over a restart, replicas that lag or that the master does not wait for,
 // and clocks that are more than a second apart. It calls TIME, INFO and CONFIG GET, none of which
 // blocks others, and reports what the user may not call.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -20,7 +20,7 @@ import (
 var usual = redistest.Options{Args: []string{"--save", "3600 1 300 100 60 10000"}}
 
 // audits expects one warning for each of wants, with that in it, and no other.
-func audits(t *testing.T, what string, store dlock.Auditor, wants ...string) {
+func audits(t *testing.T, what string, store driver.Auditor, wants ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -232,12 +232,12 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 	awake(t, store)
 	ctx := t.Context()
 	for _, slots := range []int{0, 2} {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: quarantineTTL})
+		g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: slots, Token: "t", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
 		g.Succeeded = true
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
@@ -249,8 +249,8 @@ func TestSuccessOutlivesARestart(t *testing.T) {
 	}
 	for _, slots := range []int{0, 2} {
 		err := testkit.Poll(5*time.Second, "a refusal", func(ctx context.Context) error {
-			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: "u", TTL: quarantineTTL})
-			if no, ok := err.(*dlock.NotAcquiredError); !ok || no.Reason != dlock.ReasonQuarantine ||
+			_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: slots, Token: "u", TTL: quarantineTTL})
+			if no, ok := err.(*driver.NotAcquiredError); !ok || no.Reason != driver.ReasonQuarantine ||
 				no.Info.SuccessAge < time.Millisecond {
 				return fmt.Errorf("%#v", err)
 			}
@@ -273,19 +273,19 @@ func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 	for i, nonsense := range []string{"x", "-1", "0", "nan", "inf", "1e300", "99999999999999999999"} {
 		name := fmt.Sprint("n", i)
 		client.HSet(ctx, prefix+name+":slot:state", "success", nonsense)
-		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "t",
+		if g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 1, Token: "t",
 			TTL: quarantineTTL}); err != nil || g.Info.SuccessAge != 0 {
 			t.Errorf("%s: %+v, %v: want no success", nonsense, g, err)
 		}
 	}
 	// A clock that was ahead when it was written.
 	client.HSet(ctx, prefix+"ahead:slot:state", "success", time.Now().Add(time.Hour).UnixMicro())
-	if g, err := store.TryAcquire(ctx, dlock.Request{Name: "ahead", Slots: 1, Token: "t",
+	if g, err := store.TryAcquire(ctx, driver.Request{Name: "ahead", Slots: 1, Token: "t",
 		TTL: quarantineTTL}); err != nil || g.Info.SuccessAge != 0 {
 		t.Errorf("%+v, %v: want no success", g, err)
 	}
 	for name, slots := range map[string]int{"s": 1, "m": 0} {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: quarantineTTL})
+		g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: "t", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,13 +297,13 @@ func TestStateOfSuccessIsNotBelieved(t *testing.T) {
 			t.Fatalf("there is no %s", state)
 		}
 		g.Succeeded = true
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 		if ttl := client.PTTL(ctx, state).Val(); ttl < 30*time.Minute {
 			t.Errorf("%s lasts for %v", state, ttl)
 		}
-		if g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "u",
+		if g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: "u",
 			TTL: quarantineTTL}); err != nil || g.Info.SuccessAge == 0 || g.PreviousExpired {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}

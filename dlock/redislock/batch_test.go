@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -100,7 +101,7 @@ func newCrossing(t *testing.T, panics bool) *crossing {
 // acquire asks for a mutex and has the answer checked; nil: it must be granted.
 func (c *crossing) acquire(ctx context.Context, name string, check func(error)) {
 	c.calls.Go(func() {
-		_, err := c.store.TryAcquire(ctx, dlock.Request{Name: name, Token: "t", TTL: crossingTTL})
+		_, err := c.store.TryAcquire(ctx, driver.Request{Name: name, Token: "t", TTL: crossingTTL})
 		switch {
 		case check != nil:
 			check(err)
@@ -126,16 +127,16 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	c := newCrossing(t, false)
 	ctx := t.Context()
 	const n = 20
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for i := range n {
-		g, err := c.direct.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("held", i), Slots: 3,
+		g, err := c.direct.TryAcquire(ctx, driver.Request{Name: fmt.Sprint("held", i), Slots: 3,
 			Token: fmt.Sprint("held", i), TTL: crossingTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
 		grants = append(grants, g)
 	}
-	if r, err := c.store.Extend(ctx, crossingTTL, grants...); err != nil || r[n-1].Outcome != dlock.GrantOK {
+	if r, err := c.store.Extend(ctx, crossingTTL, grants...); err != nil || r[n-1].Outcome != driver.GrantOK {
 		t.Errorf("a heartbeat: %v, %v", r, err)
 	}
 	for i, g := range grants {
@@ -146,7 +147,7 @@ func TestCallsShareRoundTrips(t *testing.T) {
 		}
 		c.calls.Go(func() {
 			r, err := c.store.Release(ctx, g)
-			if want := map[bool]dlock.GrantOutcome{false: dlock.GrantOK, true: dlock.GrantLost}[lost]; err != nil ||
+			if want := map[bool]driver.GrantOutcome{false: driver.GrantOK, true: driver.GrantLost}[lost]; err != nil ||
 				r[0].Outcome != want {
 				t.Errorf("release %d: %v, %v; want %v", i, r, err, want)
 			}
@@ -251,7 +252,7 @@ func TestFaultOfOneNameIsItsOwn(t *testing.T) {
 		c.acquire(t.Context(), fmt.Sprint("good", i), nil)
 	}
 	c.acquire(t.Context(), "bad", func(err error) {
-		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "bad:slot:mutex") {
+		if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "bad:slot:mutex") {
 			t.Errorf("%v, want a fault that names the key", err)
 		}
 	})
@@ -276,7 +277,7 @@ func TestHookThatPanics(t *testing.T) {
 	c.waiting(3)
 	close(c.gate.opened)
 	c.calls.Wait()
-	if _, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: "after", Token: "t",
+	if _, err := c.direct.TryAcquire(t.Context(), driver.Request{Name: "after", Token: "t",
 		TTL: quarantineTTL}); err != nil {
 		t.Error(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
@@ -33,9 +33,9 @@ func BenchmarkAcquire(b *testing.B) {
 
 func benchmarkAcquire(b *testing.B, client redis.UniversalClient, n, held int) {
 	ctx := context.Background()
-	tick := &dlock.Tick{At: time.Now(), Max: 1 << 40}
-	request := func(token string, ttl time.Duration) dlock.Request {
-		return dlock.Request{Name: "timer:bench", Slots: n, Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"},
+	tick := &driver.Tick{At: time.Now(), Max: 1 << 40}
+	request := func(token string, ttl time.Duration) driver.Request {
+		return driver.Request{Name: "timer:bench", Slots: n, Holder: driver.Holder{Host: "h", PID: 1, ID: "x"},
 			Token: token, TTL: ttl, Tick: tick}
 	}
 	// The first grant marks the server as known; then leases can be long at once, and the check of
@@ -67,7 +67,7 @@ func benchmarkAcquire(b *testing.B, client redis.UniversalClient, n, held int) {
 			if _, err := store.Release(ctx, g); err != nil {
 				b.Fatal(err)
 			}
-		case held < n || !errors.Is(err, dlock.ErrNotAcquired):
+		case held < n || !errors.Is(err, driver.ErrNotAcquired):
 			b.Fatal(err)
 		}
 	}

@@ -6,19 +6,19 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
 // This file distinguishes what a server refuses to every client until someone fixes it
-// (dlock.ErrSetup) from bad keys of one name (dlock.ErrFault), and both from what passes by itself,
-// which is returned unchanged: no connection, no answer in time, READONLY, OOM, LOADING, BUSY,
-// MASTERDOWN, CLUSTERDOWN, NOREPLICAS, MISCONF, TRYAGAIN.
+// (driver.ErrSetup) from bad keys of one name (driver.ErrFault), and both from what passes by
+// itself, which is returned unchanged: no connection, no answer in time, READONLY, OOM, LOADING,
+// BUSY, MASTERDOWN, CLUSTERDOWN, NOREPLICAS, MISCONF, TRYAGAIN.
 
 // classify wraps an error accordingly. The client is direct if it is a *redis.Client, which follows
 // no redirection.
 func classify(err error, direct, tagged bool) error {
-	if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) {
+	if err == nil || errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault) {
 		return err
 	}
 	reply := err
@@ -38,10 +38,10 @@ func classify(err error, direct, tagged bool) error {
 			if said != "" {
 				message += " (" + said + ")"
 			}
-			return fmt.Errorf("redislock: %w: %s", dlock.ErrSetup, message)
+			return fmt.Errorf("redislock: %w: %s", driver.ErrSetup, message)
 		}
 		if fix := rediskit.Refusal(said, direct, tagged); fix != "" {
-			return fmt.Errorf("redislock: %w: %s: %s", dlock.ErrSetup, fix, said)
+			return fmt.Errorf("redislock: %w: %s: %s", driver.ErrSetup, fix, said)
 		}
 		if said != "" {
 			message += ": " + said
@@ -49,13 +49,13 @@ func classify(err error, direct, tagged bool) error {
 		if moving.MatchString(said) {
 			return fmt.Errorf("redislock: a slot of the Cluster is being moved: %s", tail.ReplaceAllString(message, ""))
 		}
-		return fmt.Errorf("redislock: %w: %s", dlock.ErrFault, tail.ReplaceAllString(message, ""))
+		return fmt.Errorf("redislock: %w: %s", driver.ErrFault, tail.ReplaceAllString(message, ""))
 	}
 	if fix := rediskit.Refusal(text, direct, tagged); fix != "" {
-		return fmt.Errorf("redislock: %w: %s: %w", dlock.ErrSetup, fix, err)
+		return fmt.Errorf("redislock: %w: %s: %w", driver.ErrSetup, fix, err)
 	}
 	if strings.HasPrefix(text, "WRONGTYPE") {
-		return fmt.Errorf("redislock: %w: %w", dlock.ErrFault, err)
+		return fmt.Errorf("redislock: %w: %w", driver.ErrFault, err)
 	}
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // What a server refuses is a fault of its set-up, or of a key, also if the reply came too late to
@@ -15,18 +15,18 @@ import (
 func TestRefusalThatCameTooLate(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]error{
-		"NOPERM User x has no permissions to run the 'evalsha' command": dlock.ErrSetup,
-		"WRONGPASS invalid username-password pair or user is disabled.": dlock.ErrSetup,
-		"TICKSLOT SETUP scripts may not call INFO":                      dlock.ErrSetup,
-		"TICKSLOT what is at the key is no hash":                        dlock.ErrFault,
-		"WRONGTYPE Operation against a key holding the wrong kind":      dlock.ErrFault,
+		"NOPERM User x has no permissions to run the 'evalsha' command": driver.ErrSetup,
+		"WRONGPASS invalid username-password pair or user is disabled.": driver.ErrSetup,
+		"TICKSLOT SETUP scripts may not call INFO":                      driver.ErrSetup,
+		"TICKSLOT what is at the key is no hash":                        driver.ErrFault,
+		"WRONGTYPE Operation against a key holding the wrong kind":      driver.ErrFault,
 		"LOADING Redis is loading the dataset in memory":                nil,
 	} {
 		inTime := errors.New(text)
 		late := fmt.Errorf("redislock: extend: %w", &lateError{"127.0.0.1:6379", inTime})
 		for _, err := range []error{inTime, late} {
 			got := classify(err, true, false)
-			for _, kind := range []error{dlock.ErrSetup, dlock.ErrFault} {
+			for _, kind := range []error{driver.ErrSetup, driver.ErrFault} {
 				if errors.Is(got, kind) != (kind == want) {
 					t.Errorf("%v: must be %v", got, want)
 				}
@@ -34,7 +34,7 @@ func TestRefusalThatCameTooLate(t *testing.T) {
 		}
 	}
 	if err := classify(&lateError{"127.0.0.1:6379", nil}, true, false); !errors.Is(err, errTooLate) ||
-		errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) {
+		errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault) {
 		t.Errorf("a late reply: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
@@ -123,7 +124,7 @@ func TestServerClockBack(t *testing.T) {
 	mutex.StopRenewing()
 	triggered := func() time.Time {
 		t.Helper()
-		if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
+		if err := store.Update(ctx, "a", driver.Update{Trigger: &ann}); err != nil {
 			t.Fatal(err)
 		}
 		list, err := store.Inspect(ctx, "a")
@@ -137,13 +138,13 @@ func TestServerClockBack(t *testing.T) {
 	if after := triggered(); !after.After(before) {
 		t.Errorf("a trigger at %v follows one at %v, so that nobody would claim it", after, before)
 	}
-	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1}); !isReason(err,
-		dlock.ReasonTickAhead) {
+	if _, err := other.Semaphore("c", 1).TryAcquireTick(ctx, driver.Tick{At: time.Now(), Max: 1}); !isReason(err,
+		driver.ReasonTickAhead) {
 		t.Errorf("a tick that lies %v ahead of the server's clock: %v", step, err)
 	}
 	// The server says that it will start in a minute, so a name that it has never seen is in
 	// quarantine, for once.
-	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); !isReason(err, dlock.ReasonQuarantine) {
+	if _, err := other.Semaphore("c", 1).TryAcquire(ctx); !isReason(err, driver.ReasonQuarantine) {
 		t.Errorf("a new name: %v, want quarantine", err)
 	}
 	began := time.Now()
@@ -155,7 +156,7 @@ func TestServerClockBack(t *testing.T) {
 			t.Fatalf("both slots are held: lease %+v; that of the dead host is valid: %t", lease, dead.Valid())
 		case err == nil:
 			inPlace = lease
-		case !isReason(err, dlock.ReasonFull):
+		case !isReason(err, driver.ReasonFull):
 			t.Fatalf("both slots are held: %v", err)
 		}
 		lease, err = other.Mutex("m").TryAcquire(ctx)
@@ -164,7 +165,7 @@ func TestServerClockBack(t *testing.T) {
 			t.Fatalf("the mutex is held: lease %+v; that of the dead host is valid: %t", lease, mutex.Valid())
 		case err == nil:
 			after = lease
-		case !isReason(err, dlock.ReasonFull):
+		case !isReason(err, driver.ReasonFull):
 			t.Fatalf("the mutex is held: %v", err)
 		}
 		time.Sleep(20 * time.Millisecond) // until the next look, bounded above
@@ -190,7 +191,7 @@ func TestServerClockBack(t *testing.T) {
 		t.Errorf("what was released: slot %d after %d, fence %d after %d; %d after %d", next.Slot(), alive.Slot(),
 			next.Fence(), alive.Fence(), inPlace.Fence(), dead.Fence())
 	}
-	if _, err := session.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, dlock.ReasonFull) {
+	if _, err := session.Semaphore("a", 2).TryAcquire(ctx); !isReason(err, driver.ReasonFull) {
 		t.Errorf("the slot that the dead host had: %v", err)
 	}
 	clock.Set(0)
@@ -218,7 +219,7 @@ func TestServerClockWasAhead(t *testing.T) {
 			t.Cleanup(func() { client.Close() })
 			ahead := time.Duration(0)
 			return dlocktest.Namespace{
-				Open: func() dlock.DistributedLock { return open(t, client, redislock.Options{}) },
+				Open: func() driver.Store { return open(t, client, redislock.Options{}) },
 				StepClock: func(by time.Duration) time.Duration {
 					ahead += by
 					clock.Set(ahead)

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -31,7 +32,7 @@ func clusterOf(t *testing.T, opts redislock.Options) (*redistest.Cluster, *redis
 	testkit.Eventually(t, opts.QuarantineTTL+10*time.Second, "all names are granted", func() error {
 		awake := 0
 		for i := range 30 {
-			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1,
+			g, err := store.TryAcquire(t.Context(), driver.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1,
 				Token: "awake", TTL: cmp.Or(opts.QuarantineTTL, quarantineTTL)})
 			if err == nil {
 				_, err = store.Release(t.Context(), g)
@@ -57,14 +58,14 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 	cluster, store := clusterOf(t, redislock.Options{})
 	ctx := t.Context()
 	var names []string
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for i := range 60 {
 		name := fmt.Sprintf("job-%d", i)
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "token", TTL: quarantineTTL})
+		g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 1, Token: "token", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
+		if err := store.Update(ctx, name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
 			Slots: 7}}); err != nil {
 			t.Fatal(err)
 		}
@@ -96,12 +97,12 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 			t.Errorf("%s: %d of %d names were answered", what, answered, len(names))
 		}
 	}
-	var results []dlock.Result
-	var orders []dlock.ControlState
+	var results []driver.Result
+	var orders []driver.ControlState
 	call("extend", func(ctx context.Context) (err error) {
 		results, err = store.Extend(ctx, quarantineTTL, grants...)
 		return err
-	}, func(i int) bool { return results[i].Outcome != dlock.GrantUnknown })
+	}, func(i int) bool { return results[i].Outcome != driver.GrantUnknown })
 	call("inspect", func(ctx context.Context) (err error) {
 		orders, err = store.Inspect(ctx, names...)
 		return err
@@ -109,7 +110,7 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 	call("release", func(ctx context.Context) (err error) {
 		results, err = store.Release(ctx, grants...)
 		return err
-	}, func(i int) bool { return results[i].Outcome != dlock.GrantUnknown })
+	}, func(i int) bool { return results[i].Outcome != driver.GrantUnknown })
 }
 
 // By default go-redis asks any node, even one that hangs, about commands, and with the documented
@@ -120,8 +121,9 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 	t.Parallel()
 	cluster, store := clusterOf(t, redislock.Options{})
 	for i := range 10 {
-		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a-" + strconv.Itoa(i), Slots: 1, Token: "token",
-			TTL: quarantineTTL}); err != nil {
+		if _, err := store.TryAcquire(t.Context(), driver.Request{Name: "a-" + strconv.Itoa(i), Slots: 1,
+			Token: "token",
+			TTL:   quarantineTTL}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -279,25 +281,25 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 	onAll := func() *redislock.Store {
 		return open(redis.NewClusterClient(&redis.ClusterOptions{Password: canary, Addrs: cluster.Addrs()}), opts)
 	}
-	acquire := func(store *redislock.Store, token string) (dlock.Grant, error) {
+	acquire := func(store *redislock.Store, token string) (driver.Grant, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		return store.TryAcquire(ctx, dlock.Request{Name: "job", Slots: 1, Token: token, TTL: ttl})
+		return store.TryAcquire(ctx, driver.Request{Name: "job", Slots: 1, Token: token, TTL: ttl})
 	}
-	take := func(store *redislock.Store, token string) (grant dlock.Grant) {
+	take := func(store *redislock.Store, token string) (grant driver.Grant) {
 		testkit.Eventually(t, testkit.Patience, "a grant", func() (err error) {
 			grant, err = acquire(store, token)
 			return err
 		})
 		return grant
 	}
-	extend := func(store *redislock.Store, grant dlock.Grant) dlock.GrantOutcome {
+	extend := func(store *redislock.Store, grant driver.Grant) driver.GrantOutcome {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		results, err := store.Extend(ctx, ttl, grant)
 		if err != nil {
 			t.Log(err)
-			return dlock.GrantUnknown
+			return driver.GrantUnknown
 		}
 		return results[0].Outcome
 	}
@@ -321,7 +323,7 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 	holder := take(current, "holder")
 	resumed := time.Now()
 	must(t, victim.Resume())
-	var doubles []dlock.Grant
+	var doubles []driver.Grant
 	for attempt := 0; time.Since(resumed) < 3*time.Second; attempt++ {
 		grant, err := acquire(late, fmt.Sprint("late", attempt))
 		switch {
@@ -330,7 +332,7 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 		case err == nil:
 			doubles = append(doubles, grant)
 		}
-		if outcome := extend(current, holder); outcome == dlock.GrantLost {
+		if outcome := extend(current, holder); outcome == driver.GrantLost {
 			t.Error("the holder's lease is lost")
 		}
 	}
@@ -341,7 +343,7 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 		if double.Fence <= holder.Fence {
 			t.Errorf("fence %d was granted after %d", double.Fence, holder.Fence)
 		}
-		if outcome := extend(current, double); outcome != dlock.GrantLost {
+		if outcome := extend(current, double); outcome != driver.GrantLost {
 			t.Errorf("the second holder's heartbeat: %v", outcome)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -36,7 +36,7 @@ func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.Un
 		}
 		client := connect(t)
 		return dlocktest.Namespace{
-			Open:     func() dlock.DistributedLock { return open(t, client, opts) },
+			Open:     func() driver.Store { return open(t, client, opts) },
 			LoseData: func() { loseData(t, owner, opts.Prefix) },
 		}
 	}
@@ -149,7 +149,7 @@ func TestConformanceSentinel(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{Features: features, New: func(t testing.TB) dlocktest.Namespace {
 		opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: suiteTTL}
 		return dlocktest.Namespace{
-			Open:     func() dlock.DistributedLock { return openFailover(t, s, app, opts) },
+			Open:     func() driver.Store { return openFailover(t, s, app, opts) },
 			LoseData: func() { loseData(t, s.Master.Client(), opts.Prefix) },
 		}
 	}})

@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Update implements dlock.Controller. The overrides are kept in the state of the name, which does
+// Update implements driver.Controller. The overrides are kept in the state of the name, which does
 // not expire from then on. Redis replicates asynchronously, so a failover may lose the latest
 // update: Inspect returns what is in force.
-func (s *Store) Update(ctx context.Context, name string, update dlock.Update) error {
+func (s *Store) Update(ctx context.Context, name string, update driver.Update) error {
 	if err := s.checkControl(name, update.Validate()); err != nil {
 		return err
 	}
@@ -45,15 +45,15 @@ func (s *Store) Update(ctx context.Context, name string, update dlock.Update) er
 	case err != nil:
 		return s.classifyError(ctx, err)
 	case update.Value != nil && version == int64(0):
-		return dlock.ErrChanged
+		return driver.ErrChanged
 	case number(version) <= 0:
 		return errAnswer
 	}
 	return nil
 }
 
-// Inspect implements dlock.Controller, in one pipeline, or on a Cluster one per node.
-func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+// Inspect implements driver.Controller, in one pipeline, or on a Cluster one per node.
+func (s *Store) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
@@ -66,7 +66,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 		calls[i] = &call{script: inspectScript, keys: []string{k.state}}
 	}
 	runAll(ctx, s.client, calls)
-	list := make([]dlock.ControlState, len(names))
+	list := make([]driver.ControlState, len(names))
 	failures := 0
 	for i, c := range calls {
 		err := c.failure
@@ -74,7 +74,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 			list[i], err = parseControlState(names[i], c.answer)
 		}
 		if err != nil {
-			list[i] = dlock.ControlState{Name: names[i], Err: s.classifyError(ctx, err)}
+			list[i] = driver.ControlState{Name: names[i], Err: s.classifyError(ctx, err)}
 			failures++
 		}
 	}
@@ -84,26 +84,26 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	return list, nil
 }
 
-// Value implements dlock.Controller.
-func (s *Store) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+// Value implements driver.Controller.
+func (s *Store) Value(ctx context.Context, name string) (driver.ValueState, error) {
 	if err := s.checkControl(name, nil); err != nil {
-		return dlock.ValueState{}, err
+		return driver.ValueState{}, err
 	}
 	answer, err := inspectScript.Run(ctx, s.client, []string{s.keys(name, false).state}, "value").Result()
 	if err != nil {
-		return dlock.ValueState{}, s.classifyError(ctx, err)
+		return driver.ValueState{}, s.classifyError(ctx, err)
 	}
 	return parseValueState(answer)
 }
 
-// Revoke implements dlock.Controller. The origin is stored in the lease's own key and expires with
+// Revoke implements driver.Controller. The origin is stored in the lease's own key and expires with
 // it.
-func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
 	if err := s.checkControl(name, by.Validate()); err != nil {
 		return err
 	}
-	if slot < 0 || slot >= dlock.MaxSlots {
-		return dlock.ErrNotHeld
+	if slot < 0 || slot >= driver.MaxSlots {
+		return driver.ErrNotHeld
 	}
 	k := s.keys(name, false)
 	done, err := revokeScript.Run(ctx, s.client, []string{k.state}, k.base+strconv.Itoa(slot), int64(fence),
@@ -114,7 +114,7 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.F
 	case done == int64(1):
 		return nil
 	case done == int64(0):
-		return dlock.ErrNotHeld
+		return driver.ErrNotHeld
 	}
 	return errAnswer
 }
@@ -123,13 +123,13 @@ func (s *Store) checkControl(name string, invalid error) error {
 	if s.fault != nil {
 		return s.fault
 	}
-	if err := errors.Join(dlock.CheckName(name), invalid); err != nil {
+	if err := errors.Join(driver.CheckName(name), invalid); err != nil {
 		return fmt.Errorf("redislock: %w", err)
 	}
 	return s.checkKey(name)
 }
 
-func originJSON(o dlock.Origin) string {
+func originJSON(o driver.Origin) string {
 	b, _ := json.Marshal(o) // two strings always marshal
 	return string(b)
 }

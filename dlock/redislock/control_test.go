@@ -11,17 +11,17 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-var _ dlock.Controller = (*redislock.Store)(nil)
+var _ driver.Controller = (*redislock.Store)(nil)
 
-var ann = dlock.Origin{By: "ann", Note: "why"}
+var ann = driver.Origin{By: "ann", Note: "why"}
 
 func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 	t.Helper()
-	if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
+	if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
 		Slots: slots}}); err != nil {
 		t.Fatal(err)
 	}
@@ -36,29 +36,29 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	_, store := shared(t, unique("texts"))
 	ctx := t.Context()
 	nasty := `x","revoked":{"by":"nobody"},"fence":1,"y":"`
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL,
-		Holder: dlock.Holder{Host: nasty, PID: 1, ID: nasty}})
+	g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL,
+		Holder: driver.Holder{Host: nasty, PID: 1, ID: nasty}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("%+v, %v: nobody has revoked it", r, err)
 	}
-	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, driver.ErrNotHeld) {
 		t.Errorf("revoked by a fence in the holder's name: %v", err)
 	}
-	origin := dlock.Origin{By: nasty, Note: `{"by":"x"},"fence":1,` + nasty}
+	origin := driver.Origin{By: nasty, Note: `{"by":"x"},"fence":1,` + nasty}
 	if err := store.Revoke(ctx, "a", 0, g.Fence, origin); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, driver.ErrNotHeld) {
 		t.Errorf("revoked by a fence in the origin: %v", err)
 	}
 	r, err := store.Extend(ctx, quarantineTTL, g)
-	if err != nil || r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != origin {
+	if err != nil || r[0].Outcome != driver.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != origin {
 		t.Errorf("%+v, %v: want %+v", r, err, origin)
 	}
-	again, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
+	again, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
 	if err != nil || again.Fence != g.Fence {
 		t.Errorf("asked again: %+v, %v; want fence %d", again, err, g.Fence)
 	}
@@ -82,18 +82,18 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 			ctx := t.Context()
 			random := rand.New(rand.NewPCG(2, uint64(round)))
 			client, store := lasting(t, prefix, "a", 8)
-			held := map[int]dlock.Grant{}
+			held := map[int]driver.Grant{}
 			tries, lower := 0, 8
 			acquire := func() error {
 				tries++
-				g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 8, Token: fmt.Sprint("t", tries),
+				g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 8, Token: fmt.Sprint("t", tries),
 					TTL: time.Hour})
 				if err == nil {
 					if _, taken := held[g.Slot]; taken || g.Slot >= lower {
 						t.Fatalf("slot %d was granted twice, or is beyond the limit of %d", g.Slot, lower)
 					}
 					held[g.Slot] = g
-				} else if !errors.Is(err, dlock.ErrNotAcquired) {
+				} else if !errors.Is(err, driver.ErrNotAcquired) {
 					t.Fatal(err)
 				}
 				return err
@@ -110,7 +110,7 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 				if g, ok := held[slot]; ok {
 					switch random.IntN(3) {
 					case 0:
-						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 							t.Fatal(r, err)
 						}
 						delete(held, slot)
@@ -139,7 +139,7 @@ func TestLimitAndDeletedKeys(t *testing.T) {
 			for range 30 {
 				for slot, g := range held {
 					if slot < lower {
-						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 							t.Fatal(r, err)
 						}
 						delete(held, slot)
@@ -161,7 +161,7 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	prefix := unique("stay")
 	client, store := shared(t, prefix)
 	ctx := t.Context()
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
+	g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	if _, err := store.Extend(ctx, quarantineTTL, g); err != nil {
 		t.Fatal(err)
 	}
-	h, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: quarantineTTL})
+	h, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "u", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,8 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	// A host of a version without overrides makes the state expire; then the last host of that
 	// version stops.
 	client.PExpire(ctx, prefix+"a:slot:state", time.Hour)
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "v", TTL: quarantineTTL}); err != nil {
+	if _, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "v",
+		TTL: quarantineTTL}); err != nil {
 		t.Fatal(err)
 	}
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
@@ -230,15 +231,15 @@ func TestForeignOverrides(t *testing.T) {
 	} {
 		client.Del(ctx, key)
 		client.HSet(ctx, key, fields...)
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused ||
-			no.PausedBy != (dlock.Origin{}) {
+		_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonPaused ||
+			no.PausedBy != (driver.Origin{}) {
 			t.Errorf("%v: %v; want paused by nobody", fields, err)
 		}
-		if list, err := store.Inspect(ctx, "a"); !errors.Is(err, dlock.ErrFault) {
+		if list, err := store.Inspect(ctx, "a"); !errors.Is(err, driver.ErrFault) {
 			t.Errorf("%v: %+v, %v; want a fault", fields, list, err)
 		}
-		if err := store.Update(ctx, "a", dlock.Update{Resume: &ann, ResetLimit: &ann}); err != nil {
+		if err := store.Update(ctx, "a", driver.Update{Resume: &ann, ResetLimit: &ann}); err != nil {
 			t.Errorf("%v: updated anew: %v", fields, err)
 		}
 		if list, err := store.Inspect(ctx, "a"); err != nil || list[0].Pause != nil || list[0].Limit != nil {
@@ -246,12 +247,12 @@ func TestForeignOverrides(t *testing.T) {
 		}
 	}
 	client.Del(ctx, key)
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
+	g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	client.Set(ctx, key, "x", 0)
-	_, acquireErr := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
+	_, acquireErr := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
 	_, extendErr := store.Extend(ctx, quarantineTTL, g)
 	_, releaseErr := store.Release(ctx, g)
 	states, err := store.Inspect(ctx, "b", "a")
@@ -260,18 +261,18 @@ func TestForeignOverrides(t *testing.T) {
 	}
 	inspectErr := states[1].Err
 	for what, err := range map[string]error{"acquire": acquireErr, "extend": extendErr, "release": releaseErr,
-		"inspect": inspectErr, "update": store.Update(ctx, "a", dlock.Update{})} {
-		if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), key) {
+		"inspect": inspectErr, "update": store.Update(ctx, "a", driver.Update{})} {
+		if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v; want a fault that names %s", what, err, key)
 		}
 	}
 	client.LPush(ctx, prefix+"c:slot:0", "x")
-	if err := store.Revoke(ctx, "c", 0, 1, ann); !errors.Is(err, dlock.ErrFault) ||
+	if err := store.Revoke(ctx, "c", 0, 1, ann); !errors.Is(err, driver.ErrFault) ||
 		!strings.Contains(err.Error(), prefix+"c:slot:0") {
 		t.Errorf("revoke: %v", err)
 	}
 	client.Set(ctx, prefix+"c:slot:1", "hello", 0)
-	if err := store.Revoke(ctx, "c", 1, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+	if err := store.Revoke(ctx, "c", 1, 1, ann); !errors.Is(err, driver.ErrNotHeld) {
 		t.Errorf("revoke what is no lease: %v", err)
 	}
 }
@@ -283,12 +284,12 @@ func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	t.Parallel()
 	prefix := unique("form")
 	client, store := shared(t, prefix)
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t",
+	if _, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t",
 		TTL: quarantineTTL}); err != nil {
 		t.Fatal(err)
 	}
 	other := open(t, client, redislock.Options{Prefix: prefix, Keys: redislock.KeysTagged})
-	if err := other.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); !errors.Is(err, dlock.ErrFault) ||
+	if err := other.Update(t.Context(), "a", driver.Update{Trigger: &ann}); !errors.Is(err, driver.ErrFault) ||
 		!strings.Contains(err.Error(), "same Options.Keys") {
 		t.Error(err)
 	}
@@ -302,27 +303,27 @@ func TestPausedWhileQuarantined(t *testing.T) {
 	t.Parallel()
 	prefix := unique("quarantine")
 	client, store := shared(t, prefix)
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t",
+	if _, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t",
 		TTL: quarantineTTL}); err != nil {
 		t.Fatal(err)
 	}
 	forget(t, client, store, prefix+"a:slot:state", "another")
-	refused := func(want dlock.Reason) {
+	refused := func(want driver.Reason) {
 		t.Helper()
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != want {
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != want {
 			t.Errorf("%v: want %s", err, want)
 		}
 	}
-	if err := store.Update(t.Context(), "a", dlock.Update{Pause: &dlock.Pause{Origin: ann,
+	if err := store.Update(t.Context(), "a", driver.Update{Pause: &driver.Pause{Origin: ann,
 		For: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}
-	refused(dlock.ReasonPaused)
-	if err := store.Update(t.Context(), "a", dlock.Update{Resume: &ann}); err != nil {
+	refused(driver.ReasonPaused)
+	if err := store.Update(t.Context(), "a", driver.Update{Resume: &ann}); err != nil {
 		t.Fatal(err)
 	}
-	refused(dlock.ReasonQuarantine)
+	refused(driver.ReasonQuarantine)
 }
 
 // A call that does not reach the server is an error, never "not held" and never no overrides.
@@ -340,10 +341,10 @@ func TestUpdatesWithoutAServer(t *testing.T) {
 		if list, err := store.Inspect(ctx, "a", "b"); err == nil {
 			t.Errorf("%s: %+v", what, list)
 		}
-		if err := store.Update(ctx, "a", dlock.Update{}); err == nil {
+		if err := store.Update(ctx, "a", driver.Update{}); err == nil {
 			t.Errorf("%s: updated", what)
 		}
-		if err := store.Revoke(ctx, "a", 0, 1, ann); err == nil || errors.Is(err, dlock.ErrNotHeld) {
+		if err := store.Revoke(ctx, "a", 0, 1, ann); err == nil || errors.Is(err, driver.ErrNotHeld) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -16,7 +16,7 @@
 //	shop:timer:orders:slot:index   when each slot ends, to find a free one without asking for each
 //	shop:timer:orders:slot:tokens  which attempt holds which slot, for repeated attempts
 //	shop:timer:orders:slot:state   the last fence, tick and success, who claimed that tick, which
-//	                               server run granted them, and the overrides of dlock.Controller
+//	                               server run granted them, and the overrides of driver.Controller
 //	shop:timer:orders:slot:released:0
 //	                               who released the slot, for a minute; of a mutex :slot:released
 //	shop::slot:names, …:used       shared by all names: which are in use, for Enumerate
@@ -37,7 +37,7 @@
 // quarter of the time for which an unused name is remembered), so most acquires and heartbeats do
 // no extra work. A name that was not added for that whole time has no lease, and is removed. If the
 // sets are lost, names in use are added again within a quarter of an hour; until then their leases
-// are held but not listed. A released lease is kept in a key of its own for dlock.ReleasedFor.
+// are held but not listed. A released lease is kept in a key of its own for driver.ReleasedFor.
 // After a failover the new master lists only leases whose grants were replicated to it.
 //
 // On Redis Cluster (KeysTagged) a script can access the keys of one hash slot only, so a grant
@@ -54,7 +54,7 @@
 // A Redis that restarts without its data would at once grant what others still hold. Therefore the
 // acquire script compares the server's master_replid, which changes with each start and each
 // promotion, with the one it noted. After a restart or a failover nothing is granted for
-// QuarantineTTL (dlock.ReasonQuarantine): by then the last old lease has ended. Leases that
+// QuarantineTTL (driver.ReasonQuarantine): by then the last old lease has ended. Leases that
 // survived continue. A server that reports that it was never a replica is trusted once it has been
 // up for that long.
 //

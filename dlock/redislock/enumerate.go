@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -17,7 +17,7 @@ import (
 // looked at in one page.
 const pageKeys = 2_000
 
-// Enumerate implements dlock.Enumerator. It is one script, which writes nothing. A page is shorter
+// Enumerate implements driver.Enumerator. It is one script, which writes nothing. A page is shorter
 // than limit if it has looked at 2,000 names and slots, or one name with more.
 //
 // It finds names by a set, to which the first grant of a name and some later grants and extensions
@@ -25,20 +25,20 @@ const pageKeys = 2_000
 //
 // On a Cluster all names have to be on one node, as they are if the Prefix has a hash tag, such as
 // {shop}:. Without one it returns an error that errors.ErrUnsupported matches.
-func (s *Store) Enumerate(ctx context.Context, after string, limit int) (dlock.LeasePage, error) {
+func (s *Store) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	if s.fault != nil {
-		return dlock.LeasePage{}, s.fault
+		return driver.LeasePage{}, s.fault
 	}
-	if limit < 1 || limit > dlock.MaxPage {
-		return dlock.LeasePage{}, fmt.Errorf("redislock: a page of %d leases: must be 1 to %d", limit, dlock.MaxPage)
+	if limit < 1 || limit > driver.MaxPage {
+		return driver.LeasePage{}, fmt.Errorf("redislock: a page of %d leases: must be 1 to %d", limit, driver.MaxPage)
 	}
 	if s.sharedKeys() == "" {
-		return dlock.LeasePage{}, errScattered
+		return driver.LeasePage{}, errScattered
 	}
 	answer, err := pageScript.Run(ctx, s.client, []string{s.sharedKeys() + "names"}, after, limit, pageKeys,
 		s.releaseRetentionMillis()).Slice()
 	if err != nil {
-		return dlock.LeasePage{}, s.classifyError(ctx, err)
+		return driver.LeasePage{}, s.classifyError(ctx, err)
 	}
 	return s.parsePage(answer)
 }
@@ -52,12 +52,12 @@ func (s *Store) releaseRetentionMillis() int64 {
 	if s.sharedKeys() == "" {
 		return 0
 	}
-	return rediskit.Millis(dlock.ReleasedFor)
+	return rediskit.Millis(driver.ReleasedFor)
 }
 
 // parsePage parses the answer of enumerate.lua. It skips members of the set that are not names of
 // this store: somebody added them by hand.
-func (s *Store) parsePage(a []any) (page dlock.LeasePage, err error) {
+func (s *Store) parsePage(a []any) (page driver.LeasePage, err error) {
 	if len(a)%5 != 2 {
 		return page, fmt.Errorf("%w: %d values", errAnswer, len(a))
 	}
@@ -71,7 +71,7 @@ func (s *Store) parsePage(a []any) (page dlock.LeasePage, err error) {
 		state, _ := a[i].(string)
 		name, mutex, ok := s.nameOf(state)
 		slot, err := strconv.Atoi(fmt.Sprint(a[i+1]))
-		if !ok || err != nil || slot < 0 || slot >= dlock.MaxSlots {
+		if !ok || err != nil || slot < 0 || slot >= driver.MaxSlots {
 			continue
 		}
 		text, _ := a[i+4].(string)
@@ -99,7 +99,7 @@ func (s *Store) nameOf(state string) (name string, mutex, ok bool) {
 		name = strings.TrimSuffix(strings.TrimPrefix(name, "{"), "}")
 	}
 	name = strings.TrimPrefix(name, s.prefix)
-	return name, mutex, s.state(name, mutex) == state && dlock.CheckName(name) == nil
+	return name, mutex, s.state(name, mutex) == state && driver.CheckName(name) == nil
 }
 
 // clockStep is how far a clock that was not set may seem to go back, in ms.
@@ -107,8 +107,8 @@ const clockStep = 1_000
 
 // info describes a lease that is held at the server's time now (ms), and whose key lasts for
 // another left ms.
-func (v stored) info(now, left int64) dlock.LeaseInfo {
-	l := dlock.LeaseInfo{Holder: v.holder(), Fence: dlock.Fence(max(0, v.Fence)), ExpiresIn: milliseconds(left)}
+func (v stored) info(now, left int64) driver.LeaseInfo {
+	l := driver.LeaseInfo{Holder: v.holder(), Fence: driver.Fence(max(0, v.Fence)), ExpiresIn: milliseconds(left)}
 	if v.AcquiredAt > 0 {
 		l.HeldFor = milliseconds(now - v.AcquiredAt)
 	}

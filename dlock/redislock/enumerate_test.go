@@ -12,16 +12,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
 // listed returns the leases on all pages, by name and slot, such as "a/0"; a mutex is "a".
-func listed(t *testing.T, store *redislock.Store) map[string]dlock.LeaseInfo {
+func listed(t *testing.T, store *redislock.Store) map[string]driver.LeaseInfo {
 	t.Helper()
-	found := map[string]dlock.LeaseInfo{}
+	found := map[string]driver.LeaseInfo{}
 	for after := ""; ; {
 		page, err := store.Enumerate(t.Context(), after, 100)
 		if err != nil {
@@ -40,19 +40,19 @@ func listed(t *testing.T, store *redislock.Store) map[string]dlock.LeaseInfo {
 	}
 }
 
-func acquire(t *testing.T, store *redislock.Store, name string, slots int) dlock.Grant {
+func acquire(t *testing.T, store *redislock.Store, name string, slots int) driver.Grant {
 	t.Helper()
-	g, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "token-" + name,
-		TTL: quarantineTTL, Holder: dlock.Holder{Host: "web-1", PID: 1, ID: "x"}})
+	g, err := store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: slots, Token: "token-" + name,
+		TTL: quarantineTTL, Holder: driver.Holder{Host: "web-1", PID: 1, ID: "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g
 }
 
-func release(t *testing.T, store *redislock.Store, g dlock.Grant) {
+func release(t *testing.T, store *redislock.Store, g driver.Grant) {
 	t.Helper()
-	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Fatal(r, err)
 	}
 }
@@ -98,10 +98,10 @@ func TestCommandsOfACall(t *testing.T) {
 				t.Errorf("%s of %d slots: %s; want %s", what, c.slots, got, want)
 			}
 		}
-		var g dlock.Grant
+		var g driver.Grant
 		extend := func() {
 			t.Helper()
-			if r, err := store.Extend(t.Context(), quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := store.Extend(t.Context(), quarantineTTL, g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Error(r, err)
 			}
 		}
@@ -149,7 +149,7 @@ func TestNamesInUse(t *testing.T) {
 	patient := open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Minute})
 	extend := func() {
 		t.Helper()
-		if r, err := patient.Extend(ctx, time.Minute, held); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := patient.Extend(ctx, time.Minute, held); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
@@ -211,12 +211,12 @@ func TestReleasesAreKeptForAMinute(t *testing.T) {
 		if strings.Contains(value, "token") || !strings.Contains(value, "web-1") {
 			t.Errorf("%s is %s", key, value)
 		}
-		if left := client.PTTL(t.Context(), prefix+key).Val(); left <= 0 || left > dlock.ReleasedFor {
+		if left := client.PTTL(t.Context(), prefix+key).Val(); left <= 0 || left > driver.ReleasedFor {
 			t.Errorf("%s expires in %v", key, left)
 		}
 	}
 	found := listed(t, store)
-	for what, g := range map[string]dlock.Grant{"m": mutex, "s/0": slot} {
+	for what, g := range map[string]driver.Grant{"m": mutex, "s/0": slot} {
 		if l := found[what]; l.Fence != g.Fence || l.Holder.Host != "web-1" || l.ReleasedAgo <= 0 || l.ExpiresIn != 0 {
 			t.Errorf("%s: %+v", what, l)
 		}
@@ -248,7 +248,7 @@ func TestEnumerateAmongNonsense(t *testing.T) {
 	good := acquire(t, store, "good", 0)
 	found := listed(t, store)
 	delete(found, "awake")
-	if l := found["held/7"]; l.Holder != (dlock.Holder{}) || l.ExpiresIn <= 0 || l.RenewedAgo != 0 || l.HeldFor != 0 {
+	if l := found["held/7"]; l.Holder != (driver.Holder{}) || l.ExpiresIn <= 0 || l.RenewedAgo != 0 || l.HeldFor != 0 {
 		t.Errorf("a lease without a holder: %+v", l)
 	}
 	if len(found) != 2 || found["good"].Fence != good.Fence {
@@ -262,11 +262,12 @@ func TestEnumerateAmongNonsense(t *testing.T) {
 	client.LPush(ctx, prefix+"more:slot:released", "taken")
 	release(t, store, acquire(t, store, "other", 2))
 	release(t, store, acquire(t, store, "more", 0))
-	if _, err := store.Enumerate(ctx, "", 1); !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), names) {
+	if _, err := store.Enumerate(ctx, "", 1); !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(),
+		names) {
 		t.Errorf("%v, want a fault that names the key", err)
 	}
-	for _, limit := range []int{-1, 0, dlock.MaxPage + 1} {
-		if _, err := store.Enumerate(ctx, "", limit); err == nil || errors.Is(err, dlock.ErrFault) {
+	for _, limit := range []int{-1, 0, driver.MaxPage + 1} {
+		if _, err := store.Enumerate(ctx, "", limit); err == nil || errors.Is(err, driver.ErrFault) {
 			t.Errorf("a page of %d: %v, want an error", limit, err)
 		}
 	}
@@ -290,7 +291,7 @@ func TestAPageIsBounded(t *testing.T) {
 	acquire(t, store, "z", 2)
 	pages, leases := 0, 0
 	for after := ""; ; pages++ {
-		page, err := store.Enumerate(t.Context(), after, dlock.MaxPage)
+		page, err := store.Enumerate(t.Context(), after, driver.MaxPage)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +333,7 @@ func TestEnumerateOnACluster(t *testing.T) {
 		}
 		store := open(t, client, redislock.Options{Prefix: prefix})
 		testkit.Eventually(t, 10*time.Second, "the node grants", func() error {
-			_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "m", Token: "t", TTL: quarantineTTL})
+			_, err := store.TryAcquire(t.Context(), driver.Request{Name: "m", Token: "t", TTL: quarantineTTL})
 			return err
 		})
 		release(t, store, acquire(t, store, "s", 2))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -28,11 +28,11 @@ func TestServerOutOfMemory(t *testing.T) {
 	store := open(t, client, redislock.Options{})
 	awake(t, store)
 	ctx := t.Context()
-	short, err := store.TryAcquire(ctx, dlock.Request{Name: "short", Slots: 1, Token: "a", TTL: 3 * quarantineTTL / 4})
+	short, err := store.TryAcquire(ctx, driver.Request{Name: "short", Slots: 1, Token: "a", TTL: 3 * quarantineTTL / 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "a", TTL: quarantineTTL})
+	g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 2, Token: "a", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,23 +47,23 @@ func TestServerOutOfMemory(t *testing.T) {
 	if r, err := store.Extend(ctx, quarantineTTL, short); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("a heartbeat with a longer TTL, which cannot be written: %v, %v", r, err)
 	}
-	_, err = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "b", TTL: quarantineTTL})
-	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "OOM") {
+	_, err = store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 2, Token: "b", TTL: quarantineTTL})
+	if err == nil || errors.Is(err, driver.ErrNotAcquired) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("acquire: %v, want that the server has no memory", err)
 	}
 	server.Client().HDel(ctx, server.Client().Keys(ctx, "*a:slot:state").Val()[0], "kept") // as if it were due
-	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("a heartbeat: %v, %v", r, err)
 	}
-	if r, err := store.Extend(ctx, quarantineTTL/2, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(ctx, quarantineTTL/2, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("a heartbeat with another TTL, which cannot be written: %v, %v", r, err)
 	}
-	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 	limit("0")
 	for _, token := range []string{"c", "d"} { // both slots are free
-		if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: token,
+		if _, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 2, Token: token,
 			TTL: quarantineTTL}); err != nil {
 			t.Errorf("acquire, when there is memory again: %v", err)
 		}
@@ -88,12 +88,12 @@ func TestScriptsAreSentAgain(t *testing.T) {
 		}
 	}
 	forget()
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "a", TTL: quarantineTTL})
+	g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 2, Token: "a", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	forget()
-	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("extend: %v, %v", r, err)
 	}
 	forget()
@@ -104,9 +104,9 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	if page, err := store.Enumerate(ctx, "", 10); err != nil || len(page.Leases) != 2 { // awake was released
 		t.Errorf("enumerate: %v, %v", page, err)
 	}
-	ann := dlock.Origin{By: "ann"}
+	ann := driver.Origin{By: "ann"}
 	forget()
-	if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
+	if err := store.Update(ctx, "a", driver.Update{Trigger: &ann}); err != nil {
 		t.Errorf("update: %v", err)
 	}
 	forget()
@@ -118,7 +118,7 @@ func TestScriptsAreSentAgain(t *testing.T) {
 		t.Errorf("revoke: %v", err)
 	}
 	forget()
-	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 }
@@ -138,9 +138,9 @@ func TestClusterMovesASlot(t *testing.T) {
 	awake(t, store)
 	ctx := t.Context()
 	const name = "timer:moves"
-	var granted dlock.Grant
+	var granted driver.Grant
 	testkit.Eventually(t, 20*time.Second, "this node grants, too", func() (err error) {
-		granted, err = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "a", TTL: ttl})
+		granted, err = store.TryAcquire(ctx, driver.Request{Name: name, Slots: 2, Token: "a", TTL: ttl})
 		return err
 	})
 	do := func(node *redistest.Server, args ...any) any {
@@ -171,7 +171,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	do(from, "CLUSTER", "SETSLOT", number, "MIGRATING", target)
 	extend := func(when string) {
 		t.Helper()
-		if r, err := store.Extend(ctx, 5*ttl/6, granted); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Extend(ctx, 5*ttl/6, granted); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Errorf("extend, %s: %v, %v", when, r, err)
 		}
 	}
@@ -183,7 +183,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	do(from, move...)
 	// Half-way, the driver may not find the keys. That is not known, and no loss: it is asked
 	// again.
-	if r, err := store.Extend(ctx, 5*ttl/6, granted); err == nil && r[0].Outcome != dlock.GrantOK ||
+	if r, err := store.Extend(ctx, 5*ttl/6, granted); err == nil && r[0].Outcome != driver.GrantOK ||
 		err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 		t.Errorf("extend, moved, and only the old node says so: %v, %v", r, err)
 	}
@@ -191,12 +191,12 @@ func TestClusterMovesASlot(t *testing.T) {
 		do(node, "CLUSTER", "SETSLOT", number, "NODE", target)
 	}
 	extend("moved")
-	var no *dlock.NotAcquiredError
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "b",
+	var no *driver.NotAcquiredError
+	if _, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 1, Token: "b",
 		TTL: ttl}); err != nil && !errors.As(err, &no) {
 		t.Errorf("acquire, moved: %v", err)
 	}
-	if r, err := store.Release(context.WithoutCancel(ctx), granted); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(context.WithoutCancel(ctx), granted); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -21,8 +21,8 @@ type batch struct {
 	indexes []int
 }
 
-// Extend implements dlock.DistributedLock. It does not wait to share a round trip.
-func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+// Extend implements driver.Store. It does not wait to share a round trip.
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	if ttl < time.Millisecond || ttl > s.MaxTTL() {
 		return nil, fmt.Errorf("redislock: a TTL of %v: must be 1ms to %v (QuarantineTTL)", ttl, s.MaxTTL())
 	}
@@ -45,8 +45,8 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 	return s.results(ctx, batches, len(grants), parseExtend)
 }
 
-// Release implements dlock.DistributedLock.
-func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+// Release implements driver.Store.
+func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	common := []any{rediskit.Millis(s.retention()), s.releaseRetentionMillis()}
 	batches, err := s.batches(grants, releaseScript, common, func(run []int) []any {
 		items := make([]any, 0, 3*len(run))
@@ -78,7 +78,7 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 }
 
 // slotArg returns the number of a slot as an argument; "" for a mutex.
-func slotArg(g *dlock.Grant) string {
+func slotArg(g *driver.Grant) string {
 	if g.Slots == 0 {
 		return ""
 	}
@@ -87,7 +87,7 @@ func slotArg(g *dlock.Grant) string {
 
 // batches divides the grants into runs of a script: at most scriptItems leases each, and of a
 // single name if the keys must be on one node.
-func (s *Store) batches(grants []dlock.Grant, script *rediskit.Script, common []any,
+func (s *Store) batches(grants []driver.Grant, script *rediskit.Script, common []any,
 	items func(run []int) []any) ([]*batch, error) {
 	if s.fault != nil {
 		return nil, s.fault
@@ -119,7 +119,7 @@ func (s *Store) batches(grants []dlock.Grant, script *rediskit.Script, common []
 }
 
 // states returns the keys of the states of a run's names.
-func (s *Store) states(grants []dlock.Grant, run []int) []string {
+func (s *Store) states(grants []driver.Grant, run []int) []string {
 	keys := make([]string, len(run))
 	for k, i := range run {
 		keys[k] = s.state(grants[i].Name, grants[i].Slots == 0)
@@ -130,11 +130,11 @@ func (s *Store) states(grants []dlock.Grant, run []int) []string {
 // leases returns the keys of a run's leases, which all belong to one name, and of its index or
 // tokens. While a Cluster moves a slot, a node that has only some of the declared keys answers
 // TRYAGAIN. Undeclared keys would look missing there, and a lease would seem lost.
-func (s *Store) leases(grants []dlock.Grant, run []int) []string {
+func (s *Store) leases(grants []driver.Grant, run []int) []string {
 	k := s.keys(grants[run[0]].Name, grants[run[0]].Slots == 0)
 	keys := make([]string, 0, len(run)+1)
 	for _, i := range run {
-		if g := &grants[i]; g.Slot != dlock.AnySlot || g.Slots == 0 {
+		if g := &grants[i]; g.Slot != driver.AnySlot || g.Slots == 0 {
 			keys = append(keys, k.base+slotArg(g))
 		} else {
 			keys = append(keys, k.base+"tokens")
@@ -156,8 +156,8 @@ func (s *Store) runBatches(ctx context.Context, batches []*batch) {
 
 // results parses the answers and returns the results in the order of the grants.
 func (s *Store) results(ctx context.Context, batches []*batch, grants int,
-	parse func(answer []any, indexes []int, results []dlock.Result) error) ([]dlock.Result, error) {
-	results := make([]dlock.Result, grants)
+	parse func(answer []any, indexes []int, results []driver.Result) error) ([]driver.Result, error) {
+	results := make([]driver.Result, grants)
 	failures := 0
 	var failure error
 	for _, b := range batches {
@@ -167,7 +167,7 @@ func (s *Store) results(ctx context.Context, batches []*batch, grants int,
 		}
 		for _, i := range b.indexes {
 			if err != nil {
-				results[i] = dlock.Result{Err: err}
+				results[i] = driver.Result{Err: err}
 			}
 			if results[i].Err != nil {
 				failures++

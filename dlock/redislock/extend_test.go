@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -19,17 +19,17 @@ func TestAllocationsOfARenewal(t *testing.T) {
 	testkit.SkipRace(t)
 	_, store := shared(t, unique("renewal"))
 	ctx := t.Context()
-	grants := make([]dlock.Grant, redislock.ScriptItems)
+	grants := make([]driver.Grant, redislock.ScriptItems)
 	for i := range grants {
 		var err error
-		if grants[i], err = store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("job-", i), Slots: 5,
+		if grants[i], err = store.TryAcquire(ctx, driver.Request{Name: fmt.Sprint("job-", i), Slots: 5,
 			Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", TTL: quarantineTTL}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	allocs := func(grants []dlock.Grant) float64 {
+	allocs := func(grants []driver.Grant) float64 {
 		return testing.AllocsPerRun(20, func() {
-			if r, err := store.Extend(ctx, quarantineTTL, grants...); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := store.Extend(ctx, quarantineTTL, grants...); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Fatal(r, err)
 			}
 		})
@@ -49,14 +49,14 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("mixed"))
 	ctx := t.Context()
-	take := func(name string, slots int, token string) dlock.Grant {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: quarantineTTL})
+	take := func(name string, slots int, token string) driver.Grant {
+		g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: token, TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g
 	}
-	var slots [3]dlock.Grant
+	var slots [3]driver.Grant
 	for i := range slots {
 		g := take("job", len(slots), fmt.Sprint(i))
 		slots[g.Slot] = g
@@ -68,8 +68,8 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []dlock.GrantOutcome{dlock.GrantLost, dlock.GrantOK, dlock.GrantOK, dlock.GrantLost,
-		dlock.GrantOK, dlock.GrantOK} {
+	for i, want := range []driver.GrantOutcome{driver.GrantLost, driver.GrantOK, driver.GrantOK, driver.GrantLost,
+		driver.GrantOK, driver.GrantOK} {
 		if results[i].Outcome != want {
 			t.Errorf("lease %d: %v, want %v", i, results[i], want)
 		}
@@ -86,9 +86,9 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 	prefix := unique("badindex")
 	client, store := shared(t, prefix)
 	ctx := t.Context()
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for _, name := range []string{"before", "bad", "behind"} {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "t", TTL: quarantineTTL})
+		g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 2, Token: "t", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, r := range results {
-		if left := client.PTTL(ctx, store.Key(grants[i].Name)+":slot:0").Val(); r.Outcome != dlock.GrantOK ||
+		if left := client.PTTL(ctx, store.Key(grants[i].Name)+":slot:0").Val(); r.Outcome != driver.GrantOK ||
 			left > quarantineTTL {
 			t.Errorf("%s: %+v, and it ends in %v", grants[i].Name, r, left)
 		}
@@ -121,7 +121,7 @@ func TestHeartbeatKeepsTheNameKnown(t *testing.T) {
 	store := open(t, client, redislock.Options{Prefix: prefix, Embedded: true}) // its leases may be long
 	ctx := t.Context()
 	state, index := prefix+"a:slot:state", prefix+"a:slot:index"
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Minute})
+	g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestHeartbeatKeepsTheNameKnown(t *testing.T) {
 		t.Helper()
 		client.HSet(ctx, state, "kept", time.Now().Add(-25*time.Hour).UnixMilli())
 		client.PExpire(ctx, index, time.Hour)
-		if r, err := store.Extend(ctx, time.Hour, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Extend(ctx, time.Hour, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 		return client.PTTL(ctx, state).Val(), client.PTTL(ctx, index).Val()

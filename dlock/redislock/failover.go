@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -299,14 +299,14 @@ func (m *masters) ask(ctx context.Context) (addr, epoch string, err error) {
 	}
 	err = errors.Join(errs...)
 	if unknown > len(m.sentinels)/2 {
-		return "", "", fmt.Errorf("redislock: %w: check FailoverOptions.MasterName: %w", dlock.ErrSetup, err)
+		return "", "", fmt.Errorf("redislock: %w: check FailoverOptions.MasterName: %w", driver.ErrSetup, err)
 	}
 	most := 0
 	for _, n := range count {
 		most = max(most, n)
 	}
 	if refused > 0 && most+refused > len(m.sentinels)/2 { // without the refusals there might be a majority
-		return "", "", fmt.Errorf("redislock: %w: a sentinel: %s: %w", dlock.ErrSetup, fix, err)
+		return "", "", fmt.Errorf("redislock: %w: a sentinel: %s: %w", driver.ErrSetup, fix, err)
 	}
 	return "", "", fmt.Errorf("redislock: %d of %d sentinels name the same master %q, a majority has to: %w", most,
 		len(m.sentinels), m.name, cmp.Or(err, errDisagree))

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -28,7 +29,7 @@ func TestI1SentinelFailover(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
-	var stores []dlock.DistributedLock
+	var stores []driver.Store
 	for range 2 {
 		stores = append(stores, openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL}))
 	}
@@ -229,10 +230,10 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 	opts := redislock.Options{QuarantineTTL: before}
 	first, last := openFailover(t, s, "", opts), openFailover(t, s, "", opts)
 	ctx := t.Context()
-	acquire := func(store *redislock.Store, token string) (dlock.Grant, error) {
-		return store.TryAcquire(ctx, dlock.Request{Name: "job", Slots: 1, Token: token, TTL: before})
+	acquire := func(store *redislock.Store, token string) (driver.Grant, error) {
+		return store.TryAcquire(ctx, driver.Request{Name: "job", Slots: 1, Token: token, TTL: before})
 	}
-	var lease dlock.Grant
+	var lease driver.Grant
 	testkit.Eventually(t, testkit.Patience, "a grant", func() (err error) {
 		lease, err = acquire(first, "first")
 		return err
@@ -240,7 +241,7 @@ func renewedOnTheNewMaster(t *testing.T) bool {
 	valid := time.Now()
 	renew := func(ttl time.Duration) {
 		asked := time.Now()
-		if results, err := first.Extend(ctx, ttl, lease); err == nil && results[0].Outcome == dlock.GrantOK {
+		if results, err := first.Extend(ctx, ttl, lease); err == nil && results[0].Outcome == driver.GrantOK {
 			valid = asked.Add(ttl)
 		}
 	}
@@ -356,10 +357,10 @@ func TestReplyThatIsReadTooLate(t *testing.T) {
 	must(t, s.Sentinels[0].Client().Do(t.Context(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds",
 		60_000).Err())
 	store := openFailover(t, s, "", redislock.Options{QuarantineTTL: quarantineTTL})
-	var lease dlock.Grant
+	var lease driver.Grant
 	testkit.Eventually(t, testkit.Patience, "a grant", func() (err error) {
 		lease, err = store.TryAcquire(t.Context(),
-			dlock.Request{Name: "job", Slots: 1, Token: "late", TTL: quarantineTTL})
+			driver.Request{Name: "job", Slots: 1, Token: "late", TTL: quarantineTTL})
 		return err
 	})
 	calls := map[string]func() []error{
@@ -460,10 +461,10 @@ func TestFailoverSetUpWrongly(t *testing.T) {
 		opts.SentinelAddrs = s.SentinelAddrs()
 		store := redislock.NewFailover(opts, redislock.Options{})
 		defer store.Close()
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "a", TTL: quarantineTTL})
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "a", TTL: quarantineTTL})
 		return err
 	}
-	if err := acquire(&redis.FailoverOptions{MasterName: "other"}); !errors.Is(err, dlock.ErrSetup) ||
+	if err := acquire(&redis.FailoverOptions{MasterName: "other"}); !errors.Is(err, driver.ErrSetup) ||
 		!strings.Contains(err.Error(), "MasterName") {
 		t.Errorf("an unknown master: %v", err)
 	}

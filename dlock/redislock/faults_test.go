@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -34,7 +35,7 @@ func gather(t *testing.T, addrs ...string) *crowd.Crowd {
 }
 
 func gatherOn(t *testing.T, clients ...redis.UniversalClient) *crowd.Crowd {
-	var stores []dlock.DistributedLock
+	var stores []driver.Store
 	for _, client := range clients {
 		stores = append(stores, open(t, client, redislock.Options{}))
 	}
@@ -161,7 +162,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 	}
 	for _, mark := range []string{run[:len(run)/2], ""} {
 		forget(t, client, store, prefix+"a:slot:state", mark)
-		if _, err := session.Semaphore("a", 3).TryAcquire(ctx); !isReason(err, dlock.ReasonQuarantine) {
+		if _, err := session.Semaphore("a", 3).TryAcquire(ctx); !isReason(err, driver.ReasonQuarantine) {
 			t.Errorf("the mark %q: %v, want quarantine", mark, err)
 		}
 	}
@@ -208,22 +209,22 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 	defer client.Close()
 	store := open(t, client, redislock.Options{QuarantineTTL: ttl})
 	atOnce := open(t, client, redislock.Options{QuarantineTTL: ttl, NoQuarantine: true}) // grants after a start
-	grant, err := atOnce.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "one", TTL: ttl})
+	grant, err := atOnce.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "one", TTL: ttl})
 	must(t, err)
 	must(t, server.Kill())
 	must(t, server.Restart())
 	testkit.Eventually(t, testkit.Patience, "the lease is renewed", func() error {
 		results, err := store.Extend(t.Context(), ttl, grant)
-		if err == nil && results[0].Outcome != dlock.GrantOK {
+		if err == nil && results[0].Outcome != driver.GrantOK {
 			t.Fatalf("renewed: %+v", results[0])
 		}
 		return err
 	})
-	_, err = atOnce.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "two", TTL: ttl})
-	if !isReason(err, dlock.ReasonFull) {
+	_, err = atOnce.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "two", TTL: ttl})
+	if !isReason(err, driver.ReasonFull) {
 		t.Errorf("another host: %v, want full", err)
 	}
-	if results, err := store.Release(t.Context(), grant); err != nil || results[0].Outcome != dlock.GrantOK {
+	if results, err := store.Release(t.Context(), grant); err != nil || results[0].Outcome != driver.GrantOK {
 		t.Errorf("released: %+v, %v", results, err)
 	}
 }
@@ -381,9 +382,9 @@ func TestTickBeforeTheEpoch(t *testing.T) {
 	t.Parallel()
 	_, store := shared(t, unique("epoch"))
 	for _, token := range []string{"a", "b"} {
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: quarantineTTL,
-			Tick: &dlock.Tick{At: time.Unix(-1, 0), Max: 1}})
-		if !isReason(err, dlock.ReasonTickLate) {
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 3, Token: token, TTL: quarantineTTL,
+			Tick: &driver.Tick{At: time.Unix(-1, 0), Max: 1}})
+		if !isReason(err, driver.ReasonTickLate) {
 			t.Errorf("%s: %v, want that the tick is late", token, err)
 		}
 	}
@@ -397,9 +398,9 @@ func TestRevocationThatMakesNoSense(t *testing.T) {
 	prefix := unique("senseless")
 	client, store := shared(t, prefix)
 	ctx := t.Context()
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for _, name := range []string{"x", "y"} {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "token", TTL: quarantineTTL})
+		g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 1, Token: "token", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,7 +408,7 @@ func TestRevocationThatMakesNoSense(t *testing.T) {
 	}
 	client.Set(ctx, prefix+"x:slot:0", `{"token":"token","revoked":{bad},"fence":1}`, redis.KeepTTL)
 	r, err := store.Extend(ctx, quarantineTTL, grants...)
-	if err != nil || r[0].Outcome != dlock.GrantUnknown || r[0].Err == nil || r[1].Outcome != dlock.GrantOK {
+	if err != nil || r[0].Outcome != driver.GrantUnknown || r[0].Err == nil || r[1].Outcome != driver.GrantOK {
 		t.Errorf("%+v, %v; want an error for x, and y extended", r, err)
 	}
 }
@@ -422,18 +423,18 @@ func TestQuarantineIsOfEachName(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	for _, name := range []string{"new0", "new1", "old", "first0", "first1", "first2",
 		"first3"} { // the latter take the round trips
-		g, err := c.direct.TryAcquire(t.Context(), dlock.Request{Name: name, Token: "before", TTL: quarantineTTL})
+		g, err := c.direct.TryAcquire(t.Context(), driver.Request{Name: name, Token: "before", TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := c.direct.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := c.direct.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
 	forget(t, client, c.direct, c.direct.Key("old")+":slot:mutex", strings.Repeat("0", 40))
 	for i, name := range []string{"new0", "old", "new1"} {
 		check := func(err error) {
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonQuarantine {
+			if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonQuarantine {
 				t.Errorf("%v, want a quarantine", err)
 			}
 		}

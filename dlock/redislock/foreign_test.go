@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A foreign value at one of our keys is an error of the store that names the key, and neither a
@@ -40,24 +40,24 @@ func TestForeignValuesAreErrorsThatNameTheKey(t *testing.T) {
 		c.put(key)
 		var err error
 		for j := range 2 {
-			_, err = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: c.slots, Token: fmt.Sprint("t", j),
+			_, err = store.TryAcquire(ctx, driver.Request{Name: name, Slots: c.slots, Token: fmt.Sprint("t", j),
 				TTL: quarantineTTL})
 		}
-		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), key) {
+		if err == nil || errors.Is(err, driver.ErrNotAcquired) || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v; want an error of the store that names the key", key, err)
 		}
 	}
 	for _, key := range []string{"%s:slot:index", "%s:slot:tokens"} {
 		name := "other" + key[len("%s:slot:"):]
 		client.Set(ctx, prefix+fmt.Sprintf(key, name), "x", 0)
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 3, Token: "t", TTL: quarantineTTL})
-		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		_, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 3, Token: "t", TTL: quarantineTTL})
+		if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("%s: %v; want an error of the store", name, err)
 		}
 	}
 	// A string that is no lease counts as a lock: it is not taken, and the refusal names no holder.
 	client.Set(ctx, prefix+"text:slot:0", "hello", time.Minute)
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "text", Slots: 1, Token: "t",
+	if _, err := store.TryAcquire(ctx, driver.Request{Name: "text", Slots: 1, Token: "t",
 		TTL: quarantineTTL}); err == nil {
 		t.Error("took a key that holds something else")
 	}
@@ -111,16 +111,16 @@ func TestNonsenseInTheKeysIsSurvived(t *testing.T) {
 		defer cancel()
 		spoil(ctx, client, prefix+"a:slot:")
 		slots := map[int]bool{}
-		var last dlock.Fence
+		var last driver.Fence
 		for j := range 5 {
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 3, Token: fmt.Sprint("t", j),
+			g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 3, Token: fmt.Sprint("t", j),
 				TTL: time.Minute})
 			switch {
 			case err == nil && (slots[g.Slot] || g.Fence <= last):
 				t.Errorf("%d: slot %d with fence %d after %v, %d", i, g.Slot, g.Fence, slots, last)
 			case err == nil:
 				slots[g.Slot], last = true, g.Fence
-			case !errors.Is(err, dlock.ErrNotAcquired):
+			case !errors.Is(err, driver.ErrNotAcquired):
 				t.Errorf("%d: %v", i, err)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -35,22 +35,23 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 			open(t, clients[1], redislock.Options{Prefix: prefix})
 		for _, slots := range []int{0, 1, 3} {
 			name := fmt.Sprint("slots", slots)
-			tick := &dlock.Tick{At: time.Now(), Max: 1}
-			g := untilGranted(t, first, dlock.Request{Name: name, Slots: slots, Token: "first", TTL: quarantineTTL,
+			tick := &driver.Tick{At: time.Now(), Max: 1}
+			g := untilGranted(t, first, driver.Request{Name: name, Slots: slots, Token: "first", TTL: quarantineTTL,
 				Tick: tick})
-			_, err := second.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "second",
+			_, err := second.TryAcquire(t.Context(), driver.Request{Name: name, Slots: slots, Token: "second",
 				TTL: quarantineTTL, Tick: tick})
-			if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
+			if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
 				t.Errorf("a %T, then a %T, %d slots: %v, want an error that says to set Options.Keys", clients[0],
 					clients[1], slots, err)
 			}
 			if slots > 0 {
-				err = second.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}})
-				if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
+				err = second.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+					Slots: 1}})
+				if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
 					t.Errorf("an update: %v, want an error that says to set Options.Keys", err)
 				}
 			}
-			if r, err := first.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := first.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Error(r, err)
 			}
 		}
@@ -81,22 +82,22 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 		for i := range 12 {
 			for _, slots := range []int{0, 2} {
 				name := fmt.Sprint(what, i, "-", slots)
-				g := untilGranted(t, store, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: steady,
-					Tick: &dlock.Tick{At: time.Now(), Max: 1}})
-				if r, err := store.Extend(t.Context(), steady, g); err != nil || r[0].Outcome != dlock.GrantOK {
+				g := untilGranted(t, store, driver.Request{Name: name, Slots: slots, Token: "t", TTL: steady,
+					Tick: &driver.Tick{At: time.Now(), Max: 1}})
+				if r, err := store.Extend(t.Context(), steady, g); err != nil || r[0].Outcome != driver.GrantOK {
 					t.Error(name, r, err)
 				}
 				if slots > 0 {
-					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
+					if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
 						Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
 					if err := store.Update(t.Context(), name+"new",
-						dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}}); err != nil {
+						driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
 				}
-				if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+				if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 					t.Error(name, r, err)
 				}
 			}
@@ -106,8 +107,8 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := open(t, wrapped, redislock.Options{Prefix: shop, SharedPool: true}).TryAcquire(t.Context(),
-		dlock.Request{Name: "plain", Slots: 3, Token: "t", TTL: quarantineTTL})
-	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "Options.Keys: KeysTagged") {
+		driver.Request{Name: "plain", Slots: 3, Token: "t", TTL: quarantineTTL})
+	if !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), "Options.Keys: KeysTagged") {
 		t.Errorf("the plain form on a Cluster: %v, want an error that says what to set", err)
 	}
 }
@@ -175,14 +176,14 @@ func TestNamesThatSoundLikeErrors(t *testing.T) {
 				key = prefix + name
 			}
 			client.LPush(t.Context(), key, "not a lease")
-			_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: "t",
+			_, err := store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: slots, Token: "t",
 				TTL: quarantineTTL})
-			if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) ||
+			if !errors.Is(err, driver.ErrFault) || errors.Is(err, driver.ErrSetup) ||
 				redis.HasErrorPrefix(err, "READONLY") {
 				t.Errorf("%q with %d slots: %v, want a fault of that name", name, slots, err)
 			}
-			results, err := store.Release(t.Context(), dlock.Grant{Name: name, Slots: slots, Token: "t"})
-			if err := unknown(results, err); !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
+			results, err := store.Release(t.Context(), driver.Grant{Name: name, Slots: slots, Token: "t"})
+			if err := unknown(results, err); !errors.Is(err, driver.ErrFault) || errors.Is(err, driver.ErrSetup) {
 				t.Errorf("release of %q with %d slots: %v, want a fault of that name", name, slots, err)
 			}
 		}
@@ -199,7 +200,7 @@ func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 		var check func(error)
 		if name == broken {
 			check = func(err error) {
-				if !errors.Is(err, dlock.ErrFault) {
+				if !errors.Is(err, driver.ErrFault) {
 					t.Errorf("%s: %v, want a fault of that name", name, err)
 				}
 			}
@@ -222,16 +223,16 @@ func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
 	_, store := shared(t, unique("lowered"))
 	limit := func(slots int) {
 		t.Helper()
-		if err := store.Update(t.Context(), "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
+		if err := store.Update(t.Context(), "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann,
 			Slots: slots}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	limit(3)
-	grants := map[string]dlock.Grant{}
+	grants := map[string]driver.Grant{}
 	for range 2 {
 		for _, token := range []string{"x", "y", "z"} {
-			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: token,
+			g, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: token,
 				TTL: quarantineTTL})
 			if before, again := grants[token]; err != nil || again &&
 				(before.Slot != g.Slot || before.Fence != g.Fence) {

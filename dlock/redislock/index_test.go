@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
@@ -30,7 +30,7 @@ func shared(t testing.TB, prefix string) (*redis.Client, *redislock.Store) {
 func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redislock.Store) {
 	t.Helper()
 	client, short := shared(t, prefix)
-	g, err := short.TryAcquire(context.Background(), dlock.Request{Name: name, Slots: slots, Token: "first",
+	g, err := short.TryAcquire(context.Background(), driver.Request{Name: name, Slots: slots, Token: "first",
 		TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 			ctx := context.Background()
 			n := 1 + random.IntN(8) // up to eight slots the answer is exact
 			client, store := lasting(t, prefix, "a", n)
-			held := map[int]dlock.Grant{}
+			held := map[int]driver.Grant{}
 			index := prefix + "a:slot:index"
 			for step := range 200 {
 				switch random.IntN(10) {
@@ -72,14 +72,14 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 					delete(held, slot)
 				case 4, 5:
 					for slot, g := range held {
-						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+						if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 							t.Fatalf("step %d: release: %v %v", step, r, err)
 						}
 						delete(held, slot)
 						break
 					}
 				default:
-					g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: fmt.Sprintf("t%d", step),
+					g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: n, Token: fmt.Sprintf("t%d", step),
 						TTL: time.Hour})
 					switch {
 					case err == nil:
@@ -87,7 +87,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 							t.Fatalf("step %d: slot %d was granted twice, or is not one of %d", step, g.Slot, n)
 						}
 						held[g.Slot] = g
-					case !errors.Is(err, dlock.ErrNotAcquired):
+					case !errors.Is(err, driver.ErrNotAcquired):
 						t.Fatal(err)
 					case len(held) < n:
 						t.Fatalf("step %d: full, but only %d of %d are held: %v", step, len(held), n, err)
@@ -117,12 +117,12 @@ func TestSlotThatTheIndexLacksIsFound(t *testing.T) {
 			client.ZAdd(t.Context(), index, redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()),
 				Member: slot})
 		}
-		if g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t",
+		if g, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t",
 			TTL: time.Minute}); err != nil || g.Slot != 0 {
 			t.Errorf("%d: slot 0 is free, and others hold %v: %+v, %v", i, held, g, err)
 		}
-		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u",
-			TTL: time.Minute}); !isReason(err, dlock.ReasonFull) {
+		if _, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "u",
+			TTL: time.Minute}); !isReason(err, driver.ReasonFull) {
 			t.Errorf("%d: slot 0 is held: %v", i, err)
 		}
 	}
@@ -135,10 +135,10 @@ func TestIndexIsRebuilt(t *testing.T) {
 	prefix := unique("rebuild")
 	client, store := lasting(t, prefix, "a", n)
 	ctx := context.Background()
-	acquire := func(token string) (dlock.Grant, error) {
-		return store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: token, TTL: time.Hour})
+	acquire := func(token string) (driver.Grant, error) {
+		return store.TryAcquire(ctx, driver.Request{Name: "a", Slots: n, Token: token, TTL: time.Hour})
 	}
-	held := map[int]dlock.Grant{}
+	held := map[int]driver.Grant{}
 	for i := range n {
 		g, err := acquire(fmt.Sprint("t", i))
 		if err != nil {
@@ -163,7 +163,7 @@ func TestIndexIsRebuilt(t *testing.T) {
 		}
 		held[g.Slot] = g
 	}
-	if _, err := acquire("toomany"); !errors.Is(err, dlock.ErrNotAcquired) {
+	if _, err := acquire("toomany"); !errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("err %v, want full", err)
 	}
 	if size := client.ZCard(ctx, prefix+"a:slot:index").Val(); size != n {
@@ -181,9 +181,9 @@ func TestTheOtherFormOfTheKeysIsRefused(t *testing.T) {
 		first := open(t, client, redislock.Options{Prefix: prefix, Keys: forms[0]})
 		second := open(t, client, redislock.Options{Prefix: prefix, Keys: forms[1]})
 		ctx := context.Background()
-		untilGranted(t, first, dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: quarantineTTL})
-		_, err := second.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
-		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "Options.Keys") {
+		untilGranted(t, first, driver.Request{Name: "a", Slots: 2, Token: "t", TTL: quarantineTTL})
+		_, err := second.TryAcquire(ctx, driver.Request{Name: "a", Slots: 2, Token: "u", TTL: quarantineTTL})
+		if err == nil || errors.Is(err, driver.ErrNotAcquired) || !strings.Contains(err.Error(), "Options.Keys") {
 			t.Errorf("err %v, want one that says to set Options.Keys", err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestNamesInBracesAreNotTheOtherForm(t *testing.T) {
 	awake(t, store)
 	for i, name := range []string{"{job}", "job", "{{job}}"} {
 		for _, slots := range []int{0, 2} {
-			if _, err := store.TryAcquire(context.Background(), dlock.Request{Name: name, Slots: slots,
+			if _, err := store.TryAcquire(context.Background(), driver.Request{Name: name, Slots: slots,
 				Token: fmt.Sprint("t", i), TTL: quarantineTTL}); err != nil {
 				t.Errorf("%s with %d slots: %v", name, slots, err)
 			}
@@ -234,8 +234,8 @@ func TestIndexWithManyGaps(t *testing.T) {
 	if err := client.ConfigResetStat(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: n, Token: "t", TTL: quarantineTTL})
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
+	_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: n, Token: "t", TTL: quarantineTTL})
+	if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonFull {
 		t.Errorf("err %v, want full", err)
 	}
 	if size := client.ZCard(ctx, "gaps:a:slot:index").Val(); size != n {

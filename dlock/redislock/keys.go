@@ -27,7 +27,7 @@ type keys struct {
 	other string // state in the other form
 }
 
-// keys returns the keys of a name. None is a key of another name, because dlock.CheckName refuses
+// keys returns the keys of a name. None is a key of another name, because driver.CheckName refuses
 // ":slot:" in names.
 func (s *Store) keys(name string, mutex bool) keys {
 	plain := s.prefix + name
@@ -91,10 +91,10 @@ func (s *Store) form() string {
 	return "plain"
 }
 
-// CheckDelay implements dlock.Delayer.
+// CheckDelay implements driver.Delayer.
 func (s *Store) CheckDelay(time.Duration) error { return s.Check() }
 
-// CheckAlso implements dlock.MultiLocker. On a Cluster one step reaches the keys of one hash slot
+// CheckAlso implements driver.MultiLocker. On a Cluster one step reaches the keys of one hash slot
 // only. The names are in one if the Prefix has a hash tag.
 func (s *Store) CheckAlso(name string, also ...string) error {
 	if s.fault != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -29,7 +29,7 @@ func FuzzKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, prefix, a, b string) {
 		for _, tagged := range []bool{false, true} {
 			s := &Store{prefix: prefix, tagged: tagged}
-			if rediskit.CheckPrefix(prefix) != nil || dlock.CheckName(a) != nil || dlock.CheckName(b) != nil ||
+			if rediskit.CheckPrefix(prefix) != nil || driver.CheckName(a) != nil || driver.CheckName(b) != nil ||
 				s.checkKey(a) != nil || s.checkKey(b) != nil {
 				return
 			}
@@ -106,26 +106,26 @@ func FuzzAnswers(f *testing.F) {
 			{x, n, verdict, y, x, y, y, n, x, verdict}, {n, n, n, n, n, n, n, n, n, n},
 			{n, x, "a:slot:mutex", n, n, n, z}, {"1", x, y + ":slot:state", int64(3), n, n, z}}
 		for _, a := range answers {
-			req := dlock.Request{Name: "a", Slots: 3, Token: "t"}
-			var g dlock.Grant
+			req := driver.Request{Name: "a", Slots: 3, Token: "t"}
+			var g driver.Grant
 			err := errAnswer
 			if len(a) > 0 {
 				g, err = parseAcquire(req, n, a[0])
 			}
-			sane := func(info dlock.Info) bool {
+			sane := func(info driver.Info) bool {
 				return info.SuccessAge >= 0 && info.Version >= 0 && info.SlotLimit >= 0 &&
-					info.SlotLimit <= dlock.MaxSlots
+					info.SlotLimit <= driver.MaxSlots
 			}
 			if err == nil && (g.Slot < 0 || g.Slot > max(2, g.Info.SlotLimit-1) || g.Fence <= 0 || g.Token != "t" ||
 				!sane(g.Info)) {
 				t.Errorf("%v: %+v", a, g)
 			}
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok &&
+			if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok &&
 				(no.ExpiresIn < 0 || no.HeldFor < 0 || !sane(no.Info) ||
-					no.PausedBy != (dlock.Origin{}) && no.PausedBy.Validate() != nil) {
+					no.PausedBy != (driver.Origin{}) && no.PausedBy.Validate() != nil) {
 				t.Errorf("%v: %+v", a, no)
 			}
-			results := make([]dlock.Result, 3)
+			results := make([]driver.Result, 3)
 			released := call{keys: make([]string, 3), answer: a}
 			if released.splitHead(); released.failure == nil {
 				released.failure = parseRelease(released.answer, []int{0, 1, 2}, results)
@@ -137,8 +137,8 @@ func FuzzAnswers(f *testing.F) {
 				{"1 0 0 revoked 5 7 error " + words, x, y}, {"1 5 7 0 5 7 1 " + x + " " + y}} {
 				if err := parseExtend(a, []int{0, 1, 2}, results); err == nil {
 					for _, r := range results {
-						if r.RevokedBy != nil && (r.Outcome != dlock.GrantLost || r.RevokedBy.Validate() != nil) ||
-							r.Err != nil && r.Outcome != dlock.GrantUnknown || !sane(r.Info) {
+						if r.RevokedBy != nil && (r.Outcome != driver.GrantLost || r.RevokedBy.Validate() != nil) ||
+							r.Err != nil && r.Outcome != driver.GrantUnknown || !sane(r.Info) {
 							t.Errorf("%v: %+v", a, r)
 						}
 					}
@@ -147,17 +147,17 @@ func FuzzAnswers(f *testing.F) {
 			if o, err := parseControlState("a", a); err == nil {
 				if len(a) != 10 || o.Name != "a" || o.Version < 0 ||
 					o.Pause != nil && (o.Pause.For <= 0 || o.Pause.Validate() != nil) ||
-					o.Limit != nil && (o.Limit.Slots < 0 || o.Limit.Slots > dlock.MaxSlots ||
+					o.Limit != nil && (o.Limit.Slots < 0 || o.Limit.Slots > driver.MaxSlots ||
 						o.Limit.Validate() != nil) ||
 					o.Trigger != nil && (o.Trigger.Age < 0 || o.Trigger.Validate() != nil) {
 					t.Errorf("%v: %+v", a, o)
 				}
-			} else if !errors.Is(err, errAnswer) && !errors.Is(err, dlock.ErrFault) {
+			} else if !errors.Is(err, errAnswer) && !errors.Is(err, driver.ErrFault) {
 				t.Errorf("%v: %v", a, err)
 			}
 			if page, err := (&Store{}).parsePage(a); err == nil {
 				for _, l := range page.Leases {
-					if dlock.CheckName(l.Name) != nil || l.Slot < 0 || l.Slot >= dlock.MaxSlots || l.HeldFor < 0 ||
+					if driver.CheckName(l.Name) != nil || l.Slot < 0 || l.Slot >= driver.MaxSlots || l.HeldFor < 0 ||
 						l.RenewedAgo < 0 || (l.ExpiresIn > 0) == (l.ReleasedAgo > 0) {
 						t.Errorf("%v: %+v", a, l)
 					}
@@ -179,7 +179,7 @@ func TestFaultsOfOptions(t *testing.T) {
 			t.Errorf("missing: %s in %v", want, err)
 		}
 	}
-	if _, err := s.TryAcquire(context.Background(), dlock.Request{}); err == nil {
+	if _, err := s.TryAcquire(context.Background(), driver.Request{}); err == nil {
 		t.Error("a call went through")
 	}
 	if err := s.Close(); err != nil {

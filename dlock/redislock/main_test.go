@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -74,7 +75,7 @@ func awake(t testing.TB, s *redislock.Store) {
 	testkit.Eventually(t, 10*time.Second, "the server grants", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		g, err := s.TryAcquire(ctx, dlock.Request{Name: "awake", Token: "awake", TTL: time.Second})
+		g, err := s.TryAcquire(ctx, driver.Request{Name: "awake", Token: "awake", TTL: time.Second})
 		if err == nil {
 			_, err = s.Release(ctx, g)
 		}
@@ -119,7 +120,7 @@ func ageing(t testing.TB) *miniredis.Miniredis {
 	return m
 }
 
-func newSession(t testing.TB, store dlock.DistributedLock, ttl, timeout time.Duration) *dlock.Session {
+func newSession(t testing.TB, store driver.Store, ttl, timeout time.Duration) *dlock.Session {
 	t.Helper()
 	s, err := dlock.NewSession(store, dlock.SessionOptions{TTL: ttl, StoreTimeout: timeout})
 	if err != nil {

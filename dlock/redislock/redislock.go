@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -40,7 +40,7 @@ type Options struct {
 	// Keys is the form of the keys. Default KeysAuto.
 	Keys KeyForm
 	// QuarantineTTL is the longest accepted TTL, and how long a server grants nothing after a
-	// restart. 1 ms to dlock.MaxTTL. Default 30 s.
+	// restart. 1 ms to driver.MaxTTL. Default 30 s.
 	QuarantineTTL time.Duration
 	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). A
 	// restart that loses data, and a failover that loses the last writes, are then not detected,
@@ -59,7 +59,7 @@ type Options struct {
 	SharedPool bool
 }
 
-// Store implements dlock.DistributedLock on Redis.
+// Store implements driver.Store on Redis.
 type Store struct {
 	client     redis.UniversalClient
 	batcher    *batcher
@@ -107,9 +107,9 @@ func New(client redis.UniversalClient, opts Options) *Store {
 			errors.New("redislock: KeysPlain on a Redis Cluster: its scripts need the keys of a name on one node, "+
 				"use KeysAuto"))
 	}
-	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > dlock.MaxTTL {
+	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > driver.MaxTTL {
 		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be 1ms to %v, or 0 for %v", q,
-			dlock.MaxTTL, DefaultQuarantineTTL))
+			driver.MaxTTL, DefaultQuarantineTTL))
 	}
 	if err := rediskit.CheckPoolSize(opts.PoolSize); err != nil {
 		faults = append(faults, fmt.Errorf("redislock: %w", err))
@@ -175,7 +175,7 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// Check implements dlock.Checker: it returns the faults of the options.
+// Check implements driver.Checker: it returns the faults of the options.
 func (s *Store) Check() error {
 	if s == nil || s.client == nil && s.fault == nil {
 		return errors.New("redislock: an empty *Store: make one with New")
@@ -183,15 +183,15 @@ func (s *Store) Check() error {
 	return s.fault
 }
 
-// MaxTTL implements dlock.TTLBounder.
+// MaxTTL implements driver.TTLBounder.
 func (s *Store) MaxTTL() time.Duration {
 	if s == nil || s.quarantine == 0 {
-		return dlock.MaxTTL
+		return driver.MaxTTL
 	}
 	return s.quarantine
 }
 
-// Shard implements dlock.Sharder: on a Cluster it is the address of the name's master, from
+// Shard implements driver.Sharder: on a Cluster it is the address of the name's master, from
 // go-redis' map of the nodes.
 func (s *Store) Shard(name string) string {
 	cluster, ok := s.client.(*redis.ClusterClient)
@@ -215,10 +215,10 @@ var endedContext = func() context.Context {
 
 func (s *Store) String() string { return "redis" }
 
-// TryAcquire implements dlock.DistributedLock.
-func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+// TryAcquire implements driver.Store.
+func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := s.check(req); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	claim := ""
 	switch t := req.Tick; {
@@ -248,21 +248,21 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 		c.items[1] = sizes
 	}
 	if err := s.batcher.do(ctx, c); err != nil {
-		return dlock.Grant{}, s.classifyError(ctx, err)
+		return driver.Grant{}, s.classifyError(ctx, err)
 	}
 	grant, err := parseAcquire(req, number(c.head), c.answer[0])
-	if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
+	if err != nil && !errors.Is(err, driver.ErrNotAcquired) {
 		err = s.classifyError(ctx, err)
 	}
 	return grant, err
 }
 
-// List implements dlock.Lister.
-func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+// List implements driver.Lister.
+func (s *Store) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
-	if err := dlock.CheckName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return nil, fmt.Errorf("redislock: %w", err)
 	}
 	k := s.keys(name, slots == 0)
@@ -273,7 +273,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	return parseList(name, slots == 0, answer)
 }
 
-func (s *Store) check(req dlock.Request) error {
+func (s *Store) check(req driver.Request) error {
 	if s.fault != nil {
 		return s.fault
 	}
@@ -317,12 +317,12 @@ func (s *Store) retention() time.Duration { return max(shortRetention, 4*s.MaxTT
 
 // acquireArgs are the arguments that all attempts of a session share.
 type acquireArgs struct {
-	holder dlock.Holder
+	holder driver.Holder
 	ttl    time.Duration
 	args   []any
 }
 
-func (s *Store) acquireArgs(req dlock.Request) []any {
+func (s *Store) acquireArgs(req driver.Request) []any {
 	if c := s.acquires.Load(); c != nil && c.holder == req.Holder && c.ttl == req.TTL {
 		return c.args
 	}
@@ -337,14 +337,14 @@ func (s *Store) acquireArgs(req dlock.Request) []any {
 		quarantine = 0
 	}
 	args := []any{rediskit.Millis(quarantine), rediskit.Millis(longRetention), rediskit.Millis(s.retention()),
-		dlock.MaxTickAhead.Microseconds(), s.form(), s.serverKey(), rediskit.Millis(req.TTL),
+		driver.MaxTickAhead.Microseconds(), s.form(), s.serverKey(), rediskit.Millis(req.TTL),
 		holderJSON(req.Holder), epoch, s.sharedKeys()}
 	s.acquires.Store(&acquireArgs{holder: req.Holder, ttl: req.TTL, args: args})
 	return args
 }
 
 // holderJSON is the part of a stored lease that tells people who holds it.
-func holderJSON(h dlock.Holder) string {
+func holderJSON(h driver.Holder) string {
 	b, err := json.Marshal(struct {
 		Host string `json:"host"`
 		PID  int    `json:"pid"`

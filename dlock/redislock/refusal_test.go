@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -22,9 +22,9 @@ import (
 func every(ctx context.Context, store *redislock.Store) map[string]error {
 	errs := map[string]error{}
 	for kind, slots := range map[string]int{"mutex": 0, "semaphore": 3} {
-		g := dlock.Grant{Name: "a", Slots: slots, Token: "t"}
-		req := dlock.Request{Name: "a", Slots: slots, Token: "t", TTL: quarantineTTL,
-			Tick: &dlock.Tick{At: time.Now(), Max: 1}}
+		g := driver.Grant{Name: "a", Slots: slots, Token: "t"}
+		req := driver.Request{Name: "a", Slots: slots, Token: "t", TTL: quarantineTTL,
+			Tick: &driver.Tick{At: time.Now(), Max: 1}}
 		_, errs["acquire "+kind] = store.TryAcquire(ctx, req)
 		_, errs["repeat "+kind] = store.TryAcquire(ctx, req) // as after a reply that was lost
 		results, err := store.Extend(ctx, quarantineTTL, g)
@@ -36,9 +36,9 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 	if _, err := store.Enumerate(ctx, "", 10); !errors.Is(err, errors.ErrUnsupported) {
 		errs["enumerate"] = err
 	}
-	errs["update"] = store.Update(ctx, "a", dlock.Update{Trigger: &ann})
+	errs["update"] = store.Update(ctx, "a", driver.Update{Trigger: &ann})
 	_, errs["inspect"] = store.Inspect(ctx, "a")
-	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, driver.ErrNotHeld) {
 		errs["revoke"] = err
 	}
 	return errs
@@ -49,9 +49,9 @@ func every(ctx context.Context, store *redislock.Store) map[string]error {
 func trusted(t testing.TB, store *redislock.Store) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Patience, "the quarantine is over", func() bool {
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "trusted", Slots: 1, Token: "t",
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: "trusted", Slots: 1, Token: "t",
 			TTL: time.Millisecond})
-		return !isReason(err, dlock.ReasonQuarantine)
+		return !isReason(err, driver.ReasonQuarantine)
 	})
 }
 
@@ -118,7 +118,7 @@ func TestRefusedToEverybody(t *testing.T) {
 					switch {
 					case err == nil && (c.which == all || regexp.MustCompile("^("+c.which+")( |$)").MatchString(op)):
 						t.Errorf("%s, %s: no error", form, op)
-					case err != nil && (!errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault)):
+					case err != nil && (!errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault)):
 						t.Errorf("%s, %s: %v, want that the store is not set up right", form, op, err)
 					case err != nil && strings.HasPrefix(op, "acquire") && !strings.Contains(err.Error(), c.says):
 						t.Errorf("%s, %s: %v, want %q in it", form, op, err, c.says)
@@ -141,7 +141,7 @@ func TestRefusedInProtectedMode(t *testing.T) {
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
 	for op, err := range every(t.Context(), store) {
-		if !errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) ||
+		if !errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault) ||
 			!strings.Contains(err.Error(), "protected mode") {
 			t.Errorf("%s: %v, want that the store is not set up right", op, err)
 		}
@@ -169,9 +169,10 @@ func TestWhatPassesByItself(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint(says), Slots: 2, Token: "t", TTL: quarantineTTL})
-		if err == nil || errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) ||
-			errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), says) {
+		_, err := store.TryAcquire(ctx, driver.Request{Name: fmt.Sprint(says), Slots: 2, Token: "t",
+			TTL: quarantineTTL})
+		if err == nil || errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault) ||
+			errors.Is(err, driver.ErrNotAcquired) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want a failure of the store, with %s", err, says)
 		}
 	}
@@ -215,7 +216,7 @@ func TestClusterClientOnAServerThatIsNone(t *testing.T) {
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
 	for op, err := range every(t.Context(), store) {
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "pass a *redis.Client") {
+		if !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), "pass a *redis.Client") {
 			t.Errorf("%s: %v, want that the store is not set up right", op, err)
 		}
 	}

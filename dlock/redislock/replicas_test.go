@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -36,7 +36,7 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	}
 	random, nearest := client(redis.ClusterOptions{RouteRandomly: true}),
 		client(redis.ClusterOptions{RouteByLatency: true})
-	var stores []dlock.DistributedLock
+	var stores []driver.Store
 	for _, c := range []*redis.ClusterClient{random, nearest} {
 		for _, shared := range []bool{false, true} {
 			if shared && c == nearest && testkit.RaceDetector {
@@ -53,7 +53,7 @@ func TestClientThatReadsFromReplicas(t *testing.T) {
 	c.Grants(100, 10*time.Second)
 	for _, store := range stores {
 		for range 20 {
-			if _, err := dlock.CapabilitiesOf(store).Lister.List(t.Context(), crowd.Name, crowd.Slots); err != nil {
+			if _, err := driver.CapabilitiesOf(store).Lister.List(t.Context(), crowd.Name, crowd.Slots); err != nil {
 				t.Error(err)
 			}
 		}
@@ -109,8 +109,8 @@ func TestReplicaGrantsNothing(t *testing.T) {
 	}
 	for _, name := range []string{"known", "new"} {
 		for {
-			_, err := p.onOther.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "other", TTL: pairTTL})
-			if !isReason(err, dlock.ReasonQuarantine) { // the replica has just started
+			_, err := p.onOther.TryAcquire(ctx, driver.Request{Name: name, Slots: 2, Token: "other", TTL: pairTTL})
+			if !isReason(err, driver.ReasonQuarantine) { // the replica has just started
 				refused("acquire "+name, err)
 				break
 			}
@@ -126,7 +126,7 @@ func TestReplicaGrantsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := regexp.MustCompile(`"token":"([^"]+)"`).FindStringSubmatch(value)[1]
-	g := dlock.Grant{Name: "known", Slots: 2, Slot: lease.Slot(), Token: token}
+	g := driver.Grant{Name: "known", Slots: 2, Slot: lease.Slot(), Token: token}
 	results, err := p.onOther.Extend(ctx, pairTTL, g)
 	refused("extend", unknown(results, err))
 	results, err = p.onOther.Release(ctx, g)

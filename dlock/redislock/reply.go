@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A server's answer is checked like any input: a malformed one is an error of the store, not a
@@ -45,19 +45,19 @@ func parseAnswer(v any) (w words, text string, err error) {
 }
 
 // parseAcquire parses the answer of acquire.lua to one attempt; now is the server's time in µs.
-func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error) {
+func parseAcquire(req driver.Request, now int64, answer any) (driver.Grant, error) {
 	w, text, err := parseAnswer(answer)
 	if err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	status := w.next()
-	reason := dlock.Reason(status)
+	reason := driver.Reason(status)
 	info, sane := w.info(now)
 	if !sane {
-		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
+		return driver.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 	}
 	if status == "ok" {
-		g, sane := w.granted(dlock.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, req.Token)
+		g, sane := w.granted(driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, req.Token)
 		g.Info = info
 		for _, l := range req.Also {
 			info, known := w.info(now)
@@ -67,63 +67,64 @@ func parseAcquire(req dlock.Request, now int64, answer any) (dlock.Grant, error)
 			sane = sane && known && granted
 		}
 		if !sane || w != "" {
-			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
+			return driver.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 		}
 		return g, nil
 	}
-	no := &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
+	no := &driver.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
 	switch reason {
-	case dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
-	case dlock.ReasonTickTaken:
+	case driver.ReasonTickLate, driver.ReasonTickAhead, driver.ReasonTickFirst, driver.ReasonTickHeld:
+	case driver.ReasonTickTaken:
 		no.Holder = parseClaimer(text)
-	case dlock.ReasonTickEarly:
+	case driver.ReasonTickEarly:
 		no.ExpiresIn = max(time.Microsecond, microseconds(w.number()-now))
-	case dlock.ReasonPaused:
+	case driver.ReasonPaused:
 		w.paused(no, now, text)
-	case dlock.ReasonFull, dlock.ReasonQuarantine:
+	case driver.ReasonFull, driver.ReasonQuarantine:
 		w.full(no, now, text)
-	case dlock.ReasonLimitFull, "limit_paused":
+	case driver.ReasonLimitFull, "limit_paused":
 		i := w.number()
-		no.Reason = dlock.ReasonLimitFull
+		no.Reason = driver.ReasonLimitFull
 		if no.AlsoInfo, sane = w.info(now); !sane || i < 0 || i >= int64(len(req.Also)) {
-			return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
+			return driver.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 		}
 		no.Also = req.Also[i]
-		if reason == dlock.ReasonLimitFull {
+		if reason == driver.ReasonLimitFull {
 			w.full(no, now, text)
 		} else {
 			w.paused(no, now, text)
 		}
 	default:
-		return dlock.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
+		return driver.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 	}
-	return dlock.Grant{}, no
+	return driver.Grant{}, no
 }
 
 // info parses INFO; now is the server's time in µs. sane is false if it cannot be.
-func (w *words) info(now int64) (info dlock.Info, sane bool) {
+func (w *words) info(now int64) (info driver.Info, sane bool) {
 	info.DeclaredSlots = int(w.number())
-	if success := w.number(); success > 0 && success <= now+dlock.MaxTickAhead.Microseconds() {
+	if success := w.number(); success > 0 && success <= now+driver.MaxTickAhead.Microseconds() {
 		info.SuccessAge = max(time.Microsecond, microseconds(now-success))
 	}
 	info.Version, info.SlotLimit = w.number(), int(w.number())
 	if info.Version >= maxMicros {
 		info.Version = 0 // no version is that large
 	}
-	return info, info.DeclaredSlots >= 0 && info.Version >= 0 && info.SlotLimit >= 0 && info.SlotLimit <= dlock.MaxSlots
+	return info, info.DeclaredSlots >= 0 && info.Version >= 0 && info.SlotLimit >= 0 &&
+		info.SlotLimit <= driver.MaxSlots
 }
 
 // granted parses a slot, its fence and whether its previous lease expired.
-func (w *words) granted(l dlock.SemaphoreSpec, token string) (g dlock.Grant, sane bool) {
+func (w *words) granted(l driver.SemaphoreSpec, token string) (g driver.Grant, sane bool) {
 	slot, fence, expired := w.number(), w.number(), w.number()
 	// An attempt that is repeated after the limit was lowered may have a slot beyond it.
-	sane = slot >= 0 && slot < dlock.MaxSlots && (l.Slots > 0 || slot == 0) && fence > 0
-	return dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: int(slot), Token: token, Fence: dlock.Fence(fence),
+	sane = slot >= 0 && slot < driver.MaxSlots && (l.Slots > 0 || slot == 0) && fence > 0
+	return driver.Grant{Name: l.Name, Slots: l.Slots, Slot: int(slot), Token: token, Fence: driver.Fence(fence),
 		PreviousExpired: expired == 1}, sane
 }
 
 // full parses when the first lease ends, and who has it: text is the value of its key.
-func (w *words) full(no *dlock.NotAcquiredError, now int64, text string) {
+func (w *words) full(no *driver.NotAcquiredError, now int64, text string) {
 	no.ExpiresIn = microseconds(w.number()*1000 - now)
 	if held, err := parseValue(text); err == nil && text != "" { // a malformed value holds the slot as well
 		no.Holder, no.HeldFor = held.holder(), microseconds(now-held.AcquiredAt*1000)
@@ -131,7 +132,7 @@ func (w *words) full(no *dlock.NotAcquiredError, now int64, text string) {
 }
 
 // paused parses when a pause ends, and who set it.
-func (w *words) paused(no *dlock.NotAcquiredError, now int64, text string) {
+func (w *words) paused(no *driver.NotAcquiredError, now int64, text string) {
 	if ends := w.number(); ends > 0 {
 		no.ExpiresIn = max(time.Microsecond, microseconds(ends-now))
 	}
@@ -139,7 +140,7 @@ func (w *words) paused(no *dlock.NotAcquiredError, now int64, text string) {
 }
 
 // parseExtend parses the answer of extend.lua.
-func parseExtend(a []any, indexes []int, results []dlock.Result) error {
+func parseExtend(a []any, indexes []int, results []driver.Result) error {
 	if len(a) == 0 {
 		return fmt.Errorf("%w: %s", errAnswer, excerpt(a))
 	}
@@ -154,10 +155,10 @@ func parseExtend(a []any, indexes []int, results []dlock.Result) error {
 		return text, nil
 	}
 	for _, index := range indexes {
-		r := dlock.Result{Outcome: dlock.GrantLost}
+		r := driver.Result{Outcome: driver.GrantLost}
 		switch outcome := w.next(); outcome {
 		case "1":
-			r.Outcome = dlock.GrantOK
+			r.Outcome = driver.GrantOK
 		case "0":
 		case "revoked":
 			origin, err := text()
@@ -166,7 +167,7 @@ func parseExtend(a []any, indexes []int, results []dlock.Result) error {
 			}
 			revoked, err := parseOrigin(origin)
 			if err != nil {
-				r = dlock.Result{Err: fmt.Errorf("%w: a lease was revoked: %w", errAnswer, err)}
+				r = driver.Result{Err: fmt.Errorf("%w: a lease was revoked: %w", errAnswer, err)}
 			} else {
 				r.RevokedBy = &revoked
 			}
@@ -175,11 +176,11 @@ func parseExtend(a []any, indexes []int, results []dlock.Result) error {
 			if err != nil {
 				return err
 			}
-			r = dlock.Result{Err: errors.New(why)}
+			r = driver.Result{Err: errors.New(why)}
 		default:
 			return fmt.Errorf("%w: an outcome is %s", errAnswer, excerpt(outcome))
 		}
-		r.Info = dlock.Info{DeclaredSlots: int(max(0, w.number())), Version: max(0, w.number())}
+		r.Info = driver.Info{DeclaredSlots: int(max(0, w.number())), Version: max(0, w.number())}
 		results[index] = r
 	}
 	if w != "" {
@@ -189,16 +190,16 @@ func parseExtend(a []any, indexes []int, results []dlock.Result) error {
 }
 
 // parseRelease parses the answers of release.lua for each lease.
-func parseRelease(a []any, indexes []int, results []dlock.Result) error {
+func parseRelease(a []any, indexes []int, results []driver.Result) error {
 	for i, index := range indexes {
 		w, _, err := parseAnswer(a[i])
-		r := dlock.Result{Err: err}
+		r := driver.Result{Err: err}
 		if err == nil {
 			switch outcome := w.next(); outcome {
 			case "1":
-				r.Outcome = dlock.GrantOK
+				r.Outcome = driver.GrantOK
 			case "0":
-				r.Outcome = dlock.GrantLost
+				r.Outcome = driver.GrantLost
 			default:
 				return fmt.Errorf("%w: an outcome is %s", errAnswer, excerpt(outcome))
 			}
@@ -210,50 +211,50 @@ func parseRelease(a []any, indexes []int, results []dlock.Result) error {
 }
 
 // parseControlState parses the answer of inspect.lua.
-func parseControlState(name string, a []any) (dlock.ControlState, error) {
+func parseControlState(name string, a []any) (driver.ControlState, error) {
 	if len(a) != 10 {
-		return dlock.ControlState{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
+		return driver.ControlState{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
 	}
-	now, o := number(a[0]), dlock.ControlState{Name: name, Version: max(0, number(a[1]))}
+	now, o := number(a[0]), driver.ControlState{Name: name, Version: max(0, number(a[1]))}
 	var fault error
-	origin := func(v any) dlock.Origin {
+	origin := func(v any) driver.Origin {
 		origin, err := parseOrigin(v)
 		fault = cmp.Or(fault, err)
 		return origin
 	}
 	if until := number(a[2]); until > now {
-		o.Pause = &dlock.Pause{Origin: origin(a[3]), For: microseconds(until - now)}
+		o.Pause = &driver.Pause{Origin: origin(a[3]), For: microseconds(until - now)}
 	}
-	if slots := number(a[4]); slots > dlock.MaxSlots {
+	if slots := number(a[4]); slots > driver.MaxSlots {
 		fault = cmp.Or(fault, fmt.Errorf("a limit of %d", slots))
 	} else if a[4] != "" && slots >= 0 {
-		o.Limit = &dlock.LimitOverride{Origin: origin(a[5]), Slots: int(slots)}
+		o.Limit = &driver.LimitOverride{Origin: origin(a[5]), Slots: int(slots)}
 	}
 	if at := number(a[7]); at > 0 {
-		o.Trigger = &dlock.Trigger{Origin: origin(a[6]), At: time.UnixMicro(at), Age: microseconds(now - at)}
+		o.Trigger = &driver.Trigger{Origin: origin(a[6]), At: time.UnixMicro(at), Age: microseconds(now - at)}
 	}
 	if tick := number(a[8]); tick > 0 {
 		o.LastTick, o.ClaimedBy = time.UnixMicro(tick), parseClaimer(a[9])
-		o.LastTickAhead = tick > now+dlock.MaxTickAhead.Microseconds()
+		o.LastTickAhead = tick > now+driver.MaxTickAhead.Microseconds()
 	}
 	if fault != nil {
-		return dlock.ControlState{},
+		return driver.ControlState{},
 			fmt.Errorf("redislock: %w: the overrides of %s are malformed (update them, or delete the state key): %w",
-				dlock.ErrFault, name, fault)
+				driver.ErrFault, name, fault)
 	}
 	return o, nil
 }
 
 // parseValueState parses the answer of inspect.lua with a value.
-func parseValueState(answer any) (dlock.ValueState, error) {
+func parseValueState(answer any) (driver.ValueState, error) {
 	a, _ := answer.([]any)
 	if len(a) != 11 {
-		return dlock.ValueState{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
+		return driver.ValueState{}, fmt.Errorf("%w: %d values", errAnswer, len(a))
 	}
 	text, isText := a[10].(string)
-	v := dlock.ValueState{Text: text, Version: max(0, number(a[1]))}
+	v := driver.ValueState{Text: text, Version: max(0, number(a[1]))}
 	if !isText || number(a[0]) <= 0 {
-		return dlock.ValueState{}, errAnswer
+		return driver.ValueState{}, errAnswer
 	}
 	if v.Version > 0 {
 		v.At = time.UnixMicro(number(a[0]))
@@ -262,46 +263,46 @@ func parseValueState(answer any) (dlock.ValueState, error) {
 }
 
 // parseOrigin parses who made a change, and why.
-func parseOrigin(v any) (o dlock.Origin, err error) {
+func parseOrigin(v any) (o driver.Origin, err error) {
 	text, _ := v.(string)
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		return dlock.Origin{}, err
+		return driver.Origin{}, err
 	}
 	if err := o.Validate(); err != nil {
-		return dlock.Origin{}, err
+		return driver.Origin{}, err
 	}
 	return o, nil
 }
 
 // parseClaimer parses the members that name who last started a tick, or returns none if they are
 // missing or malformed.
-func parseClaimer(v any) dlock.Holder {
+func parseClaimer(v any) driver.Holder {
 	text, _ := v.(string)
 	held, err := parseValue("{" + text + "}")
 	if err != nil {
-		return dlock.Holder{}
+		return driver.Holder{}
 	}
 	return held.holder()
 }
 
-func parseList(name string, mutex bool, a []any) ([]dlock.LeaseInfo, error) {
+func parseList(name string, mutex bool, a []any) ([]driver.LeaseInfo, error) {
 	if len(a)%3 != 1 {
 		return nil, fmt.Errorf("%w: %d values", errAnswer, len(a))
 	}
-	var list []dlock.LeaseInfo
+	var list []driver.LeaseInfo
 	now := number(a[0])
 	for i := 1; i < len(a); i += 3 {
 		value, _ := a[i+2].(string)
 		held, err := parseValue(value)
 		if err != nil {
-			return nil, fmt.Errorf("redislock: %w: slot %d of %s does not hold a lease: %w", dlock.ErrFault,
+			return nil, fmt.Errorf("redislock: %w: slot %d of %s does not hold a lease: %w", driver.ErrFault,
 				number(a[i]), name, err)
 		}
 		l := held.info(now, number(a[i+1]))
 		l.Name, l.Mutex, l.Slot = name, mutex, int(number(a[i]))
 		list = append(list, l)
 	}
-	slices.SortFunc(list, func(a, b dlock.LeaseInfo) int { return a.Slot - b.Slot })
+	slices.SortFunc(list, func(a, b driver.LeaseInfo) int { return a.Slot - b.Slot })
 	return list, nil
 }
 
@@ -315,7 +316,7 @@ type stored struct {
 	TTL        int64  `json:"ttl"` // ms, of the grant or the last extension
 }
 
-func (v stored) holder() dlock.Holder { return dlock.Holder{Host: v.Host, PID: v.PID, ID: v.ID} }
+func (v stored) holder() driver.Holder { return driver.Holder{Host: v.Host, PID: v.PID, ID: v.ID} }
 
 func parseValue(value string) (v stored, err error) {
 	err = json.Unmarshal([]byte(value), &v)

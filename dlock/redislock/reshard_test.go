@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -88,7 +89,7 @@ func reshard(t *testing.T, cluster *redistest.Cluster, store *redislock.Store, m
 				t.Errorf("%s, %s first, %s: two valid leases of a semaphore of 1", kind, first, when)
 			}
 			_ = again.Release(ctx)
-		} else if errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrSetup) {
+		} else if errors.Is(err, driver.ErrFault) || errors.Is(err, driver.ErrSetup) {
 			t.Errorf("%s, %s first, %s: %v, which passes by itself", kind, first, when, err)
 		}
 	}
@@ -175,9 +176,9 @@ func TestReshardingMeetsNoKeyTwice(t *testing.T) {
 	to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
 	slot := do(from, "CLUSTER", "KEYSLOT", key).Val()
 	source, target := do(from, "CLUSTER", "MYID").Val(), do(to, "CLUSTER", "MYID").Val()
-	var grants []dlock.Grant
-	for _, lock := range []dlock.SemaphoreSpec{{Name: "mutex"}, {Name: "semaphore", Slots: 2}} {
-		req := dlock.Request{Name: lock.Name, Slots: lock.Slots, Token: "first", TTL: quarantineTTL}
+	var grants []driver.Grant
+	for _, lock := range []driver.SemaphoreSpec{{Name: "mutex"}, {Name: "semaphore", Slots: 2}} {
+		req := driver.Request{Name: lock.Name, Slots: lock.Slots, Token: "first", TTL: quarantineTTL}
 		testkit.Eventually(t, 30*time.Second, "the node grants", func() error {
 			g, err := first.TryAcquire(ctx, req)
 			if err == nil {
@@ -212,16 +213,16 @@ func TestReshardingMeetsNoKeyTwice(t *testing.T) {
 	if len(last) != 4 {
 		t.Fatalf("of %q these are left: %q", keys, last)
 	}
-	if r, err := store.Extend(ctx, ttl, grants...); err != nil || r[0].Outcome != dlock.GrantOK ||
-		r[1].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(ctx, ttl, grants...); err != nil || r[0].Outcome != driver.GrantOK ||
+		r[1].Outcome != driver.GrantOK {
 		t.Errorf("heartbeats: %+v, %v", r, err)
 	}
-	if _, err := store.Enumerate(ctx, "", 10); err == nil || errors.Is(err, dlock.ErrFault) ||
-		errors.Is(err, dlock.ErrSetup) {
+	if _, err := store.Enumerate(ctx, "", 10); err == nil || errors.Is(err, driver.ErrFault) ||
+		errors.Is(err, driver.ErrSetup) {
 		t.Errorf("enumerate: %v, want an error that passes by itself", err)
 	}
-	if r, err := store.Release(ctx, grants...); err != nil || r[0].Outcome != dlock.GrantOK ||
-		r[1].Outcome != dlock.GrantOK {
+	if r, err := store.Release(ctx, grants...); err != nil || r[0].Outcome != driver.GrantOK ||
+		r[1].Outcome != driver.GrantOK {
 		t.Errorf("releases: %+v, %v", r, err)
 	}
 	for _, key := range last {

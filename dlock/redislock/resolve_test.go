@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
@@ -36,7 +37,7 @@ func TestServerNameIsLookedUpAgain(t *testing.T) {
 
 	for range 3 {
 		_, err := session.Mutex("a").TryAcquire(ctx)
-		if _, ok := errors.AsType[*dlock.StoreError](err); !ok || errors.Is(err, dlock.ErrNotAcquired) ||
+		if _, ok := errors.AsType[*dlock.StoreError](err); !ok || errors.Is(err, driver.ErrNotAcquired) ||
 			!strings.Contains(err.Error(), "no such host") {
 			t.Errorf("the name is not known: %v, want an error of the store that says so", err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
@@ -75,7 +76,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 	awake(t, store)
 	ctx := t.Context()
 	// The first grant, by a store with a short quarantine, notes the server as known.
-	first, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "first", TTL: quarantineTTL})
+	first, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "first", TTL: quarantineTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +124,8 @@ func TestRevokedWhileStopped(t *testing.T) {
 	}
 	busy := func() {
 		t.Helper()
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "next", TTL: quarantineTTL})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
+		_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "next", TTL: quarantineTTL})
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonFull {
 			t.Errorf("%v: want full", err)
 		}
 	}
@@ -142,7 +143,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("released <nil>")
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "next",
+	if _, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "next",
 		TTL: quarantineTTL}); err != nil {
 		t.Error(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -40,9 +40,9 @@ func TestLoadDividesOnACluster(t *testing.T) {
 
 	// Every master has to be past its quarantine and know the scripts.
 	testkit.Eventually(t, 10*time.Second, "all names are granted", func() error {
-		var grants []dlock.Grant
+		var grants []driver.Grant
 		for i := range 30 {
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1, Token: "awake",
+			g, err := store.TryAcquire(ctx, driver.Request{Name: fmt.Sprintf("awake-%d", i), Slots: 1, Token: "awake",
 				TTL: quarantineTTL})
 			if err == nil {
 				grants = append(grants, g)
@@ -64,11 +64,11 @@ func TestLoadDividesOnACluster(t *testing.T) {
 	for i, node := range cluster.Nodes {
 		before[i] = scriptsRun(t, node)
 	}
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for i := range names {
-		tick := dlock.Tick{At: time.Now().Truncate(time.Second), Max: 1}
+		tick := driver.Tick{At: time.Now().Truncate(time.Second), Max: 1}
 		for host := range hosts {
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: name(i), Slots: 3,
+			g, err := store.TryAcquire(ctx, driver.Request{Name: name(i), Slots: 3,
 				Token: fmt.Sprintf("t%d-%d", i, host), TTL: quarantineTTL, Tick: &tick})
 			if err == nil {
 				grants = append(grants, g)

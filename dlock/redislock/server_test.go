@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -24,34 +25,35 @@ func cycle(t *testing.T, store *redislock.Store) {
 	awake(t, store)
 	ctx := context.Background()
 	for _, slots := range []int{0, 3} {
-		req := dlock.Request{Name: fmt.Sprint("timer:cycle", slots), Slots: slots, Holder: dlock.NewHolder(),
-			Token: "a", TTL: quarantineTTL, Tick: &dlock.Tick{At: time.Now(), Max: 1}}
+		req := driver.Request{Name: fmt.Sprint("timer:cycle", slots), Slots: slots, Holder: dlock.NewHolder(),
+			Token: "a", TTL: quarantineTTL, Tick: &driver.Tick{At: time.Now(), Max: 1}}
 		g, err := store.TryAcquire(ctx, req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Token = "b"
-		if _, err := store.TryAcquire(ctx, req); !errors.Is(err, dlock.ErrNotAcquired) {
+		if _, err := store.TryAcquire(ctx, req); !errors.Is(err, driver.ErrNotAcquired) {
 			t.Error(err)
 		}
-		if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Error(r, err)
 		}
 		if list, err := store.List(ctx, req.Name, slots); err != nil || len(list) != 1 {
 			t.Error(list, err)
 		}
-		if err := store.Update(ctx, req.Name, dlock.Update{Limit: &dlock.LimitOverride{Origin: dlock.Origin{By: "ann"},
-			Slots: 2}}); err != nil {
+		if err := store.Update(ctx, req.Name,
+			driver.Update{Limit: &driver.LimitOverride{Origin: driver.Origin{By: "ann"},
+				Slots: 2}}); err != nil {
 			t.Error(err)
 		}
-		if err := store.Revoke(ctx, req.Name, g.Slot, g.Fence, dlock.Origin{By: "ann"}); (err == nil) != (slots > 0) {
+		if err := store.Revoke(ctx, req.Name, g.Slot, g.Fence, driver.Origin{By: "ann"}); (err == nil) != (slots > 0) {
 			t.Error(err)
 		}
 		if list, err := store.Inspect(ctx, req.Name); err != nil || list[0].Limit == nil {
 			t.Error(list, err)
 		}
-		g.Slot = dlock.AnySlot
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		g.Slot = driver.AnySlot
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Error(r, err)
 		}
 	}
@@ -129,7 +131,7 @@ func TestRightsForADatabaseAndAName(t *testing.T) {
 		opts.Addr, opts.Username, opts.Password = server.Addr(), app, canary
 		client := redis.NewClient(&opts)
 		defer client.Close()
-		if err := all(server, client); !errors.Is(err, dlock.ErrSetup) {
+		if err := all(server, client); !errors.Is(err, driver.ErrSetup) {
 			t.Errorf("without %s: %v", said[1+i], err)
 		}
 		if err := server.Client().Do(t.Context(), "ACL", "SETUSER", app, said[1+i]).Err(); err != nil {
@@ -146,8 +148,8 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 	store := redislock.New(client, redislock.Options{Prefix: prefix, QuarantineTTL: quarantineTTL})
 	defer store.Close()
 	for _, slots := range []int{0, 3} {
-		req := dlock.Request{Name: "a", Slots: slots, Token: "a", TTL: quarantineTTL,
-			Tick: &dlock.Tick{At: time.Now(), Max: 2}}
+		req := driver.Request{Name: "a", Slots: slots, Token: "a", TTL: quarantineTTL,
+			Tick: &driver.Tick{At: time.Now(), Max: 2}}
 		g, err := store.TryAcquire(ctx, req)
 		if err != nil {
 			return err
@@ -159,8 +161,8 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 			return err
 		}
 		if slots > 0 {
-			ann := dlock.Origin{By: "ann"}
-			if err := store.Update(ctx, "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
+			ann := driver.Origin{By: "ann"}
+			if err := store.Update(ctx, "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann,
 				Slots: slots}}); err != nil {
 				return err
 			}
@@ -177,7 +179,7 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 		}
 		for token := range 4 {
 			req.Tick, req.Token = nil, fmt.Sprint("b", token)
-			if _, err := store.TryAcquire(ctx, req); err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
+			if _, err := store.TryAcquire(ctx, req); err != nil && !errors.Is(err, driver.ErrNotAcquired) {
 				return err
 			}
 		}
@@ -186,9 +188,9 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 		}
 	}
 	for token := range 10 { // so many slots that they are counted
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "nine", Slots: 9, Token: fmt.Sprint("t", token),
+		_, err := store.TryAcquire(ctx, driver.Request{Name: "nine", Slots: 9, Token: fmt.Sprint("t", token),
 			TTL: quarantineTTL})
-		if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
+		if err != nil && !errors.Is(err, driver.ErrNotAcquired) {
 			return err
 		}
 	}
@@ -216,7 +218,7 @@ func TestNodeOfAClusterIsRefused(t *testing.T) {
 		store := open(t, client, redislock.Options{Keys: keys})
 		var refused int
 		for i := range 20 { // some names would be on this node
-			_, err := store.TryAcquire(context.Background(), dlock.Request{Name: fmt.Sprint("n", i), Slots: 3,
+			_, err := store.TryAcquire(context.Background(), driver.Request{Name: fmt.Sprint("n", i), Slots: 3,
 				Token: "t", TTL: quarantineTTL})
 			if err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 				refused++
@@ -238,9 +240,9 @@ func TestPasswordIsNotTold(t *testing.T) {
 		store := open(t, client, redislock.Options{})
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Token: "t", TTL: quarantineTTL})
-		_, extendErr := store.Extend(ctx, quarantineTTL, dlock.Grant{Name: "a", Token: "t"})
-		_, releaseErr := store.Release(ctx, dlock.Grant{Name: "a", Token: "t"})
+		_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Token: "t", TTL: quarantineTTL})
+		_, extendErr := store.Extend(ctx, quarantineTTL, driver.Grant{Name: "a", Token: "t"})
+		_, releaseErr := store.Release(ctx, driver.Grant{Name: "a", Token: "t"})
 		want := "connection refused"
 		if addr == server.Addr() {
 			want = "check user, password and ACL"
@@ -250,7 +252,7 @@ func TestPasswordIsNotTold(t *testing.T) {
 				t.Errorf("err %v, want %q in it", err, want)
 			}
 		}
-		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || strings.Contains(err.Error(), canary) {
+		if err == nil || errors.Is(err, driver.ErrNotAcquired) || strings.Contains(err.Error(), canary) {
 			t.Errorf("err %v", err)
 		}
 		if text := fmt.Sprintf("%v %s", store, store); strings.Contains(text, canary) {

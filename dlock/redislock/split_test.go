@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -99,13 +100,13 @@ func fill(t *testing.T, session *dlock.Session, slots int) []*dlock.Lease {
 
 func wantFull(t *testing.T, session *dlock.Session, slots int) {
 	t.Helper()
-	if lease, err := session.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, dlock.ReasonFull) {
+	if lease, err := session.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, driver.ReasonFull) {
 		t.Errorf("one more than %d: lease %+v, %v", slots, lease, err)
 	}
 }
 
-func isReason(err error, want dlock.Reason) bool {
-	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+func isReason(err error, want driver.Reason) bool {
+	no, ok := errors.AsType[*driver.NotAcquiredError](err)
 	return ok && no.Reason == want
 }
 
@@ -131,7 +132,7 @@ func TestSplitKeepsTheLimitOnEachSide(t *testing.T) {
 	old := fill(t, here, slots)
 	p.promote()
 	began := time.Now()
-	if _, err := there.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, dlock.ReasonQuarantine) {
+	if _, err := there.Semaphore("a", slots).TryAcquire(context.Background()); !isReason(err, driver.ReasonQuarantine) {
 		t.Errorf("the new master, at once: %v", err)
 	}
 	promoted := fill(t, there, slots)
@@ -207,7 +208,7 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 	var err error
 	_ = testkit.Poll(time.Until(cut.Add(10*time.Second)), "a slot is free", func() bool {
 		_, err = here.Semaphore("a", slots).TryAcquire(context.Background())
-		return !isReason(err, dlock.ReasonFull)
+		return !isReason(err, driver.ReasonFull)
 	})
 	if _, ok := errors.AsType[*dlock.StoreError](err); !ok || !strings.Contains(err.Error(), "NOREPLICAS") {
 		t.Errorf("the old side: %v, want an error of the store with NOREPLICAS", err)
@@ -239,7 +240,8 @@ func TestMinReplicasAfterStandingStill(t *testing.T) {
 	granted, last, began := 0, time.Duration(0), time.Now()
 	for time.Since(began) < 3*time.Second {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err := p.onMaster.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("a", time.Now()), Token: "a", TTL: pairTTL})
+		_, err := p.onMaster.TryAcquire(ctx, driver.Request{Name: fmt.Sprint("a", time.Now()), Token: "a",
+			TTL: pairTTL})
 		cancel()
 		if err == nil {
 			granted++

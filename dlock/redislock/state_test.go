@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
@@ -22,8 +22,8 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	prefix := unique("released")
 	client, store := shared(t, prefix)
 	ctx := t.Context()
-	request := func(token string) dlock.Request {
-		return dlock.Request{Name: "a", Token: token, TTL: quarantineTTL, Holder: dlock.Holder{Host: "h-" + token}}
+	request := func(token string) driver.Request {
+		return driver.Request{Name: "a", Token: token, TTL: quarantineTTL, Holder: driver.Holder{Host: "h-" + token}}
 	}
 	g, err := store.TryAcquire(ctx, request("one"))
 	if err != nil {
@@ -34,11 +34,11 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	}
 	client.HSet(ctx, prefix+"a:slot:mutex", "released", "1")
 	_, err = store.TryAcquire(ctx, request("two"))
-	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull ||
+	if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonFull ||
 		no.Holder.Host != "h-one" || no.ExpiresIn <= 0 || no.ExpiresIn > quarantineTTL {
 		t.Errorf("%v (%+v), want that the first has it", err, no)
 	}
-	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("%v, %v: want that it was there until now", r, err)
 	}
 	if _, err := store.TryAcquire(ctx, request("two")); err != nil {
@@ -50,7 +50,7 @@ func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	client.Del(ctx, prefix+"a")
 	client.LPush(ctx, prefix+"a", "x")
 	client.HSet(ctx, prefix+"a:slot:mutex", "released", "1")
-	if _, err := store.TryAcquire(ctx, request("three")); !errors.Is(err, dlock.ErrFault) ||
+	if _, err := store.TryAcquire(ctx, request("three")); !errors.Is(err, driver.ErrFault) ||
 		!strings.Contains(err.Error(), prefix+"a does") {
 		t.Errorf("%v, want an error that names the key", err)
 	}
@@ -69,19 +69,19 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	prefix := unique("seldom")
 	client, store := shared(t, prefix)
 	ctx := t.Context()
-	grant := func(name string, slots int, tick *dlock.Tick) dlock.Grant {
+	grant := func(name string, slots int, tick *driver.Tick) driver.Grant {
 		t.Helper()
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "t", TTL: quarantineTTL,
+		g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: "t", TTL: quarantineTTL,
 			Tick: tick})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g
 	}
-	release := func(g dlock.Grant) dlock.Grant {
+	release := func(g driver.Grant) driver.Grant {
 		t.Helper()
 		g.Succeeded = true
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 		return g
@@ -112,7 +112,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 		}
 		release(grant(name, 3, nil))
 		if name == "ticks" { // its first
-			release(grant(name, 3, &dlock.Tick{At: time.Now(), Max: 1}))
+			release(grant(name, 3, &driver.Tick{At: time.Now(), Max: 1}))
 		}
 		fields("3", "plain")
 		putOff("when it is first granted")
@@ -137,7 +137,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			g := grant(name, 4, nil)
 			client.HSet(ctx, state, "kept", time.Now().Add(kept).UnixMilli())
 			expire()
-			if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := store.Extend(ctx, quarantineTTL, g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Error(r, err)
 			}
 			putOff(fmt.Sprintf("with a heartbeat, last put off %v from now", kept))
@@ -188,18 +188,18 @@ func TestEveryKeyHasAnEnd(t *testing.T) {
 			}
 		}
 	}
-	grant := func(name string, slots int, token string) dlock.Grant {
+	grant := func(name string, slots int, token string) driver.Grant {
 		t.Helper()
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute})
+		g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g
 	}
-	release := func(g dlock.Grant) {
+	release := func(g driver.Grant) {
 		t.Helper()
 		g.Succeeded = true
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
@@ -238,9 +238,9 @@ func TestI4FencesGrowAcrossLossOfTheState(t *testing.T) {
 	prefix := unique("fence")
 	client, store := shared(t, prefix)
 	ctx := context.Background()
-	var last dlock.Fence
+	var last driver.Fence
 	for i := range 20 {
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: fmt.Sprint("t", i),
+		g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: fmt.Sprint("t", i),
 			TTL: quarantineTTL})
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -72,7 +72,7 @@ func overridesWhileStopped(t *testing.T, kind string, addrs ...string) {
 		prefix := shop + rand.Text() + ":"
 		cmd := exec.Command(exe)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", stoppedEnv, kind, prefix, strings.Join(addrs, ",")))
-		return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {
+		return timertest.Store{Open: func(t testing.TB) driver.Store {
 			return open(t, client,
 				stoppedOptions(prefix))
 		}}, cmd

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -36,8 +36,8 @@ func TestI1FailoverAndBack(t *testing.T) {
 				ctx := t.Context()
 				a, b := p.formed(p.master, keys), p.formed(p.replica, keys)
 				awake(t, a)
-				request := func(token string, slots int) dlock.Request {
-					return dlock.Request{Name: "a", Slots: slots, Token: token, TTL: pairTTL}
+				request := func(token string, slots int) driver.Request {
+					return driver.Request{Name: "a", Slots: slots, Token: token, TTL: pairTTL}
 				}
 				held := untilGranted(t, a, request("first", 2))
 				p.caughtUp()
@@ -52,7 +52,7 @@ func TestI1FailoverAndBack(t *testing.T) {
 				extend := func() time.Time {
 					t.Helper()
 					sent := time.Now()
-					if r, err := b.Extend(ctx, pairTTL, held); err != nil || r[0].Outcome != dlock.GrantOK {
+					if r, err := b.Extend(ctx, pairTTL, held); err != nil || r[0].Outcome != driver.GrantOK {
 						t.Fatal(r, err)
 					}
 					return sent
@@ -62,7 +62,7 @@ func TestI1FailoverAndBack(t *testing.T) {
 					if meanwhile {
 						meanwhile = false
 						_, err := b.TryAcquire(ctx, request("second", 2))
-						if err != nil && !isReason(err, dlock.ReasonQuarantine) {
+						if err != nil && !isReason(err, driver.ReasonQuarantine) {
 							t.Fatal(err)
 						}
 					}
@@ -77,7 +77,7 @@ func TestI1FailoverAndBack(t *testing.T) {
 				if time.Now().Before(until) {
 					t.Errorf("two valid leases of slot 0: the fences are %d and %d", held.Fence, g.Fence)
 				}
-				if !isReason(early, dlock.ReasonQuarantine) {
+				if !isReason(early, driver.ReasonQuarantine) {
 					t.Errorf("no quarantine was seen: %v", early)
 				}
 			})
@@ -108,11 +108,11 @@ func inSync(t *testing.T, s *redistest.Server) {
 }
 
 // untilGranted asks until the quarantine is over.
-func untilGranted(t *testing.T, store *redislock.Store, req dlock.Request) (g dlock.Grant) {
+func untilGranted(t *testing.T, store *redislock.Store, req driver.Request) (g driver.Grant) {
 	t.Helper()
 	testkit.Eventually(t, 10*time.Second, "a grant", func() (err error) {
 		g, err = store.TryAcquire(t.Context(), req)
-		if err != nil && !isReason(err, dlock.ReasonQuarantine) {
+		if err != nil && !isReason(err, driver.ReasonQuarantine) {
 			t.Fatal(err)
 		}
 		return err
@@ -128,9 +128,9 @@ func TestI1QuarantineIsNotAMillisecondShort(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.promote()
-	_, err := p.onOther.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "token", TTL: pairTTL})
-	no, _ := errors.AsType[*dlock.NotAcquiredError](err)
-	if !isReason(err, dlock.ReasonQuarantine) || no.ExpiresIn <= pairTTL {
+	_, err := p.onOther.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "token", TTL: pairTTL})
+	no, _ := errors.AsType[*driver.NotAcquiredError](err)
+	if !isReason(err, driver.ReasonQuarantine) || no.ExpiresIn <= pairTTL {
 		t.Errorf("the takeover was noted just now: %+v, want that it ends in more than %v", err, pairTTL)
 	}
 }
@@ -152,12 +152,12 @@ func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 		time.Sleep(2 * pairTTL) // or it would be refused as freshly started anyway
 		p.cut()
 		sent := time.Now()
-		first, err := a.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "first", TTL: pairTTL})
+		first, err := a.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "first", TTL: pairTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.promote()
-		second := untilGranted(t, b, dlock.Request{Name: "a", Token: "second", TTL: pairTTL})
+		second := untilGranted(t, b, driver.Request{Name: "a", Token: "second", TTL: pairTTL})
 		if since := time.Since(sent); since < pairTTL {
 			t.Errorf("the prefix was known: %v; two valid leases, fences %d and %d, %v after the first was granted",
 				known, first.Fence, second.Fence, since)
@@ -175,12 +175,14 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
 	defer client.Close()
 	store := open(t, client, redislock.Options{})
-	request := func(name string) dlock.Request { return dlock.Request{Name: name, Token: "token", TTL: quarantineTTL} }
+	request := func(name string) driver.Request {
+		return driver.Request{Name: name, Token: "token", TTL: quarantineTTL}
+	}
 	names := []string{"a", "b", "c"}
 	for _, wait := range []bool{true, false} { // for the first use of any name
 		for _, name := range names {
 			g := untilGranted(t, store, request(name))
-			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Fatal(r, err)
 			}
 		}
@@ -191,7 +193,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if wait {
-			if _, err := store.TryAcquire(t.Context(), request(names[0])); !isReason(err, dlock.ReasonQuarantine) {
+			if _, err := store.TryAcquire(t.Context(), request(names[0])); !isReason(err, driver.ReasonQuarantine) {
 				t.Errorf("right after a restart: %v, want quarantine", err)
 			}
 			untilGranted(t, store, request(names[0]))
@@ -201,7 +203,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 		for _, name := range append(names, "new") {
 			if g, err := store.TryAcquire(t.Context(), request(name)); err != nil {
 				t.Errorf("%s, first used long after a restart (another was used before: %t): %v", name, wait, err)
-			} else if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+			} else if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Fatal(r, err)
 			}
 		}
@@ -223,8 +225,8 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: master.Addr(), Password: canary})
 			defer client.Close()
 			store := open(t, client, redislock.Options{Keys: keys})
-			request := func(name string) dlock.Request {
-				return dlock.Request{Name: name, Token: name,
+			request := func(name string) driver.Request {
+				return driver.Request{Name: name, Token: name,
 					TTL: quarantineTTL}
 			}
 			replid := func() string {
@@ -243,7 +245,7 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 			}
 			for _, name := range []string{"a", "b"} {
 				_, err := store.TryAcquire(t.Context(), request(name))
-				if waits := form == "tagged" && name == "a"; waits && !isReason(err, dlock.ReasonQuarantine) ||
+				if waits := form == "tagged" && name == "a"; waits && !isReason(err, driver.ReasonQuarantine) ||
 					!waits && err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -265,7 +267,7 @@ func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 	defer client.Close()
 	store := open(t, client, redislock.Options{NoQuarantine: true})
 	cycle(t, store)
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "long", Token: "t",
+	if _, err := store.TryAcquire(t.Context(), driver.Request{Name: "long", Token: "t",
 		TTL: 2 * quarantineTTL}); err == nil {
 		t.Error("a TTL beyond QuarantineTTL was accepted")
 	}
@@ -317,8 +319,8 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})
 		defer client.Close()
 		store := open(t, client, redislock.Options{Keys: keys})
-		g := untilGranted(t, store, dlock.Request{Name: "a", Token: "first", TTL: quarantineTTL})
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+		g := untilGranted(t, store, driver.Request{Name: "a", Token: "first", TTL: quarantineTTL})
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 		saved := client.HGetAll(t.Context(),
@@ -331,14 +333,14 @@ func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		client.HSet(t.Context(), store.Key("a")+":slot:mutex", saved)
-		request := dlock.Request{Name: "a", Token: "second", TTL: quarantineTTL}
-		if _, err := store.TryAcquire(t.Context(), request); !isReason(err, dlock.ReasonQuarantine) {
+		request := driver.Request{Name: "a", Token: "second", TTL: quarantineTTL}
+		if _, err := store.TryAcquire(t.Context(), request); !isReason(err, driver.ReasonQuarantine) {
 			t.Errorf("%s: right after the restart: %v, want quarantine", form, err)
 		}
 		clock.Set(0)
 		began := time.Now()
 		_, err := store.TryAcquire(t.Context(), request)
-		if !isReason(err, dlock.ReasonQuarantine) {
+		if !isReason(err, driver.ReasonQuarantine) {
 			t.Errorf("%s: the clock was put right: %v, want quarantine", form, err)
 		}
 		untilGranted(t, store, request)
@@ -355,16 +357,16 @@ func TestTickFromTheFuture(t *testing.T) {
 	t.Parallel()
 	store, clock := clocked(t)
 	for slots := range 2 {
-		claim := func(token string, at time.Time) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token,
-				TTL: quarantineTTL, Tick: &dlock.Tick{At: at, Max: 1}})
+		claim := func(token string, at time.Time) (driver.Grant, error) {
+			return store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: slots, Token: token,
+				TTL: quarantineTTL, Tick: &driver.Tick{At: at, Max: 1}})
 		}
 		clock.Set(time.Hour)
 		g, err := claim("ahead", time.Now().Add(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 		clock.Set(0)
@@ -373,13 +375,13 @@ func TestTickFromTheFuture(t *testing.T) {
 			t.Errorf("%d slots: the clock was put right: %v", slots, err)
 			continue
 		}
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
-		if _, err := claim("twice", now); !isReason(err, dlock.ReasonTickTaken) {
+		if _, err := claim("twice", now); !isReason(err, driver.ReasonTickTaken) {
 			t.Errorf("%d slots: the same tick again: %v", slots, err)
 		}
-		if _, err := claim("late", now.Add(-time.Second)); !isReason(err, dlock.ReasonTickLate) {
+		if _, err := claim("late", now.Add(-time.Second)); !isReason(err, driver.ReasonTickLate) {
 			t.Errorf("%d slots: an older tick: %v", slots, err)
 		}
 	}

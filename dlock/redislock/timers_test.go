@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -33,7 +33,7 @@ func TestTimersCluster(t *testing.T) {
 			if strings.Contains(t.Name(), "_share") { // the keys of a limit and its timers are on one node
 				opts.Prefix = shop + "{" + rand.Text() + "}:"
 			}
-			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return open(t, client, opts) }}
+			return timertest.Store{Open: func(t testing.TB) driver.Store { return open(t, client, opts) }}
 		},
 	})
 }
@@ -50,18 +50,18 @@ func TestTimers(t *testing.T) {
 		New: func(t testing.TB) timertest.Store {
 			opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: timersTTL}
 			if !strings.Contains(t.Name(), "/I7_") {
-				return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock { return open(t, direct, opts) }}
+				return timertest.Store{Open: func(t testing.TB) driver.Store { return open(t, direct, opts) }}
 			}
 			proxy := servertest.NewProxyFor(t, server.Addr())
 			client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: proxy.Addr()})
 			t.Cleanup(func() { client.Close() })
 			return timertest.Store{
-				Open: func(t testing.TB) dlock.DistributedLock { return open(t, client, opts) },
+				Open: func(t testing.TB) driver.Store { return open(t, client, opts) },
 				Down: func() { proxy.BlackHole(true) },
 				Up:   func() { proxy.BlackHole(false) },
 			}
 		},
-		Misconfigured: func(t testing.TB) (dlock.DistributedLock, []string) {
+		Misconfigured: func(t testing.TB) (driver.Store, []string) {
 			return open(t, direct, redislock.Options{Prefix: "a\nb", QuarantineTTL: timersTTL, PoolSize: -1}),
 				[]string{`Prefix "a\nb"`, "PoolSize -1: must be positive"}
 		},

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
@@ -23,10 +23,11 @@ func TestTwoVersionsOfUs(t *testing.T) {
 	prefix := unique("versions")
 	store := storeAt(t, server, redislock.Options{Prefix: prefix, Embedded: true})
 	for slots, key := range map[int]string{0: ":slot:mutex", 3: ":slot:state"} {
-		for _, tick := range []*dlock.Tick{nil, {At: time.Now().Add(time.Duration(slots) * time.Millisecond), Max: 2}} {
+		for _, tick := range []*driver.Tick{nil, {At: time.Now().Add(time.Duration(slots) * time.Millisecond),
+			Max: 2}} {
 			name := fmt.Sprint("orders", slots, tick != nil)
-			acquire := func(token string) (dlock.Grant, error) {
-				return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: token,
+			acquire := func(token string) (driver.Grant, error) {
+				return store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: slots, Token: token,
 					TTL: time.Minute, Tick: tick})
 			}
 			g, err := acquire("first")
@@ -46,19 +47,19 @@ func TestTwoVersionsOfUs(t *testing.T) {
 			format(2)
 			for _, token := range []string{"first", "second"} {
 				_, err := acquire(token)
-				if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "format 2") ||
+				if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "format 2") ||
 					!strings.Contains(err.Error(), "update") {
 					t.Errorf("%s, %s: %v: must be refused as a fault of this name, and say that this host is to "+
 						"be updated", name, token, err)
 				}
 			}
-			if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Errorf("%s, extend: %+v, %v", name, r, err)
 			}
-			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Errorf("%s, release: %+v, %v", name, r, err)
 			}
-			if _, err := acquire("third"); !errors.Is(err, dlock.ErrFault) {
+			if _, err := acquire("third"); !errors.Is(err, driver.ErrFault) {
 				t.Errorf("%s, when it is free: %v", name, err)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -51,29 +51,30 @@ func TestRoundTrips(t *testing.T) {
 	for range 2 {
 		if l, err := warm.Semaphore("warm", 1).TryAcquire(ctx); err != nil {
 			t.Fatal(err)
-		} else if _, err := store.Extend(ctx, quarantineTTL, dlock.Grant{Name: "warm", Slots: 1,
+		} else if _, err := store.Extend(ctx, quarantineTTL, driver.Grant{Name: "warm", Slots: 1,
 			Token: "none"}); err != nil {
 			t.Fatal(err)
 		} else if err := l.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Update(ctx, "warm", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}}); err != nil {
+	if err := store.Update(ctx, "warm", driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+		Slots: 1}}); err != nil {
 		t.Fatal(err)
 	} else if _, err := store.Inspect(ctx, "warm"); err != nil {
 		t.Fatal(err)
 	} else if _, err := store.Enumerate(ctx, "", 1); err != nil {
 		t.Fatal(err)
-	} else if err := store.Revoke(ctx, "warm", 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+	} else if err := store.Revoke(ctx, "warm", 0, 1, ann); !errors.Is(err, driver.ErrNotHeld) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{0, 1, 5, 500, 10_000} {
 		name := fmt.Sprintf("n%d", n)
-		request := func(token string) dlock.Request {
-			return dlock.Request{Name: name, Slots: n, Token: token, TTL: quarantineTTL,
-				Tick: &dlock.Tick{At: time.Now(), Max: 20_000}}
+		request := func(token string) driver.Request {
+			return driver.Request{Name: name, Slots: n, Token: token, TTL: quarantineTTL,
+				Tick: &driver.Tick{At: time.Now(), Max: 20_000}}
 		}
-		var g dlock.Grant
+		var g driver.Grant
 		var err error
 		count(name+" free", 1, func() { g, err = store.TryAcquire(ctx, request("a")) })
 		if err != nil {
@@ -90,18 +91,18 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 		count(name+" busy", 1, func() { _, err = store.TryAcquire(ctx, request("b")) })
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonFull {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n > 0 {
-			change := dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: (n + 1) / 2}, Resume: &ann,
+			change := driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: (n + 1) / 2}, Resume: &ann,
 				Trigger: &ann}
 			count(name+" update", 1, func() { err = store.Update(ctx, name, change) })
 			if err != nil {
 				t.Error(err)
 			}
 			count(name+" busy within a limit", 1, func() { _, err = store.TryAcquire(ctx, request("c")) })
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
+			if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonFull {
 				t.Errorf("%s: %v", name, err)
 			}
 			count(name+" revoke", 1, func() { err = store.Revoke(ctx, name, g.Slot, g.Fence, ann) })
@@ -115,7 +116,7 @@ func TestRoundTrips(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		count(name+" enumerate", 1, func() { _, err = store.Enumerate(ctx, "", dlock.MaxPage) })
+		count(name+" enumerate", 1, func() { _, err = store.Enumerate(ctx, "", driver.MaxPage) })
 		if err != nil {
 			t.Error(err)
 		}
@@ -155,10 +156,10 @@ func TestDriverRepeatsNothing(t *testing.T) {
 	store := open(t, client, redislock.Options{Prefix: unique("again")})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	held := dlock.Grant{Name: "a", Slots: 1, Slot: 0, Token: "mine"}
+	held := driver.Grant{Name: "a", Slots: 1, Slot: 0, Token: "mine"}
 	for what, call := range map[string]func() error{
 		"an acquire": func() error {
-			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "mine", TTL: quarantineTTL})
+			_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "mine", TTL: quarantineTTL})
 			return err
 		},
 		"an extend": func() error {
@@ -190,8 +191,8 @@ func TestDriverRepeatsNothing(t *testing.T) {
 }
 
 // unknown returns the error of a call for one grant, from the call or the result.
-func unknown(results []dlock.Result, err error) error {
-	if err == nil && results[0].Outcome == dlock.GrantUnknown {
+func unknown(results []driver.Result, err error) error {
+	if err == nil && results[0].Outcome == driver.GrantUnknown {
 		err = cmp.Or(results[0].Err, errors.New("unknown"))
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -28,63 +28,63 @@ const (
 )
 
 var errAlso = fmt.Errorf("redlock: %w: a quorum takes one lock at a time: use redislock, or a store on a table, such "+
-	"as sqllock.Postgres", dlock.ErrFault)
+	"as sqllock.Postgres", driver.ErrFault)
 
 var errDelay = fmt.Errorf("redlock: %w: a quorum does not remember when a lease ended, so it keeps no delay: use "+
-	"redislock, or a store on a table, such as sqllock.Postgres", dlock.ErrFault)
+	"redislock, or a store on a table, such as sqllock.Postgres", driver.ErrFault)
 
-// TryAcquire implements dlock.DistributedLock, within the limits in the package comment. A Tick.Max
-// above dlock.MaxSlots is an error.
-func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+// TryAcquire implements driver.Store, within the limits in the package comment. A Tick.Max
+// above driver.MaxSlots is an error.
+func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if s.fault != nil {
-		return dlock.Grant{}, s.fault
+		return driver.Grant{}, s.fault
 	}
 	if err := req.Validate(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if len(req.Also) > 0 {
-		return dlock.Grant{}, errAlso
+		return driver.Grant{}, errAlso
 	}
 	if err := s.checkKey(req.Name); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if req.Tick != nil && req.Tick.Delay > 0 {
-		return dlock.Grant{}, errDelay
+		return driver.Grant{}, errDelay
 	}
 	if req.Tick != nil {
-		if req.Tick.Max > dlock.MaxSlots {
-			return dlock.Grant{}, fmt.Errorf("redlock: %d starts of a tick: at most %d", req.Tick.Max, dlock.MaxSlots)
+		if req.Tick.Max > driver.MaxSlots {
+			return driver.Grant{}, fmt.Errorf("redlock: %d starts of a tick: at most %d", req.Tick.Max, driver.MaxSlots)
 		}
 		switch ahead := time.Until(req.Tick.At); {
-		case ahead > dlock.MaxTickAhead:
-			return dlock.Grant{}, refusal(req, dlock.ReasonTickAhead)
+		case ahead > driver.MaxTickAhead:
+			return driver.Grant{}, refusal(req, driver.ReasonTickAhead)
 		case ahead < -tickMemory/2:
-			return dlock.Grant{}, refusal(req, dlock.ReasonTickLate)
+			return driver.Grant{}, refusal(req, driver.ReasonTickLate)
 		case !req.Tick.MissedAt.IsZero(): // the servers do not keep which tick was the last
-			return dlock.Grant{}, refusal(req, dlock.ReasonTickFirst)
+			return driver.Grant{}, refusal(req, driver.ReasonTickFirst)
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	a, cancel := s.newAttempt(ctx, req)
 	defer cancel()
 	slot, err := a.run()
 	if err != nil {
 		a.giveBackTick()
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
-	return dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
+	return driver.Grant{Name: req.Name, Slots: req.Slots, Slot: slot, Token: req.Token}, nil
 }
 
-func refusal(req dlock.Request, reason dlock.Reason) error {
-	return &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots}
+func refusal(req driver.Request, reason driver.Reason) error {
+	return &driver.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots}
 }
 
 // An attempt is one call of TryAcquire.
 type attempt struct {
 	store    *Store
-	req      dlock.Request
+	req      driver.Request
 	ctx      context.Context // the caller's
 	work     context.Context // ends with ctx's deadline but not its cancellation: votes may have to be taken back
 	ends     time.Time
@@ -102,7 +102,7 @@ const (
 	stepsInAll  = 1 + stepsToTick + 2 // look first; the rest is for more rounds
 )
 
-func (s *Store) newAttempt(ctx context.Context, req dlock.Request) (*attempt, context.CancelFunc) {
+func (s *Store) newAttempt(ctx context.Context, req driver.Request) (*attempt, context.CancelFunc) {
 	a := &attempt{store: s, req: req, ctx: ctx, ends: end(ctx), slots: s.slotKeys(req.Name, req.Slots)}
 	a.patience = share(a.ends, stepsInAll)
 	if req.Tick != nil {
@@ -168,9 +168,9 @@ func (a *attempt) run() (slot int, err error) {
 	case errors.Is(err, errRaced) && a.ctx.Err() != nil: // the next round might have succeeded
 		return 0, a.ctx.Err()
 	case a.ticks != nil && a.tick == "":
-		return 0, refusal(a.req, dlock.ReasonTickTaken)
+		return 0, refusal(a.req, driver.ReasonTickTaken)
 	default:
-		return 0, refusal(a.req, dlock.ReasonFull)
+		return 0, refusal(a.req, driver.ReasonFull)
 	}
 }
 

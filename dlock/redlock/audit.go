@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// Audit implements dlock.Auditor for every server, as redislock does for its own. The error joins
+// Audit implements driver.Auditor for every server, as redislock does for its own. The error joins
 // those of the servers that did not answer.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	if s.fault != nil {

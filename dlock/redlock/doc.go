@@ -9,7 +9,7 @@
 // and costs less.
 //
 // If two of three, or three of five, servers are down, every call returns an error that is not
-// dlock.ErrNotAcquired. For a server that hangs, each step of an acquire waits an eighth of the
+// driver.ErrNotAcquired. For a server that hangs, each step of an acquire waits an eighth of the
 // call's time; a heartbeat waits a quarter of it, once.
 //
 // # What is not promised
@@ -32,7 +32,7 @@
 //     hour.
 //   - Missed ticks are not detected, because the servers keep which ticks were started, not which
 //     was the last. A claim of a missed tick is refused (ReasonTickFirst).
-//   - It is not a dlock.Controller: a name cannot be paused, its limit cannot be changed, and a
+//   - It is not a driver.Controller: a name cannot be paused, its limit cannot be changed, and a
 //     lease cannot be revoked. A revocation names a lease by its fence, and there are none. A
 //     lowered limit would have to count the leases in all slots in one step with the grant, and no
 //     step spans two servers.

@@ -11,7 +11,7 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -21,14 +21,14 @@ const (
 	atOnce = 16
 )
 
-// Extend implements dlock.DistributedLock.
-func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+// Extend implements driver.Store.
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	if s.fault == nil && ttl < time.Millisecond {
 		return nil, fmt.Errorf("redlock: a TTL of %v: must be at least 1ms", ttl)
 	}
-	return s.each(ctx, grants, func(g dlock.Grant, patience time.Duration, hung *hung) dlock.Result {
+	return s.each(ctx, grants, func(g driver.Grant, patience time.Duration, hung *hung) driver.Result {
 		if g.Slot < 0 || g.Slot >= max(1, g.Slots) {
-			return dlock.Result{Outcome: dlock.GrantLost}
+			return driver.Result{Outcome: driver.GrantLost}
 		}
 		nodes := s.nodes(patience, hung)
 		key := s.slotKey(g.Name, g.Slots, g.Slot)
@@ -42,40 +42,40 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.G
 		if len(nodes) > 0 {
 			_, _ = s.mutex(key, g.Token, ttl, nodes, redsync.WithSetNXOnExtend()).ExtendContext(ctx)
 		}
-		return dlock.Result{Outcome: dlock.GrantOK}
+		return driver.Result{Outcome: driver.GrantOK}
 	})
 }
 
-// Release implements dlock.DistributedLock.
-func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return s.each(ctx, grants, func(g dlock.Grant, patience time.Duration, hung *hung) dlock.Result {
-		release := func(slot int) dlock.Result {
+// Release implements driver.Store.
+func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return s.each(ctx, grants, func(g driver.Grant, patience time.Duration, hung *hung) driver.Result {
+		release := func(slot int) driver.Result {
 			released, err := s.mutex(s.slotKey(g.Name, g.Slots, slot), g.Token, 0,
 				s.nodes(patience, hung)).UnlockContext(ctx)
 			if !released {
 				return s.result(err)
 			}
-			return dlock.Result{Outcome: dlock.GrantOK}
+			return driver.Result{Outcome: driver.GrantOK}
 		}
 		switch {
-		case g.Slot == dlock.AnySlot && g.Slots == 0:
+		case g.Slot == driver.AnySlot && g.Slots == 0:
 			return release(0)
-		case g.Slot == dlock.AnySlot:
+		case g.Slot == driver.AnySlot:
 			seen, err := s.look(ctx, patience, true, s.slotKeys(g.Name, g.Slots), g.Token)
 			if err != nil {
-				return dlock.Result{Err: err}
+				return driver.Result{Err: err}
 			}
 			// A held lease is on at least one of the servers. If a request was late there may be
 			// several slots: release all of them.
-			all := dlock.Result{Outcome: dlock.GrantLost}
+			all := driver.Result{Outcome: driver.GrantLost}
 			for _, i := range ours(seen) {
-				if r := release(i); r.Outcome == dlock.GrantUnknown || all.Outcome == dlock.GrantLost {
+				if r := release(i); r.Outcome == driver.GrantUnknown || all.Outcome == driver.GrantLost {
 					all = r
 				}
 			}
 			return all
 		case g.Slot < 0 || g.Slot >= max(1, g.Slots):
-			return dlock.Result{Outcome: dlock.GrantLost}
+			return driver.Result{Outcome: driver.GrantLost}
 		}
 		return release(g.Slot)
 	})
@@ -83,8 +83,8 @@ func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Res
 
 // each calls do for every grant, several at a time, and returns the results in the order of the
 // grants. Grants with the same token are handled in order.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant,
-	do func(dlock.Grant, time.Duration, *hung) dlock.Result) ([]dlock.Result, error) {
+func (s *Store) each(ctx context.Context, grants []driver.Grant,
+	do func(driver.Grant, time.Duration, *hung) driver.Result) ([]driver.Result, error) {
 	if s.fault != nil {
 		return nil, s.fault
 	}
@@ -108,7 +108,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 	// At most two steps, and one batch of grants that finds out which servers hang.
 	patience := share(end(ctx), 4)
 	hung := &hung{most: len(s.pools) - s.majority(), who: make([]bool, len(s.pools))}
-	results := make([]dlock.Result, len(grants))
+	results := make([]driver.Result, len(grants))
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(len(tokens), atOnce) {
@@ -116,7 +116,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 			for t := next.Add(1) - 1; t < int64(len(tokens)); t = next.Add(1) - 1 {
 				for _, i := range tokens[t] {
 					if err := ctx.Err(); err != nil {
-						results[i] = dlock.Result{Err: err}
+						results[i] = driver.Result{Err: err}
 						continue
 					}
 					results[i] = do(grants[i], patience, hung)
@@ -126,16 +126,16 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 	}
 	wg.Wait()
 	if len(results) > 0 && !slices.ContainsFunc(results,
-		func(r dlock.Result) bool { return r.Outcome != dlock.GrantUnknown }) {
+		func(r driver.Result) bool { return r.Outcome != driver.GrantUnknown }) {
 		return nil, results[0].Err
 	}
 	return results, nil
 }
 
 // result turns redsync's error into the result for a lease that could not be extended or released.
-func (s *Store) result(err error) dlock.Result {
+func (s *Store) result(err error) driver.Result {
 	if refused(err) >= s.majority() {
-		return dlock.Result{Outcome: dlock.GrantLost}
+		return driver.Result{Outcome: driver.GrantLost}
 	}
-	return dlock.Result{Err: s.undecided(err)}
+	return driver.Result{Err: s.undecided(err)}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -23,7 +23,7 @@ func TestServerComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{0, 2} {
 		servers, q, other := realQuorum(t)
-		var held []dlock.Grant
+		var held []driver.Grant
 		for range max(1, slots) {
 			g := quorumTake(t, q, quorumRequest(slots))
 			votes(t, servers, g, 3)
@@ -31,15 +31,15 @@ func TestServerComesBackEmpty(t *testing.T) {
 		}
 		for _, s := range servers {
 			empty(t, s)
-			quorumRefuses(t, other, quorumRequest(slots), dlock.ReasonFull)
+			quorumRefuses(t, other, quorumRequest(slots), driver.ReasonFull)
 			for _, g := range held {
 				votes(t, servers, g, 2)
-				quorumExtend(t, q, dlock.GrantOK, g)
+				quorumExtend(t, q, driver.GrantOK, g)
 				votes(t, servers, g, 3)
 			}
 		}
 		for _, g := range held {
-			quorumRelease(t, q, dlock.GrantOK, g)
+			quorumRelease(t, q, driver.GrantOK, g)
 		}
 	}
 }
@@ -64,21 +64,21 @@ func TestServerForgetsWhileAnotherWasAway(t *testing.T) {
 		}
 		votes(t, servers, first, 2)
 		if beat {
-			quorumExtend(t, q, dlock.GrantOK, first)
+			quorumExtend(t, q, driver.GrantOK, first)
 			votes(t, servers, first, 3)
 		}
 		empty(t, servers[1])
 		if beat {
-			quorumRefuses(t, other, quorumRequest(0), dlock.ReasonFull)
-			quorumExtend(t, q, dlock.GrantOK, first)
-			quorumRelease(t, q, dlock.GrantOK, first)
+			quorumRefuses(t, other, quorumRequest(0), driver.ReasonFull)
+			quorumExtend(t, q, driver.GrantOK, first)
+			quorumRelease(t, q, driver.GrantOK, first)
 			continue
 		}
 		second := quorumTake(t, other, quorumRequest(0)) // the first is trusted still
-		quorumExtend(t, q, dlock.GrantLost, first)
-		quorumRelease(t, q, dlock.GrantLost, first)
-		quorumExtend(t, other, dlock.GrantOK, second)
-		quorumRelease(t, other, dlock.GrantOK, second)
+		quorumExtend(t, q, driver.GrantLost, first)
+		quorumRelease(t, q, driver.GrantLost, first)
+		quorumExtend(t, other, driver.GrantOK, second)
+		quorumRelease(t, other, driver.GrantOK, second)
 	}
 }
 
@@ -114,7 +114,7 @@ func empty(t *testing.T, s *redistest.Server) {
 }
 
 // votes waits until that many servers have the grant's token.
-func votes(t *testing.T, servers []*redistest.Server, g dlock.Grant, want int) {
+func votes(t *testing.T, servers []*redistest.Server, g driver.Grant, want int) {
 	t.Helper()
 	count := func() (n int) {
 		for _, s := range servers {

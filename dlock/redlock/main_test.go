@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -62,7 +62,7 @@ func TestConformance(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{
 		New: func(t testing.TB) dlocktest.Namespace {
 			opts := redlock.Options{Prefix: shop + rand.Text() + ":"}
-			return dlocktest.Namespace{Open: func() dlock.DistributedLock {
+			return dlocktest.Namespace{Open: func() driver.Store {
 				q := redlock.New(clients, opts)
 				t.Cleanup(func() { q.Close() })
 				return q
@@ -93,7 +93,7 @@ func TestPasswordIsNotTold(t *testing.T) {
 }
 
 // If there would be a majority without the servers that refuse every request, the error is
-// dlock.ErrSetup. If there would be none anyway, the store is down, and if there is one with them
+// driver.ErrSetup. If there would be none anyway, the store is down, and if there is one with them
 // refusing, it works.
 //
 // Fails when a refusal is taken for a server that does not answer, or the other way round.
@@ -110,13 +110,13 @@ func TestRefusedToEverybody(t *testing.T) {
 		t.Helper()
 		for _, slots := range []int{0, 2} {
 			_, err := q.TryAcquire(quorumContext(t, 2*time.Second), quorumRequest(slots))
-			g := dlock.Grant{Name: "job", Slots: slots, Token: "t"}
+			g := driver.Grant{Name: "job", Slots: slots, Token: "t"}
 			results, extendErr := q.Extend(quorumContext(t, 2*time.Second), time.Second, g)
 			extendErr = unknown(results, extendErr)
 			results, releaseErr := q.Release(quorumContext(t, 2*time.Second), g)
 			releaseErr = unknown(results, releaseErr)
 			for op, err := range map[string]error{"acquire": err, "extend": extendErr, "release": releaseErr} {
-				if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrSetup) != setup ||
+				if err == nil || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrSetup) != setup ||
 					setup && !strings.Contains(err.Error(), "ACL") {
 					t.Errorf("%s, %s: %v, want that it is set up wrongly: %t", when, op, err, setup)
 				}
@@ -125,8 +125,8 @@ func TestRefusedToEverybody(t *testing.T) {
 	}
 	lock(servers[0])
 	g := quorumTake(t, q, quorumRequest(0))
-	quorumExtend(t, q, dlock.GrantOK, g)
-	quorumRelease(t, q, dlock.GrantOK, g)
+	quorumExtend(t, q, driver.GrantOK, g)
+	quorumRelease(t, q, driver.GrantOK, g)
 	if err := servers[1].Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,8 +145,8 @@ func TestRefusedToEverybody(t *testing.T) {
 }
 
 // unknown is the error of a call for one lease with unknown outcome.
-func unknown(results []dlock.Result, err error) error {
-	if err == nil && results[0].Outcome == dlock.GrantUnknown {
+func unknown(results []driver.Result, err error) error {
+	if err == nil && results[0].Outcome == driver.GrantUnknown {
 		err = results[0].Err
 	}
 	return err

@@ -24,7 +24,7 @@ type Options struct {
 	PoolSize int
 }
 
-// Store implements dlock.DistributedLock with Redlock. See the package comment for what it does not
+// Store implements driver.Store with Redlock. See the package comment for what it does not
 // promise.
 type Store struct {
 	pools   []redsyncredis.Pool
@@ -109,7 +109,7 @@ func checkServers(clients []redis.UniversalClient) error {
 	return errors.Join(faults...)
 }
 
-// Check implements dlock.Checker: it returns the faults of the clients and options.
+// Check implements driver.Checker: it returns the faults of the clients and options.
 func (s *Store) Check() error { return s.fault }
 
 // Close closes the store's own connections, never the clients it was made from.

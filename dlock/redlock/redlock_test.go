@@ -13,13 +13,13 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redlock"
 )
 
 var (
-	_ dlock.DistributedLock = (*redlock.Store)(nil)
-	_ dlock.Checker         = (*redlock.Store)(nil)
+	_ driver.Store   = (*redlock.Store)(nil)
+	_ driver.Checker = (*redlock.Store)(nil)
 )
 
 // quorumServers starts n servers. Their leases end only by FastForward.
@@ -60,8 +60,8 @@ func quorumOf(t *testing.T, addrs ...string) *redlock.Store {
 	return q
 }
 
-func quorumRequest(slots int) dlock.Request {
-	return dlock.Request{Name: "job", Slots: slots, Token: rand.Text(), TTL: 15 * time.Second}
+func quorumRequest(slots int) driver.Request {
+	return driver.Request{Name: "job", Slots: slots, Token: rand.Text(), TTL: 15 * time.Second}
 }
 
 func quorumContext(t *testing.T, d time.Duration) context.Context {
@@ -72,7 +72,7 @@ func quorumContext(t *testing.T, d time.Duration) context.Context {
 }
 
 // quorumTake acquires with a time-out for busy machines.
-func quorumTake(t *testing.T, q *redlock.Store, req dlock.Request) dlock.Grant {
+func quorumTake(t *testing.T, q *redlock.Store, req driver.Request) driver.Grant {
 	t.Helper()
 	g, err := q.TryAcquire(quorumContext(t, 10*time.Second), req)
 	if err != nil {
@@ -85,10 +85,10 @@ func quorumTake(t *testing.T, q *redlock.Store, req dlock.Request) dlock.Grant {
 	return g
 }
 
-func quorumRefuses(t *testing.T, q *redlock.Store, req dlock.Request, want dlock.Reason) {
+func quorumRefuses(t *testing.T, q *redlock.Store, req driver.Request, want driver.Reason) {
 	t.Helper()
 	_, err := q.TryAcquire(quorumContext(t, 10*time.Second), req)
-	no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+	no, ok := errors.AsType[*driver.NotAcquiredError](err)
 	if !ok || no.Reason != want || no.Name != req.Name || no.Slots != req.Slots {
 		t.Fatalf("got %v, want a refusal with reason %s", err, want)
 	}
@@ -96,7 +96,7 @@ func quorumRefuses(t *testing.T, q *redlock.Store, req dlock.Request, want dlock
 
 func quorumFails(t *testing.T, err error) {
 	t.Helper()
-	if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		t.Fatalf("got %v, want an error of the store", err)
 	}
 	if strings.Contains(err.Error(), "\n") {
@@ -104,7 +104,7 @@ func quorumFails(t *testing.T, err error) {
 	}
 }
 
-func quorumOutcomes(t *testing.T, results []dlock.Result, err error, want ...dlock.GrantOutcome) {
+func quorumOutcomes(t *testing.T, results []driver.Result, err error, want ...driver.GrantOutcome) {
 	t.Helper()
 	if err != nil || len(results) != len(want) {
 		t.Fatalf("%d results, error %v, want %d results", len(results), err, len(want))
@@ -116,13 +116,13 @@ func quorumOutcomes(t *testing.T, results []dlock.Result, err error, want ...dlo
 	}
 }
 
-func quorumRelease(t *testing.T, q *redlock.Store, want dlock.GrantOutcome, g dlock.Grant) {
+func quorumRelease(t *testing.T, q *redlock.Store, want driver.GrantOutcome, g driver.Grant) {
 	t.Helper()
 	results, err := q.Release(quorumContext(t, 10*time.Second), g)
 	quorumOutcomes(t, results, err, want)
 }
 
-func quorumExtend(t *testing.T, q *redlock.Store, want dlock.GrantOutcome, g dlock.Grant) {
+func quorumExtend(t *testing.T, q *redlock.Store, want driver.GrantOutcome, g driver.Grant) {
 	t.Helper()
 	results, err := q.Extend(quorumContext(t, 10*time.Second), 15*time.Second, g)
 	quorumOutcomes(t, results, err, want)
@@ -142,7 +142,7 @@ func TestIsExclusive(t *testing.T) {
 	servers := quorumServers(t, 3)
 	a, b := quorumOf(t, quorumAddrs(servers)...), quorumOf(t, quorumAddrs(servers)...)
 	for _, slots := range []int{0, 1, 5} {
-		var grants []dlock.Grant
+		var grants []driver.Grant
 		seen := make(map[int]bool)
 		for range max(1, slots) {
 			g := quorumTake(t, a, quorumRequest(slots))
@@ -152,10 +152,10 @@ func TestIsExclusive(t *testing.T) {
 			seen[g.Slot] = true
 			grants = append(grants, g)
 		}
-		quorumRefuses(t, b, quorumRequest(slots), dlock.ReasonFull)
+		quorumRefuses(t, b, quorumRequest(slots), driver.ReasonFull)
 		for _, g := range grants {
-			quorumRelease(t, b, dlock.GrantOK, g) // by the token, from anywhere
-			quorumRelease(t, a, dlock.GrantLost, g)
+			quorumRelease(t, b, driver.GrantOK, g) // by the token, from anywhere
+			quorumRelease(t, a, driver.GrantLost, g)
 		}
 		quorumEmpty(t, servers...)
 	}
@@ -166,7 +166,7 @@ func TestKeysAreReadable(t *testing.T) {
 	q := quorumOf(t, quorumAddrs(servers)...)
 	at := time.Now().Truncate(time.Second)
 	mutex, slot := quorumRequest(0), quorumRequest(1)
-	slot.Tick = &dlock.Tick{At: at, Max: 1}
+	slot.Tick = &driver.Tick{At: at, Max: 1}
 	quorumTake(t, q, mutex)
 	quorumTake(t, q, slot)
 	for _, s := range servers {
@@ -194,20 +194,20 @@ func TestLeaseEnds(t *testing.T) {
 		}
 		s.FastForward(1500 * time.Millisecond)
 	}
-	quorumRefuses(t, q, quorumRequest(1), dlock.ReasonFull)
-	quorumExtend(t, q, dlock.GrantOK, g)
+	quorumRefuses(t, q, quorumRequest(1), driver.ReasonFull)
+	quorumExtend(t, q, driver.GrantOK, g)
 	for _, s := range servers {
 		s.FastForward(14 * time.Second)
 	}
-	quorumRefuses(t, q, quorumRequest(1), dlock.ReasonFull)
+	quorumRefuses(t, q, quorumRequest(1), driver.ReasonFull)
 	for _, s := range servers {
 		s.FastForward(2 * time.Second)
 	}
-	quorumExtend(t, q, dlock.GrantLost, g)
+	quorumExtend(t, q, driver.GrantLost, g)
 	quorumEmpty(t, servers...) // an extension does not bring it back
 	quorumTake(t, q, quorumRequest(1))
-	quorumRelease(t, q, dlock.GrantLost, g)
-	quorumRefuses(t, q, quorumRequest(1), dlock.ReasonFull)
+	quorumRelease(t, q, driver.GrantLost, g)
+	quorumRefuses(t, q, quorumRequest(1), driver.ReasonFull)
 }
 
 func TestForeignToken(t *testing.T) {
@@ -215,36 +215,36 @@ func TestForeignToken(t *testing.T) {
 	q := quorumOf(t, quorumAddrs(servers)...)
 	for _, slots := range []int{0, 3} {
 		g := quorumTake(t, q, quorumRequest(slots))
-		for _, slot := range []int{g.Slot, dlock.AnySlot, 7} {
+		for _, slot := range []int{g.Slot, driver.AnySlot, 7} {
 			foreign := g
 			foreign.Token, foreign.Slot = rand.Text(), slot
-			quorumRelease(t, q, dlock.GrantLost, foreign)
-			quorumExtend(t, q, dlock.GrantLost, foreign)
+			quorumRelease(t, q, driver.GrantLost, foreign)
+			quorumExtend(t, q, driver.GrantLost, foreign)
 		}
-		quorumExtend(t, q, dlock.GrantOK, g)
-		g.Slot = dlock.AnySlot
-		quorumRelease(t, q, dlock.GrantOK, g)
-		quorumRelease(t, q, dlock.GrantLost, g)
+		quorumExtend(t, q, driver.GrantOK, g)
+		g.Slot = driver.AnySlot
+		quorumRelease(t, q, driver.GrantOK, g)
+		quorumRelease(t, q, driver.GrantLost, g)
 	}
 }
 
 func TestAnswersBatchesInOrder(t *testing.T) {
 	q := quorumOf(t, quorumAddrs(quorumServers(t, 3))...)
-	var grants []dlock.Grant
-	var extended, released []dlock.GrantOutcome
+	var grants []driver.Grant
+	var extended, released []driver.GrantOutcome
 	for i := range 60 {
 		req := quorumRequest(0)
 		req.Name = fmt.Sprintf("job %d", i)
 		g := quorumTake(t, q, req)
 		if i%3 == 0 {
 			g.Token = rand.Text()
-			grants, extended, released = append(grants, g), append(extended, dlock.GrantLost),
-				append(released, dlock.GrantLost)
+			grants, extended, released = append(grants, g), append(extended, driver.GrantLost),
+				append(released, driver.GrantLost)
 			continue
 		}
 		// The same one twice: given back by the first.
-		grants, extended, released = append(grants, g, g), append(extended, dlock.GrantOK, dlock.GrantOK),
-			append(released, dlock.GrantOK, dlock.GrantLost)
+		grants, extended, released = append(grants, g, g), append(extended, driver.GrantOK, driver.GrantOK),
+			append(released, driver.GrantOK, driver.GrantLost)
 	}
 	results, err := q.Extend(quorumContext(t, 10*time.Second), time.Minute, grants...)
 	quorumOutcomes(t, results, err, extended...)
@@ -258,7 +258,7 @@ func TestSameTokenSameSlot(t *testing.T) {
 	servers := quorumServers(t, 3)
 	a, b := quorumOf(t, quorumAddrs(servers)...), quorumOf(t, quorumAddrs(servers)...)
 	req := quorumRequest(8)
-	req.Tick = &dlock.Tick{At: time.Now(), Max: 2}
+	req.Tick = &driver.Tick{At: time.Now(), Max: 2}
 	first := quorumTake(t, a, req)
 	servers[1].FlushAll() // one server forgot it: the token has a majority all the same
 	for _, s := range servers {
@@ -281,7 +281,7 @@ func TestSameTokenSameSlot(t *testing.T) {
 	second, third := quorumRequest(8), quorumRequest(8)
 	second.Tick, third.Tick = req.Tick, req.Tick
 	quorumTake(t, b, second)
-	quorumRefuses(t, b, third, dlock.ReasonTickTaken)
+	quorumRefuses(t, b, third, driver.ReasonTickTaken)
 }
 
 func TestSameTokenFromManySides(t *testing.T) {
@@ -290,7 +290,7 @@ func TestSameTokenFromManySides(t *testing.T) {
 		quorumOf(t, quorumAddrs(servers)...)}
 	for range 20 {
 		req := quorumRequest(4)
-		grants := make([]dlock.Grant, len(hosts))
+		grants := make([]driver.Grant, len(hosts))
 		var wg sync.WaitGroup
 		for i, q := range hosts {
 			wg.Go(func() {
@@ -307,7 +307,7 @@ func TestSameTokenFromManySides(t *testing.T) {
 				t.Fatalf("one token was granted %+v and %+v", grants[0], g)
 			}
 		}
-		quorumRelease(t, hosts[0], dlock.GrantOK, grants[0])
+		quorumRelease(t, hosts[0], driver.GrantOK, grants[0])
 		quorumEmpty(t, servers...)
 	}
 }
@@ -316,26 +316,26 @@ func TestTick(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)
 	now := time.Now()
-	ask := func(slots int, at time.Time, most int) dlock.Request {
+	ask := func(slots int, at time.Time, most int) driver.Request {
 		req := quorumRequest(slots)
-		req.Tick = &dlock.Tick{At: at, Max: most}
+		req.Tick = &driver.Tick{At: at, Max: most}
 		return req
 	}
 	for _, slots := range []int{0, 5} {
 		for range 2 { // releasing gives no start back
-			quorumRelease(t, q, dlock.GrantOK, quorumTake(t, q, ask(slots, now, 2)))
+			quorumRelease(t, q, driver.GrantOK, quorumTake(t, q, ask(slots, now, 2)))
 		}
-		quorumRefuses(t, q, ask(slots, now, 2), dlock.ReasonTickTaken)
-		quorumRelease(t, q, dlock.GrantOK, quorumTake(t, q, ask(slots, now.Add(time.Microsecond), 1))) // another tick
+		quorumRefuses(t, q, ask(slots, now, 2), driver.ReasonTickTaken)
+		quorumRelease(t, q, driver.GrantOK, quorumTake(t, q, ask(slots, now.Add(time.Microsecond), 1))) // another tick
 	}
-	quorumRefuses(t, q, ask(5, now.Add(time.Minute), 1), dlock.ReasonTickAhead)
-	quorumRefuses(t, q, ask(5, now.Add(-time.Hour), 1), dlock.ReasonTickLate)
+	quorumRefuses(t, q, ask(5, now.Add(time.Minute), 1), driver.ReasonTickAhead)
+	quorumRefuses(t, q, ask(5, now.Add(-time.Hour), 1), driver.ReasonTickLate)
 	_, err := q.TryAcquire(t.Context(), ask(5, now, 1<<40))
 	quorumFails(t, err)
 	for _, s := range servers {
 		s.FastForward(50 * time.Minute)
 	}
-	quorumRefuses(t, q, ask(5, now, 2), dlock.ReasonTickTaken)
+	quorumRefuses(t, q, ask(5, now, 2), driver.ReasonTickTaken)
 }
 
 // A tick that ran is not run again as missed: the quorum cannot tell, so it refuses.
@@ -347,16 +347,16 @@ func TestKnowsNoMissedTick(t *testing.T) {
 	q := quorumOf(t, quorumAddrs(servers)...)
 	at := time.Now().Add(-time.Minute)
 	req := quorumRequest(3)
-	req.Tick = &dlock.Tick{At: at, Max: 3}
-	quorumRelease(t, q, dlock.GrantOK, quorumTake(t, q, req))
+	req.Tick = &driver.Tick{At: at, Max: 3}
+	quorumRelease(t, q, driver.GrantOK, quorumTake(t, q, req))
 	missed := quorumRequest(3)
 	for _, when := range []time.Time{at, at.Add(time.Second)} {
-		missed.Tick = &dlock.Tick{At: when, Max: 3, MissedAt: when}
-		quorumRefuses(t, q, missed, dlock.ReasonTickFirst)
+		missed.Tick = &driver.Tick{At: when, Max: 3, MissedAt: when}
+		quorumRefuses(t, q, missed, driver.ReasonTickFirst)
 	}
-	missed.Tick = &dlock.Tick{At: at.Add(-time.Hour), Max: 3, MissedAt: at}
-	quorumRefuses(t, q, missed, dlock.ReasonTickLate)
-	if dlock.CapabilitiesOf(q).Controller != nil {
+	missed.Tick = &driver.Tick{At: at.Add(-time.Hour), Max: 3, MissedAt: at}
+	quorumRefuses(t, q, missed, driver.ReasonTickLate)
+	if driver.CapabilitiesOf(q).Controller != nil {
 		t.Error("a quorum has no fences to revoke by")
 	}
 }
@@ -366,12 +366,12 @@ func TestGivesTheTickBack(t *testing.T) {
 	q := quorumOf(t, quorumAddrs(servers)...)
 	holder := quorumTake(t, q, quorumRequest(1))
 	req := quorumRequest(1)
-	req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
-	quorumRefuses(t, q, req, dlock.ReasonFull)
+	req.Tick = &driver.Tick{At: time.Now(), Max: 1}
+	quorumRefuses(t, q, req, driver.ReasonFull)
 	next := quorumRequest(1)
 	next.Tick = req.Tick
-	quorumRefuses(t, q, next, dlock.ReasonFull) // not TickTaken
-	quorumRelease(t, q, dlock.GrantOK, holder)
+	quorumRefuses(t, q, next, driver.ReasonFull) // not TickTaken
+	quorumRelease(t, q, driver.GrantOK, holder)
 	quorumEmpty(t, servers...)
 	quorumTake(t, q, next)
 }

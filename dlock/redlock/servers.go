@@ -12,7 +12,7 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -88,7 +88,7 @@ func refused(err error) int {
 	return n
 }
 
-// undecided is the error when neither yes nor no has a majority. It is dlock.ErrSetup if there
+// undecided is the error when neither yes nor no has a majority. It is driver.ErrSetup if there
 // would be a majority without the servers that refuse every request, which an operator has to fix.
 func (s *Store) undecided(err error) error {
 	failed, refusing, fix := 0, 0, ""
@@ -101,7 +101,7 @@ func (s *Store) undecided(err error) error {
 	}
 	err = &undecidedError{len(s.pools), err}
 	if refusing > 0 && len(s.pools)-failed >= s.majority() {
-		return fmt.Errorf("redlock: %w: %d of %d servers: %s: %w", dlock.ErrSetup, refusing, len(s.pools), fix, err)
+		return fmt.Errorf("redlock: %w: %d of %d servers: %s: %w", driver.ErrSetup, refusing, len(s.pools), fix, err)
 	}
 	return err
 }

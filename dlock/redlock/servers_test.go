@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redlock"
 )
 
@@ -24,15 +25,15 @@ func TestMinorityDown(t *testing.T) {
 	before := quorumTake(t, q, quorumRequest(3))
 	servers[0].Close()
 	during := quorumTake(t, q, quorumRequest(3))
-	quorumExtend(t, q, dlock.GrantOK, before)
+	quorumExtend(t, q, driver.GrantOK, before)
 	quorumTake(t, q, quorumRequest(3))
-	quorumRefuses(t, q, quorumRequest(3), dlock.ReasonFull)
-	quorumRelease(t, q, dlock.GrantOK, before)
+	quorumRefuses(t, q, quorumRequest(3), driver.ReasonFull)
+	quorumRelease(t, q, driver.GrantOK, before)
 	foreign := during
 	foreign.Token = rand.Text()
-	quorumRelease(t, q, dlock.GrantLost, foreign)
+	quorumRelease(t, q, driver.GrantLost, foreign)
 	quorumTake(t, q, quorumRequest(3))
-	quorumRelease(t, q, dlock.GrantOK, during)
+	quorumRelease(t, q, driver.GrantOK, during)
 }
 
 func TestMajorityDown(t *testing.T) {
@@ -44,7 +45,7 @@ func TestMajorityDown(t *testing.T) {
 	keys := len(servers[2].Keys())
 	for _, slots := range []int{0, 3} {
 		req := quorumRequest(slots)
-		req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
+		req.Tick = &driver.Tick{At: time.Now(), Max: 1}
 		_, err := q.TryAcquire(quorumContext(t, time.Second), req)
 		quorumFails(t, err)
 	}
@@ -54,11 +55,11 @@ func TestMajorityDown(t *testing.T) {
 	_, err := q.Extend(quorumContext(t, time.Second), time.Second, held)
 	quorumFails(t, err)
 	anySlot := held
-	anySlot.Slot = dlock.AnySlot
+	anySlot.Slot = driver.AnySlot
 	_, err = q.Release(quorumContext(t, time.Second), anySlot)
 	quorumFails(t, err)
 	servers[0].SetError("")
-	quorumExtend(t, q, dlock.GrantOK, held)
+	quorumExtend(t, q, driver.GrantOK, held)
 }
 
 // A token that has the whole of one slot and, by a late request, a bit of another keeps the whole
@@ -79,8 +80,8 @@ func TestSameTokenSweepsUp(t *testing.T) {
 	if keys := servers[0].Keys(); len(keys) != 1 {
 		t.Errorf("keys %q: want one slot", keys)
 	}
-	g.Slot = dlock.AnySlot
-	quorumRelease(t, q, dlock.GrantOK, g)
+	g.Slot = driver.AnySlot
+	quorumRelease(t, q, driver.GrantOK, g)
 	quorumEmpty(t, servers...)
 }
 
@@ -89,12 +90,12 @@ func TestTakesVotesBack(t *testing.T) {
 	servers := quorumServers(t, 5)
 	q := quorumOf(t, quorumAddrs(servers)...)
 	req := quorumRequest(0)
-	req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
+	req.Tick = &driver.Tick{At: time.Now(), Max: 1}
 
 	for i, holder := range []string{"a", "a", "b"} {
 		_ = servers[i].Set("shop:job", holder)
 	}
-	quorumRefuses(t, q, req, dlock.ReasonFull)
+	quorumRefuses(t, q, req, driver.ReasonFull)
 	quorumEmpty(t, servers[3:]...)
 	for _, s := range servers[:3] {
 		if keys := s.Keys(); len(keys) != 1 {
@@ -119,14 +120,14 @@ func TestMendsLeases(t *testing.T) {
 	g := quorumTake(t, q, quorumRequest(1))
 	for _, s := range servers { // a rolling restart
 		s.FlushAll()
-		quorumExtend(t, q, dlock.GrantOK, g)
+		quorumExtend(t, q, driver.GrantOK, g)
 		if got, err := s.Get("shop:job:slot:0"); err != nil || got != g.Token {
 			t.Fatalf("the key is %q, %v: want the token", got, err)
 		}
 	}
 	servers[0].FlushAll()
 	servers[1].FlushAll()
-	quorumExtend(t, q, dlock.GrantLost, g)
+	quorumExtend(t, q, driver.GrantLost, g)
 	if servers[0].Exists("shop:job:slot:0") || servers[1].Exists("shop:job:slot:0") {
 		t.Error("a lost lease was brought back")
 	}
@@ -150,9 +151,9 @@ func TestBurst(t *testing.T) {
 		hosts = append(hosts, quorumOf(t, quorumAddrs(servers)...))
 	}
 	for range 20 {
-		var granted atomic.Pointer[dlock.Grant]
+		var granted atomic.Pointer[driver.Grant]
 		var grants atomic.Int32
-		tick := &dlock.Tick{At: time.Now(), Max: 1}
+		tick := &driver.Tick{At: time.Now(), Max: 1}
 		var wg sync.WaitGroup
 		for _, q := range hosts {
 			wg.Go(func() {
@@ -162,7 +163,7 @@ func TestBurst(t *testing.T) {
 				if err == nil {
 					grants.Add(1)
 					granted.Store(&g)
-				} else if !errors.Is(err, dlock.ErrNotAcquired) {
+				} else if !errors.Is(err, driver.ErrNotAcquired) {
 					t.Error(err)
 				}
 			})
@@ -171,7 +172,7 @@ func TestBurst(t *testing.T) {
 		if n := grants.Load(); n != 1 {
 			t.Fatalf("%d starts of a tick, want 1", n)
 		}
-		quorumRelease(t, hosts[0], dlock.GrantOK, *granted.Load())
+		quorumRelease(t, hosts[0], driver.GrantOK, *granted.Load())
 	}
 }
 
@@ -215,8 +216,8 @@ func TestFrozenServer(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[2].Addr())
 	req := quorumRequest(2)
-	req.Tick = &dlock.Tick{At: time.Now(), Max: 2}
-	var g dlock.Grant
+	req.Tick = &driver.Tick{At: time.Now(), Max: 2}
+	var g driver.Grant
 	quorumInTime(t, time.Second, func(ctx context.Context) {
 		var err error
 		if g, err = q.TryAcquire(ctx, req); err != nil {
@@ -225,7 +226,7 @@ func TestFrozenServer(t *testing.T) {
 	})
 	quorumInTime(t, time.Second, func(ctx context.Context) {
 		results, err := q.Extend(ctx, 15*time.Second, g)
-		quorumOutcomes(t, results, err, dlock.GrantOK)
+		quorumOutcomes(t, results, err, driver.GrantOK)
 	})
 	quorumInTime(t, time.Second, func(ctx context.Context) {
 		if _, err := q.TryAcquire(ctx, quorumRequest(2)); err != nil {
@@ -233,14 +234,14 @@ func TestFrozenServer(t *testing.T) {
 		}
 	})
 	quorumInTime(t, time.Second, func(ctx context.Context) {
-		if _, err := q.TryAcquire(ctx, quorumRequest(2)); !errors.Is(err, dlock.ErrNotAcquired) {
+		if _, err := q.TryAcquire(ctx, quorumRequest(2)); !errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("got %v, want a refusal", err)
 		}
 	})
 	quorumInTime(t, time.Second, func(ctx context.Context) {
-		g.Slot = dlock.AnySlot
+		g.Slot = driver.AnySlot
 		results, err := q.Release(ctx, g)
-		quorumOutcomes(t, results, err, dlock.GrantOK)
+		quorumOutcomes(t, results, err, driver.GrantOK)
 	})
 }
 
@@ -248,11 +249,11 @@ func TestFrozenServer(t *testing.T) {
 func TestFrozenServerHeartbeat(t *testing.T) {
 	servers := quorumServers(t, 2)
 	q := quorumOf(t, servers[0].Addr(), frozenServer(t), servers[1].Addr())
-	grants := make([]dlock.Grant, 100)
-	want := make([]dlock.GrantOutcome, len(grants))
+	grants := make([]driver.Grant, 100)
+	want := make([]driver.GrantOutcome, len(grants))
 	for i := range grants {
 		token := rand.Text()
-		grants[i], want[i] = dlock.Grant{Name: "many", Slots: len(grants), Slot: i, Token: token}, dlock.GrantOK
+		grants[i], want[i] = driver.Grant{Name: "many", Slots: len(grants), Slot: i, Token: token}, driver.GrantOK
 		for _, s := range servers {
 			_ = s.Set(fmt.Sprintf("shop:many:slot:%d", i), token)
 		}
@@ -270,12 +271,12 @@ func TestFrozenMajority(t *testing.T) {
 		_, err := q.TryAcquire(ctx, quorumRequest(2))
 		quorumFails(t, err)
 	})
-	g := dlock.Grant{Name: "job", Slots: 2, Token: rand.Text()}
+	g := driver.Grant{Name: "job", Slots: 2, Token: rand.Text()}
 	quorumInTime(t, time.Second, func(ctx context.Context) {
 		_, err := q.Extend(ctx, time.Second, g)
 		quorumFails(t, err)
 	})
-	g.Slot = dlock.AnySlot
+	g.Slot = driver.AnySlot
 	quorumInTime(t, time.Second, func(ctx context.Context) {
 		_, err := q.Release(ctx, g)
 		quorumFails(t, err)
@@ -295,28 +296,28 @@ func TestEndedContext(t *testing.T) {
 	quorumFails(t, err)
 	_, err = q.Release(ctx, g)
 	quorumFails(t, err)
-	quorumExtend(t, q, dlock.GrantOK, g)
+	quorumExtend(t, q, driver.GrantOK, g)
 }
 
 func TestRefusesInvalidRequests(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)
-	for what, spoil := range map[string]func(*dlock.Request){
-		"name":  func(r *dlock.Request) { r.Name = "a:slot:0" },
-		"slots": func(r *dlock.Request) { r.Slots = -1 },
-		"token": func(r *dlock.Request) { r.Token = "" },
-		"ttl":   func(r *dlock.Request) { r.TTL = 0 },
-		"tick":  func(r *dlock.Request) { r.Tick = &dlock.Tick{At: time.Now(), Max: -1} },
+	for what, spoil := range map[string]func(*driver.Request){
+		"name":  func(r *driver.Request) { r.Name = "a:slot:0" },
+		"slots": func(r *driver.Request) { r.Slots = -1 },
+		"token": func(r *driver.Request) { r.Token = "" },
+		"ttl":   func(r *driver.Request) { r.TTL = 0 },
+		"tick":  func(r *driver.Request) { r.Tick = &driver.Tick{At: time.Now(), Max: -1} },
 	} {
 		req := quorumRequest(1)
 		spoil(&req)
-		if _, err := q.TryAcquire(t.Context(), req); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		if _, err := q.TryAcquire(t.Context(), req); err == nil || errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("%s: got %v, want an error", what, err)
 		}
 	}
-	_, err := q.Extend(t.Context(), 0, dlock.Grant{Name: "job", Token: "t"})
+	_, err := q.Extend(t.Context(), 0, driver.Grant{Name: "job", Token: "t"})
 	quorumFails(t, err)
-	_, err = q.Release(t.Context(), dlock.Grant{Name: "job", Token: "*'"})
+	_, err = q.Release(t.Context(), driver.Grant{Name: "job", Token: "*'"})
 	quorumFails(t, err)
 	quorumEmpty(t, servers...)
 }
@@ -359,7 +360,7 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%d clients: %v: want a fault with %q", len(test.clients), err, test.want)
 			}
 			_, err = q.TryAcquire(t.Context(), quorumRequest(0))
-			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 				t.Errorf("a store with a fault answers %v", err)
 			}
 			if _, err := q.Extend(t.Context(), time.Second); err == nil {
@@ -383,7 +384,7 @@ func TestUnderASession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := session.Semaphore("job", 2).TryAcquireTick(t.Context(), dlock.Tick{At: time.Now(), Max: 1})
+	lease, err := session.Semaphore("job", 2).TryAcquireTick(t.Context(), driver.Tick{At: time.Now(), Max: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

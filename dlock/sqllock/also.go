@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 )
 
@@ -15,10 +15,10 @@ var (
 	errNoDelay = errors.New("sqllock: SQLServer is experimental, and keeps no delay between leases: use another " +
 		"database")
 	errEnded = fmt.Errorf("sqllock: %w: of the leases of one request some have ended: release the others",
-		dlock.ErrFault)
+		driver.ErrFault)
 )
 
-// CheckAlso implements dlock.MultiLocker. All databases but SQL Server can take any names of a
+// CheckAlso implements driver.MultiLocker. All databases but SQL Server can take any names of a
 // table in one step.
 func (s *Store) CheckAlso(name string, also ...string) error {
 	if err := s.Check(); err != nil {
@@ -35,7 +35,7 @@ func (s *Store) CheckAlso(name string, also ...string) error {
 	return nil
 }
 
-// CheckDelay implements dlock.Delayer. All databases but SQL Server keep a delay, if it is shorter
+// CheckDelay implements driver.Delayer. All databases but SQL Server keep a delay, if it is shorter
 // than Options.Retention: Cleanup would delete the row that has the end of the last lease.
 func (s *Store) CheckDelay(delay time.Duration) error {
 	if err := s.Check(); err != nil {
@@ -52,7 +52,7 @@ func (s *Store) CheckDelay(delay time.Duration) error {
 }
 
 // alsoOf returns the further semaphores of a request as a database takes them.
-func (s *Store) alsoOf(req dlock.Request) (list []store.SemaphoreSpec, err error) {
+func (s *Store) alsoOf(req driver.Request) (list []store.SemaphoreSpec, err error) {
 	if len(req.Also) > 0 && !s.db.TakesAlso() {
 		return nil, errOneOnly
 	}
@@ -72,20 +72,20 @@ func partsOf(v store.AcquireResult, n int) (parts []store.Part, err error) {
 		return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 	}
 	for _, p := range parts {
-		if p.Slot < 0 || p.Slot >= dlock.MaxSlots || p.Declared < 0 || p.Version < 0 || p.Limit < 0 ||
-			p.Limit > dlock.MaxSlots {
+		if p.Slot < 0 || p.Slot >= driver.MaxSlots || p.Declared < 0 || p.Version < 0 || p.Limit < 0 ||
+			p.Limit > driver.MaxSlots {
 			return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 		}
 	}
 	return parts, nil
 }
 
-func infoOf(p store.Part) dlock.Info {
-	return dlock.Info{DeclaredSlots: int(p.Declared), Version: p.Version, SlotLimit: int(p.Limit)}
+func infoOf(p store.Part) driver.Info {
+	return driver.Info{DeclaredSlots: int(p.Declared), Version: p.Version, SlotLimit: int(p.Limit)}
 }
 
 // alsoGranted returns the grants of the further semaphores.
-func alsoGranted(v store.AcquireResult, req dlock.Request) (list []dlock.Grant, err error) {
+func alsoGranted(v store.AcquireResult, req driver.Request) (list []driver.Grant, err error) {
 	if len(req.Also) == 0 {
 		return nil, nil
 	}
@@ -98,14 +98,14 @@ func alsoGranted(v store.AcquireResult, req dlock.Request) (list []dlock.Grant, 
 			return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 		}
 		l := req.Also[i]
-		list = append(list, dlock.Grant{Name: l.Name, Slots: l.Slots, Slot: int(p.Slot), Token: req.Token,
-			Fence: dlock.Fence(p.Fence), Info: infoOf(p), PreviousExpired: p.Expired != 0})
+		list = append(list, driver.Grant{Name: l.Name, Slots: l.Slots, Slot: int(p.Slot), Token: req.Token,
+			Fence: driver.Fence(p.Fence), Info: infoOf(p), PreviousExpired: p.Expired != 0})
 	}
 	return list, nil
 }
 
 // limitFull returns the refusal because of a further semaphore.
-func limitFull(v store.AcquireResult, req dlock.Request, info dlock.Info) error {
+func limitFull(v store.AcquireResult, req driver.Request, info driver.Info) error {
 	parts, err := partsOf(v, 1)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func limitFull(v store.AcquireResult, req dlock.Request, info dlock.Info) error 
 	if i >= len(req.Also) {
 		return fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 	}
-	no := &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonLimitFull, Slots: req.Slots, Also: req.Also[i],
+	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonLimitFull, Slots: req.Slots, Also: req.Also[i],
 		AlsoInfo: infoOf(parts[0]), Holder: v.Holder, HeldFor: duration(v.HeldFor), ExpiresIn: duration(v.ExpiresIn),
 		Info: info}
 	if v.Origin != "" {

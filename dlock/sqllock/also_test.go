@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -18,14 +18,14 @@ import (
 // as any other call. A call of each kind was made before.
 func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call func() error)) {
 	t.Helper()
-	also := []dlock.SemaphoreSpec{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}
-	var grants []dlock.Grant
+	also := []driver.SemaphoreSpec{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}
+	var grants []driver.Grant
 	acquire := func(token string) func() error {
 		return func() error {
-			g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "further", Slots: 5, Token: token, TTL: time.Hour,
-				Also: also, Tick: &dlock.Tick{At: time.Now(), Max: 1}})
+			g, err := s.TryAcquire(t.Context(), driver.Request{Name: "further", Slots: 5, Token: token, TTL: time.Hour,
+				Also: also, Tick: &driver.Tick{At: time.Now(), Max: 1}})
 			if err == nil {
-				grants = append([]dlock.Grant{g}, g.Also...)
+				grants = append([]driver.Grant{g}, g.Also...)
 			}
 			return err
 		}
@@ -33,8 +33,8 @@ func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call f
 	count("acquire of three locks", acquire("first"))
 	count("acquire of three locks again", acquire("first"))
 	count("acquire of three locks, one of them full", func() error {
-		no, ok := errors.AsType[*dlock.NotAcquiredError](acquire("second")())
-		if !ok || no.Reason != dlock.ReasonLimitFull || no.Also.Name != "smtp" {
+		no, ok := errors.AsType[*driver.NotAcquiredError](acquire("second")())
+		if !ok || no.Reason != driver.ReasonLimitFull || no.Also.Name != "smtp" {
 			return errors.New("must be refused because of smtp")
 		}
 		return nil
@@ -58,16 +58,16 @@ func TestSQLServerTakesOneLock(t *testing.T) {
 	if err := s.CheckDelay(time.Hour); err == nil || !strings.Contains(err.Error(), "no delay") {
 		t.Errorf("CheckDelay: %v", err)
 	}
-	if _, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
-		Tick: &dlock.Tick{Delay: time.Hour}}); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+	if _, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
+		Tick: &driver.Tick{Delay: time.Hour}}); err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("a tick with a delay: %v", err)
 	}
 	if err := s.CheckAlso("a", "b"); err == nil || !strings.Contains(err.Error(), "one lock at a time") {
 		t.Errorf("CheckAlso: %v", err)
 	}
-	_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
-		Also: []dlock.SemaphoreSpec{{Name: "b", Slots: 1}}})
-	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || !strings.Contains(err.Error(), "one lock at a time") {
+	_, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
+		Also: []driver.SemaphoreSpec{{Name: "b", Slots: 1}}})
+	if err == nil || errors.Is(err, driver.ErrNotAcquired) || !strings.Contains(err.Error(), "one lock at a time") {
 		t.Errorf("TryAcquire: %v", err)
 	}
 }
@@ -75,7 +75,7 @@ func TestSQLServerTakesOneLock(t *testing.T) {
 // A delay that is not shorter than the Retention is refused: Cleanup would forget the end of the
 // last lease before it is over.
 //
-// Fails when every delay up to dlock.MaxDelay is taken.
+// Fails when every delay up to driver.MaxDelay is taken.
 func TestDelayAndRetention(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -91,11 +91,11 @@ func TestDelayAndRetention(t *testing.T) {
 	if err := s.CheckDelay(2 * day); err == nil || !strings.Contains(err.Error(), "Options.Retention") {
 		t.Errorf("CheckDelay: %v", err)
 	}
-	if _, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
-		Tick: &dlock.Tick{Delay: 2 * day}}); err == nil || !strings.Contains(err.Error(), "Options.Retention") {
+	if _, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
+		Tick: &driver.Tick{Delay: 2 * day}}); err == nil || !strings.Contains(err.Error(), "Options.Retention") {
 		t.Errorf("TryAcquire: %v", err)
 	}
-	if err := sqllock.Postgres(db, sqllock.Options{}).CheckDelay(dlock.MaxDelay); err != nil {
+	if err := sqllock.Postgres(db, sqllock.Options{}).CheckDelay(driver.MaxDelay); err != nil {
 		t.Errorf("by default: %v", err)
 	}
 	job := timer.Timer{Name: "job", Schedule: schedule.After(3 * day), Run: func(context.Context) error { return nil }}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Audit implements dlock.Auditor. It warns of a schema that differs from Migrate's, of server
+// Audit implements driver.Auditor. It warns of a schema that differs from Migrate's, of server
 // settings with which leases do not survive a crash, of a server that cannot write, of clocks that
 // differ by more than a second, on Postgres of missing privileges and of a superuser, and on SQLite
 // of a file that is not on this machine.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
@@ -21,18 +21,18 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	t.Helper()
 	ctx := t.Context()
 	store := s.open(t, sqllock.Options{})
-	acquire := func(name, token string, slots int) dlock.Grant {
+	acquire := func(name, token string, slots int) driver.Grant {
 		t.Helper()
-		g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Hour,
-			Tick: &dlock.Tick{At: time.Now(), Max: 5000}})
+		g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: token, TTL: time.Hour,
+			Tick: &driver.Tick{At: time.Now(), Max: 5000}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g
 	}
-	release := func(g dlock.Grant) {
+	release := func(g driver.Grant) {
 		t.Helper()
-		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
@@ -65,7 +65,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	release(old)
 	release(acquire("recent", "a", 3))
 	acquire("in use", "a", 3) // held, and extended all the time: its expires_at is ahead
-	var wide []dlock.Grant
+	var wide []driver.Grant
 	for i := range 5 {
 		wide = append(wide, acquire("shrunk", "a"+strconv.Itoa(i), 5))
 	}
@@ -73,7 +73,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	release(wide[3])
 	ahead := acquire("ahead", "a", 1)
 	release(ahead)
-	if err := store.Update(ctx, "ordered", dlock.Update{Pause: &dlock.Pause{Origin: ann,
+	if err := store.Update(ctx, "ordered", driver.Update{Pause: &driver.Pause{Origin: ann,
 		For: time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	if g := acquire("old", "b", 3); g.Fence <= old.Fence {
 		t.Errorf("fence %d after %d", g.Fence, old.Fence)
 	}
-	if g := acquire("ahead", "b", 1); g.Fence <= dlock.Fence(time.Now().Add(30*time.Minute).UnixMicro()) {
+	if g := acquire("ahead", "b", 1); g.Fence <= driver.Fence(time.Now().Add(30*time.Minute).UnixMicro()) {
 		t.Errorf("fence %d: must go on from the one that was ahead of the clock", g.Fence)
 	}
 	// A row restored from an old backup.
@@ -124,7 +124,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	if g := acquire("old", "c", 1); g.Fence <= old.Fence {
 		t.Errorf("fence %d after a restore, %d before", g.Fence, old.Fence)
 	}
-	if r, err := store.Extend(context.Background(), time.Hour, wide[1]); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(context.Background(), time.Hour, wide[1]); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("a lease that is held: %v, %v", r, err)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 	"unicode/utf16"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 )
 
 // originText returns an origin as the table stores it: JSON in ASCII, which no character set of a
 // connection changes.
-func originText(o dlock.Origin) string {
+func originText(o driver.Origin) string {
 	text, _ := json.Marshal(o) // two strings always marshal
 	var b strings.Builder
 	for _, r := range string(text) {
@@ -31,15 +31,15 @@ func originText(o dlock.Origin) string {
 
 // readOrigin reads a text of originText. Any other text, which somebody may have written by hand,
 // is taken as By.
-func readOrigin(text string) (o dlock.Origin) {
+func readOrigin(text string) (o driver.Origin) {
 	if json.Unmarshal([]byte(text), &o) != nil {
-		return dlock.Origin{By: text}
+		return driver.Origin{By: text}
 	}
 	return o
 }
 
-// Update implements dlock.Controller.
-func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
+// Update implements driver.Controller.
+func (s *Store) Update(ctx context.Context, name string, c driver.Update) error {
 	resource, err := s.controlled(ctx, name, c.Validate())
 	if err != nil {
 		return err
@@ -70,13 +70,13 @@ func (s *Store) Update(ctx context.Context, name string, c dlock.Update) error {
 	case err != nil:
 		return explain(err)
 	case !done:
-		return dlock.ErrChanged
+		return driver.ErrChanged
 	}
 	return nil
 }
 
-// Value implements dlock.Controller.
-func (s *Store) Value(ctx context.Context, name string) (v dlock.ValueState, err error) {
+// Value implements driver.Controller.
+func (s *Store) Value(ctx context.Context, name string) (v driver.ValueState, err error) {
 	resource, err := s.controlled(ctx, name, nil)
 	if err != nil {
 		return v, err
@@ -87,7 +87,7 @@ func (s *Store) Value(ctx context.Context, name string) (v dlock.ValueState, err
 	}
 	for _, r := range rows {
 		if r.Resource == resource && r.Version > 0 {
-			v = dlock.ValueState{Text: r.Value, Version: r.Version, At: time.UnixMicro(r.Clock)}
+			v = driver.ValueState{Text: r.Value, Version: r.Version, At: time.UnixMicro(r.Clock)}
 		}
 	}
 	return v, nil
@@ -111,7 +111,7 @@ func (s *Store) controlled(ctx context.Context, name string, err error) (string,
 		err = s.Check()
 	}
 	if err == nil {
-		err = dlock.CheckName(name)
+		err = driver.CheckName(name)
 	}
 	if err == nil {
 		err = ctx.Err()
@@ -122,8 +122,8 @@ func (s *Store) controlled(ctx context.Context, name string, err error) (string,
 	return s.resource(name, 1)
 }
 
-// Inspect implements dlock.Controller.
-func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+// Inspect implements driver.Controller.
+func (s *Store) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 	for _, r := range rows {
 		known[r.Resource] = r
 	}
-	list := make([]dlock.ControlState, len(names))
+	list := make([]driver.ControlState, len(names))
 	for i, name := range names {
 		list[i] = stateOf(known[resources[i]], name)
 	}
@@ -153,40 +153,40 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]dlock.ControlSt
 }
 
 // stateOf converts the row of a name.
-func stateOf(r store.Control, name string) dlock.ControlState {
-	o := dlock.ControlState{Name: name, Version: r.Version}
+func stateOf(r store.Control, name string) driver.ControlState {
+	o := driver.ControlState{Name: name, Version: r.Version}
 	if r.PauseLeft > 0 {
-		o.Pause = &dlock.Pause{Origin: readOrigin(r.PauseOrigin), For: duration(r.PauseLeft)}
+		o.Pause = &driver.Pause{Origin: readOrigin(r.PauseOrigin), For: duration(r.PauseLeft)}
 	}
 	if r.Limit != nil {
-		o.Limit = &dlock.LimitOverride{Origin: readOrigin(r.LimitOrigin), Slots: *r.Limit}
+		o.Limit = &driver.LimitOverride{Origin: readOrigin(r.LimitOrigin), Slots: *r.Limit}
 	}
 	if r.TriggeredAt != nil {
-		o.Trigger = &dlock.Trigger{Origin: readOrigin(r.TriggerOrigin), At: time.UnixMicro(*r.TriggeredAt),
+		o.Trigger = &driver.Trigger{Origin: readOrigin(r.TriggerOrigin), At: time.UnixMicro(*r.TriggeredAt),
 			Age: duration(r.TriggerAge)}
 	}
 	if r.Tick != nil {
-		o.LastTick, o.ClaimedBy = time.UnixMicro(*r.Tick), dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID}
-		o.LastTickAhead = *r.Tick > r.Clock+dlock.MaxTickAhead.Microseconds()
+		o.LastTick, o.ClaimedBy = time.UnixMicro(*r.Tick), driver.Holder{Host: r.Host, PID: r.PID, ID: r.ID}
+		o.LastTickAhead = *r.Tick > r.Clock+driver.MaxTickAhead.Microseconds()
 	}
 	return o
 }
 
-// Revoke implements dlock.Controller.
-func (s *Store) Revoke(ctx context.Context, name string, slot int, fence dlock.Fence, by dlock.Origin) error {
+// Revoke implements driver.Controller.
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
 	resource, err := s.controlled(ctx, name, by.Validate())
 	if err != nil {
 		return err
 	}
-	if slot < 0 || slot >= dlock.MaxSlots {
-		return dlock.ErrNotHeld
+	if slot < 0 || slot >= driver.MaxSlots {
+		return driver.ErrNotHeld
 	}
 	held, err := s.db.Revoke(ctx, resource, slot, int64(fence), originText(by))
 	switch {
 	case err != nil:
 		return explain(err)
 	case !held:
-		return dlock.ErrNotHeld
+		return driver.ErrNotHeld
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -55,14 +55,14 @@ func TestLimitsWhileGrantingSQLite(t *testing.T) {
 
 // firstUpdates makes several hosts update and acquire new names at the same time. No call may fail,
 // and no update may be lost.
-func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
+func firstUpdates(t *testing.T, open func() driver.Store, names int) {
 	t.Helper()
 	hosts := []*sqllock.Store{open().(*sqllock.Store), open().(*sqllock.Store)}
 	for i := range names {
 		name := "new" + strconv.Itoa(i)
 		at := time.Now()
-		changes := []dlock.Update{
-			{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Resume: &ann},
+		changes := []driver.Update{
+			{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Resume: &ann},
 		}
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -76,14 +76,14 @@ func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 		}
 		for h := range 5 {
 			all.Go(func() {
-				req := dlock.Request{Name: name, Slots: 4, Token: fmt.Sprint(name, "-", h), TTL: time.Hour,
-					Tick: &dlock.Tick{At: at, Max: 1}}
+				req := driver.Request{Name: name, Slots: 4, Token: fmt.Sprint(name, "-", h), TTL: time.Hour,
+					Tick: &driver.Tick{At: at, Max: 1}}
 				_, err := hosts[h%len(hosts)].TryAcquire(context.Background(), req)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
 					granted++
-				} else if !errors.Is(err, dlock.ErrNotAcquired) {
+				} else if !errors.Is(err, driver.ErrNotAcquired) {
 					t.Errorf("acquire: %v", err)
 				}
 			})
@@ -94,8 +94,8 @@ func firstUpdates(t *testing.T, open func() dlock.DistributedLock, names int) {
 			!o[0].LastTick.Equal(time.UnixMicro(at.UnixMicro())) {
 			t.Errorf("%d granted; orders %+v, %v", granted, o, err)
 		}
-		_, err = hosts[1].TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 4, Token: "late", TTL: time.Hour})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull ||
+		_, err = hosts[1].TryAcquire(t.Context(), driver.Request{Name: name, Slots: 4, Token: "late", TTL: time.Hour})
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonFull ||
 			no.Info.SlotLimit != 1 {
 			t.Errorf("%v: must be full, by the limit", err)
 		}
@@ -120,37 +120,37 @@ func TestFirstUpdatesAtTheSameTime(t *testing.T) {
 // expects that all are refused all the same.
 func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	t.Helper()
-	update := func(name string, changes ...dlock.Update) {
+	update := func(name string, changes ...driver.Update) {
 		for _, change := range changes {
 			if err := store.Update(t.Context(), name, change); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	acquire := func(name, token string, tick *dlock.Tick) (dlock.Grant, error) {
+	acquire := func(name, token string, tick *driver.Tick) (driver.Grant, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		req := dlock.Request{Name: name, Slots: 3, Token: token, TTL: time.Hour, Tick: tick,
-			Holder: dlock.Holder{Host: "h-" + token, PID: 1, ID: "i"}}
+		req := driver.Request{Name: name, Slots: 3, Token: token, TTL: time.Hour, Tick: tick,
+			Holder: driver.Holder{Host: "h-" + token, PID: 1, ID: "i"}}
 		return store.TryAcquire(ctx, req)
 	}
 	begun := time.Now().Add(-time.Minute)
-	if _, err := acquire("run", "t", &dlock.Tick{At: begun, Max: 3}); err != nil {
+	if _, err := acquire("run", "t", &driver.Tick{At: begun, Max: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := acquire("held", "v", &dlock.Tick{At: begun.Add(-time.Minute), Max: 3}); err != nil {
+	if _, err := acquire("held", "v", &driver.Tick{At: begun.Add(-time.Minute), Max: 3}); err != nil {
 		t.Fatal(err)
 	}
-	update("paused", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}})
-	update("none", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 0}})
-	update("first", dlock.Update{Trigger: &ann})
+	update("paused", driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}})
+	update("none", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 0}})
+	update("first", driver.Update{Trigger: &ann})
 	for _, token := range []string{"a", "b"} {
 		if _, err := acquire("limited", token, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	update("limited", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2}})
-	var grants []dlock.Grant
+	update("limited", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 2}})
+	var grants []driver.Grant
 	for _, token := range []string{"c", "d", "e"} {
 		g, err := acquire("lowered", token, nil)
 		if err != nil {
@@ -158,35 +158,35 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 		}
 		grants = append(grants, g)
 	}
-	update("lowered", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}})
+	update("lowered", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}})
 	if _, err := store.Release(t.Context(), grants[0]); err != nil {
 		t.Fatal(err)
 	}
-	update("resumed", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}, dlock.Update{Resume: &ann})
+	update("resumed", driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}}, driver.Update{Resume: &ann})
 	for name, at := range map[string]time.Time{"first": begun, "resumed": begun.Add(-time.Hour)} {
 		// Only the first refusal of a missed tick writes: it makes the schedule known.
-		_, _ = acquire(name, "u", &dlock.Tick{At: at, Max: 1, MissedAt: at})
+		_, _ = acquire(name, "u", &driver.Tick{At: at, Max: 1, MissedAt: at})
 	}
 	lock()
 	for name, want := range map[string]struct {
-		reason dlock.Reason
-		tick   *dlock.Tick
+		reason driver.Reason
+		tick   *driver.Tick
 		holder string
 	}{
-		"paused":  {dlock.ReasonPaused, nil, ""},
-		"none":    {dlock.ReasonPaused, nil, ""},
-		"resumed": {dlock.ReasonPaused, &dlock.Tick{At: begun, Max: 1, MissedAt: begun}, ""},
-		"first":   {dlock.ReasonTickFirst, &dlock.Tick{At: begun, Max: 1, MissedAt: begun}, ""},
-		"run":     {dlock.ReasonTickTaken, &dlock.Tick{At: begun, Max: 3, MissedAt: begun}, "h-t"},
-		"held":    {dlock.ReasonTickHeld, &dlock.Tick{At: begun, Max: 3, MissedAt: begun}, ""},
-		"limited": {dlock.ReasonFull, nil, "h-a"},
-		"lowered": {dlock.ReasonFull, nil, "h-d"}, // slot 0 is free, and one too many is held
+		"paused":  {driver.ReasonPaused, nil, ""},
+		"none":    {driver.ReasonPaused, nil, ""},
+		"resumed": {driver.ReasonPaused, &driver.Tick{At: begun, Max: 1, MissedAt: begun}, ""},
+		"first":   {driver.ReasonTickFirst, &driver.Tick{At: begun, Max: 1, MissedAt: begun}, ""},
+		"run":     {driver.ReasonTickTaken, &driver.Tick{At: begun, Max: 3, MissedAt: begun}, "h-t"},
+		"held":    {driver.ReasonTickHeld, &driver.Tick{At: begun, Max: 3, MissedAt: begun}, ""},
+		"limited": {driver.ReasonFull, nil, "h-a"},
+		"lowered": {driver.ReasonFull, nil, "h-d"}, // slot 0 is free, and one too many is held
 	} {
 		_, err := acquire(name, "u", want.tick)
-		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == dlock.ReasonPaused &&
+		no, ok := errors.AsType[*driver.NotAcquiredError](err)
+		if !ok || no.Reason != want.reason || no.Holder.Host != want.holder || want.reason == driver.ReasonPaused &&
 			no.PausedBy != ann ||
-			want.reason == dlock.ReasonFull && (no.ExpiresIn < 30*time.Minute || no.HeldFor > time.Minute) {
+			want.reason == driver.ReasonFull && (no.ExpiresIn < 30*time.Minute || no.HeldFor > time.Minute) {
 			t.Errorf("%s: %+v, %v: must be refused with %s", name, no, err, want.reason)
 		}
 	}
@@ -221,7 +221,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := newLockScene(t, oneTrip)
 	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for _, token := range []string{"t0", "t1"} {
 		req := request("a", 2)
 		req.Token = token
@@ -236,7 +236,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 		"CREATE TRIGGER gate BEFORE UPDATE ON distributed_locks FOR EACH ROW IF OLD.slot = 0 THEN "+
 			"DO GET_LOCK('"+database+"', 60), RELEASE_LOCK('"+database+"'); END IF")
 	type answer struct {
-		results []dlock.Result
+		results []driver.Result
 		err     error
 	}
 	done := make(chan answer, 1)
@@ -259,7 +259,7 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 	other.exec(`UPDATE distributed_locks SET revoked = '{"by":"ann"}' WHERE resource_name = 'a:slot:' AND slot = 1`,
 		"DO RELEASE_LOCK('"+database+"')")
 	got := <-done
-	if got.err != nil || got.results[0].Outcome != dlock.GrantOK || got.results[1].Outcome != dlock.GrantLost ||
+	if got.err != nil || got.results[0].Outcome != driver.GrantOK || got.results[1].Outcome != driver.GrantLost ||
 		got.results[1].RevokedBy == nil || got.results[1].RevokedBy.By != "ann" {
 		t.Errorf("%+v, %v: the second must be lost, revoked by ann", got.results, got.err)
 	}
@@ -269,22 +269,22 @@ func TestRevokedWhileExtendedMySQL(t *testing.T) {
 func byHand(t *testing.T, s subject, inAnHour string) {
 	t.Helper()
 	store := s.migrated(t).open(t, sqllock.Options{})
-	acquire := func(token string) (dlock.Grant, error) {
-		return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 2, Token: token, TTL: time.Hour})
+	acquire := func(token string) (driver.Grant, error) {
+		return store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 2, Token: token, TTL: time.Hour})
 	}
 	g, err := acquire("t")
 	if err != nil {
 		t.Fatal(err)
 	}
 	head := " WHERE resource_name = 'a:slot:' AND slot = -1"
-	for text, want := range map[string]dlock.Origin{
+	for text, want := range map[string]driver.Origin{
 		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"},
 		"'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"},
 		"'5'":               {By: "5"}, "''": {},
 	} {
 		s.exec(t, "UPDATE "+s.table+" SET paused_until = "+inAnHour+", pause_origin = "+text+head)
 		_, err := acquire("u")
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused ||
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonPaused ||
 			no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
 		}
@@ -296,9 +296,9 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 		switch {
 		case err != nil:
 			t.Errorf("%s: extend: %v", text, err)
-		case text == "NULL" && r[0].Outcome != dlock.GrantOK:
+		case text == "NULL" && r[0].Outcome != driver.GrantOK:
 			t.Errorf("%s: extend: %+v", text, r)
-		case text != "NULL" && (r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != want):
+		case text != "NULL" && (r[0].Outcome != driver.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != want):
 			t.Errorf("%s: extend: %+v: must be revoked by %+v", text, r, want)
 		}
 	}
@@ -308,7 +308,7 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 	if err != nil || second.Slot == g.Slot || second.Info.SlotLimit != 0 {
 		t.Errorf("%+v, %v: must be the other slot", second, err)
 	}
-	if _, err := acquire("w"); !errors.Is(err, dlock.ErrNotAcquired) {
+	if _, err := acquire("w"); !errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("%v: must be full", err)
 	}
 }
@@ -335,19 +335,19 @@ func TestOverridesByHand(t *testing.T) {
 func askedAgain(t *testing.T, store *sqllock.Store) {
 	t.Helper()
 	limit := func(slots int) {
-		update := dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: slots}}
+		update := driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: slots}}
 		if slots < 0 {
-			update = dlock.Update{ResetLimit: &ann}
+			update = driver.Update{ResetLimit: &ann}
 		}
 		if err := store.Update(t.Context(), "a", update); err != nil {
 			t.Fatal(err)
 		}
 	}
-	acquire := func(token string, ttl time.Duration) (dlock.Grant, error) {
-		return store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: token, TTL: ttl})
+	acquire := func(token string, ttl time.Duration) (driver.Grant, error) {
+		return store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: token, TTL: ttl})
 	}
 	limit(3)
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for _, token := range []string{"t0", "t1", "t2"} {
 		g, err := acquire(token, time.Minute)
 		if err != nil {
@@ -379,7 +379,7 @@ func askedAgain(t *testing.T, store *sqllock.Store) {
 			err)
 	}
 	r, err := store.Extend(t.Context(), 2*time.Hour, grants[2])
-	if err != nil || r[0].Outcome != dlock.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != ann {
+	if err != nil || r[0].Outcome != driver.GrantLost || r[0].RevokedBy == nil || *r[0].RevokedBy != ann {
 		t.Errorf("the first heartbeat of the lease that was revoked: %+v, %v: must be lost, revoked by ann", r, err)
 	}
 	if held, err := store.List(t.Context(), "a", 1); err != nil || len(held) != 3 || held[2].ExpiresIn > time.Hour {
@@ -414,7 +414,7 @@ func TestStatementsOfUpdatesSQLite(t *testing.T) {
 	for i := range names {
 		names[i] = "a" + strconv.Itoa(i)
 	}
-	var g dlock.Grant
+	var g driver.Grant
 	var err error
 	write := func(statement string) []string {
 		return []string{"PRAGMA busy_timeout", "BEGIN IMMEDIATE", statement, "COMMIT"}
@@ -425,13 +425,13 @@ func TestStatementsOfUpdatesSQLite(t *testing.T) {
 		call func()
 	}{
 		{"update", write("INSERT"), func() {
-			err = store.Update(t.Context(), "a1", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2},
+			err = store.Update(t.Context(), "a1", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 2},
 				Resume: &ann, Trigger: &ann})
 		}},
 		{"inspect", []string{"SELECT"}, func() { _, err = store.Inspect(t.Context(), names...) }},
 		{"acquire within a limit", []string{"SELECT", "PRAGMA busy_timeout", "BEGIN IMMEDIATE", "SELECT", "INSERT",
 			"INSERT", "COMMIT"}, func() {
-			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a1", Slots: 1, Token: "t", TTL: time.Hour})
+			g, err = store.TryAcquire(t.Context(), driver.Request{Name: "a1", Slots: 1, Token: "t", TTL: time.Hour})
 		}},
 		{"revoke", write("UPDATE"), func() { err = store.Revoke(t.Context(), "a1", g.Slot, g.Fence, ann) }},
 		{"extend what was revoked", write("UPDATE"), func() { _, err = store.Extend(t.Context(), time.Hour, g) }},

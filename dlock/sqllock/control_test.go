@@ -12,19 +12,19 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-var ann = dlock.Origin{By: "ann", Note: "grün 世界 \U0001F512"}
+var ann = driver.Origin{By: "ann", Note: "grün 世界 \U0001F512"}
 
 // limitsWhileGranting sets and resets a limit of 2 again and again while workers acquire, extend
 // and release the slots of that name and others update it. While the limit is in force, no grant
 // may be made beside two other leases. No call may fail: a deadlock in the database would be an
 // error.
-func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips int) {
+func limitsWhileGranting(t *testing.T, open func() driver.Store, flips int) {
 	t.Helper()
 	const slots, workers, limit, name = 8, 10, 2, "flip"
 	c := limitCheck{held: map[string]int{}}
@@ -42,16 +42,16 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 					return
 				default:
 				}
-				var grants []dlock.Grant
+				var grants []driver.Grant
 				for len(grants) <= round%2 { // every other round two at once
-					req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute,
-						Holder: dlock.Holder{Host: "h", PID: w}}
+					req := driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute,
+						Holder: driver.Holder{Host: "h", PID: w}}
 					if w == 0 { // this one takes another way
-						req.Tick = &dlock.Tick{At: time.Now(), Max: 100}
+						req.Tick = &driver.Tick{At: time.Now(), Max: 100}
 					}
 					asked := c.asks()
 					g, err := store.TryAcquire(ctx, req)
-					if errors.Is(err, dlock.ErrNotAcquired) {
+					if errors.Is(err, driver.ErrNotAcquired) {
 						break
 					}
 					if err != nil {
@@ -79,7 +79,7 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 					}
 					left := grants[:0]
 					for i, r := range results {
-						if r.Outcome == dlock.GrantUnknown {
+						if r.Outcome == driver.GrantUnknown {
 							left = append(left, grants[i])
 						}
 					}
@@ -88,7 +88,7 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 			}
 		})
 	}
-	control := open().(dlock.Controller)
+	control := open().(driver.Controller)
 	all.Go(func() { // others update, too
 		for {
 			select {
@@ -96,18 +96,18 @@ func limitsWhileGranting(t *testing.T, open func() dlock.DistributedLock, flips 
 				return
 			case <-time.After(time.Millisecond):
 			}
-			if err := control.Update(ctx, name, dlock.Update{Trigger: &ann, Resume: &ann}); err != nil {
+			if err := control.Update(ctx, name, driver.Update{Trigger: &ann, Resume: &ann}); err != nil {
 				t.Errorf("update: %v", err)
 			}
-			if err := control.Revoke(ctx, name, 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+			if err := control.Revoke(ctx, name, 0, 1, ann); !errors.Is(err, driver.ErrNotHeld) {
 				t.Errorf("revoke: %v", err)
 			}
 		}
 	})
 	set := func(slots int) {
-		update := dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: slots}}
+		update := driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: slots}}
 		if slots < 0 {
-			update = dlock.Update{ResetLimit: &ann}
+			update = driver.Update{ResetLimit: &ann}
 		}
 		if err := control.Update(ctx, name, update); err != nil {
 			t.Errorf("update: %v", err)
@@ -191,10 +191,10 @@ func TestLimitsWhileGrantingPostgres(t *testing.T) {
 func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	request := func(token string) dlock.Request {
-		return dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour}
+	request := func(token string) driver.Request {
+		return driver.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour}
 	}
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for _, token := range []string{"0", "1", "2"} {
 		g, err := s.TryAcquire(t.Context(), request(token))
 		if err != nil {
@@ -202,9 +202,9 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 		}
 		grants = append(grants, g)
 	}
-	release := func(g dlock.Grant) {
+	release := func(g driver.Grant) {
 		t.Helper()
-		if r, err := s.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := s.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 	}
@@ -221,7 +221,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	release(grants[2])
 	updated, second := make(chan error, 1), make(chan error, 1)
 	go func() {
-		err := s.Update(context.Background(), "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 1}})
+		err := s.Update(context.Background(), "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}})
 		updated <- err
 		_, err = s.TryAcquire(context.Background(), request("u"))
 		second <- err
@@ -235,8 +235,8 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	if err := <-updated; err != nil {
 		t.Error(err)
 	}
-	no, _ := errors.AsType[*dlock.NotAcquiredError](<-second)
-	if no == nil || no.Reason != dlock.ReasonFull || no.Holder.Host != "h" || no.Info.SlotLimit != 1 {
+	no, _ := errors.AsType[*driver.NotAcquiredError](<-second)
+	if no == nil || no.Reason != driver.ReasonFull || no.Holder.Host != "h" || no.Info.SlotLimit != 1 {
 		t.Errorf("%+v: must be full, of the grant that was being made", no)
 	}
 }
@@ -248,10 +248,10 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	acquire := func(token string) (dlock.Grant, error) {
-		return s.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour})
+	acquire := func(token string) (driver.Grant, error) {
+		return s.TryAcquire(context.Background(), driver.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour})
 	}
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for i := range 3 {
 		g, err := acquire(strconv.Itoa(i))
 		if err != nil {
@@ -262,7 +262,8 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	if _, err := s.Release(t.Context(), grants[:2]...); err != nil { // that of slot 2 stays
 		t.Fatal(err)
 	}
-	if err := s.Update(t.Context(), "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2}}); err != nil {
+	if err := s.Update(t.Context(), "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+		Slots: 2}}); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := pool.Begin(t.Context())
@@ -284,7 +285,7 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-second; !errors.Is(err, dlock.ErrNotAcquired) {
+	if err := <-second; !errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("%v: must be refused: two are held", err)
 	}
 }
@@ -302,9 +303,9 @@ func acquireAsT(s *sqllock.Store) string {
 func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for _, token := range []string{"0", "1", "2"} {
-		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour})
+		g, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 3, Token: token, TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +325,7 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	}
 	overtaken := make(chan error, 1)
 	go func() {
-		_, err := s.TryAcquire(context.Background(), dlock.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Hour})
+		_, err := s.TryAcquire(context.Background(), driver.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Hour})
 		overtaken <- err
 	}()
 	if err := testkit.Poll(10*time.Second, "the attempt waits", somebodyWaits(pool)); err != nil {
@@ -341,8 +342,8 @@ func TestLimitOvertakesGrantPostgres(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	no, _ := errors.AsType[*dlock.NotAcquiredError](<-overtaken)
-	if no == nil || no.Reason != dlock.ReasonFull || no.Holder.Host != "h" || no.Info.SlotLimit != 1 {
+	no, _ := errors.AsType[*driver.NotAcquiredError](<-overtaken)
+	if no == nil || no.Reason != driver.ReasonFull || no.Holder.Host != "h" || no.Info.SlotLimit != 1 {
 		t.Errorf("%+v: must be full", no)
 	}
 }
@@ -368,7 +369,7 @@ func somebodyWaits(pool *pgxpool.Pool) func(context.Context) error {
 func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
-	req := dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute}
+	req := driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute}
 	g, err := s.TryAcquire(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
@@ -383,7 +384,7 @@ func TestAskedAgainWhenRevokedPostgres(t *testing.T) {
 	if held, err := s.List(t.Context(), "a", 1); err != nil || len(held) != 1 || held[0].ExpiresIn < 59*time.Minute {
 		t.Errorf("%+v, %v: must last for an hour", held, err)
 	}
-	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantLost ||
+	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantLost ||
 		r[0].RevokedBy == nil {
 		t.Errorf("%+v, %v: must be revoked", r, err)
 	}
@@ -397,15 +398,15 @@ func TestOverrideByHandPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
 	store := s.open(t, sqllock.Options{})
-	if err := store.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); err != nil {
+	if err := store.Update(t.Context(), "a", driver.Update{Trigger: &ann}); err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]dlock.Origin{"'me'": {By: "me"}, "NULL": {},
+	for text, want := range map[string]driver.Origin{"'me'": {By: "me"}, "NULL": {},
 		"'{\"by\":\"me\",\"note\":\"x\"}'": {By: "me", Note: "x"}} {
 		s.exec(t, "UPDATE distributed_locks SET paused_until = now() + interval '1 hour', pause_origin = "+text+
 			" WHERE resource_name = 'a:slot:' AND slot = -1")
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonPaused ||
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonPaused ||
 			no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
 		}

@@ -51,7 +51,7 @@
 // Two versions of this package can share a table during a rolling update: the names of the routines
 // include their version, and additional columns are ignored. A version that changes the meaning of
 // rows stores a higher format in the row with slot -1 and an empty name. Every acquire reads that
-// row, so older versions stop granting, with an error that matches dlock.ErrSetup and asks for an
+// row, so older versions stop granting, with an error that matches driver.ErrSetup and asks for an
 // update of the host. They may still extend and release what they hold.
 //
 // # Privileges
@@ -77,5 +77,5 @@
 // Every call ends with its context; a dlock.Session sets StoreTimeout (1 s by default). The
 // database waits for locks for at most nine tenths of that time, so no statement outlives its
 // caller, and the caller still gets the answer. A row that another session keeps locked costs that
-// slot, or that lease, and the error says so; it matches dlock.ErrFault.
+// slot, or that lease, and the error says so; it matches driver.ErrFault.
 package sqllock

@@ -9,21 +9,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 )
 
 var errNoNext = errors.New("sqllock: Enumerate was not given the Next of a page of this store")
 
-// Enumerate implements dlock.Enumerator. A page reads limit rows of the table. Rows of leases that
+// Enumerate implements driver.Enumerator. A page reads limit rows of the table. Rows of leases that
 // ended long ago count, too, so if the table has many of them, most pages have few leases. Of the
 // rows of other prefixes it reads at most one page.
-func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dlock.LeasePage, err error) {
+func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page driver.LeasePage, err error) {
 	if err := s.Check(); err != nil {
 		return page, err
 	}
-	if limit < 1 || limit > dlock.MaxPage {
-		return page, fmt.Errorf("sqllock: a page of %d leases: must be 1 to %d", limit, dlock.MaxPage)
+	if limit < 1 || limit > driver.MaxPage {
+		return page, fmt.Errorf("sqllock: a page of %d leases: must be 1 to %d", limit, driver.MaxPage)
 	}
 	row, err := s.rowOf(after)
 	if err == nil {
@@ -33,7 +33,7 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dl
 		return page, err
 	}
 	got, err := s.db.Enumerate(ctx, store.EnumerateParams{Prefix: s.prefix, After: row, Limit: limit,
-		Released: micros(dlock.ReleasedFor)})
+		Released: micros(driver.ReleasedFor)})
 	if err != nil {
 		return page, explain(err)
 	}
@@ -45,7 +45,7 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dl
 		l := leaseInfo(r)
 		name, ours := strings.CutPrefix(r.Resource, s.prefix)
 		name, semaphore := strings.CutSuffix(name, slotMark)
-		if !ours || dlock.CheckName(name) != nil { // no store has granted it
+		if !ours || driver.CheckName(name) != nil { // no store has granted it
 			continue
 		}
 		l.Name, l.Mutex = name, !semaphore
@@ -72,9 +72,9 @@ func (s *Store) rowOf(after string) (store.Row, error) {
 }
 
 // leaseInfo converts a row, but for the name.
-func leaseInfo(r store.Lease) dlock.LeaseInfo {
-	l := dlock.LeaseInfo{Slot: r.Slot, Holder: dlock.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
-		Fence: dlock.Fence(r.Fence), HeldFor: duration(r.HeldFor)}
+func leaseInfo(r store.Lease) driver.LeaseInfo {
+	l := driver.LeaseInfo{Slot: r.Slot, Holder: driver.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
+		Fence: driver.Fence(r.Fence), HeldFor: duration(r.HeldFor)}
 	// 0 has a meaning of its own, and clocks may be coarse, or may have been set back. A renewal
 	// before the grant is that of an earlier lease: an older version has granted this one.
 	if r.RenewedAgo != nil && (*r.RenewedAgo <= r.HeldFor || r.HeldFor < 0) {

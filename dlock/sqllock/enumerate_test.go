@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -42,9 +42,9 @@ func onEachTable(t *testing.T, test func(t *testing.T, s subject, ago func(secon
 }
 
 // enumerate reads all pages, and returns the leases by name and slot. None may be there twice.
-func enumerate(t testing.TB, store *sqllock.Store, limit int) map[string]dlock.LeaseInfo {
+func enumerate(t testing.TB, store *sqllock.Store, limit int) map[string]driver.LeaseInfo {
 	t.Helper()
-	all := map[string]dlock.LeaseInfo{}
+	all := map[string]driver.LeaseInfo{}
 	next := ""
 	for pages := 0; ; pages++ {
 		p, err := store.Enumerate(t.Context(), next, limit)
@@ -71,20 +71,20 @@ func enumerate(t testing.TB, store *sqllock.Store, limit int) map[string]dlock.L
 }
 
 // mustAcquire takes a lock with a token of its own, by which the holder is known.
-func mustAcquire(t testing.TB, store *sqllock.Store, name string, slots int) dlock.Grant {
+func mustAcquire(t testing.TB, store *sqllock.Store, name string, slots int) driver.Grant {
 	t.Helper()
 	token := strings.Trim(sqltest.Unique("t"), ":")
-	g, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Hour,
-		Holder: dlock.Holder{Host: "höst", PID: 7, ID: token}})
+	g, err := store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: slots, Token: token, TTL: time.Hour,
+		Holder: driver.Holder{Host: "höst", PID: 7, ID: token}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g
 }
 
-func mustRelease(t testing.TB, store *sqllock.Store, g dlock.Grant) {
+func mustRelease(t testing.TB, store *sqllock.Store, g driver.Grant) {
 	t.Helper()
-	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Fatal(r, err)
 	}
 }
@@ -106,8 +106,8 @@ func TestEnumerate(t *testing.T) {
 		at := func(name string, slot int) string {
 			return fmt.Sprintf(" WHERE resource_name = 'shöp:%s' AND slot = %d", name, slot)
 		}
-		held := map[string]dlock.Grant{}
-		for _, name := range []string{"m", "世 it's \"a\" \\ lock", "%", strings.Repeat("n", dlock.MaxNameLen)} {
+		held := map[string]driver.Grant{}
+		for _, name := range []string{"m", "世 it's \"a\" \\ lock", "%", strings.Repeat("n", driver.MaxNameLen)} {
 			held[name] = mustAcquire(t, store, name, 0)
 			held[name+" 0"] = mustAcquire(t, store, name, 2)
 			held[name+" 1"] = mustAcquire(t, store, name, 2)
@@ -115,7 +115,7 @@ func TestEnumerate(t *testing.T) {
 		held["again"] = mustAcquire(t, store, "again", 0)
 		mustRelease(t, store, held["again"])
 		held["again"] = mustAcquire(t, store, "again", 0)
-		released := map[string]dlock.Grant{
+		released := map[string]driver.Grant{
 			"just":    mustAcquire(t, store, "just", 0),
 			"coarse":  mustAcquire(t, store, "coarse", 0),
 			"old":     mustAcquire(t, store, "old", 0),
@@ -145,12 +145,12 @@ func TestEnumerate(t *testing.T) {
 		for _, name := range []string{"old", "ahead", "by hand"} {
 			delete(released, name)
 		}
-		if err := store.Update(t.Context(), "paused", dlock.Update{Pause: &dlock.Pause{Origin: ann,
+		if err := store.Update(t.Context(), "paused", driver.Update{Pause: &driver.Pause{Origin: ann,
 			For: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
 		s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, overrides_version) VALUES ('', -1, 1)")
-		for _, limit := range []int{1, 2, 7, dlock.MaxPage} {
+		for _, limit := range []int{1, 2, 7, driver.MaxPage} {
 			all := enumerate(t, store, limit)
 			for name, l := range all {
 				g, isHeld := held[name]
@@ -158,7 +158,7 @@ func TestEnumerate(t *testing.T) {
 					g = released[name]
 				}
 				if g.Token == "" || l.Fence != g.Fence || l.Name != g.Name || l.Mutex != (g.Slots == 0) ||
-					l.Slot != g.Slot || l.Holder != (dlock.Holder{Host: "höst", PID: 7, ID: g.Token}) {
+					l.Slot != g.Slot || l.Holder != (driver.Holder{Host: "höst", PID: 7, ID: g.Token}) {
 					t.Errorf("%s: %+v, want %+v", name, l, g)
 				}
 				if isHeld != (l.ReleasedAgo == 0) || isHeld != (l.ExpiresIn > 30*time.Minute) ||
@@ -201,13 +201,13 @@ func TestRenewedAgo(t *testing.T) {
 	t.Parallel()
 	onEachTable(t, func(t *testing.T, s subject, ago func(int) string) {
 		store := s.open(t, sqllock.Options{})
-		req := dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Hour,
-			Also: []dlock.SemaphoreSpec{{Name: "b", Slots: 2}}}
+		req := driver.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Hour,
+			Also: []driver.SemaphoreSpec{{Name: "b", Slots: 2}}}
 		first, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		grants := append([]dlock.Grant{first}, first.Also...)
+		grants := append([]driver.Grant{first}, first.Also...)
 		renewed := func(what string, want bool) {
 			t.Helper()
 			all := enumerate(t, store, 10)
@@ -216,7 +216,7 @@ func TestRenewedAgo(t *testing.T) {
 				if err != nil || len(listed) != 1 || listed[0].Mutex {
 					t.Fatalf("%s: list of %s: %+v, %v", what, g.Name, listed, err)
 				}
-				for _, l := range []dlock.LeaseInfo{listed[0], all[fmt.Sprint(g.Name, " ", g.Slot)]} {
+				for _, l := range []driver.LeaseInfo{listed[0], all[fmt.Sprint(g.Name, " ", g.Slot)]} {
 					if l.Fence == 0 || l.RenewedAgo < time.Microsecond || l.RenewedAgo < 500*time.Second != want {
 						t.Errorf("%s: %+v: renewed must be %t", what, l, want)
 					}
@@ -230,7 +230,7 @@ func TestRenewedAgo(t *testing.T) {
 		}
 		renewed("the same request again", true)
 		renewed("nothing was done", false)
-		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[1].Outcome != dlock.GrantOK {
+		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[1].Outcome != driver.GrantOK {
 			t.Fatal(r, err)
 		}
 		renewed("extended", true)
@@ -241,14 +241,14 @@ func TestRenewedAgo(t *testing.T) {
 		if first, err = store.TryAcquire(t.Context(), req); err != nil || first.Slot != 0 {
 			t.Fatal(first, err)
 		}
-		grants = append([]dlock.Grant{first}, first.Also...)
+		grants = append([]driver.Grant{first}, first.Also...)
 		renewed("granted in a slot that was released", true)
 		for _, g := range grants {
 			if err := store.Revoke(t.Context(), g.Name, g.Slot, g.Fence, ann); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[0].Outcome != dlock.GrantLost {
+		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[0].Outcome != driver.GrantLost {
 			t.Fatal(r, err)
 		}
 		renewed("refused, because it was revoked", false)
@@ -273,7 +273,7 @@ func TestEnumerateWhileOthersWrite(t *testing.T) {
 			brisk(t)
 		}
 		store, other := s.open(t, sqllock.Options{}), s.open(t, sqllock.Options{})
-		var held []dlock.Grant
+		var held []driver.Grant
 		for i := range 12 {
 			held = append(held, mustAcquire(t, store, fmt.Sprint("held", i), i%3))
 		}
@@ -284,15 +284,15 @@ func TestEnumerateWhileOthersWrite(t *testing.T) {
 		all.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				r, err := other.Extend(ctx, time.Hour, held...)
-				var g dlock.Grant
+				var g driver.Grant
 				if err == nil {
-					g, err = other.TryAcquire(ctx, dlock.Request{Name: fmt.Sprint("held", i%20), Slots: 5,
+					g, err = other.TryAcquire(ctx, driver.Request{Name: fmt.Sprint("held", i%20), Slots: 5,
 						Token: fmt.Sprint("c", i), TTL: time.Hour})
 				}
 				if err == nil && i%2 == 0 {
 					_, err = other.Release(ctx, g)
 				}
-				if err != nil && ctx.Err() == nil && !errors.Is(err, dlock.ErrNotAcquired) {
+				if err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrNotAcquired) {
 					t.Errorf("%v, %v", r, err)
 					return
 				}
@@ -322,7 +322,7 @@ func TestEnumerateChecksWhatItIsGiven(t *testing.T) {
 		limit int
 		want  string
 	}{
-		{"", 0, "must be 1 to 10000"}, {"", -1, "must be 1 to"}, {"", dlock.MaxPage + 1, "must be 1 to"},
+		{"", 0, "must be 1 to 10000"}, {"", -1, "must be 1 to"}, {"", driver.MaxPage + 1, "must be 1 to"},
 		{"x", 1, "not given the Next"}, {"1", 1, "not given the Next"}, {"1 ", 1, "not given the Next"},
 		{"99999999999 a", 1, "not given the Next"}, {"-1a b", 1, "not given the Next"},
 	} {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
@@ -26,19 +26,19 @@ func TestMeaningOfErrors(t *testing.T) {
 		return fmt.Errorf("Error %s (%s): refused", number, state)
 	}
 	for err, want := range map[error]error{
-		pgRefusal("42P01"): dlock.ErrSetup, // no table
-		pgRefusal("42883"): dlock.ErrSetup, // no function
-		pgRefusal("42501"): dlock.ErrSetup, // no right
-		pgRefusal("3F000"): dlock.ErrSetup, // no schema
-		pgRefusal("28P01"): dlock.ErrSetup, // wrong password
-		pgRefusal("28000"): dlock.ErrSetup, // no entry in pg_hba.conf
-		pgRefusal("3D000"): dlock.ErrSetup, // no database
-		pgRefusal("42000"): dlock.ErrSetup, // the wrong isolation
-		pgRefusal("26000"): dlock.ErrSetup, // a pooler without the prepared statement
-		pgRefusal("22021"): dlock.ErrFault, // a name that the encoding lacks
-		pgRefusal("23514"): dlock.ErrFault, // a constraint
-		pgRefusal("55P03"): dlock.ErrFault, // a row that somebody has locked
-		pgRefusal("25006"): nil,            // a replica
+		pgRefusal("42P01"): driver.ErrSetup, // no table
+		pgRefusal("42883"): driver.ErrSetup, // no function
+		pgRefusal("42501"): driver.ErrSetup, // no right
+		pgRefusal("3F000"): driver.ErrSetup, // no schema
+		pgRefusal("28P01"): driver.ErrSetup, // wrong password
+		pgRefusal("28000"): driver.ErrSetup, // no entry in pg_hba.conf
+		pgRefusal("3D000"): driver.ErrSetup, // no database
+		pgRefusal("42000"): driver.ErrSetup, // the wrong isolation
+		pgRefusal("26000"): driver.ErrSetup, // a pooler without the prepared statement
+		pgRefusal("22021"): driver.ErrFault, // a name that the encoding lacks
+		pgRefusal("23514"): driver.ErrFault, // a constraint
+		pgRefusal("55P03"): driver.ErrFault, // a row that somebody has locked
+		pgRefusal("25006"): nil,             // a replica
 		pgRefusal("08006"): nil,
 		pgRefusal("40P01"): nil,
 		pgRefusal("53300"): nil, // too many connections
@@ -48,17 +48,17 @@ func TestMeaningOfErrors(t *testing.T) {
 		pgRefusal("XX000"): nil,
 		pgRefusal(""):      nil,
 
-		mysql("1146", "42S02"): dlock.ErrSetup,
-		mysql("1045", "28000"): dlock.ErrSetup,
-		mysql("1049", "42000"): dlock.ErrSetup,
-		mysql("1205", "HY000"): dlock.ErrFault,
+		mysql("1146", "42S02"): driver.ErrSetup,
+		mysql("1045", "28000"): driver.ErrSetup,
+		mysql("1049", "42000"): driver.ErrSetup,
+		mysql("1205", "HY000"): driver.ErrFault,
 		mysql("1836", "HY000"): nil,
 		mysql("1040", "08004"): nil,
 		mysql("1213", "40001"): nil,
 		errors.New("EOF"):      nil,
 	} {
 		told := explain(err)
-		for _, meaning := range []error{dlock.ErrSetup, dlock.ErrFault} {
+		for _, meaning := range []error{driver.ErrSetup, driver.ErrFault} {
 			if errors.Is(told, meaning) != (want == meaning) {
 				t.Errorf("%v (%s): %v", err, sqlkit.State(err), told)
 			}
@@ -67,7 +67,7 @@ func TestMeaningOfErrors(t *testing.T) {
 			t.Errorf("%v: %v: must keep the error", err, told)
 		}
 	}
-	if !errors.Is(ErrSchema, dlock.ErrSetup) {
+	if !errors.Is(ErrSchema, driver.ErrSetup) {
 		t.Error("somebody has to fix a wrong schema")
 	}
 }

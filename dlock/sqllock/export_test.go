@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/postgres"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/sqlite"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
@@ -30,7 +30,7 @@ func (s *Store) SetOldTransaction(d time.Duration) { s.db.(*postgres.DB).OldTran
 // leases that it returned.
 func (s *Store) EnumerateRows(ctx context.Context, after string, limit int) (seen int, resources []string, err error) {
 	p, err := s.db.Enumerate(ctx, store.EnumerateParams{Prefix: s.prefix, After: store.Row{Resource: after},
-		Limit: limit, Released: micros(dlock.ReleasedFor)})
+		Limit: limit, Released: micros(driver.ReleasedFor)})
 	for _, l := range p.Leases {
 		resources = append(resources, l.Resource)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -143,7 +144,7 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held := func() dlock.LeaseInfo {
+	held := func() driver.LeaseInfo {
 		t.Helper()
 		list, err := store.List(t.Context(), "a", 2)
 		for tries := 0; err != nil && tries < 10; tries++ { // connections that broke are found out one by one
@@ -154,7 +155,7 @@ func TestI1GrantsSurviveACrashPostgres(t *testing.T) {
 		}
 		return list[0]
 	}
-	g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Minute})
+	g, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,13 +209,13 @@ func TestReadOnlyPostgresRecovers(t *testing.T) {
 					" SET default_transaction_read_only = "+readOnly)
 			}
 			g, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(),
-				dlock.Request{Name: "a", Token: "first", TTL: time.Minute})
+				driver.Request{Name: "a", Token: "first", TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for what, call := range map[string]func(*sqllock.Store) error{
 				"acquire": func(s *sqllock.Store) error {
-					_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "b", Token: "second", TTL: time.Minute})
+					_, err := s.TryAcquire(t.Context(), driver.Request{Name: "b", Token: "second", TTL: time.Minute})
 					return err
 				},
 				"extend":  func(s *sqllock.Store) error { _, err := s.Extend(t.Context(), time.Minute, g); return err },
@@ -223,7 +224,7 @@ func TestReadOnlyPostgresRecovers(t *testing.T) {
 				become("on")
 				store := s.open(t, sqllock.Options{})
 				err := call(store)
-				if !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
+				if !readsOnly(err) || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrFault) {
 					t.Errorf("%s: %v: must say that the server is read-only", what, err)
 				}
 				become("off")

@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -70,7 +70,7 @@ func oneRightLess(t *testing.T, s subject) {
 				"'1980-01-01'")
 			s.exec(t, "REVOKE "+right+" "+parts[2]+" FROM "+parts[3])
 			err := all(s.as(t, "app")(t, sqllock.Options{}))
-			if !errors.Is(err, dlock.ErrSetup) && right != "DELETE" || err == nil ||
+			if !errors.Is(err, driver.ErrSetup) && right != "DELETE" || err == nil ||
 				!strings.Contains(err.Error(), "privilege") {
 				t.Errorf("without %s %s: %v: must fail and say that a privilege is missing", right, parts[2], err)
 			}
@@ -86,8 +86,8 @@ func oneRightLess(t *testing.T, s subject) {
 func all(s *sqllock.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	tick := &dlock.Tick{At: time.Now(), Max: 1}
-	g, err := s.TryAcquire(ctx, dlock.Request{Name: sqltest.Unique("all"), Slots: 2, Token: "all", TTL: time.Minute,
+	tick := &driver.Tick{At: time.Now(), Max: 1}
+	g, err := s.TryAcquire(ctx, driver.Request{Name: sqltest.Unique("all"), Slots: 2, Token: "all", TTL: time.Minute,
 		Tick: tick})
 	if err != nil {
 		return err
@@ -104,13 +104,13 @@ func all(s *sqllock.Store) error {
 	if _, err := s.Enumerate(ctx, "", 10); err != nil {
 		return err
 	}
-	if err := s.Update(ctx, g.Name, dlock.Update{Trigger: &ann}); err != nil {
+	if err := s.Update(ctx, g.Name, driver.Update{Trigger: &ann}); err != nil {
 		return err
 	}
 	if _, err := s.Inspect(ctx, g.Name); err != nil {
 		return err
 	}
-	if err := s.Revoke(ctx, g.Name, 0, 1, ann); !errors.Is(err, dlock.ErrNotHeld) {
+	if err := s.Revoke(ctx, g.Name, 0, 1, ann); !errors.Is(err, driver.ErrNotHeld) {
 		return err
 	}
 	if err := s.Cleanup(ctx); err != nil {
@@ -145,9 +145,9 @@ func (s subject) migrated(t testing.TB) subject {
 
 // hosts returns an Open for the dlocktest suite and the like: every call is one more host in the
 // same namespace.
-func (s subject) hosts(t testing.TB) func() dlock.DistributedLock {
+func (s subject) hosts(t testing.TB) func() driver.Store {
 	prefix := sqltest.Unique("p")
-	return func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) }
+	return func() driver.Store { return s.open(t, sqllock.Options{Prefix: prefix}) }
 }
 
 // stepClock has the database find what it noted as if its clock had been stepped since.

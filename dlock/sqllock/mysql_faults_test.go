@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -87,7 +87,7 @@ func TestLostRepliesMySQL(t *testing.T) {
 	proxy := servertest.NewProxyFor(t, server.Addr())
 	lossy := viaMySQL(strings.Replace(server.DSN("", "", database), server.Addr(), proxy.Addr(), 1)+oneTrip)(t,
 		sqllock.Options{})
-	for i, req := range []dlock.Request{request("a", 0), request("b", 3), request("c", 1)} {
+	for i, req := range []driver.Request{request("a", 0), request("b", 3), request("c", 1)} {
 		if _, err := lossy.List(t.Context(), "warm", 0); err != nil { // so that there is a connection
 			t.Fatal(err)
 		}
@@ -100,9 +100,9 @@ func TestLostRepliesMySQL(t *testing.T) {
 		}
 		proxy.DropReplies(0)
 		if i == 2 {
-			r, err := lossy.Release(t.Context(), dlock.Grant{Name: req.Name, Slots: req.Slots, Slot: dlock.AnySlot,
+			r, err := lossy.Release(t.Context(), driver.Grant{Name: req.Name, Slots: req.Slots, Slot: driver.AnySlot,
 				Token: req.Token})
-			if err != nil || r[0].Outcome != dlock.GrantOK {
+			if err != nil || r[0].Outcome != driver.GrantOK {
 				t.Errorf("release by token: %v, %v", r, err)
 			}
 			continue
@@ -178,8 +178,8 @@ func TestReadOnlyMySQLRecovers(t *testing.T) {
 		"cleanup": func() error { return store.Cleanup(t.Context()) },
 	} {
 		before := connections(t, exec)
-		if err := call(); err == nil || !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) ||
-			errors.Is(err, dlock.ErrFault) {
+		if err := call(); err == nil || !readsOnly(err) || errors.Is(err, driver.ErrNotAcquired) ||
+			errors.Is(err, driver.ErrFault) {
 			t.Errorf("%s: %v: must say that the server is read-only", what, err)
 		}
 		// The server needs a moment to notice that a connection was closed.
@@ -191,7 +191,7 @@ func TestReadOnlyMySQLRecovers(t *testing.T) {
 		})
 	}
 	exec(t, "SET GLOBAL read_only = 0")
-	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("after it is a primary again: %v, %v", r, err)
 	}
 }

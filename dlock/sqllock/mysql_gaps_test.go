@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -19,9 +19,9 @@ func TestCallsLockNoGapMySQL(t *testing.T) {
 	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
 	s := mysqlOn(t, server, oneTrip).migrated(t)
 	store, root := s.open(t, sqllock.Options{}), openMySQL(t, server.DSN("", "", s.database))
-	try := func(name, token string, slots int) (dlock.Grant, error) {
-		return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute,
-			Tick: &dlock.Tick{At: time.Now(), Max: 1}})
+	try := func(name, token string, slots int) (driver.Grant, error) {
+		return store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: slots, Token: token, TTL: time.Minute,
+			Tick: &driver.Tick{At: time.Now(), Max: 1}})
 	}
 	for _, name := range []string{"l", "m", "n"} { // neighbours of m
 		g, err := try(name, name, 2)
@@ -34,7 +34,7 @@ func TestCallsLockNoGapMySQL(t *testing.T) {
 	}
 	s.exec(t, "CREATE TRIGGER slow_update AFTER UPDATE ON distributed_locks FOR EACH ROW DO SLEEP(0.1)")
 	s.exec(t, "CREATE TRIGGER slow_insert AFTER INSERT ON distributed_locks FOR EACH ROW DO SLEEP(0.1)")
-	var held dlock.Grant
+	var held driver.Grant
 	var err error
 	calls := []struct {
 		what string
@@ -43,7 +43,7 @@ func TestCallsLockNoGapMySQL(t *testing.T) {
 		{"acquire", func() error { held, err = try("m", "one", 2); return err }},
 		{"acquire of a new slot", func() error { _, err := try("m", "two", 2); return err }},
 		{"extend", func() error { _, err := store.Extend(t.Context(), time.Minute, held); return err }},
-		{"update", func() error { return store.Update(t.Context(), "m", dlock.Update{Trigger: &ann}) }},
+		{"update", func() error { return store.Update(t.Context(), "m", driver.Update{Trigger: &ann}) }},
 		{"release", func() error { _, err := store.Release(t.Context(), held); return err }},
 	}
 	for _, call := range calls {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -90,7 +90,7 @@ func TestI7HalfAnAnswerMySQL(t *testing.T) {
 				"list":    func(ctx context.Context) error { _, err := s.List(ctx, "x", 3); return err },
 				"inspect": func(ctx context.Context) error { _, err := s.Inspect(ctx, "x"); return err },
 				"update": func(ctx context.Context) error {
-					return s.Update(ctx, "x", dlock.Update{Pause: &dlock.Pause{Origin: ann}})
+					return s.Update(ctx, "x", driver.Update{Pause: &driver.Pause{Origin: ann}})
 				},
 				"revoke":  func(ctx context.Context) error { return s.Revoke(ctx, "x", g.Slot, g.Fence, ann) },
 				"cleanup": s.Cleanup,

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -54,8 +54,8 @@ func newLockScene(t *testing.T, params string) (*sqllock.Store, directSession, *
 }
 
 // request is one for a lock or slot, which is asked for with the name as token, too.
-func request(name string, slots int) dlock.Request {
-	return dlock.Request{Name: name, Slots: slots, Token: strings.ReplaceAll(name, ":", ""), TTL: time.Minute}
+func request(name string, slots int) driver.Request {
+	return driver.Request{Name: name, Slots: slots, Token: strings.ReplaceAll(name, ":", ""), TTL: time.Minute}
 }
 
 // callWithTimeout calls with a deadline, and returns how long it took.
@@ -97,7 +97,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			if _, err := store.Release(t.Context(), free); err != nil {
 				t.Fatal(err)
 			}
-			if err := store.Update(t.Context(), "free", dlock.Update{Trigger: &ann}); err != nil {
+			if err := store.Update(t.Context(), "free", driver.Update{Trigger: &ann}); err != nil {
 				t.Fatal(err)
 			}
 			other.exec(lock...)
@@ -114,11 +114,11 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 					return err
 				},
 				"release": func(ctx context.Context) error {
-					_, err := store.Release(ctx, dlock.Grant{Name: "held", Slots: 2, Token: "nobodys"})
+					_, err := store.Release(ctx, driver.Grant{Name: "held", Slots: 2, Token: "nobodys"})
 					return err
 				},
 				"update": func(ctx context.Context) error {
-					return store.Update(ctx, "free", dlock.Update{Trigger: &ann})
+					return store.Update(ctx, "free", driver.Update{Trigger: &ann})
 				},
 				"revoke": func(ctx context.Context) error {
 					return store.Revoke(ctx, "held", held.Slot, held.Fence, ann)
@@ -140,11 +140,11 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 				for tries := 0; tries == 0 || skips && !told && tries < 3; tries++ {
 					// the last tenth is for the server's answer to arrive
 					took, err := callWithTimeout(800*time.Millisecond<<tries, call)
-					if err == nil || errors.Is(err, dlock.ErrNotAcquired) || took < 100*time.Millisecond ||
+					if err == nil || errors.Is(err, driver.ErrNotAcquired) || took < 100*time.Millisecond ||
 						took > 5*time.Second {
 						t.Errorf("%s: %v after %v", what, err, took)
 					}
-					told = told || errors.Is(err, dlock.ErrFault)
+					told = told || errors.Is(err, driver.ErrFault)
 				}
 				if skips != told {
 					t.Errorf("%s: told of a row that is locked: %t", what, told)
@@ -178,7 +178,7 @@ func TestI7LocksOfOthersMySQL(t *testing.T) {
 			// One more, which gets the lock after its caller was cancelled.
 			if _, err := callWithTimeout(200*time.Millisecond, calls["acquire"]); !errors.Is(err,
 				context.DeadlineExceeded) &&
-				!errors.Is(err, dlock.ErrFault) {
+				!errors.Is(err, driver.ErrFault) {
 				t.Error(err)
 			}
 			time.Sleep(200 * time.Millisecond) // it still waits
@@ -215,10 +215,10 @@ func TestLockWaitTellsWhyMySQL(t *testing.T) {
 	other.exec("START TRANSACTION", "SELECT * FROM distributed_locks FOR UPDATE")
 	began := time.Now()
 	err = store.Revoke(context.Background(), "a", g.Slot, g.Fence, ann)
-	if errors.Is(err, dlock.ErrNotHeld) { // it is a mutex
-		err = store.Update(context.Background(), "b", dlock.Update{Trigger: &ann})
+	if errors.Is(err, driver.ErrNotHeld) { // it is a mutex
+		err = store.Update(context.Background(), "b", driver.Update{Trigger: &ann})
 	}
-	if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") {
+	if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "left open") {
 		t.Errorf("%v: must say what to look for", err)
 	}
 	if took := time.Since(began); took < 4*time.Second || took > 10*time.Second {
@@ -233,7 +233,7 @@ func TestLockWaitTellsWhyMySQL(t *testing.T) {
 func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := newLockScene(t, oneTrip)
-	acquire := func(ctx context.Context, token string) (dlock.Grant, error) {
+	acquire := func(ctx context.Context, token string) (driver.Grant, error) {
 		req := request("a", 2)
 		req.Token = token
 		return store.TryAcquire(ctx, req)
@@ -267,14 +267,14 @@ func TestDeadlocksAreRepeatedMySQL(t *testing.T) {
 	}
 	deadlock("extend", "= 1", "= 0", func(ctx context.Context) error {
 		r, err := store.Extend(ctx, time.Minute, second, first) // the order of the rows is not the caller's
-		if err == nil && (r[0].Outcome != dlock.GrantOK || r[1].Outcome != dlock.GrantOK) {
+		if err == nil && (r[0].Outcome != driver.GrantOK || r[1].Outcome != driver.GrantOK) {
 			err = fmt.Errorf("%v", r)
 		}
 		return err
 	})
 	deadlock("release", "= 1", "= 0", func(ctx context.Context) error {
 		r, err := store.Release(ctx, second, first)
-		if err == nil && (r[0].Outcome != dlock.GrantOK || r[1].Outcome != dlock.GrantOK) {
+		if err == nil && (r[0].Outcome != driver.GrantOK || r[1].Outcome != driver.GrantOK) {
 			err = fmt.Errorf("%v", r)
 		}
 		return err
@@ -325,7 +325,7 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		if took, err := callWithTimeout(300*time.Millisecond, call); err == nil || errors.Is(err,
-			dlock.ErrNotAcquired) ||
+			driver.ErrNotAcquired) ||
 			took < 250*time.Millisecond || took > time.Second+late.Since(began) {
 			t.Errorf("%s: %v after %v", what, err, took)
 		}
@@ -339,7 +339,7 @@ func TestRepetitionsEndMySQL(t *testing.T) {
 		repeats(what, call)
 	}
 	other.exec("DROP TRIGGER twice") // an update inserts the row only if it is missing
-	repeats("update", func(ctx context.Context) error { return store.Update(ctx, "a", dlock.Update{Trigger: &ann}) })
+	repeats("update", func(ctx context.Context) error { return store.Update(ctx, "a", driver.Update{Trigger: &ann}) })
 	watcher, database := openMySQL(t, server.DSN("", "", "")), other.database()
 	testkit.Eventually(t, 3*time.Second, "no thread of the server goes on", func() bool {
 		var running int
@@ -382,10 +382,10 @@ func TestI1ExtendedAtTheLastMomentMySQL(t *testing.T) {
 				}()
 				time.Sleep(200 * time.Millisecond) // until it waits for the row
 				other.exec("COMMIT")
-				if err := <-done; !errors.Is(err, dlock.ErrNotAcquired) {
+				if err := <-done; !errors.Is(err, driver.ErrNotAcquired) {
 					t.Errorf("%v: must be refused", err)
 				}
-				if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+				if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 					t.Errorf("the holder: %v, %v", r, err)
 				}
 			}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -36,21 +36,21 @@ func TestI1I4ClockStepsBackMySQL(t *testing.T) {
 		}
 		next := req
 		next.Token = "next"
-		if _, err := back.TryAcquire(t.Context(), next); !errors.Is(err, dlock.ErrNotAcquired) {
+		if _, err := back.TryAcquire(t.Context(), next); !errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("%v: must be refused", err)
 		}
 		for range 2 {
-			if r, err := back.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := back.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Errorf("extend: %v, %v", r, err)
 			}
 			if again, err := back.TryAcquire(t.Context(), req); err != nil || again.Fence != g.Fence {
 				t.Errorf("asked again: %v, %v", again, err)
 			}
 		}
-		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Errorf("release: %v, %v", r, err)
 		}
-		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantLost {
+		if r, err := back.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantLost {
 			t.Errorf("second release: %v, %v", r, err)
 		}
 		h, err := back.TryAcquire(t.Context(), next)
@@ -100,7 +100,7 @@ func TestInterruptedMySQL(t *testing.T) {
 		}
 		return errors.New("it was interrupted just now")
 	})
-	if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) {
+	if err == nil || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrFault) {
 		t.Errorf("interrupted: %v", err)
 	}
 	other.exec("START TRANSACTION")
@@ -141,11 +141,11 @@ func TestTimeZonesMySQL(t *testing.T) {
 			next := req
 			next.Token = "next"
 			_, err := other.TryAcquire(t.Context(), next)
-			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.ExpiresIn > time.Minute ||
+			if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.ExpiresIn > time.Minute ||
 				no.ExpiresIn < 30*time.Second || no.HeldFor > 30*time.Second {
 				t.Errorf("%v: must be refused for most of a minute", err)
 			}
-			if r, err := other.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+			if r, err := other.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 				t.Errorf("extend: %v, %v", r, err)
 			}
 			if held, err := other.List(t.Context(), req.Name, 1); err != nil || len(held) != 1 ||
@@ -173,13 +173,13 @@ func TestFirstGrantsAtTheSameTimeMySQL(t *testing.T) {
 			all.Go(func() {
 				req := request("new"+strconv.Itoa(i), 4)
 				req.Token += "-" + strconv.Itoa(h)
-				req.Tick = &dlock.Tick{At: at, Max: 1}
+				req.Tick = &driver.Tick{At: at, Max: 1}
 				_, err := hosts[h%len(hosts)].TryAcquire(context.Background(), req)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
 					granted++
-				} else if !errors.Is(err, dlock.ErrNotAcquired) {
+				} else if !errors.Is(err, driver.ErrNotAcquired) {
 					t.Error(err)
 				}
 			})
@@ -199,7 +199,7 @@ func TestDeletedRowsMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, _ := newLockScene(t, oneTrip)
 	for _, n := range []int{16, 100} {
-		acquire := func(token string) (dlock.Grant, error) {
+		acquire := func(token string) (driver.Grant, error) {
 			req := request("n"+strconv.Itoa(n), n)
 			req.Token = token
 			return store.TryAcquire(t.Context(), req)
@@ -220,7 +220,7 @@ func TestDeletedRowsMySQL(t *testing.T) {
 			g, err := acquire("u" + strconv.Itoa(i))
 			if err == nil {
 				found[g.Slot] = true
-			} else if !errors.Is(err, dlock.ErrNotAcquired) {
+			} else if !errors.Is(err, driver.ErrNotAcquired) {
 				t.Fatal(err)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -21,7 +21,7 @@ func lockedByOthers(t *testing.T, what string, call func(context.Context) error)
 	var errs []error
 	for patience := time.Second; patience <= 8*time.Second; patience *= 2 {
 		took, err := callWithTimeout(patience, call)
-		if errors.Is(err, dlock.ErrFault) && strings.Contains(err.Error(), "left open") {
+		if errors.Is(err, driver.ErrFault) && strings.Contains(err.Error(), "left open") {
 			return
 		}
 		errs = append(errs, fmt.Errorf("after %v: %w", took, err))
@@ -42,11 +42,11 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	for _, ticks := range []bool{false, true} {
 		store, other, _ := newLockScene(t, oneTrip)
 		tick := int64(0)
-		acquire := func(token string) (g dlock.Grant, err error) {
-			req := dlock.Request{Name: "a", Slots: 3, Token: token, TTL: time.Minute}
+		acquire := func(token string) (g driver.Grant, err error) {
+			req := driver.Request{Name: "a", Slots: 3, Token: token, TTL: time.Minute}
 			if ticks {
 				tick++
-				req.Tick = &dlock.Tick{At: time.Now().Add(-time.Hour + time.Duration(tick)*time.Second), Max: 3}
+				req.Tick = &driver.Tick{At: time.Now().Add(-time.Hour + time.Duration(tick)*time.Second), Max: 3}
 			}
 			_, err = callWithTimeout(5*time.Second, func(ctx context.Context) error {
 				g, err = store.TryAcquire(ctx, req)
@@ -54,7 +54,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 			})
 			return g, err
 		}
-		var before []dlock.Grant
+		var before []driver.Grant
 		for i := range 3 {
 			g, err := acquire(fmt.Sprint("before", i))
 			if err != nil {
@@ -71,7 +71,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 				other.exec("SELECT * FROM distributed_locks WHERE resource_name = 'a:slot:' AND slot = " + one +
 					" FOR UPDATE")
 			}
-			var got []dlock.Grant
+			var got []driver.Grant
 			for i := range 3 - len(strings.Split(slot, ",")) {
 				g, err := acquire(fmt.Sprint("beside", slot[:1], i))
 				if err != nil || strings.Contains(slot, fmt.Sprint(g.Slot)) {
@@ -81,7 +81,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 				got = append(got, g)
 			}
 			lockedByOthers(t, "acquire when the only free slot is locked", func(ctx context.Context) error {
-				_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 3, Token: "late" + slot[:1],
+				_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 3, Token: "late" + slot[:1],
 					TTL: time.Minute})
 				return err
 			})
@@ -107,7 +107,7 @@ func TestRollbackOnTimeoutMySQL(t *testing.T) {
 	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-rollback-on-timeout=ON"}})
 	s := mysqlOn(t, server, oneTrip).migrated(t)
 	store := s.open(t, sqllock.Options{})
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for i := range 3 {
 		g, err := store.TryAcquire(t.Context(), request(fmt.Sprint("a", i), 2))
 		if err != nil {
@@ -134,7 +134,7 @@ func TestRollbackOnTimeoutMySQL(t *testing.T) {
 		t.Fatal(extended)
 	}
 	for i, r := range results {
-		if err == nil && r.Outcome == dlock.GrantOK && extended[i] != "1" {
+		if err == nil && r.Outcome == driver.GrantOK && extended[i] != "1" {
 			t.Errorf("lease %d is reported as extended, and is not", i)
 		}
 	}
@@ -149,7 +149,7 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := newLockScene(t, oneTrip)
 	isMariaDB := strings.Contains(execOn(server, "")(t, "SELECT VERSION()"), "MariaDB")
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for i := range 10 {
 		g, err := store.TryAcquire(t.Context(), request(fmt.Sprint("a", i), 2))
 		if err != nil {
@@ -166,15 +166,15 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			other.exec("SELECT * FROM distributed_locks WHERE resource_name = '" + name + ":slot:' AND " + row +
 				" FOR UPDATE")
 		}
-		for op, call := range map[string]func(context.Context) ([]dlock.Result, error){
-			"extend": func(ctx context.Context) ([]dlock.Result, error) {
+		for op, call := range map[string]func(context.Context) ([]driver.Result, error){
+			"extend": func(ctx context.Context) ([]driver.Result, error) {
 				return store.Extend(ctx, time.Hour, grants...)
 			},
-			"release others": func(ctx context.Context) ([]dlock.Result, error) {
+			"release others": func(ctx context.Context) ([]driver.Result, error) {
 				return store.Release(ctx, nobodys(grants)...)
 			},
 		} {
-			var results []dlock.Result
+			var results []driver.Result
 			took, err := callWithTimeout(3*time.Second, func(ctx context.Context) (err error) {
 				results, err = call(ctx)
 				return err
@@ -185,21 +185,21 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			}
 			for i, r := range results {
 				switch {
-				case !isMariaDB && what == "range" && i == locked-1 && r.Outcome == dlock.GrantUnknown:
+				case !isMariaDB && what == "range" && i == locked-1 && r.Outcome == driver.GrantUnknown:
 					// The end of this lease falls into the gap before the range.
 				case op == "extend" && i == locked && what != "name":
-					if r.Outcome != dlock.GrantUnknown || !errors.Is(r.Err, dlock.ErrFault) ||
+					if r.Outcome != driver.GrantUnknown || !errors.Is(r.Err, driver.ErrFault) ||
 						!strings.Contains(r.Err.Error(), "left open") {
 						t.Errorf("%s locked, %s: %+v: must be unknown, and say why", what, op, r)
 					}
-				case op == "extend" && r.Outcome != dlock.GrantOK, op != "extend" && r.Outcome != dlock.GrantLost:
+				case op == "extend" && r.Outcome != driver.GrantOK, op != "extend" && r.Outcome != driver.GrantLost:
 					t.Errorf("%s locked, %s %d: %+v", what, op, i, r)
 				}
 			}
 		}
 		if what != "slot" {
 			lockedByOthers(t, what+" locked: acquire", func(ctx context.Context) error {
-				_, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "late", TTL: time.Minute})
+				_, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 2, Token: "late", TTL: time.Minute})
 				return err
 			})
 		}
@@ -210,7 +210,8 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 			})
 		}
 		other.exec("ROLLBACK")
-		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil || r[locked].Outcome != dlock.GrantOK {
+		if r, err := store.Extend(t.Context(), time.Hour, grants...); err != nil ||
+			r[locked].Outcome != driver.GrantOK {
 			t.Errorf("%s unlocked: %+v, %v", what, r[locked], err)
 		}
 	}
@@ -221,19 +222,19 @@ func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range r {
-		if want := map[bool]dlock.GrantOutcome{true: dlock.GrantUnknown,
-			false: dlock.GrantOK}[i == locked]; r[i].Outcome != want {
+		if want := map[bool]driver.GrantOutcome{true: driver.GrantUnknown,
+			false: driver.GrantOK}[i == locked]; r[i].Outcome != want {
 			t.Errorf("release %d: %+v: must be %v", i, r[i], want)
 		}
 	}
 	other.exec("ROLLBACK")
-	if r, err := store.Release(t.Context(), grants[locked]); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(t.Context(), grants[locked]); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("release when nothing is locked any more: %+v, %v", r, err)
 	}
 }
 
 // nobodys returns grants of the same names with unknown tokens.
-func nobodys(grants []dlock.Grant) (list []dlock.Grant) {
+func nobodys(grants []driver.Grant) (list []driver.Grant) {
 	for _, g := range grants {
 		g.Token = "nobodys" + g.Token
 		list = append(list, g)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -87,8 +87,8 @@ func TestBadSchemaMySQL(t *testing.T) {
 		!strings.Contains(err.Error(), "of the 6 procedures of this version this user sees 5") {
 		t.Errorf("old schema: %v", err)
 	}
-	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err,
-		dlock.ErrSetup) {
+	if _, err := old.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err,
+		driver.ErrSetup) {
 		t.Errorf("old schema: %v", err)
 	}
 	if err := old.Migrate(t.Context()); err != nil {
@@ -214,14 +214,14 @@ func TestCleanupInUseMySQL(t *testing.T) {
 	const slots = 3
 	names := testkit.Rounds(t, 10, 40)
 	stores := []*sqllock.Store{s.open(t, sqllock.Options{}), s.open(t, sqllock.Options{}), s.open(t, sqllock.Options{})}
-	fences := map[string]dlock.Fence{}
+	fences := map[string]driver.Fence{}
 	var mu sync.Mutex
 	for round := range 4 {
 		at := time.Now().Add(time.Duration(round) * time.Millisecond)
-		acquire := func(store *sqllock.Store, n, i int) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprint("name", n), Slots: slots,
+		acquire := func(store *sqllock.Store, n, i int) (driver.Grant, error) {
+			return store.TryAcquire(t.Context(), driver.Request{Name: fmt.Sprint("name", n), Slots: slots,
 				Token: fmt.Sprintf("t%d-%d-%d", round, n, i), TTL: time.Hour,
-				Tick: &dlock.Tick{At: at, Max: slots}})
+				Tick: &driver.Tick{At: at, Max: slots}})
 		}
 		var all sync.WaitGroup
 		for _, store := range stores {
@@ -253,7 +253,7 @@ func TestCleanupInUseMySQL(t *testing.T) {
 		}
 		all.Wait()
 		for n := range names {
-			if _, err := acquire(stores[0], n, slots); !errors.Is(err, dlock.ErrNotAcquired) ||
+			if _, err := acquire(stores[0], n, slots); !errors.Is(err, driver.ErrNotAcquired) ||
 				!strings.Contains(err.Error(), "tick") {
 				t.Errorf("name %d: %v: its tick must have had all its starts", n, err)
 			}

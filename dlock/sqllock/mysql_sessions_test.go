@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -35,13 +35,13 @@ func TestSettingsOfTheSessionMySQL(t *testing.T) {
 				everything(t, store) // on connections that have been used
 				names := []string{"a", "b", "c"}
 				for _, name := range names {
-					if err := store.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann,
+					if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
 						Slots: 3}}); err != nil {
 						t.Fatal(err)
 					}
 					for i := range 3 {
 						if _, err := store.TryAcquire(t.Context(),
-							dlock.Request{Name: name, Slots: 3, Token: fmt.Sprint(name, i),
+							driver.Request{Name: name, Slots: 3, Token: fmt.Sprint(name, i),
 								TTL: time.Hour}); err != nil {
 							t.Fatal(err)
 						}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -39,16 +39,16 @@ func TestRoundTripsMySQL(t *testing.T) {
 			}
 		}
 		before := wire.RoundTrips()
-		if _, err := s.Enumerate(t.Context(), "", dlock.MaxPage); err != nil || wire.RoundTrips()-before != 3+want {
+		if _, err := s.Enumerate(t.Context(), "", driver.MaxPage); err != nil || wire.RoundTrips()-before != 3+want {
 			t.Errorf("enumerate took %d round trips, %v: want %d in a transaction of their own, which takes 3",
 				wire.RoundTrips()-before, err, want)
 		}
 		furtherTrips(t, s, count)
 		for _, n := range []int{0, 1, 5, testkit.Rounds(t, 50, 500), 10000} {
-			var grants []dlock.Grant
-			acquire := func(token string, tick *dlock.Tick) func() error {
+			var grants []driver.Grant
+			acquire := func(token string, tick *driver.Tick) func() error {
 				return func() error {
-					g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n,
+					g, err := s.TryAcquire(t.Context(), driver.Request{Name: "n" + strconv.Itoa(n), Slots: n,
 						Token: token, TTL: time.Hour, Tick: tick})
 					if err == nil && token != "again" {
 						grants = append(grants, g)
@@ -56,15 +56,15 @@ func TestRoundTripsMySQL(t *testing.T) {
 					return err
 				}
 			}
-			refused := func(tick *dlock.Tick) func() error {
+			refused := func(tick *driver.Tick) func() error {
 				return func() error {
-					if err := acquire("z", tick)(); !errors.Is(err, dlock.ErrNotAcquired) {
+					if err := acquire("z", tick)(); !errors.Is(err, driver.ErrNotAcquired) {
 						return fmt.Errorf("must be refused: %w", err)
 					}
 					return nil
 				}
 			}
-			tick := &dlock.Tick{At: time.Now(), Max: 1}
+			tick := &driver.Tick{At: time.Now(), Max: 1}
 			count("acquire", acquire("t0", tick))
 			count("acquire with a tick that is taken", refused(tick))
 			if n <= 500 {
@@ -77,9 +77,10 @@ func TestRoundTripsMySQL(t *testing.T) {
 			count("release", func() error { _, err := s.Release(t.Context(), grants...); return err })
 			count("acquire of a slot that was released", acquire("again", nil))
 			count("release by token", func() error {
-				r, err := s.Release(t.Context(), dlock.Grant{Name: "n" + strconv.Itoa(n), Slots: n, Slot: dlock.AnySlot,
+				r, err := s.Release(t.Context(), driver.Grant{Name: "n" + strconv.Itoa(n), Slots: n,
+					Slot:  driver.AnySlot,
 					Token: "again"})
-				if err == nil && r[0].Outcome != dlock.GrantOK {
+				if err == nil && r[0].Outcome != driver.GrantOK {
 					err = errors.New(r[0].Outcome.String())
 				}
 				return err
@@ -88,10 +89,10 @@ func TestRoundTripsMySQL(t *testing.T) {
 				continue
 			}
 			name := "n" + strconv.Itoa(n)
-			update := func(c dlock.Update) func() error {
+			update := func(c driver.Update) func() error {
 				return func() error { return s.Update(t.Context(), name, c) }
 			}
-			count("update", update(dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 3}, Trigger: &ann}))
+			count("update", update(driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 3}, Trigger: &ann}))
 			count("acquire within a limit", acquire("limited", nil))
 			limited := grants[len(grants)-1]
 			count("revoke", func() error { return s.Revoke(t.Context(), name, limited.Slot, limited.Fence, ann) })
@@ -99,7 +100,7 @@ func TestRoundTripsMySQL(t *testing.T) {
 				_, err := s.Extend(t.Context(), time.Minute, limited)
 				return err
 			})
-			count("pause", update(dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}}))
+			count("pause", update(driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}}))
 			count("acquire when paused", refused(nil))
 		}
 	}
@@ -143,30 +144,30 @@ func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	everything(t, s)
 	is("one of each")
 	mutex := func(token string) error {
-		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "m", Token: token, TTL: time.Hour})
+		_, err := s.TryAcquire(t.Context(), driver.Request{Name: "m", Token: token, TTL: time.Hour})
 		return err
 	}
 	if err := errors.Join(mutex("a"), mutex("a")); err != nil {
 		t.Error(err)
 	}
 	is("the same token")
-	if err := mutex("b"); !errors.Is(err, dlock.ErrNotAcquired) {
+	if err := mutex("b"); !errors.Is(err, driver.ErrNotAcquired) {
 		t.Error(err)
 	}
 	is("a refusal")
-	if r, err := s.Release(t.Context(), dlock.Grant{Name: "m", Token: "b"}); err != nil ||
-		r[0].Outcome != dlock.GrantLost {
+	if r, err := s.Release(t.Context(), driver.Grant{Name: "m", Token: "b"}); err != nil ||
+		r[0].Outcome != driver.GrantLost {
 		t.Error(r, err)
 	}
 	is("a release of nothing")
 	execOn(server, database)(t, "ALTER TABLE distributed_locks DROP COLUMN host_name, DROP COLUMN released_at")
 	for what, call := range map[string]func() error{
 		"acquire": func() error { return mutex("c") },
-		"release": func() error { _, err := s.Release(t.Context(), dlock.Grant{Name: "m", Token: "a"}); return err },
+		"release": func() error { _, err := s.Release(t.Context(), driver.Grant{Name: "m", Token: "a"}); return err },
 		"cleanup": func() error { return s.Cleanup(t.Context()) },
 	} {
 		connection, _, _ := strings.Cut(state(), " ")
-		if err := call(); !errors.Is(err, dlock.ErrSetup) {
+		if err := call(); !errors.Is(err, driver.ErrSetup) {
 			t.Error(err)
 		}
 		if after, _, _ := strings.Cut(state(), " "); after == connection {
@@ -188,8 +189,8 @@ func TestListOfTenThousandMySQL(t *testing.T) {
 		" SELECT 'wide:slot:',a.d*1000+b.d*100+c.d*10+e.d,7,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6)+INTERVAL 1 HOUR,"+
 		"'"+host+"',1,'x'"+
 		" FROM "+digit+"a CROSS JOIN "+digit+"b CROSS JOIN "+digit+"c CROSS JOIN "+digit+"e")
-	held, err := s.open(t, sqllock.Options{}).List(t.Context(), "wide", dlock.MaxSlots)
-	if err != nil || len(held) != dlock.MaxSlots || held[9999].Slot != 9999 || held[9999].Holder.Host != host {
+	held, err := s.open(t, sqllock.Options{}).List(t.Context(), "wide", driver.MaxSlots)
+	if err != nil || len(held) != driver.MaxSlots || held[9999].Slot != 9999 || held[9999].Holder.Host != host {
 		t.Errorf("%d leases, %v", len(held), err)
 	}
 }
@@ -198,12 +199,12 @@ func TestListOfTenThousandMySQL(t *testing.T) {
 func TestLongestNamesMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, sqltest.SharedMariaDB(t), oneTrip).migrated(t)
-	store := s.open(t, sqllock.Options{Prefix: strings.Repeat("😀", dlock.MaxNameLen/4)})
-	for i, holder := range []dlock.Holder{
+	store := s.open(t, sqllock.Options{Prefix: strings.Repeat("😀", driver.MaxNameLen/4)})
+	for i, holder := range []driver.Holder{
 		{Host: strings.Repeat("h", 300), ID: strings.Repeat("世", 300)}, {Host: "not \xff text"},
 		{Host: "a\x00b\n'\"\\", ID: "\\'"},
 	} {
-		req := dlock.Request{Name: strings.Repeat("😀", dlock.MaxNameLen/4-1) + fmt.Sprintf("n%03d", i), Slots: 1,
+		req := driver.Request{Name: strings.Repeat("😀", driver.MaxNameLen/4-1) + fmt.Sprintf("n%03d", i), Slots: 1,
 			Token: "t", TTL: time.Hour, Holder: holder}
 		g, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
@@ -211,12 +212,12 @@ func TestLongestNamesMySQL(t *testing.T) {
 		}
 		req.Token = "u"
 		_, err = store.TryAcquire(t.Context(), req)
-		no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+		no, ok := errors.AsType[*driver.NotAcquiredError](err)
 		if !ok || len([]rune(no.Holder.Host)) != min(255, len([]rune(holder.Host))) ||
 			len([]rune(no.Holder.ID)) != min(255, len([]rune(holder.ID))) {
 			t.Errorf("%+v: %v", holder, err)
 		}
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Error(r, err)
 		}
 	}
@@ -246,8 +247,8 @@ func TestAdviceMySQL(t *testing.T) {
 		{"another database", server.DSN("", "", "not_there"), "Options.Schema", true},
 	} {
 		_, err := viaMySQL(c.dsn+oneTrip)(t, sqllock.Options{}).TryAcquire(t.Context(),
-			dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
-		if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, dlock.ErrSetup) != c.setup ||
+			driver.Request{Name: "a", Token: "t", TTL: time.Hour})
+		if err == nil || !strings.Contains(err.Error(), c.says) || errors.Is(err, driver.ErrSetup) != c.setup ||
 			strings.Contains(err.Error(), "wrong") {
 			t.Errorf("%s: %v", c.what, err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 )
@@ -48,13 +48,13 @@ func TestFaultsOfOptions(t *testing.T) {
 		"empty":        {&sqllock.Store{}, []string{"make one with"}},
 		"nil":          {nil, []string{"make one with"}},
 	} {
-		g := dlock.Grant{Name: "a", Slots: 1, Token: "t"}
+		g := driver.Grant{Name: "a", Slots: 1, Token: "t"}
 		for what, call := range map[string]func() error{
 			"check":  c.store.Check,
 			"verify": func() error { return c.store.Verify(t.Context()) },
 			"schema": func() error { _, err := c.store.Schema(); return err },
 			"acquire": func() error {
-				_, err := c.store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+				_, err := c.store.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute})
 				return err
 			},
 			"extend":  func() error { _, err := c.store.Extend(t.Context(), time.Minute, g); return err },
@@ -62,7 +62,7 @@ func TestFaultsOfOptions(t *testing.T) {
 			"list":    func() error { _, err := c.store.List(t.Context(), "a", 1); return err },
 			"audit":   func() error { _, err := c.store.Audit(t.Context()); return err },
 			"cleanup": func() error { return c.store.Cleanup(t.Context()) },
-			"update":  func() error { return c.store.Update(t.Context(), "a", dlock.Update{}) },
+			"update":  func() error { return c.store.Update(t.Context(), "a", driver.Update{}) },
 			"inspect": func() error { _, err := c.store.Inspect(t.Context(), "a"); return err },
 			"revoke":  func() error { return c.store.Revoke(t.Context(), "a", 0, 1, ann) },
 			"migrate": func() error { return c.store.Migrate(t.Context()) },
@@ -87,8 +87,8 @@ func TestFaultsOfOptions(t *testing.T) {
 func TestStrangeHoldersPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
-	_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute,
-		Holder: dlock.Holder{Host: "h\xff\x00", ID: "\x00"}})
+	_, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute,
+		Holder: driver.Holder{Host: "h\xff\x00", ID: "\x00"}})
 	if err != nil {
 		t.Error(err)
 	}
@@ -98,7 +98,7 @@ func TestStrangeHoldersPostgres(t *testing.T) {
 func TestPrefixAndNameTogether(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{Prefix: "a:slo"})
-	_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "t:b", Slots: 1, Token: "t", TTL: time.Minute})
+	_, err := s.TryAcquire(t.Context(), driver.Request{Name: "t:b", Slots: 1, Token: "t", TTL: time.Minute})
 	if err == nil || !strings.Contains(err.Error(), "choose another prefix") {
 		t.Error(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -49,8 +49,8 @@ func ours(stores []*sqllock.Store) acquirer {
 	ctx := context.Background()
 	return func(worker int, name string, slots int) (func(), error) {
 		s := stores[worker%len(stores)]
-		g, err := s.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute})
-		if errors.Is(err, dlock.ErrNotAcquired) {
+		g, err := s.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute})
+		if errors.Is(err, driver.ErrNotAcquired) {
 			return nil, nil
 		}
 		return func() { _, _ = s.Release(ctx, g) }, err

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -31,8 +31,8 @@ func TestCallsThatAreCutOffPostgres(t *testing.T) {
 	through := viaPgx(t, strings.Replace(dsn, server.Addr(), proxy.Addr(), 1))(t,
 		sqllock.Options{})
 	const names = 6 // each is cut off at another place
-	request := func(i int, who string) dlock.Request {
-		return dlock.Request{Name: fmt.Sprint("n", i), Token: who, TTL: 2 * time.Second}
+	request := func(i int, who string) driver.Request {
+		return driver.Request{Name: fmt.Sprint("n", i), Token: who, TTL: 2 * time.Second}
 	}
 	for i := range names {
 		testkit.Eventually(t, testkit.Patience, "a grant", func() error {

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -119,7 +119,7 @@ func TestDeadConnectionsKeepNoPlacePostgres(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 16 {
 			calls.Go(func() {
-				_, _ = store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+				_, _ = store.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute})
 			})
 		}
 		calls.Wait()

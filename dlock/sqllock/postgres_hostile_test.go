@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -63,7 +63,7 @@ func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 	if err := host.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	g, err := host.TryAcquire(t.Context(), dlock.Request{Name: "job", Slots: 1, Token: "a", TTL: time.Minute})
+	g, err := host.TryAcquire(t.Context(), driver.Request{Name: "job", Slots: 1, Token: "a", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,10 +82,10 @@ func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := open(t, sqllock.Options{}).TryAcquire(t.Context(),
-		dlock.Request{Name: "job", Slots: 1, Token: "b", TTL: time.Minute}); !errors.Is(err, dlock.ErrNotAcquired) {
+		driver.Request{Name: "job", Slots: 1, Token: "b", TTL: time.Minute}); !errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("%v: must be refused: it is held", err)
 	}
-	if r, err := host.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := host.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("%v, %v: the lease is healthy", r, err)
 	}
 }
@@ -111,7 +111,7 @@ func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	fastest := time.Hour
 	for range 5 {
 		began := time.Now()
-		g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+		g, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,22 +158,22 @@ func TestNamesWithSeparatorsPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, name := range []string{"a\u2028b", "a\u2029", `a\u2028`, `a\\`, "<&>", "世"} {
-		g, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 1, Token: fmt.Sprint("t", i),
+		g, err := store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: 1, Token: fmt.Sprint("t", i),
 			TTL: time.Minute})
 		if err != nil {
 			t.Errorf("%q: %v", name, err)
 			continue
 		}
-		if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Errorf("%q: extend: %v, %v", name, r, err)
 		}
-		if err := store.Update(t.Context(), name, dlock.Update{Trigger: &ann}); err != nil {
+		if err := store.Update(t.Context(), name, driver.Update{Trigger: &ann}); err != nil {
 			t.Errorf("%q: update: %v", name, err)
 		}
 		if o, err := store.Inspect(t.Context(), name); err != nil || o[0].Trigger == nil {
 			t.Errorf("%q: inspect: %v, %v", name, o, err)
 		}
-		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+		if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 			t.Errorf("%q: release: %v, %v", name, r, err)
 		}
 	}
@@ -186,14 +186,14 @@ func TestReadOnlyServersDoNotRefusePostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
 	if _, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(),
-		dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); err != nil {
+		driver.Request{Name: "a", Token: "t", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	s.exec(t, "ALTER DATABASE "+s.database+" SET default_transaction_read_only = on")
 	_, err := s.as(t, "")(t, sqllock.Options{}).TryAcquire(t.Context(),
-		dlock.Request{Name: "a", Token: "u", TTL: time.Minute})
-	if !readsOnly(err) || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) ||
-		errors.Is(err, dlock.ErrSetup) {
+		driver.Request{Name: "a", Token: "u", TTL: time.Minute})
+	if !readsOnly(err) || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrFault) ||
+		errors.Is(err, driver.ErrSetup) {
 		t.Errorf("%v: must say that the server is read-only", err)
 	}
 }
@@ -235,7 +235,7 @@ func TestOtherServersAreRefusedPostgres(t *testing.T) {
 		store := sqllock.PostgresOn(disguised{onPool{pool}, version}, sqllock.Options{})
 		for what, call := range map[string]func(context.Context) error{"verify": store.Verify,
 			"migrate": store.Migrate} {
-			if err := call(t.Context()); errors.Is(err, dlock.ErrSetup) != want || want &&
+			if err := call(t.Context()); errors.Is(err, driver.ErrSetup) != want || want &&
 				!strings.Contains(err.Error(), "not Postgres") {
 				t.Errorf("%s: %s: %v", version, what, err)
 			}
@@ -269,7 +269,7 @@ func TestAuditOldTransactionsPostgres(t *testing.T) {
 	const manyDead = 60_000
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Hour})
+	g, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestAuditOldTransactionsPostgres(t *testing.T) {
 	}); err != nil {
 		t.Errorf("%v: must tell of old versions of rows", err)
 	}
-	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := s.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -32,7 +32,7 @@ func TestLateAnswersCostNoConnectionPostgres(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	try := func(token string, timeout time.Duration) error {
 		_, err := callWithTimeout(timeout, func(ctx context.Context) error {
-			_, err := store.TryAcquire(ctx, dlock.Request{Name: token, Token: token, TTL: time.Minute})
+			_, err := store.TryAcquire(ctx, driver.Request{Name: token, Token: token, TTL: time.Minute})
 			return err
 		})
 		return err

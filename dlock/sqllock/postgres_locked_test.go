@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -38,9 +39,9 @@ func lockRow(t *testing.T, pool *pgxpool.Pool, resource string, slot int) (unloc
 // freed creates the rows of n slots of a name, by acquiring and releasing each.
 func freed(t *testing.T, s *sqllock.Store, name string, n int) {
 	t.Helper()
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for i := range n {
-		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: fmt.Sprint(name, i),
+		g, err := s.TryAcquire(t.Context(), driver.Request{Name: name, Slots: n, Token: fmt.Sprint(name, i),
 			TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
@@ -78,10 +79,10 @@ func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 		name := fmt.Sprint("ticking-", ticking)
 		freed(t, s, name, 3)
 		unlock := lockRow(t, pool, name+":slot:", 0)
-		acquire := func(token string) (dlock.Grant, error) {
-			req := dlock.Request{Name: name, Slots: 3, Token: name + token, TTL: time.Minute}
+		acquire := func(token string) (driver.Grant, error) {
+			req := driver.Request{Name: name, Slots: 3, Token: name + token, TTL: time.Minute}
 			if ticking {
-				req.Tick = &dlock.Tick{At: time.Now(), Max: 1}
+				req.Tick = &driver.Tick{At: time.Now(), Max: 1}
 			}
 			return s.TryAcquire(briefly(t, patience), req)
 		}
@@ -95,7 +96,7 @@ func TestForeignLockCostsOneSlotPostgres(t *testing.T) {
 			}
 		}
 		_, err := acquire("three")
-		if !errors.Is(err, dlock.ErrFault) || errors.Is(err, dlock.ErrNotAcquired) {
+		if !errors.Is(err, driver.ErrFault) || errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("%s: %v: must be a fault of the name", name, err)
 		}
 		for _, want := range []string{"slot 0 is free", "(process ", "left open"} {
@@ -119,13 +120,13 @@ func TestForeignLockAndANewSlotPostgres(t *testing.T) {
 	s, pool := postgresWithPool(t)
 	freed(t, s, "a", 1)
 	lockRow(t, pool, "a:slot:", 0)
-	if g, err := s.TryAcquire(briefly(t, time.Second), dlock.Request{Name: "a", Slots: 2, Token: "t",
+	if g, err := s.TryAcquire(briefly(t, time.Second), driver.Request{Name: "a", Slots: 2, Token: "t",
 		TTL: time.Minute}); err != nil || g.Slot != 1 {
 		t.Errorf("slot %d, %v: must be slot 1", g.Slot, err)
 	}
 	// The row that knows what concerns the whole name.
 	lockRow(t, pool, "a:slot:", -1)
-	if g, err := s.TryAcquire(briefly(t, time.Second), dlock.Request{Name: "a", Slots: 3, Token: "u",
+	if g, err := s.TryAcquire(briefly(t, time.Second), driver.Request{Name: "a", Slots: 3, Token: "u",
 		TTL: time.Minute}); err != nil || g.Slot != 2 {
 		t.Errorf("slot %d, %v: must be slot 2", g.Slot, err)
 	}
@@ -177,9 +178,9 @@ func TestForeignLockCostsOneLeasePostgres(t *testing.T) {
 func TestForeignLockAndReleasePostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for _, name := range []string{"a", "b", "c"} {
-		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: 1, Token: name, TTL: time.Minute})
+		g, err := s.TryAcquire(t.Context(), driver.Request{Name: name, Slots: 1, Token: name, TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,15 +190,15 @@ func TestForeignLockAndReleasePostgres(t *testing.T) {
 	lockRow(t, pool, "a:slot:", 0)
 	lockRow(t, pool, "b:slot:", -1)
 	results, err := s.Release(briefly(t, time.Second), grants...)
-	if err != nil || results[0].Outcome != dlock.GrantUnknown || results[1].Outcome != dlock.GrantOK ||
-		results[2].Outcome != dlock.GrantOK {
+	if err != nil || results[0].Outcome != driver.GrantUnknown || results[1].Outcome != driver.GrantOK ||
+		results[2].Outcome != driver.GrantOK {
 		t.Errorf("%v, %v: the first is not known, the others are released", results, err)
 	}
-	if err == nil && !errors.Is(results[0].Err, dlock.ErrFault) {
+	if err == nil && !errors.Is(results[0].Err, driver.ErrFault) {
 		t.Errorf("%v: must say what is in the way", results[0].Err)
 	}
 	for i, known := range map[int]bool{1: false, 2: true} {
-		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: grants[i].Name, Slots: 1, Token: "again" +
+		g, err := s.TryAcquire(t.Context(), driver.Request{Name: grants[i].Name, Slots: 1, Token: "again" +
 			grants[i].Name, TTL: time.Minute})
 		if err != nil || g.Info.SuccessAge > 0 != known {
 			t.Errorf("%s: success %v ago, %v: must be known: %t", grants[i].Name, g.Info.SuccessAge, err, known)
@@ -211,7 +212,7 @@ func TestForeignLockAndReleasePostgres(t *testing.T) {
 func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
+	g, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,10 +220,10 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 	for what, call := range map[string]func(context.Context) error{
 		"revoke": func(ctx context.Context) error { return s.Revoke(ctx, "a", 0, g.Fence, ann) },
 		"set limit": func(ctx context.Context) error {
-			return s.Update(ctx, "a", dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2}})
+			return s.Update(ctx, "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 2}})
 		},
 	} {
-		if err := call(briefly(t, 2*time.Second)); !errors.Is(err, dlock.ErrFault) ||
+		if err := call(briefly(t, 2*time.Second)); !errors.Is(err, driver.ErrFault) ||
 			!strings.Contains(err.Error(), "left open") {
 			t.Errorf("%s: %v: must say what to look for", what, err)
 		}
@@ -307,11 +308,11 @@ func TestLockedTablePostgres(t *testing.T) {
 
 		"enumerate": func(ctx context.Context) error { _, err := s.Enumerate(ctx, "", 10); return err },
 		"acquire": func(ctx context.Context) error {
-			_, err := s.TryAcquire(ctx, dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+			_, err := s.TryAcquire(ctx, driver.Request{Name: "a", Token: "t", TTL: time.Minute})
 			return err
 		},
 		"extend": func(ctx context.Context) error {
-			_, err := s.Extend(ctx, time.Minute, dlock.Grant{Name: "a", Token: "t"})
+			_, err := s.Extend(ctx, time.Minute, driver.Grant{Name: "a", Token: "t"})
 			return err
 		},
 	}
@@ -319,7 +320,7 @@ func TestLockedTablePostgres(t *testing.T) {
 	for what, call := range calls {
 		go func() {
 			err := call(context.Background())
-			if !errors.Is(err, dlock.ErrFault) || !strings.Contains(err.Error(), "left open") {
+			if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "left open") {
 				done <- fmt.Errorf("%s: %w: must say what to look for", what, err)
 				return
 			}
@@ -345,7 +346,7 @@ func TestLockedTablePostgres(t *testing.T) {
 func TestCleanupOfManySlotsPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	if _, err := pool.Exec(t.Context(), fmt.Sprintf(idleRows, "'a:slot:', i, 1", dlock.MaxSlots-1)); err != nil {
+	if _, err := pool.Exec(t.Context(), fmt.Sprintf(idleRows, "'a:slot:', i, 1", driver.MaxSlots-1)); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -353,7 +354,7 @@ func TestCleanupOfManySlotsPostgres(t *testing.T) {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("%d slots took %v", dlock.MaxSlots, took.Round(time.Millisecond))
+		t.Errorf("%d slots took %v", driver.MaxSlots, took.Round(time.Millisecond))
 	}
 	if err := testkit.Poll(time.Second, "nothing is left", func(ctx context.Context) error {
 		return errIf(ctx, pool, "SELECT count(*) > 0 FROM distributed_locks", "rows are left")

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -133,7 +134,7 @@ func TestCancelledCallsLeaveThePoolAlonePostgres(t *testing.T) {
 	}
 	defer pool.Close()
 	acquire := func(ctx context.Context, token string) error {
-		_, err := s.TryAcquire(ctx, dlock.Request{Name: token, Token: token, TTL: time.Minute})
+		_, err := s.TryAcquire(ctx, driver.Request{Name: token, Token: token, TTL: time.Minute})
 		return err
 	}
 	waits := func(ctx context.Context) error {
@@ -209,7 +210,7 @@ func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {
 			t.Parallel()
 			s := postgres(t, way).migrated(t)
 			store := s.open(t, sqllock.Options{})
-			g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+			g, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -271,7 +272,7 @@ func TestTracersSeeNoTokenPostgres(t *testing.T) {
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: servertest.Canary, TTL: time.Minute})
+	g, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Token: servertest.Canary, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -45,12 +45,12 @@ func postgresWithPool(t *testing.T) (*sqllock.Store, *pgxpool.Pool) {
 func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	for _, tick := range []*dlock.Tick{nil, {At: time.Now(), Max: 1}} {
+	for _, tick := range []*driver.Tick{nil, {At: time.Now(), Max: 1}} {
 		name := "plain"
 		if tick != nil {
 			name = "tick"
 		}
-		first := dlock.Request{Name: name, Slots: 1, Token: "first-" + name, TTL: time.Minute}
+		first := driver.Request{Name: name, Slots: 1, Token: "first-" + name, TTL: time.Minute}
 		if _, err := s.TryAcquire(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			_, err := s.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: "second-" + name, TTL: time.Minute,
+			_, err := s.TryAcquire(ctx, driver.Request{Name: name, Slots: 1, Token: "second-" + name, TTL: time.Minute,
 				Tick: tick})
 			second <- err
 		}()
@@ -92,7 +92,7 @@ func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-second; !errors.Is(err, dlock.ErrNotAcquired) {
+		if err := <-second; !errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("%s: %v: must be refused", name, err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := s.TryAcquire(ctx, dlock.Request{Name: "a", Token: "waits", TTL: time.Minute})
+		_, err := s.TryAcquire(ctx, driver.Request{Name: "a", Token: "waits", TTL: time.Minute})
 		failed <- err
 	}()
 	count := func(want string) func(context.Context) error {
@@ -148,7 +148,7 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.BlackHole(true) // no cancellation gets through
-	if err := <-failed; err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+	if err := <-failed; err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("%v: must be an error of the store", err)
 	}
 	if err := testkit.Poll(testkit.Patience, "the statement ends", count("0")); err != nil {
@@ -164,7 +164,7 @@ func TestWaitsAreBoundedPostgres(t *testing.T) {
 func TestExtendAfterAWaitPostgres(t *testing.T) {
 	t.Parallel()
 	s, pool := postgresWithPool(t)
-	g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: 400 * time.Millisecond})
+	g, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t", TTL: 400 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT FROM distributed_locks FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	answer := make(chan []dlock.Result, 1)
+	answer := make(chan []driver.Result, 1)
 	go func() {
 		results, err := s.Extend(context.Background(), time.Hour, g)
 		if err != nil {
@@ -198,7 +198,7 @@ func TestExtendAfterAWaitPostgres(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if results := <-answer; len(results) == 1 && results[0].Outcome == dlock.GrantOK {
+	if results := <-answer; len(results) == 1 && results[0].Outcome == driver.GrantOK {
 		t.Error("a lease that had ended was extended")
 	}
 }
@@ -219,9 +219,9 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT * FROM "+s.FunctionName("acquire")+args); err != nil {
 		t.Fatal(err)
 	}
-	released := make(chan []dlock.Result, 1)
+	released := make(chan []driver.Result, 1)
 	go func() {
-		results, err := s.Release(context.Background(), dlock.Grant{Name: "a", Slots: 1, Slot: dlock.AnySlot,
+		results, err := s.Release(context.Background(), driver.Grant{Name: "a", Slots: 1, Slot: driver.AnySlot,
 			Token: "t"})
 		if err != nil {
 			t.Error(err)
@@ -243,7 +243,7 @@ func TestReleaseOfAnAttemptUnderWayPostgres(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if results := <-released; len(results) != 1 || results[0].Outcome != dlock.GrantOK {
+	if results := <-released; len(results) != 1 || results[0].Outcome != driver.GrantOK {
 		t.Errorf("%v, want released", results)
 	}
 }
@@ -276,7 +276,7 @@ func TestSilentLossPostgres(t *testing.T) {
 	acquire := func(ctx context.Context, name string) error {
 		ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 		defer cancel()
-		_, err := s.TryAcquire(ctx, dlock.Request{Name: name, Token: "t", TTL: time.Minute})
+		_, err := s.TryAcquire(ctx, driver.Request{Name: name, Token: "t", TTL: time.Minute})
 		return err
 	}
 	if err := acquire(t.Context(), "before"); err != nil {
@@ -322,14 +322,14 @@ func TestPgBouncerWithDatabaseSQL(t *testing.T) {
 		viaSQL(t, bouncer.DSN("", "", database))(t, sqllock.Options{})}
 	var told error
 	for i := 0; told == nil && i < 200; i++ {
-		_, err := bad[i%2].TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(i), Token: "t",
+		_, err := bad[i%2].TryAcquire(t.Context(), driver.Request{Name: "n" + strconv.Itoa(i), Token: "t",
 			TTL: time.Minute})
-		if err != nil && !errors.Is(err, dlock.ErrNotAcquired) {
+		if err != nil && !errors.Is(err, driver.ErrNotAcquired) {
 			told = err
 		}
 	}
 	if told == nil || !strings.Contains(told.Error(), "default_query_exec_mode=exec") ||
-		!errors.Is(told, dlock.ErrSetup) {
+		!errors.Is(told, driver.ErrSetup) {
 		t.Errorf("%v: must say what to do, and that the set-up is wrong", told)
 	}
 }

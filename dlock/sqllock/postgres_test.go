@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -134,7 +134,7 @@ func conform(t *testing.T, s subject) {
 		prefix := sqltest.Unique("p")
 		ours := " WHERE resource_name LIKE '" + prefix + "%'"
 		return dlocktest.Namespace{
-			Open:      func() dlock.DistributedLock { return s.open(t, sqllock.Options{Prefix: prefix}) },
+			Open:      func() driver.Store { return s.open(t, sqllock.Options{Prefix: prefix}) },
 			LoseData:  func() { s.exec(t, "DELETE FROM "+s.table+ours) },
 			StepClock: func(by time.Duration) time.Duration { s.stepClock(t, by, ours); return 0 },
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -45,16 +45,16 @@ func TestRoundTripsPostgres(t *testing.T) {
 	}
 	time.Sleep(1100 * time.Millisecond) // the pool would ping after a second
 	one("acquire, after a while", func() error {
-		_, err := s.TryAcquire(t.Context(), dlock.Request{Name: "idle", Token: "t", TTL: time.Hour})
+		_, err := s.TryAcquire(t.Context(), driver.Request{Name: "idle", Token: "t", TTL: time.Hour})
 		return err
 	})
-	one("enumerate", func() error { _, err := s.Enumerate(t.Context(), "", dlock.MaxPage); return err })
+	one("enumerate", func() error { _, err := s.Enumerate(t.Context(), "", driver.MaxPage); return err })
 	furtherTrips(t, s, one)
 	for _, n := range []int{0, 1, 5, testkit.Rounds(t, 50, 500), 10000} {
-		var grants []dlock.Grant
-		acquire := func(token string, tick *dlock.Tick) func() error {
+		var grants []driver.Grant
+		acquire := func(token string, tick *driver.Tick) func() error {
 			return func() error {
-				g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token,
+				g, err := s.TryAcquire(t.Context(), driver.Request{Name: "n" + strconv.Itoa(n), Slots: n, Token: token,
 					TTL: time.Hour, Tick: tick})
 				grants = append(grants, g)
 				return err
@@ -62,15 +62,15 @@ func TestRoundTripsPostgres(t *testing.T) {
 		}
 		full := func() error {
 			err := acquire("z", nil)()
-			if errors.Is(err, dlock.ErrNotAcquired) {
+			if errors.Is(err, driver.ErrNotAcquired) {
 				grants = grants[:len(grants)-1]
 				return nil
 			}
 			return errors.Join(err, errors.New("must be full"))
 		}
 		at := time.Now()
-		one("acquire", acquire("t0", &dlock.Tick{At: at, Max: 1}))
-		one("acquire asked again", acquire("t0", &dlock.Tick{At: at, Max: 1}))
+		one("acquire", acquire("t0", &driver.Tick{At: at, Max: 1}))
+		one("acquire asked again", acquire("t0", &driver.Tick{At: at, Max: 1}))
 		grants = grants[:1]
 		if n > 0 && n <= 500 {
 			for i := 1; i < n; i++ {
@@ -80,7 +80,7 @@ func TestRoundTripsPostgres(t *testing.T) {
 		if n <= 500 {
 			one("acquire when all are held", full)
 			one("acquire with a tick that is taken", func() error {
-				if err := acquire("z", &dlock.Tick{At: at, Max: 1})(); !errors.Is(err, dlock.ErrNotAcquired) {
+				if err := acquire("z", &driver.Tick{At: at, Max: 1})(); !errors.Is(err, driver.ErrNotAcquired) {
 					return errors.Join(err, errors.New("must be refused"))
 				}
 				grants = grants[:len(grants)-1]
@@ -98,15 +98,15 @@ func TestRoundTripsPostgres(t *testing.T) {
 		one("revoke", func() error { return s.Revoke(t.Context(), name, again.Slot, again.Fence, ann) })
 		one("extend what was revoked", func() error { _, err := s.Extend(t.Context(), time.Minute, again); return err })
 		one("update", func() error {
-			return s.Update(t.Context(), name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 3},
+			return s.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 3},
 				Trigger: &ann})
 		})
 		one("acquire within a limit", acquire("limited", nil))
 		one("pause", func() error {
-			return s.Update(t.Context(), name, dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Hour}})
+			return s.Update(t.Context(), name, driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}})
 		})
 		one("acquire when paused", func() error {
-			if err := acquire("paused", nil)(); !errors.Is(err, dlock.ErrNotAcquired) {
+			if err := acquire("paused", nil)(); !errors.Is(err, driver.ErrNotAcquired) {
 				return errors.Join(err, errors.New("must be refused"))
 			}
 			return nil
@@ -123,19 +123,20 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t)
 	open := s.hosts(t)
-	stores := []dlock.DistributedLock{open(), open(), open(), open()}
+	stores := []driver.Store{open(), open(), open(), open()}
 	// Rows that ended, so that they can be taken without the lock on the name.
 	const slots = 8
 	for i := range slots {
-		g, err := stores[0].TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: "w" + strconv.Itoa(i),
-			TTL: time.Hour})
+		g, err := stores[0].TryAcquire(t.Context(), driver.Request{Name: "a", Slots: slots,
+			Token: "w" + strconv.Itoa(i),
+			TTL:   time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stores[0].Release(context.Background(), g)
 	}
 	for i := range slots {
-		if _, err := stores[0].Release(t.Context(), dlock.Grant{Name: "a", Slots: slots, Slot: dlock.AnySlot,
+		if _, err := stores[0].Release(t.Context(), driver.Grant{Name: "a", Slots: slots, Slot: driver.AnySlot,
 			Token: "w" + strconv.Itoa(i)}); err != nil {
 			t.Fatal(err)
 		}
@@ -143,12 +144,12 @@ func TestSameTokenFromManySidesPostgres(t *testing.T) {
 	for round := range testkit.Rounds(t, 30, 200) {
 		token := "token" + strconv.Itoa(round)
 		var mu sync.Mutex
-		got := map[int]dlock.Grant{} // by slot
+		got := map[int]driver.Grant{} // by slot
 		var all sync.WaitGroup
 		for _, store := range stores {
 			all.Go(func() {
 				g, err := store.TryAcquire(context.Background(),
-					dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour})
+					driver.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour})
 				if err != nil {
 					t.Error(err)
 					return
@@ -177,7 +178,7 @@ func TestTokenUsedAgainPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgres(t, "pgx").migrated(t).open(t, sqllock.Options{})
 	for range 3 {
-		g, err := s.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Hour})
+		g, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 3, Token: "t", TTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,9 +208,9 @@ func TestTicksAtTheSameTimePostgres(t *testing.T) {
 		all.Go(func() {
 			for i := range starts {
 				g, err := store.TryAcquire(context.Background(),
-					dlock.Request{Name: "a", Slots: hosts, Token: strconv.Itoa(h*1000 + i), TTL: time.Hour,
-						Tick: &dlock.Tick{At: start.Add(time.Duration(i) * time.Second), Max: allowed}})
-				if errors.Is(err, dlock.ErrNotAcquired) {
+					driver.Request{Name: "a", Slots: hosts, Token: strconv.Itoa(h*1000 + i), TTL: time.Hour,
+						Tick: &driver.Tick{At: start.Add(time.Duration(i) * time.Second), Max: allowed}})
+				if errors.Is(err, driver.ErrNotAcquired) {
 					continue
 				}
 				if err != nil {
@@ -241,8 +242,8 @@ func TestDeletedRowsPostgres(t *testing.T) {
 	store := s.open(t, sqllock.Options{})
 	for _, n := range []int{16, 100} {
 		name := "n" + strconv.Itoa(n)
-		acquire := func(token string) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Hour})
+		acquire := func(token string) (driver.Grant, error) {
+			return store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: n, Token: token, TTL: time.Hour})
 		}
 		for i := range n {
 			if _, err := acquire("t" + strconv.Itoa(i)); err != nil {
@@ -259,7 +260,7 @@ func TestDeletedRowsPostgres(t *testing.T) {
 			g, err := acquire("u" + strconv.Itoa(i))
 			if err == nil {
 				found[g.Slot] = true
-			} else if !errors.Is(err, dlock.ErrNotAcquired) {
+			} else if !errors.Is(err, driver.ErrNotAcquired) {
 				t.Fatal(err)
 			}
 		}
@@ -290,7 +291,7 @@ func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
 			"database/sql": viaSQL(t, dsn)} {
 			store := open(t, sqllock.Options{})
 			name := way + " " + setting[:20]
-			request := dlock.Request{Name: name, Slots: 1, Token: "t", TTL: time.Hour}
+			request := driver.Request{Name: name, Slots: 1, Token: "t", TTL: time.Hour}
 			g, err := store.TryAcquire(t.Context(), request)
 			if err != nil {
 				t.Errorf("%s: acquire: %v", name, err)
@@ -298,7 +299,7 @@ func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
 			}
 			again := request
 			again.Token = "u"
-			if _, err := store.TryAcquire(t.Context(), again); !errors.Is(err, dlock.ErrNotAcquired) {
+			if _, err := store.TryAcquire(t.Context(), again); !errors.Is(err, driver.ErrNotAcquired) {
 				t.Errorf("%s: a second acquire: %v", name, err)
 			}
 			if held, err := store.List(t.Context(), name, 1); err != nil || len(held) != 1 {
@@ -345,23 +346,23 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	acquire := func(store *sqllock.Store, name, token string) error {
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Token: token, TTL: time.Hour})
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: name, Token: token, TTL: time.Hour})
 		return err
 	}
 	for _, name := range []string{"grün", "世界"} { // pgx leaves it to the database: to this one they are bytes
 		if err := acquire(store, name, "t"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := acquire(store, name, "u"); !errors.Is(err, dlock.ErrNotAcquired) {
+		if err := acquire(store, name, "u"); !errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("%s, a second time: %v", name, err)
 		}
 	}
 	translating := viaPgx(t, dsn+"&client_encoding=UTF8")(t, sqllock.Options{})
-	if err := acquire(translating, "世", "t"); !errors.Is(err, dlock.ErrFault) {
+	if err := acquire(translating, "世", "t"); !errors.Is(err, driver.ErrFault) {
 		t.Errorf("a name that the database cannot store: %v", err)
 	}
 	// Text of operators is stored as ASCII.
-	if err := translating.Update(t.Context(), "a", dlock.Update{Trigger: &ann}); err != nil {
+	if err := translating.Update(t.Context(), "a", driver.Update{Trigger: &ann}); err != nil {
 		t.Errorf("an update: %v", err)
 	}
 	if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Origin != ann {
@@ -404,7 +405,7 @@ func TestStatementTimeoutThatIsOverAtOncePostgres(t *testing.T) {
 	t.Cleanup(pool.Close)
 	for left, granted := range map[int]bool{0: true, 3: true, 4: false} {
 		store := sqllock.PostgresOn(tooLate{onPool{pool}, &left}, sqllock.Options{})
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: fmt.Sprint("n", left), Token: "t",
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: fmt.Sprint("n", left), Token: "t",
 			TTL: time.Minute})
 		if (err == nil) != granted {
 			t.Errorf("granted: %t, %v", granted, err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -39,7 +39,7 @@ func manyMigrate(t *testing.T, s subject) {
 				t.Error(err)
 			}
 			if _, err := store.TryAcquire(ctx,
-				dlock.Request{Name: "a", Slots: 10, Token: "t", TTL: time.Minute}); err != nil {
+				driver.Request{Name: "a", Slots: 10, Token: "t", TTL: time.Minute}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -76,22 +76,22 @@ func everything(t testing.TB, store *sqllock.Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	name := sqltest.Unique("everything")
-	tick := &dlock.Tick{At: time.Now().Add(-time.Second), Max: 1}
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: 2, Token: "first", TTL: time.Minute, Tick: tick})
+	tick := &driver.Tick{At: time.Now().Add(-time.Second), Max: 1}
+	g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: 2, Token: "first", TTL: time.Minute, Tick: tick})
 	if err != nil {
 		t.Errorf("acquire: %v", err)
 		return
 	}
-	if r, err := store.Extend(ctx, time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(ctx, time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("extend: %v, %v", r, err)
 	}
 	if held, err := store.List(ctx, name, 2); err != nil || len(held) != 1 {
 		t.Errorf("list: %v, %v", held, err)
 	}
-	if p, err := store.Enumerate(ctx, "", dlock.MaxPage); err != nil || len(p.Leases) == 0 {
+	if p, err := store.Enumerate(ctx, "", driver.MaxPage); err != nil || len(p.Leases) == 0 {
 		t.Errorf("enumerate: %v, %v", p, err)
 	}
-	if err := store.Update(ctx, name, dlock.Update{Limit: &dlock.LimitOverride{Origin: ann, Slots: 2}}); err != nil {
+	if err := store.Update(ctx, name, driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 2}}); err != nil {
 		t.Errorf("update: %v", err)
 	}
 	if o, err := store.Inspect(ctx, name); err != nil || o[0].Limit == nil || o[0].Limit.Origin != ann {
@@ -100,7 +100,7 @@ func everything(t testing.TB, store *sqllock.Store) {
 	if err := store.Revoke(ctx, name, g.Slot, g.Fence, ann); err != nil {
 		t.Errorf("revoke: %v", err)
 	}
-	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(ctx, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 	if err := store.Cleanup(ctx); err != nil {
@@ -116,23 +116,23 @@ func noTable(t *testing.T, s subject) {
 	t.Helper()
 	ctx := t.Context()
 	store := s.open(t, sqllock.Options{TableName: "not_there"})
-	g := dlock.Grant{Name: "a", Slots: 1, Token: "t"}
+	g := driver.Grant{Name: "a", Slots: 1, Token: "t"}
 	for what, call := range map[string]func() error{
 		"acquire": func() error {
-			_, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
+			_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute})
 			return err
 		},
 		"extend":  func() error { _, err := store.Extend(ctx, time.Minute, g); return err },
 		"release": func() error { _, err := store.Release(ctx, g); return err },
 		"list":    func() error { _, err := store.List(ctx, "a", 1); return err },
 		"cleanup": func() error { return store.Cleanup(ctx) },
-		"update":  func() error { return store.Update(ctx, "a", dlock.Update{}) },
+		"update":  func() error { return store.Update(ctx, "a", driver.Update{}) },
 		"inspect": func() error { _, err := store.Inspect(ctx, "a"); return err },
 		"revoke":  func() error { return store.Revoke(ctx, "a", 0, 1, ann) },
 
 		"enumerate": func() error { _, err := store.Enumerate(ctx, "", 10); return err },
 	} {
-		if err := call(); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
+		if err := call(); !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), "call Migrate") {
 			t.Errorf("%s: %v: must say that Migrate is to be called", what, err)
 		}
 	}
@@ -246,8 +246,8 @@ func TestBadSchemaPostgres(t *testing.T) {
 		!strings.Contains(err.Error(), "functions") {
 		t.Errorf("old schema: %v", err)
 	}
-	if _, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err,
-		dlock.ErrSetup) {
+	if _, err := old.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute}); !errors.Is(err,
+		driver.ErrSetup) {
 		t.Errorf("old schema: %v", err)
 	}
 	if err := old.Migrate(t.Context()); err != nil {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
@@ -73,7 +74,7 @@ func childMigrates(store *sqllock.Store) error {
 	if err := store.Migrate(ctx); err != nil {
 		return err
 	}
-	g, err := store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: 10, Token: rand.Text(), TTL: time.Minute})
+	g, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 10, Token: rand.Text(), TTL: time.Minute})
 	fmt.Println("slot", g.Slot)
 	return err
 }
@@ -102,13 +103,13 @@ func childHammers(store *sqllock.Store, slots int) error {
 		return err
 	}
 	for end := time.Now().Add(hammerTime); time.Now().Before(end); {
-		var g dlock.Grant
+		var g driver.Grant
 		err := timed(func(ctx context.Context) (err error) {
-			g, err = store.TryAcquire(ctx, dlock.Request{Name: "a", Slots: slots, Token: rand.Text(),
+			g, err = store.TryAcquire(ctx, driver.Request{Name: "a", Slots: slots, Token: rand.Text(),
 				TTL: 10 * time.Second})
 			return err
 		})
-		if errors.Is(err, dlock.ErrNotAcquired) {
+		if errors.Is(err, driver.ErrNotAcquired) {
 			continue
 		}
 		if err == nil {

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-func oneOfTwo(name, token string) dlock.Request {
-	return dlock.Request{Name: name, Slots: 2, Token: token, TTL: time.Minute}
+func oneOfTwo(name, token string) driver.Request {
+	return driver.Request{Name: name, Slots: 2, Token: token, TTL: time.Minute}
 }
 
 func shortly(t testing.TB, timeout time.Duration) context.Context {
@@ -38,17 +38,17 @@ func TestStatementsSQLite(t *testing.T) {
 	var err error
 	is := func(what string, want []string, call func()) {
 		t.Helper()
-		if got := h.statements(call); err != nil && !errors.Is(err, dlock.ErrNotAcquired) || !slices.Equal(got, want) {
+		if got := h.statements(call); err != nil && !errors.Is(err, driver.ErrNotAcquired) || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q; %v", what, got, want, err)
 		}
 	}
 	const slots = 300
-	tick := &dlock.Tick{At: time.Now(), Max: 2 * slots}
-	var grants []dlock.Grant
+	tick := &driver.Tick{At: time.Now(), Max: 2 * slots}
+	var grants []driver.Grant
 	acquire := func(token string) func() {
 		return func() {
-			var g dlock.Grant
-			g, err = store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour,
+			var g driver.Grant
+			g, err = store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: slots, Token: token, TTL: time.Hour,
 				Tick: tick})
 			grants = append(grants, g)
 		}
@@ -64,7 +64,7 @@ func TestStatementsSQLite(t *testing.T) {
 	is("full", []string{"SELECT"}, acquire("u"))
 	grants = grants[:slots]
 	is("list", []string{"SELECT"}, func() { _, err = store.List(t.Context(), "a", slots) })
-	is("enumerate", []string{"WITH"}, func() { _, err = store.Enumerate(t.Context(), "", dlock.MaxPage) })
+	is("enumerate", []string{"WITH"}, func() { _, err = store.Enumerate(t.Context(), "", driver.MaxPage) })
 	each := []string{"PRAGMA busy_timeout", "BEGIN IMMEDIATE", "UPDATE", "COMMIT"}
 	is("extend", each, func() { _, err = store.Extend(t.Context(), time.Hour, grants...) })
 	is("release", each, func() { _, err = store.Release(t.Context(), grants...) })
@@ -115,7 +115,7 @@ func TestI7DiskHangsSQLite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 }
@@ -132,7 +132,7 @@ func TestHalfWaySQLite(t *testing.T) {
 	db := h.open(t, sqliteDSN(path))
 	db.SetMaxOpenConns(1)
 	store := sqllock.SQLite(db, sqllock.Options{})
-	tick := &dlock.Tick{At: time.Now(), Max: 1}
+	tick := &driver.Tick{At: time.Now(), Max: 1}
 	for what, fault := range map[string]func(cancel func()) (before func(statement string)){
 		"a trigger": func(func()) func(string) {
 			s.exec(t, "CREATE TRIGGER fault BEFORE INSERT ON distributed_locks WHEN NEW.slot = -1 BEGIN SELECT "+
@@ -156,14 +156,14 @@ func TestHalfWaySQLite(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		h.set(fault(cancel), nil)
-		if _, err := store.TryAcquire(ctx, dlock.Request{Name: what, Slots: 1, Token: "t", TTL: time.Minute,
-			Tick: tick}); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		if _, err := store.TryAcquire(ctx, driver.Request{Name: what, Slots: 1, Token: "t", TTL: time.Minute,
+			Tick: tick}); err == nil || errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("%s: %v: must be an error of the store", what, err)
 		}
 		cancel()
 		h.set(nil, nil)
 		s.exec(t, "DROP TRIGGER IF EXISTS fault")
-		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: what, Slots: 1, Token: "u", TTL: time.Minute,
+		if _, err := store.TryAcquire(t.Context(), driver.Request{Name: what, Slots: 1, Token: "u", TTL: time.Minute,
 			Tick: tick}); err != nil {
 			t.Errorf("after %s: %v", what, err)
 		}
@@ -207,7 +207,7 @@ func TestReadersInTheWaySQLite(t *testing.T) {
 			close(undone)
 		}
 	})
-	if _, err := store.TryAcquire(ctx, oneOfTwo("a", "t")); err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+	if _, err := store.TryAcquire(ctx, oneOfTwo("a", "t")); err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("acquire: %v: must be an error of the store", err)
 	}
 	select {
@@ -292,24 +292,24 @@ func TestFileReplacedSQLite(t *testing.T) {
 		path := sqlitePath(t)
 		s := sqliteOn(path).migrated(t)
 		old := s.open(t, sqllock.Options{})
-		g, err := old.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
+		g, err := old.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := replace(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := old.Extend(t.Context(), time.Minute, g); !errors.Is(err, dlock.ErrSetup) ||
+		if _, err := old.Extend(t.Context(), time.Minute, g); !errors.Is(err, driver.ErrSetup) ||
 			!strings.Contains(err.Error(), "call Migrate") {
 			t.Errorf("%s: extend: %v: must say that the table is missing", what, err)
 		}
 		s.migrated(t)
 		next, err := s.open(t, sqllock.Options{}).TryAcquire(t.Context(),
-			dlock.Request{Name: "a", Token: "u", TTL: time.Minute})
+			driver.Request{Name: "a", Token: "u", TTL: time.Minute})
 		if err != nil || next.Fence <= g.Fence {
 			t.Errorf("%s: acquire: fence %d after %d, %v", what, next.Fence, g.Fence, err)
 		}
-		if r, err := old.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantLost {
+		if r, err := old.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantLost {
 			t.Errorf("%s: extend: %v, %v: must be lost", what, r, err)
 		}
 		everything(t, old)

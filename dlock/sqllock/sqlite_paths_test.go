@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/servertest"
 )
@@ -26,13 +26,13 @@ func childTries(store *sqllock.Store) error {
 		switch {
 		case err == nil:
 			fmt.Println("fine")
-		case errors.Is(err, dlock.ErrNotAcquired):
+		case errors.Is(err, driver.ErrNotAcquired):
 			fmt.Println("held")
 		default:
-			fmt.Printf("setup %t: %q\n", errors.Is(err, dlock.ErrSetup), err)
+			fmt.Printf("setup %t: %q\n", errors.Is(err, driver.ErrSetup), err)
 		}
 	}
-	_, err := store.TryAcquire(ctx, dlock.Request{Name: "b", Token: fmt.Sprint(os.Getpid()), TTL: time.Minute})
+	_, err := store.TryAcquire(ctx, driver.Request{Name: "b", Token: fmt.Sprint(os.Getpid()), TTL: time.Minute})
 	say(err) // before the schema was verified
 	say(store.Verify(ctx))
 	told()
@@ -138,13 +138,13 @@ func TestLinkedWhileInUseSQLite(t *testing.T) {
 	if err := os.Link(path, path+".backup"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.TryAcquire(t.Context(), oneOfTwo("a", "u")); !errors.Is(err, dlock.ErrSetup) {
+	if _, err := store.TryAcquire(t.Context(), oneOfTwo("a", "u")); !errors.Is(err, driver.ErrSetup) {
 		t.Errorf("%v: must be refused as set up wrongly", err)
 	}
-	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(t.Context(), time.Minute, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("extend: %v, %v", r, err)
 	}
-	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("release: %v, %v", r, err)
 	}
 	if err := os.Remove(path + ".backup"); err != nil {

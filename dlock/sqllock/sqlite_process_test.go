@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/torture"
@@ -173,7 +173,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	sqliteOn(path).migrated(t)
 	// Many applications set busy_timeout.
 	store := sqllock.SQLite(openSQLite(t, sqliteDSN(path)+"&_pragma=busy_timeout(60000)"), sqllock.Options{})
-	g, err := store.TryAcquire(t.Context(), dlock.Request{Name: "held", Slots: 1, Token: "t", TTL: time.Minute})
+	g, err := store.TryAcquire(t.Context(), driver.Request{Name: "held", Slots: 1, Token: "t", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	said := 0
 	for what, call := range map[string]func(context.Context) error{
 		"acquire": func(ctx context.Context) error {
-			_, err := store.TryAcquire(ctx, dlock.Request{Name: "free", Slots: 1, Token: "u", TTL: time.Minute})
+			_, err := store.TryAcquire(ctx, driver.Request{Name: "free", Slots: 1, Token: "u", TTL: time.Minute})
 			return err
 		},
 		"extend":  func(ctx context.Context) error { _, err := store.Extend(ctx, time.Minute, g); return err },
@@ -201,7 +201,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 		err := call(ctx)
 		took := time.Since(began)
 		cancel()
-		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+		if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 			t.Errorf("%s: %v: must be an error of the store", what, err)
 			continue
 		}
@@ -218,7 +218,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	busy := late.Since(began) > 100*time.Millisecond
 	for timeout = 2 * time.Second; busy && said == 0 && timeout < time.Minute; timeout *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		_, err := store.TryAcquire(ctx, dlock.Request{Name: "free", Slots: 1, Token: "u", TTL: time.Minute})
+		_, err := store.TryAcquire(ctx, driver.Request{Name: "free", Slots: 1, Token: "u", TTL: time.Minute})
 		cancel()
 		if err != nil && strings.Contains(err.Error(), "had the database locked") {
 			said++
@@ -227,15 +227,15 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	if said == 0 {
 		t.Error("no error says that the file was locked")
 	}
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "held", Slots: 1, Token: "u",
-		TTL: time.Minute}); !errors.Is(err, dlock.ErrNotAcquired) {
+	if _, err := store.TryAcquire(t.Context(), driver.Request{Name: "held", Slots: 1, Token: "u",
+		TTL: time.Minute}); !errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("a slot that is held: %v", err)
 	}
 
 	c.signal(t, syscall.SIGKILL)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if _, err := store.TryAcquire(ctx, dlock.Request{Name: "free", Slots: 1, Token: "u",
+	if _, err := store.TryAcquire(ctx, driver.Request{Name: "free", Slots: 1, Token: "u",
 		TTL: time.Minute}); err != nil {
 		t.Errorf("after the process that held the lock was killed: %v", err)
 	}

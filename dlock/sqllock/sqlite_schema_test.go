@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
@@ -54,7 +54,8 @@ func TestBadOptionsSQLite(t *testing.T) {
 				t.Errorf("%s: %v, want %q", what, err, want)
 			}
 		}
-		if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute}); err == nil {
+		if _, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t",
+			TTL: time.Minute}); err == nil {
 			t.Errorf("granted in spite of %q", want)
 		}
 	}
@@ -161,8 +162,8 @@ func TestPrivateMemorySQLite(t *testing.T) {
 	}
 	db.SetMaxIdleConns(-1)
 	db.SetMaxIdleConns(1)
-	_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
-	if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
+	_, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute})
+	if !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), "SetMaxOpenConns(1)") {
 		t.Errorf("acquire: %v", err)
 	}
 }
@@ -187,8 +188,8 @@ func TestUnfitFilesSQLite(t *testing.T) {
 		"file:" + text: "no SQLite database",
 	} {
 		store := sqllock.SQLite(openSQLite(t, dsn), sqllock.Options{})
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Token: "t", TTL: time.Minute})
-		if err == nil || errors.Is(err, dlock.ErrNotAcquired) || errors.Is(err, dlock.ErrFault) ||
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Token: "t", TTL: time.Minute})
+		if err == nil || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrFault) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: acquire: %v, want %q", dsn, err, want)
 		}

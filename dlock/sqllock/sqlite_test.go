@@ -14,7 +14,7 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -175,7 +175,7 @@ func TestTimersSQLite(t *testing.T) {
 			}
 			down := false
 			return timertest.Store{
-				Open: func(t testing.TB) dlock.DistributedLock { return s.open(t, sqllock.Options{}) },
+				Open: func(t testing.TB) driver.Store { return s.open(t, sqllock.Options{}) },
 				Down: func() { exec("BEGIN IMMEDIATE"); down = true },
 				Up: func() {
 					if down {
@@ -185,7 +185,7 @@ func TestTimersSQLite(t *testing.T) {
 				},
 			}
 		},
-		Misconfigured: func(t testing.TB) (dlock.DistributedLock, []string) {
+		Misconfigured: func(t testing.TB) (driver.Store, []string) {
 			return sqllock.SQLite(nil, sqllock.Options{Prefix: "a\nb"}), []string{`Prefix "a\nb"`, "no *sql.DB"}
 		},
 	})
@@ -207,8 +207,8 @@ func TestDeletedRowsSQLite(t *testing.T) {
 		{200, []int{63, 64, 199}}} {
 		n, gone := c.n, c.gone
 		name := fmt.Sprint(n, " without ", gone)
-		acquire := func(token string) (dlock.Grant, error) {
-			return store.TryAcquire(t.Context(), dlock.Request{Name: name, Slots: n, Token: token, TTL: time.Hour})
+		acquire := func(token string) (driver.Grant, error) {
+			return store.TryAcquire(t.Context(), driver.Request{Name: name, Slots: n, Token: token, TTL: time.Hour})
 		}
 		for i := range n {
 			if _, err := acquire("t" + strconv.Itoa(i)); err != nil {
@@ -228,7 +228,7 @@ func TestDeletedRowsSQLite(t *testing.T) {
 			g, err := acquire("u" + strconv.Itoa(i))
 			if err == nil {
 				found[g.Slot] = true
-			} else if !errors.Is(err, dlock.ErrNotAcquired) {
+			} else if !errors.Is(err, driver.ErrNotAcquired) {
 				t.Fatal(err)
 			}
 		}
@@ -237,7 +237,7 @@ func TestDeletedRowsSQLite(t *testing.T) {
 				t.Errorf("N=%d, without rows %v: found %v", n, gone, found)
 			}
 		}
-		if _, err := acquire("last"); !errors.Is(err, dlock.ErrNotAcquired) || len(found) != len(gone) {
+		if _, err := acquire("last"); !errors.Is(err, driver.ErrNotAcquired) || len(found) != len(gone) {
 			t.Errorf("N=%d, without rows %v: found %v, and then: %v", n, gone, found, err)
 		}
 	}
@@ -251,20 +251,20 @@ func TestRefusalTakesNoLockSQLite(t *testing.T) {
 	s := sqliteOn(sqlitePath(t)).migrated(t)
 	store := s.open(t, sqllock.Options{})
 	late := time.Now().Add(-time.Minute)
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute,
-		Tick: &dlock.Tick{At: late, Max: 1}}); err != nil {
+	if _, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Minute,
+		Tick: &driver.Tick{At: late, Max: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	s.exec(t, "BEGIN IMMEDIATE") // the connection keeps it until the test ends
-	for reason, tick := range map[dlock.Reason]*dlock.Tick{
-		dlock.ReasonFull:      nil,
-		dlock.ReasonTickTaken: {At: late, Max: 1},
-		dlock.ReasonTickLate:  {At: late.Add(-time.Second), Max: 1},
-		dlock.ReasonTickAhead: {At: late.Add(time.Hour), Max: 1},
+	for reason, tick := range map[driver.Reason]*driver.Tick{
+		driver.ReasonFull:      nil,
+		driver.ReasonTickTaken: {At: late, Max: 1},
+		driver.ReasonTickLate:  {At: late.Add(-time.Second), Max: 1},
+		driver.ReasonTickAhead: {At: late.Add(time.Hour), Max: 1},
 	} {
-		_, err := store.TryAcquire(t.Context(), dlock.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute,
+		_, err := store.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "u", TTL: time.Minute,
 			Tick: tick})
-		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != reason {
+		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != reason {
 			t.Errorf("%v: must be refused with %s", err, reason)
 		}
 	}
@@ -286,11 +286,11 @@ func TestNotAMillisecondEarlySQLite(t *testing.T) {
 		var began [2]int64
 		for j := range began {
 			for { // as often as it can
-				_, err := store.TryAcquire(t.Context(), dlock.Request{Name: name, Token: fmt.Sprint("t", j), TTL: ttl})
+				_, err := store.TryAcquire(t.Context(), driver.Request{Name: name, Token: fmt.Sprint("t", j), TTL: ttl})
 				if err == nil {
 					break
 				}
-				if !errors.Is(err, dlock.ErrNotAcquired) {
+				if !errors.Is(err, driver.ErrNotAcquired) {
 					t.Fatal(err)
 				}
 			}

@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/sqlkit"
@@ -47,7 +47,7 @@ type Options struct {
 	Retention time.Duration
 }
 
-// Store implements dlock.DistributedLock, and dlock.Controller, on a table of an SQL database.
+// Store implements driver.Store, and driver.Controller, on a table of an SQL database.
 type Store struct {
 	db        store.Database
 	prefix    string
@@ -73,12 +73,12 @@ func newStore(dialect sqlkit.Dialect, opts Options, db func(store.Table) (store.
 		}
 	}
 	text := func(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) }
-	check(len(opts.Prefix) > dlock.MaxNameLen, "Prefix of %d bytes: at most %d", len(opts.Prefix), dlock.MaxNameLen)
+	check(len(opts.Prefix) > driver.MaxNameLen, "Prefix of %d bytes: at most %d", len(opts.Prefix), driver.MaxNameLen)
 	check(!text(opts.Prefix), "Prefix %q: use text without control characters", opts.Prefix)
 	check(strings.Contains(opts.Prefix, slotMark), "Prefix %q has %q in it: choose another", opts.Prefix, slotMark)
 	check(strings.Contains(opts.TableName, "$tickslot$"), "TableName %q: choose one without $tickslot$", opts.TableName)
 	check(strings.Contains(opts.Schema, "$tickslot$"), "Schema %q: choose one without $tickslot$", opts.Schema)
-	check(s.retention < dlock.MaxTTL, "Retention %v: at least %v, the longest lease", opts.Retention, dlock.MaxTTL)
+	check(s.retention < driver.MaxTTL, "Retention %v: at least %v, the longest lease", opts.Retention, driver.MaxTTL)
 	d, err := db(store.Table{Schema: opts.Schema, Name: opts.TableName})
 	if err != nil {
 		faults = append(faults, err)
@@ -96,7 +96,7 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// Check implements dlock.Checker: it returns the faults of the options.
+// Check implements driver.Checker: it returns the faults of the options.
 func (s *Store) Check() error {
 	if s == nil || s.db == nil && s.fault == nil {
 		return errors.New("sqllock: an empty *Store: make one with Postgres, MySQL, SQLite or SQLServer")
@@ -121,7 +121,7 @@ func (s *Store) resource(name string, slots int) (string, error) {
 	r := s.prefix + name
 	if strings.Contains(r, slotMark) {
 		return "", fmt.Errorf("sqllock: %w: prefix %q and name %q together have %q in them: choose another prefix",
-			dlock.ErrFault, s.prefix, name, slotMark)
+			driver.ErrFault, s.prefix, name, slotMark)
 	}
 	if slots > 0 {
 		r += slotMark
@@ -129,26 +129,26 @@ func (s *Store) resource(name string, slots int) (string, error) {
 	return r, nil
 }
 
-// TryAcquire implements dlock.DistributedLock.
-func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+// TryAcquire implements driver.Store.
+func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	if err := s.Check(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if err := req.Validate(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	resource, err := s.resource(req.Name, req.Slots)
 	if err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if err := ctx.Err(); err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	also, err := s.alsoOf(req)
 	if err != nil {
-		return dlock.Grant{}, err
+		return driver.Grant{}, err
 	}
-	holder := dlock.Holder{Host: guard.Storable(req.Holder.Host), PID: req.Holder.PID,
+	holder := driver.Holder{Host: guard.Storable(req.Holder.Host), PID: req.Holder.PID,
 		ID: guard.Storable(req.Holder.ID)}
 	c := store.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL),
 		Holder: holder, Wait: store.LockWait(ctx), Also: also}
@@ -156,7 +156,7 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	case req.Tick == nil:
 	case req.Tick.Delay > 0:
 		if err := s.CheckDelay(req.Tick.Delay); err != nil {
-			return dlock.Grant{}, err
+			return driver.Grant{}, err
 		}
 		c.Delay, c.Schedule = micros(req.Tick.Delay), req.Tick.Schedule
 	default:
@@ -169,64 +169,64 @@ func (s *Store) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	v, err := s.db.Acquire(ctx, c)
 	if err != nil {
-		return dlock.Grant{}, explain(err)
+		return driver.Grant{}, explain(err)
 	}
 	return grantOf(v, req)
 }
 
 // grantOf converts the answer. It validates the answer like any input: a malformed one is an error
 // of the store.
-func grantOf(v store.AcquireResult, req dlock.Request) (dlock.Grant, error) {
-	info := dlock.Info{DeclaredSlots: v.Declared, SuccessAge: duration(v.SuccessAge), Version: v.Version,
+func grantOf(v store.AcquireResult, req driver.Request) (driver.Grant, error) {
+	info := driver.Info{DeclaredSlots: v.Declared, SuccessAge: duration(v.SuccessAge), Version: v.Version,
 		SlotLimit: v.Limit}
-	switch reason := dlock.Reason(v.Reason); reason {
+	switch reason := driver.Reason(v.Reason); reason {
 	case "ok":
 		n := max(req.Slots, 1)
 		if v.Version > 0 { // the limit may be larger, or have been when the reply was lost
-			n = dlock.MaxSlots
+			n = driver.MaxSlots
 		}
 		if v.Slot < 0 || v.Slot >= n || v.Fence <= 0 {
-			return dlock.Grant{}, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
+			return driver.Grant{}, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 		}
 		also, err := alsoGranted(v, req)
-		return dlock.Grant{
-			Name: req.Name, Slots: req.Slots, Slot: v.Slot, Token: req.Token, Fence: dlock.Fence(v.Fence), Info: info,
+		return driver.Grant{
+			Name: req.Name, Slots: req.Slots, Slot: v.Slot, Token: req.Token, Fence: driver.Fence(v.Fence), Info: info,
 			PreviousExpired: v.PreviousExpired, Also: also,
 		}, err
 	case store.ReasonEnded:
-		return dlock.Grant{}, errEnded
-	case dlock.ReasonLimitFull:
-		return dlock.Grant{}, limitFull(v, req, info)
-	case dlock.ReasonTickLate, dlock.ReasonTickAhead, dlock.ReasonTickFirst, dlock.ReasonTickHeld:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
-	case dlock.ReasonTickTaken:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots,
+		return driver.Grant{}, errEnded
+	case driver.ReasonLimitFull:
+		return driver.Grant{}, limitFull(v, req, info)
+	case driver.ReasonTickLate, driver.ReasonTickAhead, driver.ReasonTickFirst, driver.ReasonTickHeld:
+		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}
+	case driver.ReasonTickTaken:
+		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots,
 			Holder: v.Holder, Info: info}
-	case dlock.ReasonTickEarly:
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots,
+	case driver.ReasonTickEarly:
+		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots,
 			ExpiresIn: duration(v.ExpiresIn), Info: info}
-	case dlock.ReasonPaused:
-		return dlock.Grant{}, &dlock.NotAcquiredError{
+	case driver.ReasonPaused:
+		return driver.Grant{}, &driver.NotAcquiredError{
 			Name: req.Name, Reason: reason, Slots: req.Slots, ExpiresIn: duration(v.ExpiresIn),
 			PausedBy: readOrigin(v.Origin), Info: info,
 		}
-	case dlock.ReasonFull:
-		return dlock.Grant{}, &dlock.NotAcquiredError{
+	case driver.ReasonFull:
+		return driver.Grant{}, &driver.NotAcquiredError{
 			Name: req.Name, Reason: reason, Slots: req.Slots, Holder: v.Holder, HeldFor: duration(v.HeldFor),
 			ExpiresIn: duration(v.ExpiresIn), Info: info,
 		}
 	}
-	return dlock.Grant{}, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
+	return driver.Grant{}, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 }
 
 // resultOf converts an answer to Extend or Release.
-func resultOf(a store.Answer) dlock.Result {
-	r := dlock.Result{Outcome: dlock.GrantLost, Info: dlock.Info{DeclaredSlots: a.Declared, Version: a.Version}}
+func resultOf(a store.Answer) driver.Result {
+	r := driver.Result{Outcome: driver.GrantLost, Info: driver.Info{DeclaredSlots: a.Declared, Version: a.Version}}
 	switch {
 	case a.Held == 1:
-		r.Outcome = dlock.GrantOK
+		r.Outcome = driver.GrantOK
 	case a.Held < 0:
-		r.Outcome, r.Err = dlock.GrantUnknown, errRowLocked
+		r.Outcome, r.Err = driver.GrantUnknown, errRowLocked
 	case a.Revoked != nil:
 		by := readOrigin(*a.Revoked)
 		r.RevokedBy = &by
@@ -234,26 +234,26 @@ func resultOf(a store.Answer) dlock.Result {
 	return r
 }
 
-// Extend implements dlock.DistributedLock.
-func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	if ttl < time.Millisecond || ttl > dlock.MaxTTL {
-		return nil, fmt.Errorf("sqllock: a TTL of %v: must be 1ms to %v", ttl, dlock.MaxTTL)
+// Extend implements driver.Store.
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	if ttl < time.Millisecond || ttl > driver.MaxTTL {
+		return nil, fmt.Errorf("sqllock: a TTL of %v: must be 1ms to %v", ttl, driver.MaxTTL)
 	}
 	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) {
 		return s.db.Extend(ctx, micros(ttl), list)
 	})
 }
 
-// Release implements dlock.DistributedLock.
-func (s *Store) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+// Release implements driver.Store.
+func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	return s.each(ctx, grants, func(ctx context.Context, list string) (string, error) {
 		return s.db.Release(ctx, list)
 	})
 }
 
 // each makes one call for all grants and returns the results in the order of the grants.
-func (s *Store) each(ctx context.Context, grants []dlock.Grant,
-	call func(context.Context, string) (string, error)) ([]dlock.Result, error) {
+func (s *Store) each(ctx context.Context, grants []driver.Grant,
+	call func(context.Context, string) (string, error)) ([]driver.Result, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 	}
 	list := make([]store.Grant, len(grants))
 	for i, g := range grants {
-		if err := (dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
+		if err := (driver.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
 			TTL: time.Second}).Validate(); err != nil {
 			return nil, err
 		}
@@ -286,7 +286,7 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 	if err := json.Unmarshal([]byte(answer), &answers); err != nil || len(answers) != len(grants) {
 		return nil, fmt.Errorf("%w: %d answers for %d leases: %v", store.ErrAnswer, len(answers), len(grants), err)
 	}
-	results := make([]dlock.Result, len(grants))
+	results := make([]driver.Result, len(grants))
 	answered := make([]bool, len(grants))
 	for _, a := range answers {
 		if a.Index < 0 || a.Index >= len(results) || answered[a.Index] {
@@ -297,12 +297,12 @@ func (s *Store) each(ctx context.Context, grants []dlock.Grant,
 	return results, nil
 }
 
-// List implements dlock.Lister.
-func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+// List implements driver.Lister.
+func (s *Store) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	if err := dlock.CheckName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return nil, fmt.Errorf("sqllock: %w", err)
 	}
 	resource, err := s.resource(name, slots)
@@ -320,7 +320,7 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]dlock.Lease
 	if err != nil {
 		return nil, err
 	}
-	held := make([]dlock.LeaseInfo, len(rows))
+	held := make([]driver.LeaseInfo, len(rows))
 	for i, r := range rows {
 		held[i] = leaseInfo(r)
 		held[i].Name, held[i].Mutex = name, slots == 0

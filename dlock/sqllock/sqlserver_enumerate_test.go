@@ -1,12 +1,12 @@
 package sqllock_test
 
 import (
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"reflect"
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
@@ -33,10 +33,10 @@ func TestSQLServerEnumerate(t *testing.T) {
 		}
 	}
 	p, err := store.Enumerate(t.Context(), "", 4)
-	want := dlock.LeasePage{Leases: []dlock.LeaseInfo{
-		{Name: "a", Mutex: true, Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"}, Fence: 9, HeldFor: 3 * time.Second,
+	want := driver.LeasePage{Leases: []driver.LeaseInfo{
+		{Name: "a", Mutex: true, Holder: driver.Holder{Host: "h", PID: 7, ID: "i"}, Fence: 9, HeldFor: 3 * time.Second,
 			RenewedAgo: 2 * time.Second, ExpiresIn: time.Second},
-		{Name: "b", Slot: 4, Holder: dlock.Holder{Host: "h", PID: 8, ID: "j"}, Fence: 10, HeldFor: 3 * time.Second,
+		{Name: "b", Slot: 4, Holder: driver.Holder{Host: "h", PID: 8, ID: "j"}, Fence: 10, HeldFor: 3 * time.Second,
 			ReleasedAgo: time.Microsecond},
 	}, Next: "4 b:slot:"}
 	if err != nil || !reflect.DeepEqual(p, want) {
@@ -57,7 +57,7 @@ func TestSQLServerEnumerate(t *testing.T) {
 // An answer that makes no sense is an error, and never a page that the next call returns again.
 func TestEnumerateAnswersThatMakeNoSense(t *testing.T) {
 	t.Parallel()
-	for what, answer := range map[string][]driver.Value{
+	for what, answer := range map[string][]sqldriver.Value{
 		"no JSON":            {"nonsense", int64(1), []byte("b"), int64(0)},
 		"no hex":             {`[{"n":"no hex"}]`, int64(1), []byte("b"), int64(0)},
 		"the page before":    {`[]`, int64(1), []byte("a"), int64(-1)},

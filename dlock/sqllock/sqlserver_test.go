@@ -3,7 +3,7 @@ package sqllock_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -21,17 +21,17 @@ import (
 // A scripted driver answers with given rows, and records the statements. The statements have not
 // been run on SQL Server: these tests check what can be checked without it.
 type scripted struct {
-	answers [][]driver.Value
+	answers [][]sqldriver.Value
 	texts   []string
-	args    [][]driver.NamedValue
+	args    [][]sqldriver.NamedValue
 }
 
-func (s *scripted) Driver() driver.Driver                        { return nil }
-func (s *scripted) Connect(context.Context) (driver.Conn, error) { return scriptedConn{s}, nil }
-func (s *scripted) last() (text string, args []driver.NamedValue) {
+func (s *scripted) Driver() sqldriver.Driver                        { return nil }
+func (s *scripted) Connect(context.Context) (sqldriver.Conn, error) { return scriptedConn{s}, nil }
+func (s *scripted) last() (text string, args []sqldriver.NamedValue) {
 	return s.texts[len(s.texts)-1], s.args[len(s.args)-1]
 }
-func (s *scripted) will(answers ...driver.Value) *scripted {
+func (s *scripted) will(answers ...sqldriver.Value) *scripted {
 	s.answers = append(s.answers, answers)
 	return s
 }
@@ -44,18 +44,22 @@ func (s *scripted) store(t testing.TB, opts sqllock.Options) *sqllock.Store {
 
 type scriptedConn struct{ *scripted }
 
-func (c scriptedConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("not prepared") }
-func (c scriptedConn) Begin() (driver.Tx, error) {
+func (c scriptedConn) Prepare(string) (sqldriver.Stmt, error) { return nil, errors.New("not prepared") }
+func (c scriptedConn) Begin() (sqldriver.Tx, error) {
 	return nil, errors.New("no transaction of the client")
 }
 func (c scriptedConn) Close() error { return nil }
 
-func (c scriptedConn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c scriptedConn) ExecContext(
+	_ context.Context, query string, args []sqldriver.NamedValue,
+) (sqldriver.Result, error) {
 	c.texts, c.args = append(c.texts, query), append(c.args, args)
-	return driver.RowsAffected(0), nil
+	return sqldriver.RowsAffected(0), nil
 }
 
-func (c scriptedConn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c scriptedConn) QueryContext(
+	_ context.Context, query string, args []sqldriver.NamedValue,
+) (sqldriver.Rows, error) {
 	c.texts, c.args = append(c.texts, query), append(c.args, args)
 	if len(c.answers) == 0 {
 		return nil, errors.New("no answer left")
@@ -66,14 +70,14 @@ func (c scriptedConn) QueryContext(_ context.Context, query string, args []drive
 }
 
 type scriptedRows struct {
-	row  []driver.Value
+	row  []sqldriver.Value
 	done bool
 }
 
 func (r *scriptedRows) Columns() []string { return make([]string, len(r.row)) }
 func (r *scriptedRows) Close() error      { return nil }
 
-func (r *scriptedRows) Next(dest []driver.Value) error {
+func (r *scriptedRows) Next(dest []sqldriver.Value) error {
 	if r.done {
 		return io.EOF
 	}
@@ -98,11 +102,11 @@ func wellFormed(t *testing.T, text string, args int) {
 func TestSQLServerStatements(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	req := dlock.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000,
-		Holder: dlock.Holder{Host: "h", PID: 7, ID: "i"},
-		Tick:   &dlock.Tick{At: time.UnixMicro(42), Max: 2, Schedule: -8, MissedAt: time.UnixMicro(43)}}
-	grant := dlock.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9,
-		Info:            dlock.Info{DeclaredSlots: 5, SuccessAge: 6 * time.Second, Version: 12, SlotLimit: 4},
+	req := driver.Request{Name: "orders", Slots: 3, Token: "secret", TTL: 1500 * time.Microsecond * 1000,
+		Holder: driver.Holder{Host: "h", PID: 7, ID: "i"},
+		Tick:   &driver.Tick{At: time.UnixMicro(42), Max: 2, Schedule: -8, MissedAt: time.UnixMicro(43)}}
+	grant := driver.Grant{Name: "orders", Slots: 3, Slot: 2, Token: "secret", Fence: 9,
+		Info:            driver.Info{DeclaredSlots: 5, SuccessAge: 6 * time.Second, Version: 12, SlotLimit: 4},
 		PreviousExpired: true}
 
 	t.Run("acquire", func(t *testing.T) {
@@ -130,25 +134,25 @@ func TestSQLServerStatements(t *testing.T) {
 			s := (&scripted{}).will(reason, int64(0), int64(0), int64(5), int64(6e6), "other", int64(8), "x",
 				int64(2e6), int64(3e6), int64(0), int64(12), int64(4), `{"by":"ann"}`)
 			_, err := s.store(t, sqllock.Options{}).TryAcquire(ctx, req)
-			no, ok := errors.AsType[*dlock.NotAcquiredError](err)
+			no, ok := errors.AsType[*driver.NotAcquiredError](err)
 			if !ok || string(no.Reason) != reason || no.Info.DeclaredSlots != 5 ||
 				no.Info.SuccessAge != 6*time.Second || no.Info.Version != 12 || no.Info.SlotLimit != 4 {
 				t.Errorf("%s: %v", reason, err)
 			}
-			if ok && reason == "full" && (no.Holder != dlock.Holder{Host: "other", PID: 8, ID: "x"} ||
+			if ok && reason == "full" && (no.Holder != driver.Holder{Host: "other", PID: 8, ID: "x"} ||
 				no.HeldFor != 2*time.Second || no.ExpiresIn != 3*time.Second) {
 				t.Errorf("%+v", no)
 			}
-			if ok && reason == "tick_taken" && no.Holder != (dlock.Holder{Host: "other", PID: 8, ID: "x"}) {
+			if ok && reason == "tick_taken" && no.Holder != (driver.Holder{Host: "other", PID: 8, ID: "x"}) {
 				t.Errorf("%+v", no)
 			}
-			if ok && reason == "paused" && (no.PausedBy != dlock.Origin{By: "ann"} || no.ExpiresIn != 3*time.Second) {
+			if ok && reason == "paused" && (no.PausedBy != driver.Origin{By: "ann"} || no.ExpiresIn != 3*time.Second) {
 				t.Errorf("%+v", no)
 			}
 		}
 	})
 	t.Run("nonsense", func(t *testing.T) {
-		for _, answer := range [][]driver.Value{
+		for _, answer := range [][]sqldriver.Value{
 			{"", int64(0), int64(0), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0),
 				int64(0), ""},
 			{"ok", int64(3), int64(9), int64(0), int64(0), "", int64(0), "", int64(0), int64(0), int64(0), int64(0),
@@ -162,20 +166,20 @@ func TestSQLServerStatements(t *testing.T) {
 			{"ok"},
 		} {
 			_, err := (&scripted{}).will(answer...).store(t, sqllock.Options{}).TryAcquire(ctx, req)
-			if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
+			if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 				t.Errorf("%v: %v: must be an error of the store", answer, err)
 			}
 		}
 	})
 	t.Run("extend and release", func(t *testing.T) {
-		other := dlock.Grant{Name: "m", Token: "else", Slot: dlock.AnySlot}
+		other := driver.Grant{Name: "m", Token: "else", Slot: driver.AnySlot}
 		s := (&scripted{}).will(`[[1,0,0,13,"{\"by\":\"ann\"}"],[0,1,5,12,null]]`).will(`[[0,1,5],[1,0,0]]`).will(
 			`[[0,1,5]]`).will(`nonsense`)
 		store := s.store(t, sqllock.Options{})
-		check := func(well int, r []dlock.Result, err error) {
+		check := func(well int, r []driver.Result, err error) {
 			t.Helper()
-			if err != nil || r[0].Outcome != dlock.GrantOK || r[0].Info.DeclaredSlots != 5 ||
-				r[1].Outcome != dlock.GrantLost {
+			if err != nil || r[0].Outcome != driver.GrantOK || r[0].Info.DeclaredSlots != 5 ||
+				r[1].Outcome != driver.GrantLost {
 				t.Errorf("%v, %v", r, err)
 			}
 			text, args := s.last()
@@ -189,7 +193,7 @@ func TestSQLServerStatements(t *testing.T) {
 		r, err := store.Extend(ctx, time.Second, grant, other)
 		check(0, r, err)
 		if r[0].Info.Version != 12 || r[0].RevokedBy != nil || r[1].Info.Version != 13 || r[1].RevokedBy == nil ||
-			*r[1].RevokedBy != (dlock.Origin{By: "ann"}) {
+			*r[1].RevokedBy != (driver.Origin{By: "ann"}) {
 			t.Errorf("extend: %+v: the second lease was revoked by ann", r)
 		}
 		well := grant
@@ -221,46 +225,46 @@ func TestSQLServerStatements(t *testing.T) {
 				}
 			}
 		}
-		err := store.Update(ctx, "a", dlock.Update{Pause: &dlock.Pause{Origin: ann, For: time.Second},
-			ResetLimit: &dlock.Origin{By: "bob"}})
+		err := store.Update(ctx, "a", driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Second},
+			ResetLimit: &driver.Origin{By: "bob"}})
 		if err != nil {
 			t.Error(err)
 		}
 		sent("update", "shop:a:slot:", "1000000", `{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`, "-1",
 			`{"by":"bob"}`, "<nil>")
-		if err := store.Update(ctx, "a", dlock.Update{Trigger: &ann}); err != nil {
+		if err := store.Update(ctx, "a", driver.Update{Trigger: &ann}); err != nil {
 			t.Error(err)
 		}
 		sent("trigger", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>",
 			`{"by":"ann","note":"gr\u00fcn \u4e16\u754c \ud83d\udd12"}`)
-		if err := store.Update(ctx, "a", dlock.Update{Value: &dlock.Value{Text: "kept", Version: 7}}); err != nil {
+		if err := store.Update(ctx, "a", driver.Update{Value: &driver.Value{Text: "kept", Version: 7}}); err != nil {
 			t.Error(err)
 		}
 		sent("value", "shop:a:slot:", "<nil>", "<nil>", "<nil>", "<nil>", "<nil>")
-		err = store.Update(ctx, "a", dlock.Update{Value: &dlock.Value{Version: 7}})
-		if !errors.Is(err, dlock.ErrChanged) {
+		err = store.Update(ctx, "a", driver.Update{Value: &driver.Value{Version: 7}})
+		if !errors.Is(err, driver.ErrChanged) {
 			t.Errorf("another version: %v", err)
 		}
 		v, err := store.Value(ctx, "a")
-		if err != nil || v != (dlock.ValueState{Text: "kept", Version: 8, At: time.UnixMicro(9)}) {
+		if err != nil || v != (driver.ValueState{Text: "kept", Version: 8, At: time.UnixMicro(9)}) {
 			t.Errorf("%+v, %v", v, err)
 		}
 		o, err := store.Inspect(ctx, "none", "a", "b")
-		if err != nil || o[0] != (dlock.ControlState{Name: "none"}) || o[1].Version != 3 || o[2].Version != 4 {
+		if err != nil || o[0] != (driver.ControlState{Name: "none"}) || o[1].Version != 3 || o[2].Version != 4 {
 			t.Fatalf("%+v, %v", o, err)
 		}
-		if p := o[1].Pause; p == nil || *p != (dlock.Pause{Origin: dlock.Origin{By: "ann"}, For: 2 * time.Second}) ||
+		if p := o[1].Pause; p == nil || *p != (driver.Pause{Origin: driver.Origin{By: "ann"}, For: 2 * time.Second}) ||
 			o[1].Limit != nil || o[2].Pause != nil {
 			t.Errorf("%+v", o)
 		}
-		if l := o[2].Limit; l == nil || *l != (dlock.LimitOverride{Origin: dlock.Origin{By: "bob"}}) {
+		if l := o[2].Limit; l == nil || *l != (driver.LimitOverride{Origin: driver.Origin{By: "bob"}}) {
 			t.Errorf("limit %+v", l)
 		}
-		if tr := o[1].Trigger; tr == nil || *tr != (dlock.Trigger{Origin: dlock.Origin{By: "me"},
+		if tr := o[1].Trigger; tr == nil || *tr != (driver.Trigger{Origin: driver.Origin{By: "me"},
 			At: time.UnixMicro(42), Age: time.Millisecond}) || o[2].Trigger != nil {
 			t.Errorf("trigger %+v", tr)
 		}
-		if !o[1].LastTick.Equal(time.UnixMicro(7)) || o[1].ClaimedBy != (dlock.Holder{Host: "h", PID: 1, ID: "i"}) ||
+		if !o[1].LastTick.Equal(time.UnixMicro(7)) || o[1].ClaimedBy != (driver.Holder{Host: "h", PID: 1, ID: "i"}) ||
 			!o[2].LastTick.IsZero() {
 			t.Errorf("ticks of %+v", o)
 		}
@@ -268,11 +272,11 @@ func TestSQLServerStatements(t *testing.T) {
 		if o, err := store.Inspect(ctx, "a"); err == nil {
 			t.Errorf("%+v: an answer that makes no sense was taken", o)
 		}
-		if err := store.Revoke(ctx, "a", 2, 9, dlock.Origin{By: "bob"}); err != nil {
+		if err := store.Revoke(ctx, "a", 2, 9, driver.Origin{By: "bob"}); err != nil {
 			t.Error(err)
 		}
 		sent("revoke", "shop:a:slot:", "2", "9", `{"by":"bob"}`)
-		if err := store.Revoke(ctx, "a", 2, 9, ann); !errors.Is(err, dlock.ErrNotHeld) {
+		if err := store.Revoke(ctx, "a", 2, 9, ann); !errors.Is(err, driver.ErrNotHeld) {
 			t.Errorf("%v: must be ErrNotHeld", err)
 		}
 	})
@@ -300,7 +304,7 @@ func TestSQLServerStatements(t *testing.T) {
 			t.Errorf("%v: must say that there is no table", err)
 		}
 		later := (&scripted{}).will(`[{"n":"","version":2}]`).store(t, sqllock.Options{})
-		if err := later.Verify(ctx); !errors.Is(err, dlock.ErrSetup) || errors.Is(err, sqllock.ErrSchema) ||
+		if err := later.Verify(ctx); !errors.Is(err, driver.ErrSetup) || errors.Is(err, sqllock.ErrSchema) ||
 			!strings.Contains(err.Error(), "format 2") {
 			t.Errorf("%v: must say that a later version uses the table", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -64,18 +64,18 @@ func TestOverridesWhileStoppedSQLite(t *testing.T) {
 	overridesWhileStopped(t, sqliteOn(path).migrated(t), "sqlite", sqliteDSN(path))
 }
 
-func overridesWhileStopped(t *testing.T, s subject, driver, dsn string) {
+func overridesWhileStopped(t *testing.T, s subject, driverName, dsn string) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	timertest.Stopped(t, timertest.StoppedHarness{Embedded: driver == "sqlite",
+	timertest.Stopped(t, timertest.StoppedHarness{Embedded: driverName == "sqlite",
 		New: func(t testing.TB) (timertest.Store, *exec.Cmd) {
 			prefix := sqltest.Unique("stopped")
 			cmd := exec.Command(exe)
-			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", stoppedEnv, driver, prefix, dsn))
-			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", stoppedEnv, driverName, prefix, dsn))
+			return timertest.Store{Open: func(t testing.TB) driver.Store {
 				return s.open(t, sqllock.Options{Prefix: prefix})
 			}}, cmd
 		}})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/mysql"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/postgres"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/sqlite"
@@ -50,11 +50,11 @@ func Postgres(db *sql.DB, opts Options) *Store {
 	return PostgresOn(d, opts)
 }
 
-// PostgresOn is Postgres on a driver other than database/sql. If d is a dlock.Checker, the store's
+// PostgresOn is Postgres on a driver other than database/sql. If d is a driver.Checker, the store's
 // Check reports its faults, too.
 func PostgresOn(d Driver, opts Options) *Store {
 	return newStore(sqlkit.Postgres, opts, func(t store.Table) (store.Database, error) {
-		if c, ok := d.(dlock.Checker); ok {
+		if c, ok := d.(driver.Checker); ok {
 			if err := c.Check(); err != nil {
 				return nil, err
 			}
@@ -84,7 +84,7 @@ func PostgresOn(d Driver, opts Options) *Store {
 // A row that another session has locked costs the slot it belongs to: another slot is granted, or
 // that one lease is reported as unknown. If no other slot is free, or the row of the name (slot -1)
 // is locked, an acquire tries again for nine tenths of the time that its context leaves, and then
-// returns an error that says so and matches dlock.ErrFault. Some locks cannot be skipped: a locked
+// returns an error that says so and matches driver.ErrFault. Some locks cannot be skipped: a locked
 // gap, when a slot is used for the first time, and the whole table (LOCK TABLES, ALTER TABLE,
 // mysqldump without --single-transaction). They are waited for, for at most a minute, and the store
 // is down meanwhile: give the table a database of its own.
@@ -128,7 +128,7 @@ func MySQL(db *sql.DB, opts Options) *Store {
 // never the file itself (docker run -v /srv/locks:/data, not -v /srv/locks/locks.db:/data/locks.db;
 // no subPath that names the file), and make no hard link to it: a process that opens the file by
 // another path has its own write-ahead log there and does not see what others commit. Migrate,
-// Verify and every acquire refuse such a file with an error that matches dlock.ErrSetup. A link
+// Verify and every acquire refuse such a file with an error that matches driver.ErrSetup. A link
 // made later is noticed by the next acquire, a mount within 10 s. Leases that are held go on.
 //
 // An acquire that is refused is one statement and takes no lock. Every write is one short

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -24,11 +24,11 @@ func keepsTimers(t *testing.T, fresh func(t testing.TB) subject) {
 		New: func(t testing.TB) timertest.Store {
 			s := fresh(t)
 			prefix := sqltest.Unique("timers")
-			return timertest.Store{Open: func(t testing.TB) dlock.DistributedLock {
+			return timertest.Store{Open: func(t testing.TB) driver.Store {
 				return s.open(t, sqllock.Options{Prefix: prefix})
 			}}
 		},
-		Misconfigured: func(t testing.TB) (dlock.DistributedLock, []string) {
+		Misconfigured: func(t testing.TB) (driver.Store, []string) {
 			return fresh(t).open(t, sqllock.Options{Prefix: "a\nb", Retention: 1}),
 				[]string{`Prefix "a\nb"`, "Retention 1ns: at least 24h"}
 		},

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -25,7 +25,7 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	}
 	refused := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(fmt.Sprint(err), "format 2") ||
+		if !errors.Is(err, driver.ErrSetup) || !strings.Contains(fmt.Sprint(err), "format 2") ||
 			!strings.Contains(fmt.Sprint(err), "update") {
 			t.Errorf("%s: %v: must be refused as set up wrongly, and say that this host is to be updated", what, err)
 		}
@@ -33,13 +33,13 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	s.exec(t, "INSERT INTO "+s.table+" (resource_name, slot, overrides_version) VALUES ("+empty+", -1, 1)")
 	everything(t, store) // a known format
 	s.exec(t, "UPDATE "+s.table+" SET overrides_version = 2 WHERE slot = -1 AND resource_name = "+empty)
-	for what, req := range map[string]dlock.Request{
+	for what, req := range map[string]driver.Request{
 		"a free slot":    request("held", 2),
 		"a new name":     request("new", 3),
 		"a mutex":        request("mutex", 0),
 		"the same again": {Name: "held", Slots: 2, Token: g.Token, TTL: time.Minute},
 		"one with a tick": {Name: "tick", Slots: 1, Token: "t", TTL: time.Minute,
-			Tick: &dlock.Tick{At: time.Now(), Max: 1}},
+			Tick: &driver.Tick{At: time.Now(), Max: 1}},
 	} {
 		if what == "a free slot" {
 			req.Token = "another"
@@ -49,10 +49,10 @@ func twoVersions(t *testing.T, s subject, empty string) {
 	}
 	refused("Verify", store.Verify(t.Context()))
 	refused("Migrate", store.Migrate(t.Context()))
-	if r, err := store.Extend(t.Context(), time.Hour, g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Extend(t.Context(), time.Hour, g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("extend: %+v, %v", r, err)
 	}
-	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != dlock.GrantOK {
+	if r, err := store.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 		t.Errorf("release: %+v, %v", r, err)
 	}
 	if err := store.Cleanup(t.Context()); err != nil {

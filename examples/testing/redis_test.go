@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -68,7 +69,7 @@ func TestSlotOfADeadHostComesBack(t *testing.T) {
 
 	// A dead host leaves a lease that is not renewed: one call to the store creates one.
 	dead := dlock.Holder{Host: "dead-host", PID: 1, ID: "x"}
-	if _, err := store.TryAcquire(t.Context(), dlock.Request{
+	if _, err := store.TryAcquire(t.Context(), driver.Request{
 		Name: "timer:" + sendInvoices, Slots: 1, Holder: dead, Token: "token-of-the-dead", TTL: dlock.DefaultTTL,
 	}); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -44,7 +44,7 @@ func rebuild(ctx context.Context) error {
 
 func handler(timers *timer.Scheduler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		by := dlock.Origin{By: r.RemoteAddr}
+		by := driver.Origin{By: r.RemoteAddr}
 		if body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, timer.MaxPayloadLen)); err != nil {
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		} else if run, err := timers.Trigger(r.Context(), "rebuild",

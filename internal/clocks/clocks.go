@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // maxOffset is the accepted difference between the two clocks.
@@ -21,7 +21,7 @@ func Warning(sent, got, server time.Time) string {
 	}
 	const ms = time.Millisecond
 	which, then := "ahead of",
-		"starts its ticks too early, and those more than "+dlock.MaxTickAhead.String()+" ahead are refused"
+		"starts its ticks too early, and those more than "+driver.MaxTickAhead.String()+" ahead are refused"
 	if ahead < 0 {
 		which, then = "behind", "starts its ticks too late"
 	}

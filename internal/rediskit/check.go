@@ -7,14 +7,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // CheckPrefix returns what is wrong with a key prefix.
 func CheckPrefix(prefix string) error {
 	switch {
-	case len(prefix) > dlock.MaxNameLen:
-		return fmt.Errorf("option Prefix of %d bytes: at most %d", len(prefix), dlock.MaxNameLen)
+	case len(prefix) > driver.MaxNameLen:
+		return fmt.Errorf("option Prefix of %d bytes: at most %d", len(prefix), driver.MaxNameLen)
 	case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unicode.IsControl):
 		return fmt.Errorf("option Prefix %q: use text without control characters", prefix)
 	case strings.Contains(prefix, ":slot:"):
@@ -33,8 +33,8 @@ func CheckPoolSize(size int) error {
 
 // CheckGrant returns what is wrong with a grant: text that Request.Validate rejects must not reach
 // a script.
-func CheckGrant(g *dlock.Grant) error {
-	return dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}.Validate()
+func CheckGrant(g *driver.Grant) error {
+	return driver.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}.Validate()
 }
 
 // Millis rounds up: a lease must not be shorter than its holder trusts it.

@@ -7,7 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A Dialect is a kind of database.
@@ -62,7 +62,7 @@ type TableNames struct {
 	NoPool   bool   // there is no pool
 }
 
-// CheckNames returns what is wrong with names. Each fault matches dlock.ErrSetup.
+// CheckNames returns what is wrong with names. Each fault matches driver.ErrSetup.
 func (d Dialect) CheckNames(n TableNames) error {
 	var faults []error
 	product := n.Product
@@ -70,7 +70,7 @@ func (d Dialect) CheckNames(n TableNames) error {
 		product += ": "
 	}
 	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%s%w: "+format, append([]any{product, dlock.ErrSetup}, args...)...))
+		faults = append(faults, fmt.Errorf("%s%w: "+format, append([]any{product, driver.ErrSetup}, args...)...))
 	}
 	check := func(what, name string, most int) {
 		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {

@@ -3,7 +3,7 @@ package sqlkit
 import (
 	"cmp"
 	"context"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Explain adds to a driver's error what to do about it, and what it means for a dlock.Session: see
@@ -32,8 +32,8 @@ func Explain(err error) error {
 	return err
 }
 
-// Meaning returns what an SQLSTATE means: dlock.ErrFault if the server works and refuses only this
-// name, dlock.ErrSetup if it serves no name until somebody changes the set-up, and nil if the
+// Meaning returns what an SQLSTATE means: driver.ErrFault if the server works and refuses only this
+// name, driver.ErrSetup if it serves no name until somebody changes the set-up, and nil if the
 // server is unreachable (08), out of resources (53), shutting down or failing over (57, 25006), or
 // in conflict with another transaction (40).
 func Meaning(state string) error {
@@ -41,13 +41,13 @@ func Meaning(state string) error {
 		return nil
 	}
 	if state == LockNotAvailable {
-		return dlock.ErrFault
+		return driver.ErrFault
 	}
 	switch state[:2] {
 	case "22", "23": // a value that the database cannot take; a constraint that somebody added
-		return dlock.ErrFault
+		return driver.ErrFault
 	case "0A", "26", "28", "3D", "3F", "42": // what it does not know, or does not allow us
-		return dlock.ErrSetup
+		return driver.ErrSetup
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func Passes(err error) bool {
 			slices.Contains([]string{"08", "40", "53", "57"}, state[:2])
 	}
 	return SQLiteLocked(err) || ofNetwork(err) || slices.ContainsFunc([]error{context.DeadlineExceeded,
-		context.Canceled, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF}, func(target error) bool {
+		context.Canceled, sqldriver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF}, func(target error) bool {
 		return errors.Is(err, target)
 	})
 }

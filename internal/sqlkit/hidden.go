@@ -3,10 +3,10 @@ package sqlkit
 import (
 	"fmt"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// CheckHidden returns an error that matches dlock.ErrSetup if row level security may hide rows of
+// CheckHidden returns an error that matches driver.ErrSetup if row level security may hide rows of
 // tables. Nothing fails then: there seems to be no work.
 func CheckHidden(tables string) error {
 	if tables == "" {
@@ -15,5 +15,5 @@ func CheckHidden(tables string) error {
 	return fmt.Errorf("%w: row level security may hide rows of %s from this user, so that work would seem not to "+
 		"be there: connect as a role with BYPASSRLS, or as the owner of the tables; or ALTER TABLE … DISABLE ROW "+
 		"LEVEL SECURITY; or give the role a policy for ALL that is USING (true), and no restrictive one",
-		dlock.ErrSetup, tables)
+		driver.ErrSetup, tables)
 }

@@ -8,7 +8,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -76,7 +76,7 @@ func TestRowLevelSecurityIsFound(t *testing.T) {
 			switch {
 			case !step.hides && err != nil:
 				t.Errorf("%s: %s: %v", table, step.what, err)
-			case step.hides && (!errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), table) ||
+			case step.hides && (!errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), table) ||
 				!strings.Contains(err.Error(), "DISABLE ROW LEVEL SECURITY")):
 				t.Errorf("%s: %s: Verify: %v: must name the table and say what to do", table, step.what, err)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/outbox"
@@ -84,7 +84,7 @@ func TestTablesThatACrashWouldEmpty(t *testing.T) {
 		if out, err := server.Exec(database, "ALTER TABLE "+table+" SET UNLOGGED"); err != nil {
 			t.Fatal(out, err)
 		}
-		if err := of.Verify(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), table) ||
+		if err := of.Verify(t.Context()); !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), table) ||
 			!strings.Contains(err.Error(), "unlogged") {
 			t.Errorf("%s: Verify: %v: must say that the table is unlogged", table, err)
 		}
@@ -107,7 +107,7 @@ func TestFilesThatCannotBeShared(t *testing.T) {
 	refused := func(t *testing.T, all map[string]tables, want string) {
 		t.Helper()
 		for table, of := range all {
-			if err := of.Verify(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), want) {
+			if err := of.Verify(t.Context()); !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: Verify: %v: must say %q", table, err, want)
 			}
 		}
@@ -155,7 +155,7 @@ func TestFileThatWasReplaced(t *testing.T) {
 	}
 	for table, of := range all {
 		err := of.Verify(t.Context())
-		if !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "no table") {
+		if !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), "no table") {
 			t.Errorf("%s: Verify: %v: must miss the tables in the new file", table, err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestTablesOfAnEngineWithoutTransactions(t *testing.T) {
 		if _, err := db.Exec("ALTER TABLE " + table + " ENGINE = Aria"); err != nil {
 			t.Fatal(err)
 		}
-		if err := of.Verify(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), table) ||
+		if err := of.Verify(t.Context()); !errors.Is(err, driver.ErrSetup) || !strings.Contains(err.Error(), table) ||
 			!strings.Contains(err.Error(), "InnoDB") {
 			t.Errorf("%s: Verify: %v: must name the table and its engine", table, err)
 		}

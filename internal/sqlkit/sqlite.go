@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
@@ -147,7 +147,7 @@ func SQLiteLocked(err error) bool {
 
 // ExplainSQLite is Explain for an error of SQLite. InTime has done so already.
 func ExplainSQLite(err error) error {
-	if errors.Is(err, dlock.ErrSetup) || errors.Is(err, dlock.ErrFault) {
+	if errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault) {
 		return err
 	}
 	return Explain(adviseSQLite(err))
@@ -175,32 +175,32 @@ func adviseSQLite(err error) error {
 var sqliteAdvices = []struct {
 	words   []string
 	advice  string
-	meaning error // dlock.ErrSetup or dlock.ErrFault if the database works, but refuses the request
+	meaning error // driver.ErrSetup or driver.ErrFault if the database works, but refuses the request
 }{
 	{
 		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store",
 			"datatype mismatch", "constraint failed"},
 		"the table is missing or not as this version needs it: call Migrate, or execute Schema (a database in " +
 			"memory is one for each connection," +
-			" and gone when that is closed: call db.SetMaxOpenConns(1))", dlock.ErrSetup,
+			" and gone when that is closed: call db.SetMaxOpenConns(1))", driver.ErrSetup,
 	},
-	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", dlock.ErrSetup},
+	{[]string{"syntax error", "no such function"}, "SQLite 3.38 or newer is needed", driver.ErrSetup},
 	{
 		[]string{"within a transaction"},
 		"a connection of the pool was left in a transaction: give the store a *sql.DB of its own",
-		dlock.ErrSetup,
+		driver.ErrSetup,
 	},
 	{
 		[]string{"readonly database", "unable to open database file", "permission denied", "not authorized"},
 		"this process has to be able to write to the database file, and to its -wal and -shm, and to create files " +
-			"in its directory", dlock.ErrSetup,
+			"in its directory", driver.ErrSetup,
 	},
 	{
 		[]string{"is not a database"},
-		"the path leads to a file that is no SQLite database, or an encrypted one", dlock.ErrSetup,
+		"the path leads to a file that is no SQLite database, or an encrypted one", driver.ErrSetup,
 	},
 	{
 		[]string{"disk image is malformed"},
-		"the file is damaged: move it away, with its -wal and -shm, and call Migrate", dlock.ErrSetup,
+		"the file is damaged: move it away, with its -wal and -shm, and call Migrate", driver.ErrSetup,
 	},
 }

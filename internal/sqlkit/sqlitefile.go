@@ -3,7 +3,7 @@ package sqlkit
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
@@ -41,7 +41,7 @@ func NewFile(db *sql.DB) *File {
 var local = context.Background()
 
 var errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call "+
-	"db.SetMaxOpenConns(1), or name a file", dlock.ErrSetup)
+	"db.SetMaxOpenConns(1), or name a file", driver.ErrSetup)
 
 // turnTime is how long a turn lasts at most: it is for fairness only, not for safety, and the
 // writer may be waiting for a disk that hangs, in a checkpoint.
@@ -127,7 +127,7 @@ func (f *File) With(ctx context.Context, do func(*sql.Conn) error) error {
 			}
 			if moved {
 				Discard(conn)
-				return driver.ErrBadConn // release the turn
+				return sqldriver.ErrBadConn // release the turn
 			}
 			return do(conn)
 		})
@@ -211,10 +211,10 @@ func (f *File) OnePath() error {
 		"commits"
 	if mount != "" {
 		return fmt.Errorf("%w: %s is mounted as a file: %s; mount the folder that the file is in, never the file",
-			dlock.ErrSetup, mount, why)
+			driver.ErrSetup, mount, why)
 	}
 	if info, err := os.Stat(path); err == nil && links(info) > 1 {
-		return fmt.Errorf("%w: %s has %d names, by hard links: %s; remove the other links", dlock.ErrSetup, path,
+		return fmt.Errorf("%w: %s has %d names, by hard links: %s; remove the other links", driver.ErrSetup, path,
 			links(info), why)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/oteltickslot/oteldurable"
 )
@@ -87,7 +87,7 @@ func TestTraceOfARun(t *testing.T) {
 
 	request, span := tracer.Start(t.Context(), "POST /report")
 	_, err = worker.Trigger(request, nil, "report", nil, oteldurable.In(request, durable.TriggerOptions{Key: "monday",
-		By: dlock.Origin{By: "ann"}}))
+		By: driver.Origin{By: "ann"}}))
 	span.End()
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	goredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
@@ -41,7 +42,9 @@ func (c *countingStore) countGoroutines() {
 	}
 }
 
-func (c *countingStore) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (c *countingStore) Extend(
+	ctx context.Context, ttl time.Duration, grants ...driver.Grant,
+) ([]driver.Result, error) {
 	c.countGoroutines()
 	results, err := c.Store.Extend(ctx, ttl, grants...)
 	c.countGoroutines()
@@ -49,7 +52,7 @@ func (c *countingStore) Extend(ctx context.Context, ttl time.Duration, grants ..
 		c.lost.Add(1)
 	}
 	for _, r := range results {
-		if r.Outcome != dlock.GrantOK {
+		if r.Outcome != driver.GrantOK {
 			c.lost.Add(1)
 		}
 	}

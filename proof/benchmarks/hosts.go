@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
@@ -47,7 +48,7 @@ func (l *lab) oursOnHosts(n, slots int) (runner, error) {
 	}
 	p := &crowd{cycles: c, redis: l.redis, hosts: n}
 	c.take = func(h int) (func() error, error) {
-		lease, err := semaphores[h].TryAcquireTick(ctx, dlock.Tick{At: p.tick, Max: slots})
+		lease, err := semaphores[h].TryAcquireTick(ctx, driver.Tick{At: p.tick, Max: slots})
 		if errors.Is(err, dlock.ErrNotAcquired) {
 			return nil, errBusy
 		}

@@ -17,6 +17,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/redlock"
@@ -105,7 +106,7 @@ func (b *backend) taker() (taker, error) {
 		b.proof = &proof{count: func() (float64, error) { return grants, nil }, grant: 1}
 	}
 	return func(int) (func() error, error) {
-		lease, err := semaphore.TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1})
+		lease, err := semaphore.TryAcquireTick(ctx, driver.Tick{At: time.Now(), Max: 1})
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -122,9 +123,9 @@ func (r *redisServer) known(slots int, names ...string) error {
 	short := r.store(redislock.Options{QuarantineTTL: time.Second})
 	defer short.Close()
 	for _, name := range names {
-		var g dlock.Grant
+		var g driver.Grant
 		err := testkit.Poll(10*time.Second, name, func(ctx context.Context) (err error) {
-			g, err = short.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: "known", TTL: time.Second})
+			g, err = short.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: "known", TTL: time.Second})
 			if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok && no.Reason == dlock.ReasonFull {
 				return nil // a control finds the name as the case before has left it
 			}
@@ -148,7 +149,8 @@ func hold(store dlock.DistributedLock, name string, slots, held int) error {
 	for w := range workers {
 		all.Go(func() {
 			for i := w; i < held && errs[w] == nil; i += workers {
-				_, errs[w] = store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: fmt.Sprint("held", i),
+				_, errs[w] = store.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: fmt.Sprint("held",
+					i),
 					TTL: longest})
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
@@ -54,7 +55,7 @@ func (o ours) session(store dlock.DistributedLock, workers int) (taker, func() e
 			locks[w] = func() (*dlock.Lease, error) { return mutex.TryAcquire(ctx) }
 		case o.tick:
 			locks[w] = func() (*dlock.Lease, error) {
-				return semaphore.TryAcquireTick(ctx, dlock.Tick{At: time.Now(), Max: 1})
+				return semaphore.TryAcquireTick(ctx, driver.Tick{At: time.Now(), Max: 1})
 			}
 		default:
 			locks[w] = func() (*dlock.Lease, error) { return semaphore.TryAcquire(ctx) }

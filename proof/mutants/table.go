@@ -109,8 +109,8 @@ var ofLocksAndTimers = []mutant{
 	{
 		name: "N+1",
 		edits: []edit{{"timer/entry.go",
-			"func (t Timer) slots() int { return min(t.MaxConcurrency, dlock.MaxSlots) }",
-			"func (t Timer) slots() int { return min(t.MaxConcurrency+1, dlock.MaxSlots) }"}},
+			"func (t Timer) slots() int { return min(t.MaxConcurrency, driver.MaxSlots) }",
+			"func (t Timer) slots() int { return min(t.MaxConcurrency+1, driver.MaxSlots) }"}},
 		layer: timers("^TestI1ValidRunsNeverExceedMaxConcurrency$"),
 		says:  "runs at once, want exactly 3",
 	},

@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/proof/redistest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -97,7 +98,7 @@ func compare(b *testing.B, locks dlock.DistributedLock, well, ill cluster.Store)
 	took := make([][]time.Duration, len(ways))
 	cycle := func(way int) time.Duration {
 		ctx := context.Background()
-		req := dlock.Request{Name: ways[way], Slots: 1, Token: rand.Text(), TTL: ttl}
+		req := driver.Request{Name: ways[way], Slots: 1, Token: rand.Text(), TTL: ttl}
 		began := time.Now()
 		g, err := stores[way].TryAcquire(ctx, req)
 		if err != nil {

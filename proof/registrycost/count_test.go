@@ -20,6 +20,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -65,12 +66,12 @@ func lockTrips(t *testing.T, locks dlock.DistributedLock, store cluster.Store, w
 		t.Fatal(err)
 	}
 	decorated := registry.Decorate(locks)
-	request := func() dlock.Request {
-		return dlock.Request{Name: lockName, Slots: 1, Token: rand.Text(), TTL: ttl}
+	request := func() driver.Request {
+		return driver.Request{Name: lockName, Slots: 1, Token: rand.Text(), TTL: ttl}
 	}
 	cycle := func(locks dlock.DistributedLock) (costs [][]int64) {
 		t.Helper()
-		var g dlock.Grant
+		var g driver.Grant
 		for _, call := range []func() error{
 			func() (err error) {
 				g, err = locks.TryAcquire(t.Context(), request())
@@ -127,9 +128,9 @@ func lockTrips(t *testing.T, locks dlock.DistributedLock, store cluster.Store, w
 	})
 }
 
-func openDB(t testing.TB, driver, dsn string) *sql.DB {
+func openDB(t testing.TB, driverName, dsn string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(driver, dsn)
+	db, err := sql.Open(driverName, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,11 +240,11 @@ type manyLeases struct {
 	pages atomic.Int64
 }
 
-func (m *manyLeases) Enumerate(_ context.Context, after string, _ int) (dlock.LeasePage, error) {
+func (m *manyLeases) Enumerate(_ context.Context, after string, _ int) (driver.LeasePage, error) {
 	n := m.pages.Add(1)
-	var page dlock.LeasePage
+	var page driver.LeasePage
 	for i := range pageSize {
-		page.Leases = append(page.Leases, dlock.LeaseInfo{Name: fmt.Sprint("timer:", n, "-", i), ExpiresIn: time.Hour})
+		page.Leases = append(page.Leases, driver.LeaseInfo{Name: fmt.Sprint("timer:", n, "-", i), ExpiresIn: time.Hour})
 	}
 	if len(after) < 3 {
 		page.Next = after + "+"

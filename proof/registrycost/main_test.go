@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
@@ -50,7 +50,7 @@ func redisLocksAt(t testing.TB, addr, prefix string, names ...string) *redislock
 	first := open(short)
 	for _, name := range names {
 		testkit.Eventually(t, 40*time.Second, "the end of the quarantine", func(ctx context.Context) error {
-			g, err := first.TryAcquire(ctx, dlock.Request{Name: name, Slots: 1, Token: rand.Text(), TTL: short})
+			g, err := first.TryAcquire(ctx, driver.Request{Name: name, Slots: 1, Token: rand.Text(), TTL: short})
 			if err == nil {
 				_, err = first.Release(ctx, g)
 			}

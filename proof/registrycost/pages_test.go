@@ -12,6 +12,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
@@ -68,7 +69,7 @@ func holdAll(t *testing.T, locks dlock.DistributedLock, names []string, slots in
 	for _, name := range names {
 		all.Go(func() error {
 			for range slots {
-				req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: ttl}
+				req := driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: ttl}
 				if _, err := locks.TryAcquire(context.Background(), req); err != nil {
 					return err
 				}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A link is a host's network to the store. It implements dlock.DistributedLock.
@@ -172,20 +172,20 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	return call(ctx, l, req.Name, false, func() (dlock.Grant, error) { return l.w.acquire(l.h, req) })
+func (l *link) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
+	return call(ctx, l, req.Name, false, func() (driver.Grant, error) { return l.w.acquire(l.h, req) })
 }
 
-func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return call(ctx, l, first(grants), true, func() ([]dlock.Result, error) { return l.w.extend(ttl, grants) })
+func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	return call(ctx, l, first(grants), true, func() ([]driver.Result, error) { return l.w.extend(ttl, grants) })
 }
 
-func (l *link) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return call(ctx, l, first(grants), false, func() ([]dlock.Result, error) { return l.w.release(grants) })
+func (l *link) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return call(ctx, l, first(grants), false, func() ([]driver.Result, error) { return l.w.release(grants) })
 }
 
 // first is the name of the first timer's lock among the grants.
-func first(grants []dlock.Grant) string {
+func first(grants []driver.Grant) string {
 	for _, g := range grants {
 		if timerName(g.Name) != "" {
 			return g.Name

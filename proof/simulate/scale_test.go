@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -98,7 +99,7 @@ type counted struct {
 	asked, granted, released, beats, renewals, probes, lists, others atomic.Int64
 }
 
-func (c *counted) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (c *counted) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	g, err := c.Store.TryAcquire(ctx, req)
 	switch {
 	case timerName(req.Name) != "":
@@ -114,7 +115,7 @@ func (c *counted) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Gran
 	return g, err
 }
 
-func (c *counted) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (c *counted) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	if timerName(grants[0].Name) != "" {
 		c.released.Add(1)
 	} else if strings.HasPrefix(grants[0].Name, "tickslot:probe:") {
@@ -125,7 +126,7 @@ func (c *counted) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.R
 	return c.Store.Release(ctx, grants...)
 }
 
-func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	c.beats.Add(1)
 	names := make(map[string]bool, len(grants))
 	for _, g := range grants {
@@ -135,12 +136,12 @@ func (c *counted) Extend(ctx context.Context, ttl time.Duration, grants ...dlock
 	return c.Store.Extend(ctx, ttl, grants...)
 }
 
-func (c *counted) List(ctx context.Context, name string, slots int) ([]dlock.LeaseInfo, error) {
+func (c *counted) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 	c.lists.Add(1)
 	return c.Store.List(ctx, name, slots)
 }
 
-func (c *counted) Inspect(ctx context.Context, names ...string) ([]dlock.ControlState, error) {
+func (c *counted) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	c.others.Add(1)
 	return c.Store.Inspect(ctx, names...)
 }
@@ -298,7 +299,7 @@ type queue struct {
 	asks int // of timers
 }
 
-func (q *queue) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (q *queue) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	q.mu.Lock()
 	now := time.Now()
 	if q.free.Before(now) {
@@ -311,7 +312,7 @@ func (q *queue) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant,
 	}
 	q.mu.Unlock()
 	if !wait(ctx, turn) {
-		return dlock.Grant{}, ctx.Err()
+		return driver.Grant{}, ctx.Err()
 	}
 	return q.Store.TryAcquire(ctx, req)
 }

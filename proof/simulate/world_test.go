@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -92,13 +93,13 @@ func (w *world) broken(count *int, format string, args ...any) {
 
 // ---- the store
 
-func (w *world) acquire(h *host, req dlock.Request) (dlock.Grant, error) {
+func (w *world) acquire(h *host, req driver.Request) (driver.Grant, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	if left := w.quarantine.Sub(now); left > 0 {
 		w.report.Faults.count("quarantine_refusals")
-		return dlock.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots, Reason: dlock.ReasonQuarantine,
+		return driver.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Slots: req.Slots, Reason: dlock.ReasonQuarantine,
 			ExpiresIn: left}
 	}
 	g, err := w.store.TryAcquire(context.Background(), req)
@@ -135,7 +136,7 @@ func (w *world) acquire(h *host, req dlock.Request) (dlock.Grant, error) {
 }
 
 // claimed counts the starts of a tick (I3). Called with mu held.
-func (w *world) claimed(req dlock.Request, now time.Time) {
+func (w *world) claimed(req driver.Request, now time.Time) {
 	b := w.timers[timerName(req.Name)]
 	if b == nil {
 		return
@@ -179,7 +180,7 @@ func (w *world) expires(token string, l *lease) {
 
 func (w *world) holds(l *lease) bool {
 	held, err := w.store.List(context.Background(), l.name, l.slot+1)
-	return err != nil || slices.ContainsFunc(held, func(h dlock.LeaseInfo) bool {
+	return err != nil || slices.ContainsFunc(held, func(h driver.LeaseInfo) bool {
 		return h.Slot == l.slot && h.Fence == l.fence
 	})
 }
@@ -221,24 +222,24 @@ func (w *world) mayBeGranted(name string, slot int, fence dlock.Fence, why strin
 	}
 }
 
-func (w *world) extend(ttl time.Duration, grants []dlock.Grant) ([]dlock.Result, error) {
+func (w *world) extend(ttl time.Duration, grants []driver.Grant) ([]driver.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	results, err := w.store.Extend(context.Background(), ttl, grants...)
 	for i, r := range results {
-		if l := w.leases[grants[i].Token]; r.Outcome == dlock.GrantOK && l != nil {
+		if l := w.leases[grants[i].Token]; r.Outcome == driver.GrantOK && l != nil {
 			w.renewed(l, time.Now())
 		}
 	}
 	return results, err
 }
 
-func (w *world) release(grants []dlock.Grant) ([]dlock.Result, error) {
+func (w *world) release(grants []driver.Grant) ([]driver.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	results, err := w.store.Release(context.Background(), grants...)
 	for i, r := range results {
-		if l := w.leases[grants[i].Token]; r.Outcome == dlock.GrantOK && l != nil {
+		if l := w.leases[grants[i].Token]; r.Outcome == driver.GrantOK && l != nil {
 			l.timer.Stop()
 			delete(w.leases, grants[i].Token)
 			w.mayBeGranted(l.name, l.slot, l.fence+1, "it was released")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -25,10 +26,10 @@ type event struct {
 	Slot  int         `json:",omitempty"`
 	Fence dlock.Fence `json:",omitempty"`
 	At    time.Time
-	Valid bool          `json:",omitempty"` // returned: to the end
-	Cause string        `json:",omitempty"` // lost, claimed, released, failed
-	By    *dlock.Origin `json:",omitempty"` // lost: who revoked it
-	Said  *said         `json:",omitempty"` // status
+	Valid bool           `json:",omitempty"` // returned: to the end
+	Cause string         `json:",omitempty"` // lost, claimed, released, failed
+	By    *driver.Origin `json:",omitempty"` // lost: who revoked it
+	Said  *said          `json:",omitempty"` // status
 }
 
 type what string
@@ -47,11 +48,11 @@ const (
 
 // said is what a host says of itself.
 type said struct {
-	Paused  *dlock.Origin // often
-	Skipped uint64        // ticks of often, because of the pause
-	Limit   int           // wide
-	Full    time.Time     // when it last asked for a slot of wide and found all of them held
-	Failed  int           // calls to the store, so far
+	Paused  *driver.Origin // often
+	Skipped uint64         // ticks of often, because of the pause
+	Limit   int            // wide
+	Full    time.Time      // when it last asked for a slot of wide and found all of them held
+	Failed  int            // calls to the store, so far
 }
 
 const (
@@ -120,7 +121,7 @@ type teller struct {
 	tell func(event)
 }
 
-func (l teller) Value(ctx context.Context, name string) (dlock.ValueState, error) {
+func (l teller) Value(ctx context.Context, name string) (driver.ValueState, error) {
 	v, err := l.link.Value(ctx, name)
 	if name, ok := strings.CutPrefix(name, "tickslot:trigger:"); ok {
 		e := event{What: looked, Timer: name, At: time.Now()}
@@ -132,18 +133,18 @@ func (l teller) Value(ctx context.Context, name string) (dlock.ValueState, error
 	return v, err
 }
 
-func (l teller) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (l teller) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	sent := time.Now()
 	results, err := l.link.Extend(ctx, ttl, grants...)
 	for i, r := range results {
-		if g := grants[i]; g.Name == "timer:"+endless && r.Outcome == dlock.GrantOK {
+		if g := grants[i]; g.Name == "timer:"+endless && r.Outcome == driver.GrantOK {
 			l.tell(event{What: beaten, Timer: endless, Slot: g.Slot, Fence: g.Fence, At: sent})
 		}
 	}
 	return results, err
 }
 
-func (l teller) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (l teller) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
 	results, err := l.link.Release(ctx, grants...)
 	for i, r := range results {
 		if g := grants[i]; g.Name == "timer:"+endless {

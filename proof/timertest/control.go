@@ -9,13 +9,14 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-var ann = dlock.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
+var ann = driver.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
 
 // An operator changes timers with a client that belongs to no host.
 type operator struct {

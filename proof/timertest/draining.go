@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -97,7 +97,7 @@ func stuck(s *suite, t *testing.T) {
 	if err, ok := errors.AsType[*timer.StuckError](h.err); !ok || !slices.Equal(err.Timers, []string{"stuck"}) {
 		t.Errorf("Run returned %v, want a StuckError that names stuck", h.err)
 	}
-	lease := h.Link.last("timer:stuck", dlock.AnySlot)
+	lease := h.Link.last("timer:stuck", driver.AnySlot)
 	open()
 	f.until("the handler has returned", func() bool { return f.status(h, "stuck").Last != nil })
 	f.take("timer:stuck", 1, 1)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
@@ -99,31 +100,31 @@ func strangers(s *suite, t *testing.T) {
 	owner, other := f.start(timer.Config{}, work), f.start(timer.Config{}, work)
 	f.trigger(owner, "a")
 	f.until("the first run is over", func() bool { return f.status(owner, "a").Last != nil })
-	ended := owner.Link.last("timer:a", dlock.AnySlot)
+	ended := owner.Link.last("timer:a", driver.AnySlot)
 	f.trigger(owner, "a")
 	f.until("the second run goes on", func() bool { return f.watch.now("a") != nil })
 	run, at := f.watch.now("a"), time.Now()
 
 	for _, token := range []string{"stranger", ended.Token} {
-		grant := dlock.Grant{Name: "timer:a", Slots: 1, Slot: run.Slot(), Token: token, Fence: run.Fence()}
+		grant := driver.Grant{Name: "timer:a", Slots: 1, Slot: run.Slot(), Token: token, Fence: run.Fence()}
 		anywhere := grant
-		anywhere.Slot = dlock.AnySlot
-		for what, do := range map[string]func(ctx context.Context) ([]dlock.Result, error){
-			"extends": func(ctx context.Context) ([]dlock.Result,
+		anywhere.Slot = driver.AnySlot
+		for what, do := range map[string]func(ctx context.Context) ([]driver.Result, error){
+			"extends": func(ctx context.Context) ([]driver.Result,
 				error) {
 				return f.taker.Extend(ctx, s.TTL, grant)
 			},
-			"releases": func(ctx context.Context) ([]dlock.Result,
+			"releases": func(ctx context.Context) ([]driver.Result,
 				error) {
 				return f.taker.Release(ctx, grant)
 			},
-			"releases by a token": func(ctx context.Context) ([]dlock.Result,
+			"releases by a token": func(ctx context.Context) ([]driver.Result,
 				error) {
 				return f.taker.Release(ctx, anywhere)
 			},
 		} {
 			results, err := call(t, do)
-			if err != nil || len(results) != 1 || results[0].Outcome != dlock.GrantLost {
+			if err != nil || len(results) != 1 || results[0].Outcome != driver.GrantLost {
 				t.Errorf("a stranger %s: %+v, %v; want lost", what, results, err)
 			}
 		}

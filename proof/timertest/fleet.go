@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -258,13 +259,13 @@ func (f *realFleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
 func (f *realFleet) acquire(name string, slots, n int, wait func(try func() error) error) map[int]dlock.Fence {
 	f.t.Helper()
 	fences := map[int]dlock.Fence{}
-	var grants []dlock.Grant
+	var grants []driver.Grant
 	for range n {
 		// One token for all tries: whatever a busy machine does to a reply, it is one grant.
-		req := dlock.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: f.suite.TTL,
+		req := driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: f.suite.TTL,
 			Holder: dlock.Holder{Host: "taker"}}
 		err := wait(func() error {
-			grant, err := call(f.t, func(ctx context.Context) (dlock.Grant, error) {
+			grant, err := call(f.t, func(ctx context.Context) (driver.Grant, error) {
 				return f.taker.TryAcquire(ctx, req)
 			})
 			if err == nil {
@@ -279,7 +280,7 @@ func (f *realFleet) acquire(name string, slots, n int, wait func(try func() erro
 		}
 	}
 	if len(grants) > 0 {
-		if _, err := call(f.t, func(ctx context.Context) ([]dlock.Result, error) {
+		if _, err := call(f.t, func(ctx context.Context) ([]driver.Result, error) {
 			return f.taker.Release(ctx, grants...)
 		}); err != nil {
 			f.t.Errorf("release: %v", err)

@@ -15,7 +15,7 @@ type Harness struct {
 	New func(t testing.TB) Store
 
 	// Misconfigured returns a store whose settings have faults, and words that its Check reports
-	// for them. Nil: the store is no dlock.Checker, and the suite uses a fake one. Default nil.
+	// for them. Nil: the store is no driver.Checker, and the suite uses a fake one. Default nil.
 	Misconfigured func(t testing.TB) (store dlock.DistributedLock, says []string)
 
 	// TTL of the leases. StoreTimeout is a third of it and a call has half of that, so it must be

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A link is one host's connection to the store. It can be made to fail, and records the calls that
@@ -34,7 +35,7 @@ type link struct {
 
 // A record is a lease as it went over the link.
 type record struct {
-	dlock.Grant
+	driver.Grant
 	sent     time.Time // the moment before its last renewal was sent; the store's lease began after it
 	answered time.Time // the moment after that was answered; the store's lease began before it
 }
@@ -45,7 +46,7 @@ func newLink(store dlock.DistributedLock) *link {
 }
 
 // TryAcquire implements dlock.DistributedLock.
-func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant, err error) {
+func (l *link) TryAcquire(ctx context.Context, req driver.Request) (g driver.Grant, err error) {
 	defer l.watch(ctx, &err, req.Name)()
 	if l.lag > 0 {
 		select {
@@ -69,7 +70,7 @@ func (l *link) TryAcquire(ctx context.Context, req dlock.Request) (g dlock.Grant
 }
 
 // Extend implements dlock.DistributedLock.
-func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) (results []dlock.Result,
+func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) (results []driver.Result,
 	err error) {
 	defer l.watch(ctx, &err, names(grants)...)()
 	sent := time.Now()
@@ -78,7 +79,7 @@ func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Gr
 	defer l.mu.Unlock()
 	renewed := 0
 	for i, r := range results {
-		if rec := l.record(grants[i].Token); rec != nil && r.Outcome == dlock.GrantOK {
+		if rec := l.record(grants[i].Token); rec != nil && r.Outcome == driver.GrantOK {
 			rec.sent, rec.answered = sent, time.Now()
 			renewed = 1
 		}
@@ -88,7 +89,7 @@ func (l *link) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Gr
 }
 
 // Release implements dlock.DistributedLock.
-func (l *link) Release(ctx context.Context, grants ...dlock.Grant) (results []dlock.Result, err error) {
+func (l *link) Release(ctx context.Context, grants ...driver.Grant) (results []driver.Result, err error) {
 	defer l.watch(ctx, &err, names(grants)...)()
 	l.mu.Lock()
 	for _, g := range grants {
@@ -98,19 +99,19 @@ func (l *link) Release(ctx context.Context, grants ...dlock.Grant) (results []dl
 	return l.Faulty.Release(ctx, grants...)
 }
 
-// List implements dlock.Lister.
-func (l *link) List(ctx context.Context, name string, slots int) (held []dlock.LeaseInfo, err error) {
+// List implements driver.Lister.
+func (l *link) List(ctx context.Context, name string, slots int) (held []driver.LeaseInfo, err error) {
 	defer l.watch(ctx, &err, name)()
 	return l.Faulty.List(ctx, name, slots)
 }
 
-// Enumerate implements dlock.Enumerator.
-func (l *link) Enumerate(ctx context.Context, after string, limit int) (page dlock.LeasePage, err error) {
+// Enumerate implements driver.Enumerator.
+func (l *link) Enumerate(ctx context.Context, after string, limit int) (page driver.LeasePage, err error) {
 	defer l.watch(ctx, &err)()
 	return l.Faulty.Enumerate(ctx, after, limit)
 }
 
-// Audit implements dlock.Auditor.
+// Audit implements driver.Auditor.
 func (l *link) Audit(ctx context.Context) (warnings []string, err error) {
 	defer l.watch(ctx, &err)()
 	defer func() {
@@ -118,22 +119,22 @@ func (l *link) Audit(ctx context.Context) (warnings []string, err error) {
 		defer l.mu.Unlock()
 		l.audits++
 	}()
-	if a := dlock.CapabilitiesOf(l.store).Auditor; a != nil {
+	if a := driver.CapabilitiesOf(l.store).Auditor; a != nil {
 		return a.Audit(ctx)
 	}
 	return nil, nil
 }
 
-// Check implements dlock.Checker.
+// Check implements driver.Checker.
 func (l *link) Check() error {
-	if c := dlock.CapabilitiesOf(l.store).Checker; c != nil {
+	if c := driver.CapabilitiesOf(l.store).Checker; c != nil {
 		return c.Check()
 	}
 	return nil
 }
 
 // names are those of the grants.
-func names(grants []dlock.Grant) (list []string) {
+func names(grants []driver.Grant) (list []string) {
 	for _, g := range grants {
 		list = append(list, g.Name)
 	}
@@ -185,7 +186,7 @@ func (l *link) last(name string, slot int) record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := len(l.leases) - 1; i >= 0; i-- {
-		if rec := l.leases[i]; rec.Name == name && (rec.Slot == slot || slot == dlock.AnySlot) {
+		if rec := l.leases[i]; rec.Name == name && (rec.Slot == slot || slot == driver.AnySlot) {
 			return *rec
 		}
 	}

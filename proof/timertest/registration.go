@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -27,11 +28,11 @@ func registration(s *suite, t *testing.T) {
 	} else {
 		l, wants = newLink(faulty{s.New(t).Open(t)}), []string{"faulty: found by the checker"}
 	}
-	ttl := min(l.MaxTTL(), dlock.MaxTTL) + time.Second
-	if l.MaxTTL() < dlock.MaxTTL {
+	ttl := min(l.MaxTTL(), driver.MaxTTL) + time.Second
+	if l.MaxTTL() < driver.MaxTTL {
 		wants = append(wants, "this store takes at most")
 	} else {
-		wants = append(wants, "must be at most "+dlock.MaxTTL.String())
+		wants = append(wants, "must be at most "+driver.MaxTTL.String())
 	}
 	made, err := timer.New(
 		timer.Config{Lock: l, TTL: ttl, StoreTimeout: ttl, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)},

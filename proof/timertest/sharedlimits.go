@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -39,7 +39,7 @@ func shared(s *suite, t *testing.T) {
 			Run: func(ctx context.Context) error { _ = work(ctx); return nil }})
 	}
 	config := timer.Config{Limits: []timer.Limit{{Name: "smtp", Size: sharedSize}}}
-	multi := dlock.CapabilitiesOf(f.taker).MultiLocker
+	multi := driver.CapabilitiesOf(f.taker).MultiLocker
 	if multi == nil || multi.CheckAlso("timer:mail-0", "limit:smtp") != nil {
 		config.Lock = f.taker
 		config.TTL, config.StoreTimeout = s.TTL, f.storeTimeout()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -160,7 +161,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	}
 	s.child.tells("return")
 	s.until("the child gives its slot back", func() bool { return s.child.count(released, endless) > 0 })
-	if e := s.child.first(released, endless); e.Cause == dlock.GrantOK.String() || e.Fence != held.Fence {
+	if e := s.child.first(released, endless); e.Cause == driver.GrantOK.String() || e.Fence != held.Fence {
 		t.Errorf("its late release of fence %d: %s; fence %d has the slot", e.Fence, e.Cause, next.Fence())
 	}
 	if err := s.asks(endless); next.Valid() && !refusedAs(err, dlock.ReasonFull) {
@@ -300,7 +301,7 @@ func (s *standstill) resume() {
 func (s *standstill) free() bool {
 	ctx, cancel := context.WithTimeout(s.t.Context(), StoppedTTL/6)
 	defer cancel()
-	g, err := s.taker.TryAcquire(ctx, dlock.Request{Name: "timertest:free", Slots: 1, Token: rand.Text(),
+	g, err := s.taker.TryAcquire(ctx, driver.Request{Name: "timertest:free", Slots: 1, Token: rand.Text(),
 		TTL: time.Second})
 	if err == nil {
 		_, err = s.taker.Release(ctx, g)
@@ -356,9 +357,9 @@ func (s *standstill) stampOf(update func()) dlock.Fence {
 
 // asks asks the store for a slot of a timer, and returns its answer.
 func (s *standstill) asks(name string) (err error) {
-	req := dlock.Request{Name: "timer:" + name, Slots: 1, Token: rand.Text(), TTL: StoppedTTL}
+	req := driver.Request{Name: "timer:" + name, Slots: 1, Token: rand.Text(), TTL: StoppedTTL}
 	s.until("the store answers", func() bool {
-		_, err = call(s.t, func(ctx context.Context) (dlock.Grant, error) {
+		_, err = call(s.t, func(ctx context.Context) (driver.Grant, error) {
 			return s.taker.TryAcquire(ctx, req)
 		})
 		return err == nil || errors.Is(err, dlock.ErrNotAcquired)

@@ -3,7 +3,7 @@
 // fleet registry's page and the command line use it as well.
 //
 //	c := control.New(control.Config{Lock: store})
-//	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), dlock.Origin{By: "ann"})
+//	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), driver.Origin{By: "ann"})
 //
 // In a program that runs timers, timer.Scheduler.Control returns a Control of its fleet.
 package control
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
@@ -58,9 +59,9 @@ type Config struct {
 // their next tick, or when they next renew their leases (every TTL/3 of the scheduler). The caller
 // need not reach the hosts. A host that was stopped meanwhile is bound, too: when it goes on, the
 // store refuses its starts. The store keeps a pause or a limit until it is changed, unless the
-// store loses its data. Each call takes a dlock.Origin, which says who makes the change and why, in
-// at most 256 bytes each. LocalOnly timers are not affected. All methods may be called at the same
-// time.
+// store loses its data. Each call takes a driver.Origin, which says who makes the change and why,
+// in at most 256 bytes each. LocalOnly timers are not affected. All methods may be called at the
+// same time.
 //
 // A timer that no host is known to run can be changed, too, because it may be deployed later. Its
 // name may also be misspelt, so such a change is logged as a warning: see Known.
@@ -68,7 +69,7 @@ type Config struct {
 // After an error the change may or may not be in force: call again. All calls except Trigger are
 // idempotent.
 type Control struct {
-	caps    dlock.Capabilities
+	caps    driver.Capabilities
 	timeout time.Duration
 	log     *slog.Logger
 	local   func(timer string) (registered, localOnly bool)
@@ -76,7 +77,7 @@ type Control struct {
 
 // New returns a Control for the fleet that shares a store. It does not call the store.
 func New(config Config) *Control {
-	c := &Control{caps: dlock.CapabilitiesOf(config.Lock), timeout: config.Timeout, log: mask.Logger(config.Logger),
+	c := &Control{caps: driver.CapabilitiesOf(config.Lock), timeout: config.Timeout, log: mask.Logger(config.Logger),
 		local: config.Local}
 	if c.timeout <= 0 {
 		c.timeout = DefaultTimeout
@@ -91,17 +92,17 @@ func New(config Config) *Control {
 // in progress continue. Ticks that come due during the pause are skipped (timer.ReasonPaused) and
 // do not count as missed. A second pause replaces the first. The duration of the pause is computed
 // with this host's clock and measured by the store's.
-func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by dlock.Origin) error {
+func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by driver.Origin) error {
 	left := time.Until(until)
 	if left <= 0 {
 		return fmt.Errorf("timer %q: a pause until %s is over: choose a later time", timer, until.Format(time.RFC3339))
 	}
-	return c.update(ctx, timer, dlock.Update{Pause: &dlock.Pause{Origin: by, For: left}})
+	return c.update(ctx, timer, driver.Update{Pause: &driver.Pause{Origin: by, For: left}})
 }
 
 // Resume ends a pause. It has no effect on a timer that is not paused.
-func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) error {
-	return c.update(ctx, timer, dlock.Update{Resume: &by})
+func (c *Control) Resume(ctx context.Context, timer string, by driver.Origin) error {
+	return c.update(ctx, timer, driver.Update{Resume: &by})
 }
 
 // SetMaxConcurrency overrides timer.Timer.MaxConcurrency with n on all hosts, from their next tick
@@ -110,16 +111,16 @@ func (c *Control) Resume(ctx context.Context, timer string, by dlock.Origin) err
 // changes: more runs may overlap, but no tick runs more often. If n is lower, runs in progress
 // continue, and no further run starts until fewer than n are running. As with a Pause, ticks that
 // come due while n is 0 do not count as missed.
-func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by dlock.Origin) error {
-	if n < 0 || n > dlock.MaxSlots {
-		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, dlock.MaxSlots)
+func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by driver.Origin) error {
+	if n < 0 || n > driver.MaxSlots {
+		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, driver.MaxSlots)
 	}
-	return c.update(ctx, timer, dlock.Update{Limit: &dlock.LimitOverride{Origin: by, Slots: n}})
+	return c.update(ctx, timer, driver.Update{Limit: &driver.LimitOverride{Origin: by, Slots: n}})
 }
 
 // ResetMaxConcurrency removes the override: timer.Timer.MaxConcurrency applies again.
-func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dlock.Origin) error {
-	return c.update(ctx, timer, dlock.Update{ResetLimit: &by})
+func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by driver.Origin) error {
+	return c.update(ctx, timer, driver.Update{ResetLimit: &by})
 }
 
 // CancelRun cancels a run on any host, at most once; see timer.Scheduler.CancelRun, which cancels
@@ -134,7 +135,7 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by dloc
 //
 // CancelRun returns ErrNoRun if the run has ended, and also for one that began without a slot in
 // the store, or lost it in an outage: CancelSlot or timer.Scheduler.CancelRun may find it.
-func (c *Control) CancelRun(ctx context.Context, timer, id string, by dlock.Origin) error {
+func (c *Control) CancelRun(ctx context.Context, timer, id string, by driver.Origin) error {
 	slot, fence, ok := fleet.ParseRunID(id)
 	if !ok {
 		if _, err := c.controller(); err != nil {
@@ -149,7 +150,7 @@ func (c *Control) CancelRun(ctx context.Context, timer, id string, by dlock.Orig
 }
 
 // CancelSlot is CancelRun for the run that holds a slot now. It returns ErrNoRun if none does.
-func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by dlock.Origin) error {
+func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by driver.Origin) error {
 	if _, err := c.controller(); err != nil {
 		return err
 	}
@@ -167,13 +168,13 @@ func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by dlo
 	return fmt.Errorf("timer %q: slot %d: %w", timer, slot, ErrNoRun)
 }
 
-func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dlock.Fence, by dlock.Origin) error {
+func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dlock.Fence, by driver.Origin) error {
 	ctl, err := c.controller()
 	if err != nil {
 		return err
 	}
 	err = guard.Call("store", func() error { return ctl.Revoke(ctx, fleet.TimerLock(timer), slot, fence, by) })
-	if guard.Is(err, dlock.ErrNotHeld) {
+	if guard.Is(err, driver.ErrNotHeld) {
 		err = ErrNoRun
 	}
 	if err != nil {
@@ -183,10 +184,10 @@ func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dloc
 }
 
 // Inspect returns the overrides of a timer, and the latest of its ticks that was claimed.
-func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState, error) {
+func (c *Control) Inspect(ctx context.Context, timer string) (driver.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {
-		return dlock.ControlState{}, err
+		return driver.ControlState{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -195,7 +196,7 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 		err = list[0].Err
 	}
 	if err != nil {
-		return dlock.ControlState{}, fmt.Errorf("timer %q: %w", timer, err)
+		return driver.ControlState{}, fmt.Errorf("timer %q: %w", timer, err)
 	}
 	list[0].Name = timer
 	return list[0], nil
@@ -204,16 +205,16 @@ func (c *Control) Inspect(ctx context.Context, timer string) (dlock.ControlState
 // InspectAll is Inspect for several timers, with one call to the store (on a Redis Cluster one per
 // node). The states are in the order of the arguments. If a timer's state is not known, its
 // ControlState.Err says why.
-func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]dlock.ControlState, error) {
+func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]driver.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {
 		return nil, err
 	}
-	list, locks, at := make([]dlock.ControlState, len(timers)), []string(nil), []int(nil)
+	list, locks, at := make([]driver.ControlState, len(timers)), []string(nil), []int(nil)
 	for i, name := range timers {
 		list[i].Name = name
 		lock := fleet.TimerLock(name)
-		if list[i].Err = dlock.CheckName(lock); list[i].Err == nil {
+		if list[i].Err = driver.CheckName(lock); list[i].Err == nil {
 			locks, at = append(locks, lock), append(at, i)
 		}
 	}
@@ -268,13 +269,13 @@ func (c *Control) Known(ctx context.Context, timer string) (bool, error) {
 }
 
 // held returns the leases of a timer's slots.
-func (c *Control) held(ctx context.Context, timer string) (list []dlock.LeaseInfo, err error) {
+func (c *Control) held(ctx context.Context, timer string) (list []driver.LeaseInfo, err error) {
 	lister := c.caps.Lister
 	if lister == nil {
 		return nil, ErrNoControl
 	}
 	err = guard.Call("store", func() (err error) {
-		list, err = lister.List(ctx, fleet.TimerLock(timer), dlock.MaxSlots)
+		list, err = lister.List(ctx, fleet.TimerLock(timer), driver.MaxSlots)
 		return err
 	})
 	if err != nil {
@@ -283,14 +284,14 @@ func (c *Control) held(ctx context.Context, timer string) (list []dlock.LeaseInf
 	return list, nil
 }
 
-func (c *Control) controller() (dlock.Controller, error) {
+func (c *Control) controller() (driver.Controller, error) {
 	if c.caps.Controller == nil {
 		return nil, ErrNoControl
 	}
 	return c.caps.Controller, nil
 }
 
-func (c *Control) update(ctx context.Context, timer string, change dlock.Update) error {
+func (c *Control) update(ctx context.Context, timer string, change driver.Update) error {
 	ctl, err := c.controller()
 	if err != nil {
 		return err
@@ -302,7 +303,7 @@ func (c *Control) update(ctx context.Context, timer string, change dlock.Update)
 	if err := guard.Call("store", func() error { return ctl.Update(ctx, fleet.TimerLock(timer), change) }); err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
-	err = guard.Call("store", func() error { return ctl.Update(ctx, fleet.HostsLock, dlock.Update{}) })
+	err = guard.Call("store", func() error { return ctl.Update(ctx, fleet.HostsLock, driver.Update{}) })
 	if err != nil {
 		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count "+
 			"from the next tick on: %w",

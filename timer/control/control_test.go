@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/timer/control"
@@ -18,7 +18,7 @@ import (
 // Fails when New needs a field.
 func TestZeroConfig(t *testing.T) {
 	t.Parallel()
-	by := dlock.Origin{By: "ann"}
+	by := driver.Origin{By: "ann"}
 	c := control.New(control.Config{})
 	for what, err := range map[string]error{
 		"Pause":   c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
@@ -41,7 +41,7 @@ func TestZeroConfig(t *testing.T) {
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	log := &testkit.Log{}
-	by := dlock.Origin{By: "ann"}
+	by := driver.Origin{By: "ann"}
 	c := control.New(control.Config{Lock: memlock.New(), Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Local: func(timer string) (registered, localOnly bool) { return timer != "elsewhere", timer == "local" }})
 	if known, err := c.Known(t.Context(), "mine"); err != nil || !known {

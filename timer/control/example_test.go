@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -15,7 +15,7 @@ import (
 func Example() {
 	ctx, store := context.Background(), memlock.New() // usually redislock or sqllock
 	c := control.New(control.Config{Lock: store})
-	ann := dlock.Origin{By: "ann", Note: "the database is being moved"}
+	ann := driver.Origin{By: "ann", Note: "the database is being moved"}
 
 	if err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), ann); err != nil {
 		fmt.Println(err)

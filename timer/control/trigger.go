@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
@@ -44,7 +45,7 @@ type TriggerOptions struct {
 	Payload []byte
 
 	// By is who triggers the run, for timer.Run.TriggeredBy, Status, hooks and the log. Required.
-	By dlock.Origin
+	By driver.Origin
 
 	// ExpiresIn is how long the store keeps the trigger until a host starts its run: 1 s to
 	// MaxTriggerExpiry. Default: DefaultTriggerExpiry (1 h).
@@ -64,7 +65,7 @@ func (o TriggerOptions) check() error {
 // A PendingTrigger is a trigger of a Control that is still kept in the store: no host is known to
 // have started its run.
 type PendingTrigger struct {
-	By         dlock.Origin
+	By         driver.Origin
 	PayloadLen int           // bytes
 	Age        time.Duration // since Control.Trigger, by the store's clock
 	ExpiresIn  time.Duration // 0: it has expired, and the next host that looks reports it
@@ -81,11 +82,11 @@ func (t PendingTrigger) MarshalJSON() ([]byte, error) {
 		takenBy = t.TakenBy.String()
 	}
 	return json.Marshal(struct {
-		By         dlock.Origin `json:"by"`
-		PayloadLen int          `json:"payload_bytes"`
-		Age        float64      `json:"age_seconds"`
-		ExpiresIn  float64      `json:"expires_in_seconds"`
-		TakenBy    string       `json:"taken_by,omitempty"`
+		By         driver.Origin `json:"by"`
+		PayloadLen int           `json:"payload_bytes"`
+		Age        float64       `json:"age_seconds"`
+		ExpiresIn  float64       `json:"expires_in_seconds"`
+		TakenBy    string        `json:"taken_by,omitempty"`
 	}{t.By, t.PayloadLen, t.Age.Seconds(), t.ExpiresIn.Seconds(), takenBy})
 }
 
@@ -119,7 +120,7 @@ func (t PendingTrigger) MarshalJSON() ([]byte, error) {
 func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOptions) error {
 	err := options.check()
 	if err == nil {
-		err = dlock.CheckName(fleet.TimerLock(timer))
+		err = driver.CheckName(fleet.TimerLock(timer))
 	}
 	if _, localOnly := c.local(timer); err == nil && localOnly {
 		err = errors.New("it is LocalOnly, so no host looks for what the store keeps: use Scheduler.Trigger")
@@ -137,7 +138,7 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 	if err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}
-	err = c.update(ctx, timer, dlock.Update{Trigger: &options.By})
+	err = c.update(ctx, timer, driver.Update{Trigger: &options.By})
 	if err == nil {
 		return nil
 	}

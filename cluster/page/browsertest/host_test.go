@@ -30,6 +30,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/durable"
@@ -279,7 +280,7 @@ func (h *host) relay() (*outbox.Relay, error) {
 
 // fill triggers and appends what there is to see.
 func (h *host) fill(ctx context.Context) error {
-	control, by := h.store.Control(), dlock.Origin{By: "bob", Note: "a first try"}
+	control, by := h.store.Control(), driver.Origin{By: "bob", Note: "a first try"}
 	for work, payload := range map[string]string{workInvoice: `{"customer": 4711}`,
 		workExport: `{"month": "2026-10", "note": "` + timerHostile + `"}`} {
 		if _, err := control.Trigger(ctx, work, []byte(payload), durable.TriggerOptions{By: by}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // A wire is the connection of one host to the store. It is itself a store, which passes every call
@@ -34,14 +35,14 @@ func pass[T any](ctx context.Context, w *wire, call func() (T, error)) (T, error
 	return none, errNoAnswer
 }
 
-func (w *wire) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
-	return pass(ctx, w, func() (dlock.Grant, error) { return w.store.TryAcquire(ctx, req) })
+func (w *wire) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
+	return pass(ctx, w, func() (driver.Grant, error) { return w.store.TryAcquire(ctx, req) })
 }
 
-func (w *wire) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return pass(ctx, w, func() ([]dlock.Result, error) { return w.store.Extend(ctx, ttl, grants...) })
+func (w *wire) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	return pass(ctx, w, func() ([]driver.Result, error) { return w.store.Extend(ctx, ttl, grants...) })
 }
 
-func (w *wire) Release(ctx context.Context, grants ...dlock.Grant) ([]dlock.Result, error) {
-	return pass(ctx, w, func() ([]dlock.Result, error) { return w.store.Release(ctx, grants...) })
+func (w *wire) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return pass(ctx, w, func() ([]driver.Result, error) { return w.store.Release(ctx, grants...) })
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Contend has workers take and release the slots of one name as fast as they can, and now and then
@@ -51,7 +52,7 @@ func Contend(t testing.TB, open func() dlock.DistributedLock, slots, workers, at
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			token, sent := rand.Text(), time.Now()
-			g, err := store.TryAcquire(ctx, dlock.Request{Name: name, Slots: slots, Token: token, TTL: ttl})
+			g, err := store.TryAcquire(ctx, driver.Request{Name: name, Slots: slots, Token: token, TTL: ttl})
 			if errors.Is(err, dlock.ErrNotAcquired) {
 				mu.Lock()
 				refused++
@@ -97,7 +98,7 @@ func Contend(t testing.TB, open func() dlock.DistributedLock, slots, workers, at
 				mu.Unlock()
 				g.Succeeded = mrand.IntN(2) == 0
 				results, err := store.Release(ctx, g)
-				if err != nil || results[0].Outcome != dlock.GrantOK && time.Since(sent) < ttl {
+				if err != nil || results[0].Outcome != driver.GrantOK && time.Since(sent) < ttl {
 					t.Errorf("release: %v, %v", results, err)
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/proof/torture"
 	"github.com/tickslot/tickslot/proof/torture/linear"
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
@@ -72,8 +73,8 @@ func sleep(least, most time.Duration) { time.Sleep(least + mrand.N(most-least)) 
 // turn is one lease.
 func (c *client) turn() {
 	number := nemesis.Mono() / int64(round)
-	g := dlock.Grant{Name: fmt.Sprint("torture:", number), Slots: 1 + int(number)%linear.Slots, Token: rand.Text(),
-		Slot: dlock.AnySlot}
+	g := driver.Grant{Name: fmt.Sprint("torture:", number), Slots: 1 + int(number)%linear.Slots, Token: rand.Text(),
+		Slot: driver.AnySlot}
 	switch result := c.acquire(&g); {
 	case result == "unknown" && mrand.IntN(2) == 0:
 		sleep(50*time.Millisecond, 150*time.Millisecond)
@@ -106,7 +107,7 @@ func (c *client) turn() {
 
 // giveUp releases what the store may have granted, and waits: calls over a network that is down
 // return at once, and each call with an unknown outcome doubles the number of histories to check.
-func (c *client) giveUp(g dlock.Grant) {
+func (c *client) giveUp(g driver.Grant) {
 	c.release(g)
 	sleep(300*time.Millisecond, 600*time.Millisecond)
 }
@@ -121,9 +122,9 @@ func (c *client) hold() {
 	sleep(0, 50*time.Millisecond)
 }
 
-func (c *client) acquire(g *dlock.Grant) string {
+func (c *client) acquire(g *driver.Grant) string {
 	return c.call("acquire", g, func(ctx context.Context) (string, error) {
-		got, err := c.door.lock.TryAcquire(ctx, dlock.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
+		got, err := c.door.lock.TryAcquire(ctx, driver.Request{Name: g.Name, Slots: g.Slots, Token: g.Token,
 			TTL: clientTTL, Holder: dlock.Holder{Host: "client"}})
 		if err == nil {
 			g.Slot = got.Slot
@@ -139,24 +140,24 @@ func (c *client) acquire(g *dlock.Grant) string {
 	})
 }
 
-func (c *client) extend(g dlock.Grant) {
+func (c *client) extend(g driver.Grant) {
 	c.call("extend", &g, func(ctx context.Context) (string, error) {
 		return outcome(c.door.lock.Extend(ctx, clientTTL, g))
 	})
 }
 
-func (c *client) release(g dlock.Grant) {
+func (c *client) release(g driver.Grant) {
 	c.call("release", &g, func(ctx context.Context) (string, error) { return outcome(c.door.lock.Release(ctx, g)) })
 }
 
-func outcome(results []dlock.Result, err error) (string, error) {
+func outcome(results []driver.Result, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
 	return results[0].Outcome.String(), nil
 }
 
-func (c *client) call(what string, g *dlock.Grant, do func(ctx context.Context) (string, error)) string {
+func (c *client) call(what string, g *driver.Grant, do func(ctx context.Context) (string, error)) string {
 	ctx, cancel := context.WithTimeout(context.Background(), c.wait)
 	defer cancel()
 	op := torture.Op{Client: c.number, ID: c.ids.Add(1), Op: what, Name: g.Name, Slots: g.Slots, Token: g.Token,

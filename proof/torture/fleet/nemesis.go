@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -410,7 +410,7 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length 
 		t.fail(t.ensureAlive(m))
 		m.mu.Unlock()
 	}
-	time.Sleep(max(t.timing.settling(), time.Until(t.jumped.Add(dlock.MaxTickAhead+time.Second))))
+	time.Sleep(max(t.timing.settling(), time.Until(t.jumped.Add(driver.MaxTickAhead+time.Second))))
 	settled = nemesis.Mono()
 	t.calm(ctx)
 	until = nemesis.Mono()

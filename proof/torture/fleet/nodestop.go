@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
@@ -61,7 +62,7 @@ func (s *clusterStore) nodeStop(master *redistest.Server, length time.Duration) 
 			stopped = append(stopped, r)
 		}
 	}
-	shards := d.lock.(dlock.Sharder)
+	shards := d.lock.(driver.Sharder)
 	for _, server := range stopped {
 		if err := server.Pause(); err != nil {
 			return err

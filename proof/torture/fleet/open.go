@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
@@ -37,7 +38,7 @@ type StoreSpec struct {
 type door struct {
 	lock interface {
 		dlock.DistributedLock
-		dlock.Lister
+		driver.Lister
 	}
 	// exhaust has the application take all connections of its own pool, until ctx ends.
 	exhaust func(ctx context.Context)

@@ -24,6 +24,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/torture"
@@ -189,12 +190,12 @@ func (s timed) since(from int64) {
 	}
 }
 
-func (s timed) TryAcquire(ctx context.Context, req dlock.Request) (dlock.Grant, error) {
+func (s timed) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	defer s.since(nemesis.Mono())
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
-func (s timed) Extend(ctx context.Context, ttl time.Duration, grants ...dlock.Grant) ([]dlock.Result, error) {
+func (s timed) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	defer s.since(nemesis.Mono())
 	return s.DistributedLock.Extend(ctx, ttl, grants...)
 }

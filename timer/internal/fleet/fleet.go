@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
@@ -42,7 +43,7 @@ func ParseRunID(id string) (slot int, fence dlock.Fence, ok bool) {
 
 // Inspect calls Controller.Inspect. It returns an error if the store panics, or answers for another
 // number of names.
-func Inspect(ctx context.Context, ctl dlock.Controller, names []string) (list []dlock.ControlState, err error) {
+func Inspect(ctx context.Context, ctl driver.Controller, names []string) (list []driver.ControlState, err error) {
 	err = guard.Call("store", func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
 	if err == nil && len(list) != len(names) {
 		err = fmt.Errorf("%d answers for %d names", len(list), len(names))

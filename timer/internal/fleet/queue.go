@@ -12,6 +12,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
@@ -59,13 +60,13 @@ type Queue struct {
 
 // A Trigger is a run that a Control wants, and that no host is known to have started.
 type Trigger struct {
-	ID      string       `json:"id"`
-	By      dlock.Origin `json:"by"`
-	Payload []byte       `json:"payload,omitempty"`
-	At      int64        `json:"at"`    // µs, by the store's clock
-	Until   int64        `json:"until"` // likewise
-	Taker   string       `json:"taker,omitempty"`
-	Host    dlock.Holder `json:"host,omitzero"` // of the taker, for people
+	ID      string        `json:"id"`
+	By      driver.Origin `json:"by"`
+	Payload []byte        `json:"payload,omitempty"`
+	At      int64         `json:"at"`    // µs, by the store's clock
+	Until   int64         `json:"until"` // likewise
+	Taker   string        `json:"taker,omitempty"`
+	Host    dlock.Holder  `json:"host,omitzero"` // of the taker, for people
 }
 
 // Expired reports whether nobody may take the trigger any more.
@@ -74,7 +75,7 @@ func (t *Trigger) Expired(now int64) bool { return now >= t.Until }
 // Pending is what people see of a Trigger: a control.PendingTrigger, which has the same fields, so
 // that the one can be converted to the other.
 type Pending struct {
-	By         dlock.Origin
+	By         driver.Origin
 	PayloadLen int
 	Age        time.Duration
 	ExpiresIn  time.Duration
@@ -159,7 +160,7 @@ func (q *Queue) text() string {
 
 // Queues reads and writes the queues of triggers.
 type Queues struct {
-	Store   dlock.Controller
+	Store   driver.Controller
 	Timeout time.Duration // of a call
 }
 
@@ -168,7 +169,7 @@ type Queues struct {
 func (s Queues) Read(ctx context.Context, timer string) (q Queue, version, now int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	var v dlock.ValueState
+	var v driver.ValueState
 	err = guard.Call("store", func() (err error) { v, err = s.Store.Value(ctx, QueueLock(timer)); return err })
 	if err != nil || v.Text == "" {
 		return q, v.Version, clockOf(v), err
@@ -180,7 +181,7 @@ func (s Queues) Read(ctx context.Context, timer string) (q Queue, version, now i
 	return q, v.Version, clockOf(v), nil
 }
 
-func clockOf(v dlock.ValueState) int64 {
+func clockOf(v driver.ValueState) int64 {
 	if v.Version == 0 {
 		return 0
 	}
@@ -188,11 +189,11 @@ func clockOf(v dlock.ValueState) int64 {
 }
 
 // Write replaces a queue that was read with that version. After an error other than
-// dlock.ErrChanged it may have been replaced, or be replaced yet, unless another write is faster.
+// driver.ErrChanged it may have been replaced, or be replaced yet, unless another write is faster.
 func (s Queues) Write(ctx context.Context, timer string, q *Queue, version int64) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	change := dlock.Update{Value: &dlock.Value{Text: q.text(), Version: version}}
+	change := driver.Update{Value: &driver.Value{Text: q.text(), Version: version}}
 	return guard.Call("store", func() error { return s.Store.Update(ctx, QueueLock(timer), change) })
 }
 
@@ -224,20 +225,20 @@ func (s Queues) Change(ctx context.Context, timer string,
 			}
 		}
 		err = s.Write(ctx, timer, &q, version)
-		if wrote != nil && !guard.Is(err, dlock.ErrChanged) {
+		if wrote != nil && !guard.Is(err, driver.ErrChanged) {
 			wrote()
 		}
 		switch {
 		case err == nil && now != 0:
 			return nil
-		case err == nil || guard.Is(err, dlock.ErrChanged):
+		case err == nil || guard.Is(err, driver.ErrChanged):
 		case ctx.Err() != nil || unknown != nil:
 			return err
 		default:
 			unknown, replaces = err, version // look once whether it was written
 		}
 	}
-	return fmt.Errorf("its triggers change all the time: %w", dlock.ErrChanged)
+	return fmt.Errorf("its triggers change all the time: %w", driver.ErrChanged)
 }
 
 // Push adds a trigger, and returns the expired ones that it has removed. After an error they may or

@@ -18,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/stores"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
@@ -46,7 +47,7 @@ type app struct {
 	IO
 	options     stores.Options
 	environment string
-	origin      dlock.Origin
+	origin      driver.Origin
 	format      string
 	watch       bool
 	interval    time.Duration

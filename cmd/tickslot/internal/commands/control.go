@@ -13,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/inert"
 	"github.com/tickslot/tickslot/timer/control"
@@ -27,7 +28,7 @@ func (a *app) originFlags(c *cobra.Command) *cobra.Command {
 }
 
 // A change changes something, and says what it has done.
-type change func(ctx context.Context, args []string, by dlock.Origin) (done string, err error)
+type change func(ctx context.Context, args []string, by driver.Origin) (done string, err error)
 
 // control returns the RunE of a command that changes something. The events of the registry tell who
 // has done what to the lock that about names; nil: the change is about none.
@@ -82,10 +83,10 @@ func ofTimer(args []string) string { return fleet.TimerPrefix + args[0] }
 
 // A controller controls timers, or handlers of durable runs.
 type controller interface {
-	Pause(ctx context.Context, name string, until time.Time, by dlock.Origin) error
-	Resume(ctx context.Context, name string, by dlock.Origin) error
-	SetMaxConcurrency(ctx context.Context, name string, n int, by dlock.Origin) error
-	ResetMaxConcurrency(ctx context.Context, name string, by dlock.Origin) error
+	Pause(ctx context.Context, name string, until time.Time, by driver.Origin) error
+	Resume(ctx context.Context, name string, by driver.Origin) error
+	SetMaxConcurrency(ctx context.Context, name string, n int, by driver.Origin) error
+	ResetMaxConcurrency(ctx context.Context, name string, by driver.Origin) error
 }
 
 // A target is what a command controls: a timer, or with --durable the runs of a handler.
@@ -129,7 +130,7 @@ func (a *app) pause() *cobra.Command {
 		Long: "No host starts the timer until the pause ends. Runs that go on are not ended, and ticks that come\n" +
 			"due are skipped, not caught up. A second pause replaces the first. Durable runs of a handler wait.",
 		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"\n  tickslot pause invoice --durable",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
 			until := time.Now().Add(span)
 			return t.do(args[0], func(c controller) (string, error) {
 				return "paused until " + instant(until), c.Pause(ctx, args[0], until, by)
@@ -146,7 +147,7 @@ func (a *app) resume() *cobra.Command {
 		Use: "resume NAME", Short: "End a pause", Args: cobra.ExactArgs(1),
 		Long:    "The pause ends: hosts start the timer from its next tick on. Durable runs that waited are started.",
 		Example: "  tickslot resume report",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
 			return t.do(args[0], func(c controller) (string, error) { return "resumed", c.Resume(ctx, args[0], by) })
 		}),
 	})
@@ -160,15 +161,15 @@ func (a *app) limit() *cobra.Command {
 			"go\n" +
 			"on are not ended. With 0 nothing starts. With reset the code is in force again.",
 		Example: "  tickslot limit report 1\n  tickslot limit report reset",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
 			if args[1] == "reset" {
 				return t.do(args[0], func(c controller) (string, error) {
 					return "limit reset", c.ResetMaxConcurrency(ctx, args[0], by)
 				})
 			}
 			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 0 || n > dlock.MaxSlots {
-				return "", fmt.Errorf("%q: use a number from 0 to %d, or reset", args[1], dlock.MaxSlots)
+			if err != nil || n < 0 || n > driver.MaxSlots {
+				return "", fmt.Errorf("%q: use a number from 0 to %d, or reset", args[1], driver.MaxSlots)
 			}
 			return t.do(args[0], func(c controller) (string, error) {
 				return fmt.Sprintf("limited to %d runs at once", n), c.SetMaxConcurrency(ctx, args[0], n, by)
@@ -189,7 +190,7 @@ func (a *app) trigger() *cobra.Command {
 			"a run of the handler is queued, which is tried until it has ended.",
 		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
 			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
 			return t.do(args[0], func(c controller) (string, error) {
 				if ctl, ok := c.(*durable.Control); ok {
 					id, err := ctl.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
@@ -223,7 +224,7 @@ func (a *app) cancel() *cobra.Command {
 		}
 		return ofTimer(args)
 	}
-	c.RunE = a.control(about, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+	c.RunE = a.control(about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
 		switch {
 		case durableID != 0 && len(args) == 0:
 			ctl, err := a.durableControl()

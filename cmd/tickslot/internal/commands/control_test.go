@@ -16,7 +16,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -42,7 +42,7 @@ func TestTimersAreSteered(t *testing.T) {
 	url, file := sqlite(t)
 	locks := sqllock.SQLite(open(t, file), sqllock.Options{})
 	ctl := control.New(control.Config{Lock: locks})
-	state := func() dlock.ControlState {
+	state := func() driver.ControlState {
 		s, err := ctl.Inspect(t.Context(), "report")
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +50,7 @@ func TestTimersAreSteered(t *testing.T) {
 		return s
 	}
 	has(t, url, "pause report --for 2h --by ann --note moving", "paused until")
-	if s := state(); s.Pause == nil || s.Pause.Origin != (dlock.Origin{By: "ann", Note: "moving"}) ||
+	if s := state(); s.Pause == nil || s.Pause.Origin != (driver.Origin{By: "ann", Note: "moving"}) ||
 		s.Pause.For < 119*time.Minute || s.Pause.For > 2*time.Hour {
 		t.Errorf("%+v", s.Pause)
 	}
@@ -72,13 +72,13 @@ func TestTimersAreSteered(t *testing.T) {
 	if err != nil || len(waiting) != 1 || waiting[0].By.By != "bob" || waiting[0].PayloadLen != 1 {
 		t.Errorf("%+v, %v", waiting, err)
 	}
-	grant, err := locks.TryAcquire(t.Context(), dlock.Request{Name: "timer:report", Slots: 1, TTL: 20 * time.Second,
+	grant, err := locks.TryAcquire(t.Context(), driver.Request{Name: "timer:report", Slots: 1, TTL: 20 * time.Second,
 		Token: "token-of-the-run", Holder: holder})
 	if err != nil {
 		t.Fatal(err)
 	}
 	has(t, url, "cancel report --slot 0 --by ann", "canceled the run in slot 0")
-	if r, err := locks.Extend(t.Context(), 20*time.Second, grant); err != nil || r[0].Outcome != dlock.GrantLost {
+	if r, err := locks.Extend(t.Context(), 20*time.Second, grant); err != nil || r[0].Outcome != driver.GrantLost {
 		t.Errorf("%+v, %v", r, err)
 	}
 	has(t, url, "events ls -o wide", "timer report: paused until", "by ann: moving", "limited to 3", "by bob",

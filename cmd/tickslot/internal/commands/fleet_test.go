@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/commands"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -115,7 +116,7 @@ func redisFleetOn(t *testing.T, args ...string) (url string, registry *redisregi
 		QuarantineTTL: 2 * time.Minute})
 	t.Cleanup(func() { _, _, _ = registry.Close(), locks.Close(), client.Close() })
 	for _, name := range []string{"timer:report", "leader:billing"} {
-		req := dlock.Request{Name: name, Slots: 1, TTL: 2 * time.Minute, Token: strings.ReplaceAll(name, ":", "-"),
+		req := driver.Request{Name: name, Slots: 1, TTL: 2 * time.Minute, Token: strings.ReplaceAll(name, ":", "-"),
 			Holder: holder}
 		if _, err := locks.TryAcquire(t.Context(), req); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/outbox"
 )
@@ -247,7 +248,7 @@ func (a *app) requeue() *cobra.Command {
 		Long: "They are due at once, with as many attempts as their handler allows. Named by ID, canceled runs are\n" +
 			"queued again, too.",
 		Example: "  tickslot requeue durable 4711 4712\n  tickslot requeue durable --handler invoice",
-		RunE: a.control(nil, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(nil, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
 			control, err := a.durableControl()
 			if err != nil {
 				return "", err
@@ -275,7 +276,7 @@ func (a *app) requeue() *cobra.Command {
 			"--force says that an effect may happen twice.",
 		Example: "  tickslot requeue outbox 0190f5d4-7e1c-7c3a-9b1e-0f6f3f8e2a11\n  tickslot requeue outbox --topic " +
 			"orders",
-		RunE: a.control(nil, func(ctx context.Context, args []string, by dlock.Origin) (string, error) {
+		RunE: a.control(nil, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
 			if a.store.Outbox == nil {
 				return "", errNoOutbox
 			}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -30,11 +30,11 @@ type rightsBase struct {
 func newRightsBase(t *testing.T, kind string) *rightsBase {
 	t.Helper()
 	b := &rightsBase{t: t, kind: kind}
-	driver, asUser := "pgx", ""
+	driverName, asUser := "pgx", ""
 	if kind == "Postgres" {
 		b.server = sqltest.SharedPostgres(t)
 	} else {
-		b.server, driver = sqltest.SharedMariaDB(t), "mysql"
+		b.server, driverName = sqltest.SharedMariaDB(t), "mysql"
 	}
 	b.database = b.server.NewDatabase(t)
 	b.user = "u" + b.database[len(b.database)-10:]
@@ -57,7 +57,7 @@ func newRightsBase(t *testing.T, kind string) *rightsBase {
 		}
 	})
 	var err error
-	if b.db, err = sql.Open(driver, b.server.DSN("", "", b.database)); err != nil {
+	if b.db, err = sql.Open(driverName, b.server.DSN("", "", b.database)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.db.Close() })
@@ -73,7 +73,7 @@ func (b *rightsBase) seed() {
 	}
 	locks := open(b.db, sqllock.Options{})
 	defer locks.Close()
-	_, err := locks.TryAcquire(b.t.Context(), dlock.Request{Name: "timer:report", Slots: 1, TTL: time.Hour,
+	_, err := locks.TryAcquire(b.t.Context(), driver.Request{Name: "timer:report", Slots: 1, TTL: time.Hour,
 		Token: "token", Holder: holder})
 	if err != nil {
 		b.t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/stores"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // slowTrip is the round trip from which on there is little room in the store's time-out: a
@@ -126,7 +127,7 @@ func quantile(took []time.Duration, q float64) time.Duration {
 // replicas; of databases also tables and rights.
 func (r *report) audit(ctx context.Context) {
 	const about = "settings for leases"
-	warnings, err := dlock.CapabilitiesOf(r.Store.Locks).Auditor.Audit(ctx)
+	warnings, err := driver.CapabilitiesOf(r.Store.Locks).Auditor.Audit(ctx)
 	warnings = slices.DeleteFunc(warnings, r.reported)
 	for _, w := range warnings {
 		text, fix := splitWarning(w)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Timers that are paused are told in the words of the operator's page, and with its urgency: a
@@ -26,7 +26,7 @@ func TestPausedTimersAreNotUrgent(t *testing.T) {
 		}
 	}
 	timers := fleet.Timers(s)
-	none, ann := 0, dlock.Origin{By: "ann", Note: "moving"}
+	none, ann := 0, driver.Origin{By: "ann", Note: "moving"}
 	timers[1].Set = &fleet.Override{Origin: ann, Limit: &none}
 	timers[2].Pause = &fleet.Override{Origin: ann, Left: time.Hour}
 	var states []string

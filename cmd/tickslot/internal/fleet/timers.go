@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // TimerPrefix is that of the lock of a timer.
@@ -41,7 +42,7 @@ type Timer struct {
 
 // An Override is what an operator has set.
 type Override struct {
-	dlock.Origin
+	driver.Origin
 	Limit *int          `json:"max_concurrency,omitempty"` // of a limit
 	For   float64       `json:"seconds_left,omitempty"`    // of a pause
 	Left  time.Duration `json:"-"`                         // the same
@@ -96,12 +97,12 @@ func newTimer(f *cluster.FleetTimer) *Timer {
 // Inspect reads the overrides of timers, and sets their states. text returns the text of an error
 // without passwords.
 func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, text func(error) string) {
-	controller := dlock.CapabilitiesOf(locks).Controller
+	controller := driver.CapabilitiesOf(locks).Controller
 	proper := make([]*Timer, 0, len(list))
 	for _, r := range list {
 		// The registry may have invalid names, and a store refuses a whole call if one of its names
 		// is invalid.
-		if err := dlock.CheckName(TimerPrefix + r.Name); err != nil {
+		if err := driver.CheckName(TimerPrefix + r.Name); err != nil {
 			r.Unknown = text(err)
 			r.SetState()
 			continue

@@ -18,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/top"
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 )
 
 // Names that try to clear the screen, to set its title, to turn the direction and to end the line.
@@ -169,7 +170,7 @@ func fleetOf(timers int) top.Reading {
 			Holder: holder("web-0"), EndedAt: now.Add(-5 * time.Second), Took: 1500 * time.Millisecond})
 	}
 	reading := top.Reading{Snapshot: s, Timers: fleet.Timers(s)}
-	reading.Timers[1].Pause = &fleet.Override{Origin: dlock.Origin{By: "ann", Note: hostile}, Left: time.Hour}
+	reading.Timers[1].Pause = &fleet.Override{Origin: driver.Origin{By: "ann", Note: hostile}, Left: time.Hour}
 	fleet.Keep(reading.Timers, reading.Timers)
 	return reading
 }

@@ -4,7 +4,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"embed"
 	"encoding/hex"
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
@@ -57,7 +57,7 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 	return m.With(ctx, func(conn *sql.Conn) error {
 		err := sqlkit.QueryRow(ctx, conn, query, args, dest...)
 		if err != nil {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+			_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 		}
 		return err
 	})
@@ -68,7 +68,7 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
 	err = m.call(ctx, m.texts["acquire"], []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule,
-		dlock.MaxTickAhead.Microseconds(),
+		driver.MaxTickAhead.Microseconds(),
 		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, store.LongestWait), alsoJSON(c.Also),
 		store.DelayOrNull(c),
 	}, v.ColumnsOfAll()...)

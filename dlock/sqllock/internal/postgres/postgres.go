@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
@@ -108,7 +108,7 @@ func (p *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any
 // Acquire implements store.Database.
 func (p *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
 	err = p.QueryRow(ctx, p.texts["acquire"], []any{
-		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule, dlock.MaxTickAhead.Microseconds(),
+		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule, driver.MaxTickAhead.Microseconds(),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID,
 		c.Wait, alsoJSON(c.Also), store.DelayOrNull(c),
 	}, v.ColumnsOfAll()...)
@@ -188,7 +188,7 @@ func (p *DB) Revoke(ctx context.Context, resource string, slot int, fence int64,
 
 // Cleanup implements store.Database.
 func (p *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (pg store.Page, err error) {
-	pg.Last.Slot = dlock.MaxSlots // it looks at all slots of a name
+	pg.Last.Slot = driver.MaxSlots // it looks at all slots of a name
 	err = p.QueryRow(ctx, p.texts["cleanup"], []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted,
 		&pg.Last.Resource)
 	return pg, err
@@ -222,7 +222,7 @@ func (p *DB) besides(ctx context.Context) ([]error, error) {
 	}
 	if !isPostgres(version) {
 		return nil, fmt.Errorf("%w: this server is not Postgres, but %q: what it does with locks differs, so that "+
-			"limits would not be kept", dlock.ErrSetup, version)
+			"limits would not be kept", driver.ErrSetup, version)
 	}
 	if missing > 0 {
 		return []error{fmt.Errorf("%d functions of this version are missing", missing)}, nil

@@ -6,7 +6,7 @@ import (
 	"database/sql"
 	"math/rand/v2"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
@@ -21,7 +21,7 @@ type snapshot struct {
 	askedAt  int64           // since when it is known
 	slots    sql.Null[int]   // as the latest grant declared them
 	success  sql.Null[int64] // when a grant was last released as succeeded
-	claimer  dlock.Holder    // of the tick, the last
+	claimer  driver.Holder   // of the tick, the last
 
 	version     int64         // of the overrides
 	pausedUntil int64         // it stays when that is over
@@ -34,7 +34,7 @@ type snapshot struct {
 	ends            int64         // when that is
 	firstEndAt      int64         // when the first lease ends of those that are held
 	firstAcquiredAt int64         // when that lease was acquired
-	holder          dlock.Holder  // who has it
+	holder          driver.Holder // who has it
 	held            int           // leases of all slots, if there is a limit override or a delay
 	last            sql.Null[int] // the highest slot that has a row
 	present         int           // rows in the window
@@ -160,36 +160,36 @@ func (l snapshot) decide(c store.AcquireParams, window window) (v store.AcquireR
 
 	// 3. first: a missed tick of a schedule that was not known when it came due.
 	case l.isFirst(c):
-		v.Reason = string(dlock.ReasonTickFirst)
+		v.Reason = string(driver.ReasonTickFirst)
 
 	// 4. overrides: a pause, or a limit of 0.
 	case l.pausedUntil >= l.now:
-		v.Reason, v.ExpiresIn, v.Origin = string(dlock.ReasonPaused), max(1, l.pausedUntil-l.now), l.pauseOrigin
+		v.Reason, v.ExpiresIn, v.Origin = string(driver.ReasonPaused), max(1, l.pausedUntil-l.now), l.pauseOrigin
 	case l.limit.Valid && l.limit.V == 0:
-		v.Reason, v.Origin = string(dlock.ReasonPaused), l.limitOrigin
+		v.Reason, v.Origin = string(driver.ReasonPaused), l.limitOrigin
 	case c.MissedAt != nil && *c.MissedAt < max(l.pausedUntil, l.resumedAt):
-		v.Reason, v.Origin = string(dlock.ReasonPaused), l.pauseOrigin
+		v.Reason, v.Origin = string(driver.ReasonPaused), l.pauseOrigin
 
 	// 5. tick: it is started at most Max times, never after a later one, and not if it was missed
 	// while a host had a lease.
-	case c.Tick != nil && *c.Tick > l.now+dlock.MaxTickAhead.Microseconds():
-		v.Reason = string(dlock.ReasonTickAhead)
+	case c.Tick != nil && *c.Tick > l.now+driver.MaxTickAhead.Microseconds():
+		v.Reason = string(driver.ReasonTickAhead)
 	case c.Tick != nil && *c.Tick < l.tick.V:
-		v.Reason = string(dlock.ReasonTickLate)
+		v.Reason = string(driver.ReasonTickLate)
 	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && l.starts.V >= c.Max,
 		c.MissedAt != nil && *c.Tick <= l.tick.V:
-		v.Reason, v.Holder = string(dlock.ReasonTickTaken), l.claimer
+		v.Reason, v.Holder = string(driver.ReasonTickTaken), l.claimer
 	case c.MissedAt != nil && *c.MissedAt < l.lastHeld:
-		v.Reason = string(dlock.ReasonTickHeld)
+		v.Reason = string(driver.ReasonTickHeld)
 
 	// 6 and 7. slot, delay: a limit counts the leases of all slots, because after it was lowered
 	// there may be more than it allows. With a delay no lease may be held. The slot is one that
 	// ended, a new one, or one whose row is missing.
 	case l.limit.V > 0 && l.held >= l.limit.V, c.Delay > 0 && l.held > 0:
-		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
+		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(driver.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
 			l.firstEndAt-l.now
 	case c.Delay > 0 && l.now <= l.lastHeld+c.Delay: // the clock is coarse
-		v.Reason, v.ExpiresIn = string(dlock.ReasonTickEarly), l.lastHeld+c.Delay+1-l.now
+		v.Reason, v.ExpiresIn = string(driver.ReasonTickEarly), l.lastHeld+c.Delay+1-l.now
 	case !l.first.Valid: // no slot was ever granted
 	case l.ends < l.now:
 		free = l.first.V
@@ -198,7 +198,7 @@ func (l snapshot) decide(c store.AcquireParams, window window) (v store.AcquireR
 	case l.present < last-before:
 		free = gap
 	default:
-		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(dlock.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
+		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(driver.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
 			l.firstEndAt-l.now
 	}
 	return v, free
@@ -247,7 +247,7 @@ func (s *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams
 
 // becomesKnown reports whether a refusal makes the schedule known.
 func (l snapshot) becomesKnown(c store.AcquireParams, v store.AcquireResult) bool {
-	return v.Reason == string(dlock.ReasonTickFirst) && !l.hasAsked(c)
+	return v.Reason == string(driver.ReasonTickFirst) && !l.hasAsked(c)
 }
 
 // partOf returns the request for one of the semaphores alone; 0: for the name itself.
@@ -280,7 +280,8 @@ func decideAll(look []snapshot, c store.AcquireParams, in window) (v store.Acqui
 	for i := 1; i < len(look); i++ {
 		no, slot := look[i].decide(partOf(c, i), in)
 		if no.Reason != "" {
-			v.Reason, v.Holder, v.HeldFor, v.ExpiresIn, v.Origin = string(dlock.ReasonLimitFull), no.Holder, no.HeldFor,
+			v.Reason, v.Holder, v.HeldFor, v.ExpiresIn, v.Origin = string(driver.ReasonLimitFull), no.Holder,
+				no.HeldFor,
 				no.ExpiresIn, no.Origin
 			no.Slot, no.Fence = i-1, 0
 			v.Also = store.AsJSON([]store.Part{no.Part()})

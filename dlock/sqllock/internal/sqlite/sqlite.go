@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
@@ -25,8 +25,8 @@ var files embed.FS
 // function with milliseconds; round removes the error of its float64.
 const now = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 
-// ahead is dlock.MaxTickAhead in µs.
-const ahead = int64(dlock.MaxTickAhead / time.Microsecond)
+// ahead is driver.MaxTickAhead in µs.
+const ahead = int64(driver.MaxTickAhead / time.Microsecond)
 
 // DB implements store.Database.
 type DB struct {

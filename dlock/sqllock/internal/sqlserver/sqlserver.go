@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
@@ -46,7 +46,7 @@ func (m *DB) String() string { return "sqlserver" }
 func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
 	err = m.QueryRow(ctx, m.file("acquire", c.Wait), []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt,
-		dlock.MaxTickAhead.Microseconds(), c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Wait, c.Schedule,
+		driver.MaxTickAhead.Microseconds(), c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Wait, c.Schedule,
 	}, v.Columns()...)
 	return v, err
 }

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
@@ -55,7 +55,7 @@ type Database interface {
 	Close() error
 }
 
-// AcquireParams is a dlock.Request as a database takes it.
+// AcquireParams is a driver.Request as a database takes it.
 type AcquireParams struct {
 	Resource string
 	Slots    int // as requested; 0: mutex
@@ -65,8 +65,8 @@ type AcquireParams struct {
 	Max      int
 	MissedAt *int64 // when the tick came due, if it was missed
 	Schedule int64  // of the tick
-	Delay    int64  // since the last lease ended: see dlock.Tick.Delay. Tick is nil then; 0: none
-	Holder   dlock.Holder
+	Delay    int64  // since the last lease ended: see driver.Tick.Delay. Tick is nil then; 0: none
+	Holder   driver.Holder
 	Wait     int64 // milliseconds: the longest wait for a lock in the database, see LockWait
 	Also     []SemaphoreSpec
 }
@@ -79,13 +79,13 @@ type SemaphoreSpec struct {
 
 // AcquireResult is the database's answer to an acquire.
 type AcquireResult struct {
-	Reason     string // "ok", or a dlock.Reason, or ReasonEnded
+	Reason     string // "ok", or a driver.Reason, or ReasonEnded
 	Slot       int    // ok
 	Fence      int64  // ok
 	Declared   int    // slots, as declared by the latest grant
 	SuccessAge int64  // µs since a grant was last released as succeeded; 0: unknown
 	// full: the holder of the lease that ends first. tick_taken: who claimed the tick last
-	Holder    dlock.Holder
+	Holder    driver.Holder
 	HeldFor   int64 // µs: how long the holder has had it
 	ExpiresIn int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
 	// ok: the previous lease of the slot ended without a release
@@ -140,7 +140,7 @@ func (v *AcquireResult) Columns() []any {
 	}
 }
 
-// Grant is a dlock.Grant as Extend and Release take it.
+// Grant is a driver.Grant as Extend and Release take it.
 type Grant struct {
 	Index     int    `json:"i"`
 	Resource  string `json:"n"`
@@ -205,7 +205,7 @@ type LeasePage struct {
 	Last   Row // the last one looked at; it may have another prefix
 }
 
-// Update is a dlock.Update as a database takes it.
+// Update is a driver.Update as a database takes it.
 type Update struct {
 	Resource string
 	Pause    *int64 // µs from now; 0: resume; nil: as it is

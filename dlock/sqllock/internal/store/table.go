@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/clocks"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
@@ -26,7 +26,7 @@ type Table struct {
 var (
 	// ErrSchema is matched by the errors of Verify and Migrate when the table or the routines are
 	// missing, old, or different from those of Schema.
-	ErrSchema = fmt.Errorf("sqllock: %w: the schema is not right", dlock.ErrSetup)
+	ErrSchema = fmt.Errorf("sqllock: %w: the schema is not right", driver.ErrSetup)
 
 	// ErrAnswer is the error for an answer that makes no sense, for example from another routine of
 	// the same name.
@@ -46,7 +46,7 @@ func CheckFormat(format int64) error {
 		return nil
 	}
 	return fmt.Errorf("%w: a later version of tickslot uses the table, with format %d, and this one knows format "+
-		"%d: update this host", dlock.ErrSetup, format, tableFormat)
+		"%d: update this host", driver.ErrSetup, format, tableFormat)
 }
 
 // ReadRow is the reader of a database whose statements return one row.
@@ -73,7 +73,7 @@ func ClockWarnings(sent, got time.Time, server int64) []string {
 // LockWait returns the longest wait for a lock in the database, in milliseconds: nine tenths of the
 // caller's time, so that the error still reaches the caller.
 func LockWait(ctx context.Context) int64 {
-	return sqlkit.MaxWait(ctx, dlock.MaxTTL).Milliseconds()
+	return sqlkit.MaxWait(ctx, driver.MaxTTL).Milliseconds()
 }
 
 // OrNull returns nil for an empty text.

@@ -1,17 +1,17 @@
-package dlock
+package driver
 
 import (
 	"context"
 	"time"
 )
 
-// A DistributedLock is a store of leases. Stores implement it; users of leases want a [Session].
+// A Store is a store of leases. Who uses one wants a dlock.Session on it.
 //
 // Each call is one round trip, atomic per grant. The store's own clock decides when a lease ends.
 // No call waits for a lease to become free, and each returns when the deadline of its context has
 // passed, whatever the server does. Package dlock/dlocktest checks all this of an implementation. A
 // store that can do more implements further interfaces: see [Capabilities].
-type DistributedLock interface {
+type Store interface {
 	// TryAcquire leases req.Name or, for a semaphore, any one free slot of it. A *NotAcquiredError
 	// is a refusal, with its Reason. Any other error means "unknown", not "no": the lease may have
 	// been granted.

@@ -1,30 +1,30 @@
-package dlock_test
+package driver_test
 
 import (
 	"context"
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
 // A decorated store is one that records calls, and forwards nothing itself.
 type decorated struct {
-	dlock.DistributedLock
+	driver.Store
 	_ []string // so that values of this type cannot be compared
 }
 
-func (d decorated) Unwrap() dlock.DistributedLock { return d.DistributedLock }
+func (d decorated) Unwrap() driver.Store { return d.Store }
 
 // A bounding store also answers for itself.
 type bounding struct{ decorated }
 
 func (bounding) MaxTTL() time.Duration { return time.Minute }
 
-func (bounding) List(context.Context, string, int) ([]dlock.LeaseInfo, error) { return nil, nil }
+func (bounding) List(context.Context, string, int) ([]driver.LeaseInfo, error) { return nil, nil }
 
-type opaque struct{ dlock.DistributedLock }
+type opaque struct{ driver.Store }
 
 // What a wrapper does not implement is done by the store in it, however many wrappers there are.
 // What it implements, it does.
@@ -32,41 +32,41 @@ type opaque struct{ dlock.DistributedLock }
 // Fails when CapabilitiesOf looks at the outermost store only, or into the innermost first.
 func TestCapabilitiesOfAWrapper(t *testing.T) {
 	store := memlock.New()
-	for what, wrapped := range map[string]dlock.DistributedLock{
-		"one":   decorated{DistributedLock: store},
-		"three": decorated{DistributedLock: &decorated{DistributedLock: decorated{DistributedLock: store}}},
+	for what, wrapped := range map[string]driver.Store{
+		"one":   decorated{Store: store},
+		"three": decorated{Store: &decorated{Store: decorated{Store: store}}},
 	} {
-		c := dlock.CapabilitiesOf(wrapped)
-		if c.Lister != dlock.Lister(store) || c.Enumerator != dlock.Enumerator(store) ||
-			c.Controller != dlock.Controller(store) || c.MultiLocker != dlock.MultiLocker(store) ||
-			c.Delayer != dlock.Delayer(store) {
+		c := driver.CapabilitiesOf(wrapped)
+		if c.Lister != driver.Lister(store) || c.Enumerator != driver.Enumerator(store) ||
+			c.Controller != driver.Controller(store) || c.MultiLocker != driver.MultiLocker(store) ||
+			c.Delayer != driver.Delayer(store) {
 			t.Errorf("%s wrapper of a store in memory: %+v", what, c)
 		}
 		if c.Sharder != nil || c.Checker != nil || c.Auditor != nil || c.TTLBounder != nil {
 			t.Errorf("%s wrapper of a store in memory can do more than that one: %+v", what, c)
 		}
 	}
-	c := dlock.CapabilitiesOf(decorated{DistributedLock: bounding{decorated{DistributedLock: store}}})
+	c := driver.CapabilitiesOf(decorated{Store: bounding{decorated{Store: store}}})
 	if _, ok := c.Lister.(bounding); !ok || c.TTLBounder == nil || c.TTLBounder.MaxTTL() != time.Minute {
 		t.Errorf("the wrapper in between does not answer for itself: %+v", c)
 	}
-	if c.Enumerator != dlock.Enumerator(store) {
+	if c.Enumerator != driver.Enumerator(store) {
 		t.Errorf("the store behind both wrappers enumerates: %+v", c)
 	}
-	if c := dlock.CapabilitiesOf(opaque{store}); c != (dlock.Capabilities{}) {
+	if c := driver.CapabilitiesOf(opaque{store}); c != (driver.Capabilities{}) {
 		t.Errorf("a wrapper without Unwrap: %+v", c)
 	}
 }
 
 // endless is a wrapper of itself.
-type endless struct{ dlock.DistributedLock }
+type endless struct{ driver.Store }
 
-func (e *endless) Unwrap() dlock.DistributedLock { return e }
+func (e *endless) Unwrap() driver.Store { return e }
 
 // Fails when CapabilitiesOf has no bound, or does not look whether Unwrap returned a store.
 func TestCapabilitiesOfAnEndlessOrEmptyWrapper(t *testing.T) {
-	for _, store := range []dlock.DistributedLock{&endless{}, decorated{}, nil} {
-		if c := dlock.CapabilitiesOf(store); c != (dlock.Capabilities{}) {
+	for _, store := range []driver.Store{&endless{}, decorated{}, nil} {
+		if c := driver.CapabilitiesOf(store); c != (driver.Capabilities{}) {
 			t.Errorf("%T: %+v", store, c)
 		}
 	}

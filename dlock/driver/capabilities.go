@@ -1,11 +1,11 @@
-package dlock
+package driver
 
 import (
 	"context"
 	"time"
 )
 
-// Capabilities are what a store can do beyond [DistributedLock]. A field is nil if the store does
+// Capabilities are what a store can do beyond [Store]. A field is nil if the store does
 // not implement that interface.
 type Capabilities struct {
 	Checker    Checker
@@ -27,14 +27,14 @@ const maxWrappers = 32
 // stores that it wraps. Call it instead of asserting interfaces: an assertion does not look into a
 // wrapper.
 //
-// A wrapper may have a method Unwrap() DistributedLock. An interface that the wrapper does not
+// A wrapper may have a method Unwrap() Store. An interface that the wrapper does not
 // implement itself is then taken from the store that Unwrap returns, and its calls bypass the
 // wrapper. Wrappers may be nested up to 32 deep. A wrapper without Unwrap hides every interface
 // that it does not implement.
-func CapabilitiesOf(store DistributedLock) (c Capabilities) {
+func CapabilitiesOf(store Store) (c Capabilities) {
 	for range maxWrappers + 1 {
 		c.add(store)
-		wrapper, ok := store.(interface{ Unwrap() DistributedLock })
+		wrapper, ok := store.(interface{ Unwrap() Store })
 		if !ok {
 			break
 		}
@@ -46,7 +46,7 @@ func CapabilitiesOf(store DistributedLock) (c Capabilities) {
 }
 
 // add sets the fields that are nil to the store, if it implements them.
-func (c *Capabilities) add(store DistributedLock) {
+func (c *Capabilities) add(store Store) {
 	own(&c.Checker, store)
 	own(&c.TTLBounder, store)
 	own(&c.Sharder, store)
@@ -58,7 +58,7 @@ func (c *Capabilities) add(store DistributedLock) {
 	own(&c.Delayer, store)
 }
 
-func own[C comparable](field *C, store DistributedLock) {
+func own[C comparable](field *C, store Store) {
 	var none C
 	if c, ok := store.(C); ok && *field == none {
 		*field = c
@@ -66,7 +66,7 @@ func own[C comparable](field *C, store DistributedLock) {
 }
 
 // A Checker is a store that can find faults in its own settings without calling its server.
-// NewSession returns the error.
+// dlock.NewSession returns the error.
 type Checker interface {
 	Check() error
 }
@@ -78,12 +78,12 @@ type TTLBounder interface {
 }
 
 // A Sharder is a store of several servers, as a Redis Cluster is: each server keeps the leases of
-// some names, and may hang while the others answer. A Session renews the leases of each shard by
+// some names, and may hang while the others answer. A dlock.Session renews the leases of each shard by
 // separate calls, so that no shard waits for another.
 type Sharder interface {
 	// Shard returns the server that keeps a name, as far as that is known without asking one. It
 	// may change from call to call. "" means that it is not known, or that there is only one; a
-	// panic is taken for "". It must not block, because a Session calls it for each lease, and a
+	// panic is taken for "". It must not block, because a dlock.Session calls it for each lease, and a
 	// timer.Scheduler for each tick. They hold no mutex when they do.
 	Shard(name string) string
 }

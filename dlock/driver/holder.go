@@ -1,11 +1,6 @@
-package dlock
+package driver
 
-import (
-	"crypto/rand"
-	"fmt"
-	"os"
-	"strings"
-)
+import "fmt"
 
 // A Holder shows operators who has a lease. It decides nothing: two processes with the same Holder
 // are two holders, because a lease belongs to a token.
@@ -13,15 +8,6 @@ type Holder struct {
 	Host string // hostname
 	PID  int    // process id on that host
 	ID   string // random, so that two containers with one hostname and pid 1 can be told apart
-}
-
-// NewHolder returns a Holder for this process. Each call returns another ID.
-func NewHolder() Holder {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return Holder{Host: host, PID: os.Getpid(), ID: strings.ToLower(rand.Text()[:8])}
 }
 
 // String returns host/pid/id.

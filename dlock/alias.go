@@ -1,0 +1,49 @@
+package dlock
+
+import (
+	"crypto/rand"
+	"os"
+	"strings"
+
+	"github.com/tickslot/tickslot/dlock/driver"
+)
+
+// What a store and its user have in common is declared in package driver.
+
+// A DistributedLock is a store of leases, which [NewSession] takes: memlock, redislock, sqllock or
+// one of your own. Package driver says what it has to do.
+type DistributedLock = driver.Store
+
+// A Holder shows operators who has a lease.
+type Holder = driver.Holder
+
+// NewHolder returns a Holder for this process. Each call returns another ID.
+func NewHolder() Holder {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return Holder{Host: host, PID: os.Getpid(), ID: strings.ToLower(rand.Text()[:8])}
+}
+
+// A Fence grows with every grant of a slot. A resource that remembers the highest fence it has seen
+// can refuse a holder that has lost its lease.
+type Fence = driver.Fence
+
+// A SemaphoreSpec names a semaphore, and says how many slots it has: see [Semaphore.With].
+type SemaphoreSpec = driver.SemaphoreSpec
+
+// A NotAcquiredError says that the store refused, and why. It is an answer, not a failure: the
+// store works.
+type NotAcquiredError = driver.NotAcquiredError
+
+// A Reason is why the store refused.
+type Reason = driver.Reason
+
+// The reasons that a Mutex and a Semaphore meet. Package driver has those of ticks, too.
+const (
+	ReasonFull       = driver.ReasonFull       // every slot is held
+	ReasonPaused     = driver.ReasonPaused     // an operator paused the name
+	ReasonQuarantine = driver.ReasonQuarantine // the store restarted, and may have forgotten leases that are held
+	ReasonLimitFull  = driver.ReasonLimitFull  // a semaphore of Semaphore.With has no free slot, or is paused
+)

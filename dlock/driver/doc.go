@@ -1,0 +1,56 @@
+// Package driver is the contract of a store of leases, for those who write one or wrap one. Who wants
+// a mutex or a semaphore needs package dlock only.
+//
+// The hard part of holding a lease is in package dlock: heartbeats, trust windows, requests that
+// are repeated, replies that are lost. So a store is three atomic steps, without goroutines and
+// without retries:
+//
+//	method       of [Store]      asked by dlock.Session                          on the server
+//	─────────────────────────────────────────────────────────────────────────────────────────────
+//	TryAcquire   one request     once; once more, with the same token, if no     one atomic step
+//	                             answer comes within half of StoreTimeout
+//	Extend       many grants     every third of a TTL                            atomic per grant
+//	Release      many grants     once; again in the background if no answer      atomic per grant
+//	                             comes, until a TTL has passed
+//
+// # To write one
+//
+// Keep, for each name: for each slot the token, the holder, the fence and the time at which the
+// lease ends; the latest tick, how often it was started, its schedule and who claimed it; the number
+// of slots that the latest grant declared; and the highest fence. A mutex is a name of its own with
+// one slot, so that the semaphore of the same name is another lock. Then:
+//
+//  1. Call [Request.Validate] first, so that no harmful name or number reaches the server.
+//  2. Do the ten steps of [Store], in their order, in one atomic step of the server: a script, a
+//     transaction, a mutex. All instants are those of the server's clock. Only durations come from
+//     the caller and go back to it, so a wrong clock of a host harms nobody.
+//  3. Answer one of three things. A [Grant]; a *[NotAcquiredError], which is an answer and no
+//     failure; or any other error, which means "unknown". Wrap [ErrSetup] or [ErrFault] if the
+//     server answered, and found something wrong that does not pass by itself.
+//  4. Find a lease by its token in Extend and Release. Answer [GrantLost] if the token does not
+//     have the slot any more, or if the lease has ended, although nobody else has taken it yet.
+//  5. End each call with its context: switch off retries and time-outs of the client library, or
+//     bound them by the deadline.
+//  6. Add what more the server can do, one interface at a time: see [Capabilities].
+//
+// Package memlock is the shortest store, and the model for the others: each of its steps has the
+// number and the name that it has here, as have the scripts of redislock and the statements of
+// sqllock. It has all optional interfaces but those of stores with servers.
+//
+// # To check one
+//
+// Package dlocktest runs a store through the contract: dlocktest.Run needs a function that opens it
+// in an empty corner of the server, and the list of what the store states to be able to do. It
+// checks exclusion under load and against a model, tokens and lost replies, expiry and clocks,
+// ticks and delays, overrides, listing, and that each call is one round trip. What it cannot check
+// is a server that dies, fails over or loses its data: write tests that kill one, and say in the
+// doc of the package what happens then.
+//
+// # What is not asked of a store
+//
+// It does not renew, wait, queue or notify: no call waits for a lease to become free. It need not be
+// fair. It need not keep what it knows when its server loses its data; but if it may have lost
+// leases that are held, it must refuse ([ReasonQuarantine]) until all of them have ended. It cannot
+// stop a holder whose lease has ended: that is what fences are for. It may give no fences (0), and
+// may lack every optional interface; whoever needs one says so with an error that names it.
+package driver

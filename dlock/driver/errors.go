@@ -1,0 +1,152 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrNotAcquired is matched by every *NotAcquiredError.
+	ErrNotAcquired = errors.New("not acquired")
+	// ErrFault is matched by an error of a store that answered, but found a value that it cannot
+	// use at a key of this name. The store itself works. As with ErrSetup, do not go on without the
+	// store.
+	ErrFault = errors.New("the store found something wrong")
+	// ErrSetup is matched by an error of a store that answered, but can serve no name until
+	// somebody fixes it: a table or a right is missing, or its scripts may not call a command that
+	// they need. Unlike an outage it does not end by itself: do not go on without the store.
+	ErrSetup = errors.New("the store is not set up right")
+)
+
+// A Reason is why the store refused.
+type Reason string
+
+const (
+	// ReasonFull: every slot is held.
+	ReasonFull Reason = "full"
+	// ReasonPaused: an operator paused the name, see Controller.
+	ReasonPaused Reason = "paused"
+	// ReasonQuarantine: the store restarted, maybe without its data. It grants again when all
+	// leases that it granted before must have ended.
+	ReasonQuarantine Reason = "quarantine"
+
+	// ReasonLimitFull: a semaphore of Request.Also has no free slot, or is paused. Nothing was
+	// taken.
+	ReasonLimitFull Reason = "limit_full"
+
+	// The reasons below are only for requests with a Tick.
+
+	// ReasonTickTaken: the tick has had all the starts that it allows.
+	ReasonTickTaken Reason = "tick_taken"
+	// ReasonTickLate: a later tick of this timer was claimed already.
+	ReasonTickLate Reason = "tick_late"
+	// ReasonTickAhead: the tick is more than MaxTickAhead ahead of the store's clock. Check the
+	// clock of this host.
+	ReasonTickAhead Reason = "tick_ahead"
+	// ReasonTickFirst: the tick was claimed as missed, but no tick of its schedule was claimed
+	// before.
+	ReasonTickFirst Reason = "tick_first"
+	// ReasonTickHeld: the tick was claimed as missed, but a lease of the name was held when it came
+	// due.
+	ReasonTickHeld Reason = "tick_held"
+	// ReasonTickEarly: Tick.Delay has not passed since the last lease of the name ended.
+	ReasonTickEarly Reason = "tick_early"
+)
+
+// A NotAcquiredError says that the store refused. It is an answer, not a failure: the store works.
+type NotAcquiredError struct {
+	Name   string
+	Reason Reason
+	Slots  int // how many the request declared; 0: a mutex
+
+	// Also is the semaphore of Request.Also that refused (ReasonLimitFull). Holder, HeldFor,
+	// ExpiresIn and PausedBy are then about it, and AlsoInfo is what the store knows of it.
+	Also     SemaphoreSpec
+	AlsoInfo Info
+
+	// Holder is who has it (ReasonFull; of several the one whose lease ends first), or who claimed
+	// the tick last (ReasonTickTaken). Zero if the store does not know.
+	Holder Holder
+	// HeldFor is how long Holder has had it (ReasonFull).
+	HeldFor time.Duration
+	// ExpiresIn is how long until it may be free, unless extended (ReasonFull, ReasonQuarantine,
+	// ReasonPaused), or until Tick.Delay has passed (ReasonTickEarly). 0 if that is not known. Of a
+	// quarantine of Redis, which tells its age in whole seconds, it may be a second too short.
+	ExpiresIn time.Duration
+	// PausedBy is who paused the name, and why (ReasonPaused).
+	PausedBy Origin
+	Info     Info
+}
+
+func (e *NotAcquiredError) Error() string {
+	var why string
+	switch e.Reason {
+	case ReasonFull:
+		why = "held"
+		switch {
+		case e.Slots > 1 && e.Holder != (Holder{}):
+			why = fmt.Sprintf("all %d slots held, first to end: %s,", e.Slots, e.Holder)
+		case e.Slots > 1:
+			why = fmt.Sprintf("all %d slots held", e.Slots)
+		case e.Holder != (Holder{}):
+			why = fmt.Sprintf("held by %s", e.Holder)
+		}
+		if e.Holder != (Holder{}) { // not every store knows
+			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(e.HeldFor), round(e.ExpiresIn))
+		}
+	case ReasonLimitFull:
+		why = e.limitFull()
+	case ReasonTickTaken:
+		why = "the tick has had all its starts"
+		if e.Holder != (Holder{}) {
+			why += fmt.Sprintf(", the last by %s", e.Holder)
+		}
+	case ReasonTickFirst:
+		why = "no tick of this schedule was claimed before, so none was missed"
+	case ReasonTickHeld:
+		why = "it was held when the tick came due, so the tick was skipped then, not missed"
+	case ReasonTickEarly:
+		why = fmt.Sprintf("the delay since the last lease ended is not over, for another %s", round(e.ExpiresIn))
+	case ReasonTickLate:
+		why = "a later tick has been claimed already"
+	case ReasonTickAhead:
+		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host",
+			MaxTickAhead)
+	case ReasonQuarantine:
+		// Redis tells its age in whole seconds, so the end is known to a second only.
+		about := max(time.Second, (e.ExpiresIn + time.Second - 1).Truncate(time.Second))
+		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in about %s", about)
+	case ReasonPaused:
+		why = "paused"
+		if e.PausedBy != (Origin{}) { // not every store knows
+			why = fmt.Sprintf("paused %s", e.PausedBy)
+		}
+		if e.ExpiresIn > 0 {
+			why += fmt.Sprintf(" (for another %s)", round(e.ExpiresIn))
+		}
+	case "":
+		why = "the store gave no reason"
+	default:
+		why = string(e.Reason)
+	}
+	return fmt.Sprintf("%s: not acquired: %s", e.Name, why)
+}
+
+// limitFull says which semaphore of Request.Also refused, and why.
+func (e *NotAcquiredError) limitFull() string {
+	switch {
+	case e.PausedBy != (Origin{}):
+		return fmt.Sprintf("%s is paused %s", e.Also.Name, e.PausedBy)
+	case e.Holder != (Holder{}):
+		return fmt.Sprintf("all %d slots of %s are held, first to end: %s, for %s, ends in %s unless extended",
+			e.Also.Slots, e.Also.Name, e.Holder, round(e.HeldFor), round(e.ExpiresIn))
+	default:
+		return fmt.Sprintf("all %d slots of %s are held", e.Also.Slots, e.Also.Name)
+	}
+}
+
+// Is makes errors.Is(err, ErrNotAcquired) true.
+func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
+
+func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
