@@ -62,6 +62,6 @@
 //
 // Hosts that share a schedule also have to agree on who runs a [driver.Tick]; the store decides it
 // in the round trip that takes the slot ([Semaphore.TryAcquireTick]). Package timer is built on it.
-// Package dlock/driver has the contract of a store, for those who write one, and what operators change
-// at run time ([driver.Controller]).
+// Package dlock/driver has the contract of a store, for those who write one, and what operators
+// change at run time ([driver.Controller]).
 package dlock

@@ -78,13 +78,13 @@ type TTLBounder interface {
 }
 
 // A Sharder is a store of several servers, as a Redis Cluster is: each server keeps the leases of
-// some names, and may hang while the others answer. A dlock.Session renews the leases of each shard by
-// separate calls, so that no shard waits for another.
+// some names, and may hang while the others answer. A dlock.Session renews the leases of each shard
+// by separate calls, so that no shard waits for another.
 type Sharder interface {
 	// Shard returns the server that keeps a name, as far as that is known without asking one. It
 	// may change from call to call. "" means that it is not known, or that there is only one; a
-	// panic is taken for "". It must not block, because a dlock.Session calls it for each lease, and a
-	// timer.Scheduler for each tick. They hold no mutex when they do.
+	// panic is taken for "". It must not block, because a dlock.Session calls it for each lease,
+	// and a timer.Scheduler for each tick. They hold no mutex when they do.
 	Shard(name string) string
 }
 

@@ -1,5 +1,5 @@
-// Package driver is the contract of a store of leases, for those who write one or wrap one. Who wants
-// a mutex or a semaphore needs package dlock only.
+// Package driver is the contract of a store of leases, for those who write one or wrap one. Who
+// wants a mutex or a semaphore needs package dlock only.
 //
 // The hard part of holding a lease is in package dlock: heartbeats, trust windows, requests that
 // are repeated, replies that are lost. So a store is three atomic steps, without goroutines and
@@ -16,9 +16,9 @@
 // # To write one
 //
 // Keep, for each name: for each slot the token, the holder, the fence and the time at which the
-// lease ends; the latest tick, how often it was started, its schedule and who claimed it; the number
-// of slots that the latest grant declared; and the highest fence. A mutex is a name of its own with
-// one slot, so that the semaphore of the same name is another lock. Then:
+// lease ends; the latest tick, how often it was started, its schedule and who claimed it; the
+// number of slots that the latest grant declared; and the highest fence. A mutex is a name of its
+// own with one slot, so that the semaphore of the same name is another lock. Then:
 //
 //  1. Call [Request.Validate] first, so that no harmful name or number reaches the server.
 //  2. Do the ten steps of [Store], in their order, in one atomic step of the server: a script, a
@@ -48,8 +48,8 @@
 //
 // # What is not asked of a store
 //
-// It does not renew, wait, queue or notify: no call waits for a lease to become free. It need not be
-// fair. It need not keep what it knows when its server loses its data; but if it may have lost
+// It does not renew, wait, queue or notify: no call waits for a lease to become free. It need not
+// be fair. It need not keep what it knows when its server loses its data; but if it may have lost
 // leases that are held, it must refuse ([ReasonQuarantine]) until all of them have ended. It cannot
 // stop a holder whose lease has ended: that is what fences are for. It may give no fences (0), and
 // may lack every optional interface; whoever needs one says so with an error that names it.
