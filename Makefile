@@ -10,7 +10,7 @@ test: ## run every test but the long proofs, many under -race; what was skipped 
 	@sh scripts/servers.sh
 	@sh scripts/test-all.sh
 
-lint: ## gofmt, go vet, staticcheck, misspell, go mod tidy -diff, govulncheck
+lint: ## golangci-lint (gofmt, vet, staticcheck, misspell), go mod tidy -diff and govulncheck, in all modules
 	@sh scripts/lint.sh
 
 race: ## run all tests of the stores under -race, one after the other: half an hour

@@ -1,14 +1,15 @@
 #!/bin/sh
-# usage: scripts/lint.sh [gofmt|vet|staticcheck|misspell|tidy|govulncheck]...
+# usage: scripts/lint.sh [golangci|misspell|tidy|govulncheck]...
 #
-# Runs the named checks, or all of them, and fails if one of them does. The
-# versions of the tools are pinned in internal/tools/go.mod, so that they are no
-# dependency of the module itself. Why each is here: .golangci.yml.
+# Runs the named checks, or all of them, and fails if one of them does. The versions of the tools
+# are pinned in internal/tools, so that they are no dependency of the module itself. Which linters
+# there are, and why: .golangci.yml.
 set -u
 
-tools=$PWD/internal/tools/go.mod
+# tool runs a tool of internal/tools, or of the folder in it that is set before.
+tools=$PWD/internal/tools
 tool() {
-	GOWORK=off go tool -modfile="$tools" "$@"
+	GOWORK=off go tool -modfile="$tools/go.mod" "$@"
 }
 
 # each runs a command in every module, or in those that are set before it.
@@ -21,20 +22,15 @@ each() {
 	return "$bad"
 }
 
-check_gofmt() {
-	unformatted=$("$(go env GOROOT)/bin/gofmt" -l .) || return 1
-	[ -z "$unformatted" ] && return 0
-	echo "gofmt: not formatted:"
-	echo "$unformatted"
-	return 1
-}
+# To compile golangci-lint takes minutes, once.
+check_golangci() (
+	tools=$tools/golangci
+	each tool golangci-lint run ./...
+)
 
-check_vet() { each go vet ./...; }
-
-check_staticcheck() { each tool staticcheck ./...; }
-
+# golangci-lint looks into Go files only.
 check_misspell() {
-	git ls-files '*.go' '*.md' '*.lua' '*.sql' '*.sh' '*.yml' '*.pml' Makefile | tr '\n' '\0' | xargs -0 sh -c 'GOWORK=off go tool -modfile="$0" misspell -error "$@"' "$tools"
+	git ls-files '*.md' '*.lua' '*.sql' '*.sh' '*.yml' '*.pml' Makefile | tr '\n' '\0' | xargs -0 sh -c 'GOWORK=off go tool -modfile="$0" misspell -error "$@"' "$tools/go.mod"
 }
 
 check_tidy() { each go mod tidy -diff; }
@@ -61,11 +57,11 @@ vulnerabilities() {
 	return "$code"
 }
 
-[ $# -gt 0 ] || set -- gofmt vet staticcheck misspell tidy govulncheck
+[ $# -gt 0 ] || set -- golangci misspell tidy govulncheck
 failed=
 for check in "$@"; do
 	case $check in
-	gofmt | vet | staticcheck | misspell | tidy | govulncheck)
+	golangci | misspell | tidy | govulncheck)
 		"check_$check" || failed="$failed $check"
 		;;
 	*)

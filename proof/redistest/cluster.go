@@ -154,7 +154,7 @@ func settled(ctx context.Context, n *Server, masters, replicasPer int, replica b
 		return nil
 	}
 	// Clients learn the topology from any node, so all have to know it.
-	//lint:ignore SA1019 CLUSTER SHARDS came with Redis 7.0, and these tests are for 6.2, too
+	//nolint:staticcheck // CLUSTER SHARDS came with Redis 7.0, and these tests are for 6.2, too
 	known, err := n.Client().ClusterSlots(ctx).Result()
 	if err != nil {
 		return err

@@ -163,7 +163,7 @@ func isAlive(conn *pgx.Conn) bool {
 		}
 		// What has arrived is the server's last word, or the value of a setting that has changed.
 		// On a busy machine the millisecond may be over before CheckConn looks.
-		//lint:ignore SA1019 Ping costs a round trip; if this is wrong, the call fails.
+		//nolint:staticcheck // Ping costs a round trip; if this is wrong, the call fails.
 		if err := conn.PgConn().CheckConn(); err != nil || !known {
 			return err == nil
 		}

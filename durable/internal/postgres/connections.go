@@ -58,7 +58,7 @@ func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
 		if !ok {
 			break
 		}
-		//lint:ignore SA1019 Ping costs a round trip; if this is wrong, the call fails.
+		//nolint:staticcheck // Ping costs a round trip; if this is wrong, the call fails.
 		if time.Since(conn.since) < surelyAlive || conn.PgConn().CheckConn() == nil {
 			return conn.Conn, nil
 		}
