@@ -35,9 +35,9 @@ type claimer struct {
 	request  store.ClaimRequest // of which only Limit changes
 	draining atomic.Bool        // nothing starts any more
 
-	mu     sync.Mutex           // of the readers of checks
-	locked map[string]time.Time // limits whose rows somebody keeps locked: since when
-	told   map[string]bool      // of these, which were logged
+	mu       sync.Mutex           // of the readers of checks
+	locked   map[string]time.Time // limits whose rows somebody keeps locked: since when
+	reported map[string]bool      // of these, which were logged
 }
 
 // claim is a step of the loop.
@@ -65,9 +65,9 @@ func (c *claimer) claim() time.Duration {
 	for _, row := range claimed.Runs {
 		switch {
 		case c.draining.Load():
-			c.runner.giveBack(row, sent, ErrDraining)
+			c.runner.release(row, sent, ErrDraining)
 		case c.book.late(sent):
-			c.runner.giveBack(row, sent, errClaimedLate)
+			c.runner.release(row, sent, errClaimedLate)
 		default:
 			c.runner.start(row, sent, claimed.Now)
 		}
@@ -100,12 +100,12 @@ func (c *claimer) noteLocked(names []string) {
 	c.mu.Unlock()
 	told := map[string]bool{}
 	for name, at := range since {
-		if told[name] = c.told[name] || time.Since(at) >= lockedFor; told[name] && !c.told[name] {
+		if told[name] = c.reported[name] || time.Since(at) >= lockedFor; told[name] && !c.reported[name] {
 			c.events.Log(slog.LevelWarn, "durable: runs wait, because somebody else has the row of their limit locked",
 				"limit", limitName(name))
 		}
 	}
-	c.told = told
+	c.reported = told
 }
 
 // limitsFree returns an error for each limit whose row somebody has kept locked for longer than a

@@ -25,10 +25,10 @@ var errRowLocked = errors.New("somebody else has their rows locked")
 
 // A finished is an attempt that has ended here, and whose result is not in the database yet.
 type finished struct {
-	attempt *attempt
-	result  store.Result
-	err     error // what the handler has returned
-	told    bool  // that its row is locked, which was logged: of the finisher's goroutine
+	attempt  *attempt
+	result   store.Result
+	err      error // what the handler has returned
+	reported bool  // that its row is locked, which was logged: of the finisher's goroutine
 }
 
 // A finisher writes results. It makes one call at a time, with all results that are waiting: a lone
@@ -42,7 +42,7 @@ type finisher struct {
 	book     *leaseBook
 	events   *events
 	batch    *answers.Batch
-	news     chan struct{} // something waits
+	wake     chan struct{} // something waits
 
 	mu      sync.Mutex // of all callers
 	waiting []*finished
@@ -51,7 +51,7 @@ type finisher struct {
 func (f *finisher) put(r *finished) {
 	f.putBack([]*finished{r})
 	select {
-	case f.news <- struct{}{}:
+	case f.wake <- struct{}{}:
 	default: // a signal is pending
 	}
 }
@@ -78,7 +78,7 @@ func (f *finisher) run(ctx context.Context) {
 	for {
 		limit := f.batch.Limit()
 		batch := f.take(limit)
-		news := f.news
+		wake := f.wake
 		var again <-chan time.Time
 		if len(batch) > 0 {
 			left, err := f.write(batch)
@@ -88,7 +88,7 @@ func (f *finisher) run(ctx context.Context) {
 				wait = service.MinWait
 				continue
 			case err != nil:
-				news = nil // a new result would fail as well
+				wake = nil // a new result would fail as well
 			case len(batch) == limit && len(left) < len(batch):
 				continue // there may be some that have not been tried
 			}
@@ -97,7 +97,7 @@ func (f *finisher) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-news:
+		case <-wake:
 		case <-again:
 			wait = min(2*wait, service.MaxWait)
 		}
@@ -144,10 +144,10 @@ func setOf(keys []store.RunKey) map[store.RunKey]bool {
 
 // tellLocked logs, once per result, that its row has been locked for longer than a moment.
 func (f *finisher) tellLocked(r *finished) {
-	if r.told || time.Since(r.attempt.startedAt)-r.result.Took < lockedFor {
+	if r.reported || time.Since(r.attempt.startedAt)-r.result.Took < lockedFor {
 		return
 	}
-	r.told = true
+	r.reported = true
 	f.events.Log(slog.LevelWarn, "durable: the result of a run waits, and keeps its place, because somebody else has "+
 		"the row of the run locked", r.attempt.info().line()...)
 }

@@ -19,8 +19,8 @@ type handler struct {
 	counts  counts
 }
 
-// stored is what the database is told of a handler.
-func (h *handler) stored() store.Handler {
+// row is what the database keeps of a handler.
+func (h *handler) row() store.Handler {
 	return store.Handler{Name: h.name, MaxConcurrency: h.options.MaxConcurrency,
 		MaxAttempts: h.options.Retry.MaxAttempts}
 }

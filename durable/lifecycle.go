@@ -94,11 +94,11 @@ func (w *Worker) begin(life, base context.Context) {
 	w.materializer.schedules = w.schedules
 	w.claimer.request = store.ClaimRequest{Worker: w.config.Name, MaxActive: w.config.MaxActive, TTL: w.config.TTL}
 	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
-		w.claimer.request.Handlers = append(w.claimer.request.Handlers, w.handlers[name].stored())
+		w.claimer.request.Handlers = append(w.claimer.request.Handlers, w.handlers[name].row())
 	}
 	w.registrar.handlers = w.claimer.request.Handlers
 	for _, name := range slices.Sorted(maps.Keys(w.schedules)) {
-		w.registrar.schedules = append(w.registrar.schedules, w.schedules[name].stored())
+		w.registrar.schedules = append(w.registrar.schedules, w.schedules[name].row())
 	}
 	w.life.Enter(PhaseRunning)
 	w.events.AskDebug()

@@ -41,8 +41,8 @@ type planned struct {
 	err  error
 }
 
-// stored is what the database is told of a schedule.
-func (s *scheduled) stored() store.Schedule {
+// row is what the database keeps of a schedule.
+func (s *scheduled) row() store.Schedule {
 	return store.Schedule{Name: s.name, Handler: s.handler, Spec: s.spec, Text: s.text}
 }
 

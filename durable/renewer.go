@@ -22,7 +22,7 @@ type renewer struct {
 	runner   *runner
 	events   *events
 	renewals atomic.Uint64         // leases that were extended
-	told     map[store.RunKey]bool // whose handlers ignore their context, which was logged: of its goroutine
+	reported map[store.RunKey]bool // whose handlers ignore their context, which was logged: of its goroutine
 }
 
 // renew is a step of the loop.
@@ -54,11 +54,11 @@ func (r *renewer) tell(ignoring []*attempt) {
 	told := map[store.RunKey]bool{}
 	for _, a := range ignoring {
 		told[a.key()] = true
-		if !r.told[a.key()] {
+		if !r.reported[a.key()] {
 			r.events.Log(slog.LevelError, "durable: a handler ignores that its context has ended: its lease is no "+
 				"longer renewed, and it keeps its place on this worker until it returns",
 				a.info().line("cause", context.Cause(a.ctx))...)
 		}
 	}
-	r.told = told
+	r.reported = told
 }

@@ -63,8 +63,8 @@ func (n *runner) start(row store.Run, sent instant, claimedAt time.Time) {
 	go n.carryOut(a)
 }
 
-// giveBack gives back a run that was claimed and does not start, which costs it no attempt.
-func (n *runner) giveBack(row store.Run, sent instant, why error) {
+// release gives back a run that was claimed and does not start, which costs it no attempt.
+func (n *runner) release(row store.Run, sent instant, why error) {
 	a := n.attempt(row, sent)
 	if a == nil {
 		return

@@ -85,7 +85,7 @@ func (w *Worker) assemble(s store.Store) {
 	c, d, v := w.config, w.database, w.events
 	w.book = newLeaseBook(c.MaxRuns, c.TTL)
 	w.finisher = &finisher{worker: c.Name, store: s, database: d, book: w.book, events: v,
-		batch: answers.NewBatch(maxResults, c.CallTimeout), news: make(chan struct{}, 1)}
+		batch: answers.NewBatch(maxResults, c.CallTimeout), wake: make(chan struct{}, 1)}
 	w.runner = &runner{worker: c.Name, book: w.book, finisher: w.finisher, events: v}
 	w.claimer = &claimer{store: s, database: d, book: w.book, runner: w.runner, events: v,
 		batch: answers.NewBatch(c.ClaimBatch, c.CallTimeout)}

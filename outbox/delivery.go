@@ -155,8 +155,8 @@ func (p Retry) wait(attempt int) time.Duration { return loop.Backoff(p.FirstWait
 
 func textOf(err error) string { return guard.Text(err, maxErrorLen) }
 
-// told says what came of an attempt, once the database has it.
-func (r *Relay) told(a attempt, counts bool) {
+// report says what came of an attempt, once the database has it.
+func (r *Relay) report(a attempt, counts bool) {
 	m, outcome := a.message, Outcome(a.result.Outcome)
 	line := func(more ...any) []any {
 		line := append([]any{"message", ID(m.ID).String(), "topic", m.Topic, "key", m.Key, "attempt", m.Attempts + 1,

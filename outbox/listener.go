@@ -15,8 +15,8 @@ type listener struct {
 	heard atomic.Bool
 }
 
-// hears reports whether the database surely tells: the connection has heard a notification.
-func (l *listener) hears() bool { return l.heard.Load() }
+// listening reports whether the database surely tells: the connection has heard a notification.
+func (l *listener) listening() bool { return l.heard.Load() }
 
 // run listens until ctx ends, and connects again after pauses that grow.
 func (l *listener) run(ctx context.Context) {

@@ -38,7 +38,7 @@ const (
 type marker struct {
 	relay *Relay
 	batch *answers.Batch
-	news  chan struct{} // something waits
+	wake  chan struct{} // something waits
 
 	mu      sync.Mutex // of all callers
 	waiting []*unwritten
@@ -78,7 +78,7 @@ type kept struct {
 }
 
 func newMarker(r *Relay) *marker {
-	return &marker{relay: r, batch: answers.NewBatch(maxResults, r.config.CallTimeout), news: make(chan struct{}, 1)}
+	return &marker{relay: r, batch: answers.NewBatch(maxResults, r.config.CallTimeout), wake: make(chan struct{}, 1)}
 }
 
 func (k *marker) put(a attempt, written func(counts bool), kept func()) {
@@ -86,7 +86,7 @@ func (k *marker) put(a attempt, written func(counts bool), kept func()) {
 	k.waiting = append(k.waiting, &unwritten{attempt: a, written: written, kept: kept})
 	k.mu.Unlock()
 	select {
-	case k.news <- struct{}{}:
+	case k.wake <- struct{}{}:
 	default: // it is about to look
 	}
 }
@@ -118,7 +118,7 @@ func (k *marker) run(ctx context.Context) (left int) {
 	for {
 		batch, from, later, moved := k.take()
 		k.tell(moved)
-		news := k.news
+		wake := k.wake
 		switch {
 		case len(batch) > 0:
 			err := k.write(batch, from)
@@ -129,7 +129,7 @@ func (k *marker) run(ctx context.Context) (left int) {
 			if err == nil || from != &k.waiting || len(batch) == 1 || k.batch.Limit() < len(batch) {
 				continue
 			}
-			later, news = wait/2+rand.N(wait), nil
+			later, wake = wait/2+rand.N(wait), nil
 			wait = min(2*wait, service.MaxWait)
 		case k.anyFailed():
 			if round.IsZero() {
@@ -147,7 +147,7 @@ func (k *marker) run(ctx context.Context) (left int) {
 		select {
 		case <-ctx.Done():
 			return k.left()
-		case <-news:
+		case <-wake:
 		case <-again:
 		}
 		if !round.IsZero() && !time.Now().Before(round) {
@@ -164,7 +164,7 @@ func (k *marker) anyFailed() bool {
 }
 
 // take takes some of what waits: those that are kept and whose time has come, or others. If there
-// are none, it returns in how long to look again; 0: when there are news.
+// are none, it returns in how long to look again; 0: something waits.
 //
 // It takes one result of a row. There are two if this relay has lost its shard before it wrote the
 // first, and leads it again; or if the database was put back to a copy, and has given the number of
@@ -259,7 +259,7 @@ func (k *marker) write(batch []*unwritten, from *[]*unwritten) error {
 			still = append(still, u)
 			continue
 		}
-		k.relay.told(u.attempt, counts[u.result.ID])
+		k.relay.report(u.attempt, counts[u.result.ID])
 		u.written(counts[u.result.ID])
 	}
 	k.mu.Lock()

@@ -159,8 +159,8 @@ func hasNUL(text string) bool {
 	return false
 }
 
-// stored returns what the database keeps.
-func (m Message) stored() store.Message {
+// row returns what the database keeps.
+func (m Message) row() store.Message {
 	return store.Message{ID: store.ID(m.ID), Topic: m.Topic, Key: m.Key, Hash: m.hash(), Payload: m.Payload,
 		Headers: m.Headers}
 }

@@ -107,7 +107,7 @@ func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err 
 	if err := m.check(); err != nil {
 		return false, fmt.Errorf("outbox: message %s of topic %.60q: not appended: %w", m.ID, m.Topic, err)
 	}
-	fresh, old, err := o.store.Append(ctx, tx, m.stored())
+	fresh, old, err := o.store.Append(ctx, tx, m.row())
 	if err != nil {
 		return false, fmt.Errorf("outbox: message %s of topic %.60q: %w", m.ID, m.Topic, err)
 	}

@@ -56,7 +56,7 @@ func (f Filter) check() error {
 	return nil
 }
 
-func (f Filter) stored() store.Filter {
+func (f Filter) inStore() store.Filter {
 	s := store.Filter{Topic: f.Topic, Key: f.Key, State: store.State(f.State), CreatedFrom: f.CreatedFrom,
 		CreatedBefore: f.CreatedBefore, BeforeSeq: f.BeforeSeq}
 	for _, id := range f.IDs {
@@ -134,7 +134,7 @@ func (o *Outbox) Messages(ctx context.Context, which Filter, limit int) ([]Recor
 	if limit < 1 {
 		return nil, nil
 	}
-	rows, err := o.store.Messages(ctx, which.stored(), min(limit, MaxPage))
+	rows, err := o.store.Messages(ctx, which.inStore(), min(limit, MaxPage))
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
@@ -209,7 +209,7 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 	var err error
 	for {
 		var done store.Requeued
-		done, err = o.store.Requeue(ctx, which.stored(), request)
+		done, err = o.store.Requeue(ctx, which.inStore(), request)
 		n, tooOld = n+done.N, tooOld+done.TooOld
 		if request.After = done.After; err != nil || done.After == 0 {
 			break
@@ -234,7 +234,7 @@ func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
 	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err
 	}
-	n, err := o.store.Delete(ctx, which.stored())
+	n, err := o.store.Delete(ctx, which.inStore())
 	if err != nil {
 		return 0, fmt.Errorf("outbox: %w", err)
 	}

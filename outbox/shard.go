@@ -420,7 +420,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 		return
 	}
 	wait := s.pause
-	if s.relay.listener.hears() {
+	if s.relay.listener.listening() {
 		wait = loop.Jittered(c.IdleDelay, idleJitter)
 	} else {
 		s.pause = min(2*s.pause, c.PollInterval)

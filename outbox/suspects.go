@@ -71,7 +71,7 @@ func (s *shard) startAlone(d start) {
 	select {
 	case s.relay.alone <- struct{}{}:
 	case <-s.stopped:
-		s.giveBack(d)
+		s.release(d)
 		return
 	}
 	s.relay.events.LogSome(slog.LevelWarn, "outbox: relays have died while they delivered a message: it is "+
@@ -83,7 +83,7 @@ func (s *shard) startAlone(d start) {
 func (s *shard) startNoted(d start, may bool, done func()) {
 	if !may {
 		done()
-		s.giveBack(d)
+		s.release(d)
 		return
 	}
 	s.relay.deliver(s.base, d.m, func(a attempt) {
@@ -130,8 +130,8 @@ func (s *shard) note(list []start, more int) bool {
 	return err == nil
 }
 
-// giveBack takes back a delivery that has not begun: the message is read again, not at once.
-func (s *shard) giveBack(d start) { s.post(func() { s.given(d) }) }
+// release takes back a delivery that has not begun: the message is read again, not at once.
+func (s *shard) release(d start) { s.post(func() { s.given(d) }) }
 
 func (s *shard) given(d start) {
 	s.retryAt = time.Now().Add(s.callWait/2 + rand.N(s.callWait))

@@ -34,7 +34,7 @@ func (a *acquirer) submit(t tick) {
 	case now:
 		go a.attempt(t)
 	case why != "":
-		a.turnAway(t, settlement{why: why})
+		a.waitOrSkip(t, nextStep{why: why})
 	}
 }
 
@@ -42,7 +42,7 @@ func (a *acquirer) submit(t tick) {
 func (a *acquirer) attempt(t tick) {
 	lease, err := a.acquire(a.runner.base, t)
 	a.next()
-	x := a.settle(t, lease, err, a.store.recordAnswer(t, lease, err))
+	x := a.decide(t, lease, err, a.store.recordAnswer(t, lease, err))
 	if x.start {
 		r := a.runner.startRun(t, nil, lease, x.degraded)
 		a.log.flush()
@@ -50,18 +50,18 @@ func (a *acquirer) attempt(t tick) {
 		return
 	}
 	a.afterRefusal(t.s, x.err)
-	a.turnAway(t, x)
+	a.waitOrSkip(t, x)
 }
 
-// turnAway lets a tick wait that starts no run, or skips it, and gives back its place.
-func (a *acquirer) turnAway(t tick, x settlement) {
+// waitOrSkip lets a tick wait that starts no run, or skips it, and gives back its place.
+func (a *acquirer) waitOrSkip(t tick, x nextStep) {
 	a.log.flush() // first, because Run may return when refuse has given the place back
 	if a.waiting.refuse(t, x.why, x.err, true) {
 		return
 	}
 	a.ledger.skip(t.s, t.at, x.why, x.err)
 	a.log.flush()
-	a.giveBack(t.s, x.unused) // last, likewise
+	a.release(t.s, x.unused) // last, likewise
 }
 
 // acquire makes one call to the store.
@@ -84,14 +84,14 @@ func (a *acquirer) acquire(ctx context.Context, t tick) (*dlock.Lease, error) {
 
 // trigger acquires a slot for a run without a tick, and starts the run. ok is false if its turn did
 // not come.
-func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x settlement, ok bool) {
+func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x nextStep, ok bool) {
 	if !a.waiting.awaitCall(ctx, s) {
 		a.registry.leave(s)
 		return x, false
 	}
 	lease, err := a.acquire(ctx, tick{s: s})
 	a.next()
-	x = a.settle(tick{s: s}, lease, err, a.store.recordAnswer(tick{s: s}, lease, err))
+	x = a.decide(tick{s: s}, lease, err, a.store.recordAnswer(tick{s: s}, lease, err))
 	if x.start {
 		r := a.runner.startRun(tick{s: s}, by, lease, x.degraded)
 		a.log.flush()
@@ -99,7 +99,7 @@ func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x 
 		return x, true
 	}
 	a.log.flush()
-	a.giveBack(s, x.unused)
+	a.release(s, x.unused)
 	return x, true
 }
 
@@ -125,8 +125,8 @@ func (a *acquirer) next() {
 	}
 }
 
-// A settlement is what becomes of a tick or a Trigger after the store was asked.
-type settlement struct {
+// A nextStep is what becomes of a tick or a Trigger after the store was asked.
+type nextStep struct {
 	start    bool         // a run starts
 	degraded bool         // without the store
 	why      Reason       // why nothing starts; "": a run starts
@@ -134,10 +134,10 @@ type settlement struct {
 	unused   *dlock.Lease // to be released; nil: none
 }
 
-// settle decides what happens with a tick, or with a Trigger (without an instant), after the store
+// decide decides what happens with a tick, or with a Trigger (without an instant), after the store
 // has granted a lease or returned an error. degraded: the store did not answer, and the timer goes
 // on without it.
-func (a *acquirer) settle(t tick, lease *dlock.Lease, err error, degraded bool) settlement {
+func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) nextStep {
 	s := t.s
 	var paused error
 	if degraded {
@@ -145,18 +145,18 @@ func (a *acquirer) settle(t tick, lease *dlock.Lease, err error, degraded bool) 
 	}
 	switch {
 	case a.runner.handOver(s, lease):
-		return settlement{why: ReasonRejoining}
+		return nextStep{why: ReasonRejoining}
 	case paused != nil: // as the store last reported, before it stopped answering
-		return settlement{why: ReasonPaused, err: paused}
+		return nextStep{why: ReasonPaused, err: paused}
 	case lease == nil && (!degraded || t.missedAt != 0): // a missed tick may have run elsewhere
-		return settlement{why: reasonOf(err), err: err}
+		return nextStep{why: reasonOf(err), err: err}
 	case s.removed(), !a.registry.starting() && !a.mustRun(t, lease): // since the store was called
-		return settlement{why: ReasonDraining, unused: lease}
+		return nextStep{why: ReasonDraining, unused: lease}
 	}
 	if full := a.limits.enter(s, lease != nil); full != nil {
-		return settlement{why: ReasonLimitFull, err: full}
+		return nextStep{why: ReasonLimitFull, err: full}
 	}
-	return settlement{start: true, degraded: degraded}
+	return nextStep{start: true, degraded: degraded}
 }
 
 // mustRun reports whether a tick starts although the host was told to end while the store answered:
@@ -168,12 +168,12 @@ func (a *acquirer) mustRun(t tick, lease *dlock.Lease) bool {
 
 // withoutStore applies OnStoreDown to a tick without calling the store.
 func (a *acquirer) withoutStore(t tick, why error, degraded bool) {
-	x := a.settle(t, nil, why, degraded)
+	x := a.decide(t, nil, why, degraded)
 	if x.start {
 		go func() { a.runner.carryOut(a.runner.startRun(t, nil, nil, true)) }()
 		return
 	}
-	a.turnAway(t, x)
+	a.waitOrSkip(t, x)
 }
 
 // afterRefusal plans when to ask again about a timer with a fixed delay, if the store tells.
@@ -191,9 +191,9 @@ func (a *acquirer) afterRefusal(s *settings, err error) {
 	}
 }
 
-// giveBack gives back the place of a run that did not start, and releases its lease if there is
+// release gives back the place of a run that did not start, and releases its lease if there is
 // one.
-func (a *acquirer) giveBack(s *settings, lease *dlock.Lease) {
+func (a *acquirer) release(s *settings, lease *dlock.Lease) {
 	if lease != nil {
 		a.runner.release(s, lease)
 	}

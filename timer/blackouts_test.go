@@ -20,7 +20,7 @@ import (
 // other check, and the store is not called. Trigger ignores it. The dead-man's check does not
 // complain.
 //
-// Fails when blackout looks at one of the lists only, when comeDue asks for the blackout last, and
+// Fails when blackout looks at one of the lists only, when due asks for the blackout last, and
 // when blackedOut counts it towards AlarmAfter.
 func TestBlackoutSkipsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 // A tick is skipped if it came due in a blackout, even if its host tries it a little later, or
 // yields.
 //
-// Fails when comeDue asks about now, and when blackoutAgain asks about ticks that yielded.
+// Fails when due asks about now, and when blackoutAgain asks about ticks that yielded.
 func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}

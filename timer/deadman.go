@@ -22,16 +22,16 @@ const DefaultAlarmAfter = 5
 // tick whose run goes on, or that found the slots held by runs, counts only once these are past
 // their MaxRunTime. It is part of the ledger's record.
 type deadman struct {
-	ticks   int32     // that came due since the latest success
-	later   int16     // ticks about which the store's next answer decides; not included in ticks
-	counted bool      // ticks includes the tick that came due last
-	success time.Time // the latest, here or elsewhere; zero: none known
-	reason  Reason    // why the latest tick started nothing here; "": it started a run
+	ticks     int32     // that came due since the latest success
+	postponed int16     // ticks about which the store's next answer decides; not included in ticks
+	counted   bool      // ticks includes the tick that came due last
+	success   time.Time // the latest, here or elsewhere; zero: none known
+	reason    Reason    // why the latest tick started nothing here; "": it started a run
 }
 
 // succeeded records a success, here or elsewhere.
 func (d *deadman) succeeded(at time.Time) {
-	d.ticks, d.success, d.later, d.counted = 0, at, 0, false
+	d.ticks, d.success, d.postponed, d.counted = 0, at, 0, false
 }
 
 // due counts a tick that has come due, or that has waited and is tried again.
@@ -48,21 +48,21 @@ func (d *deadman) count() { d.ticks = plus(d.ticks, 1) }
 
 func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// discount takes back the count of the tick that came due last, once: its run may still succeed, or
+// uncount takes back the count of the tick that came due last, once: its run may still succeed, or
 // another host got the tick and counts it. A tick that waits is refused many times.
-func (d *deadman) discount() {
+func (d *deadman) uncount() {
 	if d.counted {
 		d.ticks = max(0, d.ticks-1)
 	}
 	d.counted = false
 }
 
-// putOff lets the store's next answer decide about a tick: it has the latest success.
-func (d *deadman) putOff() {
+// postpone lets the store's next answer decide about a tick: it has the latest success.
+func (d *deadman) postpone() {
 	if d.counted {
-		d.later = int16(min(int(d.later)+1, math.MaxInt16))
+		d.postponed = int16(min(int(d.postponed)+1, math.MaxInt16))
 	}
-	d.discount()
+	d.uncount()
 }
 
 // noteSuccessAge records the age of the latest success, from an answer of the store; 0: the answer
@@ -71,18 +71,18 @@ func (d *deadman) noteSuccessAge(age, interval time.Duration) {
 	// The age is a little off, because the answer took time to arrive: a success that seems
 	// slightly later than the known one is the same.
 	if age == 0 || !d.success.IsZero() && time.Since(d.success)-age <= min(interval/2, time.Second) {
-		d.settle(age != 0)
+		d.countPostponed(age != 0)
 		return
 	}
 	d.succeeded(time.Now().Add(-age))
 }
 
-// settle counts the ticks that were put off, if the store reports successes.
-func (d *deadman) settle(tells bool) {
+// countPostponed counts the ticks that were postponed, if the store reports successes.
+func (d *deadman) countPostponed(tells bool) {
 	if tells {
-		d.ticks = plus(d.ticks, int32(d.later))
+		d.ticks = plus(d.ticks, int32(d.postponed))
 	}
-	d.later = 0
+	d.postponed = 0
 }
 
 // mayEndInTime reports whether a slot is held by a run that is within its MaxRunTime, as far as the

@@ -12,7 +12,7 @@ import (
 // The count of ticks without a success does not overflow: a timer that is due every millisecond has
 // 2^31 ticks in a month.
 //
-// Fails when count, putOff or settle counts on beyond the largest number that there is.
+// Fails when count, postpone or countPostponed counts on beyond the largest number that there is.
 func TestTicksWithoutSuccessSaturate(t *testing.T) {
 	tm := Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), AlarmAfter: 5}
 	for name, c := range map[string]struct {
@@ -20,9 +20,9 @@ func TestTicksWithoutSuccessSaturate(t *testing.T) {
 		happens func(q *deadman)
 	}{
 		"count":   {deadman{ticks: math.MaxInt32}, (*deadman).count},
-		"settled": {deadman{ticks: math.MaxInt32 - 1, later: 2}, func(q *deadman) { q.settle(true) }},
-		"putOff": {deadman{ticks: 1, counted: true, later: math.MaxInt16},
-			func(q *deadman) { q.putOff(); q.settle(true) }},
+		"settled": {deadman{ticks: math.MaxInt32 - 1, postponed: 2}, func(q *deadman) { q.countPostponed(true) }},
+		"putOff": {deadman{ticks: 1, counted: true, postponed: math.MaxInt16},
+			func(q *deadman) { q.postpone(); q.countPostponed(true) }},
 	} {
 		q := c.before
 		c.happens(&q)

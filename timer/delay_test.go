@@ -244,7 +244,7 @@ func TestClockSetBack(t *testing.T) {
 
 // A host that was held up for a moment tries no tick before its jitter has passed.
 //
-// Fails when comeDue tries a tick that is still delayed by its jitter.
+// Fails when due tries a tick that is still delayed by its jitter.
 func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec, s := newFleet(t), recorder{}, &sleeper{}
@@ -281,7 +281,7 @@ func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 // Delay.ByHost each host, too. Both are bounded, even, and keep every tick also when they are
 // longer than the time between two.
 //
-// Fails when spread is not hashed by name, or by host; when it is not bounded; and when comeDue
+// Fails when spread is not hashed by name, or by host; when it is not bounded; and when due
 // asks without the spread.
 func TestSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {

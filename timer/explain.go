@@ -227,7 +227,7 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		}
 		x.Known = x.Known && w.isTick // an instant between two missed ticks is not a tick
 		if w.isTick {
-			w.left = s.planner.timetable.startsAt(set, x.Tick).Sub(s.planner.now())
+			w.left = s.planner.schedules.startsAt(set, x.Tick).Sub(s.planner.now())
 		}
 	}
 	if !x.Known {

@@ -45,7 +45,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				found <- s.planner.timetable.lastDue(s.registry.get("a"), now, timeOf(window))
+				found <- s.planner.schedules.lastDue(s.registry.get("a"), now, timeOf(window))
 			}()
 			select {
 			case got := <-found:
@@ -109,7 +109,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := s.planner.timetable.delayed(s.registry.get("a"), now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
+	late := s.planner.schedules.delayed(s.registry.get("a"), now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
 	if !late.Equal(schedule.RoundUp(now.Add(-time.Minute))) { // by up to half of 292 years
 		t.Errorf("delayed: %v", late)
 	}

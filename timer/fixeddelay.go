@@ -72,10 +72,10 @@ func (f fixedDelays) isRetry(e *entry, tick int64) bool {
 	return false
 }
 
-// comesUp reports whether an item of the heap is the next tick of its timer. If it was put off, or
+// isDue reports whether an item of the heap is the next tick of its timer. If it was postponed, or
 // a run or an attempt goes on here, the item goes back into the heap; not if the run ignores its
 // context: then ticks count towards AlarmAfter.
-func (f fixedDelays) comesUp(it item, heap *tickHeap, now time.Time) bool {
+func (f fixedDelays) isDue(it item, heap *tickHeap, now time.Time) bool {
 	e, d := it.e, f[it.e]
 	if d == nil {
 		return true
@@ -153,9 +153,9 @@ func (p *planner) move(e *entry, wait time.Duration) {
 	}
 }
 
-// comeDueAfter is comeDue for a timer with a fixed delay. Its next tick is only when to ask again
+// dueAfterDelay is due for a timer with a fixed delay. Its next tick is only when to ask again
 // if nothing tells: an instant that was passed over was no tick.
-func (tt *timetable) comeDueAfter(s *settings, tick, now time.Time, delay time.Duration) (c cameDue) {
+func (tt *schedules) dueAfterDelay(s *settings, tick, now time.Time, delay time.Duration) (c dueTicks) {
 	c.first, c.last, c.due = tick, tick, tick
 	again := now.Add(retryIn(delay))
 	if c.blackout = tt.blackout(s, now); c.blackout != nil {
@@ -167,7 +167,7 @@ func (tt *timetable) comeDueAfter(s *settings, tick, now time.Time, delay time.D
 }
 
 // blackoutEnds returns when the blackout may end that t is in; otherwise if it does not say.
-func (tt *timetable) blackoutEnds(s *settings, t, otherwise time.Time) time.Time {
+func (tt *schedules) blackoutEnds(s *settings, t, otherwise time.Time) time.Time {
 	for _, list := range [...][]schedule.Blackout{s.timer.Blackouts, tt.blackouts} {
 		if until, _, err := schedule.BlackedOut(list, t); err == nil && !until.IsZero() {
 			return until

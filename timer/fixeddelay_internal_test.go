@@ -24,7 +24,7 @@ func TestFixedDelayRemovedDuringAnUpdate(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
 		synctest.Wait()
-		set, _, err := newRegistrar(s).prepare(job, s.planner.now())
+		set, _, err := newTimerChange(s).prepare(job, s.planner.now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,7 +62,7 @@ func TestFullTimerAsksRarely(t *testing.T) {
 // A host learns of successes elsewhere although it rarely calls the store: a timer whose runs are
 // longer than its period raises no alarm.
 //
-// Fails when turnAway counts such a tick at once.
+// Fails when waitOrSkip counts such a tick at once.
 func TestRunsLongerThanThePeriodRaiseNoAlarm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -10,7 +10,7 @@ import (
 
 // The gate holds the checks that this host makes before it calls the store: whether a tick, or a
 // Trigger, may start a run here, and if not, why. What follows from the store's answer is decided
-// in settle.go.
+// by the acquirer (decide).
 
 // A gate has no mutex. Its fields do not change, apart from starts, which belongs to the scheduling
 // goroutine.
@@ -61,10 +61,10 @@ func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	return "", nil
 }
 
-// arrive handles a batch of ticks that have come due or are tried again.
-func (g *gate) arrive(arrivals []arrival) {
+// handle handles a batch of ticks that have come due or are tried again.
+func (g *gate) handle(arrivals []dueTick) {
 	for i := range arrivals {
-		g.arriveOne(&arrivals[i])
+		g.handleOne(&arrivals[i])
 	}
 	starts := slices.Clone(g.starts)
 	clear(g.starts)
@@ -74,10 +74,10 @@ func (g *gate) arrive(arrivals []arrival) {
 	}
 }
 
-func (g *gate) arriveOne(a *arrival) {
+func (g *gate) handleOne(a *dueTick) {
 	s := a.s
-	if a.came.missed > 0 {
-		g.ledger.missed(s, a.came.missed, a.came.first, time.UnixMicro(a.at))
+	if a.ticks.missed > 0 {
+		g.ledger.missed(s, a.ticks.missed, a.ticks.first, time.UnixMicro(a.at))
 	}
 	switch {
 	case a.over:
@@ -91,15 +91,15 @@ func (g *gate) arriveOne(a *arrival) {
 		g.ledger.triedAgain(s.entry)
 	case a.on != forNothing:
 	case a.noAlarm:
-		g.ledger.cameDueNoAlarm(s.entry)
+		g.ledger.dueNoAlarm(s.entry)
 	default:
-		g.ledger.cameDue(s.entry)
+		g.ledger.due(s.entry)
 	}
-	if a.on == forNothing || a.came.blackout != nil {
-		g.blackedOut(s, a.came.blackout)
+	if a.on == forNothing || a.ticks.blackout != nil {
+		g.blackedOut(s, a.ticks.blackout)
 	}
 	if a.skip != "" {
-		g.skip(&a.pending, a.skip, a.came.blackout)
+		g.skip(&a.pending, a.skip, a.ticks.blackout)
 		return
 	}
 	g.try(&a.pending)
@@ -122,7 +122,7 @@ func (g *gate) try(p *pending) {
 		why = g.registry.enter(s, s.hostLimit()) // a Trigger may have been faster
 	}
 	if why != "" {
-		g.turnAway(t, why, err, false)
+		g.waitOrSkip(t, why, err, false)
 		if p.turn {
 			g.registry.giveUp(s)
 		}
@@ -133,7 +133,7 @@ func (g *gate) try(p *pending) {
 		return
 	}
 	if full := g.limits.enter(s, false); full != nil {
-		g.turnAway(t, ReasonLimitFull, full, true)
+		g.waitOrSkip(t, ReasonLimitFull, full, true)
 		return
 	}
 	g.starts = append(g.starts, t)
@@ -157,20 +157,20 @@ func (g *gate) skip(p *pending, why Reason, err error) {
 	}
 }
 
-// turnAway lets a tick wait that failed a check, or skips it. It does not count towards AlarmAfter
+// waitOrSkip lets a tick wait that failed a check, or skips it. It does not count towards AlarmAfter
 // if runs go on that may still succeed. placed: the tick has a place, and gives it back.
-func (g *gate) turnAway(t tick, why Reason, err error, placed bool) {
+func (g *gate) waitOrSkip(t tick, why Reason, err error, placed bool) {
 	s := t.s
 	switch why {
 	case ReasonHostFull:
 		if runs, overdue := g.runner.counts(s); runs > 0 && overdue == 0 {
-			g.ledger.discount(s.entry)
+			g.ledger.uncount(s.entry)
 		}
 	case ReasonFull:
 		if no, ok := err.(*dlock.NotAcquiredError); ok && s.mayEndInTime(no) {
-			g.ledger.discount(s.entry)
+			g.ledger.uncount(s.entry)
 		} else {
-			g.ledger.putOff(s.entry)
+			g.ledger.postpone(s.entry)
 		}
 	}
 	if g.waiting.refuse(t, why, err, placed) {
@@ -187,7 +187,7 @@ func (g *gate) turnAway(t tick, why Reason, err error, placed bool) {
 func (g *gate) blackedOut(s *settings, blackout error) {
 	_, failed := blackout.(*brokenBlackout)
 	if blackout != nil && !failed {
-		g.ledger.discount(s.entry)
+		g.ledger.uncount(s.entry)
 	}
 	if failed && !s.entry.blackoutFailed.Load() {
 		g.log.later(slog.LevelError,

@@ -97,7 +97,7 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	s.waiting.inFlight = maxInFlight
 	old := s.registry.get("a")
 	s.registry.enter(old, 3) // a run goes on, so the entry stays
-	if _, err := newRegistrar(s).remove("a"); err != nil {
+	if _, err := newTimerChange(s).remove("a"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Register(job); err != nil {
@@ -137,7 +137,7 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	s.start(t.Context())
 	t.Cleanup(s.announcer.close)
 	s.waiting.inFlight = maxInFlight
-	set, _, err := newRegistrar(s).prepare(job, s.planner.now())
+	set, _, err := newTimerChange(s).prepare(job, s.planner.now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,10 +147,10 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, q := set.entry, &s.waiting.calls
+	e, q := set.entry, &s.waiting.callQueue
 	s.gate.try(due(set, 1))
 	q.triggers = []*waitingTrigger{{s: old, ready: make(chan struct{})}, {s: set, ready: make(chan struct{})}}
-	newRegistrar(s).withdraw(e)
+	newTimerChange(s).withdraw(e)
 	if p := e.pending; p == nil || p.on != forTime || q.n != 0 || set.registration.places != 0 {
 		t.Errorf("%+v waits, %d in the queue, %d places", p, q.n, set.registration.places)
 	}

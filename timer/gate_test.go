@@ -259,7 +259,7 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 // did not answer, nor a Trigger. A tick that is granted then runs, because the claim is spent:
 // TestRunThatStartsWhileDraining.
 //
-// Fails when settle does not look at the phase again after the store's answer, or when giveBack
+// Fails when decide does not look at the phase again after the store's answer, or when release
 // does not release.
 func TestI8NothingStartsWhileDraining(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 // of 4,000 ticks runs: a tick that a host has been granted is run by it, although it was told to
 // end while the store answered, because no other host can have the tick any more.
 //
-// Fails when settle gives up a tick that was claimed because the host drains.
+// Fails when decide gives up a tick that was claimed because the host drains.
 func TestGracefulRestartsLoseNoTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const timers, seconds = 20, 200
@@ -61,7 +61,7 @@ func TestGracefulRestartsLoseNoTick(t *testing.T) {
 // DrainTimeout, and then its context ends. After that nothing starts: its context would have ended
 // already.
 //
-// Fails when settle gives up a tick that was claimed because the host drains, or when the call to
+// Fails when decide gives up a tick that was claimed because the host drains, or when the call to
 // the store outlives DrainTimeout.
 func TestRunThatStartsWhileDraining(t *testing.T) {
 	for _, c := range []struct {

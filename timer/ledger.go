@@ -62,8 +62,8 @@ func (l *ledger) missed(s *settings, n uint64, first, end time.Time) {
 	l.events.ticksSkipped(s, tick, n, ReasonMissed, nil)
 }
 
-// cameDue counts a tick.
-func (l *ledger) cameDue(e *entry) {
+// due counts a tick.
+func (l *ledger) due(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := &e.record
@@ -81,9 +81,9 @@ func (l *ledger) triedAgain(e *entry) {
 	r.deadman.due()
 }
 
-// cameDueNoAlarm counts a tick that does not count towards AlarmAfter: it came due before this host
+// dueNoAlarm counts a tick that does not count towards AlarmAfter: it came due before this host
 // started, or only asks again about a timer with a fixed delay.
-func (l *ledger) cameDueNoAlarm(e *entry) {
+func (l *ledger) dueNoAlarm(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := &e.record
@@ -112,21 +112,21 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 	r.history.add(c, why)
 }
 
-// discount keeps the current tick from counting towards AlarmAfter: a run may still succeed, here
+// uncount keeps the current tick from counting towards AlarmAfter: a run may still succeed, here
 // or elsewhere, or the tick was not meant to run.
-func (l *ledger) discount(e *entry) {
+func (l *ledger) uncount(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := &e.record
-	r.deadman.discount()
+	r.deadman.uncount()
 }
 
-// putOff lets the store's next answer decide whether the current tick counts towards AlarmAfter.
-func (l *ledger) putOff(e *entry) {
+// postpone lets the store's next answer decide whether the current tick counts towards AlarmAfter.
+func (l *ledger) postpone(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := &e.record
-	r.deadman.putOff()
+	r.deadman.postpone()
 }
 
 // countOverdue counts the tick of a run that has reached its MaxRunTime towards AlarmAfter. Called
@@ -147,7 +147,7 @@ func (l *ledger) began(r *record, run *Run) {
 	r.ranAt = run.startedAt.UnixNano()
 	if run.tick != 0 {
 		r.started++
-		r.deadman.discount() // until it has ended, or is overdue
+		r.deadman.uncount() // until it has ended, or is overdue
 		r.ranLast = r.ticks
 		r.history.add(decision{tick: run.tick, cause: causeOf(run), when: run.startedAt.UnixNano()}, nil)
 	}

@@ -28,7 +28,7 @@ func TestLedgerAccountsForEveryTick(t *testing.T) {
 		for i := range int64(ticks) {
 			at := time.UnixMicro(1 + 10*i)
 			l.missed(s, 9, at, at.Add(9*time.Microsecond))
-			l.cameDue(e)
+			l.due(e)
 			run := &Run{tick: at.Add(9 * time.Microsecond).UnixMicro(), startedAt: at}
 			if i%2 == 0 {
 				l.skip(s, run.tick, ReasonFull, nil)

@@ -18,11 +18,11 @@ func Left(s *Scheduler) (left string) {
 	add("places", g.places)
 	add("active", g.active.n)
 	add("reserved", len(g.reserved))
-	add("in line", s.waiting.line.n+len(s.waiting.line.triggers))
+	add("in line", s.waiting.placeQueue.n+len(s.waiting.placeQueue.triggers))
 	add("waiting for a run", len(s.waiting.forRun))
 	add("asking", len(s.waiting.asking))
 	add("in flight", s.waiting.inFlight)
-	add("waiting for a call", s.waiting.calls.n+len(s.waiting.calls.triggers))
+	add("waiting for a call", s.waiting.callQueue.n+len(s.waiting.callQueue.triggers))
 	for name, e := range g.entries {
 		if e.settings.Load().removed() {
 			add("removed "+name, 1)

@@ -144,7 +144,7 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 
 // Nothing starts after Remove has returned, not even a tick for which the store was being called.
 //
-// Fails when settle does not ask whether the timer was removed.
+// Fails when decide does not ask whether the timer was removed.
 func TestNothingStartsAfterRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

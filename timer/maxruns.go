@@ -33,25 +33,25 @@ func (p MaxRunsPolicy) String() string {
 	}
 }
 
-// The line is the queue for one of MaxRuns places. A tick waits in it before it becomes an attempt:
+// The placeQueue is for one of MaxRuns places. A tick waits in it before it becomes an attempt:
 // it is not claimed meanwhile, so another host may run it. When the turn of a tick or a Trigger has
 // come, a place is reserved for it, with which it enters, or which it gives up.
 
 // isFull reports whether nothing may enter, because MaxRuns places are taken or others wait. Called
 // with the registry's mutex held.
 func (w *waiting) isFull() bool {
-	return w.maxPlaces > 0 && (w.registry.places >= w.maxPlaces || w.line.n+len(w.line.triggers) > 0)
+	return w.maxPlaces > 0 && (w.registry.places >= w.maxPlaces || w.placeQueue.n+len(w.placeQueue.triggers) > 0)
 }
 
-// inLine returns how many ticks and callers of Trigger wait in line, and whether one more would
+// queued returns how many ticks and callers of Trigger wait for a place, and whether one more would
 // have to.
-func (w *waiting) inLine() (waiting int, full bool) {
+func (w *waiting) queued() (waiting int, full bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
-	return w.line.n + len(w.line.triggers), w.isFull()
+	return w.placeQueue.n + len(w.placeQueue.triggers), w.isFull()
 }
 
-// awaitPlace waits in line until a place is reserved for a Trigger. It reports false when ctx has
+// awaitPlace waits until a place is reserved for a Trigger. It reports false when ctx has
 // ended, the wait has lasted too long, the timer was removed, or the host drains.
 func (w *waiting) awaitPlace(ctx context.Context, s *settings) bool {
 	g := w.registry
@@ -65,7 +65,7 @@ func (w *waiting) awaitPlace(ctx context.Context, s *settings) bool {
 		g.mu.Unlock()
 		return true
 	}
-	t := w.line.enqueue(s)
+	t := w.placeQueue.enqueue(s)
 	g.mu.Unlock()
 	tooLong := time.NewTimer(w.maxWait)
 	defer tooLong.Stop()
@@ -76,14 +76,14 @@ func (w *waiting) awaitPlace(ctx context.Context, s *settings) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return w.line.leave(t)
+	return w.placeQueue.leave(t)
 }
 
-// serveLine gives free places to those that wait in line. Called with the registry's mutex held.
-func (w *waiting) serveLine() {
+// givePlaces gives free places to those that wait for one. Called with the registry's mutex held.
+func (w *waiting) givePlaces() {
 	g := w.registry
 	for w.maxPlaces > 0 && g.places < w.maxPlaces && g.starting() {
-		switch p, t := w.line.serve(); {
+		switch p, t := w.placeQueue.serve(); {
 		case p != nil:
 			p.turn = true
 			g.reserve(p.s.entry)

@@ -211,7 +211,7 @@ func (m *metrics) writeHost(w *series) {
 		w.gauge(m.hosts, float64(hosts))
 	}
 	w.counter(m.droppedEvents, s.events.queue.Dropped())
-	waiting, _ := s.waiting.inLine()
+	waiting, _ := s.waiting.queued()
 	w.gauge(m.waiting, float64(waiting))
 	for _, l := range s.limits.status() {
 		w.gauge(m.limitRuns, float64(l.Runs), l.Name)

@@ -64,7 +64,7 @@ func (p CatchUpPolicy) String() string {
 
 // lastMissed returns the tick to be run if no host claimed it, which the store decides; the zero
 // tick: none.
-func (tt *timetable) lastMissed(s *settings, now time.Time) tick {
+func (tt *schedules) lastMissed(s *settings, now time.Time) tick {
 	if !s.claimsMissed() {
 		return tick{}
 	}
@@ -83,7 +83,7 @@ func (s *settings) claimsMissed() bool {
 
 // lastDue returns the latest tick that this host would have tried by now, if it is no older than
 // window; else the zero time.
-func (tt *timetable) lastDue(s *settings, now time.Time, window time.Duration) time.Time {
+func (tt *schedules) lastDue(s *settings, now time.Time, window time.Duration) time.Time {
 	reached := now.Add(-s.spread(tt.host))
 	last := schedule.Latest(s.timer.Schedule, reached, window)
 	if last.IsZero() || !tt.startsAt(s, last).After(now) {

@@ -230,7 +230,7 @@ func TestMissedByDefault(t *testing.T) {
 // A host that slept runs the latest missed tick unless another host claimed it; without a store it
 // runs the latest one that it slept through. It counts all ticks.
 //
-// Fails when comeDue takes late ticks for punctual ones, and when first runs missed ticks without a
+// Fails when due takes late ticks for punctual ones, and when first runs missed ticks without a
 // store.
 func TestMissedBySleeping(t *testing.T) {
 	// each runs three hosts that sleep from 00:12 to 00:45, some of them, and returns the latest
@@ -328,7 +328,7 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 // A tick in a pause or blackout is not missed, even after it ends. No missed tick runs in a pause
 // or blackout.
 //
-// Fails when comeDue and blackoutAgain look only at the time at which the missed tick would run, or
+// Fails when due and blackoutAgain look only at the time at which the missed tick would run, or
 // only at the time at which it was due.
 func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	dark := schedule.DailyWindow("00:15", "00:35", "UTC")
@@ -395,7 +395,7 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 // While the store is down, no missed tick is made up for: nobody knows whether it was run. When the
 // store is back, the ticks that come due then run.
 //
-// Fails when settle runs a missed tick without the store.
+// Fails when decide runs a missed tick without the store.
 func TestMissedWhileTheStoreIsDown(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		t.Run(fmt.Sprintf("breaker open %v", open), func(t *testing.T) {

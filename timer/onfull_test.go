@@ -123,7 +123,7 @@ func TestFullWaitOneTickWaits(t *testing.T) {
 // A tick that waits ends with a pause, with a blackout, when its timer is removed, and when its
 // host drains, and is accounted for.
 //
-// Fails when arriveOne does not ask for pauses, or arriveAgain for blackouts; when Remove or drain
+// Fails when handleOne does not ask for pauses, or recheck for blackouts; when Remove or drain
 // forgets it.
 func TestFullWaitEnds(t *testing.T) {
 	for _, c := range []struct {

@@ -45,7 +45,7 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 // A host keeps to a pause that it knows of while the store is down, until the pause ends: it may be
 // the store that is being moved.
 //
-// Fails when settle does not look at paused.
+// Fails when decide does not look at paused.
 func TestPauseOutlastsTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

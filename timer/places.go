@@ -46,11 +46,11 @@ func (g *registry) enter(s *settings, limit int) Reason {
 func (g *registry) leave(s *settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.giveBack(s)
+	g.leaveLocked(s)
 }
 
-// giveBack is leave, with mu held.
-func (g *registry) giveBack(s *settings) {
+// leaveLocked is leave, with mu held.
+func (g *registry) leaveLocked(s *settings) {
 	g.places--
 	s.entry.places.Add(-1)
 	g.entries.forget(s.entry, g.labels)
@@ -59,7 +59,7 @@ func (g *registry) giveBack(s *settings) {
 		close(r.removal.done)
 		r.removal = nil
 	}
-	g.waiting.serveLine()
+	g.waiting.givePlaces()
 	g.active.end()
 }
 
@@ -165,6 +165,6 @@ func (g *registry) giveUp(s *settings) {
 func (g *registry) giveUpTurn(e *entry) {
 	g.unreserve(e)
 	g.places--
-	g.waiting.serveLine()
+	g.waiting.givePlaces()
 	g.active.end()
 }

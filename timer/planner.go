@@ -23,7 +23,7 @@ const (
 // schedules and blackouts, and hands the ticks to the gate. It does not know stores, limits and
 // runs.
 type planner struct {
-	timetable *timetable
+	schedules *schedules
 	log       *lineLog
 	registry  *registry
 	ledger    *ledger
@@ -35,8 +35,8 @@ type planner struct {
 
 	// Used by the scheduling goroutine only.
 	look     clockLook
-	batch    [dueBatch]arrival // a batch, because taking the mutex for every tick would cost too much
-	userCode []arrival         // the same, for timers that call user code
+	batch    [dueBatch]dueTick // a batch, because taking the mutex for every tick would cost too much
+	userCode []dueTick         // the same, for timers that call user code
 
 	// The registry's mutex guards the rest, and the fields of an entry that are marked as the
 	// planner's.
@@ -47,19 +47,19 @@ type planner struct {
 	dropped int // about how many items of the heap no longer count
 }
 
-// An arrival is a timer that has come up: its next tick, or the one that waits, is due.
-type arrival struct {
-	item            // of the heap; without an instant: the tick has waited
-	pending         // the tick, until ask the next one, at 0: its schedule failed and is asked again
-	came    cameDue // what schedule and blackouts say
-	over    bool    // it may not wait any longer
-	noAlarm bool    // it does not count towards AlarmAfter: see fixedDelays.isRetry
-	skip    Reason  // why it is not tried; "": it is
+// A dueTick is a timer that is due: its next tick, or the one that waits, is due.
+type dueTick struct {
+	item             // of the heap; without an instant: the tick has waited
+	pending          // the tick, until ask the next one, at 0: its schedule failed and is asked again
+	ticks   dueTicks // what schedule and blackouts say
+	over    bool     // it may not wait any longer
+	noAlarm bool     // it does not count towards AlarmAfter: see fixedDelays.isRetry
+	skip    Reason   // why it is not tried; "": it is
 }
 
 func newPlanner(config Config, log *lineLog, g *registry, l *ledger, w *waiting) *planner {
 	return &planner{
-		timetable: &timetable{host: config.Holder, blackouts: config.Blackouts},
+		schedules: &schedules{host: config.Holder, blackouts: config.Blackouts},
 		log:       log, registry: g, ledger: l, waiting: w, clock: w.clock, bell: w.bell,
 		wakesAt: wakeTime{createdAt: time.Now()}, fixed: make(fixedDelays),
 	}
@@ -126,7 +126,7 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 
 // dispatch asks the schedules and blackouts of a batch, plans the next ticks, and hands the due
 // ones to the gate.
-func (p *planner) dispatch(batch []arrival, now time.Time) {
+func (p *planner) dispatch(batch []dueTick, now time.Time) {
 	p.wakesAt.set(0)
 	// Schedules and blackouts may be the user's code: they run without a mutex, because they may
 	// call us.
@@ -136,13 +136,13 @@ func (p *planner) dispatch(batch []arrival, now time.Time) {
 	n := 0
 	p.registry.mu.Lock()
 	for i := range batch {
-		if p.arrive(&batch[i]) {
+		if p.planNext(&batch[i]) {
 			batch[n] = batch[i]
 			n++
 		}
 	}
 	p.registry.mu.Unlock()
-	p.gate.arrive(batch[:n])
+	p.gate.handle(batch[:n])
 	clear(batch)
 	p.log.flush()
 }
@@ -155,14 +155,14 @@ func later(a, b time.Time) time.Time {
 }
 
 // takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
-func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time.Duration) {
+func (p *planner) takeDue() (batch, userCode []dueTick, now time.Time, wait time.Duration) {
 	p.registry.mu.Lock()
 	defer p.registry.mu.Unlock()
 	now, wait = p.now(), maxSleep // read with the mutex held, because waiting for it takes time
 	batch, userCode = p.batch[:0], p.userCode[:0]
 	p.moveTicks()
-	add := func(a arrival) {
-		if p.timetable.usesUserCode(a.s) {
+	add := func(a dueTick) {
+		if p.schedules.usesUserCode(a.s) {
 			userCode = append(userCode, a)
 		} else {
 			batch = append(batch, a)
@@ -171,7 +171,7 @@ func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time
 	waited, next := p.waiting.due(now.UnixMicro(), dueBatch/2) // the heap has its turn, too
 	for _, w := range waited {
 		if !p.askAside(w) {
-			add(arrival{item: item{e: w.s.entry}, pending: *w})
+			add(dueTick{item: item{e: w.s.entry}, pending: *w})
 		}
 	}
 	if len(waited) == dueBatch/2 {
@@ -186,7 +186,7 @@ func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time
 			break
 		}
 		it := p.heap.pop()
-		e, a := it.e, arrival{item: it}
+		e, a := it.e, dueTick{item: it}
 		a.s = e.settings.Load()
 		switch {
 		case it.when != e.planned:
@@ -195,7 +195,7 @@ func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time
 		case a.s.removed() || e.failures == planning: // proceed is about to plan it
 			e.planned = 0
 			continue
-		case !p.fixed.comesUp(it, &p.heap, now):
+		case !p.fixed.isDue(it, &p.heap, now):
 			continue
 		default:
 			e.planned = 0
@@ -218,7 +218,7 @@ func (p *planner) takeDue() (batch, userCode []arrival, now time.Time, wait time
 }
 
 // putBack puts back what was taken but not dispatched.
-func (p *planner) putBack(list []arrival) {
+func (p *planner) putBack(list []dueTick) {
 	p.registry.mu.Lock()
 	defer p.registry.mu.Unlock()
 	for i := range list {
@@ -239,7 +239,7 @@ func (p *planner) putBack(list []arrival) {
 func (p *planner) askAside(w *pending) bool {
 	t := w.tick
 	t.s = t.s.entry.settings.Load()
-	if w.blackoutsAsked || w.yielded || !p.timetable.hasBlackouts(t.s) || !p.registry.starting() {
+	if w.blackoutsAsked || w.yielded || !p.schedules.hasBlackouts(t.s) || !p.registry.starting() {
 		return false
 	}
 	p.waiting.ask(w)
@@ -252,36 +252,36 @@ func (p *planner) askAside(w *pending) bool {
 			p.waiting.asked(w, blackout)
 			p.registry.active.end()
 		}()
-		blackout = p.timetable.blackoutAgain(t, p.now())
+		blackout = p.schedules.blackoutAgain(t, p.now())
 	}()
 	return true
 }
 
 // ask asks the schedule and the blackouts. Called without a mutex.
-func (p *planner) ask(a *arrival, now time.Time) {
-	c := &a.came
+func (p *planner) ask(a *dueTick, now time.Time) {
+	c := &a.ticks
 	switch {
 	case a.blackoutsAsked:
 		c.blackout = a.blackout
 	case a.on != forNothing:
 		t := a.tick
 		t.s = a.e.settings.Load() // of Update, if that came meanwhile
-		c.blackout = p.timetable.blackoutAgain(t, now)
+		c.blackout = p.schedules.blackoutAgain(t, now)
 	case a.at == 0:
 		_, due := a.e.ticks.read()
-		c.next, c.err = p.timetable.askAgain(a.s, due, now)
+		c.next, c.err = p.schedules.askAgain(a.s, due, now)
 	default:
-		*c = p.timetable.comeDue(a.s, time.UnixMicro(a.at), time.UnixMicro(a.when), now)
+		*c = p.schedules.due(a.s, time.UnixMicro(a.at), time.UnixMicro(a.when), now)
 	}
 }
 
-// arrive plans a timer's next tick. It reports whether there is a tick to be tried or skipped now.
+// planNext plans a timer's next tick. It reports whether there is a tick to be tried or skipped now.
 // Called with the registry's mutex held.
-func (p *planner) arrive(a *arrival) bool {
-	c := &a.came
+func (p *planner) planNext(a *dueTick) bool {
+	c := &a.ticks
 	switch {
 	case a.on != forNothing:
-		p.arriveAgain(a)
+		p.recheck(a)
 		return true
 	case !a.s.current():
 		return false
@@ -303,9 +303,9 @@ func (p *planner) arrive(a *arrival) bool {
 	return true
 }
 
-// arriveAgain is arrive for a tick that has waited. Its catch-up window may be over meanwhile, or a
+// recheck is planNext for a tick that has waited. Its catch-up window may be over meanwhile, or a
 // blackout have begun.
-func (p *planner) arriveAgain(a *arrival) {
+func (p *planner) recheck(a *dueTick) {
 	_, due := a.e.ticks.read()
 	a.over = !a.s.stillScheduled() || due != a.at || a.waitedTooLong(p.waiting.maxWait)
 	if !a.s.stillScheduled() {
@@ -314,8 +314,8 @@ func (p *planner) arriveAgain(a *arrival) {
 	a.s = a.e.settings.Load()
 	switch {
 	case a.missedAt != 0 && p.now().Sub(time.UnixMicro(a.missedAt)) > a.s.catchUpWindow():
-		a.skip, a.came.blackout = ReasonMissed, nil
-	case a.came.blackout != nil:
+		a.skip, a.ticks.blackout = ReasonMissed, nil
+	case a.ticks.blackout != nil:
 		a.skip = ReasonBlackout
 	}
 }
@@ -333,8 +333,8 @@ func (p *planner) begin(list []*settings) {
 	p.look.setBack(time.Now(), p.now())
 	now := p.now()
 	for _, s := range list {
-		next, err := p.timetable.first(s, now, time.Time{})
-		next.atOnce = p.timetable.atOnce(s, now)
+		next, err := p.schedules.first(s, now, time.Time{})
+		next.atOnce = p.schedules.atOnce(s, now)
 		p.registry.mu.Lock()
 		p.setNext(s, 0, next, err)
 		p.registry.mu.Unlock()
@@ -374,7 +374,7 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	}
 	e.ticks.set(due, next.tick)
 	if atOnce.at != 0 {
-		p.ledger.cameDueNoAlarm(e)
+		p.ledger.dueNoAlarm(e)
 		if !p.waiting.delay(atOnce, 0) {
 			p.ledger.skip(s, atOnce.at, ReasonDraining, nil)
 		}

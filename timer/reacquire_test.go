@@ -22,7 +22,7 @@ import (
 // no slot, and these only get less; and no host starts anything while a run of its own has no slot.
 // Real handlers are counted.
 //
-// Fails when why and settle do not look whether the timer is rejoining, when reacquire attaches
+// Fails when why and decide do not look whether the timer is rejoining, when reacquire attaches
 // nothing, and when withoutSlot finds nothing.
 func TestI1RejoinWithoutOverrun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
@@ -193,7 +193,7 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 
 // A slot acquired for a tick goes to a degraded run that began meanwhile.
 //
-// Fails when settle does not call handOver.
+// Fails when decide does not call handOver.
 func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -46,7 +46,7 @@ func (s *Scheduler) tryRegister(timers []Timer, now time.Time) (list []*settings
 	list = make([]*settings, 0, len(timers))
 	firsts := make([]plan, 0, len(timers))
 	names := make(map[string]bool, len(timers))
-	g := newRegistrar(s)
+	g := newTimerChange(s)
 	for _, t := range timers {
 		if names[t.Name] && t.Name != "" {
 			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
@@ -79,7 +79,7 @@ func (s *Scheduler) tryRegister(timers []Timer, now time.Time) (list []*settings
 // RunOnStart does not apply; counts, pauses and other overrides stay. Hosts that have different
 // limits, as in a rolling deploy, together never exceed the largest.
 func (s *Scheduler) Update(timer Timer) error {
-	g := newRegistrar(s)
+	g := newTimerChange(s)
 	set, _, err := g.prepare(timer, s.planner.now())
 	switch {
 	case err == nil:
@@ -105,7 +105,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
 	}
-	set, err := newRegistrar(s).remove(name)
+	set, err := newTimerChange(s).remove(name)
 	if err != nil {
 		return err
 	}
@@ -119,17 +119,17 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// A registrar adds, updates and removes the timers of a Scheduler. One serves one call: the
+// A timerChange adds, updates and removes the timers of a Scheduler. One serves one call: the
 // fault of a middleware is reported once.
-type registrar struct {
+type timerChange struct {
 	host       *Scheduler
 	middleware []Middleware // of host; set to nil when its fault was reported
 }
 
-func newRegistrar(s *Scheduler) *registrar { return &registrar{s, s.config.Middleware} }
+func newTimerChange(s *Scheduler) *timerChange { return &timerChange{s, s.config.Middleware} }
 
 // prepare returns the settings of a timer, with its first tick, or every fault of the timer.
-func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, err error) {
+func (g *timerChange) prepare(t Timer, now time.Time) (s *settings, first plan, err error) {
 	limits, faults := g.host.limits.of(t)
 	if err := errors.Join(t.check(g.host.config.Lock != nil), errors.Join(faults...),
 		errors.Join(t.checkDelay(g.host.config.Lock)...)); err != nil {
@@ -143,8 +143,8 @@ func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, er
 	t.Run = run
 	s = newSettings(t, g.host.config.Lock != nil)
 	s.shares = newShares(limits)
-	first, err = g.host.planner.timetable.first(s, now, time.Time{})
-	first.atOnce = g.host.planner.timetable.atOnce(s, now)
+	first, err = g.host.planner.schedules.first(s, now, time.Time{})
+	first.atOnce = g.host.planner.schedules.atOnce(s, now)
 	if err != nil {
 		return nil, first, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err)
 	}
@@ -153,7 +153,7 @@ func (g *registrar) prepare(t Timer, now time.Time) (s *settings, first plan, er
 
 // add adds timers that were prepared, and calls no user code. It returns errSetBack if the clock is
 // behind the time by which they were.
-func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool, at time.Time) error {
+func (g *timerChange) add(list []*settings, firsts []plan, names map[string]bool, at time.Time) error {
 	g.host.registry.mu.Lock()
 	if g.host.planner.now().Before(at) {
 		g.host.registry.mu.Unlock()
@@ -184,7 +184,7 @@ func (g *registrar) add(list []*settings, firsts []plan, names map[string]bool, 
 }
 
 // update gives a timer settings that were prepared, and plans it.
-func (g *registrar) update(s *settings) error {
+func (g *timerChange) update(s *settings) error {
 	g.host.registry.mu.Lock()
 	old, interval, err := g.host.planner.update(s)
 	if err == nil {
@@ -206,7 +206,7 @@ func (g *registrar) update(s *settings) error {
 	return nil
 }
 
-func (g *registrar) remove(name string) (*settings, error) {
+func (g *timerChange) remove(name string) (*settings, error) {
 	g.host.registry.mu.Lock()
 	s := g.host.registry.remove(name)
 	if s != nil {
@@ -224,7 +224,7 @@ func (g *registrar) remove(name string) (*settings, error) {
 
 // withdraw ends the waits of a timer that was removed or updated. An updated one goes on with its
 // tick, unless that is of another schedule. Called with the registry's mutex held.
-func (g *registrar) withdraw(e *entry) {
+func (g *timerChange) withdraw(e *entry) {
 	if p := g.host.waiting.withdraw(e); p != nil {
 		g.host.ledger.skip(p.s, p.at, p.abandoned(), nil)
 		g.host.waiting.release(p)

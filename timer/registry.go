@@ -20,7 +20,7 @@ type registry struct {
 	entries  entries
 	labels   labels
 	places   int            // taken by all timers, or reserved
-	reserved map[*entry]int // of these: for ticks and triggers of a timer whose turn in line has come
+	reserved map[*entry]int // of these: for ticks and triggers of a timer whose turn in the placeQueue has come
 	waiting  *waiting
 	active   activity
 }
@@ -174,7 +174,7 @@ func (g *registry) remove(name string) *settings {
 // Called with mu held.
 func (g *registry) retire(e *entry) bool {
 	s := e.settings.Load()
-	if e.places.Load() > 0 || g.reserved[e] > 0 || e.pending != nil || g.waiting.line.hasTriggerOf(e) {
+	if e.places.Load() > 0 || g.reserved[e] > 0 || e.pending != nil || g.waiting.placeQueue.hasTriggerOf(e) {
 		return false
 	}
 	if !s.removed() {

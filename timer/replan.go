@@ -26,7 +26,7 @@ func (p *planner) replan(now time.Time) {
 	}
 	p.registry.mu.Unlock()
 	for s, done := range after {
-		next, err := p.timetable.first(s, now, done)
+		next, err := p.schedules.first(s, now, done)
 		p.registry.mu.Lock()
 		p.setNext(s, 0, next, err)
 		p.registry.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *planner) proceed(old, s *settings, interval time.Duration) {
 		p.registry.mu.Lock()
 		begun := e.begun
 		p.registry.mu.Unlock()
-		next, err := p.timetable.updated(old, s, now, interval, begun)
+		next, err := p.schedules.updated(old, s, now, interval, begun)
 		p.registry.mu.Lock()
 		again = s.current() && p.now().Before(now)
 		if !again && s.current() && (e.failures == planning || !p.started) {

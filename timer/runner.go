@@ -173,7 +173,7 @@ func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
 	}
 	n.countReleased(r)
 	n.limits.leave(s)
-	n.registry.giveBack(s)
+	n.registry.leaveLocked(s)
 	e.mu.Unlock()
 	n.registry.mu.Unlock()
 	if !n.triggers.runEnded(s) {

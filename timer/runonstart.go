@@ -74,7 +74,7 @@ func (t Timer) checkRunOnStart(shared, claims bool, fault func(string, string, .
 
 // atOnce returns the tick to be tried when this host, or the timer, starts: that of RunOnStart, or
 // else a missed one; the zero tick: none.
-func (tt *timetable) atOnce(s *settings, now time.Time) tick {
+func (tt *schedules) atOnce(s *settings, now time.Time) tick {
 	if s.timer.RunOnStart == RunOnStartNever {
 		return tt.lastMissed(s, now)
 	}

@@ -132,7 +132,7 @@ func TestRunOnStartEachHost(t *testing.T) {
 // What keeps any other tick from running keeps the run at a start: it is skipped with its reason,
 // and not made up for. While the store is down OnStoreDown decides; in quarantine it waits.
 //
-// Fails when an arrival of a start does not ask the blackouts, when settle takes it for a missed
+// Fails when a tick of a start does not ask the blackouts, when decide takes it for a missed
 // tick, or when the gate lets it through.
 func TestRunOnStartIsRefused(t *testing.T) {
 	night := []schedule.Blackout{schedule.DailyWindow("00:00", "00:20", "UTC")}

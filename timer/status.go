@@ -162,7 +162,7 @@ func (s *Scheduler) Status() Status {
 		}
 	}
 	st.Limits = s.limits.status()
-	st.Waiting, _ = s.waiting.inLine()
+	st.Waiting, _ = s.waiting.queued()
 	slices.SortFunc(st.Timers, func(a, b TimerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return st
 }

@@ -21,7 +21,7 @@ type tick struct {
 	yielded  bool      // it has already yielded to other hosts
 	onStart  bool      // it is that of RunOnStart
 	ownStart bool      // it is the instant at which this host started, so it is not claimed
-	// Since when it waits, for a run to end (FullWait) or in line (MaxRuns); zero: it has not.
+	// Since when it waits, for a run to end (FullWait) or for a place (MaxRuns); zero: it has not.
 	waitsSince time.Time
 }
 
@@ -39,8 +39,8 @@ type plan struct {
 	atOnce tick      // a tick to be tried when this host starts: of RunOnStart, or missed; zero: none
 }
 
-// A cameDue has the ticks of a timer that have come due.
-type cameDue struct {
+// dueTicks are the ticks of a timer that have come due.
+type dueTicks struct {
 	first, last time.Time     // ticks; the last one is tried
 	missed      uint64        // how many, from first to just before last
 	due         time.Time     // when this host was to try the last
@@ -50,17 +50,17 @@ type cameDue struct {
 	err         error // of the schedule
 }
 
-// A timetable asks schedules and blackouts. They may be user code, which may call the Scheduler, so
+// schedules asks schedules and blackouts. They may be user code, which may call the Scheduler, so
 // it is used without a mutex, and has no state.
-type timetable struct {
+type schedules struct {
 	host      dlock.Holder
 	blackouts []schedule.Blackout // of all timers
 }
 
-// comeDue asks the schedule and the blackouts about a tick that was to be tried at due.
-func (tt *timetable) comeDue(s *settings, tick, due, now time.Time) (c cameDue) {
+// due asks the schedule and the blackouts about a tick that was to be tried at due.
+func (tt *schedules) due(s *settings, tick, due, now time.Time) (c dueTicks) {
 	if delay, fixed := s.delay(); fixed {
-		return tt.comeDueAfter(s, tick, now, delay)
+		return tt.dueAfterDelay(s, tick, now, delay)
 	}
 	var next time.Time
 	c.first = tick
@@ -82,7 +82,7 @@ func (tt *timetable) comeDue(s *settings, tick, due, now time.Time) (c cameDue) 
 }
 
 // first asks the schedule for the first tick after a given one that this host has yet to try.
-func (tt *timetable) first(s *settings, now, after time.Time) (plan, error) {
+func (tt *schedules) first(s *settings, now, after time.Time) (plan, error) {
 	if s.timer.Schedule == nil {
 		return plan{}, nil
 	}
@@ -100,7 +100,7 @@ func (tt *timetable) first(s *settings, now, after time.Time) (plan, error) {
 }
 
 // delayed returns the tick before next if its jitter still delays it, or the zero time.
-func (tt *timetable) delayed(s *settings, now, next time.Time) time.Time {
+func (tt *schedules) delayed(s *settings, now, next time.Time) time.Time {
 	if s.timer.Delay.Jitter == 0 || next.IsZero() {
 		return time.Time{}
 	}
@@ -115,7 +115,7 @@ func (tt *timetable) delayed(s *settings, now, next time.Time) time.Time {
 }
 
 // planned returns the plan for a tick.
-func (tt *timetable) planned(s *settings, tick time.Time) plan {
+func (tt *schedules) planned(s *settings, tick time.Time) plan {
 	if tick.IsZero() {
 		return plan{}
 	}
@@ -123,13 +123,13 @@ func (tt *timetable) planned(s *settings, tick time.Time) plan {
 }
 
 // startsAt returns when this host tries a tick, Delay included.
-func (tt *timetable) startsAt(s *settings, tick time.Time) time.Time {
+func (tt *schedules) startsAt(s *settings, tick time.Time) time.Time {
 	return tick.Add(s.spread(tt.host) + s.jitter(tick))
 }
 
 // askAgain asks a schedule that failed for the tick after the latest that came due, so that ticks
 // that came due meanwhile are counted. If that fails, too, it asks for the first tick from now on.
-func (tt *timetable) askAgain(s *settings, due int64, now time.Time) (plan, error) {
+func (tt *schedules) askAgain(s *settings, due int64, now time.Time) (plan, error) {
 	var after time.Time
 	if due != 0 {
 		after = time.UnixMicro(due)
@@ -147,7 +147,7 @@ func (tt *timetable) askAgain(s *settings, due int64, now time.Time) (plan, erro
 // updated returns the first tick of a timer that was updated. begun is whether Run has planned it
 // before; if not, it is planned as a timer that was there when Run started. interval is the time
 // between the latest tick and the next of the old schedule.
-func (tt *timetable) updated(
+func (tt *schedules) updated(
 	old, s *settings, now time.Time, interval time.Duration, begun bool,
 ) (plan, error) {
 	if !begun {
@@ -184,7 +184,7 @@ func earlier(a, b time.Time) time.Time {
 
 // usesUserCode reports whether a timer's schedule or blackouts may be user code. That may take
 // long, and other timers must not wait for it: these items are dispatched last, one by one.
-func (tt *timetable) usesUserCode(s *settings) bool {
+func (tt *schedules) usesUserCode(s *settings) bool {
 	_, ours := s.timer.Schedule.(schedule.Interval)
 	if _, fixed := s.delay(); fixed {
 		ours = true
@@ -192,12 +192,12 @@ func (tt *timetable) usesUserCode(s *settings) bool {
 	return !ours || tt.hasBlackouts(s)
 }
 
-func (tt *timetable) hasBlackouts(s *settings) bool {
+func (tt *schedules) hasBlackouts(s *settings) bool {
 	return len(s.timer.Blackouts) > 0 || len(tt.blackouts) > 0
 }
 
 // blackout returns an error if nothing may start at t.
-func (tt *timetable) blackout(s *settings, t time.Time) error {
+func (tt *schedules) blackout(s *settings, t time.Time) error {
 	for _, list := range [...][]schedule.Blackout{s.timer.Blackouts, tt.blackouts} {
 		until, by, err := schedule.BlackedOut(list, t)
 		if err != nil {
@@ -212,7 +212,7 @@ func (tt *timetable) blackout(s *settings, t time.Time) error {
 }
 
 // blackoutAgain returns an error if a tick that is tried again may not start.
-func (tt *timetable) blackoutAgain(t tick, now time.Time) error {
+func (tt *schedules) blackoutAgain(t tick, now time.Time) error {
 	if t.yielded {
 		return nil // it came due moments ago, and the blackouts were asked then
 	}

@@ -118,7 +118,7 @@ func (s *Scheduler) newTriggers() *triggers {
 			if s.store.overrides.paused(set) != nil {
 				return ReasonPaused
 			}
-			if _, full := s.waiting.inLine(); full {
+			if _, full := s.waiting.queued(); full {
 				return ReasonMaxRuns
 			}
 			why, _ := s.gate.why(set, false)

@@ -62,12 +62,12 @@ type waitingTriggers struct {
 	readAt    time.Time
 	list      []fleet.Pending
 
-	read    bool            // the queue was read since the worker began
-	version int64           // that was read last; 0: there was no queue
-	mine    bool            // the queue that was read has one that this host took and did not start
-	started map[string]bool // by trigger ID: started here, and perhaps not removed yet
-	late    []fleet.Trigger // had expired, and this host may have removed them
-	told    map[string]bool // by trigger ID: why it waits was logged; true: it was tried here, too
+	read     bool            // the queue was read since the worker began
+	version  int64           // that was read last; 0: there was no queue
+	mine     bool            // the queue that was read has one that this host took and did not start
+	started  map[string]bool // by trigger ID: started here, and perhaps not removed yet
+	late     []fleet.Trigger // had expired, and this host may have removed them
+	reported map[string]bool // by trigger ID: why it waits was logged; true: it was tried here, too
 
 	retryAt time.Time // nothing is taken before, unless freed; as it was read
 	freed   bool      // since this host last tried, there was no room here, or a run has ended
@@ -82,7 +82,7 @@ func (q *triggers) look(s *settings) {
 	defer q.mu.Unlock()
 	w := q.waiting[s.timer.Name]
 	if w == nil {
-		w = &waitingTriggers{timer: s.timer.Name, started: make(map[string]bool), told: make(map[string]bool)}
+		w = &waitingTriggers{timer: s.timer.Name, started: make(map[string]bool), reported: make(map[string]bool)}
 		q.waiting[s.timer.Name] = w
 		q.n.Add(1)
 	}
@@ -224,7 +224,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 			q.tell(w, t, why, nil)
 		}
 		if w.mine { // it could not be given back before
-			q.giveBack(w, why)
+			q.release(w, why)
 		}
 		return false
 	}
@@ -237,7 +237,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	w.freed = false
 	why, started := q.startRun(s, w, t)
 	if !started {
-		q.giveBack(w, why)
+		q.release(w, why)
 	}
 	return started // and removes it
 }
@@ -247,7 +247,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 func (q *triggers) startRun(s *settings, w *waitingTriggers, t *fleet.Trigger) (why Reason, started bool) {
 	ctx, cancel := context.WithTimeout(q.base(), 2*q.queues.Timeout)
 	defer cancel()
-	err := q.start(ctx, s, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.told[t.ID])
+	err := q.start(ctx, s, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.reported[t.ID])
 	if err == nil {
 		w.started[t.ID] = true
 		w.begun++
@@ -261,13 +261,13 @@ func (q *triggers) startRun(s *settings, w *waitingTriggers, t *fleet.Trigger) (
 	}
 	q.noteRoom(w, why)
 	q.tell(w, t, why, err)
-	w.told[t.ID] = true
+	w.reported[t.ID] = true
 	return why, false
 }
 
-// giveBack lets other hosts take what this host has taken and whose run did not start here. why is
+// release lets other hosts take what this host has taken and whose run did not start here. why is
 // the reason, if it is known.
-func (q *triggers) giveBack(w *waitingTriggers, why Reason) {
+func (q *triggers) release(w *waitingTriggers, why Reason) {
 	err := q.queues.Change(q.base(), w.timer, func(queue *fleet.Queue, now int64) (done bool, err error) {
 		done = true
 		for i := range queue.Triggers {
@@ -294,17 +294,17 @@ func (q *triggers) note(w *waitingTriggers, queue *fleet.Queue, version, now int
 	w.mine = slices.ContainsFunc(queue.Triggers, func(t fleet.Trigger) bool {
 		return t.Taker == q.taker && !w.started[t.ID]
 	})
-	for _, ids := range []map[string]bool{w.started, w.told} {
+	for _, ids := range []map[string]bool{w.started, w.reported} {
 		maps.DeleteFunc(ids, func(id string, _ bool) bool { return !queue.Has(id) })
 	}
 }
 
 // tell logs why a trigger waits, once on each host.
 func (q *triggers) tell(w *waitingTriggers, t *fleet.Trigger, why Reason, err error) {
-	if _, was := w.told[t.ID]; was {
+	if _, was := w.reported[t.ID]; was {
 		return
 	}
-	w.told[t.ID] = false
+	w.reported[t.ID] = false
 	args := []any{"timer", w.timer, "by", t.By.By, "note", t.By.Note, "reason", string(why)}
 	if err != nil {
 		args = append(args, "err", err)

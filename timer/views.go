@@ -62,7 +62,7 @@ func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
 	v.compareSlots(s, no.Info.DeclaredSlots)
 	s.entry.record.deadman.noteSuccessAge(no.Info.SuccessAge, s.entry.ticks.interval())
 	if no.Info.SuccessAge == 0 || t.at != 0 && s.mayEndInTime(no) {
-		s.entry.record.deadman.discount()
+		s.entry.record.deadman.uncount()
 	}
 	if no.Reason != dlock.ReasonLimitFull { // of which another timer may have the slot
 		w.holder = no.Holder

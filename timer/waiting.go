@@ -24,14 +24,14 @@ type waiting struct {
 
 	// The registry's mutex guards the rest, and entry.pending: whether a tick may wait, and whether
 	// what it waits for has come about, depends on what else that guards.
-	byTime   tickHeap            // by pending.until; may have timers whose tick no longer waits until then
-	timed    int                 // how many ticks wait until an instant, at the latest
-	forRun   map[*entry]*pending // those that wait for a run to end
-	asking   map[*entry]*pending // those whose blackouts are being asked, see planner.askAside
-	line     queue               // those that wait for a place
-	calls    queue               // those that wait for a call to the store
-	inFlight int                 // calls
-	moves    []move              // of next ticks, see moveNext
+	byTime     tickHeap            // by pending.until; may have timers whose tick no longer waits until then
+	timed      int                 // how many ticks wait until an instant, at the latest
+	forRun     map[*entry]*pending // those that wait for a run to end
+	asking     map[*entry]*pending // those whose blackouts are being asked, see planner.askAside
+	placeQueue queue               // those that wait for a place
+	callQueue  queue               // those that wait for a call to the store
+	inFlight   int                 // calls
+	moves      []move              // of next ticks, see moveNext
 }
 
 func newWaiting(config Config, g *registry) *waiting {
@@ -91,10 +91,10 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 	}
 	w.put(p, now.Add(in))
 	if on == forPlace {
-		w.serveLine() // a place may have become free since
+		w.givePlaces() // a place may have become free since
 	}
 	if placed {
-		w.registry.giveBack(t.s)
+		w.registry.leaveLocked(t.s)
 	}
 	return true
 }
@@ -115,7 +115,7 @@ func (w *waiting) put(p *pending, until time.Time) {
 	case forRun:
 		w.forRun[e] = p
 	case forPlace:
-		w.line.add(p)
+		w.placeQueue.add(p)
 	}
 	w.at(p, until)
 }
@@ -241,7 +241,7 @@ func (w *waiting) tryAll() {
 // the caller skips it; nil: none. Triggers that came since are left alone. Called with the
 // registry's mutex held.
 func (w *waiting) withdraw(e *entry) *pending {
-	for _, q := range [...]*queue{&w.line, &w.calls} {
+	for _, q := range [...]*queue{&w.placeQueue, &w.callQueue} {
 		q.dismiss(func(s *settings) bool { return s.entry == e && !s.current() })
 	}
 	p := e.pending
@@ -262,7 +262,7 @@ func (w *waiting) withdraw(e *entry) *pending {
 func (w *waiting) close() (left []*pending) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
-	for _, q := range [...]*queue{&w.line, &w.calls} {
+	for _, q := range [...]*queue{&w.placeQueue, &w.callQueue} {
 		q.dismiss(func(*settings) bool { return true })
 	}
 	for _, it := range w.byTime {
@@ -276,7 +276,7 @@ func (w *waiting) close() (left []*pending) {
 		w.takeOut(p)
 		left = append(left, p)
 	}
-	for p := w.calls.oldest(); p != nil; p = w.calls.oldest() {
+	for p := w.callQueue.oldest(); p != nil; p = w.callQueue.oldest() {
 		w.takeOut(p)
 		left = append(left, p)
 	}
@@ -294,7 +294,7 @@ func (w *waiting) leave(p *pending) {
 func (w *waiting) release(p *pending) {
 	switch {
 	case p.on == forCall:
-		w.registry.giveBack(p.s)
+		w.registry.leaveLocked(p.s)
 	case p.turn:
 		w.registry.giveUpTurn(p.s.entry)
 	}
@@ -329,7 +329,7 @@ func (w *waiting) call(t tick) (now bool, why Reason) {
 	}
 	p := &pending{tick: t, on: forCall, why: ReasonStoreBusy}
 	t.s.entry.pending = p
-	w.calls.add(p)
+	w.callQueue.add(p)
 	return false, ""
 }
 
@@ -347,7 +347,7 @@ func (w *waiting) awaitCall(ctx context.Context, s *settings) bool {
 		g.mu.Unlock()
 		return true
 	}
-	t := w.calls.enqueue(s)
+	t := w.callQueue.enqueue(s)
 	g.mu.Unlock()
 	select {
 	case <-t.ready:
@@ -355,7 +355,7 @@ func (w *waiting) awaitCall(ctx context.Context, s *settings) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return w.calls.leave(t)
+	return w.callQueue.leave(t)
 }
 
 // nextCall passes a call that has ended on to the tick whose turn has come. It returns false if
@@ -363,7 +363,7 @@ func (w *waiting) awaitCall(ctx context.Context, s *settings) bool {
 func (w *waiting) nextCall() (t tick, ok bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
-	p, trigger := w.calls.serve()
+	p, trigger := w.callQueue.serve()
 	switch {
 	case trigger != nil:
 		return t, false
@@ -379,7 +379,7 @@ func (w *waiting) nextCall() (t tick, ok bool) {
 func (w *waiting) allCalls() (list []tick) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
-	for p := w.calls.oldest(); p != nil; p = w.calls.oldest() {
+	for p := w.callQueue.oldest(); p != nil; p = w.callQueue.oldest() {
 		w.takeOut(p)
 		list = append(list, p.tick)
 	}

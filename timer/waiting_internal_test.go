@@ -191,7 +191,7 @@ func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
 // A tick that has waited until an instant is skipped if its catch-up window is over by then, or its
 // timer was removed while the scheduling goroutine had it.
 //
-// Fails when arriveAgain checks the window of some ticks only, or leaves why a tick waited as the
+// Fails when recheck checks the window of some ticks only, or leaves why a tick waited as the
 // reason why it is skipped.
 func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing,
@@ -202,10 +202,10 @@ func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 	s.registry.setPhase(PhaseRunning)
 	set := s.registry.get("a")
 	set.entry.ticks.set(1, time.Time{})
-	waited := func(missed time.Duration) arrival {
-		a := arrival{item: item{e: set.entry}, pending: pending{on: forTime, why: ReasonMissed,
+	waited := func(missed time.Duration) dueTick {
+		a := dueTick{item: item{e: set.entry}, pending: pending{on: forTime, why: ReasonMissed,
 			tick: tick{s: set, at: 1, missedAt: time.Now().Add(-missed).UnixMicro()}}}
-		s.planner.arriveAgain(&a)
+		s.planner.recheck(&a)
 		return a
 	}
 	if a := waited(30 * time.Second); a.over || a.skip != "" {
@@ -279,7 +279,7 @@ func TestNoTickIsPutBackAfterTheLastWaits(t *testing.T) {
 	list, _ = w.due(time.Now().UnixMicro()+1, 2)
 	s.registry.setPhase(PhaseDraining)
 	w.close()
-	s.planner.putBack([]arrival{{item: item{e: set.entry}, pending: *list[0]}})
+	s.planner.putBack([]dueTick{{item: item{e: set.entry}, pending: *list[0]}})
 	if skipped := s.Status().Timers[0].Skipped; set.entry.pending != nil || skipped[ReasonDraining] != 1 {
 		t.Errorf("it waits: %v; skipped: %v", set.entry.pending != nil, skipped)
 	}
@@ -355,17 +355,17 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 		}
 		time.Sleep(time.Until(time.UnixMicro(next())))
 		// What dispatch does with the second, as far as the gate.
-		a := arrival{item: item{e: old.entry, when: next()}, pending: pending{tick: tick{s: old, at: next()}}}
+		a := dueTick{item: item{e: old.entry, when: next()}, pending: pending{tick: tick{s: old, at: next()}}}
 		p.ask(&a, p.now())
 		p.registry.mu.Lock()
-		due := p.arrive(&a)
+		due := p.planNext(&a)
 		p.registry.mu.Unlock()
 		job.AlarmAfter = 7
 		if err := s.Update(job); err != nil || !due {
 			t.Fatal(err, due)
 		}
 		s.registry.leave(old)
-		p.gate.arrive([]arrival{a})
+		p.gate.handle([]dueTick{a})
 		for range 3 {
 			p.runDue(nil)
 			time.Sleep(time.Second)
@@ -405,8 +405,8 @@ func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
 			s.store.saw(s.store.resultOf(s.registry.get("a0").entry.lockName, errors.New("down"), false))
 		}
 		s.acquirer.next()
-		if w.calls.n > 0 {
-			t.Errorf("%d ticks still wait for a call", w.calls.n)
+		if w.callQueue.n > 0 {
+			t.Errorf("%d ticks still wait for a call", w.callQueue.n)
 		}
 		synctest.Wait()
 	})

@@ -106,7 +106,7 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			if broken != nil && broken.goesOn(timer.CancelGrace) {
+			if broken != nil && broken.ignoresContext(timer.CancelGrace) {
 				return broken
 			}
 			return nil
@@ -118,7 +118,7 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 			grace = 0 // it has had its grace
 		}
 		switch {
-		case ctx.Err() != nil && failed && broken.goesOn(grace):
+		case ctx.Err() != nil && failed && broken.ignoresContext(grace):
 			return broken
 		case ctx.Err() != nil || m.isOver():
 			return nil
@@ -256,8 +256,8 @@ type roundError struct {
 	underWay <-chan struct{} // closed when that has returned; nil: all have
 }
 
-// goesOn reports whether a call of the user's code has not returned, and does not within grace.
-func (e *roundError) goesOn(grace time.Duration) bool {
+// ignoresContext reports whether a call of the user's code has not returned, and does not within grace.
+func (e *roundError) ignoresContext(grace time.Duration) bool {
 	if e.underWay == nil {
 		return false
 	}
