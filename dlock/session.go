@@ -315,7 +315,7 @@ func checkGrant(req driver.Request, g driver.Grant, again bool) error {
 		}
 		return nil
 	}
-	if err := wrong(g, SemaphoreSpec{req.Name, req.Slots}); err != nil {
+	if err := wrong(g, SemaphoreSpec{Name: req.Name, Slots: req.Slots}); err != nil {
 		return err
 	}
 	if len(g.Also) != len(req.Also) {
