@@ -168,7 +168,7 @@ func TestRunRefusesWhatCannotBeRun(t *testing.T) {
 			return tickslot.Run(t.Context(), tickslot.Named("x", nil))
 		},
 		"tickslot: the context is nil: use context.Background()": func() error {
-			return tickslot.Run(nil, part) //lint:ignore SA1012 it is what is tested
+			return tickslot.Run(nil, part) //nolint:staticcheck // it is what is tested
 		},
 		"tickslot: DrainTimeout is negative: -1s": func() error {
 			return tickslot.Runner{DrainTimeout: -time.Second}.Run(t.Context(), part)
