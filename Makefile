@@ -13,8 +13,9 @@ test: ## run every test but the long proofs, many under -race; what was skipped 
 lint: ## golangci-lint (gofmt, vet, staticcheck, misspell), go mod tidy -diff and govulncheck, in all modules
 	@sh scripts/lint.sh
 
-race: ## run all tests of the stores under -race, one after the other: half an hour
+race: ## run the core, the modules and all tests of the stores under -race: half an hour for the stores alone
 	@sh scripts/servers.sh
+	@sh scripts/test-race.sh
 	@sh scripts/test.sh -race -count=1 -p 1 -timeout 40m $$(sh scripts/unraced.sh stores $$(go list ./...))
 
 proof: ## attack what is promised, WHAT=torture for example; alone it lists the ways (proof/README.md)
