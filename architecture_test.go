@@ -315,7 +315,7 @@ func TestInternalIsBelowAndProofAbove(t *testing.T) {
 // Fails when code outside dlock/driver asserts an optional interface of a store.
 func TestCapabilitiesAreResolvedInOnePlace(t *testing.T) {
 	assertion := regexp.MustCompile(`\.\((driver\.)?(Checker|TTLBounder|Sharder|Auditor|Lister|Enumerator|Controller|` +
-		`MultiLocker|Delayer)\)`)
+		`SharedLimiter|Delayer)\)`)
 	exceptions := map[string]string{
 		"dlock/driver/capabilities.go":    "this is the place",
 		"dlock/sqllock/stores.go":         "it asks a driver, which is no store",

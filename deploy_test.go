@@ -45,7 +45,7 @@ func metrics(t *testing.T) map[string]bool {
 		Run: func(context.Context, *leader.Term) error { return nil }}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := timer.New(timer.Config{Lock: memlock.New(), Registerer: g,
+	if _, err := timer.New(timer.Config{Store: memlock.New(), Registerer: g,
 		Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}

@@ -207,7 +207,7 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	registry := prometheus.NewRegistry()
 	stuck, ran := make(chan struct{}), make(chan struct{}, 100)
 	s, err := timer.New(timer.Config{
-		Lock: store, Registerer: registry, TTL: 1500 * time.Millisecond, StoreTimeout: 300 * time.Millisecond,
+		Store: store, Registerer: registry, TTL: 1500 * time.Millisecond, StoreTimeout: 300 * time.Millisecond,
 		DrainTimeout: 50 * time.Millisecond,
 		Logger:       slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	},

@@ -13,7 +13,7 @@ import (
 // Decorate returns a store of locks that also records in the registry which leases this process
 // gets, renews and loses: for stores that cannot list their leases (native locks, Redlock, your
 // own), and for the events of any store. Give the result to dlock.NewSession or to
-// timer.Config.Lock.
+// timer.Config.Store.
 //
 // It changes nothing about the locks: what the store answers is returned as it is, no call is added
 // or delayed, and a registry that fails does not affect them. driver.CapabilitiesOf looks through
@@ -100,8 +100,8 @@ func (d *decorated) recordsLeases() bool { return d.listing == nil || !d.listing
 func (d *decorated) acquired(req driver.Request, g driver.Grant, sent time.Time) {
 	defer func() { _ = recover() }() // whatever is wrong here, the lock is granted
 	d.acquiredOne(req, g, sent)
-	for _, also := range g.Also {
-		d.acquiredOne(req, also, sent)
+	for _, shared := range g.Shared {
+		d.acquiredOne(req, shared, sent)
 	}
 }
 

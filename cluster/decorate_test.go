@@ -103,7 +103,7 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				by := driver.Origin{By: "ann"}
+				by := driver.Cause{By: "ann"}
 				if err := f.locks.Revoke(t.Context(), "outbox:mail", 0, lease.Fence(), by); err != nil {
 					t.Fatal(err)
 				}
@@ -386,7 +386,7 @@ func TestDecorateIsTransparent(t *testing.T) {
 	}
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true},
+			PreviousExpired: true, Control: true, Shared: true, Delay: true, Listing: true, Enumeration: true},
 		Virtual: true,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()

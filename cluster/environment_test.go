@@ -114,7 +114,7 @@ func (f *fleet) taker(environment string) *taker {
 	f.t.Helper()
 	p := &taker{host: f.make(cluster.Config{Environment: environment}), ended: make(chan error, 2)}
 	var err error
-	p.timers, err = timer.New(timer.Config{Lock: f.locks, Holder: p.Holder(), PreStopDelay: time.Hour,
+	p.timers, err = timer.New(timer.Config{Store: f.locks, Holder: p.Holder(), PreStopDelay: time.Hour,
 		Logger: slog.New(slog.DiscardHandler)}, timer.Timer{Name: "report", Schedule: schedule.Every(time.Second),
 		RunOnStart: timer.RunOnStartEachHost, Run: func(context.Context) error { p.took.Add(1); return nil }})
 	if err != nil {

@@ -41,7 +41,7 @@ func TestPartsShowThemselves(t *testing.T) {
 			t.Fatal(err)
 		}
 		ran := 0
-		timers, err := timer.New(timer.Config{Lock: h.Decorate(f.locks), Holder: h.Holder(),
+		timers, err := timer.New(timer.Config{Store: h.Decorate(f.locks), Holder: h.Holder(),
 			Hooks: clustertimer.Hooks(h.Registry, timer.Hooks{RunEnded: func(timer.RunResult) { ran++ }})},
 			timer.Timer{Name: "report", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3, MaxPerTick: 1,
 				Run: func(context.Context) error { time.Sleep(time.Second); return errDown }},

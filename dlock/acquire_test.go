@@ -58,7 +58,7 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 		store := memlock.New()
 		limit := func(slots int) {
 			if err := store.Update(bg, "job",
-				driver.Update{Limit: &driver.LimitOverride{Origin: driver.Origin{By: "ann"},
+				driver.Update{Limit: &driver.LimitOverride{Cause: driver.Cause{By: "ann"},
 					Slots: slots}}); err != nil {
 				t.Error(err)
 			}

@@ -61,7 +61,7 @@ type LostError struct {
 	// process was paused until after its end.
 	Silent bool
 	// RevokedBy is who revoked the lease, and why; nil if nobody did.
-	RevokedBy *driver.Origin
+	RevokedBy *driver.Cause
 	// Err is the error of the last heartbeat, if it failed.
 	Err error
 }

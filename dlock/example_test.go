@@ -64,7 +64,7 @@ func ExampleSemaphore_With() {
 
 	_, err = train.TryAcquire(ctx)
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-		fmt.Println("the second:", no.Reason, "of", no.Also.Name)
+		fmt.Println("the second:", no.Reason, "of", no.Shared.Name)
 	}
 	other, err := session.Semaphore("workers", 5).TryAcquire(ctx) // needs no GPU
 	fmt.Println("another job:", err)

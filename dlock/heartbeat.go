@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// beatBatch is how many grants one call to Extend renews, or up to MaxAlso more. Redis takes
+	// beatBatch is how many grants one call to Extend renews, or up to MaxShared more. Redis takes
 	// two milliseconds for that many and serves no other client meanwhile; with fewer, most of the
 	// cost of a heartbeat would be waking up for it (docs/scale.md has figures).
 	beatBatch = 500
@@ -41,6 +41,21 @@ type heartbeat struct {
 	beatDone chan struct{} // closed when it returns
 	timer    *time.Timer   // runs beat; nil or stopped while there is nothing to do
 	timerAt  time.Time     // when it fires; zero: it is stopped
+}
+
+// A renewalState says whether the calls of a heartbeat succeed.
+type renewalState struct {
+	failing   bool      // the last call to Extend was not answered for every lease
+	err       error     // why
+	changedAt time.Time // when failing last changed; zero: never
+}
+
+// note records the error of a call, or nil.
+func (r *renewalState) note(err error) {
+	if failing := err != nil; failing != r.failing {
+		r.failing, r.changedAt = failing, time.Now()
+	}
+	r.err = err
 }
 
 func (h *heartbeat) init(s *Session, shard string) {

@@ -63,8 +63,8 @@ func (l *Lease) Fence() Fence { return l.grant.Fence }
 // Also returns the grants of the further semaphores that the lease holds, in the order in which
 // [Semaphore.With] got them. Their tokens are left out, because anybody who has a token can release
 // its grant.
-func (l *Lease) Also() []driver.Grant {
-	list := slices.Clone(l.grant.Also)
+func (l *Lease) Shared() []driver.Grant {
+	list := slices.Clone(l.grant.Shared)
 	for i := range list {
 		list[i].Token = ""
 	}
@@ -246,13 +246,13 @@ func (l *Lease) cancelContext() {
 }
 
 // grants returns how many grants the lease has.
-func (l *Lease) grants() int { return 1 + len(l.grant.Also) }
+func (l *Lease) grants() int { return 1 + len(l.grant.Shared) }
 
 // appendGrants appends the grants of the lease, as Extend and Release get them.
 func (l *Lease) appendGrants(list []driver.Grant) []driver.Grant {
 	own := l.grant
-	own.Also = nil
-	return append(append(list, own), l.grant.Also...)
+	own.Shared = nil
+	return append(append(list, own), l.grant.Shared...)
 }
 
 // result sums up the first results, which are about the grants of this lease: it is lost if any of
@@ -260,7 +260,7 @@ func (l *Lease) appendGrants(list []driver.Grant) []driver.Grant {
 func (l *Lease) result(results []driver.Result) (r driver.Result, at driver.Grant) {
 	r, at = results[0], l.grant
 	info := r.Info
-	for i, g := range l.grant.Also {
+	for i, g := range l.grant.Shared {
 		other := results[1+i]
 		if other.Outcome == driver.GrantLost && r.Outcome != driver.GrantLost ||
 			other.Outcome == driver.GrantUnknown && r.Outcome == driver.GrantOK {

@@ -135,7 +135,7 @@ func TestHooksAreToldHowALeaseIsLost(t *testing.T) {
 		"stopped": {lose: func(_ host, l *dlock.Lease) { l.StopRenewing() }, held: trusted},
 		"revoked": {lose: func(h host, l *dlock.Lease) {
 			c := driver.CapabilitiesOf(h.store).Controller
-			if err := c.Revoke(bg, "job", l.Slot(), l.Fence(), driver.Origin{By: "me"}); err != nil {
+			if err := c.Revoke(bg, "job", l.Slot(), l.Fence(), driver.Cause{By: "me"}); err != nil {
 				t.Error(err)
 			}
 		}, by: "me", held: beat},
@@ -214,7 +214,7 @@ func TestLeaseHooksHarmNobody(t *testing.T) {
 					t.Errorf("callers waited for %v", took)
 				}
 				advance(ttl)
-				if err := store.Revoke(bg, "goes", 0, goes.Fence(), driver.Origin{By: "me"}); err != nil {
+				if err := store.Revoke(bg, "goes", 0, goes.Fence(), driver.Cause{By: "me"}); err != nil {
 					t.Fatal(err)
 				}
 				advance(beat)

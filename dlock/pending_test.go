@@ -72,7 +72,7 @@ func TestPendingReleasesAreBounded(t *testing.T) {
 // early, which soon shows whether the store answers.
 //
 // Fails when beat only releases.
-func TestGivingBackAlsoRenews(t *testing.T) {
+func TestGivingBackSharedRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.take(t, "job", 1)

@@ -2,21 +2,6 @@ package dlock
 
 import "time"
 
-// A renewalState says whether the calls of a heartbeat succeed.
-type renewalState struct {
-	failing   bool      // the last call to Extend was not answered for every lease
-	err       error     // why
-	changedAt time.Time // when failing last changed; zero: never
-}
-
-// note records the error of a call, or nil.
-func (r *renewalState) note(err error) {
-	if failing := err != nil; failing != r.failing {
-		r.failing, r.changedAt = failing, time.Now()
-	}
-	r.err = err
-}
-
 // Runners shows whether the heartbeat succeeds, so that a Session is a cluster.Runner: "renewing",
 // also if there is nothing to renew, "failing" with the last error, or "closed". It reads memory
 // only.

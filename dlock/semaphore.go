@@ -15,7 +15,7 @@ type Semaphore struct {
 	session *Session
 	name    string
 	slots   int
-	also    []SemaphoreSpec
+	shared  []SemaphoreSpec
 }
 
 // Semaphore returns the semaphore of that name with 1 to MaxSlots slots. The number is not part of
@@ -30,10 +30,10 @@ func (s *Session) Semaphore(name string, slots int) Semaphore {
 
 // With returns a semaphore of which TryAcquire and Acquire take a slot together with one of each
 // other semaphore, in one atomic step: of all, or of none. The Lease is valid while it holds all of
-// them, and is lost with any. The store must be a [MultiLocker]; otherwise nothing is acquired, and
-// the error matches [errors.ErrUnsupported].
+// them, and is lost with any. The store must be a [SharedLimiter]; otherwise nothing is acquired,
+// and the error matches [errors.ErrUnsupported].
 func (m Semaphore) With(others ...SemaphoreSpec) Semaphore {
-	m.also = slices.Clone(others)
+	m.shared = slices.Clone(others)
 	return m
 }
 

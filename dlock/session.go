@@ -88,7 +88,7 @@ type Session struct {
 	hooks        Hooks
 	events       notify.Queue   // of leases, for hooks
 	sharder      driver.Sharder // nil: the store has no shards
-	multi        bool           // the store is a MultiLocker
+	multi        bool           // the store is a SharedLimiter
 	delays       bool           // the store is a Delayer
 
 	// life is the context of heartbeats. Close ends it, so as not to wait for a store that hangs.
@@ -146,7 +146,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		storeTimeout: opts.StoreTimeout,
 		hooks:        opts.Hooks,
 		sharder:      caps.Sharder,
-		multi:        caps.MultiLocker != nil,
+		multi:        caps.SharedLimiter != nil,
 		delays:       caps.Delayer != nil,
 		expiryQueue: leaseList{
 			node: func(l *Lease) *listNode { return &l.expiryNode },
@@ -219,7 +219,7 @@ func (s *Session) Close(ctx context.Context) error {
 // has waited since began. A mutex is a semaphore of 0 slots.
 func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tick *driver.Tick) (*Lease, error) {
 	name, slots := m.name, m.slots
-	req := driver.Request{Name: name, Slots: slots, Also: m.also, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
+	req := driver.Request{Name: name, Slots: slots, Shared: m.shared, Holder: s.holder, Token: crand.Text(), TTL: s.ttl}
 	first := new(struct {
 		lazyDeadline
 		tick driver.Tick
@@ -231,8 +231,8 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 	if err := req.Validate(); err != nil {
 		return nil, err
 	}
-	if len(m.also) > 0 && !s.multi {
-		return nil, fmt.Errorf("%s: acquire: this store cannot take %d locks in one step: %w", name, 1+len(m.also),
+	if len(m.shared) > 0 && !s.multi {
+		return nil, fmt.Errorf("%s: acquire: this store cannot take %d locks in one step: %w", name, 1+len(m.shared),
 			errors.ErrUnsupported)
 	}
 	if tick != nil && tick.Delay > 0 && !s.delays {
@@ -318,12 +318,12 @@ func checkGrant(req driver.Request, g driver.Grant, again bool) error {
 	if err := wrong(g, SemaphoreSpec{Name: req.Name, Slots: req.Slots}); err != nil {
 		return err
 	}
-	if len(g.Also) != len(req.Also) {
+	if len(g.Shared) != len(req.Shared) {
 		return fmt.Errorf("the store granted something other than requested: slots of %d further semaphores, not %d",
-			len(g.Also), len(req.Also))
+			len(g.Shared), len(req.Shared))
 	}
-	for i, l := range req.Also {
-		if err := wrong(g.Also[i], l); err != nil {
+	for i, l := range req.Shared {
+		if err := wrong(g.Shared[i], l); err != nil {
 			return err
 		}
 	}
@@ -333,7 +333,7 @@ func checkGrant(req driver.Request, g driver.Grant, again bool) error {
 // perhapsGranted returns what may have been granted, to be released by its token.
 func perhapsGranted(r driver.Request) []driver.Grant {
 	list := []driver.Grant{{Name: r.Name, Slots: r.Slots, Slot: driver.AnySlot, Token: r.Token}}
-	for _, l := range r.Also {
+	for _, l := range r.Shared {
 		list = append(list, driver.Grant{Name: l.Name, Slots: l.Slots, Slot: driver.AnySlot, Token: r.Token})
 	}
 	return list

@@ -21,7 +21,7 @@ const (
 // A Control changes handlers, schedules and runs in the whole fleet at run time, through the
 // database: workers need not be reachable, and follow with their next claim, materialization or
 // renewal. The database keeps a pause or a limit until it is changed. Each call takes a
-// driver.Origin, which says who makes the change and why, in at most 256 bytes each.
+// driver.Cause, which says who makes the change and why, in at most 256 bytes each.
 //
 // A handler or a schedule that no worker has ever had can be changed, too, because it may be
 // deployed later. Its name may also be misspelt, so such a change is logged as a warning, to
@@ -40,13 +40,13 @@ func (s *Store) Control() *Control { return &Control{s} }
 // Runs in progress continue, and further runs that are triggered or come due are queued. A second
 // pause replaces the first. The duration of the pause is computed with this host's clock and
 // measured by the database's.
-func (c *Control) Pause(ctx context.Context, handler string, until time.Time, by driver.Origin) error {
+func (c *Control) Pause(ctx context.Context, handler string, until time.Time, by driver.Cause) error {
 	left := time.Until(until)
 	return c.setHandler(ctx, handler, store.Override{PausedUntil: &left}, by, checkPause(left, until))
 }
 
 // Resume ends the pause of a handler. It has no effect on one that is not paused.
-func (c *Control) Resume(ctx context.Context, handler string, by driver.Origin) error {
+func (c *Control) Resume(ctx context.Context, handler string, by driver.Cause) error {
 	return c.setHandler(ctx, handler, store.Override{PausedUntil: new(time.Duration)}, by, nil)
 }
 
@@ -63,7 +63,7 @@ func checkPause(left time.Duration, until time.Time) error {
 // SetMaxConcurrency overrides HandlerOptions.MaxConcurrency with n for all workers, from when it
 // returns. n is 1 to 10,000, or 0: nothing starts. Runs in progress continue, and no further run is
 // claimed until fewer than n are running.
-func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, by driver.Origin) error {
+func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, by driver.Cause) error {
 	var fault error
 	if n < 0 || n > maxRuns {
 		fault = fmt.Errorf("MaxConcurrency %d: use 0 to %d", n, maxRuns)
@@ -72,11 +72,11 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, 
 }
 
 // ResetMaxConcurrency removes the override: HandlerOptions.MaxConcurrency applies again.
-func (c *Control) ResetMaxConcurrency(ctx context.Context, handler string, by driver.Origin) error {
+func (c *Control) ResetMaxConcurrency(ctx context.Context, handler string, by driver.Cause) error {
 	return c.setHandler(ctx, handler, store.Override{MaxConcurrency: new(-1)}, by, nil)
 }
 
-func (c *Control) setHandler(ctx context.Context, handler string, change store.Override, by driver.Origin,
+func (c *Control) setHandler(ctx context.Context, handler string, change store.Override, by driver.Cause,
 	fault error) error {
 	if err := c.check(ctx, by, checkName(handler), fault); err != nil {
 		return fmt.Errorf("durable: handler %.60q: %w", handler, err)
@@ -93,7 +93,7 @@ func (c *Control) setHandler(ctx context.Context, handler string, change store.O
 }
 
 // check returns why a change is not made, or nil.
-func (c *Control) check(ctx context.Context, by driver.Origin, faults ...error) error {
+func (c *Control) check(ctx context.Context, by driver.Cause, faults ...error) error {
 	if err := c.store.ready(ctx); err != nil {
 		return err
 	}
@@ -121,17 +121,17 @@ func warnIfUnseen(what, name string, err error, seen bool) {
 // queued runs. Pausing a schedule that is paused moves the end of its pause. Only the latest pause
 // is remembered: if no worker has run since the pause before it, the ticks of that earlier pause
 // count as missed, and CatchUp decides about them.
-func (c *Control) PauseSchedule(ctx context.Context, schedule string, until time.Time, by driver.Origin) error {
+func (c *Control) PauseSchedule(ctx context.Context, schedule string, until time.Time, by driver.Cause) error {
 	left := time.Until(until)
 	return c.setSchedule(ctx, schedule, left, by, checkPause(left, until))
 }
 
 // ResumeSchedule ends the pause of a schedule. It has no effect on one that is not paused.
-func (c *Control) ResumeSchedule(ctx context.Context, schedule string, by driver.Origin) error {
+func (c *Control) ResumeSchedule(ctx context.Context, schedule string, by driver.Cause) error {
 	return c.setSchedule(ctx, schedule, 0, by, nil)
 }
 
-func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Duration, by driver.Origin,
+func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Duration, by driver.Cause,
 	fault error) error {
 	if err := c.check(ctx, by, checkName(schedule), fault); err != nil {
 		return fmt.Errorf("durable: schedule %.60q: %w", schedule, err)
@@ -149,7 +149,7 @@ func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Du
 
 // SetMaxActive overrides Config.MaxActive with n for all workers, also for those that have none,
 // from when it returns. n is 1 to 1,000,000, or 0: nothing starts. Runs in progress continue.
-func (c *Control) SetMaxActive(ctx context.Context, n int, by driver.Origin) error {
+func (c *Control) SetMaxActive(ctx context.Context, n int, by driver.Cause) error {
 	var fault error
 	if n < 0 || n > maxActive {
 		fault = fmt.Errorf("%d: use 0 to %d", n, maxActive)
@@ -158,11 +158,11 @@ func (c *Control) SetMaxActive(ctx context.Context, n int, by driver.Origin) err
 }
 
 // ResetMaxActive removes the override: Config.MaxActive applies again.
-func (c *Control) ResetMaxActive(ctx context.Context, by driver.Origin) error {
+func (c *Control) ResetMaxActive(ctx context.Context, by driver.Cause) error {
 	return c.setMaxActive(ctx, -1, by, nil)
 }
 
-func (c *Control) setMaxActive(ctx context.Context, n int, by driver.Origin, fault error) error {
+func (c *Control) setMaxActive(ctx context.Context, n int, by driver.Cause, fault error) error {
 	if err := c.check(ctx, by, fault); err != nil {
 		return fmt.Errorf("durable: MaxActive: %w", err)
 	}
@@ -174,7 +174,7 @@ func (c *Control) setMaxActive(ctx context.Context, n int, by driver.Origin, fau
 // Config.TTL/3; the run is not tried again, but it succeeds if its handler returns nil before
 // that. A run that has ended stays as it is. Cancel returns an error that matches ErrNoRun if there
 // is no such run.
-func (c *Control) Cancel(ctx context.Context, id int64, by driver.Origin) (was State, err error) {
+func (c *Control) Cancel(ctx context.Context, id int64, by driver.Cause) (was State, err error) {
 	if err := c.check(ctx, by); err != nil {
 		return "", fmt.Errorf("durable: run %d: %w", id, err)
 	}
@@ -189,7 +189,7 @@ func (c *Control) Cancel(ctx context.Context, id int64, by driver.Origin) (was S
 // It takes the newest first, a thousand in one transaction, and returns how many it has queued;
 // after an error there may be more. Canceled runs are queued again only if the filter names their
 // state. Other states are refused.
-func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Origin) (int, error) {
+func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause) (int, error) {
 	fault := which.check()
 	if len(which.States) == 0 {
 		which.States = []State{StateDead}
@@ -218,7 +218,7 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Origin
 // Forget deletes the row of a schedule that was removed from the code, and returns false if there
 // is none. The runs of the schedule stay. A schedule that a worker still has is registered again as
 // a new one within a minute, without its pause and its history.
-func (c *Control) Forget(ctx context.Context, schedule string, by driver.Origin) (bool, error) {
+func (c *Control) Forget(ctx context.Context, schedule string, by driver.Cause) (bool, error) {
 	if err := c.check(ctx, by, checkName(schedule)); err != nil {
 		return false, fmt.Errorf("durable: schedule %.60q: %w", schedule, err)
 	}

@@ -47,11 +47,11 @@ func TestControlShows(t *testing.T) {
 	must("SetMaxConcurrency", c.SetMaxConcurrency(ctx, "report", 3, ann))
 	must("SetMaxActive", c.SetMaxActive(ctx, 0, ann))
 	h, all := handlers()["report"], handlers()[""]
-	if h.Pause == nil || h.Pause.Origin != ann || !near(h.Pause.Until) || h.Override == nil ||
-		*h.Override != (durable.LimitRecord{Origin: ann, Limit: 3}) || !h.SeenAt.IsZero() {
+	if h.Pause == nil || h.Pause.Cause != ann || !near(h.Pause.Until) || h.Override == nil ||
+		*h.Override != (durable.LimitRecord{Cause: ann, Limit: 3}) || !h.SeenAt.IsZero() {
 		t.Errorf("%+v", h)
 	}
-	if all.Override == nil || *all.Override != (durable.LimitRecord{Origin: ann}) {
+	if all.Override == nil || *all.Override != (durable.LimitRecord{Cause: ann}) {
 		t.Errorf("%+v", all)
 	}
 	must("Resume", c.Resume(ctx, "report", ann))
@@ -65,7 +65,7 @@ func TestControlShows(t *testing.T) {
 
 	must("PauseSchedule", c.PauseSchedule(ctx, "daily", until, ann))
 	list, err := s.Schedules(ctx)
-	if err != nil || len(list) != 1 || list[0].Pause == nil || list[0].Pause.Origin != ann ||
+	if err != nil || len(list) != 1 || list[0].Pause == nil || list[0].Pause.Cause != ann ||
 		!near(list[0].Pause.Until) {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -126,7 +126,7 @@ func TestRequeueInBatches(t *testing.T) {
 		c := durable.NewStore(cancels{f.store}).Control()
 		for _, want := range []int{runs, runs} {
 			n, err := c.Requeue(t.Context(), durable.RunFilter{States: []durable.State{durable.StateCanceled}},
-				driver.Origin{By: "Ann"})
+				driver.Cause{By: "Ann"})
 			if n != want || err != nil {
 				t.Errorf("%d, %v, want %d", n, err, want)
 			}
@@ -153,25 +153,25 @@ func TestControlRefusesBadInput(t *testing.T) {
 	s, _ := onFile(t)
 	c := s.Control()
 	soon := time.Now().Add(time.Hour)
-	type call = func(context.Context, string, driver.Origin) error
+	type call = func(context.Context, string, driver.Cause) error
 	for name, call := range map[string]call{
-		"Pause": func(ctx context.Context, name string, by driver.Origin) error {
+		"Pause": func(ctx context.Context, name string, by driver.Cause) error {
 			return c.Pause(ctx, name, soon, by)
 		},
 		"Resume": c.Resume,
-		"SetMaxConcurrency": func(ctx context.Context, name string, by driver.Origin) error {
+		"SetMaxConcurrency": func(ctx context.Context, name string, by driver.Cause) error {
 			return c.SetMaxConcurrency(ctx, name, 1, by)
 		},
 		"ResetMaxConcurrency": c.ResetMaxConcurrency,
-		"PauseSchedule": func(ctx context.Context, name string, by driver.Origin) error {
+		"PauseSchedule": func(ctx context.Context, name string, by driver.Cause) error {
 			return c.PauseSchedule(ctx, name, soon, by)
 		},
 		"ResumeSchedule": c.ResumeSchedule,
-		"Forget": func(ctx context.Context, name string, by driver.Origin) error {
+		"Forget": func(ctx context.Context, name string, by driver.Cause) error {
 			_, err := c.Forget(ctx, name, by)
 			return err
 		},
-		"Trigger": func(ctx context.Context, name string, by driver.Origin) error {
+		"Trigger": func(ctx context.Context, name string, by driver.Cause) error {
 			_, err := c.Trigger(ctx, name, nil, durable.TriggerOptions{By: by})
 			return err
 		},
@@ -181,8 +181,8 @@ func TestControlRefusesBadInput(t *testing.T) {
 			"201 bytes": call(t.Context(), strings.Repeat("a", 201), ann),
 			"UTF-8":     call(t.Context(), "\xff", ann),
 			"control":   call(t.Context(), "a\x00", ann),
-			"empty By":  call(t.Context(), "report", driver.Origin{}),
-			"257 bytes": call(t.Context(), "report", driver.Origin{By: "Ann", Note: strings.Repeat("a", 257)}),
+			"empty By":  call(t.Context(), "report", driver.Cause{}),
+			"257 bytes": call(t.Context(), "report", driver.Cause{By: "Ann", Note: strings.Repeat("a", 257)}),
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) || !named(err) {
 				t.Errorf("%s: %v, want %q", name, err, want)
@@ -190,8 +190,8 @@ func TestControlRefusesBadInput(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	_, noBy := c.Cancel(ctx, 1, driver.Origin{})
-	_, noBy2 := c.Requeue(ctx, durable.RunFilter{}, driver.Origin{})
+	_, noBy := c.Cancel(ctx, 1, driver.Cause{})
+	_, noBy2 := c.Requeue(ctx, durable.RunFilter{}, driver.Cause{})
 	_, state := c.Requeue(ctx, durable.RunFilter{States: []durable.State{durable.StateRunning}}, ann)
 	_, noState := s.Runs(ctx, durable.RunFilter{States: []durable.State{"Dead"}}, 1)
 	_, page := s.Runs(ctx, durable.RunFilter{BeforeID: -1}, 1)
@@ -208,7 +208,7 @@ func TestControlRefusesBadInput(t *testing.T) {
 		{c.SetMaxConcurrency(ctx, "report", -1, ann), "0 to 10000"},
 		{c.SetMaxConcurrency(ctx, "report", 10_001, ann), "0 to 10000"},
 		{c.SetMaxActive(ctx, -1, ann), "0 to 1000000"},
-		{c.SetMaxActive(ctx, 1, driver.Origin{}), "empty By"}, {c.ResetMaxActive(ctx, driver.Origin{}), "empty By"},
+		{c.SetMaxActive(ctx, 1, driver.Cause{}), "empty By"}, {c.ResetMaxActive(ctx, driver.Cause{}), "empty By"},
 		{noBy, "empty By"}, {noBy2, "empty By"}, {state, "cannot be queued again"},
 		{noState, "is not a state"}, {page, "negative"}, {limit, "1 to 10000"},
 		{noIDs, "IDs is empty"}, {noStates, "States is empty"},

@@ -45,7 +45,7 @@ func plural(n int64, one, many string) string {
 
 // A CanceledError is the cause of the context of a run that somebody canceled.
 type CanceledError struct {
-	By driver.Origin // who canceled it, and why
+	By driver.Cause // who canceled it, and why
 }
 
 func (e *CanceledError) Error() string { return fmt.Sprintf("durable: the run was canceled %s", e.By) }

@@ -50,18 +50,18 @@ type Hooks struct {
 
 // RunInfo is an attempt of a run as a hook or Status sees it: as it was at that moment.
 type RunInfo struct {
-	ID          int64         `json:"id"`
-	Handler     string        `json:"handler"`
-	Schedule    string        `json:"schedule,omitempty"` // "": it was triggered
-	DueAt       time.Time     `json:"due_at,omitzero"`    // the tick; zero: it was triggered
-	Attempt     int           `json:"attempt"`
-	MaxAttempts int           `json:"max_attempts,omitempty"` // see Run.MaxAttempts
-	Key         string        `json:"key,omitempty"`
-	TriggeredBy driver.Origin `json:"triggered_by,omitzero"`
-	PayloadLen  int           `json:"payload_bytes,omitempty"`
-	Worker      string        `json:"worker,omitempty"`
-	StartedAt   time.Time     `json:"started_at"` // by the clock of this host
-	Valid       bool          `json:"valid"`      // see Run.Valid
+	ID          int64        `json:"id"`
+	Handler     string       `json:"handler"`
+	Schedule    string       `json:"schedule,omitempty"` // "": it was triggered
+	DueAt       time.Time    `json:"due_at,omitzero"`    // the tick; zero: it was triggered
+	Attempt     int          `json:"attempt"`
+	MaxAttempts int          `json:"max_attempts,omitempty"` // see Run.MaxAttempts
+	Key         string       `json:"key,omitempty"`
+	TriggeredBy driver.Cause `json:"triggered_by,omitzero"`
+	PayloadLen  int          `json:"payload_bytes,omitempty"`
+	Worker      string       `json:"worker,omitempty"`
+	StartedAt   time.Time    `json:"started_at"` // by the clock of this host
+	Valid       bool         `json:"valid"`      // see Run.Valid
 }
 
 // AttemptInfo is an attempt that has failed.

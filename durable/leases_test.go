@@ -263,7 +263,7 @@ func TestCancel(t *testing.T) {
 			}
 		}
 		canceled, ok := errors.AsType[*durable.CanceledError](why)
-		if !ok || !errors.Is(why, durable.ErrCanceled) || canceled.By != (driver.Origin{By: "me", Note: "a test"}) {
+		if !ok || !errors.Is(why, durable.ErrCanceled) || canceled.By != (driver.Cause{By: "me", Note: "a test"}) {
 			t.Errorf("why: %v", why)
 		}
 		pass(2 * time.Hour)

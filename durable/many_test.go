@@ -82,7 +82,7 @@ func TestDeployWithManySchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker.Handle("none", sleeps(0), durable.HandlerOptions{})
-	err = runs.Control().Pause(t.Context(), "none", time.Now().Add(time.Hour), driver.Origin{By: "test"})
+	err = runs.Control().Pause(t.Context(), "none", time.Now().Add(time.Hour), driver.Cause{By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

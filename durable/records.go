@@ -28,18 +28,18 @@ type RunRecord struct {
 	// See Run.MaxAttempts. 0: any number, or not known before the run is claimed.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// FailingFrom is when the first attempt began that failed; zero: none has.
-	FailingFrom time.Time     `json:"failing_from,omitzero"`
-	Key         string        `json:"key"` // see Run.Key
-	PayloadLen  int           `json:"payload_bytes"`
-	TriggeredBy driver.Origin `json:"triggered_by,omitzero"` // or queued again
-	TraceParent string        `json:"traceparent,omitempty"`
-	CanceledBy  driver.Origin `json:"canceled_by,omitzero"` // who has asked for it
-	Worker      string        `json:"worker,omitempty"`     // of the latest attempt
-	ClaimedAt   time.Time     `json:"claimed_at,omitzero"`  // the latest attempt
-	LeaseUntil  time.Time     `json:"lease_until,omitzero"` // zero: it is not running
-	LastError   string        `json:"last_error,omitempty"`
-	EnqueuedAt  time.Time     `json:"enqueued_at"`
-	FinishedAt  time.Time     `json:"finished_at,omitzero"` // zero: it has not ended
+	FailingFrom time.Time    `json:"failing_from,omitzero"`
+	Key         string       `json:"key"` // see Run.Key
+	PayloadLen  int          `json:"payload_bytes"`
+	TriggeredBy driver.Cause `json:"triggered_by,omitzero"` // or queued again
+	TraceParent string       `json:"traceparent,omitempty"`
+	CanceledBy  driver.Cause `json:"canceled_by,omitzero"` // who has asked for it
+	Worker      string       `json:"worker,omitempty"`     // of the latest attempt
+	ClaimedAt   time.Time    `json:"claimed_at,omitzero"`  // the latest attempt
+	LeaseUntil  time.Time    `json:"lease_until,omitzero"` // zero: it is not running
+	LastError   string       `json:"last_error,omitempty"`
+	EnqueuedAt  time.Time    `json:"enqueued_at"`
+	FinishedAt  time.Time    `json:"finished_at,omitzero"` // zero: it has not ended
 
 	// Only Store.Run fills these in.
 	Payload []byte `json:"payload,omitempty"`
@@ -59,13 +59,13 @@ type AttemptRecord struct {
 
 // A PauseRecord is a pause of a handler or a schedule.
 type PauseRecord struct {
-	driver.Origin
+	driver.Cause
 	Until time.Time `json:"until"`
 }
 
 // A LimitRecord is an override of a limit.
 type LimitRecord struct {
-	driver.Origin
+	driver.Cause
 	Limit int `json:"limit"` // 0: nothing starts
 }
 
@@ -189,8 +189,8 @@ func recordOf(r store.Run) RunRecord {
 	return RunRecord{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: utc(r.DueAt), Backfill: r.Backfill,
 		State: State(r.State), Priority: Priority(r.Priority), RunAt: utc(r.RunAt), Attempt: r.Attempt,
 		MaxAttempts: r.MaxAttempts, FailingFrom: utc(r.FailingSince), Key: keyOf(r),
-		PayloadLen: r.PayloadLen, TriggeredBy: driver.Origin(r.By),
-		TraceParent: r.TraceParent, CanceledBy: driver.Origin(r.CanceledBy), Worker: r.Worker,
+		PayloadLen: r.PayloadLen, TriggeredBy: driver.Cause(r.By),
+		TraceParent: r.TraceParent, CanceledBy: driver.Cause(r.CanceledBy), Worker: r.Worker,
 		ClaimedAt: utc(r.ClaimedAt), LeaseUntil: utc(r.LeaseUntil), LastError: r.LastError,
 		EnqueuedAt: utc(r.CreatedAt), FinishedAt: utc(r.FinishedAt)}
 }
@@ -229,7 +229,7 @@ func (s *Store) Handlers(ctx context.Context) ([]HandlerRecord, error) {
 		list[i] = HandlerRecord{Name: r.Name, MaxConcurrency: r.MaxConcurrency, Pause: pauseOf(r.Pause),
 			SeenAt: utc(r.SeenAt), Queued: r.Queued, Running: r.Running, Dead: r.Dead}
 		if r.Override >= 0 {
-			list[i].Override = &LimitRecord{Origin: driver.Origin(r.By), Limit: r.Override}
+			list[i].Override = &LimitRecord{Cause: driver.Cause(r.By), Limit: r.Override}
 		}
 	}
 	return list, nil
@@ -239,5 +239,5 @@ func pauseOf(p *store.Pause) *PauseRecord {
 	if p == nil {
 		return nil
 	}
-	return &PauseRecord{Origin: driver.Origin(p.By), Until: utc(p.Until)}
+	return &PauseRecord{Cause: driver.Cause(p.By), Until: utc(p.Until)}
 }

@@ -28,8 +28,8 @@ type Run struct {
 	// older copy of the database was restored. (The IDs of runs are given again then. A tick that
 	// the copy lacks is a new run, with a new key.)
 	Key         string
-	TriggeredBy driver.Origin // who triggered it, or queued it again; zero: not said
-	TraceParent string        // as TriggerOptions has it
+	TriggeredBy driver.Cause // who triggered it, or queued it again; zero: not said
+	TraceParent string       // as TriggerOptions has it
 	Worker      string
 	EnqueuedAt  time.Time
 
@@ -59,7 +59,7 @@ func ContextWithRun(ctx context.Context, run *Run) context.Context {
 // newRun returns a run as its handler sees it.
 func newRun(r store.Run, worker string) *Run {
 	return &Run{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: utc(r.DueAt), Attempt: r.Attempt,
-		MaxAttempts: r.MaxAttempts, Payload: r.Payload, Key: keyOf(r), TriggeredBy: driver.Origin(r.By),
+		MaxAttempts: r.MaxAttempts, Payload: r.Payload, Key: keyOf(r), TriggeredBy: driver.Cause(r.By),
 		TraceParent: r.TraceParent, Worker: worker,
 		EnqueuedAt: utc(r.CreatedAt)}
 }

@@ -107,7 +107,7 @@ func (n *runner) cancel(a *attempt, by store.Origin) {
 	if errors.Is(context.Cause(a.ctx), ErrCanceled) {
 		return
 	}
-	a.cancel(&CanceledError{By: driver.Origin(by)})
+	a.cancel(&CanceledError{By: driver.Cause(by)})
 	n.events.Log(slog.LevelInfo, "durable: a run was canceled", a.info().line("by", by.By, "note", by.Note)...)
 }
 

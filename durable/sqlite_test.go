@@ -21,7 +21,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-var ann = driver.Origin{By: "Ann", Note: "stocktaking"}
+var ann = driver.Cause{By: "Ann", Note: "stocktaking"}
 
 // onFile returns a store in a fresh file, and its pool.
 func onFile(t testing.TB) (*durable.Store, *sql.DB) {
@@ -146,7 +146,7 @@ func TestTriggerRefusesBadInput(t *testing.T) {
 		{good, nil, nil, durable.TriggerOptions{RunIn: -1}, "RunIn"},
 		{good, nil, nil, durable.TriggerOptions{RunIn: 1, RunAt: time.Now()}, "use one of them"},
 		{good, nil, nil, durable.TriggerOptions{RunAt: time.Unix(1<<40, 0)}, "years"},
-		{good, nil, nil, durable.TriggerOptions{By: driver.Origin{Note: "why"}}, "By"},
+		{good, nil, nil, durable.TriggerOptions{By: driver.Cause{Note: "why"}}, "By"},
 		{good, nil, durable.SQLTx(nil), durable.TriggerOptions{}, "nil *sql.Tx"},
 		{good, nil, durable.SQLTx(ended), durable.TriggerOptions{}, "committed or rolled back"},
 		{good, nil, durable.SQLTx(elsewhere), durable.TriggerOptions{}, "call Migrate"},
@@ -257,7 +257,7 @@ func TestWorkerInMemory(t *testing.T) {
 func TestRecordsAreJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	pause := &durable.PauseRecord{Origin: ann, Until: at}
+	pause := &durable.PauseRecord{Cause: ann, Until: at}
 	for want, record := range map[string]any{
 		`{"id":1,"handler":"h","state":"queued","priority":0,"run_at":"2026-01-02T03:04:05Z","attempt":0,` +
 			`"key":"run:1","payload_bytes":0,"enqueued_at":"2026-01-02T03:04:05Z"}`: durable.RunRecord{ID: 1,
@@ -279,7 +279,7 @@ func TestRecordsAreJSON(t *testing.T) {
 		`{"name":"","max_concurrency":3,"override":{"by":"Ann","note":"stocktaking","limit":0},"pause":{"by":"Ann",` +
 			`"note":"stocktaking","until":"2026-01-02T03:04:05Z"},"seen_at":"2026-01-02T03:04:05Z","queued":0,` +
 			`"running":0,"dead":0}`: durable.HandlerRecord{MaxConcurrency: 3,
-			Override: &durable.LimitRecord{Origin: ann}, Pause: pause, SeenAt: at},
+			Override: &durable.LimitRecord{Cause: ann}, Pause: pause, SeenAt: at},
 		`{"name":"s","ticks_queued":1,"ticks_coalesced":2,"ticks_skipped":3,"ticks_paused":4}`: durable.ScheduleRecord{
 			Name: "s", Queued: 1, Coalesced: 2, Skipped: 3, PausedTicks: 4},
 		`{"name":"s","handler":"h","text":"daily","next_due_at":"2026-01-02T03:04:05Z","last_due_at":` +

@@ -37,7 +37,7 @@ type TriggerOptions struct {
 	MaxAttempts int
 
 	// By is who triggers the run, and why, for readers of its row. Default: not said.
-	By driver.Origin
+	By driver.Cause
 
 	// TraceParent is the traceparent (W3C Trace Context) of the trace to which the attempts of the
 	// run belong. Package oteldurable sets and reads it. At most 200 bytes. Default "": none.
@@ -95,7 +95,7 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 	}
 	checkAttempts(o.MaxAttempts, fault)
 	checkPriority(o.Priority, fault)
-	if o.By != (driver.Origin{}) {
+	if o.By != (driver.Cause{}) {
 		if err := o.By.Validate(); err != nil {
 			fault("By", "%w", err)
 		}

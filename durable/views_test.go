@@ -56,7 +56,7 @@ func TestViews(t *testing.T) {
 			handle("other", sleeps(time.Second), durable.HandlerOptions{}).start()
 		other := f.add(durable.Config{Name: "other"}).handle("slow", sleeps(time.Hour),
 			durable.HandlerOptions{}).start()
-		f.trigger("report", durable.TriggerOptions{By: driver.Origin{By: "me"}})
+		f.trigger("report", durable.TriggerOptions{By: driver.Cause{By: "me"}})
 		slow := f.trigger("slow", durable.TriggerOptions{})
 		f.trigger("nobody", durable.TriggerOptions{})
 		pass(5 * time.Second)

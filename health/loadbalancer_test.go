@@ -42,7 +42,7 @@ func host(addr string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	store := memlock.New()
-	timers, err := timer.New(timer.Config{Lock: store, PreStopDelay: preStopDelay},
+	timers, err := timer.New(timer.Config{Store: store, PreStopDelay: preStopDelay},
 		timer.Timer{Name: "busy", Schedule: schedule.Every(100 * time.Millisecond),
 			Run: func(context.Context) error { return nil }})
 	if err != nil {

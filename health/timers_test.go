@@ -23,7 +23,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		link := dlocktest.NewFaulty(memlock.New())
-		timers, err := timer.New(timer.Config{Lock: link}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Hour),
+		timers, err := timer.New(timer.Config{Store: link}, timer.Timer{Name: "a", Schedule: schedule.Every(time.Hour),
 			Run: func(context.Context) error { return nil }})
 		if err != nil {
 			t.Fatal(err)

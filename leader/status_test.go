@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/leader"
 )
 
-var ann = driver.Origin{By: "ann", Note: "maintenance"}
+var ann = driver.Cause{By: "ann", Note: "maintenance"}
 
 // An operator pauses a role: the leader goes on, and nobody is elected after it; every host says
 // who did it, and none is unhealthy. A term that is revoked is lost, and another host leads next.
@@ -38,7 +38,7 @@ func TestPausedAndRevoked(t *testing.T) {
 			!strings.Contains(a.log.String(), "ann") {
 			t.Errorf("%+v\n%s", a.Status(), a.log.String())
 		}
-		pause := driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}}
+		pause := driver.Update{Pause: &driver.Pause{Cause: ann, For: time.Hour}}
 		if err := f.store.Update(t.Context(), "leader:relay", pause); err != nil {
 			t.Fatal(err)
 		}

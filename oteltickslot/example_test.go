@@ -18,7 +18,7 @@ func Example() {
 	provider, _ := collector() // in a service: the one that exports to your collector
 	traces := oteltickslot.New(oteltickslot.Options{TracerProvider: provider})
 	timers, err := timer.New(timer.Config{
-		Lock:       memlock.New(),
+		Store:      memlock.New(),
 		Middleware: []timer.Middleware{traces.Middleware},
 		Hooks:      traces.TimerHooks(timer.Hooks{}),
 		Logger:     slog.New(slog.DiscardHandler),

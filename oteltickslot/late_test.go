@@ -27,7 +27,7 @@ func TestLateHooksChangeNoSpan(t *testing.T) {
 		traces := oteltickslot.New(oteltickslot.Options{TracerProvider: provider})
 		link := dlocktest.NewFaulty(memlock.New())
 		slow := timer.Hooks{RunStarted: func(timer.RunInfo) { time.Sleep(4 * time.Minute) }}
-		s, stop := run(t, timer.Config{Lock: link, Middleware: []timer.Middleware{traces.Middleware},
+		s, stop := run(t, timer.Config{Store: link, Middleware: []timer.Middleware{traces.Middleware},
 			Hooks: traces.TimerHooks(slow)},
 			timer.Timer{Name: "retries", Retry: timer.Retry{MaxAttempts: 2, FirstWait: time.Second,
 				MaxWait: time.Second, If: func(error) bool { time.Sleep(time.Second); return true }},

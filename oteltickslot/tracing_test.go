@@ -90,7 +90,7 @@ func TestTraceOfARunWithARetry(t *testing.T) {
 		traces := oteltickslot.New(oteltickslot.Options{TracerProvider: provider})
 		tracer := provider.Tracer("test")
 		ended := 0
-		s, stop := run(t, timer.Config{Lock: memlock.New(), Middleware: []timer.Middleware{traces.Middleware},
+		s, stop := run(t, timer.Config{Store: memlock.New(), Middleware: []timer.Middleware{traces.Middleware},
 			Hooks: traces.TimerHooks(timer.Hooks{RunEnded: func(timer.RunResult) { ended++ }})},
 			timer.Timer{Name: "report", Retry: timer.Retry{MaxAttempts: 2, FirstWait: 10 * time.Second,
 				MaxWait: 10 * time.Second}, Run: func(ctx context.Context) error {
@@ -104,7 +104,7 @@ func TestTraceOfARunWithARetry(t *testing.T) {
 			}})
 		ctx, request := tracer.Start(t.Context(), "GET /report")
 		began := time.Now()
-		triggered, err := s.Trigger(ctx, "report", timer.TriggerOptions{By: driver.Origin{By: "ann"}})
+		triggered, err := s.Trigger(ctx, "report", timer.TriggerOptions{By: driver.Cause{By: "ann"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestTraceOfWhatGoesWrong(t *testing.T) {
 		traces := oteltickslot.New(oteltickslot.Options{TracerProvider: provider})
 		store := memlock.New()
 		link := dlocktest.NewFaulty(store)
-		config := timer.Config{Lock: link, Middleware: []timer.Middleware{traces.Middleware},
+		config := timer.Config{Store: link, Middleware: []timer.Middleware{traces.Middleware},
 			Hooks: traces.TimerHooks(timer.Hooks{})}
 		tick := time.Now().Add(time.Minute)
 		s, stop := run(t, config,

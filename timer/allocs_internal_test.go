@@ -32,7 +32,7 @@ func dueAgainWith(
 ) (s *Scheduler, tick func()) {
 	t.Helper()
 	testkit.SkipRace(t)
-	s, err := New(Config{Lock: lock, Registerer: prometheus.NewRegistry(), Hooks: hooks,
+	s, err := New(Config{Store: lock, Registerer: prometheus.NewRegistry(), Hooks: hooks,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		Timer{Name: "a", Schedule: schedule.Every(5 * time.Second), Run: run})
 	if err != nil {

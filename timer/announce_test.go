@@ -125,7 +125,7 @@ func TestAFirstTickOnRealServers(t *testing.T) {
 			tick, ran := time.Time{}, make(chan *timer.Run, 10)
 			start := func() (announced chan struct{}, stop func()) {
 				announced = make(chan struct{}, 1000)
-				h, err := timer.New(timer.Config{Lock: store, TTL: 9 * time.Second, StoreTimeout: 3 * time.Second,
+				h, err := timer.New(timer.Config{Store: store, TTL: 9 * time.Second, StoreTimeout: 3 * time.Second,
 					Logger: slog.New(slog.DiscardHandler), Hooks: timer.Hooks{StoreCalled: func(c dlock.StoreCall) {
 						no, ok := errors.AsType[*dlock.NotAcquiredError](c.Err)
 						if ok && no.Reason == driver.ReasonTickFirst {

@@ -13,7 +13,7 @@ import (
 //
 // Fails when countDegraded does not count for the limits, and when attach does not count the end.
 func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {
-	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler),
+	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler),
 		Limits: []Limit{{Name: "smtp", Size: 3}, {Name: "disk", Size: 3}}},
 		Timer{Name: "mail", Limits: []string{"smtp"}, Run: nothing},
 		Timer{Name: "dump", Limits: []string{"disk"}, Run: nothing},

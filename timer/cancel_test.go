@@ -107,7 +107,7 @@ func TestCancelRunHere(t *testing.T) {
 				if err := h.CancelRun("b", other, ann); !errors.Is(err, timer.ErrNoTimer) {
 					t.Errorf("of another timer: %v, want ErrNoTimer", err)
 				}
-				if err := h.CancelRun("a", other, driver.Origin{}); err == nil ||
+				if err := h.CancelRun("a", other, driver.Cause{}); err == nil ||
 					!strings.Contains(err.Error(), "say who") {
 					t.Errorf("by nobody: %v", err)
 				}
@@ -139,7 +139,7 @@ func TestCancelRunElsewhere(t *testing.T) {
 		job := timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute).Offset(0), Run: f.handler(20 * time.Second)}
 		local := timer.Timer{Name: "local", LocalOnly: true, Run: f.handler(time.Minute)}
 		h := f.start(timer.Config{Logger: textLogger(log), Registerer: reg}, job, local)
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		run := func(name string) timer.RunInfo { return must(h.Status().Timer(name)).Running[0] }
 		time.Sleep(61 * time.Second)
 		first := run("a")

@@ -123,7 +123,7 @@ func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 			}
 			own[k] = job
 		}
-		h, err := timer.New(timer.Config{Lock: clocked{c.open(i), r}, TTL: 9 * time.Second,
+		h, err := timer.New(timer.Config{Store: clocked{c.open(i), r}, TTL: 9 * time.Second,
 			StoreTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
 			Holder: dlock.Holder{Host: fmt.Sprint("host", i), PID: 1, ID: rand.Text()}}, own...)
 		if err != nil {

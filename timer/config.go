@@ -30,7 +30,7 @@ const (
 type Config struct {
 	// Lock is the store that enforces the limits in the fleet. Nil: this process is the whole
 	// fleet. Default nil.
-	Lock dlock.DistributedLock
+	Store dlock.DistributedLock
 
 	// Logger gets the limits of timers when they are registered, lost leases, failed runs, and each
 	// change of the store's state: one line for all timers, and at most one a minute. At Debug it
@@ -145,7 +145,7 @@ func (c Config) check() error {
 		for _, err := range schedule.CheckBlackout(b) {
 			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))
 		}
-		if err := schedule.CheckSharedBlackout(b); err != nil && c.Lock != nil {
+		if err := schedule.CheckSharedBlackout(b); err != nil && c.Store != nil {
 			errs = append(errs, fmt.Errorf("timer: Config.Blackouts[%d]: %w", i, err))
 		}
 	}

@@ -31,7 +31,7 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 	store := redislock.New(rdb, redislock.Options{QuarantineTTL: time.Second, Prefix: "a\nb"})
 	defer store.Close()
 	_, err := timer.New(
-		timer.Config{Lock: store, TTL: 2 * time.Second, StoreTimeout: time.Second, DrainTimeout: -1, PreStopDelay: -2},
+		timer.Config{Store: store, TTL: 2 * time.Second, StoreTimeout: time.Second, DrainTimeout: -1, PreStopDelay: -2},
 		timer.Timer{Name: "", Run: nop},
 		timer.Timer{Name: "twice", Run: nop}, timer.Timer{Name: "twice", Run: nop},
 		timer.Timer{Name: strings.Repeat("long", 60), Run: nop},
@@ -106,7 +106,7 @@ func TestZeroValuesWork(t *testing.T) {
 		{Name: "a", Run: nop, MaxConcurrency: 10_000, MaxPerTick: 10_000, MaxPerHost: 10_000},
 		{Name: "a", Run: nop, MaxConcurrency: 2, MaxPerHost: timer.NoLimit},
 	} {
-		if _, err := timer.New(timer.Config{Lock: memlock.New()}, tm); err != nil {
+		if _, err := timer.New(timer.Config{Store: memlock.New()}, tm); err != nil {
 			t.Error(err)
 		}
 	}
@@ -121,7 +121,7 @@ func TestMaxPerTickIsSaid(t *testing.T) {
 	several := timer.Timer{Name: "a", Run: nop, Schedule: every, MaxConcurrency: 3}
 	const lines = "MaxConcurrency: 3. Add one of these lines:\n\tMaxPerTick: 1, // each tick runs once in the fleet\n" +
 		"\tMaxPerTick: 3, // up to 3 hosts run each tick"
-	store := timer.Config{Lock: memlock.New()}
+	store := timer.Config{Store: memlock.New()}
 	refuses := func(what string, err error, want string) {
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -193,7 +193,7 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		store := memlock.New()
 		other := timer.Timer{Name: "other", Run: nop}
-		s, err := timer.New(timer.Config{Lock: store}, timer.Timer{Name: name, Run: nop}, other)
+		s, err := timer.New(timer.Config{Store: store}, timer.Timer{Name: name, Run: nop}, other)
 		if err != nil {
 			if !strings.Contains(err.Error(), "Name: ") {
 				t.Errorf("%q: refused without naming the field: %v", name, err)

@@ -195,7 +195,7 @@ func TestWithoutAStore(t *testing.T) {
 // Fails when InspectAll returns the states in another order, or one error for all.
 func TestInspectAll(t *testing.T) {
 	store := memlock.New()
-	c := control.New(control.Config{Lock: spoilt{store, "timer:bad"}})
+	c := control.New(control.Config{Store: spoilt{store, "timer:bad"}})
 	if err := c.Pause(t.Context(), "z", time.Now().Add(time.Hour), ann); err != nil {
 		t.Fatal(err)
 	}

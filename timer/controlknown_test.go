@@ -23,7 +23,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		log := &testkit.Log{}
-		ctl := control.New(control.Config{Lock: f.store, Logger: textLogger(log)})
+		ctl := control.New(control.Config{Store: f.store, Logger: textLogger(log)})
 		unlimited := timer.Timer{Name: "unlimited", Schedule: schedule.Every(time.Minute), MaxPerTick: timer.NoLimit,
 			MaxConcurrency: timer.NoLimit, Run: f.handler(0)}
 		holds := timer.Timer{Name: "holds", MaxConcurrency: 2, Run: f.handler(time.Hour)}
@@ -92,7 +92,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 // Fails when the error of Known is returned, or taken for "not known".
 func TestControlDoesNotNeedToKnow(t *testing.T) {
 	log := &testkit.Log{}
-	c := control.New(control.Config{Lock: unlisted{}, Logger: textLogger(log)})
+	c := control.New(control.Config{Store: unlisted{}, Logger: textLogger(log)})
 	if err := c.Pause(t.Context(), "a", time.Now().Add(time.Hour), ann); err != nil {
 		t.Error(err)
 	}

@@ -51,8 +51,8 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 
 // A CanceledError is the cause of the context of a run that somebody canceled.
 type CanceledError struct {
-	By  driver.Origin // who canceled it, and why
-	Err error         // the *dlock.LostError if it was canceled through the store, else nil
+	By  driver.Cause // who canceled it, and why
+	Err error        // the *dlock.LostError if it was canceled through the store, else nil
 }
 
 func (e *CanceledError) Error() string { return fmt.Sprintf("timer: the run was canceled %s", e.By) }

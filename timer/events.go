@@ -83,7 +83,7 @@ func (i RunInfo) line(more ...any) []any {
 	if !i.Tick.IsZero() {
 		args = append(args, "tick", i.Tick)
 	}
-	if i.TriggeredBy != (driver.Origin{}) {
+	if i.TriggeredBy != (driver.Cause{}) {
 		args = append(args, "by", i.TriggeredBy.By, "note", i.TriggeredBy.Note)
 	}
 	if i.PayloadLen > 0 {

@@ -14,7 +14,7 @@ import (
 // one on another host.
 func ExampleScheduler_CancelRun() {
 	ended := make(chan struct{})
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name: "import",
 		Run: func(ctx context.Context) error {
 			defer close(ended)
@@ -33,7 +33,7 @@ func ExampleScheduler_CancelRun() {
 	fmt.Println("triggered:", err)
 
 	imports, _ := timers.Status().Timer("import")
-	err = timers.CancelRun("import", imports.Running[0].ID, driver.Origin{By: "ann", Note: "the wrong file"})
+	err = timers.CancelRun("import", imports.Running[0].ID, driver.Cause{By: "ann", Note: "the wrong file"})
 	<-ended
 	fmt.Println("canceled:", err)
 	stop()

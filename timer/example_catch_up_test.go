@@ -18,7 +18,7 @@ func ExampleTimer_catchUp() {
 	second := first.Add(time.Second)
 	runs := make(chan time.Time, 10)
 	host := func() *timer.Scheduler {
-		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:     "close-the-books",
 			Schedule: schedule.At(first, second),
 			CatchUp:  timer.CatchUp{Policy: timer.CatchUpOnce, Window: 12 * time.Hour}, // the default for calendars

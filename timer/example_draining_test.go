@@ -17,7 +17,7 @@ func ExampleScheduler_Run() {
 	defer stop()
 
 	finished := false
-	timers, err := timer.New(timer.Config{Lock: memlock.New(), DrainTimeout: 20 * time.Second}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New(), DrainTimeout: 20 * time.Second}, timer.Timer{
 		Name:     "process-orders",
 		Schedule: schedule.Every(20 * time.Millisecond),
 		Run: func(ctx context.Context) error {

@@ -16,7 +16,7 @@ func ExampleScheduler_Explain() {
 	store := memlock.New()
 	due := time.Now().Add(100 * time.Millisecond)
 	host := func(name string) *timer.Scheduler {
-		timers, err := timer.New(timer.Config{Lock: store, Holder: dlock.Holder{Host: name, PID: 1, ID: "x"}},
+		timers, err := timer.New(timer.Config{Store: store, Holder: dlock.Holder{Host: name, PID: 1, ID: "x"}},
 			timer.Timer{
 				Name:     "nightly-report",
 				Schedule: schedule.At(due),

@@ -15,7 +15,7 @@ func ExampleTimer_fixedDelay() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended time.Time
 	run := 0
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name:     "import",
 		Schedule: schedule.After(20 * time.Millisecond),
 		Run: func(context.Context) error {

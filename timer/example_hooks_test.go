@@ -15,7 +15,7 @@ import (
 func ExampleHooks() {
 	skipped, failed := map[timer.Reason]uint64{}, 0 // hooks come one at a time, so there is no mutex
 	timers, err := timer.New(timer.Config{
-		Lock: memlock.New(),
+		Store: memlock.New(),
 		Hooks: timer.Hooks{
 			TickSkipped: func(s timer.SkipInfo) { skipped[s.Reason] += s.Ticks },
 			RunEnded: func(r timer.RunResult) {

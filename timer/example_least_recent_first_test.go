@@ -16,7 +16,7 @@ func ExampleTimer_leastRecentFirst() {
 	store := memlock.New()
 	ticks := make(chan time.Time, 1000)
 	host := func() *timer.Scheduler {
-		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:             "import-feeds",
 			Schedule:         schedule.Every(20 * time.Millisecond),
 			LeastRecentFirst: true,

@@ -18,7 +18,7 @@ func ExampleLimit() {
 	host := func() *timer.Scheduler {
 		send := func(context.Context) error { <-release; return nil }
 		timers, err := timer.New(
-			timer.Config{Lock: store, Limits: []timer.Limit{{Name: "smtp", Size: 1}}},
+			timer.Config{Store: store, Limits: []timer.Limit{{Name: "smtp", Size: 1}}},
 			timer.Timer{Name: "invoices", Limits: []string{"smtp"}, Run: send},
 			timer.Timer{Name: "newsletter", Limits: []string{"smtp"}, Run: send})
 		if err != nil {
@@ -37,7 +37,7 @@ func ExampleLimit() {
 		fmt.Println("b:", refused.Reason)
 	}
 	if no, ok := errors.AsType[*dlock.NotAcquiredError](err); ok {
-		fmt.Println("b:", no.Also.Name, "is held by a:", no.Holder == a.Status().Holder)
+		fmt.Println("b:", no.Shared.Name, "is held by a:", no.Holder == a.Status().Holder)
 	}
 	close(release)
 	// Output:

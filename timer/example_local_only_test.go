@@ -16,7 +16,7 @@ func ExampleTimer_localOnly() {
 	store.Inject(dlocktest.Error(errors.New("connection refused"))) // it would not help to ask
 	valid, release := make(chan bool), make(chan struct{})
 	host := func() *timer.Scheduler {
-		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:      "trim-local-disk",
 			LocalOnly: true,
 			Run: func(ctx context.Context) error {

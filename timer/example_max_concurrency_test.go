@@ -15,7 +15,7 @@ func ExampleTimer_maxConcurrency() {
 	store := memlock.New() // on several machines: redislock.New(rdb, redislock.Options{})
 	release := make(chan struct{})
 	host := func() *timer.Scheduler {
-		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:           "resize-images",
 			MaxConcurrency: 3,
 			Run:            func(context.Context) error { <-release; return nil },

@@ -14,7 +14,7 @@ func ExampleTimer_maxPerHost() {
 	store := memlock.New()
 	release := make(chan struct{})
 	host := func() *timer.Scheduler {
-		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:           "transcode-video",
 			MaxConcurrency: 10,
 			MaxPerHost:     1,

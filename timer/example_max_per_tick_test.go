@@ -16,7 +16,7 @@ func ExampleTimer_maxPerTick() {
 	store := memlock.New()
 	ticks := make(chan time.Time, 100)
 	host := func() *timer.Scheduler {
-		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:           "send-digest",
 			Schedule:       schedule.Every(20 * time.Millisecond),
 			MaxConcurrency: 3, // a slow run does not hold up the next tick

@@ -13,7 +13,7 @@ import (
 // A run that takes too long is told through its context, and its slot is no longer renewed.
 func ExampleTimer_maxRunTime() {
 	ended := make(chan error, 1)
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name:       "call-slow-service",
 		MaxRunTime: 20 * time.Millisecond,
 		Run: func(ctx context.Context) error {

@@ -17,7 +17,7 @@ import (
 // What ran, what did not and why, is counted in a Prometheus registry.
 func ExampleConfig_registerer() {
 	registry := prometheus.NewRegistry()
-	timers, err := timer.New(timer.Config{Lock: memlock.New(), Registerer: registry}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New(), Registerer: registry}, timer.Timer{
 		Name: "process-orders",
 		Run:  func(context.Context) error { return nil },
 	})

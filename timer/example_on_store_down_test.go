@@ -22,7 +22,7 @@ func ExampleStoreDownPolicy() {
 		ran <- fmt.Sprintf("degraded %v, valid %v", run.Degraded(), run.Valid())
 		return nil
 	}
-	timers, err := timer.New(timer.Config{Lock: store},
+	timers, err := timer.New(timer.Config{Store: store},
 		timer.Timer{Name: "refresh-cache", OnStoreDown: timer.StoreDownRunLocal, Run: handler}, // the default
 		timer.Timer{Name: "charge-cards", OnStoreDown: timer.StoreDownSkip, Run: handler},
 	)

@@ -12,7 +12,7 @@ import (
 
 // Timers come and go while the scheduler runs, for example one for each tenant.
 func ExampleScheduler_Register() {
-	timers, err := timer.New(timer.Config{Lock: memlock.New()})
+	timers, err := timer.New(timer.Config{Store: memlock.New()})
 	if err != nil {
 		fmt.Println(err)
 		return

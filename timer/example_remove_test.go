@@ -11,7 +11,7 @@ import (
 // After Remove nothing of the timer starts. Remove waits for the active runs.
 func ExampleScheduler_Remove() {
 	release := make(chan struct{})
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name: "sync:acme",
 		Run: func(context.Context) error {
 			<-release

@@ -13,7 +13,7 @@ import (
 // A run that fails is tried again in its slot, unless it says that this would not help.
 func ExampleRetry() {
 	errBusy, errNoSuchOrder := errors.New("the service is busy"), errors.New("no such order")
-	timers, err := timer.New(timer.Config{Lock: memlock.New()},
+	timers, err := timer.New(timer.Config{Store: memlock.New()},
 		timer.Timer{
 			Name:       "call-service",
 			MaxRunTime: time.Minute, // of all attempts and waits together

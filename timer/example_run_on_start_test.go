@@ -15,7 +15,7 @@ func ExampleTimer_runOnStart() {
 	store := memlock.New()
 	runs := make(chan bool, 10)
 	host := func() *timer.Scheduler {
-		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:       "fetch-prices",
 			Schedule:   schedule.Daily("03:00", "Europe/Berlin"),
 			RunOnStart: timer.RunOnStartOnce,

@@ -11,7 +11,7 @@ import (
 // Status is a snapshot of what this host knows, for a page or a test. It costs the store nothing.
 func ExampleScheduler_Status() {
 	started, release := make(chan struct{}), make(chan struct{})
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name:           "process-orders",
 		MaxConcurrency: 3,
 		Run: func(context.Context) error {

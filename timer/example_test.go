@@ -22,7 +22,7 @@ func Example() {
 	ticks := make(chan time.Time, 100)
 	done := make(chan error, 2)
 	for range 2 {
-		timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:     "process-orders",
 			Schedule: schedule.Every(20 * time.Millisecond),
 			Run: func(ctx context.Context) error {
@@ -67,7 +67,7 @@ func ExampleRunFromContext() {
 		return nil
 	}
 
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{Name: "charge-cards", MaxConcurrency: 3,
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{Name: "charge-cards", MaxConcurrency: 3,
 		Run: handler})
 	if err != nil {
 		fmt.Println(err)
@@ -86,7 +86,7 @@ func ExampleRunFromContext() {
 // Trigger runs a timer now, within its limits.
 func ExampleScheduler_Trigger() {
 	release := make(chan struct{})
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name: "rebuild-index", // no Schedule: it runs only when triggered
 		Run:  func(context.Context) error { <-release; return nil },
 	})

@@ -33,7 +33,7 @@ func ExampleHandle_Wait() {
 	ctx := context.Background() // in an HTTP handler: r.Context()
 
 	run, err := timers.Trigger(ctx, "rebuild-index", timer.TriggerOptions{
-		Payload: []byte("orders"), By: driver.Origin{By: "ann"},
+		Payload: []byte("orders"), By: driver.Cause{By: "ann"},
 	})
 	if err != nil { // nothing was started: errors.As tells a *timer.RefusedError
 		fmt.Println(err)

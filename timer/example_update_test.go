@@ -12,7 +12,7 @@ import (
 // starts later has the new settings.
 func ExampleScheduler_Update() {
 	release := make(chan struct{})
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name: "sync:acme",
 		Run: func(ctx context.Context) error {
 			<-release

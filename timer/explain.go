@@ -322,7 +322,7 @@ func (x *Explanation) words(w wording) string {
 			x.LastTick.Format(time.RFC3339Nano), x.ClaimedBy)
 	}
 	if x.Pause != nil && x.Reason != ReasonPaused {
-		text += fmt.Sprintf("; paused now %s, for another %v", x.Pause.Origin, x.Pause.For.Round(time.Second))
+		text += fmt.Sprintf("; paused now %s, for another %v", x.Pause.Cause, x.Pause.For.Round(time.Second))
 	}
 	return text
 }

@@ -40,7 +40,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 			}
 			found := make(chan time.Time, 1)
 			go func() {
-				s, err := New(Config{Lock: memlock.New()}, Timer{Name: "a", Schedule: schedule.At(at...),
+				s, err := New(Config{Store: memlock.New()}, Timer{Name: "a", Schedule: schedule.At(at...),
 					CatchUp: CatchUp{Window: window}, Run: nothing})
 				if err != nil {
 					t.Error(err)
@@ -68,7 +68,7 @@ func TestMaxRunTimesOfAnyLength(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var log strings.Builder
 			store := memlock.New()
-			s, err := New(Config{Lock: store, Logger: slog.New(slog.NewTextHandler(&log, nil))},
+			s, err := New(Config{Store: store, Logger: slog.New(slog.NewTextHandler(&log, nil))},
 				Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxRunTime: most, Run: nothing})
 			if err != nil {
 				t.Fatal(err)
@@ -121,7 +121,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 func TestQuarantineWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &forever{}
-		s, err := New(Config{Lock: store, Logger: slog.New(slog.DiscardHandler)},
+		s, err := New(Config{Store: store, Logger: slog.New(slog.DiscardHandler)},
 			Timer{Name: "a", Schedule: schedule.At(time.Now().Add(time.Second)), Run: nothing})
 		if err != nil {
 			t.Fatal(err)

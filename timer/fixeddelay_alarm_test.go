@@ -51,7 +51,7 @@ func TestFixedDelayAlarmsAfterTheClockIsSetBack(t *testing.T) {
 		timer.SetSkew(h.Scheduler, 0)
 		timer.Poke(h.Scheduler)
 		time.Sleep(time.Minute)
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		if err := ctl.Pause(t.Context(), "job", time.Now().Add(time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}

@@ -285,10 +285,10 @@ func TestFixedDelayWithoutTheStore(t *testing.T) {
 
 // The same without any store, and with a clock that jumps: a run never starts too early.
 func TestFixedDelayOnOneHost(t *testing.T) {
-	for _, config := range []timer.Config{{}, {Lock: memlock.New()}} {
-		bubbleNamed(t, config.Lock != nil, func(t *testing.T) {
-			if config.Lock != nil {
-				config.Lock = memlock.New()
+	for _, config := range []timer.Config{{}, {Store: memlock.New()}} {
+		bubbleNamed(t, config.Store != nil, func(t *testing.T) {
+			if config.Store != nil {
+				config.Store = memlock.New()
 			}
 			var s spans
 			h, err := timer.New(config, timer.Timer{Name: "job", Schedule: schedule.After(time.Minute), LocalOnly: true,
@@ -374,8 +374,8 @@ func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 		if got := s.last().start; len(s.all()) != 2 || !got.Equal(day.Add(9*time.Hour)) {
 			t.Errorf("%d runs, the last at %v: must be 2, and when the blackout ends", len(s.all()), got)
 		}
-		ctl := control.New(control.Config{Lock: f.store})
-		if err := ctl.Pause(t.Context(), "job", time.Now().Add(3*time.Hour), driver.Origin{By: "test"}); err != nil {
+		ctl := control.New(control.Config{Store: f.store})
+		if err := ctl.Pause(t.Context(), "job", time.Now().Add(3*time.Hour), driver.Cause{By: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		paused := time.Now()
@@ -416,12 +416,12 @@ func TestFixedDelayFaults(t *testing.T) {
 		if strings.Contains(want, "the store") {
 			store = simpleStore{store}
 		}
-		if _, err := timer.New(timer.Config{Lock: store}, job); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := timer.New(timer.Config{Store: store}, job); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %q", err, want)
 		}
 	}
 	job := timer.Timer{Name: "job", Schedule: after, LocalOnly: true, Run: nop, MaxConcurrency: 1, MaxPerTick: 1}
-	if _, err := timer.New(timer.Config{Lock: simpleStore{memlock.New()}}, job); err != nil {
+	if _, err := timer.New(timer.Config{Store: simpleStore{memlock.New()}}, job); err != nil {
 		t.Error(err)
 	}
 	if schedule.Check(schedule.After(driver.MaxDelay)) != nil {

@@ -44,7 +44,7 @@ func TestRunWaitsForAttemptsThatLog(t *testing.T) {
 		job.Run = func(context.Context) error { <-ctx.Done(); return nil }
 		two := job
 		two.MaxConcurrency, two.MaxPerHost, two.MaxPerTick = 2, 2, 1
-		other, err := timer.New(timer.Config{Lock: lock, Logger: slog.New(slog.DiscardHandler)}, two)
+		other, err := timer.New(timer.Config{Store: lock, Logger: slog.New(slog.DiscardHandler)}, two)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestRunWaitsForAttemptsThatLog(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		s, err := timer.New(timer.Config{Lock: lock, Logger: slog.New(slowLines{slog.DiscardHandler, &in})}, job)
+		s, err := timer.New(timer.Config{Store: lock, Logger: slog.New(slowLines{slog.DiscardHandler, &in})}, job)
 		if err != nil {
 			t.Fatal(err)
 		}

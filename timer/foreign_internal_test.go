@@ -77,7 +77,7 @@ func (f *foreign) As(any) bool          { f.called("As"); return false }
 func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &foreign{Store: memlock.New(), t: t, calls: map[string]int{}}
-		s, err := New(Config{Lock: f, TTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		s, err := New(Config{Store: f, TTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
 			Registerer: prometheus.NewRegistry()},
 			Timer{Name: "a", Run: nothing})
 		if err != nil {

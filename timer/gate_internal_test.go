@@ -14,7 +14,7 @@ import (
 // gated is a gate with what stands behind it, and one timer.
 func gated(t *testing.T, tm Timer) (*gate, *settings) {
 	t.Helper()
-	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, tm)
+	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, tm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestDrainingHostKeepsNoTick(t *testing.T) {
 // them, and Remove waits in vain.
 func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
-	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
+	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 // the timer.
 func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
-	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
+	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ type RunInfo struct {
 	OnStart  bool      // Timer.RunOnStart started it
 	// Of a triggered run, who triggered it, if that was said, and the length of its payload in
 	// bytes.
-	TriggeredBy driver.Origin
+	TriggeredBy driver.Cause
 	PayloadLen  int
 	Slot        int          // see Run.Slot
 	Fence       dlock.Fence  // see Run.Fence

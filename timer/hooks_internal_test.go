@@ -19,7 +19,7 @@ func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			link, losses := dlocktest.NewFaulty(memlock.New()), 0
-			s, err := New(Config{Lock: link, Logger: slog.New(slog.DiscardHandler),
+			s, err := New(Config{Store: link, Logger: slog.New(slog.DiscardHandler),
 				Hooks: Hooks{LeaseLost: func(LossInfo) { losses++ }}}, Timer{Name: "a", Run: nothing})
 			if err != nil {
 				t.Fatal(err)

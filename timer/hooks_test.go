@@ -295,7 +295,7 @@ func TestI10HooksHarmNobody(t *testing.T) {
 			h.Update(timer.Timer{Name: "triggered", Run: nop})
 		}},
 		"controls": {only: "AttemptFailed", hook: func(h *host) {
-			c := control.New(control.Config{Lock: h.Link})
+			c := control.New(control.Config{Store: h.Link})
 			c.Pause(ctx, "triggered", time.Time{}, ann)
 			c.SetMaxConcurrency(ctx, "a", 2, ann)
 			c.Trigger(ctx, "triggered", control.TriggerOptions{By: ann})

@@ -89,7 +89,7 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 		work := timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)}
 		registry, listless, alone := newRegistry(), newRegistry(), newRegistry()
 		never := f.startNow(down, timer.Config{Registerer: registry}, work)
-		s, err := timer.New(timer.Config{Lock: struct{ dlock.DistributedLock }{f.store}, Registerer: listless}, work)
+		s, err := timer.New(timer.Config{Store: struct{ dlock.DistributedLock }{f.store}, Registerer: listless}, work)
 		if err != nil {
 			t.Fatal(err)
 		}

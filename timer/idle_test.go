@@ -37,7 +37,7 @@ func idleTimersAreSmall(t *testing.T, registerer prometheus.Registerer) {
 		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: daily, MaxConcurrency: 3, MaxPerTick: 3, Run: run}
 	}
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
-	s, err := New(Config{Lock: memlock.New(), Registerer: registerer,
+	s, err := New(Config{Store: memlock.New(), Registerer: registerer,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, timers...)
 	if err != nil {
 		t.Fatal(err)

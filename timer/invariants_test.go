@@ -303,7 +303,7 @@ func TestAttemptsInFlightAreBounded(t *testing.T) {
 			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: at, Run: f.handler(0)})
 		}
 		slow := &countingLock{DistributedLock: f.store, delay: 100 * time.Millisecond}
-		s, err := timer.New(timer.Config{Lock: slow}, timers...)
+		s, err := timer.New(timer.Config{Store: slow}, timers...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -314,7 +314,7 @@ func TestRunsActiveAndTriggers(t *testing.T) {
 			var lock *dlocktest.Faulty
 			if fleet {
 				lock = dlocktest.NewFaulty(f.store)
-				config.Lock = lock
+				config.Store = lock
 			}
 			s, err := timer.New(config, timer.Timer{Name: "a", MaxConcurrency: 2, Run: f.handler(time.Minute)},
 				timer.Timer{Name: "b", Run: f.handler(2 * time.Minute)})

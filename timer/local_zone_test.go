@@ -37,7 +37,7 @@ func TestLocalZone(t *testing.T) {
 		"each host each tick": {memlock.New(), timer.Config{},
 			timer.Timer{Schedule: local, MaxPerTick: timer.NoLimit, Blackouts: []schedule.Blackout{night}}, nil},
 	} {
-		c.config.Lock, c.timer.Name, c.timer.Run = c.lock, "a", run
+		c.config.Store, c.timer.Name, c.timer.Run = c.lock, "a", run
 		_, err := timer.New(c.config, c.timer)
 		if (err != nil) != (c.faults != nil) {
 			t.Errorf("%s: %v", name, err)

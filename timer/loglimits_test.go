@@ -245,7 +245,7 @@ func (panickingControl) Inspect(context.Context, ...string) ([]driver.ControlSta
 }
 func (panickingControl) Value(context.Context, string) (driver.ValueState, error) { panic("a driver") }
 
-func (panickingControl) Revoke(context.Context, string, int, dlock.Fence, driver.Origin) error {
+func (panickingControl) Revoke(context.Context, string, int, dlock.Fence, driver.Cause) error {
 	panic("a driver")
 }
 func (s panickingControl) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
@@ -263,7 +263,7 @@ func (panickingList) List(context.Context, string, int) ([]driver.LeaseInfo, err
 // Fails when Update, Revoke or List is called outside of a recover.
 func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	for _, store := range []dlock.DistributedLock{panickingControl{}, panickingList{}} {
-		c, by := control.New(control.Config{Lock: store}), driver.Origin{By: "me"}
+		c, by := control.New(control.Config{Store: store}), driver.Cause{By: "me"}
 		_, inspectErr := c.Inspect(t.Context(), "a")
 		for what, err := range map[string]error{
 			"Pause":               c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
@@ -289,7 +289,7 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 func TestLimitsAreLoggedOnce(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	var log testkit.Log
-	s, err := timer.New(timer.Config{Lock: memlock.New(), Logger: textLogger(&log)},
+	s, err := timer.New(timer.Config{Store: memlock.New(), Logger: textLogger(&log)},
 		timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), MaxConcurrency: 3, MaxPerTick: 3,
 			OnStoreDown: timer.StoreDownSkip, Run: run},
 		timer.Timer{Name: "b", Schedule: schedule.Daily("02:00", "Europe/Berlin"), MaxPerTick: timer.NoLimit,

@@ -276,7 +276,7 @@ func TestARunOnStartHasNoLag(t *testing.T) {
 func TestRegistererCanBeUsedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
-		config := timer.Config{Registerer: reg, Lock: memlock.New()}
+		config := timer.Config{Registerer: reg, Store: memlock.New()}
 		if _, err := timer.New(config, timer.Timer{Name: ""}); err == nil {
 			t.Error("no fault found")
 		}

@@ -243,7 +243,7 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 				f := newFleet(t)
 				job := timer.Timer{Name: "job", Schedule: schedule.Daily("02:00", ""), Run: f.handler(time.Second)}
 				f.start(rarely, job)
-				ctl := control.New(control.Config{Lock: f.store})
+				ctl := control.New(control.Config{Store: f.store})
 				sleepUntil(at(2, 1, 30))
 				if err := ctl.SetMaxConcurrency(t.Context(), "job", 0, ann); err != nil {
 					t.Fatal(err)

@@ -232,7 +232,7 @@ func TestFullWaitForALimit(t *testing.T) {
 				config := smtp(2)
 				config.Logger = slog.New(slog.DiscardHandler)
 				if !local {
-					config.Lock = memlock.New()
+					config.Store = memlock.New()
 				}
 				h, err := timer.New(config, mailers(20, timer.Timer{Schedule: tenMinutes, OnFull: timer.FullWait,
 					Run: watch.handler(fixed(10 * time.Second))})...)

@@ -38,7 +38,7 @@ type override struct {
 	paused      bool      // beside limit, where it takes no more bytes
 	version     int64     // of the latest report
 	until       time.Time // when the pause ends; zero: when somebody ends it
-	by          driver.Origin
+	by          driver.Cause
 	triggeredAt time.Time // the latest trigger whose queue this host was told to look at
 }
 
@@ -98,7 +98,7 @@ func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcqu
 
 // setPause records who paused a timer and how much of the pause is left (0: until somebody ends
 // it); by is nil if nobody did. Called with entry.mu held.
-func (o *overrides) setPause(s *settings, by *driver.Origin, left time.Duration) {
+func (o *overrides) setPause(s *settings, by *driver.Cause, left time.Duration) {
 	x := &s.entry.override
 	was := x.paused
 	x.paused, x.until = by != nil, time.Time{}
@@ -203,9 +203,9 @@ func (o *overrides) update(s *settings, now driver.ControlState) (triggered bool
 	}
 	switch {
 	case now.Pause != nil:
-		o.setPause(s, &now.Pause.Origin, now.Pause.For)
+		o.setPause(s, &now.Pause.Cause, now.Pause.For)
 	case now.Limit != nil && limit == 0:
-		o.setPause(s, &now.Limit.Origin, 0)
+		o.setPause(s, &now.Limit.Cause, 0)
 	default:
 		o.setPause(s, nil, 0)
 	}
@@ -226,7 +226,7 @@ func (o *overrides) fill(s *settings, t *TimerStatus) {
 	x := &s.entry.override
 	t.LimitOverride = int(x.limit.Load())
 	if x.inForce() {
-		t.Paused = &PauseStatus{Origin: x.by, Until: x.until}
+		t.Paused = &PauseStatus{Cause: x.by, Until: x.until}
 	}
 }
 

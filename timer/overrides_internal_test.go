@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-var ann = driver.Origin{By: "ann"}
+var ann = driver.Cause{By: "ann"}
 
 // overridden returns overrides, a timer, and how often the prober was woken.
 func overridden() (o *overrides, s *settings, woken *int) {
@@ -41,8 +41,8 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 				paused, limit)
 		}
 	}
-	o.update(s, driver.ControlState{Version: 5, Pause: &driver.Pause{Origin: ann, For: time.Hour},
-		Limit: &driver.LimitOverride{Origin: ann, Slots: 7}})
+	o.update(s, driver.ControlState{Version: 5, Pause: &driver.Pause{Cause: ann, For: time.Hour},
+		Limit: &driver.LimitOverride{Cause: ann, Slots: 7}})
 	is("read", true, 7)
 	o.applyAnswer(s, driver.Info{Version: 4, SlotLimit: 3}, nil)
 	is("an answer from before the update", true, 7)
@@ -94,7 +94,7 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 		t.Helper()
 		version++
 		got := o.update(s, driver.ControlState{Version: version,
-			Trigger: &driver.Trigger{Origin: ann, At: start.Add(at), Age: time.Hour}})
+			Trigger: &driver.Trigger{Cause: ann, At: start.Add(at), Age: time.Hour}})
 		if got != want {
 			t.Errorf("%s: %v", what, got)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-var ann = driver.Origin{By: "ann", Note: "the database is being moved"}
+var ann = driver.Cause{By: "ann", Note: "the database is being moved"}
 
 // beat is when every host has heard of an update: the longest heartbeat, and a moment.
 const beat = dlock.DefaultTTL/3 + time.Second
@@ -50,7 +50,7 @@ func TestPauseReachesTheFleet(t *testing.T) {
 		time.Sleep(beat)
 		for i, h := range f.Hosts {
 			for _, ts := range h.Status().Timers {
-				if ts.Paused == nil || ts.Paused.Origin != ann || ts.Paused.Until.Sub(end).Abs() > 2*time.Second {
+				if ts.Paused == nil || ts.Paused.Cause != ann || ts.Paused.Until.Sub(end).Abs() > 2*time.Second {
 					t.Errorf("host %d: %s: paused %+v, want until %v by ann", i, ts.Name, ts.Paused, end)
 				}
 			}
@@ -116,7 +116,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		if n := running("open"); n != 1 {
 			t.Fatalf("%d runs: the code says 1", n)
 		}
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		set := func(name string, n int) {
 			t.Helper()
 			if err := ctl.SetMaxConcurrency(t.Context(), name, n, ann); err != nil {
@@ -150,7 +150,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		if n := running("stated"); n != 0 {
 			t.Errorf("%d runs of a timer with 0 overridden", n)
 		}
-		if ts, _ := f.Hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Origin != ann ||
+		if ts, _ := f.Hosts[0].Status().Timer("stated"); ts.Paused == nil || ts.Paused.Cause != ann ||
 			!ts.Paused.Until.IsZero() {
 			t.Errorf("with 0 overridden: %+v", ts.Paused)
 		}
@@ -385,22 +385,22 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 // Invalid updates are refused with an error that says how to fix them; a store without overrides
 // returns ErrNoControl.
 func TestControlRefuses(t *testing.T) {
-	ctl := control.New(control.Config{Lock: memlock.New()})
+	ctl := control.New(control.Config{Store: memlock.New()})
 	ctx := t.Context()
-	byNobody := ctl.Trigger(ctx, "x", control.TriggerOptions{By: driver.Origin{Note: "because"}})
+	byNobody := ctl.Trigger(ctx, "x", control.TriggerOptions{By: driver.Cause{Note: "because"}})
 	for want, err := range map[string]error{
 		"is over":                      ctl.Pause(ctx, "x", time.Now().Add(-time.Second), ann),
-		"say who":                      ctl.Pause(ctx, "x", time.Now().Add(time.Hour), driver.Origin{}),
+		"say who":                      ctl.Pause(ctx, "x", time.Now().Add(time.Hour), driver.Cause{}),
 		"at most 87600h0m0s":           ctl.Pause(ctx, "x", time.Now().AddDate(11, 0, 0), ann),
 		"use 0 to 10000":               ctl.SetMaxConcurrency(ctx, "x", -1, ann),
 		"10001":                        ctl.SetMaxConcurrency(ctx, "x", 10_001, ann),
 		"an empty By":                  byNobody,
-		"control character":            ctl.Resume(ctx, "x", driver.Origin{By: "a\nb"}),
+		"control character":            ctl.Resume(ctx, "x", driver.Cause{By: "a\nb"}),
 		"slot 0: timer: no such run":   ctl.CancelSlot(ctx, "x", 0, ann),
 		"by its slot or on its host":   ctl.CancelRun(ctx, "x", "h/1/x-1", ann),
 		"slot 3: timer: no such run":   ctl.CancelRun(ctx, "x", "3-17", ann),
 		`"slot:"`:                      ctl.Resume(ctx, "x:slot:1", ann),
-		"the store keeps no overrides": control.New(control.Config{Lock: nil}).Resume(ctx, "x", ann),
+		"the store keeps no overrides": control.New(control.Config{Store: nil}).Resume(ctx, "x", ann),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %q in it", err, want)
@@ -467,7 +467,7 @@ func TestOverridesOfATimerThatWasLocalOnly(t *testing.T) {
 				MaxPerTick: timer.NoLimit, LocalOnly: true, Run: f.handler(0)},
 			{Name: "triggered", LocalOnly: true, Run: f.handler(0)}}
 		h := f.start(timer.Config{}, list...)
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		if err := ctl.Pause(t.Context(), "paused", time.Now().Add(3*time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}

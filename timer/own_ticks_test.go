@@ -29,7 +29,7 @@ func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	}
 	// More often than is told apart.
 	tiny := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(300).Add(300) })
-	store := timer.Config{Lock: memlock.New()}
+	store := timer.Config{Store: memlock.New()}
 	for name, c := range map[string]struct {
 		config  timer.Config
 		timer   timer.Timer

@@ -131,8 +131,8 @@ func newTimerChange(s *Scheduler) *timerChange { return &timerChange{s, s.config
 // prepare returns the settings of a timer, with its first tick, or every fault of the timer.
 func (g *timerChange) prepare(t Timer, now time.Time) (s *settings, first plan, err error) {
 	limits, faults := g.host.limits.of(t)
-	if err := errors.Join(t.check(g.host.config.Lock != nil), errors.Join(faults...),
-		errors.Join(t.checkDelay(g.host.config.Lock)...)); err != nil {
+	if err := errors.Join(t.check(g.host.config.Store != nil), errors.Join(faults...),
+		errors.Join(t.checkDelay(g.host.config.Store)...)); err != nil {
 		return nil, first, err
 	}
 	run, err := guard.Wrap(t.Run, g.middleware)
@@ -141,7 +141,7 @@ func (g *timerChange) prepare(t Timer, now time.Time) (s *settings, first plan, 
 		return nil, first, fmt.Errorf("timer %.60q: %w", t.Name, err)
 	}
 	t.Run = run
-	s = newSettings(t, g.host.config.Lock != nil)
+	s = newSettings(t, g.host.config.Store != nil)
 	s.shares = newShares(limits)
 	first, err = g.host.planner.schedules.first(s, now, time.Time{})
 	first.atOnce = g.host.planner.schedules.atOnce(s, now)

@@ -39,7 +39,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 		h := f.start(timer.Config{}, timers...)
 		trigger(t, h, "skips", "goes on", "revoked")
 		if err := f.store.Revoke(t.Context(), "timer:revoked", 0, saw["revoked"].runs[0].fence,
-			driver.Origin{By: "ann", Note: "it hangs"}); err != nil {
+			driver.Cause{By: "ann", Note: "it hangs"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(dlock.DefaultTTL)

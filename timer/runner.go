@@ -339,7 +339,7 @@ func (e *entry) count(holds func(*Run) bool) (n int) {
 //
 // It returns ErrNoTimer, or ErrNoRun if that run does not go on here. control.Control.CancelRun
 // cancels runs on other hosts.
-func (s *Scheduler) CancelRun(timer, id string, by driver.Origin) error {
+func (s *Scheduler) CancelRun(timer, id string, by driver.Cause) error {
 	if err := by.Validate(); err != nil {
 		return fmt.Errorf("timer %q: run %q: %w", timer, id, err)
 	}

@@ -356,7 +356,7 @@ func TestRunOnStartFaults(t *testing.T) {
 	} {
 		job := good
 		c.change(&job)
-		_, err := timer.New(timer.Config{Lock: memlock.New()}, job)
+		_, err := timer.New(timer.Config{Store: memlock.New()}, job)
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}

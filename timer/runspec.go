@@ -57,11 +57,11 @@ func (r *Run) OnStart() bool { return r != nil && r.onStart }
 
 // TriggeredBy returns who triggered the run. ok is false if the run has a Tick, or if
 // Scheduler.Trigger was not told who triggers it.
-func (r *Run) TriggeredBy() (by driver.Origin, ok bool) {
+func (r *Run) TriggeredBy() (by driver.Cause, ok bool) {
 	if r == nil || r.trigger == nil {
 		return by, false
 	}
-	return r.trigger.by, r.trigger.by != driver.Origin{}
+	return r.trigger.by, r.trigger.by != driver.Cause{}
 }
 
 // Holder returns this host, as operators see it: Config.Holder.
@@ -81,9 +81,9 @@ type RunSpec struct {
 	LastSuccessAt time.Time
 	CaughtUp      bool
 	OnStart       bool
-	TriggeredBy   driver.Origin // zero: not said
-	Payload       []byte        // with or without a Tick
-	Slot          int           // -1: it has none, and is Degraded
+	TriggeredBy   driver.Cause // zero: not said
+	Payload       []byte       // with or without a Tick
+	Slot          int          // -1: it has none, and is Degraded
 	Fence         dlock.Fence
 	Degraded      bool
 	Attempt       int // 0: the first

@@ -25,7 +25,7 @@ type seen struct {
 	tick, previous time.Time
 	success        time.Time
 	caughtUp       bool
-	by             driver.Origin
+	by             driver.Cause
 	holder         dlock.Holder
 }
 
@@ -70,7 +70,7 @@ func TestRunTells(t *testing.T) {
 		latest()
 		first := got
 		if !first.tick.Equal(day(2, 2)) || !first.previous.Equal(day(1, 2)) ||
-			first.success.Sub(day(1, 2)).Abs() > time.Second || first.caughtUp || first.by != (driver.Origin{}) ||
+			first.success.Sub(day(1, 2)).Abs() > time.Second || first.caughtUp || first.by != (driver.Cause{}) ||
 			first.holder.Host != "a" || first.id == "" {
 			t.Errorf("on time: %+v", first)
 		}
@@ -97,10 +97,10 @@ func TestRunTells(t *testing.T) {
 		}
 		synctest.Wait()
 		latest()
-		if !got.tick.IsZero() || !got.previous.IsZero() || got.caughtUp || got.by != (driver.Origin{}) {
+		if !got.tick.IsZero() || !got.previous.IsZero() || got.caughtUp || got.by != (driver.Cause{}) {
 			t.Errorf("triggered here: %+v", got)
 		}
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		if err := ctl.Trigger(t.Context(), "a", control.TriggerOptions{By: ann}); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestRunning(t *testing.T) {
 
 		broken := dlocktest.NewFaulty(f.store)
 		broken.Inject(dlocktest.Error(dlock.ErrSetup))
-		s, err := timer.New(timer.Config{Lock: broken}, timer.Timer{Name: "a", Run: f.handler(0)})
+		s, err := timer.New(timer.Config{Store: broken}, timer.Timer{Name: "a", Run: f.handler(0)})
 		if err != nil {
 			t.Fatal(err)
 		}

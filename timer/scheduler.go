@@ -50,7 +50,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 	s.ledger = &ledger{events: s.events}
 	s.limits = newLimits(config, s.log, s.registry)
 	var leaseErr error
-	if config.Lock == nil {
+	if config.Store == nil {
 		leaseErr = config.lease().Validate()
 	} else {
 		s.store = newStoreWatch(config, s.log, s.events, s.registry, s.ledger)
@@ -59,7 +59,7 @@ func New(config Config, timers ...Timer) (*Scheduler, error) {
 		if config.Hooks.StoreCalled != nil {
 			options.Hooks.Called = func(c dlock.StoreCall) { s.store.called(c); s.events.storeCalled(c) }
 		}
-		s.session, leaseErr = dlock.NewSession(config.Lock, options)
+		s.session, leaseErr = dlock.NewSession(config.Store, options)
 	}
 	if leaseErr != nil {
 		err = errors.Join(err, fmt.Errorf("timer: Config: %w", leaseErr))
@@ -115,7 +115,7 @@ func (s *Scheduler) build() {
 // Control returns a Control for the fleet that shares this scheduler's store. Its calls to the
 // store take at most Config.StoreTimeout each.
 func (s *Scheduler) Control() *control.Control {
-	return control.New(control.Config{Lock: s.config.Lock, Timeout: s.config.StoreTimeout, Logger: s.config.Logger,
+	return control.New(control.Config{Store: s.config.Store, Timeout: s.config.StoreTimeout, Logger: s.config.Logger,
 		Local: func(timer string) (registered, localOnly bool) {
 			set := s.registry.get(timer)
 			return set != nil, set != nil && set.timer.LocalOnly

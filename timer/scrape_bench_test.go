@@ -38,7 +38,7 @@ func BenchmarkScrape(b *testing.B) {
 
 func benchmarkScrape(b *testing.B, config timer.Config, accept string) {
 	reg := prometheus.NewRegistry()
-	config.Lock, config.Registerer, config.Logger = memlock.New(), reg, slog.New(slog.DiscardHandler)
+	config.Store, config.Registerer, config.Logger = memlock.New(), reg, slog.New(slog.DiscardHandler)
 	list := make([]timer.Timer, 1000)
 	for i := range list {
 		list[i] = timer.Timer{Name: fmt.Sprintf("report:tenant-%04d", i), Run: nop,

@@ -93,7 +93,7 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 		link.Inject(dlocktest.Error(errNoTable))
 		var runs atomic.Int64
 		work := func(context.Context) error { runs.Add(1); return nil }
-		s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)},
+		s, err := timer.New(timer.Config{Store: link, Logger: slog.New(slog.DiscardHandler)},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), Run: work},
 			timer.Timer{Name: "local", Schedule: schedule.Every(time.Millisecond), LocalOnly: true, Run: work})
 		if err != nil {
@@ -129,7 +129,7 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 				f := newFleet(t)
 				link := dlocktest.NewFaulty(f.store)
 				link.Inject(dlocktest.Error(errors.New("connection refused")))
-				s, err := timer.New(timer.Config{Lock: link, Logger: slog.New(slog.DiscardHandler)},
+				s, err := timer.New(timer.Config{Store: link, Logger: slog.New(slog.DiscardHandler)},
 					timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 				if err != nil {
 					t.Fatal(err)

@@ -33,8 +33,8 @@ func (l Limit) lockName() string { return "limit:" + l.Name }
 type limits struct {
 	log      *lineLog
 	registry *registry
-	multi    driver.MultiLocker // nil: the store takes one lock at a time, or there is none
-	store    string             // its name; "": there is none
+	multi    driver.SharedLimiter // nil: the store takes one lock at a time, or there is none
+	store    string               // its name; "": there is none
 	byName   map[string]*sharedLimit
 }
 
@@ -52,8 +52,8 @@ type sharedLimit struct {
 
 func newLimits(config Config, log *lineLog, g *registry) *limits {
 	l := &limits{log: log, registry: g, byName: make(map[string]*sharedLimit, len(config.Limits))}
-	if config.Lock != nil {
-		l.multi, l.store = driver.CapabilitiesOf(config.Lock).MultiLocker, storeLabel(config.Lock)
+	if config.Store != nil {
+		l.multi, l.store = driver.CapabilitiesOf(config.Store).SharedLimiter, storeLabel(config.Store)
 	}
 	for _, limit := range config.Limits {
 		l.byName[limit.Name] = &sharedLimit{Limit: limit}
@@ -86,8 +86,8 @@ func (l *limits) of(t Timer) (list []*sharedLimit, errs []error) {
 	fault := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("timer %.60q: Limits: "+format, append([]any{t.Name}, args...)...))
 	}
-	if len(t.Limits) > driver.MaxAlso {
-		fault("%d limits: use at most %d", len(t.Limits), driver.MaxAlso)
+	if len(t.Limits) > driver.MaxShared {
+		fault("%d limits: use at most %d", len(t.Limits), driver.MaxShared)
 	}
 	if len(t.Limits) > 0 && t.LocalOnly {
 		fault("a LocalOnly timer does not use the store, which keeps the limits: take them out, or LocalOnly")
@@ -114,12 +114,12 @@ func (l *limits) of(t Timer) (list []*sharedLimit, errs []error) {
 }
 
 // canTake returns why the store cannot take these locks in one step, or nil.
-func (l *limits) canTake(name string, also []string) error {
+func (l *limits) canTake(name string, shared []string) error {
 	if l.multi == nil {
 		return fmt.Errorf("the store (%s) takes one lock at a time: use redislock, sqllock or memlock, or take the "+
 			"limits out", l.store)
 	}
-	return guard.Call("store", func() error { return l.multi.CheckAlso(name, also...) })
+	return guard.Call("store", func() error { return l.multi.CheckShared(name, shared...) })
 }
 
 // shares are the limits of a timer.
@@ -201,13 +201,13 @@ func (l *limits) applyAnswer(set *settings, lease *dlock.Lease, err error) {
 	l.registry.mu.Lock()
 	defer l.registry.mu.Unlock()
 	if lease != nil {
-		for i, g := range lease.Also() {
+		for i, g := range lease.Shared() {
 			l.compareSize(set.limits()[i], g.Info.DeclaredSlots)
 		}
 	}
 	for _, s := range set.limits() {
-		if no != nil && no.Also.Name == s.lockName() {
-			l.compareSize(s, no.AlsoInfo.DeclaredSlots)
+		if no != nil && no.Shared.Name == s.lockName() {
+			l.compareSize(s, no.SharedInfo.DeclaredSlots)
 		}
 	}
 }

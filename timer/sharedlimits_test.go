@@ -99,7 +99,7 @@ func mailers(n int, template timer.Timer) []timer.Timer {
 // silent and refuses connections, host by host: never 4 valid runs. Without faults the limit is
 // used, and each run costs one acquire and one release.
 //
-// Fails when TryAcquire leaves out Also.
+// Fails when TryAcquire leaves out Shared.
 func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -215,7 +215,7 @@ func TestSharedLimitThatIsFullIsNamed(t *testing.T) {
 		err = h.Trigger(t.Context(), "mail-0")
 		refused, ok := errors.AsType[*timer.RefusedError](err)
 		no, named := errors.AsType[*dlock.NotAcquiredError](err)
-		if !ok || refused.Reason != timer.ReasonLimitFull || !named || no.Also.Name != "limit:smtp" {
+		if !ok || refused.Reason != timer.ReasonLimitFull || !named || no.Shared.Name != "limit:smtp" {
 			t.Errorf("Trigger: %v", err)
 		}
 		if st := first.Status(); st.Limits[0].Runs != 1 || h.Status().Limits[0].Runs != 0 {
@@ -249,7 +249,7 @@ func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].Holder != h.Status().Holder {
 			t.Fatal(list, err)
 		}
-		by := driver.Origin{By: "ana", Note: "smtp is down"}
+		by := driver.Cause{By: "ana", Note: "smtp is down"}
 		if err := f.store.Revoke(t.Context(), "limit:smtp", 0, list[0].Fence, by); err != nil {
 			t.Fatal(err)
 		}
@@ -432,8 +432,8 @@ type single struct{ dlock.DistributedLock }
 // apart is a store whose names are on different nodes.
 type apart struct{ *memlock.Store }
 
-func (apart) CheckAlso(name string, also ...string) error {
-	return fmt.Errorf("%q and %q are on different nodes", name, also)
+func (apart) CheckShared(name string, shared ...string) error {
+	return fmt.Errorf("%q and %q are on different nodes", name, shared)
 }
 
 // I11: every fault of a limit comes back at once, with what to do about it, also that the store
@@ -460,11 +460,11 @@ func TestI11FaultsOfLimits(t *testing.T) {
 				`"a" is given twice`, "LocalOnly"}},
 		"too many": {timer.Config{}, timer.Timer{Limits: strings.Split("abcdefghijk", "")},
 			[]string{"11 limits: use at most 10"}},
-		"one lock at a time": {timer.Config{Lock: single{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
+		"one lock at a time": {timer.Config{Store: single{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
 			timer.Timer{Limits: []string{"a"}}, []string{"takes one lock at a time", "use redislock"}},
-		"one lock, and no limit": {timer.Config{Lock: single{memlock.New()},
+		"one lock, and no limit": {timer.Config{Store: single{memlock.New()},
 			Limits: []timer.Limit{{Name: "a", Size: 1}}}, timer.Timer{}, nil},
-		"on different nodes": {timer.Config{Lock: apart{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
+		"on different nodes": {timer.Config{Store: apart{memlock.New()}, Limits: []timer.Limit{{Name: "a", Size: 1}}},
 			timer.Timer{Limits: []string{"a"}}, []string{"limit:a", "on different nodes"}},
 	} {
 		c.timer.Name, c.timer.Run = "t", run

@@ -145,7 +145,7 @@ func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 
 // PauseStatus is a pause as this host knows it.
 type PauseStatus struct {
-	driver.Origin
+	driver.Cause
 	Until time.Time // zero: until MaxConcurrency, which was set to 0, is changed
 }
 

@@ -45,8 +45,8 @@ func some[T any](list []T) []T {
 	return list
 }
 
-func originOf(o driver.Origin) *driver.Origin {
-	if o == (driver.Origin{}) {
+func originOf(o driver.Cause) *driver.Cause {
+	if o == (driver.Cause{}) {
 		return nil
 	}
 	return &o
@@ -171,9 +171,9 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 // MarshalJSON implements json.Marshaler, as Status does.
 func (p PauseStatus) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		driver.Origin
+		driver.Cause
 		Until time.Time `json:"until,omitzero"`
-	}{p.Origin, p.Until.UTC()})
+	}{p.Cause, p.Until.UTC()})
 }
 
 // A jsonRun is a run in a TimerStatus.
@@ -186,19 +186,19 @@ func (r jsonRun) MarshalJSON() ([]byte, error) {
 		slot = &r.Slot
 	}
 	return json.Marshal(struct {
-		ID          string         `json:"id"`
-		Tick        time.Time      `json:"tick,omitzero"`
-		CaughtUp    bool           `json:"caught_up,omitempty"`
-		OnStart     bool           `json:"on_start,omitempty"`
-		TriggeredBy *driver.Origin `json:"triggered_by,omitempty"`
-		PayloadLen  int            `json:"payload_bytes,omitempty"`
-		Slot        *int           `json:"slot,omitempty"`
-		Fence       dlock.Fence    `json:"fence,omitempty"`
-		StartedAt   time.Time      `json:"started_at"`
-		Attempt     int            `json:"attempt"`
-		Degraded    bool           `json:"degraded"`
-		Valid       bool           `json:"valid"`
-		Overdue     bool           `json:"overdue"`
+		ID          string        `json:"id"`
+		Tick        time.Time     `json:"tick,omitzero"`
+		CaughtUp    bool          `json:"caught_up,omitempty"`
+		OnStart     bool          `json:"on_start,omitempty"`
+		TriggeredBy *driver.Cause `json:"triggered_by,omitempty"`
+		PayloadLen  int           `json:"payload_bytes,omitempty"`
+		Slot        *int          `json:"slot,omitempty"`
+		Fence       dlock.Fence   `json:"fence,omitempty"`
+		StartedAt   time.Time     `json:"started_at"`
+		Attempt     int           `json:"attempt"`
+		Degraded    bool          `json:"degraded"`
+		Valid       bool          `json:"valid"`
+		Overdue     bool          `json:"overdue"`
 	}{r.ID, r.Tick.UTC(), r.CaughtUp, r.OnStart, originOf(r.TriggeredBy), r.PayloadLen, slot, r.Fence,
 		r.StartedAt.UTC(), r.Attempt, r.Degraded, r.Valid, r.Overdue})
 }

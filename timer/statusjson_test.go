@@ -25,7 +25,7 @@ import (
 func statusForJSON() timer.Status {
 	berlin := time.FixedZone("CEST", 2*3600)
 	at := func(hour int) time.Time { return time.Date(2026, 7, 1, hour, 30, 0, 500_000_000, berlin) }
-	ann := driver.Origin{By: "ann", Note: "why"}
+	ann := driver.Cause{By: "ann", Note: "why"}
 	return timer.Status{
 		Phase: "running", Holder: dlock.Holder{Host: "web-1", PID: 17, ID: "k3x9"}, Hosts: 3,
 		Limits:  []timer.LimitStatus{{Name: "smtp", Size: 3, SizeElsewhere: 4, Runs: 2}},
@@ -52,7 +52,7 @@ func statusForJSON() timer.Status {
 			TicksSinceSuccess: 2, LimitElsewhere: 8, LimitOverride: 6,
 			Triggers: []control.PendingTrigger{{By: ann, PayloadLen: 6, Age: time.Minute, ExpiresIn: 30 * time.Second,
 				TakenBy: dlock.Holder{Host: "web-2", PID: 3, ID: "j1"}}}, ExpiredTriggers: 2,
-			Paused: &timer.PauseStatus{Origin: ann, Until: at(6)}, StoreFault: "a fault", Removed: true,
+			Paused: &timer.PauseStatus{Cause: ann, Until: at(6)}, StoreFault: "a fault", Removed: true,
 			ScheduleError: "it panicked",
 		}, {
 			Name: "none", MaxConcurrency: timer.NoLimit, MaxPerTick: timer.NoLimit, MaxPerHost: timer.NoLimit,

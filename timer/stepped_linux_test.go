@@ -38,7 +38,7 @@ func TestClocksThatStepTogetherOnRedis(t *testing.T) {
 		timers = append(timers, timer.Timer{Name: names[i], Schedule: s, OnStoreDown: timer.StoreDownSkip,
 			Run: func(context.Context) error { runs[i].Add(1); return nil }})
 	}
-	h, err := timer.New(timer.Config{Lock: store, TTL: 3 * time.Second, StoreTimeout: time.Second,
+	h, err := timer.New(timer.Config{Store: store, TTL: 3 * time.Second, StoreTimeout: time.Second,
 		Logger: slog.New(slog.DiscardHandler)}, timers...)
 	if err != nil {
 		t.Fatal(err)

@@ -183,7 +183,7 @@ func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 		f := newFleet(t)
 		var cause error
 		taken := &takenStore{DistributedLock: f.store}
-		s, err := timer.New(timer.Config{Lock: taken, Logger: slog.New(slog.DiscardHandler)},
+		s, err := timer.New(timer.Config{Store: taken, Logger: slog.New(slog.DiscardHandler)},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Minute), Run: func(ctx context.Context) error {
 				err := sleep(ctx, 50*time.Second)
 				cause = context.Cause(ctx)
@@ -293,7 +293,7 @@ func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 		quarantined := &quarantine{DistributedLock: f.store, until: time.Now().Add(time.Hour + 20*time.Second)}
 		var ran []time.Duration
 		start := time.Now()
-		s, err := timer.New(timer.Config{Lock: quarantined, Logger: slog.New(slog.DiscardHandler)},
+		s, err := timer.New(timer.Config{Store: quarantined, Logger: slog.New(slog.DiscardHandler)},
 			timer.Timer{Name: "daily", Schedule: once(start.Add(time.Hour)),
 				Run: func(context.Context) error { ran = append(ran, time.Since(start)); return nil }},
 			timer.Timer{Name: "frequent", Schedule: schedule.Every(10 * time.Second), Run: f.handler(0)})
@@ -376,7 +376,7 @@ func TestAuditIsLogged(t *testing.T) {
 		f := newFleet(t)
 		link := dlocktest.NewFaulty(f.store)
 		audited := &auditedStore{DistributedLock: link}
-		s, err := timer.New(timer.Config{Lock: audited, Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		s, err := timer.New(timer.Config{Store: audited, Logger: slog.New(slog.NewTextHandler(&log, nil))},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		if err != nil {
 			t.Fatal(err)

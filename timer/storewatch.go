@@ -53,8 +53,8 @@ type storeWatch struct {
 
 func newStoreWatch(config Config, log *lineLog, v *events, g *registry, l *ledger) *storeWatch {
 	w := &storeWatch{
-		label: storeLabel(config.Lock), timeout: config.StoreTimeout, ttl: config.TTL,
-		caps: driver.CapabilitiesOf(config.Lock), log: log, events: v, registry: g,
+		label: storeLabel(config.Store), timeout: config.StoreTimeout, ttl: config.TTL,
+		caps: driver.CapabilitiesOf(config.Store), log: log, events: v, registry: g,
 		wake: make(chan struct{}, 1),
 	}
 	w.names = shardNames{w.caps.Sharder}

@@ -151,13 +151,13 @@ type TriggerOptions struct {
 	Payload []byte
 
 	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log.
-	By driver.Origin
+	By driver.Cause
 }
 
 // check returns what is wrong with the options.
 func (o TriggerOptions) check() error {
 	err := fleet.CheckPayload(o.Payload)
-	if o.By != (driver.Origin{}) {
+	if o.By != (driver.Cause{}) {
 		err = errors.Join(err, o.By.Validate())
 	}
 	return err
@@ -166,7 +166,7 @@ func (o TriggerOptions) check() error {
 // A triggering is what only a triggered run has.
 type triggering struct {
 	payload []byte
-	by      driver.Origin
+	by      driver.Cause
 	values  context.Context // of the caller, without its end; nil: it has none
 	handle  *Handle
 }

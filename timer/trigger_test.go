@@ -98,7 +98,7 @@ func TestTriggerChecksItsOptions(t *testing.T) {
 			!errors.Is(err, timer.ErrPayloadTooLong) || !strings.Contains(err.Error(), "65537 bytes") {
 			t.Errorf("%v, %v", run, err)
 		}
-		by := driver.Origin{By: "a\nb"}
+		by := driver.Cause{By: "a\nb"}
 		if run, err := h.Scheduler.Trigger(t.Context(), "a", timer.TriggerOptions{By: by}); run != nil || err == nil {
 			t.Errorf("%v, %v", run, err)
 		}
@@ -271,7 +271,7 @@ func TestTriggeredRunsHaveTheValuesOfTheirCaller(t *testing.T) {
 			}
 			return nil
 		}
-		s, err := timer.New(timer.Config{Lock: f.store}, timer.Timer{Name: "a", MaxRunTime: time.Minute, Run: run})
+		s, err := timer.New(timer.Config{Store: f.store}, timer.Timer{Name: "a", MaxRunTime: time.Minute, Run: run})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func hang(ctx context.Context) error {
 }
 
 func quietControl(store dlock.DistributedLock) *control.Control {
-	ctl := control.New(control.Config{Lock: store, Logger: textLogger(&testkit.Log{})})
+	ctl := control.New(control.Config{Store: store, Logger: textLogger(&testkit.Log{})})
 	return ctl
 }
 
@@ -319,7 +319,7 @@ func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
 				f := newFleet(t)
 				store := &unreadable{valueStore: valueStore{Store: f.store}}
 				log := &testkit.Log{}
-				ctl := control.New(control.Config{Lock: store, Logger: textLogger(log)})
+				ctl := control.New(control.Config{Store: store, Logger: textLogger(log)})
 				order(t, ctl, "a", "1", time.Minute)
 				time.Sleep(2 * time.Minute)
 				lost := errors.New("connection reset")
@@ -360,7 +360,7 @@ func TestControlReportsExpiredTriggersOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := &valueStore{Store: memlock.New()}
 		log := &testkit.Log{}
-		ctl := control.New(control.Config{Lock: store, Logger: textLogger(log)})
+		ctl := control.New(control.Config{Store: store, Logger: textLogger(log)})
 		order(t, ctl, "a", "1", time.Minute)
 		time.Sleep(2 * time.Minute)
 		store.before = func(context.Context, string) error {

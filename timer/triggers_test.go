@@ -83,7 +83,7 @@ func TestControlTriggersRunOnceEach(t *testing.T) {
 			f.start(timer.Config{}, ran.timer("a", time.Second))
 		}
 		time.Sleep(time.Minute + time.Second/2) // between heartbeats
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		given := []string{"", "orders", "\xff\x00 not text", strings.Repeat("x", timer.MaxPayloadLen), "é \\ \" '"}
 		for _, payload := range given {
 			order(t, ctl, "a", payload, 0)
@@ -116,7 +116,7 @@ func TestControlTriggerWaitsForRoom(t *testing.T) {
 		log := &testkit.Log{}
 		a := f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 10*time.Minute))
 		b := f.start(timer.Config{}, ran.timer("a", 10*time.Minute))
-		ctl := control.New(control.Config{Lock: f.store, Logger: textLogger(&testkit.Log{})})
+		ctl := control.New(control.Config{Store: f.store, Logger: textLogger(&testkit.Log{})})
 		if err := ctl.Pause(t.Context(), "a", time.Now().Add(20*time.Minute), ann); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestControlTriggerExpires(t *testing.T) {
 		for range 3 {
 			hosts = append(hosts, f.start(timer.Config{Logger: textLogger(log)}, ran.timer("a", 0)))
 		}
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		if err := ctl.Pause(t.Context(), "a", time.Now().Add(24*time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestControlTriggerOfAHostThatDied(t *testing.T) {
 		f := newFleet(t)
 		var ran payloads
 		log := &testkit.Log{}
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		order(t, ctl, "a", "1", 0)
 		order(t, ctl, "a", "2", 0)
 		dead := dlock.Holder{Host: "web-7", PID: 1, ID: "x"}
@@ -281,7 +281,7 @@ func TestControlTriggersUnderFaults(t *testing.T) {
 			work.MaxConcurrency, work.MaxPerHost = 2, 1
 			f.startOn(torn, timer.Config{Logger: textLogger(log)}, work)
 		}
-		ctl := control.New(control.Config{Lock: f.store})
+		ctl := control.New(control.Config{Store: f.store})
 		accepted := 0
 		for i := range 300 {
 			err := ctl.Trigger(t.Context(), "a", control.TriggerOptions{Payload: fmt.Append(nil, i), By: ann})
@@ -318,7 +318,7 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		link := dlocktest.NewFaulty(f.store)
-		ctl := control.New(control.Config{Lock: link})
+		ctl := control.New(control.Config{Store: link})
 		for name, o := range map[string]control.TriggerOptions{
 			"a byte too long": {By: ann, Payload: make([]byte, timer.MaxPayloadLen+1)},
 			"by nobody":       {Payload: []byte("x")},
@@ -349,7 +349,7 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 			}
 		}
 		log := &testkit.Log{}
-		ctl = control.New(control.Config{Lock: link, Logger: textLogger(log)})
+		ctl = control.New(control.Config{Store: link, Logger: textLogger(log)})
 		order(t, ctl, "a", "", 0)
 		pending(t, ctl, "a", 1)
 		if n := strings.Count(log.String(), "a trigger has expired"); n != control.MaxPendingTriggers {

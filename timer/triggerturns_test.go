@@ -52,7 +52,7 @@ func TestTriggersBesideABusyLimit(t *testing.T) {
 						}
 					}
 					time.Sleep(time.Minute)
-					ctl := control.New(control.Config{Lock: f.store})
+					ctl := control.New(control.Config{Store: f.store})
 					var worst time.Duration
 					for i := range 8 {
 						list := []string{fmt.Sprint("a", i)}

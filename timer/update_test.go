@@ -293,7 +293,7 @@ func TestUpdateKeepsOverridesAndCounts(t *testing.T) {
 		if v := values(t, reg)["tickslot_ticks_total started a"]; v != 5 {
 			t.Errorf("the metrics count %v ticks that started", v)
 		}
-		control, by := h.Control(), driver.Origin{By: "ann"}
+		control, by := h.Control(), driver.Cause{By: "ann"}
 		if err := errors.Join(control.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
 			control.SetMaxConcurrency(t.Context(), "a", 2, by)); err != nil {
 			t.Fatal(err)

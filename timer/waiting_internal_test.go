@@ -20,7 +20,7 @@ import (
 // Fails when mayWait does not look at the latest tick, or overtake takes a tick out of a queue, or
 // forgets one that waits elsewhere.
 func TestOnlyTheLatestTickWaits(t *testing.T) {
-	s, err := New(Config{Lock: memlock.New(), MaxRuns: 1, Logger: slog.New(slog.DiscardHandler)},
+	s, err := New(Config{Store: memlock.New(), MaxRuns: 1, Logger: slog.New(slog.DiscardHandler)},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestOnlyTheLatestTickWaits(t *testing.T) {
 //
 // Fails when refuse lets a tick wait without the mutex under which it has looked at the timer.
 func TestNoTickOfARemovedTimerWaits(t *testing.T) {
-	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
+	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
 //
 // Fails when overtake does not compare the registrations.
 func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
-	s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
+	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
 		Timer{Name: "a", MaxPerTick: 1, Schedule: schedule.Every(time.Hour), Run: nothing})
 	if err != nil {
 		t.Fatal(err)
@@ -388,7 +388,7 @@ func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
 			timers = append(timers, Timer{Name: fmt.Sprint("a", i), Schedule: schedule.Every(time.Hour), MaxPerTick: 1,
 				MaxConcurrency: 2, MaxPerHost: 2, OnStoreDown: StoreDownSkip, Run: nothing})
 		}
-		s, err := New(Config{Lock: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, timers...)
+		s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, timers...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func TestHooksRecordRuns(t *testing.T) {
 		TickSkipped: func(timer.SkipInfo) { skipped = true }})
 	for i, err := range []error{nil, errors.New("the disk is full"), rude{}} {
 		run := timer.RunInfo{Timer: fmt.Sprint("report-", i), Holder: registry.Holder(), Slot: 2, Attempt: 3,
-			StartedAt: time.Now().Add(-time.Minute), TriggeredBy: driver.Origin{By: "ann"}}
+			StartedAt: time.Now().Add(-time.Minute), TriggeredBy: driver.Cause{By: "ann"}}
 		hooks.RunEnded(timer.RunResult{RunInfo: run, Outcome: timer.OutcomeFailed, Took: time.Second, Err: err})
 	}
 	hooks.TickSkipped(timer.SkipInfo{})

@@ -89,7 +89,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 			return
 		}
 	}
-	by := driver.Origin{By: access.By, Note: strings.TrimSpace(r.PostForm.Get("note"))}
+	by := driver.Cause{By: access.By, Note: strings.TrimSpace(r.PostForm.Get("note"))}
 	if err := by.Validate(); err != nil {
 		p.fail(w, r, http.StatusBadRequest, &BadRequestError{"Why: " + err.Error()})
 		return
@@ -116,7 +116,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 }
 
 // record writes who has done what to the log and to the registry.
-func (p *Page) record(r *http.Request, a Action, v url.Values, by driver.Origin, done string, err error) {
+func (p *Page) record(r *http.Request, a Action, v url.Values, by driver.Cause, done string, err error) {
 	title := inert.Text(a.Title(v))
 	args := []any{"action", v.Get("action"), "what", title, "by", inert.Text(by.By), "note", inert.Text(by.Note),
 		"peer", r.RemoteAddr}

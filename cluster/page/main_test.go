@@ -118,7 +118,7 @@ func newFleetThatReads(t *testing.T, config page.Config, age time.Duration) *fle
 	})
 	config.Registry = f.registry
 	if config.Control == nil {
-		config.Control = control.New(control.Config{Lock: f.locks})
+		config.Control = control.New(control.Config{Store: f.locks})
 	}
 	config.Logger = slog.New(slog.NewTextHandler(&f.log, nil))
 	f.page, err = page.New(config)
@@ -203,7 +203,7 @@ func (f *fleet) startTimers(run func(context.Context) error) *timer.Scheduler {
 
 func (f *fleet) startTimersEvery(period time.Duration, run func(context.Context) error) *timer.Scheduler {
 	f.t.Helper()
-	s, err := timer.New(timer.Config{Lock: f.registry.Decorate(f.locks), Holder: f.registry.Holder(),
+	s, err := timer.New(timer.Config{Store: f.registry.Decorate(f.locks), Holder: f.registry.Holder(),
 		Logger: slog.New(slog.DiscardHandler)},
 		timer.Timer{Name: "report", Schedule: schedule.Every(period), MaxConcurrency: 3, MaxPerTick: 3, Run: run})
 	if err != nil {

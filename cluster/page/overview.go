@@ -182,7 +182,7 @@ func timerNotices(rows []timerRow) (list []Notice) {
 			if until := r.Pause.Until; !until.IsZero() {
 				text = "for another " + left(until)
 			}
-			list = append(list, notable(link, "%s is paused %s, %s.", r.Name, r.Pause.Origin, text))
+			list = append(list, notable(link, "%s is paused %s, %s.", r.Name, r.Pause.Cause, text))
 		case late(local):
 			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
 				pagekit.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))

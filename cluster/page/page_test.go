@@ -160,7 +160,7 @@ func TestTimerIsShownAndChanged(t *testing.T) {
 	change("trigger", url.Values{"payload": {"all of it"}, "expires": {"1m"}})
 	f.has("timer?name=report", "Triggers that wait", "9 bytes")
 	change("cancelrun", nil)
-	if err := scheduler.CancelRun("report", id, driver.Origin{By: "test"}); err != nil &&
+	if err := scheduler.CancelRun("report", id, driver.Cause{By: "test"}); err != nil &&
 		!errors.Is(err, timer.ErrNoRun) {
 		t.Error(err) // it may have heard of it meanwhile: a heartbeat is a third of a TTL away
 	}

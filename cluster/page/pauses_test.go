@@ -46,9 +46,9 @@ func TestPausesThatTheStoreDoesNotTell(t *testing.T) {
 	f := newFleet(t, page.Config{})
 	locks := &partialLocks{countedLocks: f.locks}
 	locks.nodesDown.Store(1)
-	ann := driver.Origin{By: "ann", Note: "the database is moved"}
+	ann := driver.Cause{By: "ann", Note: "the database is moved"}
 	for _, name := range []string{"report", "other"} {
-		ctl := control.New(control.Config{Lock: f.locks})
+		ctl := control.New(control.Config{Store: f.locks})
 		if err := ctl.Pause(t.Context(), name, time.Now().Add(time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestPausesThatTheStoreDoesNotTell(t *testing.T) {
 	})
 	var err error
 	if f.page, err = page.New(page.Config{Registry: f.registry, Timers: scheduler,
-		Control: control.New(control.Config{Lock: locks}),
+		Control: control.New(control.Config{Store: locks}),
 		Logger:  slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}

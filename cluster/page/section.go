@@ -70,7 +70,7 @@ type Action struct {
 	Back func(v url.Values) string
 	// Do does it, and returns what was done, for people who read the log: "paused until 12:00 UTC".
 	// v also has the values of the Fields.
-	Do func(ctx context.Context, v url.Values, by driver.Origin) (done string, err error)
+	Do func(ctx context.Context, v url.Values, by driver.Cause) (done string, err error)
 	// About returns the name of the lock that the event in the registry is about; nil, or "": it is
 	// about none.
 	About func(v url.Values) string

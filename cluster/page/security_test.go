@@ -296,7 +296,7 @@ func FuzzParameters(f *testing.F) {
 		f.Fatal(err)
 	}
 	p, err := page.New(page.Config{Registry: registry, Authorize: allow(operator),
-		Control:  control.New(control.Config{Lock: locks}),
+		Control:  control.New(control.Config{Store: locks}),
 		Sections: sections(f)})
 	if err != nil {
 		f.Fatal(err)

@@ -47,12 +47,12 @@ type decisionView struct {
 }
 
 type pauseView struct {
-	driver.Origin
+	driver.Cause
 	Until time.Time `json:"until,omitzero"` // zero: until the limit, which was set to 0, is changed
 }
 
 type limitView struct {
-	driver.Origin
+	driver.Cause
 	Limit int `json:"limit"`
 }
 
@@ -116,7 +116,7 @@ func (p *Page) addOverrides(ctx context.Context, v *timerView) {
 	if o := state.Value; !state.At.IsZero() {
 		v.Pause = pauseOf(o, state.At) // newer than what this host knows
 		if o.Limit != nil {
-			v.Override = &limitView{o.Limit.Origin, o.Limit.Slots}
+			v.Override = &limitView{o.Limit.Cause, o.Limit.Slots}
 		}
 		if v.LastTick, v.LastTickAhead = o.LastTick, o.LastTickAhead; !v.LastTick.IsZero() {
 			v.Claimer = o.ClaimedBy.String()

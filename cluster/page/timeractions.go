@@ -25,7 +25,7 @@ const (
 )
 
 // A change is what an action on a timer does.
-type change func(ctx context.Context, name string, v url.Values, by driver.Origin) (done string, err error)
+type change func(ctx context.Context, name string, v url.Values, by driver.Cause) (done string, err error)
 
 // timerActions are what an operator may do to timers.
 func (p *Page) timerActions() map[string]Action {
@@ -39,7 +39,7 @@ func (p *Page) timerActions() map[string]Action {
 			Description: description, Fields: fields,
 			Back:  func(v url.Values) string { return URL("timer", "name", v.Get("name")) },
 			About: func(v url.Values) string { return timerPrefix + v.Get("name") },
-			Do: func(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+			Do: func(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 				defer p.timers.forget()
 				return do(ctx, v.Get("name"), v, by)
 			},
@@ -65,7 +65,7 @@ func (p *Page) timerActions() map[string]Action {
 // timerChanges change timers in the whole fleet.
 type timerChanges struct{ control *control.Control }
 
-func (c timerChanges) pause(ctx context.Context, name string, v url.Values, by driver.Origin) (string, error) {
+func (c timerChanges) pause(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
 	d, err := Duration(v.Get("for"))
 	if err != nil {
 		return "", err
@@ -74,11 +74,11 @@ func (c timerChanges) pause(ctx context.Context, name string, v url.Values, by d
 	return "paused until " + until.UTC().Format(time.RFC3339), c.control.Pause(ctx, name, until, by)
 }
 
-func (c timerChanges) resume(ctx context.Context, name string, _ url.Values, by driver.Origin) (string, error) {
+func (c timerChanges) resume(ctx context.Context, name string, _ url.Values, by driver.Cause) (string, error) {
 	return "resumed", c.control.Resume(ctx, name, by)
 }
 
-func (c timerChanges) limit(ctx context.Context, name string, v url.Values, by driver.Origin) (string, error) {
+func (c timerChanges) limit(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
 	n, err := strconv.Atoi(v.Get("n"))
 	if err != nil || n < 0 || n > driver.MaxSlots {
 		return "", &BadRequestError{fmt.Sprintf("%q: use a number from 0 to %d", v.Get("n"), driver.MaxSlots)}
@@ -86,11 +86,11 @@ func (c timerChanges) limit(ctx context.Context, name string, v url.Values, by d
 	return fmt.Sprintf("limited to %d runs at once", n), c.control.SetMaxConcurrency(ctx, name, n, by)
 }
 
-func (c timerChanges) unlimit(ctx context.Context, name string, _ url.Values, by driver.Origin) (string, error) {
+func (c timerChanges) unlimit(ctx context.Context, name string, _ url.Values, by driver.Cause) (string, error) {
 	return "limit reset", c.control.ResetMaxConcurrency(ctx, name, by)
 }
 
-func (c timerChanges) trigger(ctx context.Context, name string, v url.Values, by driver.Origin) (string, error) {
+func (c timerChanges) trigger(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
 	d, err := Duration(v.Get("expires"))
 	if err != nil {
 		return "", err
@@ -99,7 +99,7 @@ func (c timerChanges) trigger(ctx context.Context, name string, v url.Values, by
 		Payload: []byte(v.Get("payload"))})
 }
 
-func (c timerChanges) cancelRun(ctx context.Context, name string, v url.Values, by driver.Origin) (string, error) {
+func (c timerChanges) cancelRun(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
 	id := v.Get("id")
 	return "canceled run " + id, c.control.CancelRun(ctx, name, id, by)
 }

@@ -192,9 +192,9 @@ func (t *timers) readPauses(ctx context.Context, names []string) (pauses, error)
 func pauseOf(o driver.ControlState, at time.Time) *pauseView {
 	switch {
 	case o.Pause != nil:
-		return &pauseView{o.Pause.Origin, at.Add(o.Pause.For).UTC()}
+		return &pauseView{o.Pause.Cause, at.Add(o.Pause.For).UTC()}
 	case o.Limit != nil && o.Limit.Slots == 0:
-		return &pauseView{Origin: o.Limit.Origin}
+		return &pauseView{Cause: o.Limit.Cause}
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus) timerRow {
 	}
 	r.setSlots(f.Held)
 	if local != nil && local.Paused != nil {
-		r.Pause = &pauseView{local.Paused.Origin, local.Paused.Until}
+		r.Pause = &pauseView{local.Paused.Cause, local.Paused.Until}
 	}
 	r.State = r.state()
 	return r

@@ -58,7 +58,7 @@ var controlMistakes = []mistake{
 	}},
 	{"who paused is not told", []string{"control/a paused name", "control/a limit of nothing",
 		"missed/not during a pause", "missed/not under a limit"}, func(m *mutant) {
-		m.refusal(func(no *driver.NotAcquiredError) { no.PausedBy = driver.Origin{} })
+		m.refusal(func(no *driver.NotAcquiredError) { no.PausedBy = driver.Cause{} })
 	}},
 	{"a limit is ignored", []string{"control/a limit that was raised", "control/a limit that was lowered",
 		"control/a limit of nothing", "control/outlive"}, func(m *mutant) {
@@ -75,7 +75,7 @@ var controlMistakes = []mistake{
 		"missed/not under a limit"}, func(m *mutant) {
 		m.changes(func(c *driver.Update) {
 			if c.Limit != nil && c.Limit.Slots == 0 {
-				c.Limit, c.ResetLimit = nil, &c.Limit.Origin
+				c.Limit, c.ResetLimit = nil, &c.Limit.Cause
 			}
 		})
 	}},
@@ -148,10 +148,10 @@ var controlMistakes = []mistake{
 	}},
 	{"origins put together with quotes", []string{"control/a paused name", "control/read back",
 		"control/a trigger has"}, func(m *mutant) {
-		cut := func(o *driver.Origin) { o.Note, _, _ = strings.Cut(o.Note, "'") }
+		cut := func(o *driver.Cause) { o.Note, _, _ = strings.Cut(o.Note, "'") }
 		m.changes(func(c *driver.Update) {
 			if c.Pause != nil {
-				cut(&c.Pause.Origin)
+				cut(&c.Pause.Cause)
 			}
 			if c.Trigger != nil {
 				cut(c.Trigger)
@@ -226,7 +226,7 @@ var controlMistakes = []mistake{
 	}},
 	{"revoke frees the slot", []string{"revoke/the slot stays", "revoke/the holder is told"}, func(m *mutant) {
 		granted := m.remember()
-		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 			err := m.Store.Revoke(ctx, name, slot, fence, by)
 			for _, g := range granted[name] {
 				if err == nil && g.Slot == slot && g.Fence == fence {
@@ -237,7 +237,7 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"a heartbeat forgets who was revoked", []string{"revoke/the holder is told"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, _ driver.Origin) error {
+		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, _ driver.Cause) error {
 			_, err := m.held(ctx, name, slot, fence)
 			return err
 		}
@@ -253,7 +253,7 @@ var controlMistakes = []mistake{
 	}},
 	{"who revoked last is told", []string{"revoke/the holder is told"}, func(m *mutant) { m.revocations(true, false) }},
 	{"revoke does not look at the fence", []string{"revoke/the lease that is meant"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, _ driver.Fence, by driver.Origin) error {
+		m.revoke = func(ctx context.Context, name string, slot int, _ driver.Fence, by driver.Cause) error {
 			h, err := m.held(ctx, name, slot, 0)
 			if err != nil {
 				return err
@@ -262,7 +262,7 @@ var controlMistakes = []mistake{
 		}
 	}},
 	{"revoke of nothing is fine", []string{"revoke/the lease that is meant"}, func(m *mutant) {
-		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 			if err := m.Store.Revoke(ctx, name, slot, fence, by); !errors.Is(err, driver.ErrNotHeld) {
 				return err
 			}
@@ -273,7 +273,7 @@ var controlMistakes = []mistake{
 	{"what is revoked is not extended when asked again", []string{"revoke/ends with"}, func(m *mutant) {
 		granted := make(map[string]driver.Grant)
 		revoked := make(map[driver.Fence]bool)
-		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+		m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 			err := m.Store.Revoke(ctx, name, slot, fence, by)
 			revoked[fence] = err == nil
 			return err
@@ -383,8 +383,8 @@ func (m *mutant) held(ctx context.Context, name string, slot int, fence driver.F
 // revocations keeps them in place of the store, which extends what is revoked with each heartbeat
 // if it is to.
 func (m *mutant) revocations(last, extends bool) {
-	revoked := make(map[driver.Fence]driver.Origin)
-	m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+	revoked := make(map[driver.Fence]driver.Cause)
+	m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 		if err := by.Validate(); err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ type mutant struct {
 	update  func(context.Context, string, driver.Update) error
 	inspect func(context.Context, []string) ([]driver.ControlState, error)
 	value   func(context.Context, string) (driver.ValueState, error)
-	revoke  func(context.Context, string, int, driver.Fence, driver.Origin) error
+	revoke  func(context.Context, string, int, driver.Fence, driver.Cause) error
 }
 
 func (m *mutant) Update(ctx context.Context, name string, change driver.Update) error {
@@ -49,7 +49,7 @@ func (m *mutant) Value(ctx context.Context, name string) (driver.ValueState, err
 	return m.Store.Value(ctx, name)
 }
 
-func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+func (m *mutant) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 	if m.revoke != nil {
 		return m.revoke(ctx, name, slot, fence, by)
 	}

@@ -20,14 +20,14 @@ type mistake struct {
 	mutate func(*mutant)
 }
 
-var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes, alsoMistakes,
+var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes, sharedMistakes,
 	delayMistakes, clockMistakes, enumerationMistakes)
 
 // brokenHarness returns a harness of the mutant of that name.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
 		Features: Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true},
+			PreviousExpired: true, Control: true, Shared: true, Delay: true, Listing: true, Enumeration: true},
 		Virtual: true,
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {

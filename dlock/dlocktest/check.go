@@ -169,8 +169,8 @@ func (h *host) try(req driver.Request) attempt {
 	a := attempt{req: req, sent: time.Now()}
 	a.grant, a.err = h.store.TryAcquire(ctx, req)
 	a.got = time.Now()
-	if a.err == nil && len(a.grant.Also) != len(req.Also) {
-		a.err = fmt.Errorf("asked for %d further semaphores, was granted %d", len(req.Also), len(a.grant.Also))
+	if a.err == nil && len(a.grant.Shared) != len(req.Shared) {
+		a.err = fmt.Errorf("asked for %d further semaphores, was granted %d", len(req.Shared), len(a.grant.Shared))
 		h.c.errorf("%v", a.err)
 	}
 	if a.err == nil {
@@ -195,10 +195,10 @@ func (c *check) plausible(req driver.Request, g driver.Grant) {
 	if g.Slot < 0 || g.Slot >= max(1, req.Slots, g.Info.SlotLimit) {
 		c.errorf("asked for one of %d slots of %q, was granted slot %d", req.Slots, req.Name, g.Slot)
 	}
-	for i, l := range req.Also {
+	for i, l := range req.Shared {
 		part := req
-		part.Name, part.Slots, part.Also = l.Name, l.Slots, nil
-		c.plausible(part, g.Also[i])
+		part.Name, part.Slots, part.Shared = l.Name, l.Slots, nil
+		c.plausible(part, g.Shared[i])
 	}
 	switch {
 	case c.h.Features.Fence && g.Fence <= 0:

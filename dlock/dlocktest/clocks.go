@@ -32,14 +32,14 @@ func leasesOfAClockAhead(c *check) {
 	alive := a.mustAcquire(c.request("two", 2))
 	dead := []attempt{a.mustAcquire(c.brief("two", 2)), a.mustAcquire(c.brief("mutex", 0))}
 	limit := driver.SemaphoreSpec{Name: "limit", Slots: 1}
-	if c.h.Features.Also {
+	if c.h.Features.Shared {
 		dead = append(dead, a.mustAcquire(c.with(c.brief("limited", 2), limit)))
 	}
 	c.ns.StepClock(-by)
 	for _, held := range dead {
 		var ends time.Time // at the latest: a TTL after the first refusal
 		for {
-			probe := b.try(c.with(c.request(held.req.Name, held.req.Slots), held.req.Also...))
+			probe := b.try(c.with(c.request(held.req.Name, held.req.Slots), held.req.Shared...))
 			if probe.err == nil && probe.got.Before(held.heldUntil()) {
 				c.fatalf("%s: a lease of %v was granted to another %v after it was asked for", held.req.Name,
 					held.req.TTL, probe.got.Sub(held.sent))

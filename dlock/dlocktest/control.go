@@ -46,7 +46,7 @@ func controlStated(c *check) {
 
 // ann is the origin of updates. What people write must come back unchanged, and must never be
 // executed.
-var ann = driver.Origin{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
+var ann = driver.Cause{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
 	Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
 
 func (h *host) controller() driver.Controller {
@@ -67,7 +67,7 @@ func (h *host) update(name string, change driver.Update) {
 }
 
 func (h *host) pauseFor(name string, d time.Duration) {
-	h.update(name, driver.Update{Pause: &driver.Pause{Origin: ann, For: d}})
+	h.update(name, driver.Update{Pause: &driver.Pause{Cause: ann, For: d}})
 }
 
 func (h *host) resume(name string) {
@@ -80,7 +80,7 @@ func (h *host) limit(name string, slots int) {
 		h.resetLimit(name)
 		return
 	}
-	h.update(name, driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: slots}})
+	h.update(name, driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: slots}})
 }
 
 // requested stands for no limit override, in lists of limits.
@@ -245,8 +245,8 @@ func updatesTold(c *check) {
 	}
 	var last int64
 	for _, change := range []driver.Update{
-		{}, {Pause: &driver.Pause{Origin: ann, For: time.Minute}}, {Resume: &ann},
-		{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}}, {Trigger: &ann}, {ResetLimit: &ann},
+		{}, {Pause: &driver.Pause{Cause: ann, For: time.Minute}}, {Resume: &ann},
+		{Limit: &driver.LimitOverride{Cause: ann, Slots: 1}}, {Trigger: &ann}, {ResetLimit: &ann},
 	} {
 		b.update("x", change)
 		refusal := b.try(c.request("x", 1))
@@ -270,22 +270,22 @@ func updatesTold(c *check) {
 
 func updatesRead(c *check) {
 	a, b := c.host(), c.host()
-	bob := driver.Origin{By: "bob"}
-	longest := driver.Origin{By: strings.Repeat("é", driver.MaxOriginLen/2),
-		Note: strings.Repeat("n", driver.MaxOriginLen)}
-	a.update("all", driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour},
-		Limit: &driver.LimitOverride{Origin: bob, Slots: 7}, Trigger: &longest})
-	a.update("part", driver.Update{Limit: &driver.LimitOverride{Origin: longest, Slots: 0}})
+	bob := driver.Cause{By: "bob"}
+	longest := driver.Cause{By: strings.Repeat("é", driver.MaxCauseLen/2),
+		Note: strings.Repeat("n", driver.MaxCauseLen)}
+	a.update("all", driver.Update{Pause: &driver.Pause{Cause: ann, For: time.Hour},
+		Limit: &driver.LimitOverride{Cause: bob, Slots: 7}, Trigger: &longest})
+	a.update("part", driver.Update{Limit: &driver.LimitOverride{Cause: longest, Slots: 0}})
 	list := b.inspect("all", "none", "part", "all")
 	for _, i := range []int{0, 3} {
 		o := list[i]
-		if o.Pause == nil || o.Pause.Origin != ann || o.Pause.For <= 59*time.Minute || o.Pause.For > time.Hour {
+		if o.Pause == nil || o.Pause.Cause != ann || o.Pause.For <= 59*time.Minute || o.Pause.For > time.Hour {
 			c.errorf("pause %+v: must be %+v for about an hour", o.Pause, ann)
 		}
-		if o.Limit == nil || *o.Limit != (driver.LimitOverride{Origin: bob, Slots: 7}) {
+		if o.Limit == nil || *o.Limit != (driver.LimitOverride{Cause: bob, Slots: 7}) {
 			c.errorf("limit %+v: must be 7 by bob", o.Limit)
 		}
-		if o.Trigger == nil || o.Trigger.Origin != longest || o.Trigger.Age < 0 || o.Trigger.Age > time.Minute {
+		if o.Trigger == nil || o.Trigger.Cause != longest || o.Trigger.Age < 0 || o.Trigger.Age > time.Minute {
 			c.errorf("trigger %+v: must have the longest origin", o.Trigger)
 		}
 	}
@@ -293,7 +293,7 @@ func updatesRead(c *check) {
 		c.errorf("overrides of a name that has none: %+v", o)
 	}
 	if o := list[2]; o.Pause != nil || o.Trigger != nil || o.Limit == nil ||
-		*o.Limit != (driver.LimitOverride{Origin: longest}) {
+		*o.Limit != (driver.LimitOverride{Cause: longest}) {
 		c.errorf("overrides %+v: must be a limit of 0 and nothing else", o)
 	}
 	// Each part is changed by itself.
@@ -331,7 +331,7 @@ func triggerInstant(c *check) {
 	before := time.Now()
 	a.update("x", driver.Update{Trigger: &ann})
 	first := b.inspect("x")[0].Trigger
-	if first == nil || first.Origin != ann {
+	if first == nil || first.Cause != ann {
 		c.fatalf("trigger %+v", first)
 	}
 	if ago := time.Since(before); first.Age < 0 || first.Age > ago+c.h.Slack {
@@ -361,19 +361,19 @@ func updatesChecked(c *check) {
 	ctl := h.controller()
 	for _, change := range []driver.Update{
 		{Pause: &driver.Pause{For: time.Hour}},
-		{Pause: &driver.Pause{Origin: ann, For: driver.MaxPause + 1}},
-		{Limit: &driver.LimitOverride{Origin: ann, Slots: driver.MaxSlots + 1}},
+		{Pause: &driver.Pause{Cause: ann, For: driver.MaxPause + 1}},
+		{Limit: &driver.LimitOverride{Cause: ann, Slots: driver.MaxSlots + 1}},
 		{Limit: &driver.LimitOverride{Slots: 1}},
-		{Limit: &driver.LimitOverride{Origin: ann, Slots: -1}},
-		{Pause: &driver.Pause{Origin: ann}},
-		{Pause: &driver.Pause{Origin: ann, For: -1}},
-		{Resume: &driver.Origin{}},
-		{ResetLimit: &driver.Origin{}},
-		{Pause: &driver.Pause{Origin: ann, For: time.Hour}, Resume: &ann},
-		{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}, ResetLimit: &ann},
-		{Trigger: &driver.Origin{By: "x", Note: "a\nb"}},
-		{Trigger: &driver.Origin{By: strings.Repeat("x", driver.MaxOriginLen+1)}},
-		{Trigger: &driver.Origin{By: "\xff"}},
+		{Limit: &driver.LimitOverride{Cause: ann, Slots: -1}},
+		{Pause: &driver.Pause{Cause: ann}},
+		{Pause: &driver.Pause{Cause: ann, For: -1}},
+		{Resume: &driver.Cause{}},
+		{ResetLimit: &driver.Cause{}},
+		{Pause: &driver.Pause{Cause: ann, For: time.Hour}, Resume: &ann},
+		{Limit: &driver.LimitOverride{Cause: ann, Slots: 1}, ResetLimit: &ann},
+		{Trigger: &driver.Cause{By: "x", Note: "a\nb"}},
+		{Trigger: &driver.Cause{By: strings.Repeat("x", driver.MaxCauseLen+1)}},
+		{Trigger: &driver.Cause{By: "\xff"}},
 	} {
 		if err := ctl.Update(ctx, "x", change); err == nil {
 			c.errorf("%+v was accepted", change)
@@ -382,7 +382,7 @@ func updatesChecked(c *check) {
 	if err := ctl.Update(ctx, "a:slot:b", driver.Update{}); err == nil {
 		c.errorf("an update of a name that no lock may have was accepted")
 	}
-	if err := ctl.Revoke(ctx, "x", 0, 1, driver.Origin{}); err == nil || errors.Is(err, driver.ErrNotHeld) {
+	if err := ctl.Revoke(ctx, "x", 0, 1, driver.Cause{}); err == nil || errors.Is(err, driver.ErrNotHeld) {
 		c.errorf("revoked by nobody: %v", err)
 	}
 	if o := h.inspect("x")[0]; o != (driver.ControlState{Name: "x"}) {

@@ -152,11 +152,11 @@ func enumeratesAll(c *check) {
 	for range slots {
 		held = append(held, h.mustAcquire(c.request("many", slots)))
 	}
-	if c.h.Features.Also {
+	if c.h.Features.Shared {
 		a := h.mustAcquire(c.with(c.request("with", 1), driver.SemaphoreSpec{Name: "limit", Slots: 2}))
-		also := a
-		also.req.Name, also.req.Slots, also.grant = "limit", 2, a.grant.Also[0]
-		held = append(held, a, also)
+		shared := a
+		shared.req.Name, shared.req.Slots, shared.grant = "limit", 2, a.grant.Shared[0]
+		held = append(held, a, shared)
 	}
 	for _, limit := range []int{1, 7, 100, driver.MaxPage} {
 		c.host().enumerate(limit, nothing).has(fmt.Sprintf("in pages of %d", limit), held, nil)

@@ -285,7 +285,7 @@ func (f *Faulty) Value(ctx context.Context, name string) (driver.ValueState, err
 
 // Revoke implements driver.Controller. If the store is not one, the error matches
 // errors.ErrUnsupported.
-func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+func (f *Faulty) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 	_, err := f.control(ctx, func(ctx context.Context, c driver.Controller) ([]driver.ControlState, error) {
 		return nil, c.Revoke(ctx, name, slot, fence, by)
 	})
@@ -321,11 +321,11 @@ func (f *Faulty) Shard(name string) string {
 	return ""
 }
 
-// CheckAlso implements driver.MultiLocker and is not affected by faults. If the store is not a
-// driver.MultiLocker, the error matches errors.ErrUnsupported.
-func (f *Faulty) CheckAlso(name string, also ...string) error {
-	if m := f.caps.MultiLocker; m != nil {
-		return m.CheckAlso(name, also...)
+// CheckShared implements driver.SharedLimiter and is not affected by faults. If the store is not a
+// driver.SharedLimiter, the error matches errors.ErrUnsupported.
+func (f *Faulty) CheckShared(name string, shared ...string) error {
+	if m := f.caps.SharedLimiter; m != nil {
+		return m.CheckShared(name, shared...)
 	}
 	return fmt.Errorf("%s takes one lock at a time: %w", f, errors.ErrUnsupported)
 }

@@ -226,7 +226,7 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	if page, err := f.Enumerate(t.Context(), "", 1); err != nil || len(page.Leases) > 0 {
 		t.Error(page, err)
 	}
-	ann := driver.Origin{By: "ann"}
+	ann := driver.Cause{By: "ann"}
 	if err := f.Update(t.Context(), "s", driver.Update{Trigger: &ann}); err != nil {
 		t.Error(err)
 	}

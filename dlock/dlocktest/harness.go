@@ -31,10 +31,10 @@ type Features struct {
 	// Control: the store is a driver.Controller. It needs Fence. If not stated, the store must not
 	// be one.
 	Control bool
-	// Also: the store is a driver.MultiLocker, and all names of a namespace can be taken in one
+	// Shared: the store is a driver.SharedLimiter, and all names of a namespace can be taken in one
 	// step. It needs Fence. If not stated, the store must not be one, and must not grant a request
-	// with Also.
-	Also bool
+	// with Shared.
+	Shared bool
 	// Delay: the store is a driver.Delayer. If not stated, it must not be one that finds nothing
 	// wrong, and must not grant a request with Tick.Delay.
 	Delay bool

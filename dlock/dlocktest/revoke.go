@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-func (h *host) revoke(g driver.Grant, by driver.Origin) error {
+func (h *host) revoke(g driver.Grant, by driver.Cause) error {
 	ctx, cancel := callContext()
 	defer cancel()
 	return h.controller().Revoke(ctx, g.Name, g.Slot, g.Fence, by)
@@ -30,7 +30,7 @@ func revokeTold(c *check) {
 			c.errorf("the others are told that they were revoked, too")
 		}
 	}
-	if err := b.revoke(grants[1], driver.Origin{By: "bob"}); err != nil {
+	if err := b.revoke(grants[1], driver.Cause{By: "bob"}); err != nil {
 		c.errorf("revoked a second time: %v", err)
 	}
 	if r := a.extend(c.long, grants[1])[0].RevokedBy; r == nil || *r != ann {

@@ -49,10 +49,10 @@ func oneRoundTrip(c *check) {
 			h.mustRefuse(c.tick("t", 500, at, 1), driver.ReasonTickTaken)
 		})
 	}
-	if c.h.Features.Also {
+	if c.h.Features.Shared {
 		both := c.with(c.request("with", 10), driver.SemaphoreSpec{Name: "limit", Slots: 2},
 			driver.SemaphoreSpec{Name: "other", Slots: 2})
-		two := c.with(c.request("with", 10), both.Also...)
+		two := c.with(c.request("with", 10), both.Shared...)
 		h.release(all(h.mustAcquire(both).grant)...) // loads a script
 		one("acquire with two further semaphores", func() {
 			grants = append(grants, all(h.mustAcquire(both).grant)...)
@@ -60,7 +60,7 @@ func oneRoundTrip(c *check) {
 		one("the same acquire again", func() { h.mustAcquire(both) })
 		one("another acquire with them", func() { grants = append(grants, all(h.mustAcquire(two).grant)...) })
 		one("acquire with semaphores that are full", func() {
-			h.mustRefuse(c.with(c.request("with", 10), both.Also...), driver.ReasonLimitFull)
+			h.mustRefuse(c.with(c.request("with", 10), both.Shared...), driver.ReasonLimitFull)
 		})
 	}
 	for len(grants) < 500 {

@@ -100,7 +100,7 @@ func valueIsNoOverride(c *check) {
 	// All of an update is made, or none of it.
 	ctx, cancel := callContext()
 	defer cancel()
-	err := a.controller().Update(ctx, "x", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 3},
+	err := a.controller().Update(ctx, "x", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 3},
 		Value: &driver.Value{Text: "late", Version: state.Version}})
 	if after := b.inspect("x")[0]; !errors.Is(err, driver.ErrChanged) || after.Limit != nil {
 		c.errorf("a limit with a value that was refused: %v, %+v", err, after)

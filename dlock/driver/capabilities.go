@@ -16,8 +16,8 @@ type Capabilities struct {
 	Enumerator Enumerator
 	Controller Controller
 
-	MultiLocker MultiLocker
-	Delayer     Delayer
+	SharedLimiter SharedLimiter
+	Delayer       Delayer
 }
 
 // maxWrappers is how many wrappers CapabilitiesOf looks into.
@@ -54,7 +54,7 @@ func (c *Capabilities) add(store Store) {
 	own(&c.Lister, store)
 	own(&c.Enumerator, store)
 	own(&c.Controller, store)
-	own(&c.MultiLocker, store)
+	own(&c.SharedLimiter, store)
 	own(&c.Delayer, store)
 }
 
@@ -129,13 +129,13 @@ type LeasePage struct {
 	Next   string // where the next page begins; "": this is the last
 }
 
-// A MultiLocker is a store that can take slots of several semaphores in one atomic step: see
-// Request.Also.
-type MultiLocker interface {
-	// CheckAlso returns why the store cannot take these names in one step, and how to fix that;
+// A SharedLimiter is a store that can take slots of several semaphores in one atomic step: see
+// Request.Shared.
+type SharedLimiter interface {
+	// CheckShared returns why the store cannot take these names in one step, and how to fix that;
 	// nil: it can. On a Redis Cluster, for instance, their keys must be in one hash slot. It does
 	// not call the server. TryAcquire checks the same.
-	CheckAlso(name string, also ...string) error
+	CheckShared(name string, shared ...string) error
 }
 
 // A Delayer is a store that keeps a fixed delay between leases of a name: see Tick.Delay.

@@ -38,7 +38,7 @@ func TestCapabilitiesOfAWrapper(t *testing.T) {
 	} {
 		c := driver.CapabilitiesOf(wrapped)
 		if c.Lister != driver.Lister(store) || c.Enumerator != driver.Enumerator(store) ||
-			c.Controller != driver.Controller(store) || c.MultiLocker != driver.MultiLocker(store) ||
+			c.Controller != driver.Controller(store) || c.SharedLimiter != driver.SharedLimiter(store) ||
 			c.Delayer != driver.Delayer(store) {
 			t.Errorf("%s wrapper of a store in memory: %+v", what, c)
 		}

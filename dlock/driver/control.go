@@ -29,7 +29,7 @@ type Controller interface {
 	// Revoke marks the lease of a slot: from then on Extend answers GrantLost for it, with by as
 	// RevokedBy. The slot stays taken until its holder releases it or the lease expires. The fence
 	// says which lease is meant; if that lease is not held (any more), the result is ErrNotHeld.
-	Revoke(ctx context.Context, name string, slot int, fence Fence, by Origin) error
+	Revoke(ctx context.Context, name string, slot int, fence Fence, by Cause) error
 }
 
 // ErrNotHeld is returned by Controller.Revoke when the lease that is meant is not held.
@@ -39,16 +39,16 @@ var ErrNotHeld = errors.New("not held")
 // Nothing was changed then.
 var ErrChanged = errors.New("it was changed meanwhile")
 
-// MaxOriginLen is the longest Origin.By and Origin.Note, in bytes.
-const MaxOriginLen = 256
+// MaxCauseLen is the longest Cause.By and Cause.Note, in bytes.
+const MaxCauseLen = 256
 
 // An Origin says who made a change, and why.
-type Origin struct {
+type Cause struct {
 	By   string `json:"by"`             // a person or a program; 1 to 256 bytes of text without control characters
 	Note string `json:"note,omitempty"` // 0 to 256 bytes of such text
 }
 
-func (o Origin) String() string {
+func (o Cause) String() string {
 	if o.Note == "" {
 		return "by " + o.By
 	}
@@ -56,13 +56,13 @@ func (o Origin) String() string {
 }
 
 // Validate returns what is wrong with an origin.
-func (o Origin) Validate() error {
+func (o Cause) Validate() error {
 	if o.By == "" {
 		return errors.New("an empty By: say who makes the change")
 	}
 	for _, text := range []string{o.By, o.Note} {
-		if len(text) > MaxOriginLen {
-			return fmt.Errorf("%.20q… in By or Note is %d bytes long: at most %d", text, len(text), MaxOriginLen)
+		if len(text) > MaxCauseLen {
+			return fmt.Errorf("%.20q… in By or Note is %d bytes long: at most %d", text, len(text), MaxCauseLen)
 		}
 		if !utf8.ValidString(text) {
 			return fmt.Errorf("%q in By or Note is not valid UTF-8: use text", text)
@@ -79,16 +79,16 @@ func (o Origin) Validate() error {
 // An Update is what Controller.Update changes. A part that is nil stays as it is.
 type Update struct {
 	Pause      *Pause         // refuse the name for a while
-	Resume     *Origin        // end the pause; nothing happens to a name that is not paused
+	Resume     *Cause         // end the pause; nothing happens to a name that is not paused
 	Limit      *LimitOverride // how many slots to grant, whatever requests declare
-	ResetLimit *Origin        // let requests decide again
-	Trigger    *Origin        // ask for one run now; the store notes the time
+	ResetLimit *Cause         // let requests decide again
+	Trigger    *Cause         // ask for one run now; the store notes the time
 	Value      *Value         // keep a text; if the name has another version by then, nothing is updated
 }
 
 // A Pause makes the store refuse a name (ReasonPaused).
 type Pause struct {
-	Origin
+	Cause
 	For time.Duration // from now, by the store's clock; more than 0
 }
 
@@ -96,7 +96,7 @@ type Pause struct {
 // does not change how often a tick may start (Tick.Max). Leases that are held go on; no new one is
 // granted until fewer than the limit are held.
 type LimitOverride struct {
-	Origin
+	Cause
 	Slots int // 0 to MaxSlots; with 0 every request is refused (ReasonPaused)
 }
 
@@ -104,7 +104,7 @@ type LimitOverride struct {
 func (u Update) Validate() error {
 	var errs []error
 	if u.Pause != nil {
-		errs = append(errs, u.Pause.Origin.Validate())
+		errs = append(errs, u.Pause.Cause.Validate())
 		if u.Pause.For <= 0 || u.Pause.For > MaxPause {
 			errs = append(errs, fmt.Errorf("a pause of %v: must be more than 0 and at most %v; Resume ends one",
 				u.Pause.For, MaxPause))
@@ -117,7 +117,7 @@ func (u Update) Validate() error {
 		errs = append(errs, u.Resume.Validate())
 	}
 	if u.Limit != nil {
-		errs = append(errs, u.Limit.Origin.Validate())
+		errs = append(errs, u.Limit.Cause.Validate())
 		if u.Limit.Slots < 0 || u.Limit.Slots > MaxSlots {
 			errs = append(errs, fmt.Errorf("a limit of %d slots: must be 0 to %d; ResetLimit takes it back",
 				u.Limit.Slots, MaxSlots))
@@ -167,7 +167,7 @@ type ControlState struct {
 // A Trigger asks for one run. To agree on who runs it, hosts claim its instant, At, as a Tick of a
 // name that they share.
 type Trigger struct {
-	Origin
+	Cause
 	At  time.Time     // the instant of the update, by the store's clock; later than that of any trigger before
 	Age time.Duration // how long ago that was
 }

@@ -31,7 +31,7 @@ const (
 	// leases that it granted before must have ended.
 	ReasonQuarantine Reason = "quarantine"
 
-	// ReasonLimitFull: a semaphore of Request.Also has no free slot, or is paused. Nothing was
+	// ReasonLimitFull: a semaphore of Request.Shared has no free slot, or is paused. Nothing was
 	// taken.
 	ReasonLimitFull Reason = "limit_full"
 
@@ -60,10 +60,10 @@ type NotAcquiredError struct {
 	Reason Reason
 	Slots  int // how many the request declared; 0: a mutex
 
-	// Also is the semaphore of Request.Also that refused (ReasonLimitFull). Holder, HeldFor,
-	// ExpiresIn and PausedBy are then about it, and AlsoInfo is what the store knows of it.
-	Also     SemaphoreSpec
-	AlsoInfo Info
+	// Also is the semaphore of Request.Shared that refused (ReasonLimitFull). Holder, HeldFor,
+	// ExpiresIn and PausedBy are then about it, and SharedInfo is what the store knows of it.
+	Shared     SemaphoreSpec
+	SharedInfo Info
 
 	// Holder is who has it (ReasonFull; of several the one whose lease ends first), or who claimed
 	// the tick last (ReasonTickTaken). Zero if the store does not know.
@@ -75,7 +75,7 @@ type NotAcquiredError struct {
 	// quarantine of Redis, which tells its age in whole seconds, it may be a second too short.
 	ExpiresIn time.Duration
 	// PausedBy is who paused the name, and why (ReasonPaused).
-	PausedBy Origin
+	PausedBy Cause
 	Info     Info
 }
 
@@ -119,7 +119,7 @@ func (e *NotAcquiredError) Error() string {
 		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in about %s", about)
 	case ReasonPaused:
 		why = "paused"
-		if e.PausedBy != (Origin{}) { // not every store knows
+		if e.PausedBy != (Cause{}) { // not every store knows
 			why = fmt.Sprintf("paused %s", e.PausedBy)
 		}
 		if e.ExpiresIn > 0 {
@@ -133,16 +133,16 @@ func (e *NotAcquiredError) Error() string {
 	return fmt.Sprintf("%s: not acquired: %s", e.Name, why)
 }
 
-// limitFull says which semaphore of Request.Also refused, and why.
+// limitFull says which semaphore of Request.Shared refused, and why.
 func (e *NotAcquiredError) limitFull() string {
 	switch {
-	case e.PausedBy != (Origin{}):
-		return fmt.Sprintf("%s is paused %s", e.Also.Name, e.PausedBy)
+	case e.PausedBy != (Cause{}):
+		return fmt.Sprintf("%s is paused %s", e.Shared.Name, e.PausedBy)
 	case e.Holder != (Holder{}):
 		return fmt.Sprintf("all %d slots of %s are held, first to end: %s, for %s, ends in %s unless extended",
-			e.Also.Slots, e.Also.Name, e.Holder, round(e.HeldFor), round(e.ExpiresIn))
+			e.Shared.Slots, e.Shared.Name, e.Holder, round(e.HeldFor), round(e.ExpiresIn))
 	default:
-		return fmt.Sprintf("all %d slots of %s are held", e.Also.Slots, e.Also.Name)
+		return fmt.Sprintf("all %d slots of %s are held", e.Shared.Slots, e.Shared.Name)
 	}
 }
 

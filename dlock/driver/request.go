@@ -50,7 +50,7 @@ func (r Request) Validate() error {
 	if r.Slots < 0 || r.Slots > MaxSlots {
 		errs = append(errs, fmt.Errorf("%d slots: must be 1 to %d", r.Slots, MaxSlots))
 	}
-	errs = append(errs, r.checkAlso()...)
+	errs = append(errs, r.checkShared()...)
 	if err := checkToken(r.Token); err != nil {
 		errs = append(errs, err)
 	}
@@ -88,22 +88,22 @@ func (r Request) checkDelay() (errs []error) {
 	return errs
 }
 
-// checkAlso returns the faults of the further semaphores.
-func (r Request) checkAlso() (errs []error) {
-	if len(r.Also) > 0 && r.Slots == 0 {
+// checkShared returns the faults of the further semaphores.
+func (r Request) checkShared() (errs []error) {
+	if len(r.Shared) > 0 && r.Slots == 0 {
 		errs = append(errs, errors.New("a mutex with further semaphores: use a semaphore of one slot"))
 	}
-	if len(r.Also) > MaxAlso {
-		errs = append(errs, fmt.Errorf("%d further semaphores: at most %d", len(r.Also), MaxAlso))
+	if len(r.Shared) > MaxShared {
+		errs = append(errs, fmt.Errorf("%d further semaphores: at most %d", len(r.Shared), MaxShared))
 	}
-	for i, l := range r.Also {
+	for i, l := range r.Shared {
 		if err := CheckName(l.Name); err != nil {
 			errs = append(errs, err)
 		}
 		if l.Slots < 1 || l.Slots > MaxSlots {
 			errs = append(errs, fmt.Errorf("%d slots of %q: must be 1 to %d", l.Slots, l.Name, MaxSlots))
 		}
-		if l.Name == r.Name || slices.ContainsFunc(r.Also[:i], func(o SemaphoreSpec) bool { return o.Name == l.Name }) {
+		if l.Name == r.Name || slices.ContainsFunc(r.Shared[:i], func(o SemaphoreSpec) bool { return o.Name == l.Name }) {
 			errs = append(errs, fmt.Errorf("the name %q twice in one request: take it out once", l.Name))
 		}
 	}

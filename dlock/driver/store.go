@@ -24,7 +24,7 @@ type Store interface {
 	//
 	//  1. read: what is known of the name. What was noted more than MaxTickAhead ahead of the
 	//     store's clock does not count.
-	//  2. again: if the token has a lease, and one of each of req.Also, they last the TTL from now
+	//  2. again: if the token has a lease, and one of each of req.Shared, they last the TTL from now
 	//     and are returned, even if they were revoked. If it has some of them only, that is an
 	//     error, and the caller releases them.
 	//  3. first: a missed tick of a schedule that is not known, or was not when the tick came due,
@@ -38,7 +38,7 @@ type Store interface {
 	//     in any slots. The refusal names the lease that ends first: of those below req.Slots,
 	//     or of all if all count.
 	//  7. delay: until it has passed, counted from the end of the last lease, ReasonTickEarly.
-	//  8. also: a slot of each of req.Also. The first that is paused or has none is
+	//  8. shared: a slot of each of req.Shared. The first that is paused or has none is
 	//     ReasonLimitFull. Ticks, missed ticks and delays are not theirs.
 	//  9. grant: the lease, with a fence above all before.
 	//  10. record: the tick, one start more of it, its schedule, who claimed it, and how many slots
@@ -66,8 +66,8 @@ const (
 	AnySlot = -1
 	// MaxSlots is the largest number of slots of one semaphore.
 	MaxSlots = 10_000
-	// MaxAlso is how many further semaphores one request may take a slot of.
-	MaxAlso = 10
+	// MaxShared is how many further semaphores one request may take a slot of.
+	MaxShared = 10
 	// MaxTTL is the longest lease. A longer one would stay taken for more than a day after its
 	// holder died.
 	MaxTTL = 24 * time.Hour
@@ -84,9 +84,9 @@ type Request struct {
 
 	// Also are further semaphores. The store takes a slot of each in the same atomic step: of all
 	// or, if one refuses (ReasonLimitFull), of none. Their names differ from each other and from
-	// Name, which is a semaphore, too. Only a MultiLocker takes them; any other store must return
-	// an error. At most MaxAlso.
-	Also []SemaphoreSpec
+	// Name, which is a semaphore, too. Only a SharedLimiter takes them; any other store must return
+	// an error. At most MaxShared.
+	Shared []SemaphoreSpec
 }
 
 // A SemaphoreSpec names a semaphore, and says how many slots it has.
@@ -108,9 +108,9 @@ type Grant struct {
 	// False also if the store cannot tell.
 	PreviousExpired bool
 
-	// Also has the grants of Request.Also, in their order: leases of their own, with the same
-	// token. Extend and Release get each of them as a grant beside this one, and ignore Also.
-	Also []Grant
+	// Also has the grants of Request.Shared, in their order: leases of their own, with the same
+	// token. Extend and Release get each of them as a grant beside this one, and ignore Shared.
+	Shared []Grant
 
 	// Succeeded, in a grant given to Release, says that the work ended well. If the grant is still
 	// held, the store remembers the time, for Info.SuccessAge.
@@ -125,8 +125,8 @@ type Fence int64
 // A Result is the store's answer about one grant.
 type Result struct {
 	Outcome   GrantOutcome
-	Err       error   // GrantUnknown: what went wrong for this grant alone, or nil
-	RevokedBy *Origin // GrantLost, from Extend: who revoked the lease; else nil
+	Err       error  // GrantUnknown: what went wrong for this grant alone, or nil
+	RevokedBy *Cause // GrantLost, from Extend: who revoked the lease; else nil
 	Info      Info
 }
 

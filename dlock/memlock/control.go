@@ -11,11 +11,11 @@ import (
 // nothing.
 type overrides struct {
 	version   int64
-	pause     driver.Origin
+	pause     driver.Cause
 	until     time.Time // end of the pause, which may be over; zero once it was ended before
 	resumedAt time.Time // when a pause, or a limit of 0, was ended last
 	limit     *driver.LimitOverride
-	trigger   driver.Origin
+	trigger   driver.Cause
 	at        time.Time // of the trigger
 	value     string
 }
@@ -35,7 +35,7 @@ func (o *overrides) refuse(req driver.Request, now time.Time) *driver.NotAcquire
 	case now.Before(o.until):
 		no.PausedBy, no.ExpiresIn = o.pause, o.until.Sub(now)
 	case o.limit != nil && o.limit.Slots == 0:
-		no.PausedBy = o.limit.Origin
+		no.PausedBy = o.limit.Cause
 	case req.Tick != nil && !req.Tick.MissedAt.IsZero() &&
 		(req.Tick.MissedAt.Before(o.until) || req.Tick.MissedAt.Before(o.resumedAt)):
 		no.PausedBy = o.pause
@@ -63,12 +63,12 @@ func (s *Store) Update(ctx context.Context, name string, update driver.Update) e
 	o.version = max(o.version+1, now.UnixMicro())
 	switch p := update.Pause; {
 	case p != nil:
-		o.pause, o.until = p.Origin, now.Add(p.For)
+		o.pause, o.until = p.Cause, now.Add(p.For)
 	case update.Resume != nil && now.Before(o.until):
 		// Not until = now: that would be a pause again if the clock is ahead, and is set back.
 		o.pause, o.until, o.resumedAt = *update.Resume, time.Time{}, now
 	}
-	lifted := func(by driver.Origin) { // what came due under a limit of 0 was not missed
+	lifted := func(by driver.Cause) { // what came due under a limit of 0 was not missed
 		if o.limit != nil && o.limit.Slots == 0 && o.until.Before(now) && o.resumedAt != now {
 			o.pause, o.resumedAt = by, now
 		}
@@ -76,7 +76,7 @@ func (s *Store) Update(ctx context.Context, name string, update driver.Update) e
 	switch l := update.Limit; {
 	case l != nil:
 		if l.Slots > 0 {
-			lifted(l.Origin)
+			lifted(l.Cause)
 		}
 		limit := *l
 		o.limit = &limit
@@ -109,14 +109,14 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]driver.ControlS
 		o := e.overrides
 		list[i].Version = o.version
 		if now.Before(o.until) {
-			list[i].Pause = &driver.Pause{Origin: o.pause, For: o.until.Sub(now)}
+			list[i].Pause = &driver.Pause{Cause: o.pause, For: o.until.Sub(now)}
 		}
 		if o.limit != nil {
 			limit := *o.limit
 			list[i].Limit = &limit
 		}
 		if !o.at.IsZero() {
-			list[i].Trigger = &driver.Trigger{Origin: o.trigger, At: o.at, Age: max(0, now.Sub(o.at))}
+			list[i].Trigger = &driver.Trigger{Cause: o.trigger, At: o.at, Age: max(0, now.Sub(o.at))}
 		}
 		if e.tick != 0 {
 			list[i].LastTick, list[i].ClaimedBy = time.UnixMicro(e.tick), e.claimer
@@ -141,7 +141,7 @@ func (s *Store) Value(ctx context.Context, name string) (driver.ValueState, erro
 }
 
 // Revoke implements driver.Controller.
-func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 	if err := checkControl(ctx, name, by.Validate()); err != nil {
 		return err
 	}

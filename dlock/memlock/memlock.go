@@ -81,7 +81,7 @@ type slot struct {
 	expiresAt  time.Time
 	releasedAt time.Time // the slot is free; holder, fence and the first two instants are of its last lease
 
-	revoked *driver.Origin
+	revoked *driver.Cause
 }
 
 func (s *slot) held(now time.Time) bool { return s.token != "" && now.Before(s.expiresAt) }
@@ -164,11 +164,11 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 			ExpiresIn: over.Sub(now), Info: info}
 	}
 
-	// 8. also: a slot of each further semaphore, or of none.
-	var also []driver.Grant
-	if len(req.Also) > 0 {
+	// 8. shared: a slot of each further semaphore, or of none.
+	var shared []driver.Grant
+	if len(req.Shared) > 0 {
 		var no *driver.NotAcquiredError
-		if also, no = s.takeAlso(req, now); no != nil {
+		if shared, no = s.takeShared(req, now); no != nil {
 			no.Info = info
 			return driver.Grant{}, no
 		}
@@ -176,7 +176,7 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 
 	// 9. grant: the lease.
 	g := e.take(free, req, driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
-	g.Info, g.Also = info, also
+	g.Info, g.Shared = info, shared
 
 	// 10. record: the start of the tick.
 	if req.Tick != nil {
@@ -198,7 +198,7 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 
 // Extend implements driver.Store.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
-	return s.each(ctx, grants, func(_ *entry, sl *slot, _ driver.Grant, now time.Time) *driver.Origin {
+	return s.each(ctx, grants, func(_ *entry, sl *slot, _ driver.Grant, now time.Time) *driver.Cause {
 		if sl.revoked == nil {
 			sl.renewedAt, sl.expiresAt = now, now.Add(ttl)
 		}
@@ -208,7 +208,7 @@ func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.
 
 // Release implements driver.Store.
 func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
-	return s.each(ctx, grants, func(e *entry, sl *slot, grant driver.Grant, now time.Time) *driver.Origin {
+	return s.each(ctx, grants, func(e *entry, sl *slot, grant driver.Grant, now time.Time) *driver.Cause {
 		*sl = slot{holder: sl.holder, fence: sl.fence, acquiredAt: sl.acquiredAt, renewedAt: sl.renewedAt,
 			releasedAt: now}
 		e.releasedAt = now
@@ -222,7 +222,7 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 // each calls do with the slot of every grant that its token still holds. do returns who revoked the
 // lease, or nil.
 func (s *Store) each(ctx context.Context, grants []driver.Grant,
-	do func(*entry, *slot, driver.Grant, time.Time) *driver.Origin) ([]driver.Result, error) {
+	do func(*entry, *slot, driver.Grant, time.Time) *driver.Cause) ([]driver.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

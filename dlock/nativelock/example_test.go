@@ -22,7 +22,7 @@ func ExamplePostgresAdvisory() {
 	defer db.Close()
 	store := nativelock.PostgresAdvisory(db, nativelock.Options{Prefix: "shop:"})
 	defer store.Close()
-	timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 		Name:           "process-orders",
 		Schedule:       schedule.Every(time.Minute),
 		MaxConcurrency: 3,

@@ -242,7 +242,7 @@ func TestTimers(t *testing.T) {
 		ended := make(chan error, 2)
 		var hosts []*timer.Scheduler
 		for range 2 {
-			timers, err := timer.New(timer.Config{Lock: open(), TTL: 3 * time.Second},
+			timers, err := timer.New(timer.Config{Store: open(), TTL: 3 * time.Second},
 				timer.Timer{Name: "job", Schedule: schedule.Every(20 * time.Millisecond), MaxConcurrency: 3,
 					MaxPerTick: timer.NoLimit, OnStoreDown: timer.StoreDownSkip,
 					Run: func(context.Context) error {

@@ -80,7 +80,7 @@ type statement struct {
 var (
 	errTick = fmt.Errorf("nativelock: %w: native locks cannot count the starts of a tick: "+
 		"set MaxPerTick: timer.NoLimit, or use a store on a table, such as sqllock.Postgres", driver.ErrFault)
-	errAlso = fmt.Errorf("nativelock: %w: native locks are taken one at a time: use a store on a table, such as "+
+	errShared = fmt.Errorf("nativelock: %w: native locks are taken one at a time: use a store on a table, such as "+
 		"sqllock.Postgres", driver.ErrFault)
 	errClosed = errors.New("nativelock: the store is closed")
 	errNoDB   = errors.New("nativelock: no *sql.DB: pass one")
@@ -153,8 +153,8 @@ func (n *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	if req.Tick != nil {
 		return driver.Grant{}, errTick
 	}
-	if len(req.Also) > 0 {
-		return driver.Grant{}, errAlso
+	if len(req.Shared) > 0 {
+		return driver.Grant{}, errShared
 	}
 	slot, err := inTurn(n, ctx, func(ctx context.Context) (slot int, err error) {
 		fresh, err := n.connect(ctx)

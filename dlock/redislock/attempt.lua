@@ -5,8 +5,8 @@ local function noted_at(state, field)
 end
 
 local function attempt(state, token, slots, claim)
-  local also
-  if joint then slots, also = string.match(slots, '^(%d+) (.+)$') end
+  local shared
+  if joint then slots, shared = string.match(slots, '^(%d+) (.+)$') end
   local mutex = slots == '0'
   local n = mutex and 1 or slots + 0 -- slots that may be granted
   local base = base_of(state, mutex)
@@ -63,7 +63,7 @@ local function attempt(state, token, slots, claim)
   local others
   if joint then
     if not choose then for_semaphores() end
-    others = look_also(also, token, mine, ours)
+    others = look_shared(shared, token, mine, ours)
   end
   if ours then
     -- Its holder trusts it for ttl from the time of asking, so it must last that long, even if it
@@ -76,7 +76,7 @@ local function attempt(state, token, slots, claim)
     end
     local fence_held = string.match(held, '"fence":(%d+)') or '0'
     local answer = 'ok' .. info .. ' ' .. (mutex and '0' or again) .. ' ' .. fence_held .. ' 0'
-    return joint and answer .. extend_also(others) or answer
+    return joint and answer .. extend_shared(others) or answer
   end
 
   -- 3. first: a missed tick of a schedule that is not known, or was not when it came due. From then
@@ -171,14 +171,14 @@ local function attempt(state, token, slots, claim)
     if again_from then return 'quarantine' .. info .. ' ' .. int(again_from) end
   end
 
-  -- 8. also: nothing is written before it is certain that each further semaphore has a free slot,
+  -- 8. shared: nothing is written before it is certain that each further semaphore has a free slot,
   -- and that this one is free, too.
   if joint then
     slot = certain(s, slot)
     if not slot then return full(s, info) end
-    local no = choose_also(others, info)
+    local no = choose_shared(others, info)
     if no then return no end
-    take_also(others, token, mine)
+    take_shared(others, token, mine)
   end
 
   -- 9. grant: the lease. The key decides: where it contradicts the index, the index is corrected
@@ -240,7 +240,7 @@ local function attempt(state, token, slots, claim)
   end
   if s and s.fresh then call('PEXPIRE', index, memory(state, version)) end
   local answer = 'ok' .. info .. ' ' .. (mutex and '0' or slot) .. ' ' .. fence_text .. (abandoned and ' 1' or ' 0')
-  return joint and answer .. taken_also(others) or answer
+  return joint and answer .. taken_shared(others) or answer
 end
 
 return each(micros_text, attempts, 8, attempt)

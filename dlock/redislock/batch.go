@@ -64,7 +64,7 @@ type call struct {
 	script *rediskit.Script
 	common []any    // arguments
 	keys   []string // one for each item
-	also   []string // further keys to declare
+	shared []string // further keys to declare
 	items  []any    // their arguments
 
 	head    any   // first value of the answer
@@ -77,7 +77,7 @@ type call struct {
 
 func (c *call) args() []any { return slices.Concat(c.common, c.items) }
 
-func (c *call) declared() []string { return slices.Concat(c.keys, c.also) }
+func (c *call) declared() []string { return slices.Concat(c.keys, c.shared) }
 
 // splitHead splits the head from an answer, which must have one more value per item.
 func (c *call) splitHead() {
@@ -92,7 +92,7 @@ func (c *call) splitHead() {
 // mergesWith reports whether two calls can share a run of their script.
 func (c *call) mergesWith(other *call) bool {
 	return c.script == other.script && len(c.keys)+len(other.keys) <= scriptItems &&
-		len(c.also) == 0 && len(other.also) == 0 && slices.Equal(c.common, other.common)
+		len(c.shared) == 0 && len(other.shared) == 0 && slices.Equal(c.common, other.common)
 }
 
 // do makes one call and returns when it has its answer, or when ctx ends.
@@ -205,7 +205,7 @@ func (b *batcher) send(calls []*call) {
 			i = slices.IndexFunc(runs, c.mergesWith)
 		}
 		if i < 0 {
-			runs = append(runs, &call{script: c.script, common: c.common, also: c.also,
+			runs = append(runs, &call{script: c.script, common: c.common, shared: c.shared,
 				keys:  append(make([]string, 0, len(calls)), c.keys...),
 				items: append(make([]any, 0, len(calls)*len(c.items)), c.items...)})
 			members = append(members, []*call{c})

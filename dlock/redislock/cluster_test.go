@@ -65,7 +65,7 @@ func TestHungNodeCostsOnlyItsOwnNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Update(ctx, name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+		if err := store.Update(ctx, name, driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 			Slots: 7}}); err != nil {
 			t.Fatal(err)
 		}

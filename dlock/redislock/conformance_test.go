@@ -17,7 +17,7 @@ import (
 )
 
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-	PreviousExpired: true, Control: true, Also: true, Delay: true, Listing: true, Enumeration: true}
+	PreviousExpired: true, Control: true, Shared: true, Delay: true, Listing: true, Enumeration: true}
 
 // suiteTTL bounds the leases of the suite: long enough for a thousand calls on a busy machine. It
 // is also how long the suite waits for a server that has just started.

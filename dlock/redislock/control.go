@@ -22,13 +22,13 @@ func (s *Store) Update(ctx context.Context, name string, update driver.Update) e
 	pause, pauseOrigin, limit, limitOrigin, trigger := "", "", "", "", ""
 	switch p := update.Pause; {
 	case p != nil:
-		pause, pauseOrigin = strconv.FormatInt(micros(p.For), 10), originJSON(p.Origin)
+		pause, pauseOrigin = strconv.FormatInt(micros(p.For), 10), originJSON(p.Cause)
 	case update.Resume != nil:
 		pause, pauseOrigin = "0", originJSON(*update.Resume)
 	}
 	switch l := update.Limit; {
 	case l != nil:
-		limit, limitOrigin = strconv.Itoa(l.Slots), originJSON(l.Origin)
+		limit, limitOrigin = strconv.Itoa(l.Slots), originJSON(l.Cause)
 	case update.ResetLimit != nil:
 		limit, limitOrigin = "-1", originJSON(*update.ResetLimit)
 	}
@@ -98,7 +98,7 @@ func (s *Store) Value(ctx context.Context, name string) (driver.ValueState, erro
 
 // Revoke implements driver.Controller. The origin is stored in the lease's own key and expires with
 // it.
-func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 	if err := s.checkControl(name, by.Validate()); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *Store) checkControl(name string, invalid error) error {
 	return s.checkKey(name)
 }
 
-func originJSON(o driver.Origin) string {
+func originJSON(o driver.Cause) string {
 	b, _ := json.Marshal(o) // two strings always marshal
 	return string(b)
 }

@@ -17,11 +17,11 @@ import (
 
 var _ driver.Controller = (*redislock.Store)(nil)
 
-var ann = driver.Origin{By: "ann", Note: "why"}
+var ann = driver.Cause{By: "ann", Note: "why"}
 
 func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 	t.Helper()
-	if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+	if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 		Slots: slots}}); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	if err := store.Revoke(ctx, "a", 0, 1, ann); !errors.Is(err, driver.ErrNotHeld) {
 		t.Errorf("revoked by a fence in the holder's name: %v", err)
 	}
-	origin := driver.Origin{By: nasty, Note: `{"by":"x"},"fence":1,` + nasty}
+	origin := driver.Cause{By: nasty, Note: `{"by":"x"},"fence":1,` + nasty}
 	if err := store.Revoke(ctx, "a", 0, g.Fence, origin); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestForeignOverrides(t *testing.T) {
 		client.HSet(ctx, key, fields...)
 		_, err := store.TryAcquire(ctx, driver.Request{Name: "a", Slots: 1, Token: "t", TTL: quarantineTTL})
 		if no, ok := errors.AsType[*driver.NotAcquiredError](err); !ok || no.Reason != driver.ReasonPaused ||
-			no.PausedBy != (driver.Origin{}) {
+			no.PausedBy != (driver.Cause{}) {
 			t.Errorf("%v: %v; want paused by nobody", fields, err)
 		}
 		if list, err := store.Inspect(ctx, "a"); !errors.Is(err, driver.ErrFault) {
@@ -315,7 +315,7 @@ func TestPausedWhileQuarantined(t *testing.T) {
 			t.Errorf("%v: want %s", err, want)
 		}
 	}
-	if err := store.Update(t.Context(), "a", driver.Update{Pause: &driver.Pause{Origin: ann,
+	if err := store.Update(t.Context(), "a", driver.Update{Pause: &driver.Pause{Cause: ann,
 		For: time.Hour}}); err != nil {
 		t.Fatal(err)
 	}

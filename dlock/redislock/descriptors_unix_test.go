@@ -45,7 +45,7 @@ func starving(addr string) {
 		return nil
 	}
 	timers, err := timer.New(timer.Config{
-		Lock:         redislock.New(client, redislock.Options{QuarantineTTL: quarantineTTL}),
+		Store:        redislock.New(client, redislock.Options{QuarantineTTL: quarantineTTL}),
 		Logger:       slog.New(slog.DiscardHandler),
 		TTL:          quarantineTTL,
 		StoreTimeout: quarantineTTL / 3,

@@ -104,7 +104,7 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	if page, err := store.Enumerate(ctx, "", 10); err != nil || len(page.Leases) != 2 { // awake was released
 		t.Errorf("enumerate: %v, %v", page, err)
 	}
-	ann := driver.Origin{By: "ann"}
+	ann := driver.Cause{By: "ann"}
 	forget()
 	if err := store.Update(ctx, "a", driver.Update{Trigger: &ann}); err != nil {
 		t.Errorf("update: %v", err)

@@ -111,7 +111,7 @@ func (s *Store) batches(grants []driver.Grant, script *rediskit.Script, common [
 		run := order[:n:n]
 		b := &batch{call{script: script, common: common, keys: s.states(grants, run), items: items(run)}, run}
 		if s.tagged {
-			b.also = s.leases(grants, run)
+			b.shared = s.leases(grants, run)
 		}
 		batches, order = append(batches, b), order[n:]
 	}

@@ -45,7 +45,7 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 					clients[1], slots, err)
 			}
 			if slots > 0 {
-				err = second.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+				err = second.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 					Slots: 1}})
 				if !errors.Is(err, driver.ErrFault) || !strings.Contains(err.Error(), "Options.Keys") {
 					t.Errorf("an update: %v, want an error that says to set Options.Keys", err)
@@ -88,12 +88,12 @@ func TestTaggedKeysThroughAProxy(t *testing.T) {
 					t.Error(name, r, err)
 				}
 				if slots > 0 {
-					if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+					if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 						Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
 					if err := store.Update(t.Context(), name+"new",
-						driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}}); err != nil {
+						driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 1}}); err != nil {
 						t.Error(name, err)
 					}
 				}
@@ -223,7 +223,7 @@ func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {
 	_, store := shared(t, unique("lowered"))
 	limit := func(slots int) {
 		t.Helper()
-		if err := store.Update(t.Context(), "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+		if err := store.Update(t.Context(), "a", driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 			Slots: slots}}); err != nil {
 			t.Fatal(err)
 		}

@@ -94,13 +94,13 @@ func (s *Store) form() string {
 // CheckDelay implements driver.Delayer.
 func (s *Store) CheckDelay(time.Duration) error { return s.Check() }
 
-// CheckAlso implements driver.MultiLocker. On a Cluster one step reaches the keys of one hash slot
-// only. The names are in one if the Prefix has a hash tag.
-func (s *Store) CheckAlso(name string, also ...string) error {
+// CheckShared implements driver.SharedLimiter. On a Cluster one step reaches the keys of one hash
+// slot only. The names are in one if the Prefix has a hash tag.
+func (s *Store) CheckShared(name string, shared ...string) error {
 	if s.fault != nil {
 		return s.fault
 	}
-	for _, n := range append([]string{name}, also...) {
+	for _, n := range append([]string{name}, shared...) {
 		if err := s.checkKey(n); err != nil {
 			return err
 		}

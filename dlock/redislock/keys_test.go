@@ -122,7 +122,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 			if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok &&
 				(no.ExpiresIn < 0 || no.HeldFor < 0 || !sane(no.Info) ||
-					no.PausedBy != (driver.Origin{}) && no.PausedBy.Validate() != nil) {
+					no.PausedBy != (driver.Cause{}) && no.PausedBy.Validate() != nil) {
 				t.Errorf("%v: %+v", a, no)
 			}
 			results := make([]driver.Result, 3)
@@ -215,13 +215,13 @@ func TestFaultsOfOptions(t *testing.T) {
 // On a Cluster, names can be taken in one step if they are in one hash slot, and the error says how
 // to have them there.
 //
-// Fails when CheckAlso compares the names without the prefix.
-func TestCheckAlso(t *testing.T) {
+// Fails when CheckShared compares the names without the prefix.
+func TestCheckShared(t *testing.T) {
 	for _, c := range []struct {
-		prefix     string
-		tagged     bool
-		name, also string
-		fine       bool
+		prefix       string
+		tagged       bool
+		name, shared string
+		fine         bool
 	}{
 		{"", false, "timer:a", "limit:b", true},
 		{"shop:", false, "timer:a", "limit:b", true},
@@ -235,12 +235,12 @@ func TestCheckAlso(t *testing.T) {
 		{"a:slot", false, "timer:a", ":b", false}, // a name that the prefix makes bad
 	} {
 		s := &Store{prefix: c.prefix, tagged: c.tagged}
-		err := s.CheckAlso(c.name, c.also)
+		err := s.CheckShared(c.name, c.shared)
 		if (err == nil) != c.fine {
-			t.Errorf("prefix %q, tagged %v, %q and %q: %v", c.prefix, c.tagged, c.name, c.also, err)
+			t.Errorf("prefix %q, tagged %v, %q and %q: %v", c.prefix, c.tagged, c.name, c.shared, err)
 		}
-		if same := hashTag(s.state(c.name, false)) == hashTag(s.state(c.also, false)); c.tagged && same != c.fine {
-			t.Errorf("prefix %q, %q and %q: hash tags equal: %v, CheckAlso: %v", c.prefix, c.name, c.also, same, err)
+		if same := hashTag(s.state(c.name, false)) == hashTag(s.state(c.shared, false)); c.tagged && same != c.fine {
+			t.Errorf("prefix %q, %q and %q: hash tags equal: %v, CheckShared: %v", c.prefix, c.name, c.shared, same, err)
 		}
 		if err != nil && c.tagged && !strings.Contains(err.Error(), "Options.Prefix") {
 			t.Errorf("the error does not say what to do: %v", err)

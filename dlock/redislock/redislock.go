@@ -239,10 +239,10 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	}
 	c := &call{script: acquireScript, common: s.acquireArgs(req), keys: []string{s.state(req.Name, req.Slots == 0)},
 		items: []any{req.Token, strconv.Itoa(req.Slots), claim}}
-	if len(req.Also) > 0 {
+	if len(req.Shared) > 0 {
 		sizes := strconv.Itoa(req.Slots)
-		for _, l := range req.Also {
-			c.also = append(c.also, s.state(l.Name, false))
+		for _, l := range req.Shared {
+			c.shared = append(c.shared, s.state(l.Name, false))
 			sizes += " " + strconv.Itoa(l.Slots)
 		}
 		c.items[1] = sizes
@@ -283,14 +283,14 @@ func (s *Store) check(req driver.Request) error {
 	if req.TTL > s.MaxTTL() {
 		return fmt.Errorf("redislock: a TTL of %v: at most %v (QuarantineTTL)", req.TTL, s.MaxTTL())
 	}
-	if len(req.Also) == 0 {
+	if len(req.Shared) == 0 {
 		return s.checkKey(req.Name)
 	}
-	also := make([]string, len(req.Also))
-	for i, l := range req.Also {
-		also[i] = l.Name
+	shared := make([]string, len(req.Shared))
+	for i, l := range req.Shared {
+		shared[i] = l.Name
 	}
-	return s.CheckAlso(req.Name, also...)
+	return s.CheckShared(req.Name, shared...)
 }
 
 // reloadEvery is the shortest interval at which a process reloads the map of a Cluster while calls

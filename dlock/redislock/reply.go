@@ -59,11 +59,11 @@ func parseAcquire(req driver.Request, now int64, answer any) (driver.Grant, erro
 	if status == "ok" {
 		g, sane := w.granted(driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, req.Token)
 		g.Info = info
-		for _, l := range req.Also {
+		for _, l := range req.Shared {
 			info, known := w.info(now)
 			part, granted := w.granted(l, req.Token)
 			part.Info = info
-			g.Also = append(g.Also, part)
+			g.Shared = append(g.Shared, part)
 			sane = sane && known && granted
 		}
 		if !sane || w != "" {
@@ -85,10 +85,10 @@ func parseAcquire(req driver.Request, now int64, answer any) (driver.Grant, erro
 	case driver.ReasonLimitFull, "limit_paused":
 		i := w.number()
 		no.Reason = driver.ReasonLimitFull
-		if no.AlsoInfo, sane = w.info(now); !sane || i < 0 || i >= int64(len(req.Also)) {
+		if no.SharedInfo, sane = w.info(now); !sane || i < 0 || i >= int64(len(req.Shared)) {
 			return driver.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 		}
-		no.Also = req.Also[i]
+		no.Shared = req.Shared[i]
 		if reason == driver.ReasonLimitFull {
 			w.full(no, now, text)
 		} else {
@@ -217,21 +217,21 @@ func parseControlState(name string, a []any) (driver.ControlState, error) {
 	}
 	now, o := number(a[0]), driver.ControlState{Name: name, Version: max(0, number(a[1]))}
 	var fault error
-	origin := func(v any) driver.Origin {
+	origin := func(v any) driver.Cause {
 		origin, err := parseOrigin(v)
 		fault = cmp.Or(fault, err)
 		return origin
 	}
 	if until := number(a[2]); until > now {
-		o.Pause = &driver.Pause{Origin: origin(a[3]), For: microseconds(until - now)}
+		o.Pause = &driver.Pause{Cause: origin(a[3]), For: microseconds(until - now)}
 	}
 	if slots := number(a[4]); slots > driver.MaxSlots {
 		fault = cmp.Or(fault, fmt.Errorf("a limit of %d", slots))
 	} else if a[4] != "" && slots >= 0 {
-		o.Limit = &driver.LimitOverride{Origin: origin(a[5]), Slots: int(slots)}
+		o.Limit = &driver.LimitOverride{Cause: origin(a[5]), Slots: int(slots)}
 	}
 	if at := number(a[7]); at > 0 {
-		o.Trigger = &driver.Trigger{Origin: origin(a[6]), At: time.UnixMicro(at), Age: microseconds(now - at)}
+		o.Trigger = &driver.Trigger{Cause: origin(a[6]), At: time.UnixMicro(at), Age: microseconds(now - at)}
 	}
 	if tick := number(a[8]); tick > 0 {
 		o.LastTick, o.ClaimedBy = time.UnixMicro(tick), parseClaimer(a[9])
@@ -263,13 +263,13 @@ func parseValueState(answer any) (driver.ValueState, error) {
 }
 
 // parseOrigin parses who made a change, and why.
-func parseOrigin(v any) (o driver.Origin, err error) {
+func parseOrigin(v any) (o driver.Cause, err error) {
 	text, _ := v.(string)
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		return driver.Origin{}, err
+		return driver.Cause{}, err
 	}
 	if err := o.Validate(); err != nil {
-		return driver.Origin{}, err
+		return driver.Cause{}, err
 	}
 	return o, nil
 }

@@ -43,7 +43,7 @@ func TestGracefulRestartsLoseNoTick(t *testing.T) {
 		link := dlocktest.NewFaulty(store)
 		link.Inject(dlocktest.Slow(20*time.Millisecond), dlocktest.OpAcquire)
 		ctx, cancel := context.WithCancel(context.Background())
-		h, err := timer.New(timer.Config{Lock: link, TTL: quarantineTTL, StoreTimeout: quarantineTTL / 3,
+		h, err := timer.New(timer.Config{Store: link, TTL: quarantineTTL, StoreTimeout: quarantineTTL / 3,
 			Logger: slog.New(slog.DiscardHandler), Hooks: timer.Hooks{TickSkipped: func(i timer.SkipInfo) {
 				mu.Lock()
 				defer mu.Unlock()

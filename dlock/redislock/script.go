@@ -13,7 +13,7 @@ func newScript(files ...string) *rediskit.Script { return rediskit.NewScript(lua
 
 var (
 	acquireScript = newScript("parts/numbers", "parts/names", "parts/each", "parts/enlist", "parts/renew", "acquire",
-		"slots", "also", "attempt")
+		"slots", "shared", "attempt")
 	extendScript  = newScript("parts/names", "parts/enlist", "parts/renew", "extend")
 	releaseScript = newScript("parts/names", "parts/each", "release")
 	listScript    = newScript("list")

@@ -42,11 +42,11 @@ func cycle(t *testing.T, store *redislock.Store) {
 			t.Error(list, err)
 		}
 		if err := store.Update(ctx, req.Name,
-			driver.Update{Limit: &driver.LimitOverride{Origin: driver.Origin{By: "ann"},
+			driver.Update{Limit: &driver.LimitOverride{Cause: driver.Cause{By: "ann"},
 				Slots: 2}}); err != nil {
 			t.Error(err)
 		}
-		if err := store.Revoke(ctx, req.Name, g.Slot, g.Fence, driver.Origin{By: "ann"}); (err == nil) != (slots > 0) {
+		if err := store.Revoke(ctx, req.Name, g.Slot, g.Fence, driver.Cause{By: "ann"}); (err == nil) != (slots > 0) {
 			t.Error(err)
 		}
 		if list, err := store.Inspect(ctx, req.Name); err != nil || list[0].Limit == nil {
@@ -161,8 +161,8 @@ func all(server *redistest.Server, client redis.UniversalClient) error {
 			return err
 		}
 		if slots > 0 {
-			ann := driver.Origin{By: "ann"}
-			if err := store.Update(ctx, "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+			ann := driver.Cause{By: "ann"}
+			if err := store.Update(ctx, "a", driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 				Slots: slots}}); err != nil {
 				return err
 			}

@@ -58,7 +58,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Update(ctx, "warm", driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+	if err := store.Update(ctx, "warm", driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 		Slots: 1}}); err != nil {
 		t.Fatal(err)
 	} else if _, err := store.Inspect(ctx, "warm"); err != nil {
@@ -95,7 +95,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n > 0 {
-			change := driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: (n + 1) / 2}, Resume: &ann,
+			change := driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: (n + 1) / 2}, Resume: &ann,
 				Trigger: &ann}
 			count(name+" update", 1, func() { err = store.Update(ctx, name, change) })
 			if err != nil {

@@ -27,7 +27,7 @@ const (
 	maxRounds = 10
 )
 
-var errAlso = fmt.Errorf("redlock: %w: a quorum takes one lock at a time: use redislock, or a store on a table, such "+
+var errShared = fmt.Errorf("redlock: %w: a quorum takes one lock at a time: use redislock, or a store on a table, such "+
 	"as sqllock.Postgres", driver.ErrFault)
 
 var errDelay = fmt.Errorf("redlock: %w: a quorum does not remember when a lease ended, so it keeps no delay: use "+
@@ -42,8 +42,8 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	if err := req.Validate(); err != nil {
 		return driver.Grant{}, err
 	}
-	if len(req.Also) > 0 {
-		return driver.Grant{}, errAlso
+	if len(req.Shared) > 0 {
+		return driver.Grant{}, errShared
 	}
 	if err := s.checkKey(req.Name); err != nil {
 		return driver.Grant{}, err

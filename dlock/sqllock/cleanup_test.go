@@ -73,7 +73,7 @@ func cleans(t *testing.T, s subject, ago func(days int) string) {
 	release(wide[3])
 	ahead := acquire("ahead", "a", 1)
 	release(ahead)
-	if err := store.Update(ctx, "ordered", driver.Update{Pause: &driver.Pause{Origin: ann,
+	if err := store.Update(ctx, "ordered", driver.Update{Pause: &driver.Pause{Cause: ann,
 		For: time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 // originText returns an origin as the table stores it: JSON in ASCII, which no character set of a
 // connection changes.
-func originText(o driver.Origin) string {
+func originText(o driver.Cause) string {
 	text, _ := json.Marshal(o) // two strings always marshal
 	var b strings.Builder
 	for _, r := range string(text) {
@@ -31,9 +31,9 @@ func originText(o driver.Origin) string {
 
 // readOrigin reads a text of originText. Any other text, which somebody may have written by hand,
 // is taken as By.
-func readOrigin(text string) (o driver.Origin) {
+func readOrigin(text string) (o driver.Cause) {
 	if json.Unmarshal([]byte(text), &o) != nil {
-		return driver.Origin{By: text}
+		return driver.Cause{By: text}
 	}
 	return o
 }
@@ -48,13 +48,13 @@ func (s *Store) Update(ctx context.Context, name string, c driver.Update) error 
 	switch {
 	case c.Pause != nil:
 		left := micros(c.Pause.For)
-		row.Pause, row.PauseOrigin = &left, originText(c.Pause.Origin)
+		row.Pause, row.PauseOrigin = &left, originText(c.Pause.Cause)
 	case c.Resume != nil:
 		row.Pause, row.PauseOrigin = new(int64), originText(*c.Resume)
 	}
 	switch {
 	case c.Limit != nil:
-		row.Limit, row.LimitOrigin = &c.Limit.Slots, originText(c.Limit.Origin)
+		row.Limit, row.LimitOrigin = &c.Limit.Slots, originText(c.Limit.Cause)
 	case c.ResetLimit != nil:
 		asDeclared := -1
 		row.Limit, row.LimitOrigin = &asDeclared, originText(*c.ResetLimit)
@@ -156,13 +156,13 @@ func (s *Store) Inspect(ctx context.Context, names ...string) ([]driver.ControlS
 func stateOf(r store.Control, name string) driver.ControlState {
 	o := driver.ControlState{Name: name, Version: r.Version}
 	if r.PauseLeft > 0 {
-		o.Pause = &driver.Pause{Origin: readOrigin(r.PauseOrigin), For: duration(r.PauseLeft)}
+		o.Pause = &driver.Pause{Cause: readOrigin(r.PauseOrigin), For: duration(r.PauseLeft)}
 	}
 	if r.Limit != nil {
-		o.Limit = &driver.LimitOverride{Origin: readOrigin(r.LimitOrigin), Slots: *r.Limit}
+		o.Limit = &driver.LimitOverride{Cause: readOrigin(r.LimitOrigin), Slots: *r.Limit}
 	}
 	if r.TriggeredAt != nil {
-		o.Trigger = &driver.Trigger{Origin: readOrigin(r.TriggerOrigin), At: time.UnixMicro(*r.TriggeredAt),
+		o.Trigger = &driver.Trigger{Cause: readOrigin(r.TriggerOrigin), At: time.UnixMicro(*r.TriggeredAt),
 			Age: duration(r.TriggerAge)}
 	}
 	if r.Tick != nil {
@@ -173,7 +173,7 @@ func stateOf(r store.Control, name string) driver.ControlState {
 }
 
 // Revoke implements driver.Controller.
-func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Origin) error {
+func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 	resource, err := s.controlled(ctx, name, by.Validate())
 	if err != nil {
 		return err

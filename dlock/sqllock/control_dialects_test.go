@@ -62,7 +62,7 @@ func firstUpdates(t *testing.T, open func() driver.Store, names int) {
 		name := "new" + strconv.Itoa(i)
 		at := time.Now()
 		changes := []driver.Update{
-			{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}}, {Trigger: &ann}, {Resume: &ann},
+			{Limit: &driver.LimitOverride{Cause: ann, Slots: 1}}, {Trigger: &ann}, {Resume: &ann},
 		}
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -141,15 +141,15 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	if _, err := acquire("held", "v", &driver.Tick{At: begun.Add(-time.Minute), Max: 3}); err != nil {
 		t.Fatal(err)
 	}
-	update("paused", driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}})
-	update("none", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 0}})
+	update("paused", driver.Update{Pause: &driver.Pause{Cause: ann, For: time.Hour}})
+	update("none", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 0}})
 	update("first", driver.Update{Trigger: &ann})
 	for _, token := range []string{"a", "b"} {
 		if _, err := acquire("limited", token, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	update("limited", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 2}})
+	update("limited", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 2}})
 	var grants []driver.Grant
 	for _, token := range []string{"c", "d", "e"} {
 		g, err := acquire("lowered", token, nil)
@@ -158,11 +158,11 @@ func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 		}
 		grants = append(grants, g)
 	}
-	update("lowered", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}})
+	update("lowered", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 1}})
 	if _, err := store.Release(t.Context(), grants[0]); err != nil {
 		t.Fatal(err)
 	}
-	update("resumed", driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}}, driver.Update{Resume: &ann})
+	update("resumed", driver.Update{Pause: &driver.Pause{Cause: ann, For: time.Hour}}, driver.Update{Resume: &ann})
 	for name, at := range map[string]time.Time{"first": begun, "resumed": begun.Add(-time.Hour)} {
 		// Only the first refusal of a missed tick writes: it makes the schedule known.
 		_, _ = acquire(name, "u", &driver.Tick{At: at, Max: 1, MissedAt: at})
@@ -277,7 +277,7 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 		t.Fatal(err)
 	}
 	head := " WHERE resource_name = 'a:slot:' AND slot = -1"
-	for text, want := range map[string]driver.Origin{
+	for text, want := range map[string]driver.Cause{
 		"NULL": {}, `'{"by":"me","note":"x"}'`: {By: "me", Note: "x"},
 		"'größer \"世界\" 🔒'": {By: "größer \"世界\" 🔒"},
 		"'5'":               {By: "5"}, "''": {},
@@ -288,7 +288,7 @@ func byHand(t *testing.T, s subject, inAnHour string) {
 			no.PausedBy != want {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
 		}
-		if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Pause == nil || o[0].Pause.Origin != want {
+		if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Pause == nil || o[0].Pause.Cause != want {
 			t.Errorf("%s: %+v, %v: must be paused by %+v", text, o, err, want)
 		}
 		s.exec(t, "UPDATE "+s.table+" SET revoked = "+text+" WHERE resource_name = 'a:slot:' AND slot = 0")
@@ -335,7 +335,7 @@ func TestOverridesByHand(t *testing.T) {
 func askedAgain(t *testing.T, store *sqllock.Store) {
 	t.Helper()
 	limit := func(slots int) {
-		update := driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: slots}}
+		update := driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: slots}}
 		if slots < 0 {
 			update = driver.Update{ResetLimit: &ann}
 		}
@@ -425,7 +425,7 @@ func TestStatementsOfUpdatesSQLite(t *testing.T) {
 		call func()
 	}{
 		{"update", write("INSERT"), func() {
-			err = store.Update(t.Context(), "a1", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 2},
+			err = store.Update(t.Context(), "a1", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 2},
 				Resume: &ann, Trigger: &ann})
 		}},
 		{"inspect", []string{"SELECT"}, func() { _, err = store.Inspect(t.Context(), names...) }},

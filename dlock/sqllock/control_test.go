@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-var ann = driver.Origin{By: "ann", Note: "grün 世界 \U0001F512"}
+var ann = driver.Cause{By: "ann", Note: "grün 世界 \U0001F512"}
 
 // limitsWhileGranting sets and resets a limit of 2 again and again while workers acquire, extend
 // and release the slots of that name and others update it. While the limit is in force, no grant
@@ -105,7 +105,7 @@ func limitsWhileGranting(t *testing.T, open func() driver.Store, flips int) {
 		}
 	})
 	set := func(slots int) {
-		update := driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: slots}}
+		update := driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: slots}}
 		if slots < 0 {
 			update = driver.Update{ResetLimit: &ann}
 		}
@@ -221,7 +221,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 	release(grants[2])
 	updated, second := make(chan error, 1), make(chan error, 1)
 	go func() {
-		err := s.Update(context.Background(), "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 1}})
+		err := s.Update(context.Background(), "a", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 1}})
 		updated <- err
 		_, err = s.TryAcquire(context.Background(), request("u"))
 		second <- err
@@ -262,7 +262,7 @@ func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	if _, err := s.Release(t.Context(), grants[:2]...); err != nil { // that of slot 2 stays
 		t.Fatal(err)
 	}
-	if err := s.Update(t.Context(), "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+	if err := s.Update(t.Context(), "a", driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 		Slots: 2}}); err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func TestOverrideByHandPostgres(t *testing.T) {
 	if err := store.Update(t.Context(), "a", driver.Update{Trigger: &ann}); err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]driver.Origin{"'me'": {By: "me"}, "NULL": {},
+	for text, want := range map[string]driver.Cause{"'me'": {By: "me"}, "NULL": {},
 		"'{\"by\":\"me\",\"note\":\"x\"}'": {By: "me", Note: "x"}} {
 		s.exec(t, "UPDATE distributed_locks SET paused_until = now() + interval '1 hour', pause_origin = "+text+
 			" WHERE resource_name = 'a:slot:' AND slot = -1")
@@ -411,7 +411,7 @@ func TestOverrideByHandPostgres(t *testing.T) {
 			t.Errorf("%s: %v: must be paused by %+v", text, err, want)
 		}
 	}
-	if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Origin != ann {
+	if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Cause != ann {
 		t.Errorf("%+v, %v: the trigger must be by ann", o, err)
 	}
 }

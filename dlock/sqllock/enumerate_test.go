@@ -145,7 +145,7 @@ func TestEnumerate(t *testing.T) {
 		for _, name := range []string{"old", "ahead", "by hand"} {
 			delete(released, name)
 		}
-		if err := store.Update(t.Context(), "paused", driver.Update{Pause: &driver.Pause{Origin: ann,
+		if err := store.Update(t.Context(), "paused", driver.Update{Pause: &driver.Pause{Cause: ann,
 			For: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
@@ -202,12 +202,12 @@ func TestRenewedAgo(t *testing.T) {
 	onEachTable(t, func(t *testing.T, s subject, ago func(int) string) {
 		store := s.open(t, sqllock.Options{})
 		req := driver.Request{Name: "a", Slots: 2, Token: "t", TTL: time.Hour,
-			Also: []driver.SemaphoreSpec{{Name: "b", Slots: 2}}}
+			Shared: []driver.SemaphoreSpec{{Name: "b", Slots: 2}}}
 		first, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		grants := append([]driver.Grant{first}, first.Also...)
+		grants := append([]driver.Grant{first}, first.Shared...)
 		renewed := func(what string, want bool) {
 			t.Helper()
 			all := enumerate(t, store, 10)
@@ -241,7 +241,7 @@ func TestRenewedAgo(t *testing.T) {
 		if first, err = store.TryAcquire(t.Context(), req); err != nil || first.Slot != 0 {
 			t.Fatal(first, err)
 		}
-		grants = append([]driver.Grant{first}, first.Also...)
+		grants = append([]driver.Grant{first}, first.Shared...)
 		renewed("granted in a slot that was released", true)
 		for _, g := range grants {
 			if err := store.Revoke(t.Context(), g.Name, g.Slot, g.Fence, ann); err != nil {

@@ -112,7 +112,7 @@ func ExampleStore_Cleanup() {
 	}
 	defer db.Close()
 	store := sqllock.Postgres(db, sqllock.Options{Retention: 90 * 24 * time.Hour})
-	timers, err := timer.New(timer.Config{Lock: store},
+	timers, err := timer.New(timer.Config{Store: store},
 		timer.Timer{Name: "cleanup-locks", Schedule: schedule.Every(24 * time.Hour), Run: store.Cleanup})
 	if err != nil {
 		log.Fatal(err)

@@ -90,7 +90,7 @@ func TestI7HalfAnAnswerMySQL(t *testing.T) {
 				"list":    func(ctx context.Context) error { _, err := s.List(ctx, "x", 3); return err },
 				"inspect": func(ctx context.Context) error { _, err := s.Inspect(ctx, "x"); return err },
 				"update": func(ctx context.Context) error {
-					return s.Update(ctx, "x", driver.Update{Pause: &driver.Pause{Origin: ann}})
+					return s.Update(ctx, "x", driver.Update{Pause: &driver.Pause{Cause: ann}})
 				},
 				"revoke":  func(ctx context.Context) error { return s.Revoke(ctx, "x", g.Slot, g.Fence, ann) },
 				"cleanup": s.Cleanup,

@@ -35,7 +35,7 @@ func TestSettingsOfTheSessionMySQL(t *testing.T) {
 				everything(t, store) // on connections that have been used
 				names := []string{"a", "b", "c"}
 				for _, name := range names {
-					if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann,
+					if err := store.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Cause: ann,
 						Slots: 3}}); err != nil {
 						t.Fatal(err)
 					}

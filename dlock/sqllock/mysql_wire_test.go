@@ -92,7 +92,7 @@ func TestRoundTripsMySQL(t *testing.T) {
 			update := func(c driver.Update) func() error {
 				return func() error { return s.Update(t.Context(), name, c) }
 			}
-			count("update", update(driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 3}, Trigger: &ann}))
+			count("update", update(driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 3}, Trigger: &ann}))
 			count("acquire within a limit", acquire("limited", nil))
 			limited := grants[len(grants)-1]
 			count("revoke", func() error { return s.Revoke(t.Context(), name, limited.Slot, limited.Fence, ann) })
@@ -100,7 +100,7 @@ func TestRoundTripsMySQL(t *testing.T) {
 				_, err := s.Extend(t.Context(), time.Minute, limited)
 				return err
 			})
-			count("pause", update(driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}}))
+			count("pause", update(driver.Update{Pause: &driver.Pause{Cause: ann, For: time.Hour}}))
 			count("acquire when paused", refused(nil))
 		}
 	}

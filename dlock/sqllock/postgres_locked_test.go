@@ -220,7 +220,7 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 	for what, call := range map[string]func(context.Context) error{
 		"revoke": func(ctx context.Context) error { return s.Revoke(ctx, "a", 0, g.Fence, ann) },
 		"set limit": func(ctx context.Context) error {
-			return s.Update(ctx, "a", driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 2}})
+			return s.Update(ctx, "a", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 2}})
 		},
 	} {
 		if err := call(briefly(t, 2*time.Second)); !errors.Is(err, driver.ErrFault) ||

@@ -98,12 +98,12 @@ func TestRoundTripsPostgres(t *testing.T) {
 		one("revoke", func() error { return s.Revoke(t.Context(), name, again.Slot, again.Fence, ann) })
 		one("extend what was revoked", func() error { _, err := s.Extend(t.Context(), time.Minute, again); return err })
 		one("update", func() error {
-			return s.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 3},
+			return s.Update(t.Context(), name, driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 3},
 				Trigger: &ann})
 		})
 		one("acquire within a limit", acquire("limited", nil))
 		one("pause", func() error {
-			return s.Update(t.Context(), name, driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Hour}})
+			return s.Update(t.Context(), name, driver.Update{Pause: &driver.Pause{Cause: ann, For: time.Hour}})
 		})
 		one("acquire when paused", func() error {
 			if err := acquire("paused", nil)(); !errors.Is(err, driver.ErrNotAcquired) {
@@ -365,7 +365,7 @@ func TestUnfitDatabasesPostgres(t *testing.T) {
 	if err := translating.Update(t.Context(), "a", driver.Update{Trigger: &ann}); err != nil {
 		t.Errorf("an update: %v", err)
 	}
-	if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Origin != ann {
+	if o, err := store.Inspect(t.Context(), "a"); err != nil || o[0].Trigger == nil || o[0].Trigger.Cause != ann {
 		t.Errorf("an update: %+v, %v", o, err)
 	}
 }

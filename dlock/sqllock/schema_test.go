@@ -91,10 +91,10 @@ func everything(t testing.TB, store *sqllock.Store) {
 	if p, err := store.Enumerate(ctx, "", driver.MaxPage); err != nil || len(p.Leases) == 0 {
 		t.Errorf("enumerate: %v, %v", p, err)
 	}
-	if err := store.Update(ctx, name, driver.Update{Limit: &driver.LimitOverride{Origin: ann, Slots: 2}}); err != nil {
+	if err := store.Update(ctx, name, driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 2}}); err != nil {
 		t.Errorf("update: %v", err)
 	}
-	if o, err := store.Inspect(ctx, name); err != nil || o[0].Limit == nil || o[0].Limit.Origin != ann {
+	if o, err := store.Inspect(ctx, name); err != nil || o[0].Limit == nil || o[0].Limit.Cause != ann {
 		t.Errorf("inspect: %+v, %v", o, err)
 	}
 	if err := store.Revoke(ctx, name, g.Slot, g.Fence, ann); err != nil {

@@ -144,14 +144,14 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	if err := ctx.Err(); err != nil {
 		return driver.Grant{}, err
 	}
-	also, err := s.alsoOf(req)
+	shared, err := s.sharedOf(req)
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	holder := driver.Holder{Host: guard.Storable(req.Holder.Host), PID: req.Holder.PID,
 		ID: guard.Storable(req.Holder.ID)}
 	c := store.AcquireParams{Resource: resource, Slots: req.Slots, Token: req.Token, TTL: micros(req.TTL),
-		Holder: holder, Wait: store.LockWait(ctx), Also: also}
+		Holder: holder, Wait: store.LockWait(ctx), Shared: shared}
 	switch {
 	case req.Tick == nil:
 	case req.Tick.Delay > 0:
@@ -188,10 +188,10 @@ func grantOf(v store.AcquireResult, req driver.Request) (driver.Grant, error) {
 		if v.Slot < 0 || v.Slot >= n || v.Fence <= 0 {
 			return driver.Grant{}, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 		}
-		also, err := alsoGranted(v, req)
+		shared, err := sharedGranted(v, req)
 		return driver.Grant{
 			Name: req.Name, Slots: req.Slots, Slot: v.Slot, Token: req.Token, Fence: driver.Fence(v.Fence), Info: info,
-			PreviousExpired: v.PreviousExpired, Also: also,
+			PreviousExpired: v.PreviousExpired, Shared: shared,
 		}, err
 	case store.ReasonEnded:
 		return driver.Grant{}, errEnded

@@ -146,7 +146,7 @@ func TestSQLServerStatements(t *testing.T) {
 			if ok && reason == "tick_taken" && no.Holder != (driver.Holder{Host: "other", PID: 8, ID: "x"}) {
 				t.Errorf("%+v", no)
 			}
-			if ok && reason == "paused" && (no.PausedBy != driver.Origin{By: "ann"} || no.ExpiresIn != 3*time.Second) {
+			if ok && reason == "paused" && (no.PausedBy != driver.Cause{By: "ann"} || no.ExpiresIn != 3*time.Second) {
 				t.Errorf("%+v", no)
 			}
 		}
@@ -193,7 +193,7 @@ func TestSQLServerStatements(t *testing.T) {
 		r, err := store.Extend(ctx, time.Second, grant, other)
 		check(0, r, err)
 		if r[0].Info.Version != 12 || r[0].RevokedBy != nil || r[1].Info.Version != 13 || r[1].RevokedBy == nil ||
-			*r[1].RevokedBy != (driver.Origin{By: "ann"}) {
+			*r[1].RevokedBy != (driver.Cause{By: "ann"}) {
 			t.Errorf("extend: %+v: the second lease was revoked by ann", r)
 		}
 		well := grant
@@ -225,8 +225,8 @@ func TestSQLServerStatements(t *testing.T) {
 				}
 			}
 		}
-		err := store.Update(ctx, "a", driver.Update{Pause: &driver.Pause{Origin: ann, For: time.Second},
-			ResetLimit: &driver.Origin{By: "bob"}})
+		err := store.Update(ctx, "a", driver.Update{Pause: &driver.Pause{Cause: ann, For: time.Second},
+			ResetLimit: &driver.Cause{By: "bob"}})
 		if err != nil {
 			t.Error(err)
 		}
@@ -253,14 +253,14 @@ func TestSQLServerStatements(t *testing.T) {
 		if err != nil || o[0] != (driver.ControlState{Name: "none"}) || o[1].Version != 3 || o[2].Version != 4 {
 			t.Fatalf("%+v, %v", o, err)
 		}
-		if p := o[1].Pause; p == nil || *p != (driver.Pause{Origin: driver.Origin{By: "ann"}, For: 2 * time.Second}) ||
+		if p := o[1].Pause; p == nil || *p != (driver.Pause{Cause: driver.Cause{By: "ann"}, For: 2 * time.Second}) ||
 			o[1].Limit != nil || o[2].Pause != nil {
 			t.Errorf("%+v", o)
 		}
-		if l := o[2].Limit; l == nil || *l != (driver.LimitOverride{Origin: driver.Origin{By: "bob"}}) {
+		if l := o[2].Limit; l == nil || *l != (driver.LimitOverride{Cause: driver.Cause{By: "bob"}}) {
 			t.Errorf("limit %+v", l)
 		}
-		if tr := o[1].Trigger; tr == nil || *tr != (driver.Trigger{Origin: driver.Origin{By: "me"},
+		if tr := o[1].Trigger; tr == nil || *tr != (driver.Trigger{Cause: driver.Cause{By: "me"},
 			At: time.UnixMicro(42), Age: time.Millisecond}) || o[2].Trigger != nil {
 			t.Errorf("trigger %+v", tr)
 		}
@@ -272,7 +272,7 @@ func TestSQLServerStatements(t *testing.T) {
 		if o, err := store.Inspect(ctx, "a"); err == nil {
 			t.Errorf("%+v: an answer that makes no sense was taken", o)
 		}
-		if err := store.Revoke(ctx, "a", 2, 9, driver.Origin{By: "bob"}); err != nil {
+		if err := store.Revoke(ctx, "a", 2, 9, driver.Cause{By: "bob"}); err != nil {
 			t.Error(err)
 		}
 		sent("revoke", "shop:a:slot:", "2", "9", `{"by":"bob"}`)

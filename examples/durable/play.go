@@ -25,7 +25,7 @@ type report struct {
 	After     int64 `json:"reclaimed_after_ms"` // from the kill until the next attempt begins
 }
 
-var operator = driver.Origin{By: "play", Note: "the end"}
+var operator = driver.Cause{By: "play", Note: "the end"}
 
 // play starts three workers, kills one in the middle of a run, and counts what handlers have done.
 // When it returns, no process and no file is left.

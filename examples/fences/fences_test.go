@@ -81,7 +81,7 @@ func TestWriteOfAReplacedRun(t *testing.T) {
 // start runs a timer as one host would, until the test ends.
 func start(t *testing.T, store dlock.DistributedLock, report timer.Timer) {
 	t.Helper()
-	config := timer.Config{Lock: store, TTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	config := timer.Config{Store: store, TTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 	timers, err := timer.New(config, report)
 	if err != nil {
 		t.Fatal(err)

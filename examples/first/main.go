@@ -17,7 +17,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	timers, err := timer.New(timer.Config{Lock: memlock.New()}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name:           "process-orders",
 		Schedule:       schedule.Every(time.Second),
 		MaxConcurrency: 3, // runs at once in the fleet

@@ -56,7 +56,7 @@ func serve(ctx context.Context, addr string, preStop time.Duration) error {
 	if err := errors.Join(lock.Migrate(ctx), createAccount(ctx, pool)); err != nil {
 		return err
 	}
-	config := timer.Config{Lock: lock, PreStopDelay: preStop, DrainTimeout: 10 * time.Second,
+	config := timer.Config{Store: lock, PreStopDelay: preStop, DrainTimeout: 10 * time.Second,
 		Registerer: prometheus.DefaultRegisterer}
 	timers, err := timer.New(config, timer.Timer{
 		Name:        "settle",

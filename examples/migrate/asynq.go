@@ -26,7 +26,7 @@ func asynqBefore(
 }
 
 func asynqAfter(lock dlock.DistributedLock, report timer.Handler) (*timer.Scheduler, error) {
-	return timer.New(timer.Config{Lock: lock, MaxRuns: 10},
+	return timer.New(timer.Config{Store: lock, MaxRuns: 10},
 		timer.Timer{
 			Name:        "report",
 			Schedule:    schedule.Cron("30 2 * * *", "Europe/Berlin"),

@@ -34,7 +34,7 @@ func gocronBefore(
 }
 
 func gocronAfter(lock dlock.DistributedLock, report, poll timer.Handler) (*timer.Scheduler, error) {
-	return timer.New(timer.Config{Lock: lock, MaxRuns: 10},
+	return timer.New(timer.Config{Store: lock, MaxRuns: 10},
 		timer.Timer{
 			Name:     "report",
 			Schedule: schedule.Daily("02:30", "Europe/Berlin"),

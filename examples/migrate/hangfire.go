@@ -7,7 +7,7 @@ import (
 )
 
 func hangfireAfter(lock dlock.DistributedLock, send timer.Handler) (*timer.Scheduler, error) {
-	return timer.New(timer.Config{Lock: lock},
+	return timer.New(timer.Config{Store: lock},
 		timer.Timer{
 			Name:        "send-reports",
 			Schedule:    schedule.Daily("02:30", "Europe/Berlin"),

@@ -40,7 +40,7 @@ func riverBefore(
 }
 
 func riverAfter(lock dlock.DistributedLock, clean timer.Handler) (*timer.Scheduler, error) {
-	return timer.New(timer.Config{Lock: lock, MaxRuns: 10},
+	return timer.New(timer.Config{Store: lock, MaxRuns: 10},
 		timer.Timer{
 			Name:        "clean",
 			Schedule:    schedule.Every(15 * time.Minute),

@@ -25,7 +25,7 @@ func robfigBefore(berlin *time.Location, report, clean func()) (*cron.Cron, erro
 }
 
 func robfigAfter(lock dlock.DistributedLock, report, clean timer.Handler) (*timer.Scheduler, error) {
-	return timer.New(timer.Config{Lock: lock},
+	return timer.New(timer.Config{Store: lock},
 		timer.Timer{
 			Name:     "report",
 			Schedule: schedule.Cron("30 2 * * *", "Europe/Berlin"),

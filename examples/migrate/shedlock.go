@@ -9,7 +9,7 @@ import (
 )
 
 func shedLockAfter(lock dlock.DistributedLock, report timer.Handler) (*timer.Scheduler, error) {
-	return timer.New(timer.Config{Lock: lock},
+	return timer.New(timer.Config{Store: lock},
 		timer.Timer{
 			Name:        "report",
 			Schedule:    schedule.Cron("0 */15 * * * *", "Europe/Berlin"), // six fields, as in Spring

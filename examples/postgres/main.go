@@ -38,7 +38,7 @@ func main() {
 	if err := lock.Migrate(ctx); err != nil {
 		log.Fatal(err)
 	}
-	timers, err := timer.New(timer.Config{Lock: lock}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: lock}, timer.Timer{
 		Name:     "report",
 		Schedule: schedule.Every(500 * time.Millisecond),
 		Run:      report,

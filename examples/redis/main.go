@@ -55,7 +55,7 @@ func serve(ctx context.Context, addr string, preStop, ttl time.Duration) error {
 	defer rdb.Close()
 	lock := redislock.New(rdb, redislock.Options{Prefix: "example:", QuarantineTTL: ttl})
 	defer lock.Close()
-	config := timer.Config{Lock: lock, TTL: ttl, PreStopDelay: preStop, DrainTimeout: 10 * time.Second,
+	config := timer.Config{Store: lock, TTL: ttl, PreStopDelay: preStop, DrainTimeout: 10 * time.Second,
 		Registerer: prometheus.DefaultRegisterer}
 	timers, err := timer.New(config, timer.Timer{
 		Name:           "poll",

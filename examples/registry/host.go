@@ -52,7 +52,7 @@ func serve(ctx context.Context, path, addr string) error {
 		return err
 	}
 	lock := registry.Decorate(locks) // for the events
-	timers, err := timer.New(timer.Config{Lock: lock, TTL: ttl, Holder: registry.Holder(),
+	timers, err := timer.New(timer.Config{Store: lock, TTL: ttl, Holder: registry.Holder(),
 		Hooks: clustertimer.Hooks(registry, timer.Hooks{})}, // for the last runs
 		timer.Timer{Name: "send-digest", Schedule: schedule.Every(time.Second), Run: busy(700 * time.Millisecond)},
 		timer.Timer{Name: "resize-images", Schedule: schedule.Every(time.Second), MaxConcurrency: 2,

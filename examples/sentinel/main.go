@@ -75,7 +75,7 @@ func serve(ctx context.Context, addr, redisURL string) error {
 	defer closeStore()
 
 	registry := prometheus.NewRegistry()
-	timers, err := timer.New(timer.Config{Lock: store, Logger: slog.Default(), Registerer: registry},
+	timers, err := timer.New(timer.Config{Store: store, Logger: slog.Default(), Registerer: registry},
 		timer.Timer{
 			Name:           "resize-images",
 			Schedule:       schedule.Every(5 * time.Second),

@@ -71,7 +71,7 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 		return fmt.Errorf("%s: %w", path, err)
 	}
 
-	timers, err := timer.New(timer.Config{Lock: store, TTL: ttl}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: store, TTL: ttl}, timer.Timer{
 		Name:           "resize-images",
 		Schedule:       schedule.Every(every),
 		MaxConcurrency: 2, // at once, in all copies together

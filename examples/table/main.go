@@ -35,7 +35,7 @@ func run(ctx context.Context, dsn string) error {
 	}
 	store := sqllock.SQLite(db, sqllock.Options{})
 	defer store.Close()
-	timers, err := timer.New(timer.Config{Lock: store})
+	timers, err := timer.New(timer.Config{Store: store})
 	_, errTable := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS timers (name TEXT NOT NULL PRIMARY KEY,
 		cron TEXT NOT NULL DEFAULT '', zone TEXT NOT NULL DEFAULT '', url TEXT NOT NULL DEFAULT '')`)
 	if err := errors.Join(err, errTable, store.Migrate(ctx)); err != nil {

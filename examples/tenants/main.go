@@ -34,7 +34,7 @@ func main() {
 
 func run(ctx context.Context, store dlock.DistributedLock, rows []tenant, report func(tenant)) error {
 	timers, err := timer.New(timer.Config{
-		Lock: store, MaxRuns: 10, // on this host
+		Store: store, MaxRuns: 10, // on this host
 		Limits: []timer.Limit{{Name: "reports", Size: 10}}, // in the fleet
 	})
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 // Timers returns the timers of this package; the caller runs them. They are testable because the
 // caller passes the store, too: main passes a redislock.Store, a test a memlock.Store.
 func Timers(store dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Scheduler, error) {
-	return timer.New(timer.Config{Lock: store, Logger: log},
+	return timer.New(timer.Config{Store: store, Logger: log},
 		timer.Timer{
 			Name:        sendInvoices,
 			Schedule:    schedule.Every(24 * time.Hour),

@@ -106,7 +106,7 @@ func TestMiniredisNeedsEmbedded(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	store := redislock.New(client, redislock.Options{Prefix: "test:"})
 	defer func() { store.Close(); client.Close() }()
-	timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 		Name:     "a",
 		Schedule: schedule.Every(time.Millisecond),
 		Run: func(context.Context) error {

@@ -22,7 +22,7 @@ var addr = "localhost:8080"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	timers, err := timer.New(timer.Config{Lock: memlock.New()},
+	timers, err := timer.New(timer.Config{Store: memlock.New()},
 		timer.Timer{Name: "rebuild", MaxConcurrency: 4, Run: rebuild})
 	if err != nil {
 		log.Fatal(err)
@@ -44,7 +44,7 @@ func rebuild(ctx context.Context) error {
 
 func handler(timers *timer.Scheduler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		by := driver.Origin{By: r.RemoteAddr}
+		by := driver.Cause{By: r.RemoteAddr}
 		if body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, timer.MaxPayloadLen)); err != nil {
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		} else if run, err := timers.Trigger(r.Context(), "rebuild",

@@ -56,7 +56,7 @@ func TestItAnswersAndEnds(t *testing.T) {
 
 // Each way in which a request ends has its status.
 func TestAnswers(t *testing.T) {
-	timers, err := timer.New(timer.Config{Lock: memlock.New()},
+	timers, err := timer.New(timer.Config{Store: memlock.New()},
 		timer.Timer{Name: "rebuild", Run: func(ctx context.Context) error {
 			if run, _ := timer.RunFromContext(ctx); string(run.Payload()) == "panic" {
 				panic("a bug")

@@ -159,7 +159,7 @@ func leaderSays(t *testing.T, said *told) {
 func timers(t *testing.T, said *told, store dlock.DistributedLock) (*timer.Scheduler, *page.Page, *cluster.Registry) {
 	t.Helper()
 	registry := newRegistry(t, said, cluster.NewMemoryStore())
-	s, err := timer.New(timer.Config{Lock: store, Holder: registry.Holder(), Logger: logTo(said),
+	s, err := timer.New(timer.Config{Store: store, Holder: registry.Holder(), Logger: logTo(said),
 		Hooks: clustertimer.Hooks(registry, timer.Hooks{})},
 		timer.Timer{Name: "report", MaxConcurrency: 1, OnStoreDown: timer.StoreDownSkip,
 			Run: func(context.Context) error { return errQuotes }})

@@ -87,7 +87,7 @@ func TestTraceOfARun(t *testing.T) {
 
 	request, span := tracer.Start(t.Context(), "POST /report")
 	_, err = worker.Trigger(request, nil, "report", nil, oteldurable.In(request, durable.TriggerOptions{Key: "monday",
-		By: driver.Origin{By: "ann"}}))
+		By: driver.Cause{By: "ann"}}))
 	span.End()
 	if err != nil {
 		t.Fatal(err)

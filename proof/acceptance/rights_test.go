@@ -190,7 +190,7 @@ func (g *granted) timers() {
 		g.t.Fatal(err)
 	}
 	var ran atomic.Int64
-	timers, err := timer.New(timer.Config{Lock: registry.Decorate(locks), Logger: quiet, Holder: registry.Holder()},
+	timers, err := timer.New(timer.Config{Store: registry.Decorate(locks), Logger: quiet, Holder: registry.Holder()},
 		timer.Timer{Name: "report", Schedule: schedule.Every(50 * time.Millisecond), Run: func(context.Context) error {
 			ran.Add(1)
 			return nil

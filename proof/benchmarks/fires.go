@@ -159,7 +159,7 @@ func tickslotFires(s spec) (runner, error) {
 	}
 	if s.Redis != "" {
 		config.TTL = beatTTL // short, because a server that has just started grants no longer ones yet
-		config.Lock = redislock.New(newClient(s.Redis), redislock.Options{
+		config.Store = redislock.New(newClient(s.Redis), redislock.Options{
 			QuarantineTTL: config.TTL,
 			Prefix:        fmt.Sprint(os.Getpid(), ":"), // or it and its control would be a fleet, and share the ticks
 		})

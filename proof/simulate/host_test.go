@@ -85,7 +85,7 @@ func (w *world) newHost(name string, seed, number uint64) (*host, error) {
 	slices.SortFunc(timers, func(a, b timer.Timer) int { return strings.Compare(a.Name, b.Name) })
 	var err error
 	h.scheduler, err = timer.New(timer.Config{
-		Lock: h.link, TTL: ttl, StoreTimeout: w.storeTimeout, DrainTimeout: drainTimeout,
+		Store: h.link, TTL: ttl, StoreTimeout: w.storeTimeout, DrainTimeout: drainTimeout,
 		Holder: dlock.Holder{Host: name, PID: int(number)}, Logger: slog.New(slog.DiscardHandler),
 	}, timers...)
 	if err != nil {

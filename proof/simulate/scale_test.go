@@ -174,7 +174,7 @@ func (w workload) measure(t *testing.T, warm, window time.Duration) (calls load,
 	var hosts sync.WaitGroup
 	for i := range w.hosts {
 		s, err := timer.New(timer.Config{
-			Lock: store, TTL: w.ttl, DrainTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+			Store: store, TTL: w.ttl, DrainTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
 			Holder: dlock.Holder{Host: fmt.Sprint("host-", i), PID: i},
 		}, all...)
 		if err != nil {
@@ -346,7 +346,7 @@ func TestScaleOfPeaks(t *testing.T) {
 				var running sync.WaitGroup
 				var schedulers []*timer.Scheduler
 				for i := range hosts {
-					s, err := timer.New(timer.Config{Lock: store, Logger: slog.New(slog.DiscardHandler),
+					s, err := timer.New(timer.Config{Store: store, Logger: slog.New(slog.DiscardHandler),
 						Holder: dlock.Holder{Host: fmt.Sprint("host-", i)}}, all...)
 					if err != nil {
 						t.Fatal(err)

@@ -26,10 +26,10 @@ type event struct {
 	Slot  int         `json:",omitempty"`
 	Fence dlock.Fence `json:",omitempty"`
 	At    time.Time
-	Valid bool           `json:",omitempty"` // returned: to the end
-	Cause string         `json:",omitempty"` // lost, claimed, released, failed
-	By    *driver.Origin `json:",omitempty"` // lost: who revoked it
-	Said  *said          `json:",omitempty"` // status
+	Valid bool          `json:",omitempty"` // returned: to the end
+	Cause string        `json:",omitempty"` // lost, claimed, released, failed
+	By    *driver.Cause `json:",omitempty"` // lost: who revoked it
+	Said  *said         `json:",omitempty"` // status
 }
 
 type what string
@@ -48,11 +48,11 @@ const (
 
 // said is what a host says of itself.
 type said struct {
-	Paused  *driver.Origin // often
-	Skipped uint64         // ticks of often, because of the pause
-	Limit   int            // wide
-	Full    time.Time      // when it last asked for a slot of wide and found all of them held
-	Failed  int            // calls to the store, so far
+	Paused  *driver.Cause // often
+	Skipped uint64        // ticks of often, because of the pause
+	Limit   int           // wide
+	Full    time.Time     // when it last asked for a slot of wide and found all of them held
+	Failed  int           // calls to the store, so far
 }
 
 const (
@@ -163,7 +163,7 @@ func say(s *timer.Scheduler, l *link) *said {
 	x := &said{Skipped: o.Skipped[timer.ReasonPaused], Limit: w.MaxConcurrency, Full: l.lastFull("timer:" + wide),
 		Failed: l.failed(time.Time{})}
 	if o.Paused != nil {
-		x.Paused = &o.Paused.Origin
+		x.Paused = &o.Paused.Cause
 	}
 	return x
 }
@@ -181,7 +181,7 @@ func Child(store dlock.DistributedLock, in io.Reader, out io.Writer) error {
 	}
 	let := make(chan struct{})
 	l := newLink(store)
-	s, err := timer.New(timer.Config{Lock: teller{l, tell}, TTL: StoppedTTL, StoreTimeout: StoppedTTL / 3,
+	s, err := timer.New(timer.Config{Store: teller{l, tell}, TTL: StoppedTTL, StoreTimeout: StoppedTTL / 3,
 		Logger: slog.New(slog.DiscardHandler)},
 		members(stoppedPeriod, let, nil, tell)...)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-var ann = driver.Origin{By: "ann", Note: "it's \"her\" night; 数据库"}
+var ann = driver.Cause{By: "ann", Note: "it's \"her\" night; 数据库"}
 
 // An operator changes timers with a client that belongs to no host.
 type operator struct {
@@ -25,7 +25,7 @@ type operator struct {
 }
 
 func (f *realFleet) operator() operator {
-	return operator{f, control.New(control.Config{Lock: f.taker})}
+	return operator{f, control.New(control.Config{Store: f.taker})}
 }
 
 // does repeats a change until it is acknowledged: a call may time out on a busy machine.
@@ -95,7 +95,7 @@ func pauses(s *suite, t *testing.T) {
 	asked := time.Now()
 	paused := func(h *host, name string) bool {
 		p := f.status(h, name).Paused
-		return p != nil && p.Origin == ann && p.Until.Sub(end).Abs() < time.Minute
+		return p != nil && p.Cause == ann && p.Until.Sub(end).Abs() < time.Minute
 	}
 	f.until("two hosts know of the pause", func() bool {
 		for _, h := range f.Hosts[:2] {

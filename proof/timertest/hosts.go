@@ -49,7 +49,7 @@ func (h *Host[Link]) Trigger(ctx context.Context, name string) error {
 // NewHost makes a host that does not run yet. It logs nothing unless config says where to.
 func (f *Fleet[Link]) NewHost(link Link, config timer.Config, timers ...timer.Timer) *Host[Link] {
 	f.t.Helper()
-	config.Lock = link
+	config.Store = link
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -35,7 +35,7 @@ func registration(s *suite, t *testing.T) {
 		wants = append(wants, "must be at most "+driver.MaxTTL.String())
 	}
 	made, err := timer.New(
-		timer.Config{Lock: l, TTL: ttl, StoreTimeout: ttl, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)},
+		timer.Config{Store: l, TTL: ttl, StoreTimeout: ttl, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)},
 		timer.Timer{Name: "no-run"},
 		timer.Timer{Name: "negative", MaxConcurrency: -2, MaxRunTime: -2, Run: nop},
 		timer.Timer{Name: "twice", Run: nop}, timer.Timer{Name: "twice", Run: nop},

@@ -21,7 +21,7 @@ const setUpTTL = 3 * time.Second
 // onStore makes timers that run without their store if it does not answer.
 func onStore(t *testing.T, lock dlock.DistributedLock, runs *atomic.Int64) *timer.Scheduler {
 	t.Helper()
-	s, err := timer.New(timer.Config{Lock: lock, TTL: setUpTTL, Logger: slog.New(slog.DiscardHandler)},
+	s, err := timer.New(timer.Config{Store: lock, TTL: setUpTTL, Logger: slog.New(slog.DiscardHandler)},
 		timer.Timer{Name: "a", Schedule: schedule.Every(50 * time.Millisecond),
 			Run: func(context.Context) error { runs.Add(1); return nil }})
 	if err != nil {

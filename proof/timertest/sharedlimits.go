@@ -39,9 +39,9 @@ func shared(s *suite, t *testing.T) {
 			Run: func(ctx context.Context) error { _ = work(ctx); return nil }})
 	}
 	config := timer.Config{Limits: []timer.Limit{{Name: "smtp", Size: sharedSize}}}
-	multi := driver.CapabilitiesOf(f.taker).MultiLocker
-	if multi == nil || multi.CheckAlso("timer:mail-0", "limit:smtp") != nil {
-		config.Lock = f.taker
+	multi := driver.CapabilitiesOf(f.taker).SharedLimiter
+	if multi == nil || multi.CheckShared("timer:mail-0", "limit:smtp") != nil {
+		config.Store = f.taker
 		config.TTL, config.StoreTimeout = s.TTL, f.storeTimeout()
 		if _, err := timer.New(config, timers...); err == nil || !strings.Contains(err.Error(), "Limits") {
 			t.Errorf("the store cannot keep a limit that timers share, and New says %v", err)

@@ -3,7 +3,7 @@
 // fleet registry's page and the command line use it as well.
 //
 //	c := control.New(control.Config{Lock: store})
-//	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), driver.Origin{By: "ann"})
+//	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), driver.Cause{By: "ann"})
 //
 // In a program that runs timers, timer.Scheduler.Control returns a Control of its fleet.
 package control
@@ -40,7 +40,7 @@ const DefaultTimeout = 5 * time.Second
 type Config struct {
 	// Lock is the store of the fleet. Without one, or with one that keeps no overrides, all calls
 	// return ErrNoControl.
-	Lock dlock.DistributedLock
+	Store dlock.DistributedLock
 
 	// Timeout bounds each call to the store; a method may make several calls. Default: 5 s.
 	Timeout time.Duration
@@ -59,7 +59,7 @@ type Config struct {
 // their next tick, or when they next renew their leases (every TTL/3 of the scheduler). The caller
 // need not reach the hosts. A host that was stopped meanwhile is bound, too: when it goes on, the
 // store refuses its starts. The store keeps a pause or a limit until it is changed, unless the
-// store loses its data. Each call takes a driver.Origin, which says who makes the change and why,
+// store loses its data. Each call takes a driver.Cause, which says who makes the change and why,
 // in at most 256 bytes each. LocalOnly timers are not affected. All methods may be called at the
 // same time.
 //
@@ -77,7 +77,7 @@ type Control struct {
 
 // New returns a Control for the fleet that shares a store. It does not call the store.
 func New(config Config) *Control {
-	c := &Control{caps: driver.CapabilitiesOf(config.Lock), timeout: config.Timeout, log: mask.Logger(config.Logger),
+	c := &Control{caps: driver.CapabilitiesOf(config.Store), timeout: config.Timeout, log: mask.Logger(config.Logger),
 		local: config.Local}
 	if c.timeout <= 0 {
 		c.timeout = DefaultTimeout
@@ -92,16 +92,16 @@ func New(config Config) *Control {
 // in progress continue. Ticks that come due during the pause are skipped (timer.ReasonPaused) and
 // do not count as missed. A second pause replaces the first. The duration of the pause is computed
 // with this host's clock and measured by the store's.
-func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by driver.Origin) error {
+func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by driver.Cause) error {
 	left := time.Until(until)
 	if left <= 0 {
 		return fmt.Errorf("timer %q: a pause until %s is over: choose a later time", timer, until.Format(time.RFC3339))
 	}
-	return c.update(ctx, timer, driver.Update{Pause: &driver.Pause{Origin: by, For: left}})
+	return c.update(ctx, timer, driver.Update{Pause: &driver.Pause{Cause: by, For: left}})
 }
 
 // Resume ends a pause. It has no effect on a timer that is not paused.
-func (c *Control) Resume(ctx context.Context, timer string, by driver.Origin) error {
+func (c *Control) Resume(ctx context.Context, timer string, by driver.Cause) error {
 	return c.update(ctx, timer, driver.Update{Resume: &by})
 }
 
@@ -111,15 +111,15 @@ func (c *Control) Resume(ctx context.Context, timer string, by driver.Origin) er
 // changes: more runs may overlap, but no tick runs more often. If n is lower, runs in progress
 // continue, and no further run starts until fewer than n are running. As with a Pause, ticks that
 // come due while n is 0 do not count as missed.
-func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by driver.Origin) error {
+func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by driver.Cause) error {
 	if n < 0 || n > driver.MaxSlots {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, driver.MaxSlots)
 	}
-	return c.update(ctx, timer, driver.Update{Limit: &driver.LimitOverride{Origin: by, Slots: n}})
+	return c.update(ctx, timer, driver.Update{Limit: &driver.LimitOverride{Cause: by, Slots: n}})
 }
 
 // ResetMaxConcurrency removes the override: timer.Timer.MaxConcurrency applies again.
-func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by driver.Origin) error {
+func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by driver.Cause) error {
 	return c.update(ctx, timer, driver.Update{ResetLimit: &by})
 }
 
@@ -135,7 +135,7 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by driv
 //
 // CancelRun returns ErrNoRun if the run has ended, and also for one that began without a slot in
 // the store, or lost it in an outage: CancelSlot or timer.Scheduler.CancelRun may find it.
-func (c *Control) CancelRun(ctx context.Context, timer, id string, by driver.Origin) error {
+func (c *Control) CancelRun(ctx context.Context, timer, id string, by driver.Cause) error {
 	slot, fence, ok := fleet.ParseRunID(id)
 	if !ok {
 		if _, err := c.controller(); err != nil {
@@ -150,7 +150,7 @@ func (c *Control) CancelRun(ctx context.Context, timer, id string, by driver.Ori
 }
 
 // CancelSlot is CancelRun for the run that holds a slot now. It returns ErrNoRun if none does.
-func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by driver.Origin) error {
+func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by driver.Cause) error {
 	if _, err := c.controller(); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by dri
 	return fmt.Errorf("timer %q: slot %d: %w", timer, slot, ErrNoRun)
 }
 
-func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dlock.Fence, by driver.Origin) error {
+func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dlock.Fence, by driver.Cause) error {
 	ctl, err := c.controller()
 	if err != nil {
 		return err

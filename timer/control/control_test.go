@@ -18,7 +18,7 @@ import (
 // Fails when New needs a field.
 func TestZeroConfig(t *testing.T) {
 	t.Parallel()
-	by := driver.Origin{By: "ann"}
+	by := driver.Cause{By: "ann"}
 	c := control.New(control.Config{})
 	for what, err := range map[string]error{
 		"Pause":   c.Pause(t.Context(), "a", time.Now().Add(time.Hour), by),
@@ -29,7 +29,7 @@ func TestZeroConfig(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := control.New(control.Config{Lock: memlock.New()}).Resume(t.Context(), "a", by); err != nil {
+	if err := control.New(control.Config{Store: memlock.New()}).Resume(t.Context(), "a", by); err != nil {
 		t.Error(err)
 	}
 }
@@ -41,8 +41,8 @@ func TestZeroConfig(t *testing.T) {
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	log := &testkit.Log{}
-	by := driver.Origin{By: "ann"}
-	c := control.New(control.Config{Lock: memlock.New(), Logger: slog.New(slog.NewTextHandler(log, nil)),
+	by := driver.Cause{By: "ann"}
+	c := control.New(control.Config{Store: memlock.New(), Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Local: func(timer string) (registered, localOnly bool) { return timer != "elsewhere", timer == "local" }})
 	if known, err := c.Known(t.Context(), "mine"); err != nil || !known {
 		t.Error(known, err)

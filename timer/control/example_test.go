@@ -14,8 +14,8 @@ import (
 // fleet. It needs the store of the fleet only.
 func Example() {
 	ctx, store := context.Background(), memlock.New() // usually redislock or sqllock
-	c := control.New(control.Config{Lock: store})
-	ann := driver.Origin{By: "ann", Note: "the database is being moved"}
+	c := control.New(control.Config{Store: store})
+	ann := driver.Cause{By: "ann", Note: "the database is being moved"}
 
 	if err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), ann); err != nil {
 		fmt.Println(err)

@@ -45,7 +45,7 @@ type TriggerOptions struct {
 	Payload []byte
 
 	// By is who triggers the run, for timer.Run.TriggeredBy, Status, hooks and the log. Required.
-	By driver.Origin
+	By driver.Cause
 
 	// ExpiresIn is how long the store keeps the trigger until a host starts its run: 1 s to
 	// MaxTriggerExpiry. Default: DefaultTriggerExpiry (1 h).
@@ -65,7 +65,7 @@ func (o TriggerOptions) check() error {
 // A PendingTrigger is a trigger of a Control that is still kept in the store: no host is known to
 // have started its run.
 type PendingTrigger struct {
-	By         driver.Origin
+	By         driver.Cause
 	PayloadLen int           // bytes
 	Age        time.Duration // since Control.Trigger, by the store's clock
 	ExpiresIn  time.Duration // 0: it has expired, and the next host that looks reports it
@@ -82,11 +82,11 @@ func (t PendingTrigger) MarshalJSON() ([]byte, error) {
 		takenBy = t.TakenBy.String()
 	}
 	return json.Marshal(struct {
-		By         driver.Origin `json:"by"`
-		PayloadLen int           `json:"payload_bytes"`
-		Age        float64       `json:"age_seconds"`
-		ExpiresIn  float64       `json:"expires_in_seconds"`
-		TakenBy    string        `json:"taken_by,omitempty"`
+		By         driver.Cause `json:"by"`
+		PayloadLen int          `json:"payload_bytes"`
+		Age        float64      `json:"age_seconds"`
+		ExpiresIn  float64      `json:"expires_in_seconds"`
+		TakenBy    string       `json:"taken_by,omitempty"`
 	}{t.By, t.PayloadLen, t.Age.Seconds(), t.ExpiresIn.Seconds(), takenBy})
 }
 

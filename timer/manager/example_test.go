@@ -14,7 +14,7 @@ import (
 // A Manager makes a timer of each row of a table, and follows the table: here, one tenant comes,
 // one changes and one goes.
 func ExampleManager() {
-	timers, err := timer.New(timer.Config{Lock: memlock.New()})
+	timers, err := timer.New(timer.Config{Store: memlock.New()})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -121,7 +121,7 @@ func newHost(ctx context.Context, s hostSettings) (*host, error) {
 		return nil, err
 	}
 	lock := h.registry.Decorate(h.locks)
-	timers, err := timer.New(timer.Config{Lock: lock, TTL: ttl, Holder: h.registry.Holder(),
+	timers, err := timer.New(timer.Config{Store: lock, TTL: ttl, Holder: h.registry.Holder(),
 		Hooks: clustertimer.Hooks(h.registry, timer.Hooks{})}, timersOf(s.Seldom)...)
 	if err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func (h *host) relay() (*outbox.Relay, error) {
 
 // fill triggers and appends what there is to see.
 func (h *host) fill(ctx context.Context) error {
-	control, by := h.store.Control(), driver.Origin{By: "bob", Note: "a first try"}
+	control, by := h.store.Control(), driver.Cause{By: "bob", Note: "a first try"}
 	for work, payload := range map[string]string{workInvoice: `{"customer": 4711}`,
 		workExport: `{"month": "2026-10", "note": "` + timerHostile + `"}`} {
 		if _, err := control.Trigger(ctx, work, []byte(payload), durable.TriggerOptions{By: by}); err != nil {

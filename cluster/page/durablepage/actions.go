@@ -31,7 +31,7 @@ const (
 		"affected."
 )
 
-type change func(ctx context.Context, v url.Values, by driver.Origin) (done string, err error)
+type change func(ctx context.Context, v url.Values, by driver.Cause) (done string, err error)
 
 // action makes one that is about the value of a name in the URL.
 func (s *section) action(title, about, description string, back func(v url.Values) string, do change,
@@ -39,7 +39,7 @@ func (s *section) action(title, about, description string, back func(v url.Value
 	return page.Action{
 		Title:       func(v url.Values) string { return title + " " + v.Get(about) },
 		Description: description, Fields: fields, Back: back,
-		Do: func(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+		Do: func(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 			defer s.forget()
 			done, err := do(ctx, v, by)
 			if errors.Is(err, durable.ErrNoRun) {
@@ -82,7 +82,7 @@ func (s *section) actions() map[string]page.Action {
 // changes change durable runs in the whole fleet.
 type changes struct{ control *durable.Control }
 
-func (c changes) cancel(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) cancel(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	id, err := idOf(v)
 	if err != nil {
 		return "", err
@@ -91,7 +91,7 @@ func (c changes) cancel(ctx context.Context, v url.Values, by driver.Origin) (st
 	return fmt.Sprintf("canceled, it was %s", was), err
 }
 
-func (c changes) requeue(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) requeue(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	id, err := idOf(v)
 	if err != nil {
 		return "", err
@@ -104,7 +104,7 @@ func (c changes) requeue(ctx context.Context, v url.Values, by driver.Origin) (s
 	return "queued again", err
 }
 
-func (c changes) requeueAll(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) requeueAll(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	if v.Get("handler") == "" { // no filter would mean those of all handlers
 		return "", &page.BadRequestError{Text: "say of which handler"}
 	}
@@ -112,7 +112,7 @@ func (c changes) requeueAll(ctx context.Context, v url.Values, by driver.Origin)
 	return fmt.Sprintf("%d runs queued again", n), err
 }
 
-func (c changes) pause(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) pause(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	until, err := untilOf(v)
 	if err != nil {
 		return "", err
@@ -120,11 +120,11 @@ func (c changes) pause(ctx context.Context, v url.Values, by driver.Origin) (str
 	return "paused until " + until.UTC().Format(time.RFC3339), c.control.Pause(ctx, v.Get("handler"), until, by)
 }
 
-func (c changes) resume(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) resume(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	return "resumed", c.control.Resume(ctx, v.Get("handler"), by)
 }
 
-func (c changes) pauseSchedule(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) pauseSchedule(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	until, err := untilOf(v)
 	if err != nil {
 		return "", err
@@ -133,11 +133,11 @@ func (c changes) pauseSchedule(ctx context.Context, v url.Values, by driver.Orig
 		c.control.PauseSchedule(ctx, v.Get("schedule"), until, by)
 }
 
-func (c changes) resumeSchedule(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) resumeSchedule(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	return "resumed", c.control.ResumeSchedule(ctx, v.Get("schedule"), by)
 }
 
-func (c changes) limit(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) limit(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	n, err := strconv.Atoi(v.Get("n"))
 	if err != nil || n < 0 || n > driver.MaxSlots {
 		return "", &page.BadRequestError{Text: fmt.Sprintf("%q: use a number from 0 to %d", v.Get("n"),
@@ -146,11 +146,11 @@ func (c changes) limit(ctx context.Context, v url.Values, by driver.Origin) (str
 	return fmt.Sprintf("limited to %d runs at once", n), c.control.SetMaxConcurrency(ctx, v.Get("handler"), n, by)
 }
 
-func (c changes) unlimit(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) unlimit(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	return "limit reset", c.control.ResetMaxConcurrency(ctx, v.Get("handler"), by)
 }
 
-func (c changes) trigger(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (c changes) trigger(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	id, err := c.control.Trigger(ctx, v.Get("handler"), []byte(v.Get("payload")),
 		durable.TriggerOptions{By: by, Key: v.Get("key")})
 	return fmt.Sprintf("run %d queued", id), err

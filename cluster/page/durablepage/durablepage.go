@@ -179,14 +179,14 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 				pagekit.Count(h.Queued, "run"), h.Name, h.SeenAt.UTC().Format(time.RFC3339))
 		}
 		if h.Pause != nil {
-			add(false, link, "The handler %s is paused %s, with %s queued.", h.Name, h.Pause.Origin,
+			add(false, link, "The handler %s is paused %s, with %s queued.", h.Name, h.Pause.Cause,
 				pagekit.Count(h.Queued, "run"))
 		}
 	}
 	for _, c := range schedules.Value {
 		if c.Pause != nil {
 			add(false, page.URL("durable", "schedule", c.Name), "The schedule %s is paused %s.", c.Name,
-				c.Pause.Origin)
+				c.Pause.Cause)
 		}
 	}
 	return list

@@ -287,11 +287,11 @@ const (
 
 func (s *section) actions() map[string]page.Action {
 	action := func(title, about, description string, back func(v url.Values) string,
-		do func(ctx context.Context, v url.Values, by driver.Origin) (string, error)) page.Action {
+		do func(ctx context.Context, v url.Values, by driver.Cause) (string, error)) page.Action {
 		return page.Action{
 			Title:       func(v url.Values) string { return title + " " + v.Get(about) },
 			Description: description, Back: back,
-			Do: func(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+			Do: func(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 				defer s.forget()
 				return do(ctx, v, by)
 			},
@@ -310,7 +310,7 @@ func (s *section) actions() map[string]page.Action {
 	}
 }
 
-func (s *section) requeue(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (s *section) requeue(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	id, err := idOf(v)
 	if err != nil {
 		return "", err
@@ -318,14 +318,14 @@ func (s *section) requeue(ctx context.Context, v url.Values, by driver.Origin) (
 	return s.requeueAll(ctx, outbox.Filter{IDs: []outbox.ID{id}}, by)
 }
 
-func (s *section) requeueTopic(ctx context.Context, v url.Values, by driver.Origin) (string, error) {
+func (s *section) requeueTopic(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 	if v.Get("topic") == "" { // no filter would mean those of all topics
 		return "", &page.BadRequestError{Text: "say of which topic"}
 	}
 	return s.requeueAll(ctx, outbox.Filter{Topic: v.Get("topic")}, by)
 }
 
-func (s *section) requeueAll(ctx context.Context, which outbox.Filter, by driver.Origin) (string, error) {
+func (s *section) requeueAll(ctx context.Context, which outbox.Filter, by driver.Cause) (string, error) {
 	note := by.String()
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote], "")
@@ -340,7 +340,7 @@ func (s *section) requeueAll(ctx context.Context, which outbox.Filter, by driver
 	return fmt.Sprintf("%d messages are due again", n), err
 }
 
-func (s *section) delete(ctx context.Context, v url.Values, _ driver.Origin) (string, error) {
+func (s *section) delete(ctx context.Context, v url.Values, _ driver.Cause) (string, error) {
 	id, err := idOf(v)
 	if err != nil {
 		return "", err

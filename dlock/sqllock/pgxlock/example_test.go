@@ -27,7 +27,7 @@ func ExampleNew() {
 	if err := store.Migrate(ctx); err != nil {
 		log.Fatal(err)
 	}
-	timers, err := timer.New(timer.Config{Lock: store}, timer.Timer{
+	timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 		Name:           "process-orders",
 		Schedule:       schedule.Every(time.Minute),
 		MaxConcurrency: 3, // runs at once in the fleet

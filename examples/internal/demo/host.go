@@ -34,7 +34,7 @@ func newHost(name string, store *Store, rec *recorder, log *slog.Logger) (*host,
 	holder := dlock.NewHolder()
 	holder.Host = name // the default is the machine's name, which all hosts here would share
 	h.timers, err = timer.New(timer.Config{
-		Lock:         h.wire, // in your service: the store itself
+		Store:        h.wire, // in your service: the store itself
 		Logger:       log.With("host", name),
 		TTL:          LeaseTTL,
 		StoreTimeout: StoreTimeout,

@@ -83,7 +83,7 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length 
 	control := storeOf(t.watch.door).Control()
 	for _, c := range cadences {
 		err := testkit.Poll(30*time.Second, "pause "+c.name, func(ctx context.Context) error {
-			return control.PauseSchedule(ctx, c.name, time.Now().Add(time.Hour), driver.Origin{By: "torture"})
+			return control.PauseSchedule(ctx, c.name, time.Now().Add(time.Hour), driver.Cause{By: "torture"})
 		})
 		if err != nil {
 			return err

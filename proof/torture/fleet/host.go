@@ -101,7 +101,7 @@ func runHost(spec Spec, log *torture.Log) error {
 		return err
 	}
 	scheduler, err := timer.New(timer.Config{
-		Lock: lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second,
+		Store: lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second,
 		Holder: holder, Limits: []timer.Limit{{Name: sharedLimit, Size: sharedSize}},
 		Logger: slog.New(slog.DiscardHandler), Hooks: hooks,
 	}, all...)

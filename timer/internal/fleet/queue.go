@@ -60,13 +60,13 @@ type Queue struct {
 
 // A Trigger is a run that a Control wants, and that no host is known to have started.
 type Trigger struct {
-	ID      string        `json:"id"`
-	By      driver.Origin `json:"by"`
-	Payload []byte        `json:"payload,omitempty"`
-	At      int64         `json:"at"`    // µs, by the store's clock
-	Until   int64         `json:"until"` // likewise
-	Taker   string        `json:"taker,omitempty"`
-	Host    dlock.Holder  `json:"host,omitzero"` // of the taker, for people
+	ID      string       `json:"id"`
+	By      driver.Cause `json:"by"`
+	Payload []byte       `json:"payload,omitempty"`
+	At      int64        `json:"at"`    // µs, by the store's clock
+	Until   int64        `json:"until"` // likewise
+	Taker   string       `json:"taker,omitempty"`
+	Host    dlock.Holder `json:"host,omitzero"` // of the taker, for people
 }
 
 // Expired reports whether nobody may take the trigger any more.
@@ -75,7 +75,7 @@ func (t *Trigger) Expired(now int64) bool { return now >= t.Until }
 // Pending is what people see of a Trigger: a control.PendingTrigger, which has the same fields, so
 // that the one can be converted to the other.
 type Pending struct {
-	By         driver.Origin
+	By         driver.Cause
 	PayloadLen int
 	Age        time.Duration
 	ExpiresIn  time.Duration

@@ -47,7 +47,7 @@ type app struct {
 	IO
 	options     stores.Options
 	environment string
-	origin      driver.Origin
+	origin      driver.Cause
 	format      string
 	watch       bool
 	interval    time.Duration

@@ -28,7 +28,7 @@ func (a *app) originFlags(c *cobra.Command) *cobra.Command {
 }
 
 // A change changes something, and says what it has done.
-type change func(ctx context.Context, args []string, by driver.Origin) (done string, err error)
+type change func(ctx context.Context, args []string, by driver.Cause) (done string, err error)
 
 // control returns the RunE of a command that changes something. The events of the registry tell who
 // has done what to the lock that about names; nil: the change is about none.
@@ -83,10 +83,10 @@ func ofTimer(args []string) string { return fleet.TimerPrefix + args[0] }
 
 // A controller controls timers, or handlers of durable runs.
 type controller interface {
-	Pause(ctx context.Context, name string, until time.Time, by driver.Origin) error
-	Resume(ctx context.Context, name string, by driver.Origin) error
-	SetMaxConcurrency(ctx context.Context, name string, n int, by driver.Origin) error
-	ResetMaxConcurrency(ctx context.Context, name string, by driver.Origin) error
+	Pause(ctx context.Context, name string, until time.Time, by driver.Cause) error
+	Resume(ctx context.Context, name string, by driver.Cause) error
+	SetMaxConcurrency(ctx context.Context, name string, n int, by driver.Cause) error
+	ResetMaxConcurrency(ctx context.Context, name string, by driver.Cause) error
 }
 
 // A target is what a command controls: a timer, or with --durable the runs of a handler.
@@ -110,7 +110,7 @@ func (t *target) about(args []string) string {
 
 // do has the controller make a change of what is called name, and says so.
 func (t *target) do(name string, change func(c controller) (done string, err error)) (string, error) {
-	what, c := "timer "+name, controller(control.New(control.Config{Lock: t.store.Locks}))
+	what, c := "timer "+name, controller(control.New(control.Config{Store: t.store.Locks}))
 	if t.durable {
 		ctl, err := t.durableControl()
 		if err != nil {
@@ -130,7 +130,7 @@ func (a *app) pause() *cobra.Command {
 		Long: "No host starts the timer until the pause ends. Runs that go on are not ended, and ticks that come\n" +
 			"due are skipped, not caught up. A second pause replaces the first. Durable runs of a handler wait.",
 		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"\n  tickslot pause invoice --durable",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			until := time.Now().Add(span)
 			return t.do(args[0], func(c controller) (string, error) {
 				return "paused until " + instant(until), c.Pause(ctx, args[0], until, by)
@@ -147,7 +147,7 @@ func (a *app) resume() *cobra.Command {
 		Use: "resume NAME", Short: "End a pause", Args: cobra.ExactArgs(1),
 		Long:    "The pause ends: hosts start the timer from its next tick on. Durable runs that waited are started.",
 		Example: "  tickslot resume report",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			return t.do(args[0], func(c controller) (string, error) { return "resumed", c.Resume(ctx, args[0], by) })
 		}),
 	})
@@ -161,7 +161,7 @@ func (a *app) limit() *cobra.Command {
 			"go\n" +
 			"on are not ended. With 0 nothing starts. With reset the code is in force again.",
 		Example: "  tickslot limit report 1\n  tickslot limit report reset",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			if args[1] == "reset" {
 				return t.do(args[0], func(c controller) (string, error) {
 					return "limit reset", c.ResetMaxConcurrency(ctx, args[0], by)
@@ -190,13 +190,13 @@ func (a *app) trigger() *cobra.Command {
 			"a run of the handler is queued, which is tried until it has ended.",
 		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
 			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
+		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			return t.do(args[0], func(c controller) (string, error) {
 				if ctl, ok := c.(*durable.Control); ok {
 					id, err := ctl.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
 					return fmt.Sprintf("queued run %d", id), err
 				}
-				return "triggered", control.New(control.Config{Lock: a.store.Locks}).Trigger(ctx, args[0],
+				return "triggered", control.New(control.Config{Store: a.store.Locks}).Trigger(ctx, args[0],
 					control.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
 			})
 		}),
@@ -224,7 +224,7 @@ func (a *app) cancel() *cobra.Command {
 		}
 		return ofTimer(args)
 	}
-	c.RunE = a.control(about, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
+	c.RunE = a.control(about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 		switch {
 		case durableID != 0 && len(args) == 0:
 			ctl, err := a.durableControl()
@@ -235,10 +235,10 @@ func (a *app) cancel() *cobra.Command {
 			return fmt.Sprintf("durable run %d: canceled, it was %s", durableID, was), err
 		case len(args) == 1 && slot >= 0:
 			return fmt.Sprintf("timer %s: canceled the run in slot %d", args[0], slot),
-				control.New(control.Config{Lock: a.store.Locks}).CancelSlot(ctx, args[0], slot, by)
+				control.New(control.Config{Store: a.store.Locks}).CancelSlot(ctx, args[0], slot, by)
 		case len(args) == 1 && id != "":
 			return fmt.Sprintf("timer %s: canceled run %s", args[0], id),
-				control.New(control.Config{Lock: a.store.Locks}).CancelRun(ctx, args[0], id, by)
+				control.New(control.Config{Store: a.store.Locks}).CancelRun(ctx, args[0], id, by)
 		}
 		return "", errors.New("say which run: TIMER with --slot or --run, or --durable with an ID")
 	})

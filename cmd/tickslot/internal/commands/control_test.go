@@ -41,7 +41,7 @@ func TestTimersAreSteered(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
 	locks := sqllock.SQLite(open(t, file), sqllock.Options{})
-	ctl := control.New(control.Config{Lock: locks})
+	ctl := control.New(control.Config{Store: locks})
 	state := func() driver.ControlState {
 		s, err := ctl.Inspect(t.Context(), "report")
 		if err != nil {
@@ -50,7 +50,7 @@ func TestTimersAreSteered(t *testing.T) {
 		return s
 	}
 	has(t, url, "pause report --for 2h --by ann --note moving", "paused until")
-	if s := state(); s.Pause == nil || s.Pause.Origin != (driver.Origin{By: "ann", Note: "moving"}) ||
+	if s := state(); s.Pause == nil || s.Pause.Cause != (driver.Cause{By: "ann", Note: "moving"}) ||
 		s.Pause.For < 119*time.Minute || s.Pause.For > 2*time.Hour {
 		t.Errorf("%+v", s.Pause)
 	}

@@ -339,10 +339,10 @@ func TestDoctorOnMariaDB(t *testing.T) {
 				" FROM app"), "", []string{"this user lacks " + right + " on `"}, "GRANT " + right + " ON `"})
 		}
 	}
-	for procedure, also := range map[string][]string{"distributed_locks_acquire_v1": {"settings for leases"},
+	for procedure, shared := range map[string][]string{"distributed_locks_acquire_v1": {"settings for leases"},
 		"tickslot_outbox_locks_revoke_v1": nil} {
 		faults = append(faults, fault{"no EXECUTE on " + procedure, plant(server, "REVOKE EXECUTE ON PROCEDURE "+
-			procedure+" FROM app"), "", append(also, "this user lacks EXECUTE on PROCEDURE `"+procedure),
+			procedure+" FROM app"), "", append(shared, "this user lacks EXECUTE on PROCEDURE `"+procedure),
 			"GRANT EXECUTE ON PROCEDURE `" + procedure + "` TO 'u"})
 	}
 	checkFaults(t, faults)

@@ -69,7 +69,7 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 			x.Timer = r
 		}
 	}
-	ctl := control.New(control.Config{Lock: a.store.Locks})
+	ctl := control.New(control.Config{Store: a.store.Locks})
 	if x.Timer == nil {
 		known, err := ctl.Known(ctx, name)
 		if err != nil {
@@ -103,12 +103,12 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 func (x *explanation) reason(now time.Time) {
 	because := func(format string, args ...any) { x.Because = append(x.Because, fmt.Sprintf(format, args...)) }
 	if p := x.Pause; p != nil {
-		because("it is paused for another %s, %s: \"tickslot resume\" ends that", show.Span(p.Left), p.Origin)
+		because("it is paused for another %s, %s: \"tickslot resume\" ends that", show.Span(p.Left), p.Cause)
 	}
 	limit := x.Limit
 	if l := x.Set; l != nil {
 		limit = l.Limit
-		because("its limit was set to %d %s: \"tickslot limit %s reset\" ends that", *l.Limit, l.Origin, x.Name)
+		because("its limit was set to %d %s: \"tickslot limit %s reset\" ends that", *l.Limit, l.Cause, x.Name)
 	}
 	if x.Hosts == 0 {
 		because("no host that is alive has it registered, as far as the registry knows")

@@ -248,7 +248,7 @@ func (a *app) requeue() *cobra.Command {
 		Long: "They are due at once, with as many attempts as their handler allows. Named by ID, canceled runs are\n" +
 			"queued again, too.",
 		Example: "  tickslot requeue durable 4711 4712\n  tickslot requeue durable --handler invoice",
-		RunE: a.control(nil, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
+		RunE: a.control(nil, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			control, err := a.durableControl()
 			if err != nil {
 				return "", err
@@ -276,7 +276,7 @@ func (a *app) requeue() *cobra.Command {
 			"--force says that an effect may happen twice.",
 		Example: "  tickslot requeue outbox 0190f5d4-7e1c-7c3a-9b1e-0f6f3f8e2a11\n  tickslot requeue outbox --topic " +
 			"orders",
-		RunE: a.control(nil, func(ctx context.Context, args []string, by driver.Origin) (string, error) {
+		RunE: a.control(nil, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			if a.store.Outbox == nil {
 				return "", errNoOutbox
 			}

@@ -41,9 +41,9 @@ func (a *app) timers(ctx context.Context, filter string) (*show.Table, error) {
 		by := r.Unknown
 		switch {
 		case r.Pause != nil:
-			by = r.Pause.Origin.String()
+			by = r.Pause.Cause.String()
 		case r.Set != nil:
-			by = r.Set.Origin.String()
+			by = r.Set.Cause.String()
 		}
 		t.Add(r.Name, r.State, r.LimitText(), fmt.Sprint(len(r.Held)), fmt.Sprint(r.Hosts), ago, outcome, took,
 			fault, by)

@@ -26,9 +26,9 @@ func TestPausedTimersAreNotUrgent(t *testing.T) {
 		}
 	}
 	timers := fleet.Timers(s)
-	none, ann := 0, driver.Origin{By: "ann", Note: "moving"}
-	timers[1].Set = &fleet.Override{Origin: ann, Limit: &none}
-	timers[2].Pause = &fleet.Override{Origin: ann, Left: time.Hour}
+	none, ann := 0, driver.Cause{By: "ann", Note: "moving"}
+	timers[1].Set = &fleet.Override{Cause: ann, Limit: &none}
+	timers[2].Pause = &fleet.Override{Cause: ann, Left: time.Hour}
 	var states []string
 	for _, timer := range timers {
 		timer.SetState()

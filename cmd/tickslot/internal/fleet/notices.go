@@ -112,9 +112,9 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 func (n *notices) timer(t *Timer) {
 	switch { // in the order of SetState: a timer that is paused is not urgent, even if it failed before
 	case t.Pause != nil:
-		n.notable("%s is paused %s, for another %s", t.Name, t.Pause.Origin, show.Span(t.Pause.Left))
+		n.notable("%s is paused %s, for another %s", t.Name, t.Pause.Cause, show.Span(t.Pause.Left))
 	case t.Set != nil && *t.Set.Limit == 0:
-		n.notable("%s is paused %s, until its limit, which is 0, is changed", t.Name, t.Set.Origin)
+		n.notable("%s is paused %s, until its limit, which is 0, is changed", t.Name, t.Set.Cause)
 	case t.Failed >= cluster.FailingRuns && t.Last != nil:
 		n.urgent("%s: its last %d runs did not succeed; the latest: %s", t.Name, t.Failed,
 			strings.TrimRight(t.Last.Outcome+": "+t.Last.Err, ": "))

@@ -42,7 +42,7 @@ type Timer struct {
 
 // An Override is what an operator has set.
 type Override struct {
-	driver.Origin
+	driver.Cause
 	Limit *int          `json:"max_concurrency,omitempty"` // of a limit
 	For   float64       `json:"seconds_left,omitempty"`    // of a pause
 	Left  time.Duration `json:"-"`                         // the same
@@ -123,10 +123,10 @@ func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, te
 				r.Unknown = text(states[i].Err)
 			default:
 				if p := states[i].Pause; p != nil {
-					r.Pause = &Override{Origin: p.Origin, For: p.For.Seconds(), Left: p.For}
+					r.Pause = &Override{Cause: p.Cause, For: p.For.Seconds(), Left: p.For}
 				}
 				if l := states[i].Limit; l != nil {
-					r.Set = &Override{Origin: l.Origin, Limit: &l.Slots}
+					r.Set = &Override{Cause: l.Cause, Limit: &l.Slots}
 				}
 			}
 			r.SetState()

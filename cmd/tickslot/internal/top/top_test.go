@@ -170,7 +170,7 @@ func fleetOf(timers int) top.Reading {
 			Holder: holder("web-0"), EndedAt: now.Add(-5 * time.Second), Took: 1500 * time.Millisecond})
 	}
 	reading := top.Reading{Snapshot: s, Timers: fleet.Timers(s)}
-	reading.Timers[1].Pause = &fleet.Override{Origin: driver.Origin{By: "ann", Note: hostile}, Left: time.Hour}
+	reading.Timers[1].Pause = &fleet.Override{Cause: driver.Cause{By: "ann", Note: hostile}, Left: time.Hour}
 	fleet.Keep(reading.Timers, reading.Timers)
 	return reading
 }

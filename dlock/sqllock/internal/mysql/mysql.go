@@ -69,27 +69,27 @@ func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.Acquir
 	err = m.call(ctx, m.texts["acquire"], []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule,
 		driver.MaxTickAhead.Microseconds(),
-		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, store.LongestWait), alsoJSON(c.Also),
+		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, store.LongestWait), sharedJSON(c.Shared),
 		store.DelayOrNull(c),
 	}, v.ColumnsOfAll()...)
 	return v, err
 }
 
 // alsoJSON returns the further semaphores as [[name in hex, slots], …], or nil if there are none.
-func alsoJSON(also []store.SemaphoreSpec) *string {
-	if len(also) == 0 {
+func sharedJSON(shared []store.SemaphoreSpec) *string {
+	if len(shared) == 0 {
 		return nil
 	}
-	list := make([][2]any, len(also))
-	for i, l := range also {
+	list := make([][2]any, len(shared))
+	for i, l := range shared {
 		list[i] = [2]any{hex.EncodeToString([]byte(l.Resource)), l.Slots}
 	}
 	text := store.AsJSON(list)
 	return &text
 }
 
-// TakesAlso implements store.Database.
-func (m *DB) TakesAlso() bool { return true }
+// TakesShared implements store.Database.
+func (m *DB) TakesShared() bool { return true }
 
 // KeepsDelay implements store.Database.
 func (m *DB) KeepsDelay() bool { return true }

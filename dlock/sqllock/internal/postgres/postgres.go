@@ -110,26 +110,26 @@ func (p *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.Acquir
 	err = p.QueryRow(ctx, p.texts["acquire"], []any{
 		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule, driver.MaxTickAhead.Microseconds(),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID,
-		c.Wait, alsoJSON(c.Also), store.DelayOrNull(c),
+		c.Wait, sharedJSON(c.Shared), store.DelayOrNull(c),
 	}, v.ColumnsOfAll()...)
 	return v, err
 }
 
 // alsoJSON returns the further semaphores as [[resource, slots], …], or nil if there are none.
-func alsoJSON(also []store.SemaphoreSpec) *string {
-	if len(also) == 0 {
+func sharedJSON(shared []store.SemaphoreSpec) *string {
+	if len(shared) == 0 {
 		return nil
 	}
-	list := make([][2]any, len(also))
-	for i, l := range also {
+	list := make([][2]any, len(shared))
+	for i, l := range shared {
 		list[i] = [2]any{l.Resource, l.Slots}
 	}
 	text := store.AsJSON(list)
 	return &text
 }
 
-// TakesAlso implements store.Database.
-func (p *DB) TakesAlso() bool { return true }
+// TakesShared implements store.Database.
+func (p *DB) TakesShared() bool { return true }
 
 // KeepsDelay implements store.Database.
 func (p *DB) KeepsDelay() bool { return true }

@@ -131,7 +131,7 @@ func (s *DB) Acquire(ctx context.Context, c store.AcquireParams) (store.AcquireR
 // looks reads the snapshot of the name, and those of the further semaphores.
 func (s *DB) looks(c store.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
 	// 1. read: everything that decides, of each semaphore.
-	list := make([]snapshot, 0, 1+len(c.Also))
+	list := make([]snapshot, 0, 1+len(c.Shared))
 	for i := range cap(list) {
 		p := partOf(c, i)
 		look, err := read([]any{p.Resource, max(p.Slots, 1), p.Token, int(in), windowSize,
@@ -253,10 +253,10 @@ func (l snapshot) becomesKnown(c store.AcquireParams, v store.AcquireResult) boo
 // partOf returns the request for one of the semaphores alone; 0: for the name itself.
 func partOf(c store.AcquireParams, i int) store.AcquireParams {
 	if i > 0 {
-		l := c.Also[i-1]
+		l := c.Shared[i-1]
 		c.Resource, c.Slots, c.Tick, c.MissedAt, c.Delay = l.Resource, l.Slots, nil, nil, 0
 	}
-	c.Also = nil
+	c.Shared = nil
 	return c
 }
 
@@ -276,7 +276,7 @@ func decideAll(look []snapshot, c store.AcquireParams, in window) (v store.Acqui
 	if v, free[0] = look[0].decide(partOf(c, 0), in); v.Reason != "" {
 		return v, nil
 	}
-	// 8. also: the first further semaphore that has no free slot refuses the request.
+	// 8. shared: the first further semaphore that has no free slot refuses the request.
 	for i := 1; i < len(look); i++ {
 		no, slot := look[i].decide(partOf(c, i), in)
 		if no.Reason != "" {
@@ -284,7 +284,7 @@ func decideAll(look []snapshot, c store.AcquireParams, in window) (v store.Acqui
 				no.HeldFor,
 				no.ExpiresIn, no.Origin
 			no.Slot, no.Fence = i-1, 0
-			v.Also = store.AsJSON([]store.Part{no.Part()})
+			v.Shared = store.AsJSON([]store.Part{no.Part()})
 			return v, nil
 		}
 		free[i] = slot
@@ -296,7 +296,7 @@ func decideAll(look []snapshot, c store.AcquireParams, in window) (v store.Acqui
 // caller has the write lock.
 func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, free []int,
 	in window) (v store.AcquireResult, err error) {
-	parts := make([]store.Part, 0, len(c.Also))
+	parts := make([]store.Part, 0, len(c.Shared))
 	for i := range look {
 		p, slot := partOf(c, i), free[i]
 		if slot == gap {
@@ -317,13 +317,13 @@ func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, fr
 		}
 	}
 	if len(parts) > 0 {
-		v.Also = store.AsJSON(parts)
+		v.Shared = store.AsJSON(parts)
 	}
 	return v, nil
 }
 
-// TakesAlso implements store.Database.
-func (s *DB) TakesAlso() bool { return true }
+// TakesShared implements store.Database.
+func (s *DB) TakesShared() bool { return true }
 
 // KeepsDelay implements store.Database.
 func (s *DB) KeepsDelay() bool { return true }

@@ -60,11 +60,11 @@ func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers stri
 	return answers, err
 }
 
-// TakesAlso implements store.Database. No code for it is added here while this store cannot be
+// TakesShared implements store.Database. No code for it is added here while this store cannot be
 // run against a server.
-func (m *DB) TakesAlso() bool { return false }
+func (m *DB) TakesShared() bool { return false }
 
-// KeepsDelay implements store.Database: see TakesAlso.
+// KeepsDelay implements store.Database: see TakesShared.
 func (m *DB) KeepsDelay() bool { return false }
 
 // Release implements store.Database.

@@ -17,11 +17,11 @@ import (
 type Database interface {
 	// String is "postgres", "mysql" …
 	String() string
-	// Acquire takes a slot, a start of a tick if there is one, and a slot of each of params.Also,
+	// Acquire takes a slot, a start of a tick if there is one, and a slot of each of params.Shared,
 	// in one transaction.
 	Acquire(ctx context.Context, params AcquireParams) (AcquireResult, error)
-	// TakesAlso reports whether params.Also may have semaphores.
-	TakesAlso() bool
+	// TakesShared reports whether params.Shared may have semaphores.
+	TakesShared() bool
 	// KeepsDelay reports whether Acquire keeps params.Delay.
 	KeepsDelay() bool
 	// Extend and Release take a JSON list of Grant and return a JSON list of Answer.
@@ -68,7 +68,7 @@ type AcquireParams struct {
 	Delay    int64  // since the last lease ended: see driver.Tick.Delay. Tick is nil then; 0: none
 	Holder   driver.Holder
 	Wait     int64 // milliseconds: the longest wait for a lock in the database, see LockWait
-	Also     []SemaphoreSpec
+	Shared   []SemaphoreSpec
 }
 
 // SemaphoreSpec is a further semaphore of an acquire.
@@ -93,9 +93,9 @@ type AcquireResult struct {
 	Version         int64  // of the overrides; 0: there were never any
 	Limit           int    // slots, of the override; 0: there is none
 	Origin          string // paused: who did it, and why, as JSON
-	// ok: the grants of AcquireParams.Also, as a JSON list of Part. limit_full: one Part, of the
+	// ok: the grants of AcquireParams.Shared, as a JSON list of Part. limit_full: one Part, of the
 	// one that refused; its holder, pause and times are in the fields above
-	Also string
+	Shared string
 }
 
 // ReasonEnded is the answer if, of the leases that a repeated request was granted, some have ended.
@@ -129,8 +129,8 @@ func (v *AcquireResult) Part() Part {
 	return p
 }
 
-// ColumnsOfAll returns where to scan the columns of a database that TakesAlso.
-func (v *AcquireResult) ColumnsOfAll() []any { return append(v.Columns(), &v.Also) }
+// ColumnsOfAll returns where to scan the columns of a database that TakesShared.
+func (v *AcquireResult) ColumnsOfAll() []any { return append(v.Columns(), &v.Shared) }
 
 // Columns returns where to scan the fourteen columns of the result.
 func (v *AcquireResult) Columns() []any {

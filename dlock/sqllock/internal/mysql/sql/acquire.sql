@@ -365,7 +365,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 8. also: the first further semaphore that has no free slot refuses the request. If their
+		-- 8. shared: the first further semaphore that has no free slot refuses the request. If their
 		-- rows are locked, take a slot of each.
 		SET v_i = 0, v_also = '';
 		WHILE v_i < v_others DO

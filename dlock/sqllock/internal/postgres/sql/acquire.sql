@@ -359,7 +359,7 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 8. also: the first further semaphore that has no free slot refuses the request.
+		-- 8. shared: the first further semaphore that has no free slot refuses the request.
 		IF v_others > 0 THEN
 			FOR v_other IN
 				SELECT a.i, a.name, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,

@@ -117,7 +117,7 @@ END
 ELSE
 BEGIN
 	-- 7. delay: no request has one here. See KeepsDelay.
-	-- 8. also: no request has further semaphores here. See TakesAlso.
+	-- 8. shared: no request has further semaphores here. See TakesShared.
 	-- 9. grant: the lease, of a slot that ended. It is looked at again: it may have been extended
 	-- at the last moment.
 	IF @ends <= @clock

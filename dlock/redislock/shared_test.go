@@ -38,7 +38,7 @@ func TestSharedLimitCostsNoRoundTrip(t *testing.T) {
 		Run: func(context.Context) error { time.Sleep(40 * time.Millisecond); return nil }}
 	mail, news := work, work
 	mail.Name, news.Name = "mail", "news"
-	s, err := timer.New(timer.Config{Lock: store, TTL: quarantineTTL, StoreTimeout: quarantineTTL / 3,
+	s, err := timer.New(timer.Config{Store: store, TTL: quarantineTTL, StoreTimeout: quarantineTTL / 3,
 		Logger: slog.New(slog.DiscardHandler), Registerer: registry, Limits: []timer.Limit{{Name: "smtp", Size: 1}}},
 		mail, news)
 	if err != nil {
@@ -102,10 +102,10 @@ func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
 		}
 		return regexp.MustCompile(`rdb_changes_since_last_save:\d+`).FindString(info)
 	}
-	acquire := func(name, token string, also ...string) error {
+	acquire := func(name, token string, shared ...string) error {
 		req := driver.Request{Name: name, Slots: 3, Token: token, TTL: quarantineTTL}
-		for _, a := range also {
-			req.Also = append(req.Also, driver.SemaphoreSpec{Name: a, Slots: 1})
+		for _, a := range shared {
+			req.Shared = append(req.Shared, driver.SemaphoreSpec{Name: a, Slots: 1})
 		}
 		_, err := store.TryAcquire(t.Context(), req)
 		return err
@@ -120,7 +120,7 @@ func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
 	for i := range 5 {
 		err := acquire("a", fmt.Sprintf("more-%d", i), "free", "taken")
 		no, ok := errors.AsType[*driver.NotAcquiredError](err)
-		if !ok || no.Reason != driver.ReasonLimitFull || no.Also.Name != "taken" {
+		if !ok || no.Reason != driver.ReasonLimitFull || no.Shared.Name != "taken" {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestPartOfAGrantDeleted(t *testing.T) {
 	store := open(t, client, redislock.Options{Prefix: prefix})
 	awake(t, store)
 	for _, key := range []string{"a:slot:0", "limit:slot:0"} {
-		req := driver.Request{Name: "a", Slots: 2, Also: []driver.SemaphoreSpec{{Name: "limit", Slots: 2}},
+		req := driver.Request{Name: "a", Slots: 2, Shared: []driver.SemaphoreSpec{{Name: "limit", Slots: 2}},
 			Token: "token", TTL: quarantineTTL}
 		g, err := store.TryAcquire(t.Context(), req)
 		if err != nil {
@@ -154,7 +154,7 @@ func TestPartOfAGrantDeleted(t *testing.T) {
 		if _, err := store.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrFault) {
 			t.Errorf("%s deleted, and asked again: %v: want a fault", key, err)
 		}
-		results, err := store.Release(t.Context(), append([]driver.Grant{g}, g.Also...)...)
+		results, err := store.Release(t.Context(), append([]driver.Grant{g}, g.Shared...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,37 +14,37 @@ import (
 
 // jointly are for requests that take slots of several semaphores in one step.
 var jointly = []promise{
-	{name: "also/refused by a store that cannot", show: alsoUnsupported},
-	{name: "also/all in one step", given: needsAlso, show: allAtOnce},
-	{name: "also/all or nothing", given: needsAlso, show: allOrNothing},
-	{name: "also/its own reasons come first", given: needsAlso, show: ownReasonsFirst},
-	{name: "also/token asked again is the same grant", given: needsAlso, show: alsoAskedAgain},
-	{name: "also/lost reply", given: needsAlso, show: alsoLostReply},
-	{name: "also/each lease ends by itself", given: needsAlso, show: endsByItself},
-	{name: "also/all expire", given: needsAlso, show: alsoExpires},
-	{name: "also/hosts that disagree share slots", given: needsAlso, show: alsoDisagree},
-	{name: "also/overrides apply", given: needsAlso, show: alsoOverrides},
-	{name: "also/hammer", given: needsAlso, show: hammerAlso},
-	{name: "also/crosswise", given: needsAlso, show: crosswise},
+	{name: "shared/refused by a store that cannot", show: sharedUnsupported},
+	{name: "shared/all in one step", given: needsShared, show: allAtOnce},
+	{name: "shared/all or nothing", given: needsShared, show: allOrNothing},
+	{name: "shared/its own reasons come first", given: needsShared, show: ownReasonsFirst},
+	{name: "shared/token asked again is the same grant", given: needsShared, show: sharedAskedAgain},
+	{name: "shared/lost reply", given: needsShared, show: sharedLostReply},
+	{name: "shared/each lease ends by itself", given: needsShared, show: endsByItself},
+	{name: "shared/all expire", given: needsShared, show: sharedExpires},
+	{name: "shared/hosts that disagree share slots", given: needsShared, show: sharedDisagree},
+	{name: "shared/overrides apply", given: needsShared, show: sharedOverrides},
+	{name: "shared/hammer", given: needsShared, show: hammerShared},
+	{name: "shared/crosswise", given: needsShared, show: crosswise},
 }
 
-func needsAlso(f Features) string {
-	if !f.Also {
-		return "the store does not state Also"
+func needsShared(f Features) string {
+	if !f.Shared {
+		return "the store does not state Shared"
 	}
 	return ""
 }
 
 // with adds further semaphores to a request.
-func (c *check) with(req driver.Request, also ...driver.SemaphoreSpec) driver.Request {
-	req.Also = also
+func (c *check) with(req driver.Request, shared ...driver.SemaphoreSpec) driver.Request {
+	req.Shared = shared
 	return req
 }
 
 // all returns a grant and those of its further semaphores, as Extend and Release get them.
 func all(g driver.Grant) []driver.Grant {
-	list := append([]driver.Grant{g}, g.Also...)
-	list[0].Also = nil
+	list := append([]driver.Grant{g}, g.Shared...)
+	list[0].Shared = nil
 	return list
 }
 
@@ -61,44 +61,44 @@ func (h *host) free(what, name string, slots, want int) {
 
 // alsoUnsupported catches a store that takes Name alone and forgets about the rest: every limit
 // that several timers share would be exceeded in silence.
-func alsoUnsupported(c *check) {
+func sharedUnsupported(c *check) {
 	h := c.host()
 	caps := h.caps()
 	req := c.with(c.request("x", 2), driver.SemaphoreSpec{Name: "limit", Slots: 1})
-	if c.h.Features.Also {
-		if caps.MultiLocker == nil {
-			c.fatalf("the store states Also, and is no dlock.MultiLocker")
+	if c.h.Features.Shared {
+		if caps.SharedLimiter == nil {
+			c.fatalf("the store states Shared, and is no driver.SharedLimiter")
 		}
-		if err := caps.MultiLocker.CheckAlso("x", "limit"); err != nil {
-			c.errorf("CheckAlso of two names of the namespace: %v: must be nil", err)
+		if err := caps.SharedLimiter.CheckShared("x", "limit"); err != nil {
+			c.errorf("CheckShared of two names of the namespace: %v: must be nil", err)
 		}
-		for what, also := range map[string][]driver.SemaphoreSpec{
+		for what, shared := range map[string][]driver.SemaphoreSpec{
 			"its own name":           {{Name: "x", Slots: 2}},
 			"a name twice":           {{Name: "limit", Slots: 2}, {Name: "limit", Slots: 2}},
 			"a mutex":                {{Name: "limit"}},
 			"a negative number":      {{Name: "limit", Slots: -1}},
 			"too many slots":         {{Name: "limit", Slots: driver.MaxSlots + 1}},
 			"a bad name":             {{Name: "a:slot:1", Slots: 1}},
-			"too many semaphores":    make([]driver.SemaphoreSpec, driver.MaxAlso+1),
+			"too many semaphores":    make([]driver.SemaphoreSpec, driver.MaxShared+1),
 			"a semaphore of no name": {{Slots: 1}},
 		} {
-			a := h.try(c.with(c.request("x", 2), also...))
+			a := h.try(c.with(c.request("x", 2), shared...))
 			if a.err == nil || errors.Is(a.err, driver.ErrNotAcquired) {
 				c.errorf("a request with %s: %v: must be an error, and no refusal", what, a.err)
 			}
 		}
 		return
 	}
-	if caps.MultiLocker != nil && caps.MultiLocker.CheckAlso("x", "limit") == nil {
-		c.errorf("the store does not state Also, and is a dlock.MultiLocker that finds nothing wrong")
+	if caps.SharedLimiter != nil && caps.SharedLimiter.CheckShared("x", "limit") == nil {
+		c.errorf("the store does not state Shared, and is a driver.SharedLimiter that finds nothing wrong")
 	}
 	ctx, cancel := callContext()
 	defer cancel()
 	if g, err := h.store.TryAcquire(ctx, req); err == nil || errors.Is(err, driver.ErrNotAcquired) {
-		c.errorf("a request with Also, which the store does not state: %+v, %v: must be an error, and no refusal", g,
+		c.errorf("a request with Shared, which the store does not state: %+v, %v: must be an error, and no refusal", g,
 			err)
 	}
-	h.free("after a request with Also", "x", 2, 2)
+	h.free("after a request with Shared", "x", 2, 2)
 }
 
 // allAtOnce catches a part that is not taken, not extended or not released.
@@ -110,8 +110,8 @@ func allAtOnce(c *check) {
 	b.free("with one lease", "orders", 2, 1)
 	b.free("with two leases", "smtp", 3, 1)
 	b.free("with one lease", "gpu", 1, 0)
-	if first.Also[0].Slot == second.Also[0].Slot {
-		c.errorf("slot %d of smtp was granted twice", first.Also[0].Slot)
+	if first.Shared[0].Slot == second.Shared[0].Slot {
+		c.errorf("slot %d of smtp was granted twice", first.Shared[0].Slot)
 	}
 	for _, g := range []driver.Grant{first, second} {
 		c.want("extend", a.extend(c.long, all(g)...), driver.GrantOK)
@@ -121,9 +121,9 @@ func allAtOnce(c *check) {
 	a.free("after a release", "smtp", 3, 2)
 	a.free("after a release", "gpu", 1, 1)
 	again := a.mustAcquire(c.with(c.request("orders", 2), gpu, smtp)).grant // another order is the same
-	for i, g := range []driver.Grant{first.Also[1], first.Also[0]} {
-		if again.Also[i].Slot == g.Slot && again.Also[i].Fence <= g.Fence {
-			c.errorf("%s slot %d: fence %d after %d", g.Name, g.Slot, again.Also[i].Fence, g.Fence)
+	for i, g := range []driver.Grant{first.Shared[1], first.Shared[0]} {
+		if again.Shared[i].Slot == g.Slot && again.Shared[i].Fence <= g.Fence {
+			c.errorf("%s slot %d: fence %d after %d", g.Name, g.Slot, again.Shared[i].Fence, g.Fence)
 		}
 	}
 	c.want("release", b.release(append(all(again), all(second)...)...), driver.GrantOK)
@@ -143,8 +143,8 @@ func allOrNothing(c *check) {
 	for range 3 { // each would take one more
 		req.Token = c.request("x", 2).Token
 		no := h.mustRefuse(req, driver.ReasonLimitFull)
-		if no.Also != two {
-			c.errorf("the refusal speaks of %+v: must be %+v", no.Also, two)
+		if no.Shared != two {
+			c.errorf("the refusal speaks of %+v: must be %+v", no.Shared, two)
 		}
 		if c.h.Features.Holders &&
 			(no.Holder != held.req.Holder || no.ExpiresIn <= 0 || no.ExpiresIn > c.long+c.h.Slack) {
@@ -188,7 +188,7 @@ func ownReasonsFirst(c *check) {
 }
 
 // alsoAskedAgain catches a retry that takes a second permit, or extends only a part.
-func alsoAskedAgain(c *check) {
+func sharedAskedAgain(c *check) {
 	a, b := c.host(), c.host()
 	limit, other := driver.SemaphoreSpec{Name: "limit", Slots: 3}, driver.SemaphoreSpec{Name: "other", Slots: 1}
 	req := c.with(c.request("x", 1), limit, other)
@@ -232,7 +232,7 @@ func alsoAskedAgain(c *check) {
 }
 
 // alsoLostReply catches a grant that cannot be given back without knowing its slots.
-func alsoLostReply(c *check) {
+func sharedLostReply(c *check) {
 	h := c.host()
 	faulty := NewFaulty(h.store)
 	req := c.with(c.request("x", 2), driver.SemaphoreSpec{Name: "limit", Slots: 2})
@@ -255,7 +255,7 @@ func endsByItself(c *check) {
 	h := c.host()
 	limit := driver.SemaphoreSpec{Name: "limit", Slots: 2}
 	g := h.mustAcquire(c.with(c.request("x", 2), limit)).grant
-	c.want("release of the permit", h.release(g.Also[0]), driver.GrantOK)
+	c.want("release of the permit", h.release(g.Shared[0]), driver.GrantOK)
 	h.free("after that", "limit", 2, 2)
 	h.free("after that", "x", 2, 1)
 	c.want("extend", h.extend(c.long, all(g)...), driver.GrantOK, driver.GrantLost)
@@ -264,8 +264,8 @@ func endsByItself(c *check) {
 		g = h.mustAcquire(c.with(c.request("x", 2), limit)).grant
 		ctx, cancel := callContext()
 		defer cancel()
-		by := driver.Origin{By: "ana"}
-		if err := caps.Controller.Revoke(ctx, "limit", g.Also[0].Slot, g.Also[0].Fence, by); err != nil {
+		by := driver.Cause{By: "ana"}
+		if err := caps.Controller.Revoke(ctx, "limit", g.Shared[0].Slot, g.Shared[0].Fence, by); err != nil {
 			c.errorf("revoke a permit: %v", err)
 		}
 		results := h.extend(c.long, all(g)...)
@@ -278,7 +278,7 @@ func endsByItself(c *check) {
 }
 
 // alsoExpires catches a part that outlives the others, or one that does not.
-func alsoExpires(c *check) {
+func sharedExpires(c *check) {
 	h := c.host()
 	a := h.mustAcquire(c.with(c.brief("x", 1), driver.SemaphoreSpec{Name: "limit", Slots: 1}))
 	no := h.try(c.request("limit", 1))
@@ -301,7 +301,7 @@ func alsoExpires(c *check) {
 
 // alsoDisagree catches a store that makes the size of a limit part of its key: hosts that declare 3
 // and 5 would together get 8 permits.
-func alsoDisagree(c *check) {
+func sharedDisagree(c *check) {
 	h := c.host()
 	var grants []driver.Grant
 	take := func(name string, size, want int) {
@@ -326,20 +326,20 @@ func alsoDisagree(c *check) {
 	if c.h.Features.Info {
 		no := h.mustRefuse(c.with(c.request("a", 10), driver.SemaphoreSpec{Name: "limit", Slots: 3}),
 			driver.ReasonLimitFull)
-		if no.AlsoInfo.DeclaredSlots != 5 {
-			c.errorf("the last grant declared 5, the refusal says %d", no.AlsoInfo.DeclaredSlots)
+		if no.SharedInfo.DeclaredSlots != 5 {
+			c.errorf("the last grant declared 5, the refusal says %d", no.SharedInfo.DeclaredSlots)
 		}
 	}
 	h.release(grants...)
 	g := h.mustAcquire(c.with(c.request("a", 10), driver.SemaphoreSpec{Name: "limit", Slots: 3})).grant
-	if c.h.Features.Info && g.Also[0].Info.DeclaredSlots != 5 {
-		c.errorf("the last grant declared 5, the next one says %d", g.Also[0].Info.DeclaredSlots)
+	if c.h.Features.Info && g.Shared[0].Info.DeclaredSlots != 5 {
+		c.errorf("the last grant declared 5, the next one says %d", g.Shared[0].Info.DeclaredSlots)
 	}
 	h.release(all(g)...)
 }
 
 // alsoOverrides catches a pause or a limit that holds only where its name comes first.
-func alsoOverrides(c *check) {
+func sharedOverrides(c *check) {
 	h := c.host()
 	caps := h.caps()
 	if !c.h.Features.Control || caps.Controller == nil {
@@ -353,35 +353,35 @@ func alsoOverrides(c *check) {
 			c.fatalf("update: %v", err)
 		}
 	}
-	by := driver.Origin{By: "ana", Note: "quiet"}
-	update(driver.Update{Pause: &driver.Pause{Origin: by, For: time.Hour}})
+	by := driver.Cause{By: "ana", Note: "quiet"}
+	update(driver.Update{Pause: &driver.Pause{Cause: by, For: time.Hour}})
 	no := h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull)
-	if no.PausedBy != by || no.ExpiresIn <= 0 || no.Also != limit {
+	if no.PausedBy != by || no.ExpiresIn <= 0 || no.Shared != limit {
 		c.errorf("the limit was paused by %v, the refusal says %v for %v, of %+v", by, no.PausedBy, no.ExpiresIn,
-			no.Also)
+			no.Shared)
 	}
 	h.free("after a refusal", "x", 5, 5)
-	update(driver.Update{Resume: &by, Limit: &driver.LimitOverride{Origin: by, Slots: 3}})
+	update(driver.Update{Resume: &by, Limit: &driver.LimitOverride{Cause: by, Slots: 3}})
 	var grants []driver.Grant
 	for range 3 {
 		grants = append(grants, all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
 	}
 	h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull)
-	update(driver.Update{Limit: &driver.LimitOverride{Origin: by, Slots: 1}})
+	update(driver.Update{Limit: &driver.LimitOverride{Cause: by, Slots: 1}})
 	h.release(grants[:4]...) // two of three
 	h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull)
 	h.release(grants[4:]...)
 	h.release(all(h.mustAcquire(c.with(c.request("x", 5), limit)).grant)...)
-	update(driver.Update{Limit: &driver.LimitOverride{Origin: by, Slots: 0}})
+	update(driver.Update{Limit: &driver.LimitOverride{Cause: by, Slots: 0}})
 	if no := h.mustRefuse(c.with(c.request("x", 5), limit), driver.ReasonLimitFull); no.PausedBy != by {
 		c.errorf("the limit is 0 by %v, the refusal says %v", by, no.PausedBy)
 	}
 	h.free("after all", "x", 5, 5)
 }
 
-// hammerAlso catches every gap between a look and a grant: more permits than there are, or two
+// hammerShared catches every gap between a look and a grant: more permits than there are, or two
 // holders of one.
-func hammerAlso(c *check) {
+func hammerShared(c *check) {
 	const size, timers = 3, 4
 	hosts := []*host{c.host(), c.host(), c.host(), c.host(), c.host()}
 	holders := make([]atomic.Int32, size)
@@ -404,12 +404,12 @@ func hammerAlso(c *check) {
 					runtime.Gosched()
 					continue
 				}
-				if a.err != nil || len(a.grant.Also) != 1 {
-					c.errorf("acquire: %v, %d further grants", a.err, len(a.grant.Also))
+				if a.err != nil || len(a.grant.Shared) != 1 {
+					c.errorf("acquire: %v, %d further grants", a.err, len(a.grant.Shared))
 					return
 				}
 				grants.Add(1)
-				permit := a.grant.Also[0]
+				permit := a.grant.Shared[0]
 				slot := min(max(permit.Slot, 0), size-1)
 				if n := inUse.Add(1); n > size {
 					c.errorf("%d permits of %d", n, size)
@@ -464,7 +464,7 @@ func crosswise(c *check) {
 				}
 				i := (w + round) % len(names)
 				req := c.request(names[i], 2)
-				req.Also = []driver.SemaphoreSpec{{Name: names[(i+1+w%2)%3], Slots: 2},
+				req.Shared = []driver.SemaphoreSpec{{Name: names[(i+1+w%2)%3], Slots: 2},
 					{Name: names[(i+2-w%2)%3], Slots: 2}}
 				if c.h.Features.AtomicTick {
 					req.Tick = &driver.Tick{At: time.Now(), Max: 2}

@@ -46,9 +46,9 @@ func TestLeaseOfSeveralLocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if also := lease.Also(); len(also) != 1 || also[0].Name != "smtp" || also[0].Fence == 0 ||
-			also[0].Token != "" {
-			t.Errorf("Also: %+v", also)
+		if shared := lease.Shared(); len(shared) != 1 || shared[0].Name != "smtp" || shared[0].Fence == 0 ||
+			shared[0].Token != "" {
+			t.Errorf("Shared: %+v", shared)
 		}
 		time.Sleep(10 * dlock.DefaultTTL)
 		if !lease.Valid() || holding(t, store, "job") != 1 || holding(t, store, "smtp") != 1 {
@@ -85,9 +85,9 @@ func TestLeaseIsLostWithAnyOfItsLocks(t *testing.T) {
 			}
 			fence := lease.Fence()
 			if name == "smtp" {
-				fence = lease.Also()[0].Fence
+				fence = lease.Shared()[0].Fence
 			}
-			by := driver.Origin{By: "ana", Note: "enough"}
+			by := driver.Cause{By: "ana", Note: "enough"}
 			if err := store.Revoke(t.Context(), name, 0, fence, by); err != nil {
 				t.Fatal(err)
 			}
@@ -165,14 +165,14 @@ func TestReleaseAnsweredInPart(t *testing.T) {
 	})
 }
 
-// single is a store that takes one lock at a time, and does not look at Also.
+// single is a store that takes one lock at a time, and does not look at Shared.
 type single struct{ dlock.DistributedLock }
 
 // forgetful says that it takes several, and takes the first.
 type forgetful struct{ *memlock.Store }
 
 func (f forgetful) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
-	req.Also = nil
+	req.Shared = nil
 	return f.Store.TryAcquire(ctx, req)
 }
 
@@ -209,8 +209,8 @@ func TestHeartbeatCountsGrants(t *testing.T) {
 		_, faulty, session, _ := joint(t)
 		defer session.Close(t.Context())
 		for i := range 500 {
-			also := dlock.SemaphoreSpec{Name: fmt.Sprintf("limit-%d", i), Slots: 1}
-			lease, err := session.Semaphore("job", 1000).With(also).TryAcquire(t.Context())
+			shared := dlock.SemaphoreSpec{Name: fmt.Sprintf("limit-%d", i), Slots: 1}
+			lease, err := session.Semaphore("job", 1000).With(shared).TryAcquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

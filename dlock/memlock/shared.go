@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// CheckAlso implements driver.MultiLocker: all names can be taken in one step.
-func (s *Store) CheckAlso(string, ...string) error { return nil }
+// CheckShared implements driver.SharedLimiter: all names can be taken in one step.
+func (s *Store) CheckShared(string, ...string) error { return nil }
 
 // again extends the leases that the token of a request holds, and returns them. ok is false if it
 // holds none.
@@ -16,8 +16,8 @@ func (s *Store) CheckAlso(string, ...string) error { return nil }
 // The caller trusts them for a whole TTL from now, so they must last that long, even if one was
 // revoked meanwhile; the next Extend reports the revocation.
 func (s *Store) again(req driver.Request, now time.Time) (g driver.Grant, ok bool, err error) {
-	locks := make([]driver.SemaphoreSpec, 0, 1+driver.MaxAlso) // on the stack
-	locks = append(append(locks, driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}), req.Also...)
+	locks := make([]driver.SemaphoreSpec, 0, 1+driver.MaxShared) // on the stack
+	locks = append(append(locks, driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}), req.Shared...)
 	held := 0
 	for _, l := range locks {
 		if e := s.names[key{l.Name, l.Slots == 0}]; e != nil && e.find(req.Token, now) >= 0 {
@@ -42,16 +42,16 @@ func (s *Store) again(req driver.Request, now time.Time) (g driver.Grant, ok boo
 		if i == 0 {
 			g = part
 		} else {
-			g.Also = append(g.Also, part)
+			g.Shared = append(g.Shared, part)
 		}
 	}
 	return g, true, nil
 }
 
-// takeAlso takes a slot of each further semaphore, or of none if one refuses.
-func (s *Store) takeAlso(req driver.Request, now time.Time) (grants []driver.Grant, no *driver.NotAcquiredError) {
-	free := make([]int, len(req.Also))
-	for i, l := range req.Also {
+// takeShared takes a slot of each further semaphore, or of none if one refuses.
+func (s *Store) takeShared(req driver.Request, now time.Time) (grants []driver.Grant, no *driver.NotAcquiredError) {
+	free := make([]int, len(req.Shared))
+	for i, l := range req.Shared {
 		e := s.entry(key{name: l.Name})
 		e.usedAt = now
 		e.disbelieve(now)
@@ -64,7 +64,7 @@ func (s *Store) takeAlso(req driver.Request, now time.Time) (grants []driver.Gra
 				HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now)}, now)
 		}
 	}
-	for i, l := range req.Also {
+	for i, l := range req.Shared {
 		e := s.entry(key{name: l.Name})
 		info := e.info(now)
 		g := e.take(free[i], req, l, now)
@@ -77,6 +77,6 @@ func (s *Store) takeAlso(req driver.Request, now time.Time) (grants []driver.Gra
 // limitFull returns the refusal of a request because of a further semaphore.
 func limitFull(req driver.Request, l driver.SemaphoreSpec, e *entry, no driver.NotAcquiredError,
 	now time.Time) *driver.NotAcquiredError {
-	no.Name, no.Slots, no.Reason, no.Also, no.AlsoInfo = req.Name, req.Slots, driver.ReasonLimitFull, l, e.info(now)
+	no.Name, no.Slots, no.Reason, no.Shared, no.SharedInfo = req.Name, req.Slots, driver.ReasonLimitFull, l, e.info(now)
 	return &no
 }

@@ -1,12 +1,12 @@
 -- For an attempt that takes slots of further semaphores, in the same step. Their states are
 -- KEYS[2…]. Each is looked at first, then a free slot of each is chosen, and only if all have one
 -- are they taken.
-local look_also, extend_also, certain, choose_also, take_also, taken_also
+local look_shared, extend_shared, certain, choose_shared, take_shared, taken_shared
 
 if joint then
   -- Returns the further semaphores. sizes: their numbers of slots, separated by blanks. ours: the
   -- token holds the slot of the attempt itself. Then it must hold one of each; otherwise none.
-  function look_also(sizes, token, mine, ours)
+  function look_shared(sizes, token, mine, ours)
     local others = {}
     for size in string.gmatch(sizes, '%d+') do
       local state = KEYS[#others + 2]
@@ -36,13 +36,13 @@ if joint then
   end
 
   -- Extends the leases that a repeated attempt holds.
-  function extend_also(others)
+  function extend_shared(others)
     for _, o in ipairs(others) do
       local failed = renew(o.base .. o.slot, o.held, ttl, told_ttl)
       if failed then error(failed, 0) end
       if call('ZADD', o.index, ends, o.slot) == 1 then call('PEXPIRE', o.index, memory(o.state, o.version)) end
     end
-    return taken_also(others)
+    return taken_shared(others)
   end
 
   -- Returns a slot that is free according to its key, beginning with one that looks free, or nil:
@@ -63,7 +63,7 @@ if joint then
 
   -- Chooses a free slot of each, or returns the refusal of the first that has none. info is that of
   -- the attempt.
-  function choose_also(others, info)
+  function choose_shared(others, info)
     for i, o in ipairs(others) do
       local about = info .. ' ' .. (i - 1) .. o.info
       if micros < o.paused then
@@ -84,7 +84,7 @@ if joint then
   end
 
   -- Takes the slots that were chosen, and records the grants: see attempt.lua.
-  function take_also(others, token, mine)
+  function take_shared(others, token, mine)
     ends = ends or int(now + ttl)
     for _, o in ipairs(others) do
       local fence = o.fence
@@ -111,7 +111,7 @@ if joint then
   end
 
   -- Returns the part of the answer about the further semaphores.
-  function taken_also(others)
+  function taken_shared(others)
     local words = {}
     for i, o in ipairs(others) do words[i] = o.info .. ' ' .. o.slot .. ' ' .. o.fence_text .. o.abandoned end
     return table.concat(words)

@@ -11,66 +11,66 @@ import (
 )
 
 // alsoMistakes are in how slots of several semaphores are taken together.
-var alsoMistakes = []mistake{
-	{"further semaphores are forgotten", []string{"also/all in one step", "also/hammer"}, func(m *mutant) {
+var sharedMistakes = []mistake{
+	{"further semaphores are forgotten", []string{"shared/all in one step", "shared/hammer"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if err := req.Validate(); err != nil {
 				return driver.Grant{}, err
 			}
-			req.Also = nil
+			req.Shared = nil
 			return m.Store.TryAcquire(ctx, req)
 		}
 	}},
-	{"a refusal keeps what came before it", []string{"also/all or nothing"}, func(m *mutant) {
+	{"a refusal keeps what came before it", []string{"shared/all or nothing"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
-			for i := range req.Also {
+			for i := range req.Shared {
 				part := req
-				part.Also = req.Also[:i+1]
+				part.Shared = req.Shared[:i+1]
 				part.Tick = nil
 				part.Name = "part of " + req.Name[:min(len(req.Name), 200)]
 				if _, err := m.Store.TryAcquire(ctx, part); reason(err) == driver.ReasonLimitFull && i > 0 {
-					part.Also = req.Also[:i]
+					part.Shared = req.Shared[:i]
 					_, _ = m.Store.TryAcquire(ctx, part)
 				} else if err == nil {
-					_, _ = m.Store.Release(ctx, append(alsoByToken(part), byToken(part))...)
+					_, _ = m.Store.Release(ctx, append(sharedByToken(part), byToken(part))...)
 				}
 			}
 			return m.Store.TryAcquire(ctx, req)
 		}
 	}},
-	{"a request that is repeated extends its own slot only", []string{"also/token asked again"}, func(m *mutant) {
+	{"a request that is repeated extends its own slot only", []string{"shared/token asked again"}, func(m *mutant) {
 		var mu sync.Mutex
 		seen := map[string]bool{}
 		m.grant(func(g *driver.Grant) {
 			mu.Lock()
 			defer mu.Unlock()
-			if seen[g.Token] && len(g.Also) > 0 {
-				_, _ = m.Store.Extend(context.Background(), time.Millisecond, g.Also...)
+			if seen[g.Token] && len(g.Shared) > 0 {
+				_, _ = m.Store.Extend(context.Background(), time.Millisecond, g.Shared...)
 			}
 			seen[g.Token] = true
 		})
 	}},
-	{"the size is part of the name", []string{"also/hosts that disagree"}, func(m *mutant) {
+	{"the size is part of the name", []string{"shared/hosts that disagree"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			if req.Validate() != nil {
 				return m.Store.TryAcquire(ctx, req)
 			}
 			sized := req
-			sized.Also = slices.Clone(req.Also)
-			for i, l := range sized.Also {
-				sized.Also[i].Name = fmt.Sprintf("%d %s", l.Slots, l.Name[:min(len(l.Name), 200)])
+			sized.Shared = slices.Clone(req.Shared)
+			for i, l := range sized.Shared {
+				sized.Shared[i].Name = fmt.Sprintf("%d %s", l.Slots, l.Name[:min(len(l.Name), 200)])
 			}
 			g, err := m.Store.TryAcquire(ctx, sized)
-			for i := range g.Also {
-				g.Also[i].Name = req.Also[i].Name
+			for i := range g.Shared {
+				g.Shared[i].Name = req.Shared[i].Name
 			}
 			return g, err
 		}
 	}},
-	{"the limit's reason comes first", []string{"also/its own reasons"}, func(m *mutant) {
+	{"the limit's reason comes first", []string{"shared/its own reasons"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 			g, err := m.Store.TryAcquire(ctx, req)
-			if reason(err) != driver.ReasonTickTaken || len(req.Also) == 0 {
+			if reason(err) != driver.ReasonTickTaken || len(req.Shared) == 0 {
 				return g, err
 			}
 			look := req
@@ -83,25 +83,25 @@ var alsoMistakes = []mistake{
 			return g, full
 		}
 	}},
-	{"a permit has another token", []string{"also/all in one step"}, func(m *mutant) {
+	{"a permit has another token", []string{"shared/all in one step"}, func(m *mutant) {
 		m.grant(func(g *driver.Grant) {
-			for i := range g.Also {
-				g.Also[i].Token = "another"
+			for i := range g.Shared {
+				g.Shared[i].Token = "another"
 			}
 		})
 	}},
-	{"every permit has slot 0", []string{"also/hammer"}, func(m *mutant) {
+	{"every permit has slot 0", []string{"shared/hammer"}, func(m *mutant) {
 		m.grant(func(g *driver.Grant) {
-			for i := range g.Also {
-				g.Also[i].Slot = 0
+			for i := range g.Shared {
+				g.Shared[i].Slot = 0
 			}
 		})
 	}},
 }
 
 // alsoByToken returns what is known about a request's further grants when its reply was lost.
-func alsoByToken(req driver.Request) (list []driver.Grant) {
-	for _, l := range req.Also {
+func sharedByToken(req driver.Request) (list []driver.Grant) {
+	for _, l := range req.Shared {
 		list = append(list, driver.Grant{Name: l.Name, Slots: l.Slots, Slot: driver.AnySlot, Token: req.Token})
 	}
 	return list

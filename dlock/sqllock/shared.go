@@ -18,16 +18,16 @@ var (
 		driver.ErrFault)
 )
 
-// CheckAlso implements driver.MultiLocker. All databases but SQL Server can take any names of a
+// CheckShared implements driver.SharedLimiter. All databases but SQL Server can take any names of a
 // table in one step.
-func (s *Store) CheckAlso(name string, also ...string) error {
+func (s *Store) CheckShared(name string, shared ...string) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
-	if !s.db.TakesAlso() {
+	if !s.db.TakesShared() {
 		return errOneOnly
 	}
-	for _, n := range append([]string{name}, also...) {
+	for _, n := range append([]string{name}, shared...) {
 		if _, err := s.resource(n, 1); err != nil {
 			return err
 		}
@@ -52,11 +52,11 @@ func (s *Store) CheckDelay(delay time.Duration) error {
 }
 
 // alsoOf returns the further semaphores of a request as a database takes them.
-func (s *Store) alsoOf(req driver.Request) (list []store.SemaphoreSpec, err error) {
-	if len(req.Also) > 0 && !s.db.TakesAlso() {
+func (s *Store) sharedOf(req driver.Request) (list []store.SemaphoreSpec, err error) {
+	if len(req.Shared) > 0 && !s.db.TakesShared() {
 		return nil, errOneOnly
 	}
-	for _, l := range req.Also {
+	for _, l := range req.Shared {
 		resource, err := s.resource(l.Name, l.Slots)
 		if err != nil {
 			return nil, err
@@ -68,7 +68,7 @@ func (s *Store) alsoOf(req driver.Request) (list []store.SemaphoreSpec, err erro
 
 // partsOf returns the parts of an answer that are about the n further semaphores of a request.
 func partsOf(v store.AcquireResult, n int) (parts []store.Part, err error) {
-	if err := json.Unmarshal([]byte(v.Also), &parts); err != nil || len(parts) != n {
+	if err := json.Unmarshal([]byte(v.Shared), &parts); err != nil || len(parts) != n {
 		return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 	}
 	for _, p := range parts {
@@ -85,11 +85,11 @@ func infoOf(p store.Part) driver.Info {
 }
 
 // alsoGranted returns the grants of the further semaphores.
-func alsoGranted(v store.AcquireResult, req driver.Request) (list []driver.Grant, err error) {
-	if len(req.Also) == 0 {
+func sharedGranted(v store.AcquireResult, req driver.Request) (list []driver.Grant, err error) {
+	if len(req.Shared) == 0 {
 		return nil, nil
 	}
-	parts, err := partsOf(v, len(req.Also))
+	parts, err := partsOf(v, len(req.Shared))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func alsoGranted(v store.AcquireResult, req driver.Request) (list []driver.Grant
 		if p.Fence <= 0 {
 			return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 		}
-		l := req.Also[i]
+		l := req.Shared[i]
 		list = append(list, driver.Grant{Name: l.Name, Slots: l.Slots, Slot: int(p.Slot), Token: req.Token,
 			Fence: driver.Fence(p.Fence), Info: infoOf(p), PreviousExpired: p.Expired != 0})
 	}
@@ -111,11 +111,12 @@ func limitFull(v store.AcquireResult, req driver.Request, info driver.Info) erro
 		return err
 	}
 	i := int(parts[0].Slot)
-	if i >= len(req.Also) {
+	if i >= len(req.Shared) {
 		return fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 	}
-	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonLimitFull, Slots: req.Slots, Also: req.Also[i],
-		AlsoInfo: infoOf(parts[0]), Holder: v.Holder, HeldFor: duration(v.HeldFor), ExpiresIn: duration(v.ExpiresIn),
+	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonLimitFull, Slots: req.Slots,
+		Shared:     req.Shared[i],
+		SharedInfo: infoOf(parts[0]), Holder: v.Holder, HeldFor: duration(v.HeldFor), ExpiresIn: duration(v.ExpiresIn),
 		Info: info}
 	if v.Origin != "" {
 		no.PausedBy = readOrigin(v.Origin)

@@ -18,14 +18,14 @@ import (
 // as any other call. A call of each kind was made before.
 func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call func() error)) {
 	t.Helper()
-	also := []driver.SemaphoreSpec{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}
+	shared := []driver.SemaphoreSpec{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}
 	var grants []driver.Grant
 	acquire := func(token string) func() error {
 		return func() error {
 			g, err := s.TryAcquire(t.Context(), driver.Request{Name: "further", Slots: 5, Token: token, TTL: time.Hour,
-				Also: also, Tick: &driver.Tick{At: time.Now(), Max: 1}})
+				Shared: shared, Tick: &driver.Tick{At: time.Now(), Max: 1}})
 			if err == nil {
-				grants = append([]driver.Grant{g}, g.Also...)
+				grants = append([]driver.Grant{g}, g.Shared...)
 			}
 			return err
 		}
@@ -34,7 +34,7 @@ func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call f
 	count("acquire of three locks again", acquire("first"))
 	count("acquire of three locks, one of them full", func() error {
 		no, ok := errors.AsType[*driver.NotAcquiredError](acquire("second")())
-		if !ok || no.Reason != driver.ReasonLimitFull || no.Also.Name != "smtp" {
+		if !ok || no.Reason != driver.ReasonLimitFull || no.Shared.Name != "smtp" {
 			return errors.New("must be refused because of smtp")
 		}
 		return nil
@@ -62,11 +62,11 @@ func TestSQLServerTakesOneLock(t *testing.T) {
 		Tick: &driver.Tick{Delay: time.Hour}}); err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		t.Errorf("a tick with a delay: %v", err)
 	}
-	if err := s.CheckAlso("a", "b"); err == nil || !strings.Contains(err.Error(), "one lock at a time") {
-		t.Errorf("CheckAlso: %v", err)
+	if err := s.CheckShared("a", "b"); err == nil || !strings.Contains(err.Error(), "one lock at a time") {
+		t.Errorf("CheckShared: %v", err)
 	}
 	_, err := s.TryAcquire(t.Context(), driver.Request{Name: "a", Slots: 1, Token: "t", TTL: time.Hour,
-		Also: []driver.SemaphoreSpec{{Name: "b", Slots: 1}}})
+		Shared: []driver.SemaphoreSpec{{Name: "b", Slots: 1}}})
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) || !strings.Contains(err.Error(), "one lock at a time") {
 		t.Errorf("TryAcquire: %v", err)
 	}
@@ -99,7 +99,7 @@ func TestDelayAndRetention(t *testing.T) {
 		t.Errorf("by default: %v", err)
 	}
 	job := timer.Timer{Name: "job", Schedule: schedule.After(3 * day), Run: func(context.Context) error { return nil }}
-	_, err = timer.New(timer.Config{Lock: s}, job)
+	_, err = timer.New(timer.Config{Store: s}, job)
 	if err == nil || !strings.Contains(err.Error(), "Options.Retention") {
 		t.Errorf("timer.New: %v", err)
 	}
