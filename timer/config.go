@@ -28,7 +28,7 @@ const (
 // Config has the settings that all timers of a Scheduler share. The zero value is fine: one
 // process, no metrics.
 type Config struct {
-	// Lock is the store that enforces the limits in the fleet. Nil: this process is the whole
+	// Store is the store that enforces the limits in the fleet. Nil: this process is the whole
 	// fleet. Default nil.
 	Store dlock.DistributedLock
 

@@ -120,7 +120,8 @@ func (c *curious) Is(error) bool {
 func TestErrorOfALostRunIsAskedWithoutAMutex(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
-	s := running(t, Config{Store: memlock.New()}, Timer{Name: "a", MaxRunTime: 200 * time.Millisecond, MaxConcurrency: 1,
+	s := running(t, Config{Store: memlock.New()}, Timer{Name: "a", MaxRunTime: 200 * time.Millisecond,
+		MaxConcurrency: 1,
 		Run: func(context.Context) error { <-end; return nil }})
 	run, err := s.Trigger(t.Context(), "a", TriggerOptions{})
 	if err != nil {

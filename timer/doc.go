@@ -3,7 +3,7 @@
 //
 //	store := redislock.New(rdb, redislock.Options{Prefix: "shop:"})
 //	defer store.Close()
-//	timers, err := timer.New(timer.Config{Lock: store},
+//	timers, err := timer.New(timer.Config{Store: store},
 //		timer.Timer{
 //			Name:           "process-orders",
 //			Schedule:       schedule.Every(time.Minute),

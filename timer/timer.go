@@ -71,9 +71,9 @@ type Timer struct {
 	// included, has ended, or after the lease of that run has, if it was lost; at once if the store
 	// knows of no run. A store must be a driver.Delayer, and MaxConcurrency 1. No run starts
 	// earlier by its schedule, except without the store (StoreDownRunLocal), when each host counts
-	// from its own runs, or if the store loses its data. A tick that starts nothing is followed by another
-	// try: when the store says, or when the blackout ends, or else after the delay, but after a
-	// second at least and a minute at most.
+	// from its own runs, or if the store loses its data. A tick that starts nothing is followed by
+	// another try: when the store says, or when the blackout ends, or else after the delay, but
+	// after a second at least and a minute at most.
 	//
 	// A timer with an At, or an Except of one, is removed ten minutes after its last instant at the
 	// earliest, and when its runs have ended; Trigger, Remove and Explain return ErrNoTimer then.

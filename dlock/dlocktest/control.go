@@ -40,7 +40,7 @@ func needsControl(f Features) string {
 
 func controlStated(c *check) {
 	if ok := c.host().caps().Controller != nil; ok != c.h.Features.Control {
-		c.errorf("the store is a dlock.Controller: %t, and states Control: %t", ok, c.h.Features.Control)
+		c.errorf("the store is a driver.Controller: %t, and states Control: %t", ok, c.h.Features.Control)
 	}
 }
 
@@ -52,7 +52,7 @@ var ann = driver.Cause{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
 func (h *host) controller() driver.Controller {
 	ctl := h.caps().Controller
 	if ctl == nil {
-		h.c.fatalf("the store states Control and is no dlock.Controller")
+		h.c.fatalf("the store states Control and is no driver.Controller")
 	}
 	return ctl
 }

@@ -71,7 +71,7 @@ func delayUnsupported(c *check) {
 	delayer := h.caps().Delayer
 	if c.h.Features.Delay {
 		if delayer == nil {
-			c.fatalf("the store states Delay, and is no dlock.Delayer")
+			c.fatalf("the store states Delay, and is no driver.Delayer")
 		}
 		if err := delayer.CheckDelay(driver.MaxDelay); err != nil {
 			c.errorf("CheckDelay: %v: must be nil", err)
@@ -93,7 +93,7 @@ func delayUnsupported(c *check) {
 		return
 	}
 	if delayer != nil && delayer.CheckDelay(time.Minute) == nil {
-		c.errorf("the store does not state Delay, and is a dlock.Delayer that finds nothing wrong")
+		c.errorf("the store does not state Delay, and is a driver.Delayer that finds nothing wrong")
 	}
 	if a := h.try(c.delayed("x", time.Minute)); a.err == nil || errors.Is(a.err, driver.ErrNotAcquired) {
 		c.errorf("a request with a Delay, which the store does not state: %v: must be an error, and no refusal", a.err)

@@ -31,7 +31,7 @@ func enumeratesIfStated(c *check) {
 	e := c.host().caps().Enumerator
 	switch {
 	case c.h.Features.Enumeration && e == nil:
-		c.fatalf("the store states Enumeration and is no dlock.Enumerator")
+		c.fatalf("the store states Enumeration and is no driver.Enumerator")
 	case !c.h.Features.Enumeration && e != nil:
 		ctx, cancel := callContext()
 		defer cancel()

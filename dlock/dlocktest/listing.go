@@ -19,12 +19,12 @@ func lists(c *check) {
 	lister := h.caps().Lister
 	if !c.h.Features.Listing {
 		if lister != nil {
-			c.errorf("the store is a dlock.Lister and does not state Listing")
+			c.errorf("the store is a driver.Lister and does not state Listing")
 		}
 		return
 	}
 	if lister == nil {
-		c.fatalf("the store states Listing and is no dlock.Lister")
+		c.fatalf("the store states Listing and is no driver.Lister")
 	}
 	is := func(name string, slots int, want ...attempt) {
 		ctx, cancel := callContext()

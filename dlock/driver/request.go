@@ -103,7 +103,8 @@ func (r Request) checkShared() (errs []error) {
 		if l.Slots < 1 || l.Slots > MaxSlots {
 			errs = append(errs, fmt.Errorf("%d slots of %q: must be 1 to %d", l.Slots, l.Name, MaxSlots))
 		}
-		if l.Name == r.Name || slices.ContainsFunc(r.Shared[:i], func(o SemaphoreSpec) bool { return o.Name == l.Name }) {
+		same := func(o SemaphoreSpec) bool { return o.Name == l.Name }
+		if l.Name == r.Name || slices.ContainsFunc(r.Shared[:i], same) {
 			errs = append(errs, fmt.Errorf("the name %q twice in one request: take it out once", l.Name))
 		}
 	}

@@ -24,8 +24,8 @@ type Store interface {
 	//
 	//  1. read: what is known of the name. What was noted more than MaxTickAhead ahead of the
 	//     store's clock does not count.
-	//  2. again: if the token has a lease, and one of each of req.Shared, they last the TTL from now
-	//     and are returned, even if they were revoked. If it has some of them only, that is an
+	//  2. again: if the token has a lease, and one of each of req.Shared, they last the TTL from
+	//     now and are returned, even if they were revoked. If it has some of them only, that is an
 	//     error, and the caller releases them.
 	//  3. first: a missed tick of a schedule that is not known, or was not when the tick came due,
 	//     is ReasonTickFirst. From then on the schedule is known.

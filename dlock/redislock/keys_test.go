@@ -240,7 +240,8 @@ func TestCheckShared(t *testing.T) {
 			t.Errorf("prefix %q, tagged %v, %q and %q: %v", c.prefix, c.tagged, c.name, c.shared, err)
 		}
 		if same := hashTag(s.state(c.name, false)) == hashTag(s.state(c.shared, false)); c.tagged && same != c.fine {
-			t.Errorf("prefix %q, %q and %q: hash tags equal: %v, CheckShared: %v", c.prefix, c.name, c.shared, same, err)
+			t.Errorf("prefix %q, %q and %q: hash tags equal: %v, CheckShared: %v", c.prefix, c.name, c.shared,
+				same, err)
 		}
 		if err != nil && c.tagged && !strings.Contains(err.Error(), "Options.Prefix") {
 			t.Errorf("the error does not say what to do: %v", err)

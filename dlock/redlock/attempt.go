@@ -27,7 +27,8 @@ const (
 	maxRounds = 10
 )
 
-var errShared = fmt.Errorf("redlock: %w: a quorum takes one lock at a time: use redislock, or a store on a table, such "+
+var errShared = fmt.Errorf("redlock: %w: a quorum takes one lock at a time: use redislock, or a store on a table, "+
+	"such "+
 	"as sqllock.Postgres", driver.ErrFault)
 
 var errDelay = fmt.Errorf("redlock: %w: a quorum does not remember when a lease ended, so it keeps no delay: use "+

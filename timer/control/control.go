@@ -2,7 +2,7 @@
 // overrides their MaxConcurrency, triggers them and cancels runs. It needs no timer.Scheduler: the
 // fleet registry's page and the command line use it as well.
 //
-//	c := control.New(control.Config{Lock: store})
+//	c := control.New(control.Config{Store: store})
 //	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), driver.Cause{By: "ann"})
 //
 // In a program that runs timers, timer.Scheduler.Control returns a Control of its fleet.
@@ -38,7 +38,7 @@ const DefaultTimeout = 5 * time.Second
 
 // A Config is what a Control is made of.
 type Config struct {
-	// Lock is the store of the fleet. Without one, or with one that keeps no overrides, all calls
+	// Store is the store of the fleet. Without one, or with one that keeps no overrides, all calls
 	// return ErrNoControl.
 	Store dlock.DistributedLock
 

@@ -365,8 +365,8 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- 8. shared: the first further semaphore that has no free slot refuses the request. If their
-		-- rows are locked, take a slot of each.
+		-- 8. shared: the first further semaphore that has no free slot refuses the request. If
+		-- their rows are locked, take a slot of each.
 		SET v_i = 0, v_also = '';
 		WHILE v_i < v_others DO
 			SET v_name = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][0]')))),
