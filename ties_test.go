@@ -23,6 +23,7 @@ var tied = map[string]int{
 	"cluster/clustertest":            32,
 	"cluster/page":                   19,
 	"cmd/tickslot/internal/commands": 27,
+	"dlock":                          19,
 	"dlock/dlocktest":                22,
 	"durable/internal/storetest":     21,
 	"examples/internal/demo":         18,

@@ -122,7 +122,7 @@ func TestErrorOfALostRunIsAskedWithoutAMutex(t *testing.T) {
 	end := make(chan struct{})
 	s := running(t, Config{Store: memlock.New()}, Timer{Name: "a", MaxRunTime: 200 * time.Millisecond,
 		MaxConcurrency: 1,
-		Run: func(context.Context) error { <-end; return nil }})
+		Run:            func(context.Context) error { <-end; return nil }})
 	run, err := s.Trigger(t.Context(), "a", TriggerOptions{})
 	if err != nil {
 		t.Fatal(err)
