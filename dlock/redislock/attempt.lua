@@ -5,8 +5,8 @@ local function noted_at(state, field)
 end
 
 local function attempt(state, token, slots, claim)
-  local shared
-  if joint then slots, shared = string.match(slots, '^(%d+) (.+)$') end
+  local limits
+  if joint then slots, limits = string.match(slots, '^(%d+) (.+)$') end
   local mutex = slots == '0'
   local n = mutex and 1 or slots + 0 -- slots that may be granted
   local base = base_of(state, mutex)
@@ -63,7 +63,7 @@ local function attempt(state, token, slots, claim)
   local others
   if joint then
     if not choose then for_semaphores() end
-    others = look_shared(shared, token, mine, ours)
+    others = look_shared(limits, token, mine, ours)
   end
   if ours then
     -- Its holder trusts it for ttl from the time of asking, so it must last that long, even if it
