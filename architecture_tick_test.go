@@ -19,7 +19,7 @@ var tickFiles = map[string]string{
 }
 
 // These types are what users see of timer: they connect the parts, and may call any of them.
-var tickFaces = []string{"Scheduler", "registrar", "metrics"}
+var tickFaces = []string{"Scheduler", "timerChange", "metrics"}
 
 // If a part calls one before it, the two depend on each other, and neither can be read, or locked,
 // by itself. A part is known by the field that holds it, which therefore has the part's name in

@@ -74,13 +74,13 @@ func (m wholeMinutes) Next(t time.Time) time.Time {
 	return m.Schedule.Next(t.Truncate(time.Minute).Add(time.Minute - 1))
 }
 
-// By default the parser requires both the day of month and the day of week to match; DowOrDom makes
-// either one enough. By default it searches 5 years, but the next fifth Friday in a February may be
-// 40 years away.
+// cronParser parses expressions. By default it requires both the day of month and the day of week
+// to match; DowOrDom makes either one enough. By default it searches 5 years, but the next fifth
+// Friday in a February may be 40 years away.
 var cronParser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
 	cron.Descriptor | cron.Extended | cron.DowOrDom).WithMaxSearchYears(50)
 
-// The fields in order, and the values that each one allows.
+// cronFields are the fields in order, and the values that each one allows.
 var cronFields = [...]struct{ name, takes string }{
 	{"second", "0 to 59"},
 	{"minute", "0 to 59"},

@@ -231,8 +231,8 @@ func (g *timerChange) withdraw(e *entry) {
 	}
 }
 
-// Up to maxLines timers that are registered together have a line each; of more, those with the same
-// limits share a line at Info, and each has its own at Debug.
+// maxLines is how many timers that are registered together have a line each. Of more, those with
+// the same limits share a line at Info, and each has its own at Debug.
 const maxLines = 20
 
 // logRegistered logs the limits of new timers, defaults filled in. Called without a mutex held.

@@ -51,11 +51,12 @@ func file(name string, pairs ...string) string {
 	return strings.NewReplacer(pairs...).Replace(string(text))
 }
 
-// The process of a session, and a mark that only we have put on it. Without the mark, another
-// client of a pooler that was given the same server connection would look like us.
+// postgresSession is the process of a session, and a mark that only we have put on it. Without the
+// mark, another client of a pooler that was given the same server connection would look like us.
 const postgresSession = "pg_backend_pid() || ' ' || coalesce(current_setting('tickslot.session', true), '')"
 
-// Postgres 13 has no idle_session_timeout, and takes a setting with a dot for a variable of ours.
+// postgresIdle is the name of the setting idle_session_timeout. Postgres 13 has none, and takes a
+// setting with a dot for a variable of ours.
 const postgresIdle = "CASE WHEN current_setting('idle_session_timeout', true) IS NULL THEN 'tickslot.idle' ELSE " +
 	"'idle_session_timeout' END"
 

@@ -59,7 +59,7 @@ type section struct {
 	failing  readcache.Cache[[]outbox.FailingTopic]
 }
 
-// A message with its attempts.
+// tried is a message with its attempts.
 type tried struct {
 	record   outbox.Record
 	attempts []outbox.Attempt

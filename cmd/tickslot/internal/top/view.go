@@ -25,7 +25,7 @@ const (
 	wideScreen = 120             // characters, from which on there is room for what is seldom asked
 )
 
-// The 16 colors of a terminal, which its user has chosen so that they can be read.
+// styles has the 16 colors of a terminal, which its user has chosen so that they can be read.
 var styles = map[level]lipgloss.Style{
 	levelQuiet:  lipgloss.NewStyle().Faint(true),
 	levelBusy:   lipgloss.NewStyle(),
