@@ -60,7 +60,7 @@ func (l *Lease) Slot() int { return l.grant.Slot }
 // Fence returns the number to guard a resource with; 0 if the store gives none.
 func (l *Lease) Fence() Fence { return l.grant.Fence }
 
-// Also returns the grants of the further semaphores that the lease holds, in the order in which
+// Shared returns the grants of the further semaphores that the lease holds, in the order in which
 // [Semaphore.With] got them. Their tokens are left out, because anybody who has a token can release
 // its grant.
 func (l *Lease) Shared() []driver.Grant {

@@ -81,7 +81,7 @@ func (c *Control) setHandler(ctx context.Context, handler string, change store.O
 	if err := c.check(ctx, by, checkName(handler), fault); err != nil {
 		return fmt.Errorf("durable: handler %.60q: %w", handler, err)
 	}
-	change.By = store.Origin(by)
+	change.By = store.Cause(by)
 	if err := c.store.store.SetHandler(ctx, handler, change); err != nil {
 		return fmt.Errorf("durable: handler %q: %w", handler, err)
 	}
@@ -136,7 +136,7 @@ func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Du
 	if err := c.check(ctx, by, checkName(schedule), fault); err != nil {
 		return fmt.Errorf("durable: schedule %.60q: %w", schedule, err)
 	}
-	change := store.Override{PausedUntil: &left, By: store.Origin(by)}
+	change := store.Override{PausedUntil: &left, By: store.Cause(by)}
 	if err := c.store.store.SetSchedule(ctx, schedule, change); err != nil {
 		return fmt.Errorf("durable: schedule %q: %w", schedule, err)
 	}
@@ -166,7 +166,7 @@ func (c *Control) setMaxActive(ctx context.Context, n int, by driver.Cause, faul
 	if err := c.check(ctx, by, fault); err != nil {
 		return fmt.Errorf("durable: MaxActive: %w", err)
 	}
-	return named(c.store.store.SetHandler(ctx, "", store.Override{MaxConcurrency: &n, By: store.Origin(by)}))
+	return named(c.store.store.SetHandler(ctx, "", store.Override{MaxConcurrency: &n, By: store.Cause(by)}))
 }
 
 // Cancel ends a run for good, and returns the state that it had. A queued run is canceled at once.
@@ -178,7 +178,7 @@ func (c *Control) Cancel(ctx context.Context, id int64, by driver.Cause) (was St
 	if err := c.check(ctx, by); err != nil {
 		return "", fmt.Errorf("durable: run %d: %w", id, err)
 	}
-	state, err := c.store.store.Cancel(ctx, id, store.Origin(by))
+	state, err := c.store.store.Cancel(ctx, id, store.Cause(by))
 	if err == nil && state == "" {
 		err = fmt.Errorf("%w: %d", ErrNoRun, id)
 	}
@@ -206,7 +206,7 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause)
 	// Each run is looked at once, so the loop ends even if requeued runs become dead letters again.
 	all := 0
 	for rest := which.inStore(); ; {
-		n, beforeID, err := c.store.store.Requeue(ctx, rest, store.Origin(by), requeueBatch)
+		n, beforeID, err := c.store.store.Requeue(ctx, rest, store.Cause(by), requeueBatch)
 		all += n
 		if err != nil || beforeID == 0 {
 			return all, named(err)

@@ -119,7 +119,7 @@ func TestRequeueInBatches(t *testing.T) {
 			f.trigger("report", durable.TriggerOptions{})
 		}
 		for _, r := range f.runs() {
-			if _, err := f.store.Cancel(t.Context(), r.ID, store.Origin{By: "Ann"}); err != nil {
+			if _, err := f.store.Cancel(t.Context(), r.ID, store.Cause{By: "Ann"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -138,7 +138,7 @@ func TestRequeueInBatches(t *testing.T) {
 // cancels is a store that cancels every run again as soon as it was requeued.
 type cancels struct{ *memory.Store }
 
-func (c cancels) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (int, int64, error) {
+func (c cancels) Requeue(ctx context.Context, which store.Filter, by store.Cause, limit int) (int, int64, error) {
 	n, beforeID, err := c.Store.Requeue(ctx, which, by, limit)
 	queued, _ := c.Runs(ctx, store.Filter{States: []store.State{store.StateQueued}}, limit)
 	for _, r := range queued {

@@ -252,7 +252,7 @@ func TestCancel(t *testing.T) {
 		waits := f.trigger("report", durable.TriggerOptions{RunIn: time.Hour})
 		pass(10 * time.Second)
 		for _, id := range []int64{goesOn, waits} {
-			if _, err := f.store.Cancel(t.Context(), id, store.Origin{By: "me", Note: "a test"}); err != nil {
+			if _, err := f.store.Cancel(t.Context(), id, store.Cause{By: "me", Note: "a test"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -289,7 +289,7 @@ func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
 		id := f.trigger("report", durable.TriggerOptions{})
 		pass(10 * time.Second)
 		h.kill()
-		if _, err := f.store.Cancel(t.Context(), id, store.Origin{By: "me"}); err != nil {
+		if _, err := f.store.Cancel(t.Context(), id, store.Cause{By: "me"}); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Minute)

@@ -22,7 +22,7 @@ func TestPause(t *testing.T) {
 		pass(10 * time.Minute)
 		for _, pause := range []time.Duration{time.Hour, 0} {
 			err := f.store.SetSchedule(t.Context(), "often", store.Override{PausedUntil: &pause,
-				By: store.Origin{By: "me"}})
+				By: store.Cause{By: "me"}})
 			if err != nil {
 				t.Fatal(err)
 			}

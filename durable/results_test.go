@@ -163,7 +163,7 @@ func TestRetryWaitsBeginAgainAfterARequeue(t *testing.T) {
 		h := add()
 		id := f.trigger("report", durable.TriggerOptions{})
 		pass(20 * time.Minute)
-		if n, _, err := f.store.Requeue(t.Context(), store.Filter{}, store.Origin{By: "me"}, 10); n != 1 || err != nil {
+		if n, _, err := f.store.Requeue(t.Context(), store.Filter{}, store.Cause{By: "me"}, 10); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		pass(30 * time.Second)

@@ -103,7 +103,7 @@ func (n *runner) lost(a *attempt) {
 }
 
 // cancel ends the context of a run that somebody has canceled.
-func (n *runner) cancel(a *attempt, by store.Origin) {
+func (n *runner) cancel(a *attempt, by store.Cause) {
 	if errors.Is(context.Cause(a.ctx), ErrCanceled) {
 		return
 	}

@@ -61,7 +61,7 @@ func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []by
 	}
 	id, _, err = s.store.Insert(ctx, tx, store.NewRun{Handler: handler, RunAt: options.RunAt, RunIn: options.RunIn,
 		Priority: int(options.Priority), MaxAttempts: options.MaxAttempts, Key: options.Key, Payload: payload,
-		By: store.Origin(options.By), TraceParent: options.TraceParent})
+		By: store.Cause(options.By), TraceParent: options.TraceParent})
 	if err != nil {
 		return 0, fmt.Errorf("durable: handler %q: %w", handler, err)
 	}

@@ -176,7 +176,7 @@ func TestChecks(t *testing.T) {
 		check("a run waits", "runs", `handler "report": a run has been due for`)
 		check("nobody has the handler", "handlers", `no worker knows handler "typo": 1 run waits`)
 		f.add(durable.Config{}).handle("typo", sleeps(0), durable.HandlerOptions{}).start()
-		_, _, err := f.store.Requeue(t.Context(), store.Filter{IDs: []int64{1}}, store.Origin{By: "me"}, 10)
+		_, _, err := f.store.Requeue(t.Context(), store.Filter{IDs: []int64{1}}, store.Cause{By: "me"}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestRetention(t *testing.T) {
 		for _, handler := range []string{"good", "bad", "nobody"} {
 			f.trigger(handler, durable.TriggerOptions{})
 		}
-		if _, err := f.store.Cancel(t.Context(), 3, store.Origin{By: "me"}); err != nil {
+		if _, err := f.store.Cancel(t.Context(), 3, store.Cause{By: "me"}); err != nil {
 			t.Fatal(err)
 		}
 		f.hosts[0].start()

@@ -194,8 +194,8 @@ func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options Sch
 	w.faults = append(w.faults, errs...)
 }
 
-// Check returns every fault of the handlers and the schedules, and nil if Run may be called. It does
-// not call the database.
+// Check returns every fault of the handlers and the schedules, and nil if Run may be called. It
+// does not call the database.
 func (w *Worker) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

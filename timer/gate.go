@@ -157,8 +157,8 @@ func (g *gate) skip(p *pending, why Reason, err error) {
 	}
 }
 
-// waitOrSkip lets a tick wait that failed a check, or skips it. It does not count towards AlarmAfter
-// if runs go on that may still succeed. placed: the tick has a place, and gives it back.
+// waitOrSkip lets a tick wait that failed a check, or skips it. It does not count towards
+// AlarmAfter if runs go on that may still succeed. placed: the tick has a place, and gives it back.
 func (g *gate) waitOrSkip(t tick, why Reason, err error, placed bool) {
 	s := t.s
 	switch why {

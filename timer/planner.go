@@ -275,8 +275,8 @@ func (p *planner) ask(a *dueTick, now time.Time) {
 	}
 }
 
-// planNext plans a timer's next tick. It reports whether there is a tick to be tried or skipped now.
-// Called with the registry's mutex held.
+// planNext plans a timer's next tick. It reports whether there is a tick to be tried or skipped
+// now. Called with the registry's mutex held.
 func (p *planner) planNext(a *dueTick) bool {
 	c := &a.ticks
 	switch {

@@ -59,7 +59,7 @@ func (h *host) free(what, name string, slots, want int) {
 	}
 }
 
-// alsoUnsupported catches a store that takes Name alone and forgets about the rest: every limit
+// sharedUnsupported catches a store that takes Name alone and forgets about the rest: every limit
 // that several timers share would be exceeded in silence.
 func sharedUnsupported(c *check) {
 	h := c.host()
@@ -187,7 +187,7 @@ func ownReasonsFirst(c *check) {
 	c.want("release", h.release(all(g)...), driver.GrantOK)
 }
 
-// alsoAskedAgain catches a retry that takes a second permit, or extends only a part.
+// sharedAskedAgain catches a retry that takes a second permit, or extends only a part.
 func sharedAskedAgain(c *check) {
 	a, b := c.host(), c.host()
 	limit, other := driver.SemaphoreSpec{Name: "limit", Slots: 3}, driver.SemaphoreSpec{Name: "other", Slots: 1}
@@ -231,7 +231,7 @@ func sharedAskedAgain(c *check) {
 	})
 }
 
-// alsoLostReply catches a grant that cannot be given back without knowing its slots.
+// sharedLostReply catches a grant that cannot be given back without knowing its slots.
 func sharedLostReply(c *check) {
 	h := c.host()
 	faulty := NewFaulty(h.store)
@@ -277,7 +277,7 @@ func endsByItself(c *check) {
 	}
 }
 
-// alsoExpires catches a part that outlives the others, or one that does not.
+// sharedExpires catches a part that outlives the others, or one that does not.
 func sharedExpires(c *check) {
 	h := c.host()
 	a := h.mustAcquire(c.with(c.brief("x", 1), driver.SemaphoreSpec{Name: "limit", Slots: 1}))
@@ -299,7 +299,7 @@ func sharedExpires(c *check) {
 	h.release(all(next)...)
 }
 
-// alsoDisagree catches a store that makes the size of a limit part of its key: hosts that declare 3
+// sharedDisagree catches a store that makes the size of a limit part of its key: hosts that declare 3
 // and 5 would together get 8 permits.
 func sharedDisagree(c *check) {
 	h := c.host()
@@ -338,7 +338,7 @@ func sharedDisagree(c *check) {
 	h.release(all(g)...)
 }
 
-// alsoOverrides catches a pause or a limit that holds only where its name comes first.
+// sharedOverrides catches a pause or a limit that holds only where its name comes first.
 func sharedOverrides(c *check) {
 	h := c.host()
 	caps := h.caps()

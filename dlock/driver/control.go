@@ -42,7 +42,7 @@ var ErrChanged = errors.New("it was changed meanwhile")
 // MaxCauseLen is the longest Cause.By and Cause.Note, in bytes.
 const MaxCauseLen = 256
 
-// An Origin says who made a change, and why.
+// A Cause says who made a change, and why.
 type Cause struct {
 	By   string `json:"by"`             // a person or a program; 1 to 256 bytes of text without control characters
 	Note string `json:"note,omitempty"` // 0 to 256 bytes of such text

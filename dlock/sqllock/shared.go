@@ -51,7 +51,7 @@ func (s *Store) CheckDelay(delay time.Duration) error {
 	return nil
 }
 
-// alsoOf returns the further semaphores of a request as a database takes them.
+// sharedOf returns the further semaphores of a request as a database takes them.
 func (s *Store) sharedOf(req driver.Request) (list []store.SemaphoreSpec, err error) {
 	if len(req.Shared) > 0 && !s.db.TakesShared() {
 		return nil, errOneOnly
@@ -84,7 +84,7 @@ func infoOf(p store.Part) driver.Info {
 	return driver.Info{DeclaredSlots: int(p.Declared), Version: p.Version, SlotLimit: int(p.Limit)}
 }
 
-// alsoGranted returns the grants of the further semaphores.
+// sharedGranted returns the grants of the further semaphores.
 func sharedGranted(v store.AcquireResult, req driver.Request) (list []driver.Grant, err error) {
 	if len(req.Shared) == 0 {
 		return nil, nil

@@ -256,7 +256,8 @@ type roundError struct {
 	underWay <-chan struct{} // closed when that has returned; nil: all have
 }
 
-// ignoresContext reports whether a call of the user's code has not returned, and does not within grace.
+// ignoresContext reports whether a call of the user's code has not returned, and does not within
+// grace.
 func (e *roundError) ignoresContext(grace time.Duration) bool {
 	if e.underWay == nil {
 		return false

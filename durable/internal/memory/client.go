@@ -26,7 +26,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, run store.NewRun) (id i
 }
 
 // Cancel implements store.Client.
-func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.State, error) {
+func (s *Store) Cancel(ctx context.Context, id int64, by store.Cause) (store.State, error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
 		return "", err
@@ -48,7 +48,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.St
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, beforeID int64,
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Cause, limit int) (n int, beforeID int64,
 	err error) {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin
 	for _, id := range slices.Backward(slices.Sorted(maps.Keys(s.runs))) {
 		if r := s.runs[id]; (r.State == store.StateDead || r.State == store.StateCanceled) && matches(r, which) {
 			r.State, r.RunAt, r.FinishedAt, r.By = store.StateQueued, now, time.Time{}, by
-			r.canceled, r.CanceledBy = false, store.Origin{}
+			r.canceled, r.CanceledBy = false, store.Cause{}
 			if r.MaxAttempts > 0 {
 				r.MaxAttempts += r.Attempt - r.before
 			}

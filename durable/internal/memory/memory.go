@@ -51,7 +51,7 @@ type scheduleRow struct {
 type handlerRow struct {
 	maxConcurrency int
 	override       int // -1: none
-	by             store.Origin
+	by             store.Cause
 	paused         *store.Pause
 	seenAt         time.Time
 }

@@ -39,7 +39,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int
 }
 
 // Cancel implements store.Client.
-func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (state store.State, err error) {
+func (s *Store) Cancel(ctx context.Context, id int64, by store.Cause) (state store.State, err error) {
 	err = s.call(ctx, s.shared, func() []statement {
 		return []statement{{s.texts["cancel"], []any{id, guard.Storable(by.By), guard.Storable(by.Note)},
 			func(rows pgx.Rows) error { return rows.Scan(into(&state)) }}}
@@ -48,7 +48,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (state st
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, beforeID int64,
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Cause, limit int) (n int, beforeID int64,
 	err error) {
 	args := []any{guard.Storable(by.By), guard.Storable(by.Note), max(0, limit)}
 	text := strings.Replace(s.texts["requeue"], whichRuns, conditions(which, &args), 1)

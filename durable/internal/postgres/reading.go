@@ -86,7 +86,7 @@ func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err er
 		return []statement{{text: s.texts["list_schedules"], row: func(rows pgx.Rows) error {
 			var r store.ScheduleRow
 			var until time.Time
-			var by store.Origin
+			var by store.Cause
 			err := rows.Scan(into(&r.Name), into(&r.Handler), into(&r.Spec), into(&r.Text), into(&r.NextDueAt),
 				into(&r.LastDueAt), into(&r.SeenAt), into(&until), into(&by.By), into(&by.Note), into(&r.Queued),
 				into(&r.Coalesced), into(&r.Skipped), into(&r.PausedTicks))
@@ -134,7 +134,7 @@ func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration,
 			var name *string
 			var registered bool
 			var until, oldest time.Time
-			var by store.Origin
+			var by store.Cause
 			err := rows.Scan(into(&stats.Now), into(&stats.OldestDue), into(&stats.Overdue), &name, into(&registered),
 				into(&r.MaxConcurrency), into(&r.Override), into(&r.By.By), into(&r.By.Note), into(&until),
 				into(&by.By), into(&by.Note), into(&r.SeenAt), into(&r.Queued), into(&r.Running), into(&r.Dead),

@@ -63,7 +63,7 @@ func scanRun(rows pgx.Rows, r *store.Run, before ...any) error {
 }
 
 // pause is one, or nil if there is none.
-func pause(until time.Time, by store.Origin) *store.Pause {
+func pause(until time.Time, by store.Cause) *store.Pause {
 	if until.IsZero() {
 		return nil
 	}

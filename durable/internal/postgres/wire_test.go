@@ -121,10 +121,10 @@ func calls(s *Store) []call {
 		{"Schedules", func(ctx context.Context) error { _, err := s.Schedules(ctx); return err }},
 		{"Handlers", func(ctx context.Context) error { _, err := s.Handlers(ctx); return err }},
 		{"Requeue", func(ctx context.Context) error {
-			_, _, err := s.Requeue(ctx, store.Filter{}, store.Origin{By: "Ann"}, 10)
+			_, _, err := s.Requeue(ctx, store.Filter{}, store.Cause{By: "Ann"}, 10)
 			return err
 		}},
-		{"Cancel", func(ctx context.Context) error { _, err := s.Cancel(ctx, 1, store.Origin{}); return err }},
+		{"Cancel", func(ctx context.Context) error { _, err := s.Cancel(ctx, 1, store.Cause{}); return err }},
 		{"SetHandler", func(ctx context.Context) error {
 			return s.SetHandler(ctx, "orders", store.Override{MaxConcurrency: new(int)})
 		}},

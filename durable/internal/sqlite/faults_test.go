@@ -83,9 +83,9 @@ func everything(s store.Store) map[string]func(context.Context) error {
 			_, _, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders"})
 			return err
 		},
-		"Cancel": func(ctx context.Context) error { _, err := s.Cancel(ctx, 1, store.Origin{}); return err },
+		"Cancel": func(ctx context.Context) error { _, err := s.Cancel(ctx, 1, store.Cause{}); return err },
 		"Requeue": func(ctx context.Context) error {
-			_, _, err := s.Requeue(ctx, store.Filter{}, store.Origin{}, 10)
+			_, _, err := s.Requeue(ctx, store.Filter{}, store.Cause{}, 10)
 			return err
 		},
 		"SetHandler": func(ctx context.Context) error {

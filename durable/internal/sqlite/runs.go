@@ -81,7 +81,7 @@ func (e otherDatabaseError) Error() string {
 func (e otherDatabaseError) Unwrap() error { return e.err }
 
 // Cancel implements store.Client.
-func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.State, error) {
+func (s *Store) Cancel(ctx context.Context, id int64, by store.Cause) (store.State, error) {
 	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (was store.State, _ error) {
 		_, err := found(conn, s.texts["state"], []any{id}, &was)
 		if err == nil && (was == store.StateQueued || was == store.StateRunning) {
@@ -92,7 +92,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Origin) (store.St
 }
 
 // Requeue implements store.Client.
-func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Origin, limit int) (n int, beforeID int64,
+func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Cause, limit int) (n int, beforeID int64,
 	err error) {
 	where, args := filter(which, max(0, limit))
 	ids, err := sqlkit.Write(ctx, s.file, func(conn *sql.Conn) ([]int64, error) {

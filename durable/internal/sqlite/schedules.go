@@ -156,5 +156,5 @@ func (p pause) orNil() *store.Pause {
 	if p.until.IsZero() {
 		return nil
 	}
-	return &store.Pause{Until: p.until, By: store.Origin{By: p.by, Note: p.note}}
+	return &store.Pause{Until: p.until, By: store.Cause{By: p.by, Note: p.note}}
 }

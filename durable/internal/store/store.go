@@ -115,12 +115,12 @@ type Client interface {
 
 	// Cancel ends a run: one that is queued at once, one that is running when its worker next
 	// renews. It returns the state the run had: "" if there is none.
-	Cancel(ctx context.Context, id int64, by Origin) (State, error)
+	Cancel(ctx context.Context, id int64, by Cause) (State, error)
 
 	// Requeue looks at up to limit dead and canceled runs, the newest first, and queues them again,
 	// with the attempts that their handler allows beyond those they have had. It returns how many,
 	// and Filter.BeforeID for the next call; 0: there are no more.
-	Requeue(ctx context.Context, which Filter, by Origin, limit int) (n int, beforeID int64, err error)
+	Requeue(ctx context.Context, which Filter, by Cause, limit int) (n int, beforeID int64, err error)
 
 	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They count
 	// from when the call returns: what is claimed afterwards keeps to them. They need not be
@@ -180,8 +180,8 @@ const (
 	OutcomeLeaseLost   Outcome = "lease_lost"  // its lease expired
 )
 
-// Origin is who does something, and why.
-type Origin struct{ By, Note string }
+// Cause is who does something, and why.
+type Cause struct{ By, Note string }
 
 // Handler is a handler that a worker has.
 type Handler struct {
@@ -252,7 +252,7 @@ type NewRun struct {
 	MaxAttempts int // 0: what the handler says
 	Key         string
 	Payload     []byte
-	By          Origin
+	By          Cause
 	TraceParent string
 }
 
@@ -298,7 +298,7 @@ func NewClaim() int64 { return 1 + rand.Int64N(math.MaxInt64) }
 type Renewed struct {
 	RunKey
 	Canceled bool   // somebody has canceled it
-	By       Origin // who
+	By       Cause // who
 }
 
 // Result is how an attempt ended, and what becomes of the run.
@@ -361,9 +361,9 @@ type Run struct {
 	Nonce        string // drawn at random when the run was queued
 	Payload      []byte
 	PayloadLen   int
-	By           Origin // who has queued it: by Insert, or later by Requeue
+	By           Cause // who has queued it: by Insert, or later by Requeue
 	TraceParent  string
-	CanceledBy   Origin // who has asked to cancel it
+	CanceledBy   Cause // who has asked to cancel it
 	Worker       string
 	ClaimedAt    time.Time // of the latest attempt
 	LeaseUntil   time.Time
@@ -386,13 +386,13 @@ type Attempt struct {
 type Override struct {
 	PausedUntil    *time.Duration // from now; 0: resume
 	MaxConcurrency *int           // 0: nothing starts; -1: as the code says
-	By             Origin
+	By             Cause
 }
 
 // Pause is a pause.
 type Pause struct {
 	Until time.Time
-	By    Origin
+	By    Cause
 }
 
 // ScheduleRow is a row of the table of schedules.
@@ -410,7 +410,7 @@ type HandlerRow struct {
 	Name                  string // "": all handlers together
 	MaxConcurrency        int    // of the worker that registered it last; 0: any number
 	Override              int    // -1: none
-	By                    Origin // who set the override
+	By                    Cause // who set the override
 	Pause                 *Pause
 	SeenAt                time.Time // by a worker that has it; zero: never
 	Queued, Running, Dead int64

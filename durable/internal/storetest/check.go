@@ -213,13 +213,13 @@ func (c *check) reclaims(want int) (reclaimed []store.Reclaimed) {
 	return reclaimed
 }
 
-func (c *check) cancel(id int64, by store.Origin) (state store.State) {
+func (c *check) cancel(id int64, by store.Cause) (state store.State) {
 	c.Helper()
 	c.call("Cancel", func(ctx context.Context) (err error) { state, err = c.Cancel(ctx, id, by); return err })
 	return state
 }
 
-func (c *check) requeue(which store.Filter, by store.Origin) (n int) {
+func (c *check) requeue(which store.Filter, by store.Cause) (n int) {
 	c.Helper()
 	c.call("Requeue", func(ctx context.Context) (err error) { n, _, err = c.Requeue(ctx, which, by, 1000); return err })
 	return n

@@ -14,7 +14,7 @@ var claiming = []promise{
 	{"claiming/a run is running then, with one more attempt, and leased", func(c *check) {
 		c.ready(orders)
 		from := c.now()
-		by := store.Origin{By: "Ann", Note: "now"}
+		by := store.Cause{By: "Ann", Note: "now"}
 		id := c.insert(store.NewRun{Handler: "orders", Payload: []byte("{}"), Key: "k", By: by})
 		claimed := c.claim(store.ClaimRequest{Worker: "w", Handlers: []store.Handler{orders}, Limit: 1, TTL: lease})
 		if len(claimed.Runs) != 1 {

@@ -16,7 +16,7 @@ var renewing = []promise{
 		runs := c.claims(6, request(6, orders))
 		c.finishes(succeeded(runs[0]), failed(runs[1]))
 		again := c.claims(1, request(1, orders))[0] // another attempt of runs[1]
-		c.cancel(runs[2].ID, store.Origin{By: "Ann", Note: "wrong"})
+		c.cancel(runs[2].ID, store.Cause{By: "Ann", Note: "wrong"})
 		was := c.inState(runs[3].ID, store.StateRunning, 0)
 		c.pass(was.LeaseUntil.Add(-lease))
 		from := c.now()
@@ -28,7 +28,7 @@ var renewing = []promise{
 		renewed := c.renew(worker, keys...)
 		slices.SortFunc(renewed, func(a, b store.Renewed) int { return int(a.ID - b.ID) })
 		want := []store.Renewed{{RunKey: again.RunKey},
-			{RunKey: runs[2].RunKey, Canceled: true, By: store.Origin{By: "Ann", Note: "wrong"}},
+			{RunKey: runs[2].RunKey, Canceled: true, By: store.Cause{By: "Ann", Note: "wrong"}},
 			{RunKey: runs[3].RunKey}}
 		if !slices.Equal(renewed, want) {
 			c.Errorf("%+v, want %+v", renewed, want)
@@ -172,7 +172,7 @@ var finishing = []promise{
 			if run := c.inState(id, store.StateDead, run.Attempt); !run.FailingSince.Equal(first.ClaimedAt) {
 				c.Errorf("%+v, want it to fail since %v", run, first.ClaimedAt)
 			}
-			c.requeue(store.Filter{}, store.Origin{})
+			c.requeue(store.Filter{}, store.Cause{})
 			if first = c.claimOne(endless); !first.FailingSince.IsZero() {
 				c.Errorf("%+v has not failed since it was requeued", first)
 			}
@@ -365,7 +365,7 @@ var finishing = []promise{
 		c.inserts("orders", 3)
 		runs := c.claims(3, request(3, orders))
 		for _, run := range runs {
-			c.cancel(run.ID, store.Origin{By: "Ann"})
+			c.cancel(run.ID, store.Cause{By: "Ann"})
 		}
 		c.finishes(failed(runs[0]), givenBack(runs[1]), succeeded(runs[2]))
 		for i, want := range []store.State{store.StateCanceled, store.StateCanceled, store.StateSucceeded} {

@@ -55,7 +55,7 @@ var limits = []promise{
 		c.ready(limited(2), mails)
 		c.inserts("orders", 10)
 		c.inserts("mails", 10)
-		by := store.Origin{By: "Ann", Note: "the printer is slow"}
+		by := store.Cause{By: "Ann", Note: "the printer is slow"}
 		for _, step := range []struct{ override, want int }{{0, 0}, {1, 1}, {4, 3}, {3, 0}, {-1, 0}, {6, 2}, {0, 0}} {
 			c.setHandler("orders", store.Override{MaxConcurrency: ptr(step.override), By: by})
 			if h := c.handler("orders"); h.Override != step.override || h.By != by || h.MaxConcurrency != 2 {
@@ -73,7 +73,7 @@ var limits = []promise{
 		c.inserts("orders", 2)
 		c.inserts("mails", 1)
 		from := c.now()
-		by := store.Origin{By: "Ann", Note: "stocktaking"}
+		by := store.Cause{By: "Ann", Note: "stocktaking"}
 		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour), By: by})
 		h := c.handler("orders")
 		if h.Pause == nil || h.Pause.By != by || h.Override != -1 {
@@ -94,8 +94,8 @@ var limits = []promise{
 	}},
 	{"limits/what is not in an override stays", func(c *check) {
 		c.ready(orders)
-		c.setHandler("orders", store.Override{MaxConcurrency: ptr(5), By: store.Origin{By: "Ann"}})
-		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour), By: store.Origin{By: "Bob"}})
+		c.setHandler("orders", store.Override{MaxConcurrency: ptr(5), By: store.Cause{By: "Ann"}})
+		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour), By: store.Cause{By: "Bob"}})
 		c.setHandler("orders", store.Override{})
 		h := c.handler("orders")
 		if h.Override != 5 || h.By.By != "Ann" || h.Pause == nil || h.Pause.By.By != "Bob" {
@@ -135,7 +135,7 @@ var limits = []promise{
 		active := request(10, orders)
 		active.MaxActive = 2
 		for _, step := range []struct{ override, want int }{{0, 0}, {1, 1}, {3, 2}, {-1, 0}} {
-			c.setHandler("", store.Override{MaxConcurrency: ptr(step.override), By: store.Origin{By: "Ann"}})
+			c.setHandler("", store.Override{MaxConcurrency: ptr(step.override), By: store.Cause{By: "Ann"}})
 			c.claims(step.want, active)
 		}
 		c.setHandler("", store.Override{MaxConcurrency: ptr(4)})

@@ -78,7 +78,7 @@ var planning = []promise{
 		c.planned(daily, at)
 		run := tick(daily, at)
 		run.Priority, run.Payload, run.MaxAttempts = 1, []byte("{}"), 7
-		run.By = store.Origin{By: "a schedule", Note: "due"}
+		run.By = store.Cause{By: "a schedule", Note: "due"}
 		second := tick(daily, at.Add(time.Second))
 		second.Backfill = true
 		p := plan(c.dueSchedule("daily"), run, second)

@@ -190,10 +190,10 @@ var texts = []promise{
 		for _, name := range awkward {
 			d := c.dueSchedule(name)
 			run := tick(store.Schedule{Name: name, Handler: name}, at)
-			run.By = store.Origin{By: name, Note: name}
+			run.By = store.Cause{By: name, Note: name}
 			plans = append(plans, store.Plan{Schedule: d, Handler: name, Runs: []store.NewRun{run}, Last: at,
 				Next: at.Add(time.Hour)})
-			by := store.Origin{By: name, Note: name}
+			by := store.Cause{By: name, Note: name}
 			c.setHandler(name, store.Override{MaxConcurrency: ptr(4), PausedUntil: ptr(time.Hour), By: by})
 			if h := c.handler(name); h.Override != 4 || h.By != by || h.Pause == nil || h.Pause.By != by {
 				c.Errorf("%q: %+v", name, h)
@@ -208,7 +208,7 @@ var texts = []promise{
 			if row.Handler != name || row.Spec != name || row.Text != name || row.Queued != 1 {
 				c.Errorf("%q: %+v", name, row)
 			}
-			id := c.insert(store.NewRun{Handler: name, Key: name, By: store.Origin{By: name, Note: name}})
+			id := c.insert(store.NewRun{Handler: name, Key: name, By: store.Cause{By: name, Note: name}})
 			c.inserting(store.NewRun{Handler: name, Key: name}, false)
 			if run, _ := c.run(id); run.Handler != name || run.Key != name || run.By.By != name || run.By.Note != name {
 				c.Errorf("%q: %+v", name, run)
@@ -234,7 +234,7 @@ var texts = []promise{
 			if runs := c.runs(store.Filter{Handler: name}, 10); len(runs) != 2 {
 				c.Errorf("%q: %d runs", name, len(runs))
 			}
-			if n := c.requeue(store.Filter{Handler: name, Schedule: name}, store.Origin{By: name}); n != 1 {
+			if n := c.requeue(store.Filter{Handler: name, Schedule: name}, store.Cause{By: name}); n != 1 {
 				c.Errorf("%q: %d runs were queued again", name, n)
 			}
 		}

@@ -54,7 +54,7 @@ var reclaiming = []promise{
 		}
 		c.near("FinishedAt", c.inState(run.ID, store.StateDead, 2).FinishedAt, from)
 		c.claims(0, request(10, last))
-		c.requeue(store.Filter{}, store.Origin{})
+		c.requeue(store.Filter{}, store.Cause{})
 		c.claims(1, r)
 		if got := c.reclaims(1)[0]; got.Dead || got.Attempt != 3 || got.MaxAttempts != 4 {
 			c.Errorf("requeued: %+v", got)
@@ -68,7 +68,7 @@ var reclaiming = []promise{
 		c.reclaims(1)
 		for i, again := range []int{2, 3, 4, 6} { // of attempt 5, the error is that of the handler
 			if again == 6 {
-				c.requeue(store.Filter{}, store.Origin{})
+				c.requeue(store.Filter{}, store.Cause{})
 				c.finishes(failed(c.claimOne(endless)))
 			}
 			if claimed := c.claims(1, r)[0]; claimed.MaxAttempts != 0 || claimed.Attempt != again {
@@ -83,7 +83,7 @@ var reclaiming = []promise{
 	}},
 	{"reclaiming/a run that was canceled is canceled", func(c *check) {
 		run := c.expired(orders)
-		c.cancel(run.ID, store.Origin{By: "Ann"})
+		c.cancel(run.ID, store.Cause{By: "Ann"})
 		if got := c.reclaims(1)[0]; got.Dead || !got.Canceled || got.Attempt != 1 || got.MaxAttempts != 3 {
 			c.Errorf("%+v", got)
 		}

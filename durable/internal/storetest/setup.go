@@ -123,9 +123,9 @@ func (c *check) everything() map[string]func(context.Context) error {
 			_, _, err := c.Insert(ctx, nil, store.NewRun{Handler: "orders"})
 			return err
 		},
-		"Cancel": func(ctx context.Context) error { _, err := c.Cancel(ctx, 1, store.Origin{}); return err },
+		"Cancel": func(ctx context.Context) error { _, err := c.Cancel(ctx, 1, store.Cause{}); return err },
 		"Requeue": func(ctx context.Context) error {
-			_, _, err := c.Requeue(ctx, store.Filter{}, store.Origin{}, 10)
+			_, _, err := c.Requeue(ctx, store.Filter{}, store.Cause{}, 10)
 			return err
 		},
 		"SetHandler": func(ctx context.Context) error {

@@ -11,14 +11,14 @@ import (
 var inserting = []promise{
 	{"inserting/a run with all that it can have", func(c *check) {
 		at := c.now().Add(-time.Hour)
-		by := store.Origin{By: "Ann", Note: "again"}
+		by := store.Cause{By: "Ann", Note: "again"}
 		id := c.insert(store.NewRun{Handler: "orders", RunAt: at, Priority: -1, MaxAttempts: 7, Key: "k",
 			Payload: []byte{0, 1, 255}, By: by, TraceParent: "00-1-2-01"})
 		run := c.inState(id, store.StateQueued, 0)
 		if run.Handler != "orders" || !run.RunAt.Equal(at) || run.Priority != -1 || run.Key != "k" || run.By != by ||
 			string(run.Payload) != "\x00\x01\xff" || run.PayloadLen != 3 || run.Attempt != 0 || run.Schedule != "" ||
 			!run.DueAt.IsZero() || run.Worker != "" || !run.ClaimedAt.IsZero() || !run.LeaseUntil.IsZero() ||
-			!run.FinishedAt.IsZero() || run.LastError != "" || run.CanceledBy != (store.Origin{}) ||
+			!run.FinishedAt.IsZero() || run.LastError != "" || run.CanceledBy != (store.Cause{}) ||
 			run.TraceParent != "00-1-2-01" {
 			c.Errorf("%+v", run)
 		}
@@ -95,7 +95,7 @@ var inserting = []promise{
 		c.insert(store.NewRun{Handler: "orders", Key: "old"})
 		for _, commit := range []bool{false, true} {
 			tx := c.h.Begin(c, c.Store)
-			run := store.NewRun{Handler: "orders", Key: "new", Payload: []byte{0, 255}, By: store.Origin{By: "Ann"}}
+			run := store.NewRun{Handler: "orders", Key: "new", Payload: []byte{0, 255}, By: store.Cause{By: "Ann"}}
 			for i, step := range []struct {
 				key   string
 				fresh bool
@@ -154,7 +154,7 @@ var steering = []promise{
 		c.ready(orders)
 		id := c.insert(store.NewRun{Handler: "orders"})
 		from := c.now()
-		by := store.Origin{By: "Ann", Note: "wrong"}
+		by := store.Cause{By: "Ann", Note: "wrong"}
 		if was := c.cancel(id, by); was != store.StateQueued {
 			c.Errorf("it was %q", was)
 		}
@@ -172,14 +172,14 @@ var steering = []promise{
 		c.finishes(succeeded(runs[0]), dead(runs[1]))
 		for i, want := range []store.State{store.StateSucceeded, store.StateDead, store.StateRunning} {
 			was, _ := c.run(runs[i].ID)
-			if got := c.cancel(runs[i].ID, store.Origin{By: "Ann"}); got != want {
+			if got := c.cancel(runs[i].ID, store.Cause{By: "Ann"}); got != want {
 				c.Errorf("%q, want %q", got, want)
 			}
 			if run := c.inState(runs[i].ID, want, min(1, 2-i)); i < 2 && !sameRun(run, was) {
 				c.Errorf("%+v, and it was %+v", run, was)
 			}
 		}
-		if got := c.cancel(1<<50, store.Origin{}); got != "" {
+		if got := c.cancel(1<<50, store.Cause{}); got != "" {
 			c.Errorf("%q", got)
 		}
 	}},
@@ -188,7 +188,7 @@ var steering = []promise{
 		id := c.insert(store.NewRun{Handler: "orders"})
 		c.finishes(failed(c.claimOne(orders)))
 		c.finishes(dead(c.claimOne(orders)))
-		by := store.Origin{By: "Ann", Note: "paper is there"}
+		by := store.Cause{By: "Ann", Note: "paper is there"}
 		from := c.now()
 		if n := c.requeue(store.Filter{IDs: []int64{id}}, by); n != 1 {
 			c.Fatalf("%d", n)
@@ -214,7 +214,7 @@ var steering = []promise{
 		c.ready(own)
 		c.insert(store.NewRun{Handler: "orders", MaxAttempts: 2})
 		c.finishes(dead(c.claimOne(own)))
-		c.requeue(store.Filter{}, store.Origin{})
+		c.requeue(store.Filter{}, store.Cause{})
 		if run := c.claimOne(own); run.Attempt != 2 || run.MaxAttempts != 3 {
 			c.Errorf("%+v", run)
 		}
@@ -225,7 +225,7 @@ var steering = []promise{
 		runs := c.claims(5, request(5, orders))
 		c.finishes(dead(runs[0]), dead(runs[1]), dead(runs[2]), succeeded(runs[3]))
 		canceled := c.insert(store.NewRun{Handler: "mails"})
-		c.cancel(canceled, store.Origin{By: "Bob"})
+		c.cancel(canceled, store.Cause{By: "Bob"})
 		for _, step := range []struct {
 			which store.Filter
 			want  int
@@ -239,11 +239,11 @@ var steering = []promise{
 			{store.Filter{}, 2},
 			{store.Filter{}, 0},
 		} {
-			if n := c.requeue(step.which, store.Origin{By: "Ann"}); n != step.want {
+			if n := c.requeue(step.which, store.Cause{By: "Ann"}); n != step.want {
 				c.Errorf("%+v: %d, want %d", step.which, n, step.want)
 			}
 		}
-		if run := c.inState(canceled, store.StateQueued, 0); run.CanceledBy != (store.Origin{}) {
+		if run := c.inState(canceled, store.StateQueued, 0); run.CanceledBy != (store.Cause{}) {
 			c.Errorf("%+v", run)
 		}
 		claimed := c.claims(5, request(10, orders, mails))
@@ -259,7 +259,7 @@ var steering = []promise{
 		}
 		which, total := store.Filter{Handler: "orders"}, 0
 		for _, want := range []int{2, 2, 1} {
-			n, after, err := c.Requeue(c.ctx, which, store.Origin{By: "Ann"}, 2)
+			n, after, err := c.Requeue(c.ctx, which, store.Cause{By: "Ann"}, 2)
 			queued := c.runs(store.Filter{States: []store.State{store.StateQueued}}, 10)
 			if total += n; n != want || err != nil || len(queued) != total || (after == 0) != (want == 1) ||
 				after != 0 && queued[total-1].ID != after {
@@ -276,17 +276,17 @@ var steering = []promise{
 				c.Fatalf("%+v", done)
 			}
 			if all := c.runs(store.Filter{}, 10); len(all) == 1 {
-				c.cancel(all[0].ID, store.Origin{})
+				c.cancel(all[0].ID, store.Cause{})
 			}
 		}
-		if n := c.requeue(store.Filter{}, store.Origin{}); n != 1 {
+		if n := c.requeue(store.Filter{}, store.Cause{}); n != 1 {
 			c.Errorf("%d", n)
 		}
 		c.claims(2, request(10, orders))
 	}},
 	{"steering/a schedule is paused, and resumed, also before it is registered", func(c *check) {
 		from := c.now()
-		by := store.Origin{By: "Ann", Note: "stocktaking"}
+		by := store.Cause{By: "Ann", Note: "stocktaking"}
 		c.setSchedule("daily", store.Override{PausedUntil: ptr(time.Hour), By: by})
 		row := c.schedule("daily")
 		if row.Pause == nil || row.Pause.By != by || !row.SeenAt.IsZero() {

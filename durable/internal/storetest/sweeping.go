@@ -16,7 +16,7 @@ func (c *check) ended() map[store.State]int64 {
 	c.inserts("orders", 4)
 	runs := c.claims(4, request(4, orders))
 	c.finishes(succeeded(runs[0]), dead(runs[1]))
-	c.cancel(runs[2].ID, store.Origin{})
+	c.cancel(runs[2].ID, store.Cause{})
 	c.finishes(failed(runs[2]))
 	ids[store.StateSucceeded], ids[store.StateDead], ids[store.StateCanceled] = runs[0].ID, runs[1].ID, runs[2].ID
 	ids[store.StateRunning] = runs[3].ID
@@ -101,7 +101,7 @@ var sweeping = []promise{
 	}},
 	{"sweeping/a run that is queued again stays", func(c *check) {
 		id := c.ended()[store.StateDead]
-		c.requeue(store.Filter{IDs: []int64{id}}, store.Origin{})
+		c.requeue(store.Filter{IDs: []int64{id}}, store.Cause{})
 		c.sweep(store.Retention{Dead: old}, 100)
 		if c.gone(id) {
 			c.Error("it is gone")

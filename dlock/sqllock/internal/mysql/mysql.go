@@ -75,7 +75,7 @@ func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.Acquir
 	return v, err
 }
 
-// alsoJSON returns the further semaphores as [[name in hex, slots], …], or nil if there are none.
+// sharedJSON returns the further semaphores as [[name in hex, slots], …], or nil if there are none.
 func sharedJSON(shared []store.SemaphoreSpec) *string {
 	if len(shared) == 0 {
 		return nil

@@ -115,7 +115,7 @@ func (p *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.Acquir
 	return v, err
 }
 
-// alsoJSON returns the further semaphores as [[resource, slots], …], or nil if there are none.
+// sharedJSON returns the further semaphores as [[resource, slots], …], or nil if there are none.
 func sharedJSON(shared []store.SemaphoreSpec) *string {
 	if len(shared) == 0 {
 		return nil
