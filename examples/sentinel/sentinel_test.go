@@ -38,7 +38,7 @@ func TestMasterStandsStill(t *testing.T) {
 	testkit.Long(t) // a minute and a half
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
 	program := filepath.Join(t.TempDir(), "timers")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	query := url.Values{"master_name": {s.MasterName()}, "password": {servertest.Canary}, "addr": s.SentinelAddrs()[1:]}
