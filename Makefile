@@ -6,7 +6,7 @@
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
 
-test: ## run every test but the long proofs, many under -race; what was skipped is listed last
+test: ## run every test but the long proofs; what was skipped is listed last
 	@sh scripts/servers.sh
 	@sh scripts/test-all.sh
 

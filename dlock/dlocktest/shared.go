@@ -299,8 +299,8 @@ func sharedExpires(c *check) {
 	h.release(all(next)...)
 }
 
-// sharedDisagree catches a store that makes the size of a limit part of its key: hosts that declare 3
-// and 5 would together get 8 permits.
+// sharedDisagree catches a store that makes the size of a limit part of its key: hosts that declare
+// 3 and 5 would together get 8 permits.
 func sharedDisagree(c *check) {
 	h := c.host()
 	var grants []driver.Grant
