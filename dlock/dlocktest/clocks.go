@@ -37,7 +37,13 @@ func leasesOfAClockAhead(c *check) {
 	}
 	c.ns.StepClock(-by)
 	for _, held := range dead {
-		var ends time.Time // at the latest: a TTL after the first refusal
+		// Each refusal finds one of the leases that were granted while the clock was ahead, that
+		// which ends last first: for "two" that is alive.
+		find := 1
+		if held.req.Name == alive.req.Name {
+			find = 2
+		}
+		var ends time.Time // at the latest: a TTL after the refusal that finds it
 		for {
 			probe := b.try(c.with(c.request(held.req.Name, held.req.Slots), held.req.Shared...))
 			if probe.err == nil && probe.got.Before(held.heldUntil()) {
@@ -50,11 +56,11 @@ func leasesOfAClockAhead(c *check) {
 			if why := reason(probe.err); why != driver.ReasonFull && why != driver.ReasonLimitFull {
 				c.fatalf("%v: must be refused as full", probe.err)
 			}
-			if ends.IsZero() {
+			if find--; find == 0 {
 				ends = probe.got.Add(held.req.TTL + c.h.Slack)
 			}
-			if !probe.sent.Before(ends) {
-				c.fatalf("%s: a lease of %v was still held %v after the first refusal: %v", held.req.Name, held.req.TTL,
+			if find <= 0 && !probe.sent.Before(ends) {
+				c.fatalf("%s: a lease of %v was still held %v after the refusal that found it: %v", held.req.Name, held.req.TTL,
 					probe.sent.Sub(ends)+held.req.TTL, probe.err)
 			}
 			time.Sleep(c.step())

@@ -60,7 +60,7 @@ type NotAcquiredError struct {
 	Reason Reason
 	Slots  int // how many the request declared; 0: a mutex
 
-	// Also is the semaphore of Request.Shared that refused (ReasonLimitFull). Holder, HeldFor,
+	// Shared is the semaphore of Request.Shared that refused (ReasonLimitFull). Holder, HeldFor,
 	// ExpiresIn and PausedBy are then about it, and SharedInfo is what the store knows of it.
 	Shared     SemaphoreSpec
 	SharedInfo Info

@@ -82,7 +82,7 @@ type Request struct {
 	TTL    time.Duration // how long the grant lasts unless extended
 	Tick   *Tick         // for schedulers: the tick to claim in the same atomic step, or nil
 
-	// Also are further semaphores. The store takes a slot of each in the same atomic step: of all
+	// Shared are further semaphores. The store takes a slot of each in the same atomic step: of all
 	// or, if one refuses (ReasonLimitFull), of none. Their names differ from each other and from
 	// Name, which is a semaphore, too. Only a SharedLimiter takes them; any other store must return
 	// an error. At most MaxShared.
@@ -108,7 +108,7 @@ type Grant struct {
 	// False also if the store cannot tell.
 	PreviousExpired bool
 
-	// Also has the grants of Request.Shared, in their order: leases of their own, with the same
+	// Shared has the grants of Request.Shared, in their order: leases of their own, with the same
 	// token. Extend and Release get each of them as a grant beside this one, and ignore Shared.
 	Shared []Grant
 

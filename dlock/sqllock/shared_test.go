@@ -51,7 +51,7 @@ func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call f
 
 // SQL Server takes one lock at a time, and says so before anything is acquired.
 //
-// Fails when Also is left out of what it is asked for.
+// Fails when Shared is left out of what it is asked for.
 func TestSQLServerTakesOneLock(t *testing.T) {
 	t.Parallel()
 	s := (&scripted{}).store(t, sqllock.Options{})

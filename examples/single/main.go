@@ -4,7 +4,7 @@
 //	go run ./examples/single
 //
 // Ctrl-C lets runs finish, and prints what each timer has done. To share the timers with other
-// processes, give timer.Config a Lock: see the examples redis and postgres.
+// processes, give timer.Config a Store: see the examples redis and postgres.
 package main
 
 import (
