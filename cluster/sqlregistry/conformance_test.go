@@ -41,7 +41,26 @@ var ways = map[string]func(t testing.TB) subject{
 		s.proxied = true // that of Debian 12 ends when calls are canceled
 		return s
 	},
+	"pgx": func(t testing.TB) subject { return pgxOn(postgresOn(t, quickPostgres(t), "")) },
+	"pgx, PgBouncer": func(t testing.TB) subject {
+		s := postgresOn(t, quickPostgres(t), "")
+		bouncer, direct := sqltest.PgBouncer(t, s.server, "transaction"), s.db
+		s.db = func(t testing.TB, _, user string) *sql.DB { return direct(t, "", user) }
+		s = pgxOn(s)
+		there := s.dsn
+		s.dsn = func(_, user string) string { return there(bouncer.Addr(), user) }
+		s.proxied = true
+		return s
+	},
 	"SQLite": sqliteFile,
+}
+
+// pgxOn is a subject whose stores are of package pgxregistry.
+func pgxOn(s subject) subject {
+	s.dsn = func(addr, user string) string {
+		return strings.Replace(s.server.DSN(user, "", s.database), s.server.Addr(), cmp.Or(addr, s.server.Addr()), 1)
+	}
+	return s
 }
 
 // Servers that do not wait for their disks: only a crash would lose data, and there is none here.
@@ -149,7 +168,7 @@ func (s subject) registries(t testing.TB) clustertest.Registries {
 	table := strings.TrimSuffix(sqltest.Unique("t"), ":")
 	opts := []sqlregistry.Options{{TableName: table}, {TableName: table + "'o\"th`er"}}
 	for _, o := range opts { // as those who apply their own migrations
-		statements, err := s.of(db, o).Schema()
+		statements, err := s.store(t, "", "", o).Schema()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,12 +178,12 @@ func (s subject) registries(t testing.TB) clustertest.Registries {
 			}
 		}
 	}
-	r := clustertest.Registries{Store: s.of(db, opts[0]), Other: s.of(db, opts[1])}
+	r := clustertest.Registries{Store: s.store(t, "", "", opts[0]), Other: s.store(t, "", "", opts[1])}
 	if s.server == nil || s.proxied {
 		return r
 	}
 	proxy := s.server.NewCountingProxy(t)
-	r.Store = s.of(s.db(t, proxy.Addr(), ""), opts[0])
+	r.Store = s.store(t, proxy.Addr(), "", opts[0])
 	if s.trips == 1 { // the other ways prepare each statement
 		r.RoundTrips = proxy.RoundTrips
 	}

@@ -1,8 +1,10 @@
 // Package sqlregistry keeps the registry of package cluster in a table of the SQL database that you
 // already have: Postgres, MySQL or MariaDB, SQLite, and, experimental, SQL Server.
 //
-//	registry := sqlregistry.Postgres(db, sqlregistry.Options{}) // or MySQL, SQLite, SQLServer
+//	registry := sqlregistry.MySQL(db, sqlregistry.Options{}) // or SQLite, SQLServer, Postgres
 //	if err := registry.Migrate(ctx); err != nil { … }
+//
+// Package pgxregistry makes the store on Postgres from a *pgxpool.Pool.
 //
 // The locks may be anywhere else: the registry only describes them. Each call is one statement: a
 // batch of any size is one insert, which updates the rows that exist.

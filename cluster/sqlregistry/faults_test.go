@@ -21,6 +21,7 @@ import (
 // locks have a statement by which a transaction keeps all others from writing to the table.
 var locks = map[string]string{
 	"Postgres": "LOCK TABLE tickslot_registry IN ACCESS EXCLUSIVE MODE",
+	"pgx":      "LOCK TABLE tickslot_registry IN ACCESS EXCLUSIVE MODE",
 	"MySQL":    "SELECT * FROM tickslot_registry FOR UPDATE",
 	"SQLite":   "BEGIN IMMEDIATE",
 }
@@ -94,7 +95,7 @@ func TestTableIsLocked(t *testing.T) {
 					"AND wait_event_type = 'Lock'",
 				"MySQL": "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() " +
 					"AND info LIKE '%INSERT%' AND id <> CONNECTION_ID()",
-			}[way]
+			}[strings.Replace(way, "pgx", "Postgres", 1)]
 			if waiting != "" {
 				db := s.db(t, "", "")
 				testkit.Eventually(t, 20*time.Second, "nobody waits for the lock", func(ctx context.Context) error {
@@ -243,7 +244,7 @@ func TestReplyIsLost(t *testing.T) {
 			s := ways[way](t)
 			direct := s.migrated(t)
 			proxy := s.server.NewCountingProxy(t)
-			store := s.of(s.db(t, proxy.Addr(), ""), sqlregistry.Options{})
+			store := s.store(t, proxy.Addr(), "", sqlregistry.Options{})
 			if _, err := store.Runs(t.Context(), ""); err != nil { // connects
 				t.Fatal(err)
 			}
@@ -297,7 +298,7 @@ func TestMigrateOfALockedFile(t *testing.T) {
 func TestCallsThatEndBeforeTheirStatements(t *testing.T) {
 	t.Parallel()
 	s := sqliteFile(t)
-	store := s.of(s.db(t, "", ""), sqlregistry.Options{})
+	store := s.store(t, "", "", sqlregistry.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestFleet(t *testing.T) {
 		}
 		t.Logf("%s: %d hosts with %d bytes each, %d runs: written in %v", way, hosts, detail.Len(), timers*50,
 			time.Since(began))
-		if way == "Postgres" {
+		if way == "Postgres" || way == "pgx" {
 			s.exec(t, "ANALYZE tickslot_registry") // as autovacuum does, later
 		}
 		measure := func(what string, call func() error) {

@@ -2,11 +2,14 @@ package sqlregistry_test
 
 import (
 	"database/sql"
+	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -19,6 +22,8 @@ type subject struct {
 	// the database; "": the server itself, and its owner.
 	db func(t testing.TB, addr, user string) *sql.DB
 	of func(*sql.DB, sqlregistry.Options) *sqlregistry.Store
+	// dsn is that of db, for pgxregistry; nil: the store is made by of.
+	dsn func(addr, user string) string
 
 	server   *sqltest.Server // nil: SQLite
 	database string
@@ -29,7 +34,27 @@ type subject struct {
 // open returns the client of one more host.
 func (s subject) open(t testing.TB) *sqlregistry.Store {
 	t.Helper()
-	return s.of(s.db(t, "", ""), sqlregistry.Options{})
+	return s.store(t, "", "", sqlregistry.Options{})
+}
+
+// store returns a client by the address of the server and a user of the database, as db does.
+func (s subject) store(t testing.TB, addr, user string, opts sqlregistry.Options) *sqlregistry.Store {
+	t.Helper()
+	if s.dsn == nil {
+		return s.of(s.db(t, addr, user), opts)
+	}
+	pool, err := pgxpool.New(t.Context(), s.dsn(addr, user))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	store := pgxregistry.New(pool, opts)
+	t.Cleanup(func() {
+		if err := errors.Join(store.Close(), store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
 }
 
 // migrated returns a store whose table has been made.

@@ -15,18 +15,20 @@ import (
 // Fails when a statement depends on a setting that the store does not refuse.
 func TestSessionsWithOtherSettings(t *testing.T) {
 	t.Parallel()
-	t.Run("Postgres", func(t *testing.T) {
-		t.Parallel()
-		s := postgresOn(t, quickPostgres(t), "")
-		sqltest.StrangePostgres(t, s.server, s.database)
-		store := s.migrated(t)
-		if err := store.Verify(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if failed := calls(t, store); len(failed) > 0 {
-			t.Error(failed)
-		}
-	})
+	for _, way := range []string{"Postgres", "pgx"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			s := ways[way](t)
+			sqltest.StrangePostgres(t, s.server, s.database)
+			store := s.migrated(t)
+			if err := store.Verify(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if failed := calls(t, store); len(failed) > 0 {
+				t.Error(failed)
+			}
+		})
+	}
 	t.Run("MariaDB", func(t *testing.T) {
 		t.Parallel()
 		s := mysqlOn(t, quickMariaDB(t), oneTrip+"&"+sqltest.StrangeMariaDB)

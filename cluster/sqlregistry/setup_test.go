@@ -10,13 +10,14 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
 // databases are one way to each database.
-var databases = []string{"Postgres", "MySQL", "SQLite"}
+var databases = []string{"Postgres", "pgx", "MySQL", "SQLite"}
 
 // batch is a batch of all sorts of rows.
 func batch(host string) cluster.Batch {
@@ -118,7 +119,7 @@ func TestNewerTableIsUsed(t *testing.T) {
 			t.Parallel()
 			s := ways[way](t)
 			store := s.migrated(t)
-			typ := map[string]string{"Postgres": "text", "MySQL": "TEXT", "SQLite": "TEXT"}[way]
+			typ := map[string]string{"Postgres": "text", "pgx": "text", "MySQL": "TEXT", "SQLite": "TEXT"}[way]
 			s.exec(t, "ALTER TABLE tickslot_registry ADD COLUMN later "+typ,
 				"INSERT INTO tickslot_registry_migrations (version) VALUES (99)")
 			if failed := calls(t, store); len(failed) > 0 {
@@ -173,7 +174,7 @@ func TestRights(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.exec(t, grants...)
-			app := func() *sqlregistry.Store { return s.of(s.db(t, "", "app"), sqlregistry.Options{}) }
+			app := func() *sqlregistry.Store { return s.store(t, "", "app", sqlregistry.Options{}) }
 			if err := app().Migrate(t.Context()); err != nil {
 				t.Errorf("Migrate when everything is there: %v", err)
 			}
@@ -213,6 +214,7 @@ func TestOptionsAndSettingsThatCannotWork(t *testing.T) {
 	db := sqliteFile(t).db(t, "", "")
 	for name, s := range map[string]*sqlregistry.Store{
 		"no pool":         sqlregistry.Postgres(nil, sqlregistry.Options{}),
+		"no pgx pool":     pgxregistry.New(nil, sqlregistry.Options{}),
 		"a long name":     sqlregistry.Postgres(db, sqlregistry.Options{TableName: strings.Repeat("x", 51)}),
 		"a placeholder":   sqlregistry.SQLite(db, sqlregistry.Options{TableName: "a{limit}"}),
 		"NUL":             sqlregistry.Postgres(db, sqlregistry.Options{Schema: "a\x00"}),

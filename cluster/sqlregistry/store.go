@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,7 @@ type Options struct {
 // SQLite or SQLServer.
 type Store struct {
 	db    database
+	close func() error // of a pool of the store's own; nil: it has none
 	fault error
 }
 
@@ -46,10 +48,30 @@ var _ cluster.Store = (*Store)(nil)
 var ErrSchema = fmt.Errorf("sqlregistry: %w: the schema is not right", dlock.ErrSetup)
 
 func newStore(d sqlkit.Dialect, db *sql.DB, opts Options) *Store {
+	p := Pool{DB: db}
+	if db == nil {
+		p.Fault = errors.New("no *sql.DB: pass one")
+	}
+	return newOn(d, p, opts)
+}
+
+func newOn(d sqlkit.Dialect, p Pool, opts Options) *Store {
 	opts.TableName = cmp.Or(opts.TableName, DefaultTableName)
-	return &Store{db: newDatabase(d, db, opts),
-		fault: d.CheckNames(sqlkit.TableNames{Product: "sqlregistry", Table: opts.TableName, Schema: opts.Schema,
-			MaxTable: maxTableName, NoPool: db == nil})}
+	fault := d.CheckNames(sqlkit.TableNames{Product: "sqlregistry", Table: opts.TableName, Schema: opts.Schema,
+		MaxTable: maxTableName})
+	if p.Fault != nil {
+		fault = errors.Join(fault, fmt.Errorf("sqlregistry: %w: %w", dlock.ErrSetup, p.Fault))
+	}
+	return &Store{db: newDatabase(d, p.DB, opts), close: p.Close, fault: fault}
+}
+
+// Close closes the connections that the store opened itself, but not the pool that it was made
+// from. Call it when Run of the Registry has returned.
+func (s *Store) Close() error {
+	if s == nil || s.close == nil {
+		return nil
+	}
+	return s.close()
 }
 
 // Check returns the faults of the options, without calling the server. All methods return them.

@@ -14,12 +14,22 @@ import (
 // it is alive (stdlib.OptionShouldPing). Behind a PgBouncer in transaction mode add
 // default_query_exec_mode=exec, or simple_protocol, to pgx's URL: then nothing is prepared.
 //
-// With pgx pass stdlib.OpenDBFromPool(pool), best of a small pool of its own, so that neither this
-// store nor the application waits for the other's connections. If a call times out before it has a
-// connection, the pool keeps connecting, and the next call uses that connection. sql.Open("pgx",
-// url) gives up with the call (cluster.Config.StoreTimeout): if connecting takes longer than that,
-// no call ever reaches the server.
+// With a *pgxpool.Pool use package pgxregistry. Give a *sql.DB to this store alone, so that neither
+// it nor the application waits for the other's connections. sql.Open("pgx", url) gives up
+// connecting with the call (cluster.Config.StoreTimeout): if that takes longer, no call ever
+// reaches the server. A pgxpool.Pool goes on connecting, and the next call uses that connection.
 func Postgres(db *sql.DB, opts Options) *Store { return newStore(sqlkit.Postgres, db, opts) }
+
+// A Pool is what a store on Postgres uses, and closes.
+type Pool struct {
+	DB    *sql.DB
+	Close func() error // DB, and what is below it
+	Fault error        // why there is no DB
+}
+
+// PostgresOn is Postgres on a pool that belongs to the store: Close closes it. Package pgxregistry
+// makes one.
+func PostgresOn(pool Pool, opts Options) *Store { return newOn(sqlkit.Postgres, pool, opts) }
 
 // MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
 // It does not call the server.

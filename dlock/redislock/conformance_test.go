@@ -31,7 +31,7 @@ func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.Un
 	return func(t testing.TB) dlocktest.Namespace {
 		opts := opts
 		opts.Prefix, opts.QuarantineTTL = shop+rand.Text()+":", suiteTTL
-		if strings.Contains(t.Name(), "/also/") || strings.Contains(t.Name(), "/enumerate/") {
+		if strings.Contains(t.Name(), "/shared/") || strings.Contains(t.Name(), "/enumerate/") {
 			opts.Prefix = shop + "{" + rand.Text() + "}:"
 		}
 		client := connect(t)

@@ -386,7 +386,8 @@ func pagesSay(t *testing.T, said *told) {
 	}}
 	box := outbox.SQLite(sql.OpenDB(noDatabase{}), outbox.Options{})
 	t.Cleanup(func() { box.Close() })
-	sections := []page.Section{fails, outboxpage.New(box), durablepage.New(durable.SQLite(sql.OpenDB(noDatabase{}), durable.Options{}))}
+	sections := []page.Section{fails, outboxpage.New(box),
+		durablepage.New(durable.SQLite(sql.OpenDB(noDatabase{}), durable.Options{}))}
 	p := pageOf(t, said, newRegistry(t, said, cluster.NewMemoryStore()), nil, sections...)
 	looks(said, p, "/", "/fails", "/outbox", "/message?id="+outbox.RandomID().String(), "/durable", "/durablerun?id=1")
 }

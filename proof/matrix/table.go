@@ -44,7 +44,7 @@ var postgres = []suite{
 	{"locks", "dlock/sqllock", "^(TestConformancePostgres|TestMigratePostgres|TestSchemaIsWhatMigrateDoes|" +
 		"TestLeastPrivilegePostgres)$", false},
 	{"locks", "dlock/nativelock", "^TestConformance$/^Postgres", false},
-	{"registry", "cluster/sqlregistry", "^(TestConformance|TestMigrateAtOnce|TestRights)$/^Postgres$", false},
+	{"registry", "cluster/sqlregistry", "^(TestConformance|TestMigrateAtOnce|TestRights)$/^(Postgres|pgx)$", false},
 	{"durable", "durable/internal/postgres", "^(TestConformance|TestLeastPrivilege|TestWhoMigrates|" +
 		"TestPlansUseTheIndexes)$", false},
 	{"outbox", "outbox/internal/sqlstore", "^(TestConformance|TestMigrateAtOnce|TestRights|TestPlansOfPostgres)$/" +
@@ -53,7 +53,7 @@ var postgres = []suite{
 
 var pgbouncer = []suite{
 	{"locks", "dlock/sqllock", "^TestConformancePostgres$/^PgBouncer$", true},
-	{"registry", "cluster/sqlregistry", "^TestConformance$/^Postgres,_PgBouncer$", true},
+	{"registry", "cluster/sqlregistry", "^TestConformance$/^(Postgres|pgx),_PgBouncer$", true},
 	{"durable", "durable/internal/postgres", "^TestConformance$/PgBouncer", true},
 	{"outbox", "outbox/internal/sqlstore", "^TestConformance$/^Postgres,_PgBouncer$", true},
 }

@@ -172,7 +172,8 @@ func (h *host) openRedis(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.store, h.box, h.begin = durable.SQLite(runs, durable.Options{}), outbox.SQLite(messages, outbox.Options{}), beginOf(messages)
+	h.store, h.box = durable.SQLite(runs, durable.Options{}), outbox.SQLite(messages, outbox.Options{})
+	h.begin = beginOf(messages)
 	return errors.Join(h.store.Migrate(ctx), h.box.Migrate(ctx))
 }
 
@@ -194,8 +195,8 @@ func (h *host) openPostgres(ctx context.Context) error {
 		return err
 	}
 	locks, rows := sqllock.Postgres(db, sqllock.Options{}), sqlregistry.Postgres(own, sqlregistry.Options{})
-	h.locks, h.rows, h.store, h.box, h.begin = locks, rows, durable.Postgres(pool, durable.Options{}), outbox.Postgres(pool, outbox.Options{}),
-		beginOf(db)
+	h.locks, h.rows, h.begin = locks, rows, beginOf(db)
+	h.store, h.box = durable.Postgres(pool, durable.Options{}), outbox.Postgres(pool, outbox.Options{})
 	return errors.Join(locks.Migrate(ctx), rows.Migrate(ctx), h.store.Migrate(ctx), h.box.Migrate(ctx))
 }
 

@@ -126,7 +126,7 @@ func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	for {
 		conn, err := d.pool.Acquire(ctx)
 		switch {
-		case err == nil && isAlive(conn.Conn()):
+		case err == nil && pgxkit.IsAlive(conn.Conn()):
 			return conn, nil
 		case err == nil: // it leaves the pool, so the loop ends
 			d.giveBack(conn)
@@ -145,39 +145,13 @@ func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // may still count them.
 const maxClosing = 8
 
-// used is the key of the time when a connection was last used.
-const used = "tickslot: used"
-
-// isAlive reports whether the server has not closed the connection while it was idle. It costs no
-// round trip. pgxpool's ping would, and would keep the place of a dead connection until that is
-// closed, as giveBack says.
-func isAlive(conn *pgx.Conn) bool {
-	for range 100 {
-		arrived, known := pgxkit.HasInput(conn.PgConn().Conn())
-		last, ok := conn.PgConn().CustomData()[used].(time.Time)
-		switch {
-		case known && !arrived:
-			return true
-		case !known && (!ok || time.Since(last) < time.Second):
-			return true // CheckConn waits for a millisecond, which not every call should
-		}
-		// What has arrived is the server's last word, or the value of a setting that has changed.
-		// On a busy machine the millisecond may be over before CheckConn looks.
-		//nolint:staticcheck // Ping costs a round trip; if this is wrong, the call fails.
-		if err := conn.PgConn().CheckConn(); err != nil || !known {
-			return err == nil
-		}
-	}
-	return true // it talks all the time
-}
-
 // giveBack returns a connection to the pool, or removes one that failed. The pool itself would keep
 // the place until the server has closed the connection, up to 15 s if the network is silent: with
 // four of them the store would be down for that long.
 func (d *driver) giveBack(conn *pgxpool.Conn) {
 	// the server may be one that accepts connections, and hangs
 	if !conn.Conn().IsClosed() || d.closing.Load() >= maxClosing {
-		conn.Conn().PgConn().CustomData()[used] = time.Now()
+		pgxkit.Used(conn.Conn())
 		conn.Release()
 		return
 	}

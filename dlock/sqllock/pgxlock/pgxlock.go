@@ -46,14 +46,7 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
 	}
-	config := pool.Config()
-	config.MaxConns, config.MinConns, config.MinIdleConns = min(config.MaxConns, maxConns), 0, 0
-	// also instead of BeforeAcquire
-	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
-	config.AfterRelease = nil
-	// it would be a second round trip
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-	pgxkit.BoundConnecting(config.ConnConfig)
+	config := pgxkit.OwnPool(pool, maxConns)
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}

@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite" // the driver of sqlite:FILE
 
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/durable"
@@ -55,7 +56,9 @@ func (s *Store) openPostgres(o Options) error {
 	s.Outbox = outbox.Postgres(s.Pool, o.outbox())
 	at := config.ConnConfig
 	s.Name = fmt.Sprintf("Postgres %s:%d/%s", at.Host, at.Port, at.Database)
-	s.set(o, "postgres", locks, sqlregistry.Postgres(s.DB, o.registry()))
+	registry := pgxregistry.New(s.Pool, o.registry())
+	s.closers = append(s.closers, registry.Close)
+	s.set(o, "postgres", locks, registry)
 	return nil
 }
 

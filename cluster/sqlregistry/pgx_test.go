@@ -1,0 +1,54 @@
+package sqlregistry_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
+	"github.com/tickslot/tickslot/internal/testkit"
+)
+
+// A store that was made from a pgx pool works while the application uses all connections of that
+// pool, and no call fails because the server has ended a connection that was idle.
+//
+// Fails when it takes connections of the pool, or does not look whether its own are alive.
+func TestPgxHasConnectionsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := ways["pgx"](t)
+	config, err := pgxpool.ParseConfig(s.dsn("", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 1
+	config.ConnConfig.RuntimeParams["application_name"] = "registry"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	db := s.db(t, "", "")
+	store := pgxregistry.New(pool, sqlregistry.Options{})
+	defer store.Close()
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if failed := calls(t, store); len(failed) > 0 {
+			t.Fatal(failed)
+		}
+		const ours = " FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'registry'"
+		s.exec(t, "SELECT pg_terminate_backend(pid)"+ours)
+		testkit.Eventually(t, testkit.Patience, "the connections have ended", func() bool {
+			var left int
+			err := db.QueryRow("SELECT count(*)" + ours).Scan(&left)
+			return err == nil && left == 0
+		})
+	}
+}

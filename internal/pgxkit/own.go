@@ -1,0 +1,53 @@
+package pgxkit
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// OwnPool returns the settings of a pool of our own, with at most this many connections: those of
+// the application's pool, but for its hooks that run when a connection leaves or enters the pool.
+// So what the application does with its connections keeps nobody waiting here.
+func OwnPool(pool *pgxpool.Pool, most int32) *pgxpool.Config {
+	config := pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = min(config.MaxConns, most), 0, 0
+	// also instead of BeforeAcquire
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
+	config.AfterRelease = nil
+	// it would be a second round trip
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	BoundConnecting(config.ConnConfig)
+	return config
+}
+
+// used is the key of the time when a connection was last used.
+const used = "tickslot: used"
+
+// Used notes that a connection has been used.
+func Used(conn *pgx.Conn) { conn.PgConn().CustomData()[used] = time.Now() }
+
+// IsAlive reports whether the server has not closed the connection while it was idle. It costs no
+// round trip. pgxpool's ping would, and would keep the place of a dead connection in the pool until
+// that is closed, up to 15 s if the network is silent.
+func IsAlive(conn *pgx.Conn) bool {
+	for range 100 {
+		arrived, known := HasInput(conn.PgConn().Conn())
+		last, ok := conn.PgConn().CustomData()[used].(time.Time)
+		switch {
+		case known && !arrived:
+			return true
+		case !known && (!ok || time.Since(last) < time.Second):
+			return true // CheckConn waits for a millisecond, which not every call should
+		}
+		// What has arrived is the server's last word, or the value of a setting that has changed.
+		// On a busy machine the millisecond may be over before CheckConn looks.
+		//nolint:staticcheck // Ping costs a round trip; if this is wrong, the call fails.
+		if err := conn.PgConn().CheckConn(); err != nil || !known {
+			return err == nil
+		}
+	}
+	return true // it talks all the time
+}
