@@ -166,7 +166,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"dlock":       {"SessionOptions"},
 		"lockmetrics": {"Options"},
 		"leader":      {"Role"},
-		"cluster":     {"Options"},
+		"cluster":     {"Config"},
 		"page":        {"Config"},
 		"durable": {"Config", "HandlerOptions", "Retry", "ScheduleOptions", "CatchUp", "Retention", "TriggerOptions",
 			"Options"},

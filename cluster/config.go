@@ -32,8 +32,8 @@ const (
 	minStoreTimeout = time.Millisecond
 )
 
-// A Config has the settings of a Registry. Store is required. Durations are on this host's monotonic
-// clock.
+// A Config has the settings of a Registry. Store is required. Durations are on this host's
+// monotonic clock.
 type Config struct {
 	// Store keeps the registry. It should have a connection, or a pool, of its own, so that it
 	// never takes one from the locks. Required.

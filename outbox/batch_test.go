@@ -91,9 +91,9 @@ func TestLargeMessagesOnASlowLink(t *testing.T) {
 	}
 	var had atomic.Int64
 	far := outbox.Postgres(open(wire.Addr()), outbox.Options{})
-	relay, err := outbox.NewRelay(far, outbox.RelayConfig{CallTimeout: 2 * time.Second, PollInterval: 100 * time.Millisecond,
-		Logger: slog.New(slog.DiscardHandler), DefaultSink: outbox.SinkFunc(func(context.Context,
-			outbox.Delivery) error {
+	relay, err := outbox.NewRelay(far, outbox.RelayConfig{CallTimeout: 2 * time.Second,
+		PollInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {
 			had.Add(1)
 			return nil
 		})})

@@ -189,8 +189,8 @@ func TestFromProducerToReceiver(t *testing.T) {
 		defer cancel()
 		for range 2 {
 			relays.Go(func() {
-				r, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, PollInterval: 50 * time.Millisecond,
-					Logger: slog.New(slog.DiscardHandler)})
+				r, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink,
+					PollInterval: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 				if err != nil {
 					t.Error(err)
 				} else if err := r.Run(ctx); err != nil {
@@ -264,7 +264,8 @@ func TestTableThatIsMissing(t *testing.T) {
 		for _, suffix := range []string{"", "_attempts", "_inbox", "_layout", "_locks"} {
 			table := "tickslot_outbox" + suffix
 			rename(table, "gone")
-			relay, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink, Logger: slog.New(slog.DiscardHandler)})
+			relay, err := outbox.NewRelay(box, outbox.RelayConfig{DefaultSink: sink,
+				Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

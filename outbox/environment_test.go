@@ -67,7 +67,8 @@ func TestRelayOfAnotherEnvironment(t *testing.T) {
 func TestRelayThatIsRefusedLater(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r, err := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver, Logger: slog.New(slog.DiscardHandler)})
+		r, err := outbox.NewRelay(f.box, outbox.RelayConfig{DefaultSink: f.receiver,
+			Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,8 @@ const maxTableName = 36
 // newOutbox adds to a store its locks, in a table beside it.
 func newOutbox(s *sqlstore.Store, err error, opts Options, open func(sqllock.Options) locks) *Outbox {
 	if err == nil && len(opts.TableName) > maxTableName {
-		err = fmt.Errorf("outbox: %w: TableName %.60q: use at most %d bytes", dlock.ErrSetup, opts.TableName, maxTableName)
+		err = fmt.Errorf("outbox: %w: TableName %.60q: use at most %d bytes", dlock.ErrSetup, opts.TableName,
+			maxTableName)
 	}
 	if err != nil {
 		return &Outbox{fault: err}

@@ -60,8 +60,8 @@ func leasesOfAClockAhead(c *check) {
 				ends = probe.got.Add(held.req.TTL + c.h.Slack)
 			}
 			if find <= 0 && !probe.sent.Before(ends) {
-				c.fatalf("%s: a lease of %v was still held %v after the refusal that found it: %v", held.req.Name, held.req.TTL,
-					probe.sent.Sub(ends)+held.req.TTL, probe.err)
+				c.fatalf("%s: a lease of %v was still held %v after the refusal that found it: %v", held.req.Name,
+					held.req.TTL, probe.sent.Sub(ends)+held.req.TTL, probe.err)
 			}
 			time.Sleep(c.step())
 		}
