@@ -297,7 +297,7 @@ func NewClaim() int64 { return 1 + rand.Int64N(math.MaxInt64) }
 // Renewed is a run that a worker still has.
 type Renewed struct {
 	RunKey
-	Canceled bool   // somebody has canceled it
+	Canceled bool  // somebody has canceled it
 	By       Cause // who
 }
 
@@ -410,7 +410,7 @@ type HandlerRow struct {
 	Name                  string // "": all handlers together
 	MaxConcurrency        int    // of the worker that registered it last; 0: any number
 	Override              int    // -1: none
-	By                    Cause // who set the override
+	By                    Cause  // who set the override
 	Pause                 *Pause
 	SeenAt                time.Time // by a worker that has it; zero: never
 	Queued, Running, Dead int64
