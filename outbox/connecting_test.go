@@ -39,8 +39,8 @@ func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	t.Cleanup(func() { far.Close() })
 	const shards = 16 // more calls at once than the relay has connections
 	relay, err := outbox.NewRelay(far, outbox.RelayConfig{Shards: shards, TTL: 3 * time.Second,
-		CallTimeout: time.Second, RetryInterval: 500 * time.Millisecond, PollInterval: 50 * time.Millisecond, IdleDelay: 50 * time.Millisecond,
-		Logger:      slog.New(slog.DiscardHandler),
+		CallTimeout: time.Second, RetryInterval: 500 * time.Millisecond, PollInterval: 50 * time.Millisecond,
+		IdleDelay: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
 	if err != nil {
 		t.Fatal(err)
