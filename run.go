@@ -12,8 +12,8 @@ import (
 // DefaultDrainTimeout is how long Run waits for its parts to stop, all together.
 const DefaultDrainTimeout = 45 * time.Second
 
-// lastGrace is how long parts have to return that were stopped because the DrainTimeout was over:
-// handlers whose contexts end are left behind by their own part after 5 s.
+// lastGrace is how long parts have to return that were stopped because the DrainTimeout was over. A
+// part that drains for longer is left running, and named.
 const lastGrace = 10 * time.Second
 
 // A Part is what Run runs: a *timer.Scheduler, *durable.Worker, *outbox.Relay, *leader.Elector,
@@ -46,8 +46,9 @@ func Run(ctx context.Context, parts ...Part) error { return Runner{}.Run(ctx, pa
 
 // A Runner runs the parts of a program. The zero value is ready to use.
 type Runner struct {
-	// DrainTimeout is how long all parts together have to stop. Let whoever kills the process
-	// wait 10 s longer (in Kubernetes, terminationGracePeriodSeconds). Default:
+	// DrainTimeout is how long all parts together have to stop. Each part also has a drain time-out
+	// of its own, often 30 s: make this one at least as long as their sum. Let whoever kills the
+	// process wait 10 s longer (in Kubernetes, terminationGracePeriodSeconds). Default:
 	// DefaultDrainTimeout.
 	DrainTimeout time.Duration
 }
@@ -62,7 +63,7 @@ type Runner struct {
 // DrainTimeout is over, all parts that are left are stopped at once; Run returns at most 10 s
 // later, whatever they do. The error is nil if ctx has ended, and every part has then returned nil
 // in time. Otherwise it names each part that failed, the first one first, and each that has not
-// returned, and goes on by itself.
+// returned; those are left running.
 func (r Runner) Run(ctx context.Context, parts ...Part) error {
 	members, err := r.check(ctx, parts)
 	if err != nil {
@@ -148,15 +149,13 @@ func (c *crew) start(ctx context.Context, m *member) bool {
 	if !ok {
 		return true
 	}
-	for {
-		select {
-		case <-part.Running():
-			return true
-		case <-ctx.Done():
-			return false
-		case c.first = <-c.fell:
-			return false
-		}
+	select {
+	case <-part.Running():
+		return true
+	case <-ctx.Done():
+		return false
+	case c.first = <-c.fell:
+		return false
 	}
 }
 

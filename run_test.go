@@ -2,10 +2,12 @@ package tickslot_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -235,5 +237,51 @@ func TestServerIsFirstAndLast(t *testing.T) {
 	d.want(t, "hello", "hello")
 	if answer := get(); answer == "hello" {
 		t.Error("the server answers after Run has returned")
+	}
+}
+
+// A server with certificates serves HTTPS, and a request that does not end is cut off in time.
+//
+// Fails when the server speaks plain HTTP, or waits for a request for ever.
+func TestServerWithCertificatesAndARequestThatHangs(t *testing.T) {
+	t.Parallel()
+	borrowed := httptest.NewTLSServer(nil) // it has a certificate, and a client that trusts it
+	defer borrowed.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	hangs := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done() // its connection is closed
+	})
+	client := borrowed.Client()
+	asked := make(chan error, 1)
+	asks := tickslot.PartFunc(func(ctx context.Context) error {
+		go func() {
+			answer, err := client.Get("https://" + addr)
+			if err == nil {
+				answer.Body.Close()
+			}
+			cancel() // also if the handler was not reached
+			asked <- err
+		}()
+		<-ctx.Done()
+		return nil
+	})
+	server := tickslot.Server(&http.Server{Addr: addr, Handler: hangs,
+		TLSConfig: &tls.Config{Certificates: borrowed.TLS.Certificates}})
+	err = tickslot.Run(ctx, server, asks)
+	if err == nil || !strings.Contains(err.Error(), "requests had not ended 5s after the stop") {
+		t.Errorf("a request hung, and Run returned %v", err)
+	}
+	if err := <-asked; err == nil || strings.Contains(err.Error(), "HTTP response to HTTPS client") {
+		t.Errorf("the request ended with %v", err)
 	}
 }

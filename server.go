@@ -3,6 +3,7 @@ package tickslot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -64,7 +65,8 @@ func (s *server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.Background(), serverGrace)
 	defer cancel()
 	if err := s.http.Shutdown(grace); err != nil {
-		return errors.Join(err, s.http.Close())
+		return errors.Join(fmt.Errorf("requests had not ended %v after the stop, and their connections were closed: %w",
+			serverGrace, err), s.http.Close())
 	}
 	return nil
 }
