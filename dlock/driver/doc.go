@@ -1,5 +1,5 @@
-// Package driver is the contract of a store of leases, for those who write one or wrap one. Who
-// wants a mutex or a semaphore needs package dlock only.
+// Package driver is the contract of a store of leases, for people who write or wrap one. If you
+// want a mutex or a semaphore, use package dlock.
 //
 // The hard part of holding a lease is in package dlock: heartbeats, trust windows, requests that
 // are repeated, replies that are lost. So a store is three atomic steps, without goroutines and
@@ -22,13 +22,13 @@
 //
 //  1. Call [Request.Validate] first, so that no harmful name or number reaches the server.
 //  2. Do the ten steps of [Store], in their order, in one atomic step of the server: a script, a
-//     transaction, a mutex. All instants are those of the server's clock. Only durations come from
-//     the caller and go back to it, so a wrong clock of a host harms nobody.
+//     transaction, a mutex. All instants are those of the server's clock. Only durations
+//     pass between caller and store, so a host whose clock is wrong harms nobody.
 //  3. Answer one of three things. A [Grant]; a *[NotAcquiredError], which is an answer and no
 //     failure; or any other error, which means "unknown". Wrap [ErrSetup] or [ErrFault] if the
 //     server answered, and found something wrong that does not pass by itself.
-//  4. Find a lease by its token in Extend and Release. Answer [GrantLost] if the token does not
-//     have the slot any more, or if the lease has ended, although nobody else has taken it yet.
+//  4. Find a lease by its token in Extend and Release. Answer [GrantLost] if the token no
+//     longer has the slot, and also if the lease has ended but nobody else has taken the slot.
 //  5. End each call with its context: switch off retries and time-outs of the client library, or
 //     bound them by the deadline.
 //  6. Add what more the server can do, one interface at a time: see [Capabilities].
@@ -51,6 +51,6 @@
 // It does not renew, wait, queue or notify: no call waits for a lease to become free. It need not
 // be fair. It need not keep what it knows when its server loses its data; but if it may have lost
 // leases that are held, it must refuse ([ReasonQuarantine]) until all of them have ended. It cannot
-// stop a holder whose lease has ended: that is what fences are for. It may give no fences (0), and
-// may lack every optional interface; whoever needs one says so with an error that names it.
+// stop a holder whose lease has ended: that is what fences are for. It may give no fences (0),
+// and may lack every optional interface: a caller that needs one returns an error that names it.
 package driver

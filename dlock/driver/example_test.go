@@ -24,8 +24,8 @@ func (c *counting) TryAcquire(ctx context.Context, req driver.Request) (driver.G
 // Unwrap lets CapabilitiesOf find the optional interfaces of the store.
 func (c *counting) Unwrap() driver.Store { return c.Store }
 
-// A store answers a request with a grant, with a refusal, or with another error, after which nobody
-// knows whether the lease was granted.
+// A store answers a request in one of three ways: a grant, a refusal, or another error. After
+// another error nobody knows whether the lease was granted.
 func Example() {
 	ctx := context.Background()
 	store := &counting{Store: memlock.New()}

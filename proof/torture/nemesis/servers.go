@@ -69,8 +69,8 @@ func MariaDB(s *sqltest.Server, f Fault, database, table, rows string) error {
 		}
 		return nil
 	case "store_table_locked":
-		_, err := s.Exec(database, fmt.Sprintf("LOCK TABLES %s WRITE; SELECT SLEEP(%f); UNLOCK TABLES", table,
-			f.For.Seconds()))
+		_, err := s.Exec(database, fmt.Sprintf("SET SESSION lock_wait_timeout = 20; LOCK TABLES %s WRITE; "+
+			"SELECT SLEEP(%f); UNLOCK TABLES", table, f.For.Seconds()))
 		return err
 	case "store_rows_locked": // a client forgot to commit
 		_, err := s.Exec(database, fmt.Sprintf("BEGIN; SELECT 1 FROM %s WHERE %s ORDER BY RAND() LIMIT 3 FOR UPDATE; "+
