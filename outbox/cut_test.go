@@ -19,8 +19,9 @@ import (
 // locks are not on, and the rest when the server gives the connection up.
 //
 // Fails when a relay waits for a row that such a connection has locked.
+//
+// It runs before the parallel tests: with them, calls last longer than its short time-outs.
 func TestMarkThatIsCutOff(t *testing.T) {
-	t.Parallel()
 	for _, name := range []string{"Postgres", "MariaDB"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
