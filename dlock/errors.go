@@ -22,8 +22,9 @@ var (
 	// somebody fixes it: a table or a right is missing, or its scripts may not call a command that
 	// they need. Unlike an outage it does not end by itself: do not go on without the store.
 	ErrSetup = driver.ErrSetup
-	// ErrClosed is returned by a Session after Close.
-	ErrClosed = errors.New("dlock: session closed")
+	// ErrClosed is returned by a Session after Close, and matched by the errors of a store that is
+	// used after its Close: of locks, of a registry, of durable runs and of an outbox.
+	ErrClosed = driver.ErrClosed
 )
 
 // A StoreError says that the store failed or did not answer in time. Unless Err matches ErrSetup or

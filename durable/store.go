@@ -3,7 +3,9 @@ package durable
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
@@ -14,6 +16,8 @@ import (
 type Store struct {
 	store store.Store
 	fault error // of the options; every method returns it
+
+	closed atomic.Bool
 }
 
 // ready returns why a call is not made, without the name of the package.
@@ -23,6 +27,8 @@ func (s *Store) ready(ctx context.Context) error {
 		return errNoStore
 	case s.fault != nil:
 		return s.fault
+	case s.closed.Load():
+		return dlock.ErrClosed
 	case ctx == nil:
 		return errNilContext
 	}
@@ -56,6 +62,19 @@ func (s *Store) Schema() ([]string, error) {
 	}
 	statements, err := s.store.Schema()
 	return statements, named(err)
+}
+
+// Close closes the connections that the store has opened for its workers, if it has, never the pool
+// that it was made from. Call it when Run of all of them has returned: calls that come later fail,
+// with an error that matches dlock.ErrClosed.
+func (s *Store) Close() error {
+	if s == nil || s.closed.Swap(true) {
+		return nil
+	}
+	if c, ok := s.store.(interface{ Close() }); ok {
+		c.Close()
+	}
+	return nil
 }
 
 // ErrNoRun is matched by the error for a run that does not exist, or was deleted.

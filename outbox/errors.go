@@ -2,9 +2,11 @@ package outbox
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
@@ -25,6 +27,7 @@ var (
 
 	errNoDatabase = errors.New("outbox: there is no database: make the Outbox with outbox.Postgres, MySQL, " +
 		"SQLite or SQLServer")
+	errClosed     = fmt.Errorf("outbox: %w", dlock.ErrClosed)
 	errNilContext = errors.New("outbox: the context is nil: use context.Background()")
 	errNoTx       = errors.New("outbox: there is no transaction: a message is appended in the one that changes the " +
 		"state it belongs to; see outbox.PgxTx and outbox.SQLTx")

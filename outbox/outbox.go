@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -21,6 +22,7 @@ type Outbox struct {
 	own      io.Closer // the pool of the relays; nil: they use the caller's
 	notifier notifier
 	fault    error // of the options; every method returns it
+	closed   atomic.Bool
 
 	mu     sync.Mutex
 	relays map[*Relay]struct{} // that run in this process
@@ -33,6 +35,8 @@ func (o *Outbox) ready(ctx context.Context) error {
 		return errNoDatabase
 	case o.fault != nil:
 		return o.fault
+	case o.closed.Load():
+		return errClosed
 	case ctx == nil:
 		return errNilContext
 	}
@@ -72,10 +76,11 @@ func (o *Outbox) Schema() ([]string, error) {
 	return append(messages, locks...), err
 }
 
-// Close closes the connections that the outbox has opened for its relays, if it has. Call it when
-// Run of all of them has returned. Append and Once, which use the caller's transaction, go on.
+// Close closes the connections that the outbox has opened for its relays, if it has, never the pool
+// that it was made from. Call it when all that uses the outbox has ended: calls that come later
+// fail, with an error that matches dlock.ErrClosed.
 func (o *Outbox) Close() error {
-	if o == nil || o.store == nil {
+	if o == nil || o.store == nil || o.closed.Swap(true) {
 		return nil
 	}
 	errs := []error{o.locks.close()}

@@ -39,6 +39,7 @@ type Store struct {
 	client redis.UniversalClient // our pool, or nil
 	keys   []string
 	fault  error // of the options
+	closed atomic.Bool
 
 	reloaded atomic.Int64 // when failed last reloaded the Cluster's map, ns
 }
@@ -94,21 +95,30 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// Close closes the store's own connections, never those of the caller's client.
+// Close closes the store's own connections, never those of the caller's client. Call it when Run of
+// the Registry has returned: calls that come later fail, with an error that matches dlock.ErrClosed.
 func (s *Store) Close() error {
-	if s == nil || s.client == nil {
+	if s == nil || s.closed.Swap(true) || s.client == nil {
 		return nil
 	}
 	return s.client.Close()
 }
 
-// Check returns the faults of the client and the options. It does not call the server.
+// Check returns the faults of the client and the options, without calling the server. All methods
+// return them.
 func (s *Store) Check() error {
-	if s == nil || s.client == nil && s.fault == nil {
-		return errors.New("redisregistry: an empty *Store: make one with New")
+	switch {
+	case s == nil || s.client == nil && s.fault == nil:
+		return fmt.Errorf("redisregistry: %w: an empty *Store: make one with New", dlock.ErrSetup)
+	case s.fault != nil:
+		return fmt.Errorf("%w: %w", dlock.ErrSetup, s.fault)
+	case s.closed.Load():
+		return errClosed
 	}
-	return s.fault
+	return nil
 }
+
+var errClosed = fmt.Errorf("redisregistry: %w", dlock.ErrClosed)
 
 func (s *Store) String() string { return "redis" }
 

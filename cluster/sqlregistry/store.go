@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
@@ -39,6 +40,8 @@ type Store struct {
 	db    database
 	close func() error // of a pool of the store's own; nil: it has none
 	fault error
+
+	closed atomic.Bool
 }
 
 var _ cluster.Store = (*Store)(nil)
@@ -66,9 +69,10 @@ func newOn(d sqlkit.Dialect, p Pool, opts Options) *Store {
 }
 
 // Close closes the connections that the store opened itself, but not the pool that it was made
-// from. Call it when Run of the Registry has returned.
+// from. Call it when Run of the Registry has returned: calls that come later fail, with an error
+// that matches dlock.ErrClosed.
 func (s *Store) Close() error {
-	if s == nil || s.close == nil {
+	if s == nil || s.closed.Swap(true) || s.close == nil {
 		return nil
 	}
 	return s.close()
@@ -80,8 +84,13 @@ func (s *Store) Check() error {
 		return fmt.Errorf("sqlregistry: %w: an empty *Store: make one with Postgres, MySQL, SQLite or SQLServer",
 			dlock.ErrSetup)
 	}
+	if s.fault == nil && s.closed.Load() {
+		return errClosed
+	}
 	return s.fault
 }
+
+var errClosed = fmt.Errorf("sqlregistry: %w", dlock.ErrClosed)
 
 func (s *Store) String() string {
 	if s == nil || s.db == nil {

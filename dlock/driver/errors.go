@@ -17,6 +17,9 @@ var (
 	// somebody fixes it: a table or a right is missing, or its scripts may not call a command that
 	// they need. Unlike an outage it does not end by itself: do not go on without the store.
 	ErrSetup = errors.New("the store is not set up right")
+	// ErrClosed is matched by the error of a store, or of a dlock.Session, that is used after its
+	// Close.
+	ErrClosed = errors.New("used after Close")
 )
 
 // A Reason is why the store refused.

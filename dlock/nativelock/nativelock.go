@@ -82,7 +82,7 @@ var (
 		"set MaxPerTick: timer.NoLimit, or use a store on a table, such as sqllock.Postgres", driver.ErrFault)
 	errShared = fmt.Errorf("nativelock: %w: native locks are taken one at a time: use a store on a table, such as "+
 		"sqllock.Postgres", driver.ErrFault)
-	errClosed = errors.New("nativelock: the store is closed")
+	errClosed = fmt.Errorf("nativelock: %w", driver.ErrClosed)
 	errNoDB   = errors.New("nativelock: no *sql.DB: pass one")
 	errAnswer = errors.New("nativelock: the database gave an answer that makes no sense")
 )
@@ -118,10 +118,13 @@ func (n *Store) Check() error {
 
 func (n *Store) usable() error {
 	if n == nil || n.dialect == nil {
-		return errors.New("nativelock: an empty *Store: make one with PostgresAdvisory, MySQLGetLock or " +
-			"SQLServerAppLock")
+		return fmt.Errorf("nativelock: %w: an empty *Store: make one with PostgresAdvisory, MySQLGetLock or "+
+			"SQLServerAppLock", driver.ErrSetup)
 	}
-	return n.fault
+	if n.fault != nil {
+		return fmt.Errorf("%w: %w", driver.ErrSetup, n.fault)
+	}
+	return nil
 }
 
 func (n *Store) String() string {
@@ -234,7 +237,7 @@ func (n *Store) each(ctx context.Context, grants []driver.Grant,
 }
 
 // Close frees all locks and closes the connection. It does not wait for calls in progress: they end
-// with an error.
+// with an error that matches driver.ErrClosed, as do calls that come later.
 func (n *Store) Close() error {
 	if n == nil || n.dialect == nil {
 		return nil

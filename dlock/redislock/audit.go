@@ -14,8 +14,8 @@ import (
 // and clocks that are more than a second apart. It calls TIME, INFO and CONFIG GET, none of which
 // blocks others, and reports what the user may not call.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
-	if s.fault != nil {
-		return nil, s.fault
+	if err := s.Check(); err != nil {
+		return nil, err
 	}
 	forgetful := fmt.Sprintf("a restart forgets every lease and every tick, nothing is granted for %v then, "+
 		"and a tick that was started may start again", s.quarantine)

@@ -54,8 +54,8 @@ func (s *Store) Update(ctx context.Context, name string, update driver.Update) e
 
 // Inspect implements driver.Controller, in one pipeline, or on a Cluster one per node.
 func (s *Store) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
-	if s.fault != nil {
-		return nil, s.fault
+	if err := s.Check(); err != nil {
+		return nil, err
 	}
 	calls := make([]*call, len(names))
 	for i, name := range names {
@@ -120,8 +120,8 @@ func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.
 }
 
 func (s *Store) checkControl(name string, invalid error) error {
-	if s.fault != nil {
-		return s.fault
+	if err := s.Check(); err != nil {
+		return err
 	}
 	if err := errors.Join(driver.CheckName(name), invalid); err != nil {
 		return fmt.Errorf("redislock: %w", err)

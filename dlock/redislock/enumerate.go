@@ -26,8 +26,8 @@ const pageKeys = 2_000
 // On a Cluster all names have to be on one node, as they are if the Prefix has a hash tag, such as
 // {shop}:. Without one it returns an error that errors.ErrUnsupported matches.
 func (s *Store) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
-	if s.fault != nil {
-		return driver.LeasePage{}, s.fault
+	if err := s.Check(); err != nil {
+		return driver.LeasePage{}, err
 	}
 	if limit < 1 || limit > driver.MaxPage {
 		return driver.LeasePage{}, fmt.Errorf("redislock: a page of %d leases: must be 1 to %d", limit, driver.MaxPage)

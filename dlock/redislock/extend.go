@@ -89,8 +89,8 @@ func slotArg(g *driver.Grant) string {
 // single name if the keys must be on one node.
 func (s *Store) batches(grants []driver.Grant, script *rediskit.Script, common []any,
 	items func(run []int) []any) ([]*batch, error) {
-	if s.fault != nil {
-		return nil, s.fault
+	if err := s.Check(); err != nil {
+		return nil, err
 	}
 	order := make([]int, len(grants))
 	for i := range grants {

@@ -97,8 +97,8 @@ func (s *Store) CheckDelay(time.Duration) error { return s.Check() }
 // CheckShared implements driver.SharedLimiter. On a Cluster one step reaches the keys of one hash
 // slot only. The names are in one if the Prefix has a hash tag.
 func (s *Store) CheckShared(name string, shared ...string) error {
-	if s.fault != nil {
-		return s.fault
+	if err := s.Check(); err != nil {
+		return err
 	}
 	for _, n := range append([]string{name}, shared...) {
 		if err := s.checkKey(n); err != nil {

@@ -69,6 +69,7 @@ type Store struct {
 	tagged     bool
 	quarantine time.Duration
 	fault      error // of the options
+	closed     atomic.Bool
 
 	noQuarantine bool // restarts are not detected
 	acquires     atomic.Pointer[acquireArgs]
@@ -164,8 +165,13 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 	return errors.New("redislock: no client: pass a *redis.Client or *redis.ClusterClient")
 }
 
-// Close closes the store's own connections, never those of the caller's client.
+// Close closes the store's own connections, never those of the caller's client. Call it when all
+// that uses the store has ended: calls that come later fail, with an error that matches
+// driver.ErrClosed.
 func (s *Store) Close() error {
+	if s == nil || s.closed.Swap(true) {
+		return nil
+	}
 	if s.masters != nil {
 		s.masters.close()
 	}
@@ -175,13 +181,20 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// Check implements driver.Checker: it returns the faults of the options.
+// Check implements driver.Checker: it returns the faults of the options. All methods return them.
 func (s *Store) Check() error {
-	if s == nil || s.client == nil && s.fault == nil {
-		return errors.New("redislock: an empty *Store: make one with New")
+	switch {
+	case s == nil || s.client == nil && s.fault == nil:
+		return fmt.Errorf("redislock: %w: an empty *Store: make one with New", driver.ErrSetup)
+	case s.fault != nil:
+		return fmt.Errorf("%w: %w", driver.ErrSetup, s.fault)
+	case s.closed.Load():
+		return errClosed
 	}
-	return s.fault
+	return nil
 }
+
+var errClosed = fmt.Errorf("redislock: %w", driver.ErrClosed)
 
 // MaxTTL implements driver.TTLBounder.
 func (s *Store) MaxTTL() time.Duration {
@@ -259,8 +272,8 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 
 // List implements driver.Lister.
 func (s *Store) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
-	if s.fault != nil {
-		return nil, s.fault
+	if err := s.Check(); err != nil {
+		return nil, err
 	}
 	if err := driver.CheckName(name); err != nil {
 		return nil, fmt.Errorf("redislock: %w", err)
@@ -274,8 +287,8 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]driver.Leas
 }
 
 func (s *Store) check(req driver.Request) error {
-	if s.fault != nil {
-		return s.fault
+	if err := s.Check(); err != nil {
+		return err
 	}
 	if err := req.Validate(); err != nil {
 		return err

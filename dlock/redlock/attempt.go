@@ -37,8 +37,8 @@ var errDelay = fmt.Errorf("redlock: %w: a quorum does not remember when a lease 
 // TryAcquire implements driver.Store, within the limits in the package comment. A Tick.Max
 // above driver.MaxSlots is an error.
 func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
-	if s.fault != nil {
-		return driver.Grant{}, s.fault
+	if err := s.Check(); err != nil {
+		return driver.Grant{}, err
 	}
 	if err := req.Validate(); err != nil {
 		return driver.Grant{}, err

@@ -12,8 +12,8 @@ import (
 // Audit implements driver.Auditor for every server, as redislock does for its own. The error joins
 // those of the servers that did not answer.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
-	if s.fault != nil {
-		return nil, s.fault
+	if err := s.Check(); err != nil {
+		return nil, err
 	}
 	a := rediskit.Audit{Now: s.hostClock, Forgetful: "after a restart it votes at once for what others still hold"}
 	errs := make([]error, len(s.clients))

@@ -23,7 +23,7 @@ const (
 
 // Extend implements driver.Store.
 func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
-	if s.fault == nil && ttl < time.Millisecond {
+	if s.Check() == nil && ttl < time.Millisecond {
 		return nil, fmt.Errorf("redlock: a TTL of %v: must be at least 1ms", ttl)
 	}
 	return s.each(ctx, grants, func(g driver.Grant, patience time.Duration, hung *hung) driver.Result {
@@ -85,8 +85,8 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 // grants. Grants with the same token are handled in order.
 func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	do func(driver.Grant, time.Duration, *hung) driver.Result) ([]driver.Result, error) {
-	if s.fault != nil {
-		return nil, s.fault
+	if err := s.Check(); err != nil {
+		return nil, err
 	}
 	index := make(map[string]int, len(grants))
 	var tokens [][]int

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
@@ -32,6 +34,7 @@ type Store struct {
 	own     []redis.UniversalClient // closed by Close
 	prefix  string
 	fault   error
+	closed  atomic.Bool
 
 	hostClock func() time.Time // nil: time.Now
 }
@@ -109,11 +112,29 @@ func checkServers(clients []redis.UniversalClient) error {
 	return errors.Join(faults...)
 }
 
-// Check implements driver.Checker: it returns the faults of the clients and options.
-func (s *Store) Check() error { return s.fault }
+// Check implements driver.Checker: it returns the faults of the clients and options. All methods
+// return them.
+func (s *Store) Check() error {
+	switch {
+	case s == nil || s.clients == nil && s.fault == nil:
+		return fmt.Errorf("redlock: %w: an empty *Store: make one with New", driver.ErrSetup)
+	case s.fault != nil:
+		return fmt.Errorf("%w: %w", driver.ErrSetup, s.fault)
+	case s.closed.Load():
+		return errClosed
+	}
+	return nil
+}
 
-// Close closes the store's own connections, never the clients it was made from.
+var errClosed = fmt.Errorf("redlock: %w", driver.ErrClosed)
+
+// Close closes the store's own connections, never the clients it was made from. Call it when all
+// that uses the store has ended: calls that come later fail, with an error that matches
+// driver.ErrClosed.
 func (s *Store) Close() error {
+	if s == nil || s.closed.Swap(true) {
+		return nil
+	}
 	var errs []error
 	for _, client := range s.own {
 		errs = append(errs, client.Close())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -53,6 +54,7 @@ type Store struct {
 	prefix    string
 	retention time.Duration
 	fault     error
+	closed    atomic.Bool
 	hostClock func() time.Time // nil: time.Now
 }
 
@@ -88,21 +90,30 @@ func newStore(dialect sqlkit.Dialect, opts Options, db func(store.Table) (store.
 }
 
 // Close closes the connections that the store opened itself, but not the pool that it was made
-// from.
+// from. Call it when all that uses the store has ended: calls that come later fail, with an error
+// that matches driver.ErrClosed.
 func (s *Store) Close() error {
-	if s == nil || s.db == nil {
+	if s == nil || s.db == nil || s.closed.Swap(true) {
 		return nil
 	}
 	return s.db.Close()
 }
 
-// Check implements driver.Checker: it returns the faults of the options.
+// Check implements driver.Checker: it returns the faults of the options. All methods return them.
 func (s *Store) Check() error {
-	if s == nil || s.db == nil && s.fault == nil {
-		return errors.New("sqllock: an empty *Store: make one with Postgres, MySQL, SQLite or SQLServer")
+	switch {
+	case s == nil || s.db == nil && s.fault == nil:
+		return fmt.Errorf("sqllock: %w: an empty *Store: make one with Postgres, MySQL, SQLite or SQLServer",
+			driver.ErrSetup)
+	case s.fault != nil:
+		return fmt.Errorf("%w: %w", driver.ErrSetup, s.fault)
+	case s.closed.Load():
+		return errClosed
 	}
-	return s.fault
+	return nil
 }
+
+var errClosed = fmt.Errorf("sqllock: %w", driver.ErrClosed)
 
 func (s *Store) String() string {
 	if s == nil || s.db == nil {

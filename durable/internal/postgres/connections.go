@@ -28,7 +28,7 @@ const (
 )
 
 // connections are those of the workers of a store. They are not a pgxpool.Pool, because that has
-// goroutines of its own for as long as it exists, and nobody closes a store.
+// goroutines of its own for as long as it exists, and not everybody closes a store.
 type connections struct {
 	pool  *pgxpool.Pool // whose settings they have
 	turns chan struct{} // one is in it for each connection that is in use, or being made

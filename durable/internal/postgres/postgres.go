@@ -114,6 +114,9 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 
 func (s *Store) String() string { return "postgres" }
 
+// Close closes the store's own connections.
+func (s *Store) Close() { s.own.close() }
+
 // read reads the statements, with the names in them.
 func (s *Store) read() {
 	values := maps.Clone(s.names)
