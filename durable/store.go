@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // A Store keeps schedules, runs and attempts in a database. Make one with Postgres or SQLite. Its
@@ -17,6 +18,7 @@ type Store struct {
 	store store.Store
 	fault error // of the options; every method returns it
 
+	hint   service.Hint
 	closed atomic.Bool
 }
 

@@ -105,13 +105,13 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 
 // Notify wakes the workers of all processes (Postgres), or those of this Store (SQLite), so that
 // they look for runs now and not within their PollInterval. Call it after the commit of a
-// transaction that has triggered many runs, or urgent ones. It is only a hint: a run is found by
-// polling even if the notification is lost.
-func (s *Store) Notify(ctx context.Context) error {
-	if err := s.ready(ctx); err != nil {
-		return named(err)
+// transaction that has triggered many runs, or urgent ones. It does not wait and does not fail,
+// because nothing depends on it: a run is found by polling even if the notification is lost. The
+// first call of Notify calls the database at once; those of the next 10 ms share one more call.
+func (s *Store) Notify() {
+	if s.ready(context.Background()) == nil {
+		s.hint.Give(s.store.Notify)
 	}
-	return named(s.store.Notify(ctx))
 }
 
 // Trigger is Store.Trigger, and wakes this worker if tx is nil.

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
@@ -63,45 +62,4 @@ func (l *lazyLocks) close() error {
 		return nil
 	}
 	return l.kept.Close()
-}
-
-const (
-	// coalesceFor is how long a notifier rests after a call. Postgres takes a lock of the whole
-	// server for the commit of a NOTIFY, so one for each message would be felt.
-	coalesceFor   = 10 * time.Millisecond
-	notifyTimeout = 5 * time.Second
-)
-
-// A notifier calls the database at once for the first request, and then once for all requests that
-// come while it rests.
-type notifier struct {
-	mu      sync.Mutex
-	resting bool // or calling
-	asked   bool // since it made its call
-}
-
-func (n *notifier) notify(call func(context.Context) error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.resting {
-		n.asked = true
-		return
-	}
-	n.resting = true
-	go n.call(call)
-}
-
-func (n *notifier) call(call func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), notifyTimeout)
-	defer cancel()
-	_ = call(ctx) // a hint: a relay that misses it finds the message when it next looks
-	time.AfterFunc(coalesceFor, func() {
-		n.mu.Lock()
-		again := n.asked
-		n.resting, n.asked = again, false
-		n.mu.Unlock()
-		if again {
-			n.call(call)
-		}
-	})
 }

@@ -27,12 +27,6 @@ func (noTables) Verify(context.Context) error  { return nil }
 func (noTables) Schema() ([]string, error)     { return nil, nil }
 func (noTables) Close() error                  { return nil }
 
-// Notifier returns what a new notifier does.
-func Notifier(call func(context.Context) error) (notify func()) {
-	n := &notifier{}
-	return func() { n.notify(call) }
-}
-
 // Lead delivers the messages of a term's shard until ctx ends, even if the term is over.
 func (r *Relay) Lead(ctx context.Context, term *leader.Term) {
 	r.calls.Begin(ctx)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -17,12 +18,12 @@ import (
 // matches dlock.ErrSetup if the database answers, but somebody has to set something up: tables, a
 // right, or an option.
 type Outbox struct {
-	store    store.Store
-	locks    *lazyLocks
-	own      io.Closer // the pool of the relays; nil: they use the caller's
-	notifier notifier
-	fault    error // of the options; every method returns it
-	closed   atomic.Bool
+	store  store.Store
+	locks  *lazyLocks
+	own    io.Closer // the pool of the relays; nil: they use the caller's
+	hint   service.Hint
+	fault  error // of the options; every method returns it
+	closed atomic.Bool
 
 	mu     sync.Mutex
 	relays map[*Relay]struct{} // that run in this process
@@ -134,14 +135,14 @@ func (o *Outbox) Notify() {
 		return
 	}
 	o.wake()
-	o.notifier.notify(o.store.Notify)
+	o.hint.Give(o.store.Notify)
 }
 
 // tell is Notify that returns when the database has been called: a program that ends right after it
 // would else have told nobody. That it fails changes nothing but how soon a message is found.
 func (o *Outbox) tell(ctx context.Context) {
 	o.wake()
-	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, service.HintTimeout)
 	defer cancel()
 	_ = o.store.Notify(ctx)
 }

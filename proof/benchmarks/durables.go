@@ -129,7 +129,8 @@ func (f *durableFleet) queue(due []time.Time) error {
 	if err != nil {
 		return err
 	}
-	return f.client.Notify(ctx)
+	f.client.Notify()
+	return nil
 }
 
 func (f *durableFleet) trigger(tx durable.Tx, at time.Time) error {

@@ -1,7 +1,9 @@
-package outbox_test
+package service_test
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -9,28 +11,29 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/internal/service"
 )
 
 // Fails when the first call waits, when each of many is one of the database, or when one that came
 // while another was under way, and may have been too late for it, is dropped.
-func TestNotifyIsAtOnceAndThenOneForMany(t *testing.T) {
+func TestHintIsAtOnceAndThenOneForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		var calls []time.Duration
 		var takes atomic.Int64
-		notify := outbox.Notifier(func(context.Context) error {
+		var hint service.Hint
+		call := func(context.Context) error {
 			mu.Lock()
 			calls = append(calls, time.Since(began))
 			mu.Unlock()
 			time.Sleep(time.Duration(takes.Load()))
-			return errReceiver
-		})
+			return errors.New("no database")
+		}
 		at := func(d time.Duration, times int) {
 			time.Sleep(time.Until(began.Add(d)))
 			for range times {
-				notify()
+				hint.Give(call)
 			}
 		}
 		const ms = time.Millisecond
@@ -45,6 +48,32 @@ func TestNotifyIsAtOnceAndThenOneForMany(t *testing.T) {
 		defer mu.Unlock()
 		if want := []time.Duration{0, 10 * ms, 100 * ms, 200 * ms, 260 * ms}; !slices.Equal(calls, want) {
 			t.Errorf("the database was called after %v, want %v", calls, want)
+		}
+	})
+}
+
+// What the application has in its driver panics, or ends its goroutine, while the database is
+// called.
+//
+// Fails when that ends the process, or when no later call is made.
+func TestHintWhoseCallPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hint service.Hint
+		var calls atomic.Int64
+		for _, fail := range []func(){func() { panic("a tracer") }, runtime.Goexit} {
+			hint.Give(func(context.Context) error {
+				fail()
+				return nil
+			})
+			time.Sleep(time.Second)
+			hint.Give(func(context.Context) error {
+				calls.Add(1)
+				return nil
+			})
+			time.Sleep(time.Second)
+		}
+		if n := calls.Load(); n != 2 {
+			t.Errorf("%d calls came after those that failed, want 2", n)
 		}
 	})
 }
