@@ -2,6 +2,7 @@
 // timers that run at most N times at once in a fleet of hosts, and for what is built on the same
 // leases. Its packages answer these questions:
 //
+//   - How is all of this one program, on Postgres, SQLite or Redis? See [service].
 //   - When is it due? See [schedule].
 //   - May it run here, now, and what became of it? See [timer], and start there.
 //   - Is this lock still mine? See [dlock], also for a mutex or semaphore of your own.
@@ -22,6 +23,7 @@
 // What is promised, and what is not, is in docs/guarantees.md; how the parts work together is in
 // docs/architecture.md.
 //
+// [service]: https://pkg.go.dev/github.com/tickslot/tickslot/service
 // [schedule]: https://pkg.go.dev/github.com/tickslot/tickslot/schedule
 // [timer]: https://pkg.go.dev/github.com/tickslot/tickslot/timer
 // [dlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock

@@ -96,7 +96,8 @@ func checkPrefix(prefix string) error {
 }
 
 // Close closes the store's own connections, never those of the caller's client. Call it when Run of
-// the Registry has returned: calls that come later fail, with an error that matches dlock.ErrClosed.
+// the Registry has returned: calls that come later fail, with an error that matches
+// dlock.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) || s.client == nil {
 		return nil

@@ -1,0 +1,124 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/cluster/page/durablepage"
+	"github.com/tickslot/tickslot/cluster/page/outboxpage"
+	"github.com/tickslot/tickslot/health"
+)
+
+// Probes answers /livez, /readyz and /startupz for all parts that run. The names of its checks
+// begin with timers, runs or outbox: /readyz/outbox.dead. Any further checks are added.
+func (s *Service) Probes(more ...health.Check) *health.Handler {
+	sources := map[string]health.Source{"timers": s.timers}
+	if s.worker != nil {
+		sources["runs"] = ifUsed{s.worker, s.hasRuns}
+	}
+	if s.relay != nil {
+		sources["outbox"] = s.relay
+	}
+	return health.New(health.Join(sources), more...)
+}
+
+// ifUsed is a source that succeeds while its part has nothing to do, and so is not run.
+type ifUsed struct {
+	health.Source
+	used func() bool
+}
+
+func (u ifUsed) Live() error    { return u.ask(u.Source.Live) }
+func (u ifUsed) Started() error { return u.ask(u.Source.Started) }
+func (u ifUsed) Ready() error   { return u.ask(u.Source.Ready) }
+
+func (u ifUsed) Checks() map[string]func() error {
+	checks := map[string]func() error{}
+	for name, f := range u.Source.Checks() {
+		checks[name] = func() error { return u.ask(f) }
+	}
+	return checks
+}
+
+func (u ifUsed) ask(f func() error) error {
+	if !u.used() {
+		return nil
+	}
+	return f()
+}
+
+// Metrics serves the metrics of Config.Registerer for Prometheus; those of the default registry if
+// that cannot be read (prometheus.WrapRegistererWith).
+func (s *Service) Metrics() http.Handler {
+	return promhttp.HandlerFor(s.gatherer, promhttp.HandlerOpts{})
+}
+
+// Page returns the operator's page, of config's settings: set Authorize and Hosts; the service sets
+// Registry, Timers and Logger, and adds the sections of durable runs and the outbox. Mount it below
+// any path that ends with a slash. If there are faults in config, Run returns them. Run ends the
+// page's live views before your parts stop, so that a server need not wait for them.
+func (s *Service) Page(config page.Config) http.Handler {
+	config.Registry = s.registry
+	config.Timers = s.timers
+	orDefault(&config.Logger, s.config.Logger)
+	sections := config.Sections
+	config.Sections = nil
+	if s.stores.Runs != nil {
+		config.Sections = append(config.Sections, durablepage.New(s.stores.Runs))
+	}
+	if s.stores.Outbox != nil {
+		config.Sections = append(config.Sections, outboxpage.New(s.stores.Outbox))
+	}
+	config.Sections = append(config.Sections, sections...)
+	p, err := page.New(config)
+	s.pages.add(p, err)
+	if err != nil {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "The settings of this page are wrong. The log says how.", http.StatusInternalServerError)
+		})
+	}
+	return p
+}
+
+// pages are those that Page has made.
+type pages struct {
+	mu     sync.Mutex
+	all    []*page.Page
+	wrong  []error
+	closed bool
+}
+
+func (p *pages) add(made *page.Page, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err != nil:
+		p.wrong = append(p.wrong, err)
+	case p.closed:
+		made.Close()
+	default:
+		p.all = append(p.all, made)
+	}
+}
+
+func (p *pages) faults() []error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wrong
+}
+
+// run closes the pages when ctx ends.
+func (p *pages) run(ctx context.Context) error {
+	<-ctx.Done()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, made := range p.all {
+		made.Close()
+	}
+	return nil
+}

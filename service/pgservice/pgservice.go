@@ -1,0 +1,114 @@
+// Package pgservice assembles a service.Service on Postgres, for a *pgxpool.Pool:
+//
+//	svc, err := pgservice.New(pool, service.Config{Environment: "production"}, timers...)
+//	…
+//	return svc.Run(ctx, tickslot.Server(server))
+//
+// A change of your tables, a run and a message are committed together, or not at all, by InTx.
+package pgservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/service"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// A Service is a service.Service whose database is known, and has transactions.
+type Service struct {
+	*service.Service
+	pool *pgxpool.Pool
+}
+
+// New assembles a service on the database of pool, and returns every fault of the settings. It does
+// not call the server, and the pool stays yours: close it when Run has returned.
+//
+// The stores open connections of their own, with the settings of the pool, when they need them: at
+// most 4 for locks, 3 for the registry, 5 for durable runs and 9 for the outbox. So an application
+// that uses up its pool costs no lease.
+func New(pool *pgxpool.Pool, config service.Config, timers ...timer.Timer) (*Service, error) {
+	table := func(kind string) string {
+		if config.Name == "" {
+			return "" // that of the store
+		}
+		return config.Name + "_" + kind
+	}
+	stores := service.Stores{
+		Locks:    pgxlock.New(pool, sqllock.Options{TableName: table("locks"), Schema: config.Schema}),
+		Registry: pgxregistry.New(pool, sqlregistry.Options{TableName: table("registry"), Schema: config.Schema}),
+	}
+	if !config.TimersOnly {
+		stores.Runs = durable.Postgres(pool, durable.Options{TableName: table("durable"), Schema: config.Schema})
+		stores.Outbox = outbox.Postgres(pool, outbox.Options{TableName: table("outbox"), Schema: config.Schema})
+	}
+	s, err := service.New(stores, config, timers...)
+	if err != nil {
+		return nil, err
+	}
+	return &Service{s, pool}, nil
+}
+
+// A Tx is a transaction of InTx: a pgx.Tx for your own statements, in which runs and messages are
+// queued, too. Only the goroutine of the function may use it, and only until it returns.
+type Tx struct {
+	pgx.Tx
+	*service.Queue
+}
+
+// Commit returns service.ErrCommitted: InTx commits.
+func (Tx) Commit(context.Context) error { return service.ErrCommitted }
+
+// Rollback returns service.ErrCommitted: return an error from the function instead.
+func (Tx) Rollback(context.Context) error { return service.ErrCommitted }
+
+// InTx calls f in a transaction of the pool, with the isolation level that the database has by
+// default, commits if f returns nil, and then has workers and relays look for what was queued:
+//
+//	err := svc.InTx(ctx, func(tx pgservice.Tx) error {
+//		if _, err := tx.Exec(ctx, `INSERT INTO invoice (number) VALUES ($1)`, number); err != nil {
+//			return err
+//		}
+//		_, err := tx.Append(ctx, outbox.Message{ID: outbox.RandomID(), Topic: "invoice.created", Payload: text})
+//		return err
+//	})
+//
+// If f returns an error, panics, or returns after ctx has ended, the transaction is rolled back. A
+// panic goes on. InTx does not repeat f: after an error of serialization (SQLSTATE 40001 and
+// 40P01), call it again. After an error of the commit itself, which says so, the server may have
+// committed, because its answer may have been lost.
+func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("pgservice: begin: %w", err)
+	}
+	// After a commit it does nothing. It must reach the server also if ctx has ended.
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // the connection is closed then
+	queue := s.NewQueue(durable.PgxTx(tx), outbox.PgxTx(tx))
+	if err := f(Tx{tx, queue}); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("pgservice: rolled back: %w", context.Cause(ctx))
+	}
+	if tx.Conn().PgConn().TxStatus() == 'I' {
+		return fmt.Errorf("pgservice: %w", service.ErrCommitted)
+	}
+	defer queue.Notify() // also if the answer was lost
+	if err := tx.Commit(ctx); errors.Is(err, pgx.ErrTxCommitRollback) {
+		return fmt.Errorf("pgservice: rolled back, because a statement had failed: %w", err)
+	} else if err != nil {
+		return fmt.Errorf("pgservice: commit, which the server may have done: %w", err)
+	}
+	return nil
+}

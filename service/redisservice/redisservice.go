@@ -1,0 +1,40 @@
+// Package redisservice assembles a service.Service on Redis: locks, timers, the registry, the page,
+// probes and metrics. Redis keeps no durable runs and no outbox, which belong into the database of
+// the application.
+//
+//	svc, err := redisservice.New(client, service.Config{Name: "billing"}, timers...)
+//	…
+//	return svc.Run(ctx, tickslot.Server(server))
+package redisservice
+
+import (
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tickslot/tickslot/cluster/redisregistry"
+	"github.com/tickslot/tickslot/dlock/redislock"
+	"github.com/tickslot/tickslot/service"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// New assembles a service on the server of client: a *redis.Client, also of
+// redis.NewFailoverClient, or a *redis.ClusterClient. It returns every fault of the settings, does
+// not call the server, and the client stays yours: close it when Run has returned. Every key begins
+// with Config.Name and a colon, if there is a Name. Config.Schema must be "".
+//
+// For options of redislock, such as those of a server in the process of a test (Embedded), call
+// service.New with your own stores.
+func New(client redis.UniversalClient, config service.Config, timers ...timer.Timer) (*service.Service, error) {
+	if config.Schema != "" {
+		return nil, fmt.Errorf("redisservice: Config.Schema: %.60q: Redis has none", config.Schema)
+	}
+	prefix := config.Name
+	if prefix != "" {
+		prefix += ":"
+	}
+	return service.New(service.Stores{
+		Locks:    redislock.New(client, redislock.Options{Prefix: prefix}),
+		Registry: redisregistry.New(client, redisregistry.Options{Prefix: prefix}),
+	}, config, timers...)
+}

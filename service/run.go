@@ -1,0 +1,168 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tickslot/tickslot"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/guard"
+)
+
+const (
+	// verifyTimeout bounds the first look at the tables. Creating them may take longer.
+	verifyTimeout = 5 * time.Second
+	// graces is the sum of what parts take after their drain time-outs: CancelGrace and HookGrace
+	// of timers, runs and deliveries, that of requests, and the registry's last write.
+	graces = 20 * time.Second
+)
+
+// Run runs the service until ctx ends or a part fails: it creates or verifies the tables, asks the
+// registry whether this process may begin (Config.Environment), and starts parts, which are yours,
+// such as a tickslot.Server, and then timers, worker and relay. When ctx ends, these three drain
+// beside each other; your parts, and last the registry, stop when they have ended.
+//
+// A database that cannot be reached keeps nothing from starting: each part does what it does in an
+// outage. If it then turns out that tables are missing, the part that finds out fails, and Run
+// returns its error: run the program again.
+//
+// The error names each part that failed, the first one first. It matches dlock.ErrSetup if somebody
+// has to set something up: a right, a table, or an option. Run closes what the stores have opened.
+// Call it once.
+func (s *Service) Run(ctx context.Context, parts ...tickslot.Part) error {
+	return errors.Join(s.run(ctx, parts), s.Close())
+}
+
+func (s *Service) run(ctx context.Context, parts []tickslot.Part) error {
+	if ctx == nil {
+		return errors.New("service: the context is nil: use context.Background()")
+	}
+	if err := errors.Join(s.pages.faults()...); err != nil {
+		return fmt.Errorf("service: %w", err)
+	}
+	work := s.work()
+	if len(work) == 1 && len(parts) == 0 && len(s.timers.Status().Timers) == 0 {
+		return errors.New("service: there is nothing to run: register a timer, a handler, a schedule or a sink, or " +
+			"give Run a part of your own, such as tickslot.Server")
+	}
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	all := append([]tickslot.Part{
+		tickslot.Named("registry", s.registry),
+		tickslot.Named("admission", &gate{service: s, open: make(chan struct{})}),
+	}, parts...)
+	all = append(all, tickslot.Named("pages", tickslot.PartFunc(s.pages.run)), tickslot.Named("work", work))
+	return tickslot.Runner{DrainTimeout: s.config.PreStopDelay + s.config.DrainTimeout + graces}.Run(ctx, all...)
+}
+
+// work returns the parts that take work, which have something to do.
+func (s *Service) work() together {
+	work := together{"timers": s.timers}
+	s.registry.Add(s.timers)
+	if s.hasRuns() {
+		work["durable runs"] = s.worker
+		s.registry.Add(s.worker)
+	}
+	if s.relay != nil {
+		work["outbox"] = s.relay
+		s.registry.Add(s.relay)
+	}
+	return work
+}
+
+func (s *Service) hasRuns() bool {
+	if s.worker == nil {
+		return false
+	}
+	status := s.worker.Status()
+	return len(status.Handlers) > 0 || len(status.Schedules) > 0 || s.worker.Check() != nil
+}
+
+// prepare creates the tables, or verifies them.
+func (s *Service) prepare(ctx context.Context) error {
+	look, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	stores := s.stores.list()
+	for _, name := range slices.Sorted(maps.Keys(stores)) {
+		store, ok := stores[name].(checker)
+		if !ok {
+			continue
+		}
+		err := store.Verify(look)
+		if guard.Is(err, dlock.ErrSetup) && !s.config.NoMigrate {
+			err = store.Migrate(ctx)
+		}
+		switch {
+		case err == nil:
+		case guard.Is(err, dlock.ErrSetup):
+			return fmt.Errorf("service: the tables of %s: %w", name, err)
+		case ctx.Err() != nil:
+			return nil // which the runner finds, too
+		default:
+			s.config.Logger.Warn("service: the database does not answer, or not now: the parts start without a look "+
+				"at their tables", "tables", name, "err", err)
+			return nil
+		}
+	}
+	return nil
+}
+
+// A gate is passed when the registry has not refused this process.
+type gate struct {
+	service *Service
+	open    chan struct{}
+}
+
+// Running is closed when this process was admitted, or the registry does not answer.
+func (g *gate) Running() <-chan struct{} { return g.open }
+
+func (g *gate) Run(ctx context.Context) error {
+	inside, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	stop, err := g.service.registry.Admit(inside, refuse)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	close(g.open)
+	<-inside.Done()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(inside)
+}
+
+// together are parts that start and drain beside each other.
+type together map[string]tickslot.Part
+
+// Run runs the parts until ctx ends, or the first of them returns.
+func (t together) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type end struct {
+		name string
+		err  error
+	}
+	ends := make(chan end, len(t))
+	for name, part := range t {
+		returned := guard.Go(name, func() error { return part.Run(ctx) })
+		go func() { ends <- end{name, <-returned} }()
+	}
+	var faults []error
+	for range t {
+		e := <-ends
+		switch {
+		case e.err != nil:
+			faults = append(faults, fmt.Errorf("%s: %w", e.name, e.err))
+		case ctx.Err() == nil:
+			faults = append(faults, fmt.Errorf("%s returned before it was stopped", e.name))
+		}
+		cancel()
+	}
+	return errors.Join(faults...)
+}

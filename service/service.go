@@ -1,0 +1,268 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/clustertimer"
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// DefaultDrainTimeout is the default of Config.DrainTimeout.
+const DefaultDrainTimeout = timer.DefaultDrainTimeout
+
+// Config has the settings of a Service. The zero value is fine. Its first fields are for all parts;
+// each part also has its own Config, in which a field that is set wins.
+type Config struct {
+	// Name sets this application apart from others in the same database or Redis server: the names
+	// of tables begin with it, and the keys of Redis. Services of one Name are one fleet. Up to 20
+	// small letters, digits and _, and a letter first. Default "": the names that each store has by
+	// itself, which are also those of the command line.
+	Name string
+	// Schema is the schema of the tables, on Postgres only. Default "public".
+	Schema string
+	// Environment is "production", "staging" and so on. If a live host of another one is on the
+	// same tables, Run returns an error, and starts nothing. Default "": not said.
+	Environment string
+	// TimersOnly leaves durable runs and the outbox out, with their tables. Default false.
+	TimersOnly bool
+	// NoMigrate has Run verify the tables and not create them, for those who apply their own
+	// migrations. Default false.
+	NoMigrate bool
+
+	// PreStopDelay is how long Run goes on when its context has ended, while /readyz fails already,
+	// so that load balancers stop sending requests. Default 0.
+	PreStopDelay time.Duration
+	// DrainTimeout is how long runs and deliveries then have to end before their contexts end. Run
+	// returns at most 25 s after that. Default 30 s.
+	DrainTimeout time.Duration
+	// Holder is this process in the store, in logs and on the page. Default: host name, process id
+	// and a random part.
+	Holder dlock.Holder
+	// Logger gets what an operator should see. Default slog.Default().
+	Logger *slog.Logger
+	// Registerer gets the metrics of all parts. Default: a registry that only Metrics shows.
+	Registerer prometheus.Registerer
+
+	// Timers, Worker, Relay and Registry are the settings of each part. The service sets their
+	// stores. It runs a relay if Relay has a sink, and a worker if it has a handler or a schedule.
+	Timers   timer.Config
+	Worker   durable.Config
+	Relay    outbox.RelayConfig
+	Registry cluster.Config
+}
+
+// Stores are where the parts keep what they share. Packages pgservice, sqliteservice and
+// redisservice make them. Locks and Registry are required; a nil Runs or Outbox is left out.
+//
+// A store that has Migrate(ctx) error and Verify(ctx) error is migrated or verified by Run; one
+// that has Close() error is closed when Run has ended.
+type Stores struct {
+	Locks    dlock.DistributedLock
+	Registry cluster.Store
+	Runs     *durable.Store
+	Outbox   *outbox.Outbox
+}
+
+// list returns the stores that there are, with their names in errors.
+func (s Stores) list() map[string]any {
+	all := map[string]any{"locks": s.Locks, "registry": s.Registry}
+	if s.Runs != nil {
+		all["durable runs"] = s.Runs
+	}
+	if s.Outbox != nil {
+		all["outbox"] = s.Outbox
+	}
+	return all
+}
+
+// A Service is the parts of a program. Its methods may be called from any goroutine.
+type Service struct {
+	config   Config
+	stores   Stores
+	gatherer prometheus.Gatherer
+	registry *cluster.Registry
+	locks    dlock.DistributedLock // with the events of the registry
+	timers   *timer.Scheduler
+	worker   *durable.Worker // nil: there is no store for it
+	relay    *outbox.Relay   // nil: there is no store for it, or no sink
+	pages    pages
+}
+
+// New assembles a service on any stores, and returns every fault of the settings. It starts
+// nothing and calls no store.
+func New(stores Stores, config Config, timers ...timer.Timer) (*Service, error) {
+	s := &Service{stores: stores}
+	faults := config.check(stores)
+	if config.Holder == (dlock.Holder{}) {
+		config.Holder = dlock.NewHolder()
+	}
+	config.Logger = mask.Logger(config.Logger)
+	orDefault(&config.DrainTimeout, DefaultDrainTimeout)
+	if config.Registerer == nil {
+		config.Registerer = prometheus.NewRegistry()
+	}
+	s.gatherer = prometheus.DefaultGatherer
+	if g, ok := config.Registerer.(prometheus.Gatherer); ok {
+		s.gatherer = g
+	}
+	config.share()
+	s.config = config
+	if err := errors.Join(append(faults, s.assemble(timers))...); err != nil {
+		return nil, fmt.Errorf("service: %w", errors.Join(err, s.Close()))
+	}
+	return s, nil
+}
+
+func (c Config) check(stores Stores) (faults []error) {
+	if c.Name != CheckedName(c.Name) {
+		faults = append(faults, fmt.Errorf("Config.Name: %.60q: use up to %d small letters, digits and _, "+
+			"and a letter first", c.Name, maxName))
+	}
+	for field, d := range map[string]time.Duration{"PreStopDelay": c.PreStopDelay, "DrainTimeout": c.DrainTimeout} {
+		if d < 0 {
+			faults = append(faults, fmt.Errorf("Config.%s: %v is negative", field, d))
+		}
+	}
+	if stores.Locks == nil || stores.Registry == nil {
+		faults = append(faults, errors.New("Stores: Locks and Registry are required"))
+	}
+	if c.Timers.Store != nil || c.Registry.Store != nil || c.Registry.Locks != nil || c.Relay.Decorate != nil {
+		faults = append(faults, errors.New("Config: Timers.Store, Registry.Store, Registry.Locks and Relay.Decorate "+
+			"are set by the service: leave them out"))
+	}
+	if stores.Outbox == nil && c.hasSink() {
+		faults = append(faults, errors.New("Config.Relay: it has a sink, and this service has no outbox: with "+
+			"TimersOnly or on Redis there is none"))
+	}
+	return faults
+}
+
+func (c Config) hasSink() bool { return len(c.Relay.Sinks) > 0 || c.Relay.DefaultSink != nil }
+
+const maxName = 20
+
+// CheckedName returns name if Config.Name may be so, and otherwise "".
+func CheckedName(name string) string {
+	for i, r := range name {
+		if !(r >= 'a' && r <= 'z' || i > 0 && (r >= '0' && r <= '9' || r == '_')) || i >= maxName {
+			return ""
+		}
+	}
+	return name
+}
+
+// share gives the parts what they have in common.
+func (c *Config) share() {
+	name := c.Holder.String()
+	orDefault(&c.Registry.Holder, c.Holder)
+	orDefault(&c.Timers.Holder, c.Holder)
+	orDefault(&c.Relay.Holder, c.Holder)
+	orDefault(&c.Relay.Name, name)
+	orDefault(&c.Worker.Name, name)
+	orDefault(&c.Registry.Environment, c.Environment)
+	for _, d := range []*time.Duration{&c.Timers.PreStopDelay, &c.Worker.PreStopDelay} {
+		orDefault(d, c.PreStopDelay)
+	}
+	for _, d := range []*time.Duration{&c.Timers.DrainTimeout, &c.Worker.DrainTimeout, &c.Relay.DrainTimeout} {
+		orDefault(d, c.DrainTimeout)
+	}
+	for _, l := range []**slog.Logger{&c.Timers.Logger, &c.Worker.Logger, &c.Relay.Logger, &c.Registry.Logger} {
+		orDefault(l, c.Logger)
+	}
+	for _, r := range []*prometheus.Registerer{&c.Timers.Registerer, &c.Worker.Registerer, &c.Relay.Registerer,
+		&c.Registry.Registerer} {
+		if *r == nil {
+			*r = c.Registerer
+		}
+	}
+}
+
+func orDefault[T comparable](field *T, value T) {
+	if *field == *new(T) {
+		*field = value
+	}
+}
+
+// assemble makes the parts, and returns the faults of all that can be made.
+func (s *Service) assemble(timers []timer.Timer) error {
+	if s.stores.Locks == nil || s.stores.Registry == nil {
+		return nil // which was said
+	}
+	var faults [4]error
+	c := s.config
+	c.Registry.Store, c.Registry.Locks = s.stores.Registry, s.stores.Locks
+	s.registry, faults[0] = cluster.New(c.Registry)
+	c.Timers.Store = s.stores.Locks
+	if s.registry != nil {
+		s.locks = s.registry.Decorate(s.stores.Locks)
+		c.Timers.Store, c.Timers.Hooks = s.locks, clustertimer.Hooks(s.registry, c.Timers.Hooks)
+		c.Relay.Decorate = s.registry.Decorate
+	}
+	s.timers, faults[1] = timer.New(c.Timers, timers...)
+	if s.stores.Runs != nil {
+		s.worker, faults[2] = durable.NewWorker(s.stores.Runs, c.Worker)
+	}
+	if s.stores.Outbox != nil && c.hasSink() {
+		s.relay, faults[3] = outbox.NewRelay(s.stores.Outbox, c.Relay)
+	}
+	return errors.Join(faults[:]...)
+}
+
+// Timers returns the scheduler: register timers with it, trigger them, and change them.
+func (s *Service) Timers() *timer.Scheduler { return s.timers }
+
+// Worker returns the worker of durable runs; nil: this service has no store for them. Give it its
+// handlers and schedules before Run.
+func (s *Service) Worker() *durable.Worker { return s.worker }
+
+// Relay returns the relay; nil: Config.Relay has no sink.
+func (s *Service) Relay() *outbox.Relay { return s.relay }
+
+// Registry returns the registry of the fleet.
+func (s *Service) Registry() *cluster.Registry { return s.registry }
+
+// Locks returns the store of the locks, for a mutex or an election of your own
+// (dlock.NewSession). The registry shows their leases.
+func (s *Service) Locks() dlock.DistributedLock { return s.locks }
+
+// Runs returns the store of durable runs; nil: there is none.
+func (s *Service) Runs() *durable.Store { return s.stores.Runs }
+
+// Outbox returns the outbox; nil: there is none.
+func (s *Service) Outbox() *outbox.Outbox { return s.stores.Outbox }
+
+// Close closes what the stores have opened. Run does so when it has ended; call it if Run is not
+// called.
+func (s *Service) Close() error {
+	var faults []error
+	for name, store := range s.stores.list() {
+		if c, ok := store.(interface{ Close() error }); ok {
+			if err := c.Close(); err != nil {
+				faults = append(faults, fmt.Errorf("service: closing the store of %s: %w", name, err))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// errNoRuns is the fault of durable runs where there is no store for them.
+var errNoRuns = errors.New("service: there is no store of durable runs: with TimersOnly or on Redis there is none")
+
+var errNoOutbox = errors.New("service: there is no outbox: with TimersOnly or on Redis there is none")
+
+// A checker is a store with tables.
+type checker interface {
+	Migrate(ctx context.Context) error
+	Verify(ctx context.Context) error
+}
