@@ -1,7 +1,6 @@
 package durable
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,7 +30,7 @@ const (
 	firstYear, lastYear = 1970, 9999
 )
 
-var errNoStore = errors.New("there is no store: use durable.Postgres or durable.SQLite")
+var errNoStore = fmt.Errorf("%w: there is no store: use durable.Postgres or durable.SQLite", dlock.ErrSetup)
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {

@@ -25,8 +25,8 @@ var (
 	// ErrNoMessage is matched by the error for a message that does not exist, or does not any more.
 	ErrNoMessage = errors.New("outbox: there is no such message")
 
-	errNoDatabase = errors.New("outbox: there is no database: make the Outbox with outbox.Postgres, MySQL, " +
-		"SQLite or SQLServer")
+	errNoDatabase = fmt.Errorf("outbox: %w: there is no database: make the Outbox with outbox.Postgres, MySQL, "+
+		"SQLite or SQLServer", dlock.ErrSetup)
 	errClosed     = fmt.Errorf("outbox: %w", dlock.ErrClosed)
 	errNilContext = errors.New("outbox: the context is nil: use context.Background()")
 	errNoTx       = errors.New("outbox: there is no transaction: a message is appended in the one that changes the " +

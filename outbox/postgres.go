@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -42,7 +41,7 @@ const (
 // docs/outbox-rights.md has the rights that each role needs in the database.
 func Postgres(pool *pgxpool.Pool, opts Options) *Outbox {
 	if pool == nil {
-		return &Outbox{fault: errors.New("outbox: Postgres: there is no pool: pass a *pgxpool.Pool")}
+		return &Outbox{fault: fmt.Errorf("outbox: %w: there is no pool: pass a *pgxpool.Pool", dlock.ErrSetup)}
 	}
 	config := pool.Config()
 	pgxkit.BoundConnecting(config.ConnConfig)

@@ -11,11 +11,12 @@ import (
 	"os/signal"
 	"time"
 
+	_ "modernc.org/sqlite" // any other driver works
+
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/manager"
-	_ "modernc.org/sqlite" // any other driver works
 )
 
 type row struct{ name, cron, zone, url string }
@@ -38,11 +39,7 @@ func run(ctx context.Context, dsn string) error {
 	timers, err := timer.New(timer.Config{Store: store})
 	_, errTable := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS timers (name TEXT NOT NULL PRIMARY KEY,
 		cron TEXT NOT NULL DEFAULT '', zone TEXT NOT NULL DEFAULT '', url TEXT NOT NULL DEFAULT '')`)
-	if err := errors.Join(err, errTable, store.Migrate(ctx)); err != nil {
-		return err
-	}
-	go (&manager.Manager[row]{
-		Scheduler: timers, SyncInterval: time.Second,
+	rows, errRows := manager.New(manager.Config[row]{Scheduler: timers, SyncInterval: time.Second,
 		Rows: func(ctx context.Context) (list []row, err error) {
 			found, err := db.QueryContext(ctx, "SELECT name, cron, zone, url FROM timers")
 			if err != nil {
@@ -55,12 +52,15 @@ func run(ctx context.Context, dsn string) error {
 				list = append(list, r)
 			}
 			return list, errors.Join(err, found.Err())
-		},
-		Name: func(r row) string { return r.name },
+		}, Name: func(r row) string { return r.name },
 		Timer: func(r row) (timer.Timer, error) {
 			call := func(context.Context) error { log.Println("calling", r.url); return nil }
 			return timer.Timer{Schedule: schedule.Cron(r.cron, r.zone), Run: call}, nil
 		},
-	}).Run(ctx)
+	})
+	if err := errors.Join(err, errTable, errRows, store.Migrate(ctx)); err != nil {
+		return err
+	}
+	go rows.Run(ctx)
 	return timers.Run(ctx)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -33,14 +34,9 @@ func main() {
 }
 
 func run(ctx context.Context, store dlock.DistributedLock, rows []tenant, report func(tenant)) error {
-	timers, err := timer.New(timer.Config{
-		Store: store, MaxRuns: 10, // on this host
-		Limits: []timer.Limit{{Name: "reports", Size: 10}}, // in the fleet
-	})
-	if err != nil {
-		return err
-	}
-	go (&manager.Manager[tenant]{
+	timers, err := timer.New(timer.Config{Store: store, MaxRuns: 10, // on this host
+		Limits: []timer.Limit{{Name: "reports", Size: 10}}}) // in the fleet
+	tenants, errTenants := manager.New(manager.Config[tenant]{
 		Scheduler: timers,
 		Rows:      func(context.Context) ([]tenant, error) { return rows, nil },
 		Name:      func(t tenant) string { return "report:" + t.id },
@@ -48,6 +44,10 @@ func run(ctx context.Context, store dlock.DistributedLock, rows []tenant, report
 			return timer.Timer{Schedule: schedule.Cron(t.cron, t.zone), Limits: []string{"reports"},
 				OnFull: timer.FullWait, Run: func(context.Context) error { report(t); return nil }}, nil
 		}, // what is above a limit waits for its turn
-	}).Run(ctx)
+	})
+	if err := errors.Join(err, errTenants); err != nil {
+		return err
+	}
+	go tenants.Run(ctx)
 	return timers.Run(ctx)
 }

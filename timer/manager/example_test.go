@@ -24,7 +24,7 @@ func ExampleManager() {
 		every time.Duration
 	}
 	table := []tenant{{"acme", time.Hour}, {"globex", time.Hour}}
-	follower := &manager.Manager[tenant]{
+	follower, err := manager.New(manager.Config[tenant]{
 		Scheduler: timers,
 		Rows:      func(context.Context) ([]tenant, error) { return table, nil }, // a query, in your service
 		Name:      func(t tenant) string { return "sync:" + t.id },
@@ -34,6 +34,10 @@ func ExampleManager() {
 				Run:      func(context.Context) error { return nil },
 			}, nil
 		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
 	show := func() {
 		fmt.Println("synced:", follower.Sync(context.Background())) // follower.Run does so every minute

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,37 +17,14 @@ import (
 )
 
 const (
-	// DefaultSyncInterval is the default of Manager.SyncInterval.
+	// DefaultSyncInterval is the default of Config.SyncInterval.
 	DefaultSyncInterval = time.Minute
-	// DefaultSyncTimeout is the default of Manager.SyncTimeout.
+	// DefaultSyncTimeout is the default of Config.SyncTimeout.
 	DefaultSyncTimeout = 10 * time.Second
 )
 
-// A Manager keeps the timers of a Scheduler in step with rows. In each round it reads the rows. It
-// registers the timers of new rows, updates those whose row has changed, as Scheduler.Update does,
-// removes those whose row is gone, without waiting for their runs, and leaves all others alone. It
-// touches no timer but its own: a name that other code has registered first is a fault of the row.
-//
-// A row with a fault harms no other: if the Timer of a row fails, panics, or does not pass the
-// checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
-// is tried again in every round. If several rows have one name, one of them is used, and that there
-// are several is a fault. Sync and Err return the faults; each is logged once, until it changes.
-// Only a call that hangs, or ends with runtime.Goexit, ends a round: see SyncTimeout. The error
-// names the row whose timer was being made.
-//
-// If other code removes a timer of the Manager, the next round registers it again, unless its
-// schedule is an At whose instants have all passed. The name stays the Manager's until its row is
-// gone: a timer that other code registers by it meanwhile counts as the row's, so it is updated
-// when the row changes, and removed with it.
-//
-// A row that went and comes back is a timer that comes back: its latest tick runs at once if it
-// came due meanwhile and CatchUp says so, as after a restart of the fleet. Let the Timer of a
-// tenant that may be suspended have CatchUpSkip, or keep the row and pause the timer with a
-// control.Control.
-//
-// It does not promise that all hosts see a change at once: for up to a SyncInterval they differ, as
-// in a rolling deploy.
-type Manager[Row comparable] struct {
+// Config of a Manager. Scheduler, Rows, Name and Timer are required.
+type Config[Row comparable] struct {
 	// Scheduler runs the timers. Required.
 	Scheduler *timer.Scheduler
 
@@ -79,6 +57,34 @@ type Manager[Row comparable] struct {
 	// Logger gets a line when timers have changed, when rows cannot be read and when they can be
 	// again, and for each fault of a row. Default slog.Default().
 	Logger *slog.Logger
+}
+
+// A Manager keeps the timers of a Scheduler in step with rows. In each round it reads the rows. It
+// registers the timers of new rows, updates those whose row has changed, as Scheduler.Update does,
+// removes those whose row is gone, without waiting for their runs, and leaves all others alone. It
+// touches no timer but its own: a name that other code has registered first is a fault of the row.
+//
+// A row with a fault harms no other: if the Timer of a row fails, panics, or does not pass the
+// checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
+// is tried again in every round. If several rows have one name, one of them is used, and that there
+// are several is a fault. Sync and Err return the faults; each is logged once, until it changes.
+// Only a call that hangs, or ends with runtime.Goexit, ends a round: see Config.SyncTimeout. The
+// error names the row whose timer was being made.
+//
+// If other code removes a timer of the Manager, the next round registers it again, unless its
+// schedule is an At whose instants have all passed. The name stays the Manager's until its row is
+// gone: a timer that other code registers by it meanwhile counts as the row's, so it is updated
+// when the row changes, and removed with it.
+//
+// A row that went and comes back is a timer that comes back: its latest tick runs at once if it
+// came due meanwhile and CatchUp says so, as after a restart of the fleet. Let the Timer of a
+// tenant that may be suspended have CatchUpSkip, or keep the row and pause the timer with a
+// control.Control.
+//
+// It does not promise that all hosts see a change at once: for up to a Config.SyncInterval they
+// differ, as in a rolling deploy.
+type Manager[Row comparable] struct {
+	config Config[Row]
 
 	mu     sync.Mutex    // guards the next three
 	busy   chan struct{} // closed when the round under way has ended; nil: none is
@@ -92,10 +98,18 @@ type Manager[Row comparable] struct {
 	making   atomic.Pointer[string] // the name of the timer that is being made of a row; nil: none is
 }
 
+// New returns a Manager, or every fault of its settings. It calls nothing.
+func New[Row comparable](config Config[Row]) (*Manager[Row], error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	return &Manager[Row]{config: config}, nil
+}
+
 // Run begins a round at once, and then one every SyncInterval, until ctx ends or the Scheduler
-// drains. The timers stay registered. It returns every fault of the Manager's settings, or an error
-// if a call that SyncTimeout bounds did not return within timer.CancelGrace of the end of ctx, so
-// that a goroutine is left; otherwise nil. It may run before, beside or without Scheduler.Run.
+// drains. The timers stay registered. It returns an error if a call that Config.SyncTimeout bounds
+// did not return within timer.CancelGrace of the end of ctx, so that a goroutine is left; otherwise
+// nil. It may run before, beside or without Scheduler.Run.
 func (m *Manager[Row]) Run(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
@@ -123,7 +137,7 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 		case ctx.Err() != nil || m.isOver():
 			return nil
 		}
-		pause := orDefault(m.SyncInterval, DefaultSyncInterval)
+		pause := m.config.SyncInterval
 		if failed {
 			pause /= 10
 		}
@@ -138,7 +152,7 @@ func (m *Manager[Row]) Sync(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
 	}
-	timeout := orDefault(m.SyncTimeout, DefaultSyncTimeout)
+	timeout := m.config.SyncTimeout
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
 	err := m.sync(bounded)
@@ -178,33 +192,43 @@ func (m *Manager[Row]) Err() error {
 }
 
 func (m *Manager[Row]) check(ctx context.Context) error {
-	if ctx == nil {
+	switch {
+	case m == nil || m.config.Scheduler == nil:
+		return errors.New("manager: an empty *Manager: make one with New")
+	case ctx == nil:
 		return errors.New("manager: the context is nil: use context.Background()")
 	}
+	return nil
+}
+
+// complete sets the defaults, and returns every fault.
+func (c *Config[Row]) complete() error {
 	var errs []error
 	for _, required := range []struct {
 		field string
 		isNil bool
-	}{{"Scheduler", m.Scheduler == nil}, {"Rows", m.Rows == nil}, {"Name", m.Name == nil}, {"Timer", m.Timer == nil}} {
+	}{{"Scheduler", c.Scheduler == nil}, {"Rows", c.Rows == nil}, {"Name", c.Name == nil}, {"Timer", c.Timer == nil}} {
 		if required.isNil {
-			errs = append(errs, fmt.Errorf("manager: Manager.%s: it is nil: set it", required.field))
+			errs = append(errs, fmt.Errorf("manager: Config.%s: it is nil: set it", required.field))
 		}
 	}
 	for _, d := range []struct {
 		field string
-		value time.Duration
-	}{{"SyncInterval", m.SyncInterval}, {"SyncTimeout", m.SyncTimeout}} {
-		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("manager: Manager.%s: %v is negative: use a positive duration, or 0 for "+
-				"the default", d.field, d.value))
+		value *time.Duration
+		or    time.Duration
+	}{{"SyncInterval", &c.SyncInterval, DefaultSyncInterval}, {"SyncTimeout", &c.SyncTimeout, DefaultSyncTimeout}} {
+		if *d.value < 0 {
+			errs = append(errs, fmt.Errorf("manager: Config.%s: %v is negative: use a positive duration, or 0 for "+
+				"the default", d.field, *d.value))
 		}
+		*d.value = cmp.Or(*d.value, d.or)
 	}
 	return errors.Join(errs...)
 }
 
 // isOver reports whether the Scheduler takes no timers any more.
 func (m *Manager[Row]) isOver() (over bool) {
-	m.Scheduler.Runners(func(kind, _, state string, _ time.Time, _ error) {
+	m.config.Scheduler.Runners(func(kind, _, state string, _ time.Time, _ error) {
 		phase := timer.Phase(state)
 		over = over || kind == "scheduler" && (phase == timer.PhaseDraining || phase == timer.PhaseStopped)
 	})
@@ -289,11 +313,4 @@ func (m *Manager[Row]) note(err error) {
 }
 
 // log is asked for anew, as slog.Default may change.
-func (m *Manager[Row]) log() *slog.Logger { return mask.Logger(m.Logger) }
-
-func orDefault(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
-	}
-	return d
-}
+func (m *Manager[Row]) log() *slog.Logger { return mask.Logger(m.config.Logger) }

@@ -45,9 +45,11 @@ func (tb *table) failing(fail func(context.Context) error) {
 	tb.fail = fail
 }
 
-func (tb *table) manager(h *host) *manager.Manager[tenantRow] {
+func (tb *table) manager(t *testing.T, h *host,
+	change ...func(*manager.Config[tenantRow])) *manager.Manager[tenantRow] {
+	t.Helper()
 	tb.made = map[string]int{}
-	return &manager.Manager[tenantRow]{
+	config := manager.Config[tenantRow]{
 		Scheduler: h.Scheduler, Logger: quiet,
 		Rows: func(ctx context.Context) ([]tenantRow, error) {
 			tb.mu.Lock()
@@ -78,6 +80,19 @@ func (tb *table) manager(h *host) *manager.Manager[tenantRow] {
 				Run: tb.ran.handler(r.id+" "+r.url, 90*time.Second)}, nil
 		},
 	}
+	for _, c := range change {
+		c(&config)
+	}
+	return newManager(t, config)
+}
+
+func newManager[Row comparable](t testing.TB, config manager.Config[Row]) *manager.Manager[Row] {
+	t.Helper()
+	m, err := manager.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // sync carries out a round, and reports whether its error has the text; "": there is none.
@@ -109,7 +124,7 @@ func TestTimersFollowTheRows(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "sync:code", Schedule: schedule.Every(time.Minute), Run: nop})
 		tb := &table{}
-		m := tb.manager(h)
+		m := tb.manager(t, h)
 		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"})
 		tb.sync(t, m)
 		time.Sleep(100 * time.Second) // each has a run that goes on
@@ -158,8 +173,7 @@ func TestFaultsSpoilNoOtherRow(t *testing.T) {
 		var log testkit.Log
 		h := f.start(timer.Config{})
 		tb := &table{}
-		m := tb.manager(h)
-		m.Logger = logTo(&log)
+		m := tb.manager(t, h, func(c *manager.Config[tenantRow]) { c.Logger = logTo(&log) })
 		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"},
 			tenantRow{"c", everyMinute, "one"})
 		tb.sync(t, m)
@@ -212,9 +226,9 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		var log testkit.Log
 		h := f.start(timer.Config{})
 		tb := &table{}
-		m := tb.manager(h)
-		m.Logger = logTo(&log)
-		m.SyncTimeout = time.Second
+		m := tb.manager(t, h, func(c *manager.Config[tenantRow]) {
+			c.Logger, c.SyncTimeout = logTo(&log), time.Second
+		})
 		tb.set(tenantRow{"a", everyMinute, "one"})
 		tb.sync(t, m)
 		tb.set()
@@ -266,16 +280,17 @@ func TestRun(t *testing.T) {
 		f := newFleet(t)
 		h := f.NewHost(memlock.New(), timer.Config{})
 		tb := &table{}
-		m := tb.manager(h)
-		minutely := m.Timer
 		var at atomic.Int64
-		m.Timer = func(r tenantRow) (timer.Timer, error) {
-			if r.id == "once" {
-				once := schedule.At(time.UnixMicro(at.Load()))
-				return timer.Timer{Schedule: once, Run: tb.ran.handler("once", 0)}, nil
+		m := tb.manager(t, h, func(c *manager.Config[tenantRow]) {
+			minutely := c.Timer
+			c.Timer = func(r tenantRow) (timer.Timer, error) {
+				if r.id == "once" {
+					once := schedule.At(time.UnixMicro(at.Load()))
+					return timer.Timer{Schedule: once, Run: tb.ran.handler("once", 0)}, nil
+				}
+				return minutely(r)
 			}
-			return minutely(r)
-		}
+		})
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(t.Context()) }()
 		tb.set(tenantRow{"a", everyMinute, "one"})
@@ -327,7 +342,7 @@ func TestChangesInAHurry(t *testing.T) {
 		h := f.start(timer.Config{MaxRuns: 50})
 		var version atomic.Int64
 		one := oneAtOnce{t: t}
-		m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
+		m := newManager(t, manager.Config[string]{Scheduler: h.Scheduler, Logger: quiet,
 			Rows: func(context.Context) (rows []string, err error) {
 				v := version.Add(1)
 				for i := range int64(100) {
@@ -340,7 +355,7 @@ func TestChangesInAHurry(t *testing.T) {
 			Name: func(row string) string { name, _, _ := strings.Cut(row, " "); return name },
 			Timer: func(row string) (timer.Timer, error) {
 				return timer.Timer{Schedule: schedule.Every(time.Second), Run: one.handler(row)}, nil
-			}}
+			}})
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() {
@@ -413,7 +428,7 @@ func TestRunDoesNotWaitForACallThatHangs(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{})
 		tb := &table{}
-		m := tb.manager(h)
+		m := tb.manager(t, h)
 		release := make(chan struct{})
 		tb.failing(func(context.Context) error { <-release; return nil })
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
@@ -432,11 +447,16 @@ func TestRunDoesNotWaitForACallThatHangs(t *testing.T) {
 // Fails when a field is not checked.
 func TestSettingsAreChecked(t *testing.T) {
 	t.Parallel()
-	bad := &manager.Manager[int]{SyncInterval: -1, SyncTimeout: -1}
-	for _, err := range []error{bad.Run(t.Context()), bad.Sync(t.Context())} {
-		for _, field := range []string{"Scheduler", "Rows", "Name", "Timer", "SyncInterval", "SyncTimeout"} {
-			if err == nil || !strings.Contains(err.Error(), "Manager."+field+": ") {
-				t.Errorf("%v: does not name %s", err, field)
+	_, err := manager.New(manager.Config[int]{SyncInterval: -1, SyncTimeout: -1})
+	for _, field := range []string{"Scheduler", "Rows", "Name", "Timer", "SyncInterval", "SyncTimeout"} {
+		if err == nil || !strings.Contains(err.Error(), "Config."+field+": ") {
+			t.Errorf("%v: does not name %s", err, field)
+		}
+	}
+	for _, empty := range []*manager.Manager[int]{nil, {}} {
+		for _, err := range []error{empty.Run(t.Context()), empty.Sync(t.Context())} {
+			if err == nil || !strings.Contains(err.Error(), "make one with New") {
+				t.Errorf("an empty Manager: %v", err)
 			}
 		}
 	}

@@ -78,14 +78,15 @@ func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
 // ask reads the rows, and makes timers of those that need it, whose names it returns.
 func (m *Manager[Row]) ask(ctx context.Context) (changed []string, nameless []namelessRow, err error) {
 	var rows []Row
-	if err := guard.Call("function Rows", func() (err error) { rows, err = m.Rows(ctx); return err }); err != nil {
+	err = guard.Call("function Rows", func() (err error) { rows, err = m.config.Rows(ctx); return err })
+	if err != nil {
 		return nil, nil, newRoundError(err)
 	}
 	m.round++
 	if m.timers == nil {
 		m.timers = make(map[string]*managed[Row], len(rows))
 	}
-	m.Scheduler.RegisteredTimers(func(name string, _ int) {
+	m.config.Scheduler.RegisteredTimers(func(name string, _ int) {
 		if t := m.timers[name]; t != nil {
 			t.timerIn = m.round
 		}
@@ -148,7 +149,7 @@ func (m *Manager[Row]) look(row Row) (name string, isNext bool, err error) {
 
 // nameOf calls Name.
 func (m *Manager[Row]) nameOf(row Row) (name string, err error) {
-	err = guard.Call("function Name", func() error { name = m.Name(row); return nil })
+	err = guard.Call("function Name", func() error { name = m.config.Name(row); return nil })
 	return name, err
 }
 
@@ -180,7 +181,7 @@ func (t *managed[Row]) needsTimer() bool {
 
 // timerOf calls Timer.
 func (m *Manager[Row]) timerOf(row Row) (t timer.Timer, err error) {
-	err = guard.Call("function Timer", func() (err error) { t, err = m.Timer(row); return err })
+	err = guard.Call("function Timer", func() (err error) { t, err = m.config.Timer(row); return err })
 	return t, err
 }
 
@@ -201,7 +202,7 @@ func (m *Manager[Row]) apply(ctx context.Context, changed []string, nameless []n
 			continue
 		}
 		m.making.Store(&name)
-		switch isNew := t.take(m.Scheduler); {
+		switch isNew := t.take(m.config.Scheduler); {
 		case t.fault != nil:
 		case isNew:
 			added++
@@ -229,7 +230,7 @@ func (m *Manager[Row]) removeGone() (removed int) {
 			continue
 		}
 		delete(m.timers, name)
-		if t.registered && !guard.Is(m.Scheduler.Remove(ended, name), timer.ErrNoTimer) {
+		if t.registered && !guard.Is(m.config.Scheduler.Remove(ended, name), timer.ErrNoTimer) {
 			removed++
 		}
 	}

@@ -65,7 +65,7 @@ func outlives(t *testing.T, who, text string, bad func(release chan struct{})) {
 	}}
 	h := f.start(config)
 	rows := []string{"a"}
-	m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
+	m := newManager(t, manager.Config[string]{Scheduler: h.Scheduler, Logger: quiet,
 		Rows: func(context.Context) ([]string, error) { return rows, nil },
 		Name: func(row string) string {
 			if who == "Name" && row == "bad" {
@@ -94,7 +94,7 @@ func outlives(t *testing.T, who, text string, bad func(release chan struct{})) {
 				})
 			}
 			return tm, nil
-		}}
+		}})
 	if err := m.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -152,11 +152,11 @@ func TestRunTellsOfACallThatHangs(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				returns := at < 0
 				release := make(chan struct{})
-				m := &manager.Manager[string]{Scheduler: newFleet(t).start(timer.Config{}).Scheduler,
+				m := newManager(t, manager.Config[string]{Scheduler: newFleet(t).start(timer.Config{}).Scheduler,
 					Rows:  func(context.Context) ([]string, error) { <-release; return nil, nil },
 					Name:  func(row string) string { return row },
 					Timer: func(string) (timer.Timer, error) { return timer.Timer{}, nil },
-				}
+				})
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- m.Run(ctx) }()
@@ -189,7 +189,7 @@ func TestAThousandRowsWithFaults(t *testing.T) {
 		version := 0
 		var mu sync.Mutex
 		ran := map[string]int{} // by row and version
-		m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet, SyncInterval: time.Minute,
+		m := newManager(t, manager.Config[string]{Scheduler: h.Scheduler, Logger: quiet, SyncInterval: time.Minute,
 			Rows: func(context.Context) (list []string, err error) {
 				for i := range rows {
 					list = append(list, fmt.Sprint(i, " ", version))
@@ -210,7 +210,7 @@ func TestAThousandRowsWithFaults(t *testing.T) {
 				}
 				return timer.Timer{Schedule: schedule.Every(time.Minute), LocalOnly: true,
 					Run: func(context.Context) error { mu.Lock(); ran[row]++; mu.Unlock(); return nil }}, nil
-			}}
+			}})
 		for version = range versions {
 			if err := m.Sync(t.Context()); (err == nil) != (version == 0) {
 				t.Errorf("version %d: %v", version, err)
@@ -259,14 +259,14 @@ func TestFunctionsMayCallTheScheduler(t *testing.T) {
 			time.Sleep(time.Second) // until the triggered run has ended
 		}
 		version := "one"
-		m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
+		m := newManager(t, manager.Config[string]{Scheduler: h.Scheduler, Logger: quiet,
 			Rows: func(context.Context) ([]string, error) { call(); return []string{"a " + version}, nil },
 			Name: func(string) string { call(); return "a" },
 			Timer: func(string) (timer.Timer, error) {
 				call()
 				_ = h.Remove(t.Context(), "a") // its own: the row makes it anew
 				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: takes(0)}, nil
-			}}
+			}})
 		for _, version = range []string{"one", "two"} {
 			for range 2 { // the second puts right what Timer has removed in the first
 				if err := m.Sync(t.Context()); err != nil {
@@ -297,12 +297,12 @@ func TestRowsThatCannotBeCompared(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{})
 		rows := []looseRow{{"a", []byte("x")}, {"b", 1}}
-		m := &manager.Manager[looseRow]{Scheduler: h.Scheduler, Logger: quiet,
+		m := newManager(t, manager.Config[looseRow]{Scheduler: h.Scheduler, Logger: quiet,
 			Rows: func(context.Context) ([]looseRow, error) { return rows, nil },
 			Name: func(row looseRow) string { return row.name },
 			Timer: func(looseRow) (timer.Timer, error) {
 				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: takes(0)}, nil
-			}}
+			}})
 		for i := range 5 {
 			err := m.Sync(t.Context())
 			if i > 0 && (err == nil || !strings.Contains(err.Error(), `timer "a": its row cannot be compared`)) {
@@ -337,7 +337,7 @@ func runBehind(t *testing.T, hangs bool) {
 	f := newFleet(t)
 	h := f.start(timer.Config{})
 	tb := &table{}
-	m := tb.manager(h)
+	m := tb.manager(t, h)
 	release := make(chan struct{})
 	tb.failing(func(context.Context) error { <-release; return nil })
 	synced, ended := make(chan error, 1), make(chan error, 1)
@@ -375,8 +375,16 @@ func TestTellsTheFaultOfToday(t *testing.T) {
 		var log testkit.Log
 		h := f.start(timer.Config{})
 		tb := &table{}
-		m := tb.manager(h)
-		m.Logger = logTo(&log)
+		why := "no name today"
+		m := tb.manager(t, h, func(c *manager.Config[tenantRow]) {
+			keep := c.Name
+			c.Logger, c.Name = logTo(&log), func(r tenantRow) string {
+				if r.id == "nameless" {
+					panic(why)
+				}
+				return keep(r)
+			}
+		})
 		good, bad := tenantRow{"a", everyMinute, "one"}, tenantRow{"a", everyMinute, "fails"}
 		tb.set(good)
 		tb.sync(t, m)
@@ -385,14 +393,6 @@ func TestTellsTheFaultOfToday(t *testing.T) {
 		for range 2 {
 			tb.set(bad, good)
 			tb.sync(t, m, "several rows have this name")
-		}
-		keep := m.Name
-		why := "no name today"
-		m.Name = func(r tenantRow) string {
-			if r.id == "nameless" {
-				panic(why)
-			}
-			return keep(r)
 		}
 		tb.set(good, tenantRow{"nameless", "", ""})
 		tb.sync(t, m, "row 1: the function Name panicked: no name today")
@@ -420,13 +420,13 @@ func TestRoundAllocates(t *testing.T) {
 	for i := range rows {
 		rows[i], names[i] = i, fmt.Sprint("tenant-", i)
 	}
-	m := &manager.Manager[int]{Scheduler: s, Logger: quiet,
+	m := newManager(t, manager.Config[int]{Scheduler: s, Logger: quiet,
 		Rows: func(context.Context) ([]int, error) { return rows, nil },
 		Name: func(row int) string { return names[row] },
 		Timer: func(int) (timer.Timer, error) {
 			made++
 			return timer.Timer{Schedule: schedule.Every(time.Hour), Run: nop}, nil
-		}}
+		}})
 	round := func() {
 		if err := m.Sync(t.Context()); err != nil {
 			t.Fatal(err)
@@ -448,7 +448,7 @@ func TestNamesBelongToWhoCameFirst(t *testing.T) {
 		code := timer.Timer{Name: "sync:code", Schedule: schedule.Every(time.Hour), Run: nop}
 		h := f.start(timer.Config{}, code)
 		tb := &table{}
-		m := tb.manager(h)
+		m := tb.manager(t, h)
 		for _, url := range []string{"one", "two"} {
 			tb.set(tenantRow{"code", everyMinute, url}, tenantRow{"a", everyMinute, url})
 			tb.sync(t, m, `timer "sync:code": Name: it is registered already`)
@@ -509,7 +509,7 @@ func TestFaultsThatCannotBeAsked(t *testing.T) {
 				f := newFleet(t)
 				h := f.start(timer.Config{})
 				bad := []string{"a", "bad", "c"}
-				m := &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
+				m := newManager(t, manager.Config[string]{Scheduler: h.Scheduler, Logger: quiet,
 					Rows: func(context.Context) ([]string, error) { return bad, nil },
 					Name: func(row string) string { return row },
 					Timer: func(row string) (timer.Timer, error) {
@@ -517,7 +517,7 @@ func TestFaultsThatCannotBeAsked(t *testing.T) {
 							return timer.Timer{Schedule: rudeSchedule{matches}, Run: nop}, nil
 						}
 						return timer.Timer{Run: nop}, nil
-					}}
+					}})
 				for range 2 {
 					if err := m.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), `timer "bad": Schedule`) {
 						t.Errorf("%v: does not name the row", err)
@@ -546,12 +546,12 @@ func TestHooksMayCallSync(t *testing.T) {
 				t.Error(err)
 			}
 		}}})
-		m = &manager.Manager[string]{Scheduler: h.Scheduler, Logger: quiet,
+		m = newManager(t, manager.Config[string]{Scheduler: h.Scheduler, Logger: quiet,
 			Rows: func(context.Context) ([]string, error) { return rows, nil },
 			Name: func(row string) string { return row },
 			Timer: func(row string) (timer.Timer, error) {
 				return timer.Timer{Run: nop}, nil
-			}}
+			}})
 		if err := errors.Join(m.Sync(t.Context()), h.Trigger(t.Context(), "a")); err != nil {
 			t.Error(err)
 		}
