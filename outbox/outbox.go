@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 
@@ -18,12 +17,12 @@ import (
 // matches dlock.ErrSetup if the database answers, but somebody has to set something up: tables, a
 // right, or an option.
 type Outbox struct {
-	store  store.Store
-	locks  *lazyLocks
-	own    io.Closer // the pool of the relays; nil: they use the caller's
-	hint   service.Hint
-	fault  error // of the options; every method returns it
-	closed atomic.Bool
+	store    store.Store
+	locks    *lazyLocks
+	closeOwn func() error // closes the pool of the relays; nil: they use the caller's
+	hint     service.Hint
+	fault    error // of the options; every method returns it
+	closed   atomic.Bool
 
 	mu     sync.Mutex
 	relays map[*Relay]struct{} // that run in this process
@@ -85,8 +84,8 @@ func (o *Outbox) Close() error {
 		return nil
 	}
 	errs := []error{o.locks.close()}
-	if o.own != nil {
-		errs = append(errs, o.own.Close())
+	if o.closeOwn != nil {
+		errs = append(errs, o.closeOwn())
 	}
 	return errors.Join(errs...)
 }

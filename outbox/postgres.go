@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -43,47 +42,28 @@ func Postgres(pool *pgxpool.Pool, opts Options) *Outbox {
 	if pool == nil {
 		return &Outbox{fault: fmt.Errorf("outbox: %w: there is no pool: pass a *pgxpool.Pool", dlock.ErrSetup)}
 	}
-	config := pool.Config()
-	pgxkit.BoundConnecting(config.ConnConfig)
-	before, after := config.BeforeConnect, config.AfterConnect
+	config := pgxkit.OwnPool(pool, maxOwn)
+	connect := func(ctx context.Context) (*pgx.Conn, error) { return pgxkit.Connect(ctx, config) }
+	// Not a pgxpool.Pool: a sql.DB counts for Relay.Checks which of its connections are in use, also
+	// by attempts to connect, and ends such an attempt with its call.
 	with := []stdlib.OptionOpenDB{stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {
 		return false // it would be a second round trip
 	})}
-	if before != nil {
-		with = append(with, stdlib.OptionBeforeConnect(before))
+	if config.BeforeConnect != nil {
+		with = append(with, stdlib.OptionBeforeConnect(config.BeforeConnect))
 	}
-	if after != nil {
-		with = append(with, stdlib.OptionAfterConnect(after))
+	if config.AfterConnect != nil {
+		with = append(with, stdlib.OptionAfterConnect(config.AfterConnect))
 	}
-	db := own(stdlib.OpenDB(*config.ConnConfig, with...))
-	connect := func(ctx context.Context) (*pgx.Conn, error) {
-		c := config.ConnConfig.Copy()
-		if before != nil {
-			if err := before(ctx, c); err != nil {
-				return nil, err
-			}
-		}
-		conn, err := pgx.ConnectConfig(ctx, c)
-		if err == nil && after != nil {
-			if err = after(ctx, conn); err != nil {
-				_ = conn.Close(ctx)
-			}
-		}
-		return conn, err
-	}
-	opts = opts.withDefaults()
-	s, err := sqlstore.Postgres(db, connect, sqlstore.Options(opts))
-	o := newOutbox(s, err, opts, func(l sqllock.Options) locks { return pgxlock.New(pool, l) })
-	o.own = db
-	return o
-}
-
-// own sets up a pool that only relays use.
-func own(db *sql.DB) *sql.DB {
+	db := stdlib.OpenDB(*config.ConnConfig, with...)
 	db.SetMaxOpenConns(maxOwn)
 	db.SetMaxIdleConns(maxOwn)
 	db.SetConnMaxIdleTime(idleFor)
-	return db
+	opts = opts.withDefaults()
+	s, err := sqlstore.Postgres(db, connect, sqlstore.Options(opts))
+	o := newOutbox(s, err, opts, func(l sqllock.Options) locks { return pgxlock.New(pool, l) })
+	o.closeOwn = db.Close
+	return o
 }
 
 // maxTableName leaves room for the suffixes of tables and indexes.

@@ -1,8 +1,10 @@
 package sqlregistry_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
@@ -50,5 +52,34 @@ func TestPgxHasConnectionsOfItsOwn(t *testing.T) {
 			err := db.QueryRow("SELECT count(*)" + ours).Scan(&left)
 			return err == nil && left == 0
 		})
+	}
+}
+
+// An application that sets settings when it connects, which pgx's simple protocol cannot do with,
+// has a registry all the same.
+//
+// Fails when AfterConnect has the last word.
+func TestPgxWithOtherSettingsOfTheSession(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(ways["pgx"](t).dsn("", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET standard_conforming_strings = off; SET client_encoding = 'LATIN1'")
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	store := pgxregistry.New(pool, sqlregistry.Options{})
+	defer store.Close()
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if failed := calls(t, store); len(failed) > 0 {
+		t.Error(failed)
 	}
 }

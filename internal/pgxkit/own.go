@@ -23,6 +23,33 @@ func OwnPool(pool *pgxpool.Pool, most int32) *pgxpool.Config {
 	return config
 }
 
+// Connect makes a connection as a pool with these settings would.
+func Connect(ctx context.Context, config *pgxpool.Config) (*pgx.Conn, error) {
+	c := config.ConnConfig.Copy()
+	if before := config.BeforeConnect; before != nil {
+		if err := before(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	ready := false
+	defer func() { // deferred: what the application does when it connects may panic
+		if !ready {
+			HangUp(conn)
+		}
+	}()
+	if after := config.AfterConnect; after != nil {
+		if err := after(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	ready = true
+	return conn, nil
+}
+
 // used is the key of the time when a connection was last used.
 const used = "tickslot: used"
 

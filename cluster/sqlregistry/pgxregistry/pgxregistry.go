@@ -30,7 +30,7 @@ const maxConns = 3
 //
 // It copies the settings of pool except: the number of connections (at most 3), how statements are
 // sent, with the settings of the session that this needs (standard_conforming_strings on, and the
-// client_encoding UTF8), the time to connect (2 s, or that of pool if it is at most 10 s:
+// client_encoding UTF8, whatever AfterConnect has set), the time to connect (2 s, or that of pool if it is at most 10 s:
 // connect_timeout in its URL), and the hooks that run when a connection leaves or enters the pool.
 func New(pool *pgxpool.Pool, opts sqlregistry.Options) *sqlregistry.Store {
 	if pool == nil {
@@ -40,8 +40,18 @@ func New(pool *pgxpool.Pool, opts sqlregistry.Options) *sqlregistry.Store {
 	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) { return pgxkit.IsAlive(conn), nil }
 	config.AfterRelease = func(conn *pgx.Conn) bool { pgxkit.Used(conn); return true }
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	config.ConnConfig.RuntimeParams["standard_conforming_strings"] = "on"
-	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
+	for name, value := range settings {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	after := config.AfterConnect
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if after != nil {
+			if err := after(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return set(ctx, conn)
+	}
 	own, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		return sqlregistry.PostgresOn(sqlregistry.Pool{Fault: err}, opts)
@@ -53,4 +63,20 @@ func New(pool *pgxpool.Pool, opts sqlregistry.Options) *sqlregistry.Store {
 		own.Close()
 		return err
 	}}, opts)
+}
+
+// settings are those of a session that pgx's simple protocol needs.
+var settings = map[string]string{"standard_conforming_strings": "on", "client_encoding": "UTF8"}
+
+// set sets the settings again that the application's AfterConnect has changed.
+func set(ctx context.Context, conn *pgx.Conn) error {
+	for name, value := range settings {
+		if conn.PgConn().ParameterStatus(name) == value {
+			continue
+		}
+		if _, err := conn.Exec(ctx, "SET "+name+" = "+value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -30,8 +30,8 @@ const (
 // connections are those of the workers of a store. They are not a pgxpool.Pool, because that has
 // goroutines of its own for as long as it exists, and not everybody closes a store.
 type connections struct {
-	pool  *pgxpool.Pool // whose settings they have
-	turns chan struct{} // one is in it for each connection that is in use, or being made
+	config *pgxpool.Config // that of the pool
+	turns  chan struct{}   // one is in it for each connection that is in use, or being made
 
 	mu   sync.Mutex
 	idle []idleConnection // the one that was used last is the last
@@ -43,7 +43,9 @@ type idleConnection struct {
 }
 
 func newConnections(pool *pgxpool.Pool) *connections {
-	return &connections{pool: pool, turns: make(chan struct{}, maxOwn)}
+	config := pool.Config()
+	pgxkit.BoundConnecting(config.ConnConfig)
+	return &connections{config: config, turns: make(chan struct{}, maxOwn)}
 }
 
 // take returns a connection that nobody else uses. Give it back.
@@ -70,7 +72,7 @@ func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
 			<-c.turns
 		}
 	}()
-	conn, err := c.connect(ctx)
+	conn, err := pgxkit.Connect(ctx, c.config)
 	made = err == nil
 	return conn, err
 }
@@ -84,34 +86,6 @@ func (c *connections) pop() (idleConnection, bool) {
 	last := c.idle[len(c.idle)-1]
 	c.idle = c.idle[:len(c.idle)-1]
 	return last, true
-}
-
-// connect makes a connection as the pool would.
-func (c *connections) connect(ctx context.Context) (*pgx.Conn, error) {
-	config := c.pool.Config()
-	pgxkit.BoundConnecting(config.ConnConfig)
-	if before := config.BeforeConnect; before != nil {
-		if err := before(ctx, config.ConnConfig); err != nil {
-			return nil, err
-		}
-	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	if err != nil {
-		return nil, err
-	}
-	ready := false
-	defer func() {
-		if !ready {
-			pgxkit.HangUp(conn)
-		}
-	}()
-	if after := config.AfterConnect; after != nil {
-		if err := after(ctx, conn); err != nil {
-			return nil, err
-		}
-	}
-	ready = true
-	return conn, nil
 }
 
 // give takes a connection back after a call that had this error.

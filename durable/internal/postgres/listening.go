@@ -17,7 +17,7 @@ func (s *Store) Notify(ctx context.Context) error {
 // Listen implements store.Worker. Behind a PgBouncer in transaction mode it may hear nothing, and
 // does not know.
 func (s *Store) Listen(ctx context.Context, woken func()) error {
-	conn, err := s.own.connect(ctx)
+	conn, err := pgxkit.Connect(ctx, s.own.config)
 	if err != nil {
 		return sqlkit.Explain(err)
 	}
