@@ -10,7 +10,8 @@
 //     On Postgres, MySQL or SQLite: [sqllock], and [pgxlock] for pgx; without a table:
 //     [nativelock]. In the memory of one process: [memlock].
 //   - Which one host does this? See [leader].
-//   - What becomes of work that may not be lost if a host dies? See [durable].
+//   - What becomes of work that may not be lost if a host dies? See [durable], and [pgxdurable] for
+//     Postgres.
 //   - How is a message sent if, and only if, a change is committed? See [outbox].
 //   - Which hosts are there, and who holds what? See [cluster], and its [page] for operators.
 //   - How often are locks waited for, held and lost? See [lockmetrics].
@@ -35,6 +36,7 @@
 // [memlock]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/memlock
 // [leader]: https://pkg.go.dev/github.com/tickslot/tickslot/leader
 // [durable]: https://pkg.go.dev/github.com/tickslot/tickslot/durable
+// [pgxdurable]: https://pkg.go.dev/github.com/tickslot/tickslot/durable/pgxdurable
 // [outbox]: https://pkg.go.dev/github.com/tickslot/tickslot/outbox
 // [cluster]: https://pkg.go.dev/github.com/tickslot/tickslot/cluster
 // [page]: https://pkg.go.dev/github.com/tickslot/tickslot/cluster/page

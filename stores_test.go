@@ -31,6 +31,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/outbox"
 )
 
@@ -140,12 +141,12 @@ var constructors = map[string]func(h handles) store{
 	"cluster/redisregistry.New": func(h handles) store {
 		return redisregistry.New(h.client, redisregistry.Options{})
 	},
-	"durable.Postgres": func(h handles) store { return durable.Postgres(h.pool, durable.Options{}) },
-	"durable.SQLite":   func(h handles) store { return durable.SQLite(h.db, durable.Options{}) },
-	"outbox.Postgres":  func(h handles) store { return outbox.Postgres(h.pool, outbox.Options{}) },
-	"outbox.MySQL":     func(h handles) store { return outbox.MySQL(h.db, outbox.Options{}) },
-	"outbox.SQLite":    func(h handles) store { return outbox.SQLite(h.db, outbox.Options{}) },
-	"outbox.SQLServer": func(h handles) store { return outbox.SQLServer(h.db, outbox.Options{}) },
+	"durable/pgxdurable.New": func(h handles) store { return pgxdurable.New(h.pool, durable.Options{}) },
+	"durable.SQLite":         func(h handles) store { return durable.SQLite(h.db, durable.Options{}) },
+	"outbox.Postgres":        func(h handles) store { return outbox.Postgres(h.pool, outbox.Options{}) },
+	"outbox.MySQL":           func(h handles) store { return outbox.MySQL(h.db, outbox.Options{}) },
+	"outbox.SQLite":          func(h handles) store { return outbox.SQLite(h.db, outbox.Options{}) },
+	"outbox.SQLServer":       func(h handles) store { return outbox.SQLServer(h.db, outbox.Options{}) },
 }
 
 // use makes a call that needs the server.

@@ -30,7 +30,7 @@ const (
 	firstYear, lastYear = 1970, 9999
 )
 
-var errNoStore = fmt.Errorf("%w: there is no store: use durable.Postgres or durable.SQLite", dlock.ErrSetup)
+var errNoStore = fmt.Errorf("%w: there is no store: use pgxdurable.New or durable.SQLite", dlock.ErrSetup)
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {

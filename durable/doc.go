@@ -1,7 +1,7 @@
 // Package durable runs recurring and triggered work that may not be lost: each run is a row in a
 // database until it has succeeded, or is a dead letter that somebody has to look at.
 //
-//	store := durable.Postgres(pool, durable.Options{}) // or SQLite
+//	store := pgxdurable.New(pool, durable.Options{}) // or SQLite
 //	worker, err := durable.NewWorker(store, durable.Config{MaxRuns: 16})
 //	worker.Handle("report", buildReport, durable.HandlerOptions{
 //		MaxConcurrency: 3,
@@ -13,7 +13,7 @@
 //
 // A program that only triggers runs needs no worker:
 //
-//	id, err := store.Trigger(ctx, durable.PgxTx(tx), "report", payload,
+//	id, err := store.Trigger(ctx, pgxdurable.Tx(tx), "report", payload,
 //		durable.TriggerOptions{})
 //
 // # What is promised
@@ -58,9 +58,10 @@
 //
 // # Databases
 //
-// Postgres 13 or newer, also behind a PgBouncer in transaction mode, and SQLite 3.38 or newer, for
-// the processes of one machine. Call Store.Migrate once per deployment, or at every start. All
-// deadlines are computed by the database's clock: those of hosts may differ by any amount.
+// Postgres 13 or newer (package pgxdurable), also behind a PgBouncer in transaction mode, and
+// SQLite 3.38 or newer, for the processes of one machine. Call Store.Migrate once per deployment,
+// or at every start. All deadlines are computed by the database's clock: those of hosts may differ
+// by any amount.
 //
 // A run that is triggered in a transaction becomes visible when the transaction commits, and starts
 // when a worker next looks: within PollInterval, or within milliseconds after Store.Notify

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -44,7 +45,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	store := durable.Postgres(pool, durable.Options{})
+	store := pgxdurable.New(pool, durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
 	"github.com/tickslot/tickslot/schedule"
@@ -73,7 +74,7 @@ func TestDeployWithManySchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	runs := durable.Postgres(pool, durable.Options{})
+	runs := pgxdurable.New(pool, durable.Options{})
 	if err := runs.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -47,7 +48,7 @@ func putBack(t *testing.T, server *sqltest.Server, others bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return pool, durable.Postgres(pool, durable.Options{})
+		return pool, pgxdurable.New(pool, durable.Options{})
 	}
 	pool, store := open()
 	err := store.Migrate(t.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
 	"github.com/tickslot/tickslot/schedule"
@@ -62,7 +63,7 @@ func setUp(t *testing.T, config *pgxpool.Config, name string) error {
 		return err
 	}
 	defer pool.Close()
-	store := durable.Postgres(pool, durable.Options{Schema: `We"ird Schéma`, TableName: name})
+	store := pgxdurable.New(pool, durable.Options{Schema: `We"ird Schéma`, TableName: name})
 	if err := store.Migrate(ctx); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func setUp(t *testing.T, config *pgxpool.Config, name string) error {
 	}
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.Serializable} {
 		err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-			return trigger(durable.PgxTx(tx))
+			return trigger(pgxdurable.Tx(tx))
 		})
 		if err != nil {
 			return err

@@ -34,8 +34,5 @@ import (
 func SQLite(db *sql.DB, opts Options) *Store {
 	opts = opts.withDefaults()
 	s, err := sqlite.New(db, opts.TableName, opts.Schema)
-	if err != nil {
-		return &Store{fault: err}
-	}
-	return &Store{store: s}
+	return StoreOn(s, err)
 }

@@ -10,16 +10,25 @@ import (
 	"github.com/tickslot/tickslot/internal/service"
 )
 
-// A Store keeps schedules, runs and attempts in a database. Make one with Postgres or SQLite. Its
-// methods may be called from any goroutine, and return when their context ends. An error matches
-// dlock.ErrSetup if the database answers, but somebody has to set something up: tables, a right, or
-// an option.
+// A Store keeps schedules, runs and attempts in a database. Make one with SQLite, or pgxdurable.New
+// for Postgres. Its methods may be called from any goroutine, and return when their context ends.
+// An error matches dlock.ErrSetup if the database answers, but somebody has to set something up:
+// tables, a right, or an option.
 type Store struct {
 	store store.Store
 	fault error // of the options; every method returns it
 
 	hint   service.Hint
 	closed atomic.Bool
+}
+
+// StoreOn returns a Store on a database of ours; fault: why there is none. Package pgxdurable calls
+// it. Its parameter is of an internal package, so nobody else can.
+func StoreOn(s store.Store, fault error) *Store {
+	if fault != nil {
+		return &Store{fault: fault}
+	}
+	return &Store{store: s}
 }
 
 // ready returns why a call is not made, without the name of the package.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -25,7 +26,7 @@ func onPostgres(t testing.TB) (*durable.Store, *pgxpool.Pool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	store := durable.Postgres(pool, durable.Options{})
+	store := pgxdurable.New(pool, durable.Options{})
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func waysToTrigger(t testing.TB) []way {
 		}},
 		{"pgx", server, func(ctx context.Context) (durable.Tx, func() error, func() error, error) {
 			tx, err := pool.Begin(ctx)
-			return durable.PgxTx(tx), func() error { return tx.Commit(ctx) },
+			return pgxdurable.Tx(tx), func() error { return tx.Commit(ctx) },
 				func() error { return tx.Rollback(ctx) }, err
 		}},
 	}

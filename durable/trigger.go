@@ -44,7 +44,7 @@ type TriggerOptions struct {
 	TraceParent string
 }
 
-// A Tx is a transaction of the caller: see PgxTx and SQLTx.
+// A Tx is a transaction of the caller: see SQLTx and pgxdurable.Tx.
 type Tx = store.Tx
 
 // Trigger queues a run of a handler, in the caller's transaction, or in one of its own if tx is

@@ -17,6 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -36,7 +37,7 @@ func onPostgres(t *testing.T, dsn string) map[string]tables {
 	return map[string]tables{
 		"distributed_locks":         sqllock.Postgres(db, sqllock.Options{}),
 		"tickslot_registry":         sqlregistry.Postgres(db, sqlregistry.Options{}),
-		"tickslot_durable_attempts": durable.Postgres(pool, durable.Options{}),
+		"tickslot_durable_attempts": pgxdurable.New(pool, durable.Options{}),
 		"tickslot_outbox_attempts":  outbox.Postgres(pool, outbox.Options{}),
 	}
 }

@@ -1,11 +1,11 @@
 // Package oteldurable traces the runs of package durable with OpenTelemetry. It is beside package
-// oteltickslot, in its module, so that those who trace timers do not link the drivers of durable.
+// oteltickslot, in its module, so that those who trace timers do not link durable.
 //
 //	traces := oteldurable.New(oteldurable.Options{})
 //	worker, err := durable.NewWorker(store, durable.Config{
 //		Middleware: []durable.Middleware{traces.Middleware},
 //	})
-//	id, err := store.Trigger(ctx, durable.PgxTx(tx), "report", payload,
+//	id, err := store.Trigger(ctx, pgxdurable.Tx(tx), "report", payload,
 //		oteldurable.In(ctx, durable.TriggerOptions{}))
 //
 // There is a span for each attempt, with the name of its handler, from the call of the handler to

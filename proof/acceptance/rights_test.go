@@ -20,6 +20,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -163,7 +164,7 @@ func (g *granted) migrates() {
 	g.t.Cleanup(func() { box.Close() })
 	parts := []interface{ Migrate(context.Context) error }{g.locks(owner), g.registry(owner), box}
 	if g.kind == "Postgres" {
-		parts = append(parts, durable.Postgres(g.pool(owner), durable.Options{}))
+		parts = append(parts, pgxdurable.New(g.pool(owner), durable.Options{}))
 	}
 	for _, right := range sqltest.Rights(grants) {
 		g.exec(right.Revoke)
@@ -214,13 +215,13 @@ func (g *granted) runs() {
 	g.t.Helper()
 	worker, _ := g.role("worker", "durable, a worker")
 	trigger, _ := g.role("trigger", "durable, a program that triggers")
-	id, err := durable.Postgres(g.pool(trigger), durable.Options{}).Trigger(g.t.Context(), nil, "mail", nil,
+	id, err := pgxdurable.New(g.pool(trigger), durable.Options{}).Trigger(g.t.Context(), nil, "mail", nil,
 		durable.TriggerOptions{})
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	var ran atomic.Int64
-	w, err := durable.NewWorker(durable.Postgres(g.pool(worker), durable.Options{}), durable.Config{Logger: quiet})
+	w, err := durable.NewWorker(pgxdurable.New(g.pool(worker), durable.Options{}), durable.Config{Logger: quiet})
 	if err != nil {
 		g.t.Fatal(err)
 	}

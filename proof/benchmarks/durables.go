@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 )
@@ -186,7 +187,7 @@ func (d *runsOnPostgres) store() (*durable.Store, error) {
 	if d.client == nil {
 		d.client = pool
 	}
-	return durable.Postgres(pool, durable.Options{}), err
+	return pgxdurable.New(pool, durable.Options{}), err
 }
 
 func (d *runsOnPostgres) transact(f func(durable.Tx) error) error {
@@ -194,7 +195,7 @@ func (d *runsOnPostgres) transact(f func(durable.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	if err := f(durable.PgxTx(tx)); err != nil {
+	if err := f(pgxdurable.Tx(tx)); err != nil {
 		return errors.Join(err, tx.Rollback(ctx))
 	}
 	return tx.Commit(ctx)

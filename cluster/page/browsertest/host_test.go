@@ -34,6 +34,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/schedule"
@@ -196,7 +197,7 @@ func (h *host) openPostgres(ctx context.Context) error {
 	}
 	locks, rows := sqllock.Postgres(db, sqllock.Options{}), sqlregistry.Postgres(own, sqlregistry.Options{})
 	h.locks, h.rows, h.begin = locks, rows, beginOf(db)
-	h.store, h.box = durable.Postgres(pool, durable.Options{}), outbox.Postgres(pool, outbox.Options{})
+	h.store, h.box = pgxdurable.New(pool, durable.Options{}), outbox.Postgres(pool, outbox.Options{})
 	return errors.Join(locks.Migrate(ctx), rows.Migrate(ctx), h.store.Migrate(ctx), h.box.Migrate(ctx))
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/dlock/nativelock"
+	"github.com/tickslot/tickslot/internal/pgxkit"
 )
 
 // TryXactLock tries to take an advisory lock that lasts until the end of a transaction, and reports
@@ -18,13 +19,7 @@ func TryXactLock(ctx context.Context, tx pgx.Tx, name string) (bool, error) {
 		return false, err
 	}
 	var taken bool
-	// Not prepared: behind a PgBouncer the statement would stay with a server connection that the
-	// next transaction does not get.
-	mode := pgx.QueryExecModeExec
-	if conn := tx.Conn(); conn != nil && conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
-		mode = pgx.QueryExecModeSimpleProtocol
-	}
-	if err := tx.QueryRow(ctx, query, append([]any{mode}, args...)...).Scan(&taken); err != nil {
+	if err := pgxkit.QueryRow(ctx, tx, query, args...).Scan(&taken); err != nil {
 		return false, fmt.Errorf("pgxlock: %s: %w", name, err)
 	}
 	return taken, nil

@@ -93,7 +93,7 @@ func (d database) exec(t testing.TB, statements ...string) {
 	}
 }
 
-// pgxTx is what durable.PgxTx makes of a transaction.
+// pgxTx is what pgxdurable.Tx makes of a transaction.
 type pgxTx struct{ tx pgx.Tx }
 
 func (t pgxTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/proof/torture"
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
 )
@@ -47,7 +48,7 @@ func runClients(spec nemesis.Spec, log *torture.Log) error {
 // storeOf returns the runs that a door leads to.
 func storeOf(d *nemesis.Door) *durable.Store {
 	if d.Pool != nil {
-		return durable.Postgres(d.Pool, durable.Options{})
+		return pgxdurable.New(d.Pool, durable.Options{})
 	}
 	return durable.SQLite(d.DB, durable.Options{})
 }
@@ -86,7 +87,7 @@ func (c *client) transaction(w work, key string) {
 		}
 		of := durable.SQLTx(tx.SQL)
 		if tx.Pgx != nil {
-			of = durable.PgxTx(tx.Pgx)
+			of = pgxdurable.Tx(tx.Pgx)
 		}
 		for i := range runs {
 			k := fmt.Sprintf("%s/%d", key, i)

@@ -20,6 +20,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/outbox"
 )
 
@@ -52,7 +53,7 @@ func (s *Store) openPostgres(o Options) error {
 	s.closers = append(s.closers, s.DB.Close)
 	locks := pgxlock.New(s.Pool, o.locks())
 	s.closers = append(s.closers, locks.Close)
-	s.Durable = durable.Postgres(s.Pool, o.durable())
+	s.Durable = pgxdurable.New(s.Pool, o.durable())
 	s.Outbox = outbox.Postgres(s.Pool, o.outbox())
 	at := config.ConnConfig
 	s.Name = fmt.Sprintf("Postgres %s:%d/%s", at.Host, at.Port, at.Database)

@@ -1,0 +1,43 @@
+package pgxdurable_test
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/durable/pgxdurable"
+)
+
+// The order and its run are committed together, or neither is.
+func ExampleTx() {
+	place := func(ctx context.Context, pool *pgxpool.Pool, store *durable.Store, order []byte) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "INSERT INTO orders (body) VALUES ($1)", order); err != nil {
+				return err
+			}
+			_, err := store.Trigger(ctx, pgxdurable.Tx(tx), "invoice", order, durable.TriggerOptions{})
+			return err
+		})
+	}
+	_ = place
+}
+
+// The pool is the application's. Workers have a few connections of their own, made from its
+// settings.
+func ExampleNew() {
+	run := func(ctx context.Context, pool *pgxpool.Pool, invoice durable.Handler) error {
+		store := pgxdurable.New(pool, durable.Options{})
+		if err := store.Migrate(ctx); err != nil {
+			return err
+		}
+		worker, err := durable.NewWorker(store, durable.Config{})
+		if err != nil {
+			return err
+		}
+		worker.Handle("invoice", invoice, durable.HandlerOptions{MaxConcurrency: 3})
+		return worker.Run(ctx)
+	}
+	_ = run
+}

@@ -1,0 +1,18 @@
+package pgxkit
+
+import "testing"
+
+// A transaction that is nil, which an application passes that has not looked at the error of Begin,
+// is an error.
+//
+// Fails when QueryRow or Exec calls it.
+func TestNilTransactionIsAnError(t *testing.T) {
+	t.Parallel()
+	var n int
+	if err := QueryRow(t.Context(), nil, "SELECT 1").Scan(&n); err == nil {
+		t.Error("QueryRow: no error")
+	}
+	if _, err := Exec(t.Context(), nil, "SELECT 1"); err == nil {
+		t.Error("Exec: no error")
+	}
+}
