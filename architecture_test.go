@@ -81,13 +81,14 @@ var rules = []rule{
 		"it is the one place that knows both, so that neither needs the other"},
 	{"cluster/page", []string{"cluster", "cluster/page/internal/pagekit", "cluster/page/internal/readcache",
 		"dlock", "dlock/driver", "internal/inert", "internal/mask", "timer", "timer/control"},
-		"it shows what these know; durable and outbox link drivers, so what shows them is a package of its own each"},
+		"it shows what these know; who has no durable runs, or no outbox, must not link them, so what shows them is " +
+			"a package of its own each"},
 	{"cluster/page/durablepage", []string{"cluster/page", "cluster/page/internal/pagekit",
 		"cluster/page/internal/readcache", "dlock/driver", "durable"},
 		"it is beside the page, so that who has no durable runs does not link them"},
 	{"cluster/page/outboxpage", []string{"cluster/page", "cluster/page/internal/pagekit",
 		"cluster/page/internal/readcache", "dlock/driver", "internal/mask", "outbox"},
-		"it is beside the page, so that who has no outbox does not link its drivers"},
+		"it is beside the page, so that who has no outbox does not link it"},
 	{"cluster/page/browsertest", nil, "all of it is tests"},
 	{"cluster/page/internal/pagekit", nil, "it makes text of any data"},
 	{"cluster/page/internal/readcache", []string{"internal/guard", "internal/mask"},
@@ -109,7 +110,8 @@ var rules = []rule{
 		"github.com/prometheus/client_golang/"},
 		"it assembles parts on any stores, and links no driver: a package below it knows the stores of one database"},
 	{"service/pgservice", []string{"cluster/sqlregistry", "cluster/sqlregistry/pgxregistry", "dlock/sqllock",
-		"dlock/sqllock/pgxlock", "durable", "durable/pgxdurable", "outbox", "service", "timer", "github.com/jackc/pgx/"},
+		"dlock/sqllock/pgxlock", "durable", "durable/pgxdurable", "outbox", "outbox/pgxoutbox", "service", "timer",
+		"github.com/jackc/pgx/"},
 		"a user of one database must not link the drivers of the others"},
 	{"service/sqliteservice", []string{"cluster/sqlregistry", "dlock/sqllock", "durable", "outbox", "service", "timer"},
 		"a user of one database must not link the drivers of the others; and the driver of SQLite is the user's"},
@@ -121,7 +123,7 @@ var rules = []rule{
 			"is read by strangers, so its errors pass through the one mask"},
 	{"health/grpchealth", []string{"google.golang.org/grpc/"},
 		"a module of its own keeps gRPC from users without it; wired by functions, it needs no version of ours"},
-	{"contrib/river", []string{"dlock", "dlock/driver", "outbox", "github.com/jackc/pgx/",
+	{"contrib/river", []string{"dlock", "dlock/driver", "outbox", "outbox/pgxoutbox", "github.com/jackc/pgx/",
 		"github.com/riverqueue/river"},
 		"it is a module of its own, which keeps River from users without it"},
 	{"contrib/watermill", []string{"outbox", "github.com/ThreeDotsLabs/watermill"},
@@ -144,7 +146,8 @@ var rules = []rule{
 	{"cmd/tickslot/internal/stores", []string{"cluster", "cluster/redisregistry", "cluster/sqlregistry",
 		"cluster/sqlregistry/pgxregistry", "dlock",
 		"dlock/redislock", "dlock/sqllock", "dlock/sqllock/pgxlock", "durable", "durable/pgxdurable", "internal/mask",
-		"outbox", "github.com/redis/go-redis/", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql",
+		"outbox", "outbox/pgxoutbox", "github.com/redis/go-redis/", "github.com/jackc/pgx/",
+		"github.com/go-sql-driver/mysql",
 		"modernc.org/sqlite"},
 		"the one place of the program that knows which stores there are"},
 	{"oteltickslot", []string{"dlock", "internal/mask", "timer", "go.opentelemetry.io/otel"},
@@ -152,7 +155,7 @@ var rules = []rule{
 	{"oteltickslot/oteldurable", []string{"durable", "internal/mask", "go.opentelemetry.io/otel"},
 		"it is beside oteltickslot, so that who traces timers does not link durable"},
 	{"oteltickslot/oteloutbox", []string{"internal/mask", "outbox", "go.opentelemetry.io/otel"},
-		"it is beside oteltickslot, so that who traces timers does not link the drivers of outbox"},
+		"it is beside oteltickslot, so that who traces timers does not link outbox"},
 	{"durable", []string{"dlock", "dlock/driver", "durable/internal/sqlite", "durable/internal/store",
 		"internal/answers", "internal/guard", "internal/loop", "internal/mask", "internal/notify",
 		"internal/retention", "internal/service", "internal/suspend", "schedule",
@@ -174,19 +177,23 @@ var rules = []rule{
 		"calls it without knowing a database"},
 	{"durable/internal/storetest", []string{"durable/internal/store", "internal/retention", "internal/testkit"},
 		"every database runs it on itself, so it must know none"},
-	{"outbox", []string{"dlock", "dlock/driver", "dlock/sqllock", "dlock/sqllock/pgxlock",
-		"internal/answers", "internal/guard", "internal/loop", "internal/mask", "internal/notify", "internal/pgxkit",
+	{"outbox", []string{"dlock", "dlock/driver", "dlock/sqllock",
+		"internal/answers", "internal/guard", "internal/loop", "internal/mask", "internal/notify",
 		"internal/retention", "internal/service", "leader",
-		"outbox/internal/sqlstore", "outbox/internal/store", "github.com/google/uuid", "github.com/jackc/pgx/",
+		"outbox/internal/sqlstore", "outbox/internal/store", "github.com/google/uuid",
 		"github.com/prometheus/client_golang/"},
-		"its relays are led by locks in its own database, so it brings them; it knows no timers and no durable runs"},
+		"its relays are led by locks in its own database, so it brings them; it knows no timers and no durable " +
+			"runs, and a user of one database must not link the drivers of the others"},
+	{"outbox/pgxoutbox", []string{"dlock/sqllock", "dlock/sqllock/pgxlock", "internal/pgxkit", "outbox",
+		"outbox/internal/sqlstore", "outbox/internal/store", "github.com/jackc/pgx/"},
+		"the one place of outbox that links pgx"},
 	{"outbox/httpsink", []string{"outbox"}, "it needs what every sink needs, and the standard library"},
 	{"outbox/redissink", []string{"outbox", "github.com/redis/go-redis/"},
 		"the one place of outbox that links a client for Redis"},
-	{"outbox/internal/sqlstore", []string{"dlock", "internal/guard", "internal/pgxkit", "internal/sqlkit",
-		"internal/sqlmigrate", "outbox/internal/store", "github.com/jackc/pgx/"},
-		"it knows no relay; its user brings the driver, and it has pgx to send a transaction as a whole, and for " +
-			"LISTEN, which database/sql has not"},
+	{"outbox/internal/sqlstore", []string{"dlock", "internal/guard", "internal/sqlkit",
+		"internal/sqlmigrate", "outbox/internal/store"},
+		"it knows no relay; its user brings the driver, and on Postgres functions of pgx, which sends a transaction " +
+			"as a whole and has LISTEN"},
 	{"proof/crash", nil, "all of it is tests"},
 	{"outbox/internal/store", nil, "it is the seam: a database implements it without knowing a relay, and a relay " +
 		"calls it without knowing a database"},
@@ -246,7 +253,8 @@ var rules = []rule{
 		"internal/testkit", "proof/torture", "proof/torture/nemesis", "proof/torture/owners",
 		"modernc.org/sqlite"},
 		"a program of our own"},
-	{"proof/torture/outbox", []string{"outbox", "outbox/httpsink", "proof/sqltest", "internal/testkit",
+	{"proof/torture/outbox", []string{"outbox", "outbox/httpsink", "outbox/pgxoutbox", "proof/sqltest",
+		"internal/testkit",
 		"proof/torture", "proof/torture/deliveries", "proof/torture/nemesis",
 		"github.com/go-sql-driver/mysql", "modernc.org/sqlite"},
 		"a program of our own"},
@@ -259,7 +267,8 @@ var rules = []rule{
 		"a program of our own"},
 	{"proof/benchmarks", []string{"dlock", "dlock/driver", "dlock/memlock", "dlock/redislock",
 		"dlock/redlock", "dlock/sqllock",
-		"dlock/sqllock/pgxlock", "durable", "durable/pgxdurable", "outbox", "schedule", "timer", "contrib/river",
+		"dlock/sqllock/pgxlock", "durable", "durable/pgxdurable", "outbox", "outbox/pgxoutbox", "schedule", "timer",
+		"contrib/river",
 		"proof/redistest", "proof/sqltest", "proof/servertest", "internal/testkit", "github.com/",
 		"go.etcd.io/etcd/", "gonum.org/v1/plot", "modernc.org/sqlite"},
 		"it is a module of its own, which keeps rivals from users, so it may have any of them; it is no place " +
@@ -307,6 +316,54 @@ func TestImportsPointInOneDirection(t *testing.T) {
 			t.Errorf("there is no package in %s any more: take its rule out", r.folder)
 		}
 	}
+}
+
+// Who uses a part on one database links no driver of another: a driver is linked by the packages
+// that are there for it, and by no other of a library, through whatever it imports.
+//
+// Fails when durable, outbox, a page or a registry has a driver among all that it links.
+func TestDriversAreLinkedByTheirPackagesOnly(t *testing.T) {
+	linkers := map[string][]string{
+		"github.com/jackc/pgx/": {"cluster/sqlregistry/pgxregistry", "dlock/sqllock/pgxlock",
+			"durable/internal/postgres", "durable/pgxdurable", "internal/pgxkit", "outbox/pgxoutbox",
+			"service/pgservice"},
+		"github.com/redis/go-redis/": {"cluster/redisregistry", "dlock/redislock", "dlock/redlock", "internal/rediskit",
+			"outbox/redissink", "service/redisservice"},
+		"github.com/go-sql-driver/mysql": nil,
+		"modernc.org/sqlite":             nil,
+	}
+	all := packages(t)
+	for name, may := range linkers {
+		for folder := range all {
+			if slices.Contains([]string{"cmd", "contrib", "examples", "proof"}, strings.Split(folder, "/")[0]) {
+				continue // programs and modules that are there for it
+			}
+			if way := wayTo(all, folder, name, map[string]bool{}); way != nil != slices.Contains(may, folder) {
+				t.Errorf("%s links %s: %t, by way of %q", folder, name, way != nil, way)
+			}
+		}
+	}
+}
+
+// wayTo returns what a package imports, one after the other, down to a driver; nil: nothing does.
+func wayTo(all map[string]*build.Package, folder, driver string, seen map[string]bool) []string {
+	if seen[folder] || all[folder] == nil {
+		return nil
+	}
+	seen[folder] = true
+	for _, path := range all[folder].Imports {
+		inner, ours := strings.CutPrefix(path, module+"/")
+		if path == module {
+			inner, ours = ".", true
+		}
+		if !ours && strings.HasPrefix(path, driver) {
+			return []string{folder}
+		}
+		if way := wayTo(all, inner, driver, seen); ours && way != nil {
+			return append([]string{folder}, way...)
+		}
+	}
+	return nil
 }
 
 // internal is the ground floor, proof the roof: it may import everything, and nothing imports it.

@@ -12,7 +12,8 @@
 //   - Which one host does this? See [leader].
 //   - What becomes of work that may not be lost if a host dies? See [durable], and [pgxdurable] for
 //     Postgres.
-//   - How is a message sent if, and only if, a change is committed? See [outbox].
+//   - How is a message sent if, and only if, a change is committed? See [outbox], and [pgxoutbox]
+//     for Postgres.
 //   - Which hosts are there, and who holds what? See [cluster], and its [page] for operators.
 //   - How often are locks waited for, held and lost? See [lockmetrics].
 //   - Does my own store keep the contract? See [dlocktest].
@@ -38,6 +39,7 @@
 // [durable]: https://pkg.go.dev/github.com/tickslot/tickslot/durable
 // [pgxdurable]: https://pkg.go.dev/github.com/tickslot/tickslot/durable/pgxdurable
 // [outbox]: https://pkg.go.dev/github.com/tickslot/tickslot/outbox
+// [pgxoutbox]: https://pkg.go.dev/github.com/tickslot/tickslot/outbox/pgxoutbox
 // [cluster]: https://pkg.go.dev/github.com/tickslot/tickslot/cluster
 // [page]: https://pkg.go.dev/github.com/tickslot/tickslot/cluster/page
 // [lockmetrics]: https://pkg.go.dev/github.com/tickslot/tickslot/dlock/lockmetrics

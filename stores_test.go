@@ -33,6 +33,7 @@ import (
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
 // handles are what users hand to constructors. Whoever connects with one finds out that he was not
@@ -143,7 +144,7 @@ var constructors = map[string]func(h handles) store{
 	},
 	"durable/pgxdurable.New": func(h handles) store { return pgxdurable.New(h.pool, durable.Options{}) },
 	"durable.SQLite":         func(h handles) store { return durable.SQLite(h.db, durable.Options{}) },
-	"outbox.Postgres":        func(h handles) store { return outbox.Postgres(h.pool, outbox.Options{}) },
+	"outbox/pgxoutbox.New":   func(h handles) store { return pgxoutbox.New(h.pool, outbox.Options{}) },
 	"outbox.MySQL":           func(h handles) store { return outbox.MySQL(h.db, outbox.Options{}) },
 	"outbox.SQLite":          func(h handles) store { return outbox.SQLite(h.db, outbox.Options{}) },
 	"outbox.SQLServer":       func(h handles) store { return outbox.SQLServer(h.db, outbox.Options{}) },
@@ -259,7 +260,7 @@ func isConfig(name string) bool {
 }
 
 func isStore(out []string) bool {
-	return len(out) > 0 && (strings.HasSuffix(out[0], "Store") || out[0] == "*Outbox")
+	return len(out) > 0 && (strings.HasSuffix(out[0], "Store") || strings.HasSuffix(out[0], "Outbox"))
 }
 
 func typesOf(list *ast.FieldList) (names []string) {

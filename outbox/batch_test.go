@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/outbox/internal/memory"
 	"github.com/tickslot/tickslot/outbox/internal/store"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -71,7 +72,7 @@ func TestLargeMessagesOnASlowLink(t *testing.T) {
 		return pool
 	}
 	const messages = 24
-	box := outbox.Postgres(open(server.Addr()), outbox.Options{})
+	box := pgxoutbox.New(open(server.Addr()), outbox.Options{})
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestLargeMessagesOnASlowLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range messages {
-		_, err := box.Append(t.Context(), outbox.PgxTx(tx), outbox.Message{ID: outbox.RandomID(), Topic: "t",
+		_, err := box.Append(t.Context(), pgxoutbox.Tx(tx), outbox.Message{ID: outbox.RandomID(), Topic: "t",
 			Payload: make([]byte, 512<<10)})
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +91,7 @@ func TestLargeMessagesOnASlowLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	var had atomic.Int64
-	far := outbox.Postgres(open(wire.Addr()), outbox.Options{})
+	far := pgxoutbox.New(open(wire.Addr()), outbox.Options{})
 	relay, err := outbox.NewRelay(far, outbox.RelayConfig{CallTimeout: 2 * time.Second,
 		PollInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error {

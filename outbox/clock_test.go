@@ -16,6 +16,7 @@ import (
 
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
@@ -49,7 +50,7 @@ func TestClockOfTheHostIsAnHourOff(t *testing.T) {
 
 func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 	const wait, attempts = time.Second, 3
-	box := outbox.Postgres(pool, outbox.Options{})
+	box := pgxoutbox.New(pool, outbox.Options{})
 	t.Cleanup(func() { box.Close() })
 	if err := box.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func commit(t *testing.T, box *outbox.Outbox, pool *pgxpool.Pool, texts ...strin
 	for _, text := range texts {
 		ids = append(ids, outbox.RandomID())
 		key := strings.TrimPrefix(text, "after ")
-		_, err := box.Append(t.Context(), outbox.PgxTx(tx), outbox.Message{ID: ids[len(ids)-1], Topic: "t", Key: key,
+		_, err := box.Append(t.Context(), pgxoutbox.Tx(tx), outbox.Message{ID: ids[len(ids)-1], Topic: "t", Key: key,
 			Payload: []byte(text)})
 		if err != nil {
 			t.Fatal(err)

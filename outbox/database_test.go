@@ -20,6 +20,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -76,7 +77,7 @@ func postgresAt(t testing.TB, dsn string) place {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return place{open: func() *outbox.Outbox { return outbox.Postgres(pool, outbox.Options{}) },
+	return place{open: func() *outbox.Outbox { return pgxoutbox.New(pool, outbox.Options{}) },
 		begin: func(t testing.TB) (outbox.Tx, func() error, func() error) {
 			t.Helper()
 			ctx := context.Background()
@@ -84,7 +85,7 @@ func postgresAt(t testing.TB, dsn string) place {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return outbox.PgxTx(tx), func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }
+			return pgxoutbox.Tx(tx), func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }
 		}}
 }
 
@@ -103,7 +104,7 @@ func onPostgresSQL(t testing.TB) place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	return place{open: func() *outbox.Outbox { return outbox.Postgres(pool, outbox.Options{}) }, begin: inSQL(db)}
+	return place{open: func() *outbox.Outbox { return pgxoutbox.New(pool, outbox.Options{}) }, begin: inSQL(db)}
 }
 
 func onMariaDB(t testing.TB) place {

@@ -2,10 +2,10 @@
 // committed together, or neither is. A relay delivers them, in order for each key, and receivers
 // drop what they have had before, so that every message has its effect once.
 //
-//	box := outbox.Postgres(pool, outbox.Options{}) // or MySQL, SQLite
+//	box := pgxoutbox.New(pool, outbox.Options{}) // or MySQL, SQLite
 //
 //	// the producer, in its own transaction
-//	_, err := box.Append(ctx, outbox.PgxTx(tx), outbox.Message{
+//	_, err := box.Append(ctx, pgxoutbox.Tx(tx), outbox.Message{
 //		ID: outbox.NewID("order-42", version, 0), Topic: "invoice.create", Key: "order-42", Payload: order,
 //	})
 //	...
@@ -17,7 +17,7 @@
 //	err = relay.Run(ctx)
 //
 //	// the receiver, in its own transaction
-//	fresh, err := box.Inbox().Once(ctx, outbox.PgxTx(tx), "billing", id)
+//	fresh, err := box.Inbox().Once(ctx, pgxoutbox.Tx(tx), "billing", id)
 //
 // Without it, a service that writes to its database and then sends a message loses the message if
 // it dies in between, and cannot tell which ones are lost (the dual write).

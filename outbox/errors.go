@@ -25,12 +25,12 @@ var (
 	// ErrNoMessage is matched by the error for a message that does not exist, or does not any more.
 	ErrNoMessage = errors.New("outbox: there is no such message")
 
-	errNoDatabase = fmt.Errorf("outbox: %w: there is no database: make the Outbox with outbox.Postgres, MySQL, "+
-		"SQLite or SQLServer", dlock.ErrSetup)
+	errNoDatabase = fmt.Errorf("outbox: %w: there is no database: make the Outbox with pgxoutbox.New, or with "+
+		"outbox.MySQL, SQLite or SQLServer", dlock.ErrSetup)
 	errClosed     = fmt.Errorf("outbox: %w", dlock.ErrClosed)
 	errNilContext = errors.New("outbox: the context is nil: use context.Background()")
 	errNoTx       = errors.New("outbox: there is no transaction: a message is appended in the one that changes the " +
-		"state it belongs to; see outbox.PgxTx and outbox.SQLTx")
+		"state it belongs to; see outbox.SQLTx and pgxoutbox.Tx")
 )
 
 // Permanent marks an error that another attempt would not fix: the message is dead at once. It

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// An Outbox is a set of tables in a database. Make one with Postgres, MySQL, SQLite or SQLServer.
-// Its methods may be called from any goroutine, and return when their context ends. An error
-// matches dlock.ErrSetup if the database answers, but somebody has to set something up: tables, a
-// right, or an option.
+// An Outbox is a set of tables in a database. Make one with MySQL, SQLite or SQLServer, or
+// pgxoutbox.New for Postgres. Its methods may be called from any goroutine, and return when their
+// context ends. An error matches dlock.ErrSetup if the database answers, but somebody has to set
+// something up: tables, a right, or an option.
 type Outbox struct {
 	store    store.Store
 	locks    *lazyLocks
@@ -90,7 +90,7 @@ func (o *Outbox) Close() error {
 	return errors.Join(errs...)
 }
 
-// A Tx is a transaction of the caller: see PgxTx and SQLTx.
+// A Tx is a transaction of the caller: see SQLTx and pgxoutbox.Tx.
 type Tx = store.Tx
 
 // Append adds a message to the caller's transaction, which is all that it does: the message is

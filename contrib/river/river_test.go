@@ -22,6 +22,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/proof/redistest"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -140,7 +141,7 @@ func TestFourClientsKeepALimitOfThree(t *testing.T) {
 func TestOneJobForAMessage(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
-	box := outbox.Postgres(pool, outbox.Options{})
+	box := pgxoutbox.New(pool, outbox.Options{})
 	t.Cleanup(func() { box.Close() })
 	must(t, box.Migrate(t.Context()))
 	var mu sync.Mutex
@@ -151,7 +152,7 @@ func TestOneJobForAMessage(t *testing.T) {
 		worked[n]++
 		return nil
 	})
-	sink := tickslotriver.Sink(pool, c, outbox.Postgres(pool, outbox.Options{}).Inbox(),
+	sink := tickslotriver.Sink(pool, c, pgxoutbox.New(pool, outbox.Options{}).Inbox(),
 		func(d outbox.Delivery) (river.JobArgs, *river.InsertOpts, error) {
 			if len(d.Payload) == 0 {
 				return nil, nil, outbox.Permanent(fmt.Errorf("no payload"))

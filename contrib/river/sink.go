@@ -9,6 +9,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
 // Args returns the job for a message. An error marked by outbox.Permanent makes the message dead.
@@ -24,7 +25,7 @@ func Sink(pool *pgxpool.Pool, client *river.Client[pgx.Tx], inbox *outbox.Inbox,
 			return err
 		}
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			fresh, err := inbox.Once(ctx, outbox.PgxTx(tx), "river", d.ID)
+			fresh, err := inbox.Once(ctx, pgxoutbox.Tx(tx), "river", d.ID)
 			if err != nil || !fresh {
 				return err
 			}

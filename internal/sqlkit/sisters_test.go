@@ -19,6 +19,7 @@ import (
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
@@ -38,7 +39,7 @@ func onPostgres(t *testing.T, dsn string) map[string]tables {
 		"distributed_locks":         sqllock.Postgres(db, sqllock.Options{}),
 		"tickslot_registry":         sqlregistry.Postgres(db, sqlregistry.Options{}),
 		"tickslot_durable_attempts": pgxdurable.New(pool, durable.Options{}),
-		"tickslot_outbox_attempts":  outbox.Postgres(pool, outbox.Options{}),
+		"tickslot_outbox_attempts":  pgxoutbox.New(pool, outbox.Options{}),
 	}
 }
 

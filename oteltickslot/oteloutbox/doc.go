@@ -1,8 +1,8 @@
 // Package oteloutbox traces the messages of package outbox with OpenTelemetry. It is beside package
-// oteltickslot, in its module, so that those who trace timers do not link the drivers of outbox.
+// oteltickslot, in its module, so that those who trace timers do not link outbox.
 //
 //	traces := oteloutbox.New(oteloutbox.Options{})
-//	_, err := box.Append(ctx, outbox.PgxTx(tx), oteloutbox.In(ctx, message))
+//	_, err := box.Append(ctx, pgxoutbox.Tx(tx), oteloutbox.In(ctx, message))
 //	...
 //	relay, err := outbox.NewRelay(box, outbox.RelayConfig{
 //		Sinks: map[string]outbox.Sink{"invoice.create": traces.Sink(sink)},

@@ -23,6 +23,7 @@ import (
 	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 	"github.com/tickslot/tickslot/schedule"
@@ -138,7 +139,7 @@ func (g *granted) box(user string) *outbox.Outbox {
 	if g.kind != "Postgres" {
 		return outbox.MySQL(g.db(user), outbox.Options{})
 	}
-	return outbox.Postgres(g.pool(user), outbox.Options{})
+	return pgxoutbox.New(g.pool(user), outbox.Options{})
 }
 
 // run runs a part until done.

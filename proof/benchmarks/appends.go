@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
 // appends is how long it takes to append a message in a transaction, and how much longer than to
@@ -63,7 +64,7 @@ func inDatabase(f fleet) *pgDatabase {
 
 // bare makes the table of the bare INSERTs: that of tickslot's messages, whoever is measured.
 func (m *appends) bare() error {
-	box := outbox.Postgres(m.pool, outbox.Options{TableName: "model"})
+	box := pgxoutbox.New(m.pool, outbox.Options{TableName: "model"})
 	err := errors.Join(box.Migrate(ctx), box.Close())
 	if err == nil {
 		_, err = m.pool.Exec(ctx, "CREATE TABLE bare (LIKE model INCLUDING ALL)")
@@ -121,7 +122,7 @@ func insertBare(tx pgx.Tx) error {
 func appendOurs(f fleet) func(pgx.Tx) error {
 	box := f.(*outboxFleet).boxes[0]
 	return func(tx pgx.Tx) error {
-		_, err := box.Append(ctx, outbox.PgxTx(tx), outbox.Message{ID: outbox.RandomID(), Topic: relayTopic,
+		_, err := box.Append(ctx, pgxoutbox.Tx(tx), outbox.Message{ID: outbox.RandomID(), Topic: relayTopic,
 			Key: "key 1", Payload: payloadNow()})
 		return err
 	}

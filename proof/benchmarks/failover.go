@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
 // failOver is how long after the kill of the relay that delivers another one has delivered, in
@@ -114,7 +115,7 @@ func relayInChild(s spec) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := outbox.NewRelay(outbox.Postgres(pool, outbox.Options{}), outbox.RelayConfig{Name: s.Name, TTL: s.TTL,
+	r, err := outbox.NewRelay(pgxoutbox.New(pool, outbox.Options{}), outbox.RelayConfig{Name: s.Name, TTL: s.TTL,
 		Logger: warnings, DefaultSink: outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })})
 	if err != nil {
 		return nil, err

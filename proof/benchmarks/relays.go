@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
 // outboxSide is tickslot's. What is not set is as by default.
@@ -61,7 +62,7 @@ func (f *outboxFleet) fill(s outboxSide, workers, places int, work func(due time
 		if err != nil {
 			return err
 		}
-		box := outbox.Postgres(pool, outbox.Options{})
+		box := pgxoutbox.New(pool, outbox.Options{})
 		f.boxes = append(f.boxes, box)
 		if i == 0 {
 			f.producer = pool
@@ -135,7 +136,7 @@ func (f *outboxFleet) queue(due []time.Time) error {
 				if err != nil {
 					return err
 				}
-				if _, err := f.boxes[0].Append(ctx, outbox.PgxTx(tx), outbox.Message{ID: outbox.RandomID(),
+				if _, err := f.boxes[0].Append(ctx, pgxoutbox.Tx(tx), outbox.Message{ID: outbox.RandomID(),
 					Topic: relayTopic, Key: f.key(), Payload: payload}); err != nil {
 					return err
 				}

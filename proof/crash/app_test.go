@@ -14,6 +14,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
 // A place is a database with an outbox, and two tables of the application: orders, which have a
@@ -56,7 +57,7 @@ func (p place) open(k *killer) (*app, error) {
 			return nil, err
 		}
 		a.db = stdlib.OpenDBFromPool(a.pool)
-		a.box = outbox.Postgres(a.pool, outbox.Options{})
+		a.box = pgxoutbox.New(a.pool, outbox.Options{})
 	case "MariaDB":
 		config, err := mysql.ParseDSN(p.DSN)
 		if err != nil {
@@ -126,7 +127,7 @@ type transaction struct {
 func (a *app) begin(ctx context.Context) (transaction, error) {
 	if a.pool != nil {
 		tx, err := a.pool.Begin(ctx)
-		return transaction{outbox.PgxTx(tx), func() error { return tx.Commit(ctx) },
+		return transaction{pgxoutbox.Tx(tx), func() error { return tx.Commit(ctx) },
 			func() error { return tx.Rollback(ctx) }}, err
 	}
 	tx, err := a.db.BeginTx(ctx, nil)

@@ -303,9 +303,9 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 	},
 	{
 		name: "a relay that waits for connections as long as its driver does",
-		edits: []edit{{"outbox/postgres.go",
-			"	pgxkit.BoundConnecting(config.ConnConfig)\n",
-			"	_ = pgxkit.BoundConnecting\n"}},
+		edits: []edit{{"internal/pgxkit/own.go",
+			"	BoundConnecting(config.ConnConfig)\n",
+			"	_ = BoundConnecting\n"}},
 		layer: relays("^TestConnectionsThatGetNoAnswer$"),
 		says:  "the messages are dispatched",
 	},

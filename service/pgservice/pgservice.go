@@ -22,6 +22,7 @@ import (
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/service"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -51,7 +52,7 @@ func New(pool *pgxpool.Pool, config service.Config, timers ...timer.Timer) (*Ser
 	}
 	if !config.TimersOnly {
 		stores.Runs = pgxdurable.New(pool, durable.Options{TableName: table("durable"), Schema: config.Schema})
-		stores.Outbox = outbox.Postgres(pool, outbox.Options{TableName: table("outbox"), Schema: config.Schema})
+		stores.Outbox = pgxoutbox.New(pool, outbox.Options{TableName: table("outbox"), Schema: config.Schema})
 	}
 	s, err := service.New(stores, config, timers...)
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	}
 	// After a commit it does nothing. It must reach the server also if ctx has ended.
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // the connection is closed then
-	queue := s.NewQueue(pgxdurable.Tx(tx), outbox.PgxTx(tx))
+	queue := s.NewQueue(pgxdurable.Tx(tx), pgxoutbox.Tx(tx))
 	if err := f(Tx{tx, queue}); err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ import (
 	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
 )
@@ -197,7 +198,7 @@ func (h *host) openPostgres(ctx context.Context) error {
 	}
 	locks, rows := sqllock.Postgres(db, sqllock.Options{}), sqlregistry.Postgres(own, sqlregistry.Options{})
 	h.locks, h.rows, h.begin = locks, rows, beginOf(db)
-	h.store, h.box = pgxdurable.New(pool, durable.Options{}), outbox.Postgres(pool, outbox.Options{})
+	h.store, h.box = pgxdurable.New(pool, durable.Options{}), pgxoutbox.New(pool, outbox.Options{})
 	return errors.Join(locks.Migrate(ctx), rows.Migrate(ctx), h.store.Migrate(ctx), h.box.Migrate(ctx))
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 	"github.com/tickslot/tickslot/outbox/internal/store"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
 // databases are one way for each.
@@ -251,14 +252,14 @@ func TestTransactionOfPgx(t *testing.T) {
 		Headers: map[string]string{"a": "漢"}}
 	for _, want := range []bool{true, false} {
 		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-			fresh, old, err := box.Append(t.Context(), pgxTx{tx}, m)
+			fresh, old, err := box.Append(t.Context(), pgxoutbox.Tx(tx), m)
 			if fresh != want || !want && (old.Key != m.Key || string(old.Payload) != string(m.Payload)) {
 				t.Errorf("Append: %t, %+v", fresh, old)
 			}
 			if err != nil {
 				return err
 			}
-			fresh, err = box.Once(t.Context(), pgxTx{tx}, "billing", m.ID)
+			fresh, err = box.Once(t.Context(), pgxoutbox.Tx(tx), "billing", m.ID)
 			if fresh != want {
 				t.Errorf("Once: %t", fresh)
 			}
@@ -315,7 +316,7 @@ func TestListen(t *testing.T) {
 			t.Errorf("%s: %v", way, err)
 		}
 	}
-	dumb, err := sqlstore.Postgres(s.db(t, "", ""), nil, sqlstore.Options{})
+	dumb, err := sqlstore.Postgres(onPgx(s.db(t, "", ""), ""), sqlstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +440,9 @@ func TestSearchThatFails(t *testing.T) {
 func TestOptionsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	db := sqliteFile(t).db(t, "", "")
-	postgres := func(db *sql.DB, o sqlstore.Options) (*sqlstore.Store, error) { return sqlstore.Postgres(db, nil, o) }
+	postgres := func(db *sql.DB, o sqlstore.Options) (*sqlstore.Store, error) {
+		return sqlstore.Postgres(onPgx(db, ""), o)
+	}
 	for name, c := range map[string]struct {
 		of   func(*sql.DB, sqlstore.Options) (*sqlstore.Store, error)
 		db   *sql.DB

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
 
+	"github.com/tickslot/tickslot/internal/pgxkit"
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 	"github.com/tickslot/tickslot/proof/servertest"
@@ -124,6 +125,21 @@ func opened(t testing.TB, driver, dsn string) *sql.DB {
 	return db
 }
 
+// onPgx is what pgxoutbox makes of a pool. It listens at dsn; "": nobody listens.
+func onPgx(db *sql.DB, dsn string) sqlstore.Pool {
+	p := sqlstore.Pool{DB: db, Transact: pgxkit.TransactSQL}
+	if dsn != "" {
+		p.Listen = func(ctx context.Context, channel string, woken func()) error {
+			conn, err := pgx.Connect(ctx, dsn)
+			if err != nil {
+				return err
+			}
+			return pgxkit.Listen(ctx, conn, channel, woken)
+		}
+	}
+	return p
+}
+
 func postgresOn(t testing.TB, server *sqltest.Server, params string) subject {
 	t.Helper()
 	database := server.NewDatabase(t)
@@ -132,8 +148,7 @@ func postgresOn(t testing.TB, server *sqltest.Server, params string) subject {
 	}
 	return subject{server: server, database: database,
 		of: func(_ testing.TB, db *sql.DB, table string) (*sqlstore.Store, error) {
-			connect := func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, dsn("", "")) }
-			return sqlstore.Postgres(db, connect, sqlstore.Options{TableName: table})
+			return sqlstore.Postgres(onPgx(db, dsn("", "")), sqlstore.Options{TableName: table})
 		},
 		db: func(t testing.TB, addr, user string) *sql.DB { return opened(t, "pgx", dsn(addr, user)+params) }}
 }
@@ -165,16 +180,4 @@ func (t sqlTx) Exec(ctx context.Context, query string, args ...any) (int64, erro
 		return 0, err
 	}
 	return result.RowsAffected()
-}
-
-// pgxTx is what outbox.PgxTx makes of a transaction.
-type pgxTx struct{ tx pgx.Tx }
-
-func (t pgxTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
-	return t.tx.QueryRow(ctx, query, append([]any{pgx.QueryExecModeExec}, args...)...)
-}
-
-func (t pgxTx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	tag, err := t.tx.Exec(ctx, query, append([]any{pgx.QueryExecModeExec}, args...)...)
-	return tag.RowsAffected(), err
 }

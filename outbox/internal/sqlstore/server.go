@@ -17,7 +17,7 @@ import (
 // transaction are executed again: they were undone then.
 type server struct {
 	dialect sqlkit.Dialect
-	db      *sql.DB
+	pool    Pool
 }
 
 func (v server) do(ctx context.Context, w way, list []sqlkit.Statement, begin func(), row func(store.Row) error) error {
@@ -25,10 +25,10 @@ func (v server) do(ctx context.Context, w way, list []sqlkit.Statement, begin fu
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return sqlkit.With(ctx, v.db, func(conn *sql.Conn) error {
+		return sqlkit.With(ctx, v.pool.DB, func(conn *sql.Conn) error {
 			begin()
 			if v.dialect == sqlkit.Postgres {
-				return pipelined(ctx, conn, list, row)
+				return v.pool.Transact(ctx, conn, list, row)
 			}
 			list := slices.Clone(list)
 			for i := range list {

@@ -196,7 +196,7 @@ func TestWhatDiffersBetweenDatabases(t *testing.T) {
 		append   string
 		noAppend string
 	}{
-		{func() (*sqlstore.Store, error) { return sqlstore.Postgres(db, nil, sqlstore.Options{}) },
+		{func() (*sqlstore.Store, error) { return sqlstore.Postgres(onPgx(db, ""), sqlstore.Options{}) },
 			[]string{`bigint GENERATED ALWAYS AS IDENTITY`, `_pending" ON \S+ \(seq\) WHERE state = 'pending';?$`},
 			`ON CONFLICT \(message_id\) DO NOTHING`, "IGNORE"},
 		{func() (*sqlstore.Store, error) { return sqlstore.MySQL(db, sqlstore.Options{}) },

@@ -14,11 +14,10 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/sqlkit"
@@ -44,6 +43,17 @@ type Options struct {
 	Schema string
 }
 
+// A Pool is one of database/sql and, on Postgres, what pgx does beside it. These are functions, so
+// that who is on another database does not link pgx.
+type Pool struct {
+	DB *sql.DB
+	// Transact sends statements in one transaction, as a whole, in one round trip, and calls row
+	// for each row of the answer to the last: pgxkit.TransactSQL.
+	Transact func(ctx context.Context, conn *sql.Conn, list []sqlkit.Statement, row func(store.Row) error) error
+	// Listen is pgxkit.Listen with a connection of its own; nil: nobody can.
+	Listen func(ctx context.Context, channel string, woken func()) error
+}
+
 // Store implements store.Store.
 type Store struct {
 	dialect sqlkit.Dialect
@@ -51,8 +61,8 @@ type Store struct {
 	texts   sqlkit.Texts
 	tables  sqlmigrate.Tables
 
-	connect func(context.Context) (*pgx.Conn, error) // for Listen; nil: there is none
-	channel string                                   // of NOTIFY
+	listen  func(ctx context.Context, channel string, woken func()) error // nil: nobody can
+	channel string                                                        // of NOTIFY
 
 	edge atomic.Int64 // of the first rows, as the latest call has found it, for MySQL; 0: there is none
 }
@@ -86,10 +96,13 @@ var errSchema = fmt.Errorf("outbox: %w: the schema is not right", dlock.ErrSetup
 //go:embed sql
 var files embed.FS
 
-func newStore(d sqlkit.Dialect, db *sql.DB, opts Options) (*Store, error) {
+func newStore(d sqlkit.Dialect, pool Pool, opts Options) (*Store, error) {
 	table, schema := cmp.Or(opts.TableName, DefaultTableName), opts.Schema
 	err := d.CheckNames(sqlkit.TableNames{Product: "outbox", Table: table, Schema: schema, MaxTable: maxTableName,
-		NoPool: db == nil})
+		NoPool: pool.DB == nil && d != sqlkit.Postgres})
+	if pool.DB == nil && d == sqlkit.Postgres {
+		err = errors.Join(err, fmt.Errorf("outbox: %w: no pool: pass a *pgxpool.Pool", dlock.ErrSetup))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -100,17 +113,17 @@ func newStore(d sqlkit.Dialect, db *sql.DB, opts Options) (*Store, error) {
 		schema = "main" // not a temporary table of that name
 	}
 	names := namesOf(d, schema, table)
-	s := &Store{dialect: d, texts: sqlkit.ReadTexts(files, d, names),
+	s := &Store{dialect: d, listen: pool.Listen, texts: sqlkit.ReadTexts(files, d, names),
 		channel: fmt.Sprintf("tickslot_outbox_%x", sha256.Sum256([]byte(names["messages"])))[:32]}
 	of := sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table,
 		Migrations: [][]string{s.split(s.texts["schema"])}, Repeat: s.split(s.texts["indexes"])}
 	if d == sqlkit.SQLite {
-		f := sqlkit.NewFile(db)
+		f := sqlkit.NewFile(pool.DB)
 		s.db, s.tables = file{f}, sqlmigrate.Tables{Read: sqlmigrate.ReadFile(f), File: f,
 			Up: func(ctx context.Context) error { return of.UpFile(ctx, f) }}
 	} else {
-		s.db, s.tables = server{d, db}, sqlmigrate.Tables{Read: sqlmigrate.ReadDB(d, db),
-			Up: func(ctx context.Context) error { return of.Up(ctx, db) }}
+		s.db, s.tables = server{d, pool}, sqlmigrate.Tables{Read: sqlmigrate.ReadDB(d, pool.DB),
+			Up: func(ctx context.Context) error { return of.Up(ctx, pool.DB) }}
 	}
 	s.tables.Schema, s.tables.Wrong, s.tables.Explain = of, errSchema, s.explain
 	return s, nil

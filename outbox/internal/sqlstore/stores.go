@@ -1,28 +1,17 @@
 package sqlstore
 
 import (
-	"context"
 	"database/sql"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8, with any
-// driver for database/sql. It does not call the server.
+// Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8. It does
+// not call the server.
 //
 // Each call is one statement, and with pgx one round trip once the connection has prepared it; Due
 // is some more while a long queue, or what was requeued, is in its way, and Requeue is two.
-//
-// connect makes a connection for Listen, which closes it; nil: there is no Listen.
-func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts Options) (*Store, error) {
-	s, err := newStore(sqlkit.Postgres, db, opts)
-	if err == nil {
-		s.connect = connect
-	}
-	return s, err
-}
+func Postgres(pool Pool, opts Options) (*Store, error) { return newStore(sqlkit.Postgres, pool, opts) }
 
 // MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
 // It does not call the server.
@@ -38,7 +27,7 @@ func Postgres(db *sql.DB, connect func(context.Context) (*pgx.Conn, error), opts
 // MySQL has no such limit for statements that write: one that waits for a locked row goes on for as
 // long as innodb_lock_wait_timeout of the server says, 50 s by default.
 func MySQL(db *sql.DB, opts Options) (*Store, error) {
-	return newStore(sqlkit.MySQL, db, opts)
+	return newStore(sqlkit.MySQL, Pool{DB: db}, opts)
 }
 
 // SQLite returns a store in a SQLite file, for the processes of one machine. It needs SQLite 3.38
@@ -48,7 +37,7 @@ func MySQL(db *sql.DB, opts Options) (*Store, error) {
 // lock per file: a call that finds it taken tries again about every millisecond, until its context
 // ends.
 func SQLite(db *sql.DB, opts Options) (*Store, error) {
-	return newStore(sqlkit.SQLite, db, opts)
+	return newStore(sqlkit.SQLite, Pool{DB: db}, opts)
 }
 
 // SQLServer returns a store on Microsoft SQL Server 2017 or newer, with any driver for database/sql
@@ -59,5 +48,5 @@ func SQLite(db *sql.DB, opts Options) (*Store, error) {
 // documentation, and only their texts are tested. Run package storetest on it before you rely on
 // it, and tell us. It may change or be removed in any release.
 func SQLServer(db *sql.DB, opts Options) (*Store, error) {
-	return newStore(sqlkit.SQLServer, db, opts)
+	return newStore(sqlkit.SQLServer, Pool{DB: db}, opts)
 }

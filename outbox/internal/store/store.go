@@ -136,7 +136,7 @@ type Tx interface {
 }
 
 // Row is the answer to Tx.QueryRow.
-type Row interface{ Scan(dest ...any) error }
+type Row = interface{ Scan(dest ...any) error }
 
 // ID is the identity of a message.
 type ID [16]byte

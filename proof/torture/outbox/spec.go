@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 	"github.com/tickslot/tickslot/proof/torture"
 	"github.com/tickslot/tickslot/proof/torture/deliveries"
 	"github.com/tickslot/tickslot/proof/torture/nemesis"
@@ -104,7 +105,7 @@ func parse(text string) (m torture.Message, err error) {
 func outboxOf(d *nemesis.Door) *outbox.Outbox {
 	switch {
 	case d.Pool != nil:
-		return outbox.Postgres(d.Pool, outbox.Options{})
+		return pgxoutbox.New(d.Pool, outbox.Options{})
 	case d.File:
 		return outbox.SQLite(d.DB, outbox.Options{})
 	default:
@@ -115,7 +116,7 @@ func outboxOf(d *nemesis.Door) *outbox.Outbox {
 // txOf returns a transaction as the outbox takes it.
 func txOf(tx nemesis.Tx) outbox.Tx {
 	if tx.Pgx != nil {
-		return outbox.PgxTx(tx.Pgx)
+		return pgxoutbox.Tx(tx.Pgx)
 	}
 	return outbox.SQLTx(tx.SQL)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/pgxdurable"
 	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
 // maxConns is how many connections a command opens at most, for each pool.
@@ -54,7 +55,7 @@ func (s *Store) openPostgres(o Options) error {
 	locks := pgxlock.New(s.Pool, o.locks())
 	s.closers = append(s.closers, locks.Close)
 	s.Durable = pgxdurable.New(s.Pool, o.durable())
-	s.Outbox = outbox.Postgres(s.Pool, o.outbox())
+	s.Outbox = pgxoutbox.New(s.Pool, o.outbox())
 	at := config.ConnConfig
 	s.Name = fmt.Sprintf("Postgres %s:%d/%s", at.Host, at.Port, at.Database)
 	registry := pgxregistry.New(s.Pool, o.registry())

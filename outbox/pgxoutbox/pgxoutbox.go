@@ -1,0 +1,93 @@
+// Package pgxoutbox is outbox's database Postgres, for a *pgxpool.Pool.
+//
+//	box := pgxoutbox.New(pool, outbox.Options{})
+//	_, err := box.Append(ctx, pgxoutbox.Tx(tx), message)
+//
+// It is beside outbox, so that a program with its messages in another database does not link pgx.
+// Its promises are those of package outbox.
+package pgxoutbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/dlock/sqllock/pgxlock"
+	"github.com/tickslot/tickslot/internal/pgxkit"
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
+	"github.com/tickslot/tickslot/outbox/internal/store"
+)
+
+const (
+	// maxOwn is how many connections relays have of their own: one call each for Due, Mark, Stats
+	// and Sweep.
+	maxOwn = 4
+	// idleFor is how long an own connection stays open that nobody uses.
+	idleFor = 30 * time.Second
+)
+
+// New returns an outbox on Postgres 13 or newer, with the encoding UTF8. It does not call the
+// server, and the pool stays the caller's.
+//
+// Relays have up to four connections of their own, which they make with the settings of the pool
+// when they need them, another one for LISTEN, and up to four for the locks that say who delivers.
+// They give an attempt to connect up after 2 s, or the pool's ConnectTimeout if it is at most 10 s.
+// So a sink that uses up the pool cannot keep a relay from writing what it has delivered. Append
+// and Inbox.Once use the connection of their transaction.
+//
+// Behind a PgBouncer in transaction mode, set pgx.QueryExecModeExec, or
+// pgx.QueryExecModeSimpleProtocol. Relays hear no NOTIFY through it: they notice that, and look for
+// messages at least every RelayConfig.PollInterval.
+//
+// docs/outbox-rights.md has the rights that each role needs in the database.
+func New(pool *pgxpool.Pool, opts outbox.Options) *outbox.Outbox {
+	open := func(l sqllock.Options) *sqllock.Store { return pgxlock.New(pool, l) }
+	if pool == nil {
+		return outbox.PostgresOn(sqlstore.Pool{}, open, opts)
+	}
+	config := pgxkit.OwnPool(pool, maxOwn)
+	// Not a pgxpool.Pool: a sql.DB counts for Relay.Checks which of its connections are in use,
+	// also by attempts to connect, and ends such an attempt with its call.
+	with := []stdlib.OptionOpenDB{stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {
+		return false // it would be a second round trip
+	})}
+	if config.BeforeConnect != nil {
+		with = append(with, stdlib.OptionBeforeConnect(config.BeforeConnect))
+	}
+	if config.AfterConnect != nil {
+		with = append(with, stdlib.OptionAfterConnect(config.AfterConnect))
+	}
+	db := stdlib.OpenDB(*config.ConnConfig, with...)
+	db.SetMaxOpenConns(maxOwn)
+	db.SetMaxIdleConns(maxOwn)
+	db.SetConnMaxIdleTime(idleFor)
+	listen := func(ctx context.Context, channel string, woken func()) error {
+		conn, err := pgxkit.Connect(ctx, config)
+		if err != nil {
+			return err
+		}
+		return pgxkit.Listen(ctx, conn, channel, woken)
+	}
+	return outbox.PostgresOn(sqlstore.Pool{DB: db, Transact: pgxkit.TransactSQL, Listen: listen}, open, opts)
+}
+
+// Tx is a transaction of pgx, for Append and Inbox.Once. What they execute in it is not prepared,
+// so each statement is one round trip.
+func Tx(tx pgx.Tx) outbox.Tx { return transaction{tx} }
+
+type transaction struct{ tx pgx.Tx }
+
+// QueryRow implements store.Tx.
+func (t transaction) QueryRow(ctx context.Context, query string, args ...any) store.Row {
+	return pgxkit.QueryRow(ctx, t.tx, query, args...)
+}
+
+// Exec implements store.Tx.
+func (t transaction) Exec(ctx context.Context, query string, args ...any) (rows int64, err error) {
+	return pgxkit.Exec(ctx, t.tx, query, args...)
+}
