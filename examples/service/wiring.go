@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tickslot/tickslot"
+	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/outbox/httpsink"
+	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/service"
+	"github.com/tickslot/tickslot/service/sqliteservice"
+	"github.com/tickslot/tickslot/timer"
+)
+
+// serve is the whole program: it runs until ctx ends, and sends its address to listening.
+func (s *shop) serve(ctx context.Context, addr string, listening chan<- string) (err error) {
+	s.svc, err = sqliteservice.New(s.db, service.Config{
+		Environment:  "demo",
+		DrainTimeout: 10 * time.Second,
+		Relay: outbox.RelayConfig{
+			Sinks: map[string]outbox.Sink{topicPlaced: httpsink.New(s.partner, httpsink.Options{})},
+			Retry: outbox.Retry{MaxWait: 2 * time.Second},
+		},
+	}, s.timers()...)
+	if err != nil {
+		return err
+	}
+	s.receipt = service.Handle(s.svc.Worker(), "receipt", s.writeReceipt, durable.HandlerOptions{MaxConcurrency: 3})
+	s.svc.Worker().Handle("report", s.writeReport, durable.HandlerOptions{})
+	s.svc.Worker().Schedule("report", "report", schedule.Every(10*time.Second), durable.ScheduleOptions{})
+
+	mux := http.NewServeMux()
+	mux.Handle("/admin/", s.svc.Page(page.Config{Authorize: anybodyHere}))
+	mux.Handle("/", s.svc.Probes())
+	mux.Handle("/metrics", s.svc.Metrics())
+	mux.HandleFunc("GET /{$}", s.show)
+	mux.HandleFunc("POST /orders", s.order)
+	server := &http.Server{Addr: addr, Handler: mux, BaseContext: func(l net.Listener) context.Context {
+		listening <- "http://" + l.Addr().String()
+		return context.WithoutCancel(ctx)
+	}}
+	return s.svc.Run(ctx, tickslot.Server(server))
+}
+
+// timers are of all kinds. Each has a fleet-wide limit: start this program twice with the same -db,
+// at two addresses, and they share them.
+func (s *shop) timers() []timer.Timer {
+	return []timer.Timer{
+		{Name: "refresh-rates", Schedule: schedule.Every(2 * time.Second), Run: busy(300 * time.Millisecond)},
+		{Name: "resize-images", Schedule: schedule.Every(3 * time.Second), MaxConcurrency: 3, MaxPerTick: 3,
+			Run: busy(4 * time.Second)},
+		{Name: "purge-carts", Schedule: schedule.Cron("*/5 * * * * *", "Europe/Berlin"), Run: busy(time.Second / 20)},
+		{Name: "sync-stock", Schedule: schedule.Every(4 * time.Second), Delay: timer.Delay{Jitter: 0.2},
+			OnFull: timer.FullWait, Run: busy(time.Second)},
+		{Name: "nightly-backup", Schedule: schedule.Daily("03:00", "Europe/Berlin"), Run: busy(5 * time.Second)},
+		{Name: "import-prices", Schedule: schedule.Every(6 * time.Second), Retry: timer.Retry{MaxAttempts: 2},
+			Run: func(context.Context) error { return errors.New("the supplier answers 503") }},
+		{Name: "warm-cache", Schedule: schedule.Every(5 * time.Second), LocalOnly: true, // on every host
+			RunOnStart: timer.RunOnStartEachHost, Run: busy(100 * time.Millisecond)},
+	}
+}
+
+// busy returns work that takes a while.
+func busy(takes time.Duration) timer.Handler {
+	return func(ctx context.Context) error {
+		select {
+		case <-time.After(takes):
+			return nil
+		case <-ctx.Done(): // the lease is lost, or the program ends
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// anybodyHere lets requests from this machine act. Ask your own sessions instead.
+func anybodyHere(r *http.Request) page.Access {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	here := err == nil && net.ParseIP(host).IsLoopback()
+	return page.Access{Read: here, Act: here, By: "you"}
+}
