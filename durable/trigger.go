@@ -50,22 +50,72 @@ type Tx = store.Tx
 // Trigger queues a run of a handler, in the caller's transaction, or in one of its own if tx is
 // nil, and returns the ID of the run. This process need not know the handler. With tx the run
 // exists only if and when the transaction commits. After an error without tx the run may be queued
-// or not: set Key, and call again.
+// or not: set Key, and call again. TriggerMany also tells whether the run is a duplicate.
 func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, named(err)
-	}
-	if err := checkTrigger(handler, payload, options); err != nil {
-		return 0, fmt.Errorf("durable: handler %.60q: not triggered: %w", handler, err)
-	}
-	id, _, err = s.store.Insert(ctx, tx, store.NewRun{Handler: handler, RunAt: options.RunAt, RunIn: options.RunIn,
-		Priority: int(options.Priority), MaxAttempts: options.MaxAttempts, Key: options.Key, Payload: payload,
-		By: store.Cause(options.By), TraceParent: options.TraceParent})
+	done, err := s.TriggerMany(ctx, tx, []TriggerManyParams{{handler, payload, options}})
 	if err != nil {
-		return 0, fmt.Errorf("durable: handler %q: %w", handler, err)
+		return 0, err
 	}
-	return id, nil
+	return done[0].ID, nil
+}
+
+// TriggerManyParams are what Trigger is given, for one of many runs.
+type TriggerManyParams struct {
+	Handler string
+	Payload []byte
+	Options TriggerOptions
+}
+
+// Triggered is what came of a trigger.
+type Triggered struct {
+	ID int64 // of the run
+	// Duplicate is true if nothing was queued, because Options.Key belongs to a run: ID is that
+	// run's. Its payload and options are those of the trigger that queued it.
+	Duplicate bool
+}
+
+// TriggerMany is Trigger for many runs, and returns what came of each, in the order of params. All
+// are queued in one transaction, the caller's or its own. If one is invalid, none is queued.
+//
+// On Postgres a statement queues up to 1,000 runs, or 4 MiB of payloads. Two transactions that
+// trigger the same keys in a different order may wait for each other, until Postgres ends one of
+// them (SQLSTATE 40P01): sort by Key, or repeat the transaction. With tx nil, TriggerMany repeats
+// it.
+func (s *Store) TriggerMany(ctx context.Context, tx Tx, params []TriggerManyParams) ([]Triggered, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, named(err)
+	}
+	var errs []error
+	runs := make([]store.NewRun, len(params))
+	for i, p := range params {
+		if err := checkTrigger(p.Handler, p.Payload, p.Options); err != nil {
+			errs = append(errs, fmt.Errorf("durable: handler %.60q: not triggered: %w", p.Handler, err))
+		}
+		runs[i] = p.run()
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	inserted, err := s.store.Insert(ctx, tx, runs...)
+	switch {
+	case err != nil && len(params) == 1:
+		return nil, fmt.Errorf("durable: handler %q: %w", params[0].Handler, err)
+	case err != nil:
+		return nil, fmt.Errorf("durable: %d runs: %w", len(params), err)
+	}
+	done := make([]Triggered, len(inserted))
+	for i, in := range inserted {
+		done[i] = Triggered{ID: in.ID, Duplicate: !in.Fresh}
+	}
+	return done, nil
+}
+
+// run is what the database is given.
+func (p TriggerManyParams) run() store.NewRun {
+	o := p.Options
+	return store.NewRun{Handler: p.Handler, RunAt: o.RunAt, RunIn: o.RunIn, Priority: int(o.Priority),
+		MaxAttempts: o.MaxAttempts, Key: o.Key, Payload: p.Payload, By: store.Cause(o.By), TraceParent: o.TraceParent}
 }
 
 func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
@@ -122,4 +172,13 @@ func (w *Worker) Trigger(ctx context.Context, tx Tx, handler string, payload []b
 		w.claimer.Wake()
 	}
 	return id, err
+}
+
+// TriggerMany is Store.TriggerMany, and wakes this worker if tx is nil.
+func (w *Worker) TriggerMany(ctx context.Context, tx Tx, params []TriggerManyParams) ([]Triggered, error) {
+	done, err := w.store.TriggerMany(ctx, tx, params)
+	if err == nil && tx == nil {
+		w.claimer.Wake()
+	}
+	return done, err
 }

@@ -12,17 +12,20 @@ import (
 )
 
 // Insert implements store.Client. It has no transactions.
-func (s *Store) Insert(ctx context.Context, tx store.Tx, run store.NewRun) (id int64, fresh bool, err error) {
+func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) ([]store.Inserted, error) {
 	if tx != nil {
-		return 0, false, errors.New("memory: it has no transactions")
+		return nil, errors.New("memory: it has no transactions")
 	}
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
-		return 0, false, err
+		return nil, err
 	}
 	defer unlock()
-	id, fresh = s.insert(run, now)
-	return id, fresh, nil
+	done := make([]store.Inserted, len(runs))
+	for i, run := range runs {
+		done[i].ID, done[i].Fresh = s.insert(run, now)
+	}
+	return done, nil
 }
 
 // Cancel implements store.Client.

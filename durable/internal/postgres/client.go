@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,29 +14,105 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// insertTries is how often Insert looks for a key that another transaction has inserted, or a sweep
-// deleted, in the same moment.
-const insertTries = 5
+const (
+	// insertTries is how often Insert looks for a key that another transaction has inserted, or a
+	// sweep deleted, in the same moment.
+	insertTries = 5
+	// maxInserted and maxInsertedBytes bound what one statement inserts: the run with which the
+	// payloads reach so many bytes is its last.
+	maxInserted      = 1000
+	maxInsertedBytes = 4 << 20
+)
+
+// newRunJSON is a run as the statement insert reads it.
+type newRunJSON struct {
+	N           int    `json:"n"`
+	Handler     string `json:"handler"`
+	TraceParent string `json:"traceparent"`
+	runJSON
+}
 
 // Insert implements store.Client.
-func (s *Store) Insert(ctx context.Context, tx store.Tx, r store.NewRun) (id int64, fresh bool, err error) {
-	text := s.texts["insert"]
-	args := []any{r.Handler, r.Schedule, instant(r.DueAt), r.Backfill, instant(r.RunAt), r.RunIn.Microseconds(),
-		int64(r.Priority), int64(r.MaxAttempts), r.Key, r.Payload, guard.Storable(r.By.By), guard.Storable(r.By.Note),
-		r.TraceParent}
+func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) ([]store.Inserted, error) {
+	if len(runs) == 0 {
+		return nil, ctx.Err()
+	}
+	done := make([]store.Inserted, len(runs))
 	for range insertTries {
-		if tx != nil {
-			err = sqlkit.Explain(tx.QueryRow(ctx, text, args...).Scan(&id, &fresh))
-		} else {
-			err = s.call(ctx, s.shared, func() []statement {
-				return []statement{{text, args, func(rows pgx.Rows) error { return rows.Scan(&id, &fresh) }}}
-			})
+		batches := batchesOf(runs, done)
+		if len(batches) == 0 {
+			return done, nil
 		}
-		if err != nil || id != 0 {
-			return id, fresh, err
+		if err := s.insert(ctx, tx, batches, done); err != nil {
+			return nil, err
 		}
 	}
-	return 0, false, errors.New("the key comes and goes: try again")
+	if len(batchesOf(runs, done)) > 0 {
+		return nil, errors.New("a key comes and goes: try again")
+	}
+	return done, nil
+}
+
+// batchesOf returns the arguments of the statements that insert the runs that have no ID yet.
+func batchesOf(runs []store.NewRun, done []store.Inserted) (batches []string) {
+	var batch []newRunJSON
+	bytes := 0
+	flush := func() {
+		if len(batch) > 0 {
+			batches = append(batches, inJSON(batch))
+		}
+		batch, bytes = nil, 0
+	}
+	for i, r := range runs {
+		if done[i].ID != 0 {
+			continue
+		}
+		batch = append(batch, newRunJSON{N: i, Handler: r.Handler, TraceParent: r.TraceParent, runJSON: inRunJSON(r)})
+		if bytes += len(r.Payload); len(batch) == maxInserted || bytes >= maxInsertedBytes {
+			flush()
+		}
+	}
+	flush()
+	return batches
+}
+
+// insert executes the statement for each batch, and notes what came of the runs.
+func (s *Store) insert(ctx context.Context, tx store.Tx, batches []string, done []store.Inserted) error {
+	answers := make([]string, len(batches))
+	var err error
+	if tx == nil {
+		err = s.call(ctx, s.shared, func() []statement {
+			list := make([]statement, len(batches))
+			for i, batch := range batches {
+				list[i] = statement{s.texts["insert"], []any{batch},
+					func(rows pgx.Rows) error { return rows.Scan(&answers[i]) }}
+			}
+			return list
+		})
+	}
+	for i, batch := range batches {
+		if tx != nil && err == nil {
+			err = sqlkit.Explain(tx.QueryRow(ctx, s.texts["insert"], batch).Scan(&answers[i]))
+		}
+		var inserted []struct {
+			N     int
+			ID    int64
+			Fresh bool
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(answers[i]), &inserted)
+		}
+		if err != nil {
+			return err
+		}
+		for _, in := range inserted {
+			if in.N < 0 || in.N >= len(done) {
+				return fmt.Errorf("the database gave an answer that makes no sense: run %d of %d", in.N, len(done))
+			}
+			done[in.N] = store.Inserted{ID: in.ID, Fresh: in.Fresh}
+		}
+	}
+	return nil
 }
 
 // Cancel implements store.Client.

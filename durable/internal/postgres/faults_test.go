@@ -23,7 +23,7 @@ func (s *Store) running(t testing.TB, n int) []store.Run {
 		t.Fatal(err)
 	}
 	for range n {
-		if _, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
+		if _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,16 +105,16 @@ func TestRowThatIsLocked(t *testing.T) {
 	if done, err := s.Finish(t.Context(), "w", succeeded(runs)); err != nil || len(done.Counted) != 3 {
 		t.Errorf("Finish when it is free: %+v, %v", done, err)
 	}
-	queued, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
+	queued, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
+	other, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id = %d FOR UPDATE", s.names["runs"], queued))()
-	if runs, err := s.claim(brief(), 10); err != nil || len(runs) != 1 || runs[0].ID != other {
+	defer d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id = %d FOR UPDATE", s.names["runs"], queued[0].ID))()
+	if runs, err := s.claim(brief(), 10); err != nil || len(runs) != 1 || runs[0].ID != other[0].ID {
 		t.Errorf("Claim: %v, %v; want the run that is free", runs, err)
 	}
 }
@@ -156,13 +156,13 @@ func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
 		nth := map[int64]int{}
 		var ids []string
 		for i := range 12 {
-			id, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: handlers[i%2].Name})
+			done, err := s.Insert(t.Context(), nil, store.NewRun{Handler: handlers[i%2].Name})
 			if err != nil {
 				t.Fatal(err)
 			}
-			nth[id] = i
+			nth[done[0].ID] = i
 			if slices.Contains(c.locked, i) {
-				ids = append(ids, fmt.Sprint(id))
+				ids = append(ids, fmt.Sprint(done[0].ID))
 			}
 		}
 		release := d.hold(t, fmt.Sprintf("SELECT FROM %s WHERE id IN (%s) FOR UPDATE", s.names["runs"],
@@ -190,11 +190,11 @@ func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
 	s := d.migrated(t)
 	var ids []int64
 	for range 2 {
-		id, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
+		done, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, id)
+		ids = append(ids, done[0].ID)
 	}
 	// This stops the claim after its snapshot was taken, and before it locks rows.
 	claim := strings.Replace(s.texts["claim"], "SELECT clock_timestamp() AS at",

@@ -155,7 +155,7 @@ func TestLimitThatIsLocked(t *testing.T) {
 	} {
 		d.exec(t, "TRUNCATE "+s.names["attempts"]+", "+s.names["runs"])
 		for _, h := range handlers {
-			if _, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: h.Name}); err != nil {
+			if _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: h.Name}); err != nil {
 				t.Fatal(err)
 			}
 		}

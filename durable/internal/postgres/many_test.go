@@ -79,3 +79,41 @@ func loops(t *testing.T, plan string) (most int) {
 	}
 	return most
 }
+
+// countingTx counts the statements of a transaction.
+type countingTx struct {
+	store.Tx
+	statements *int
+}
+
+func (t countingTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
+	*t.statements++
+	return t.Tx.QueryRow(ctx, query, args...)
+}
+
+// Many runs are queued in few statements, each of which is bounded in runs and in bytes.
+//
+// Fails when each run has a statement of its own, or when one statement has them all.
+func TestManyRunsAreFewStatements(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	for _, c := range []struct{ runs, payload, want int }{{1, 0, 1}, {1000, 0, 1}, {2500, 10, 3}, {8, 1 << 20, 2}} {
+		tx, err := s.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		statements := 0
+		many := make([]store.NewRun, c.runs)
+		for i := range many {
+			many[i] = store.NewRun{Handler: "orders", Payload: make([]byte, c.payload)}
+		}
+		done, err := s.Insert(t.Context(), countingTx{pgxTx{tx}, &statements}, many...)
+		if err != nil || len(done) != c.runs || statements != c.want {
+			t.Errorf("%+v: %d runs in %d statements, %v", c, len(done), statements, err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

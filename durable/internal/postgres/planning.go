@@ -97,6 +97,12 @@ type runJSON struct {
 	Note     string  `json:"note"`
 }
 
+func inRunJSON(r store.NewRun) runJSON {
+	return runJSON{DueAt: orNull(instant(r.DueAt)), Backfill: r.Backfill, Priority: r.Priority,
+		RunAt: orNull(instant(r.RunAt)), RunIn: r.RunIn.Microseconds(), Attempts: r.MaxAttempts,
+		Key: orNull(r.Key), Payload: r.Payload, By: guard.Storable(r.By.By), Note: guard.Storable(r.By.Note)}
+}
+
 // Materialize implements store.Worker.
 func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []store.Materialized, err error) {
 	if len(plans) == 0 {
@@ -110,9 +116,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) (done []sto
 			Last: orNull(instant(p.Last)), Next: orNull(instant(p.Next)), Coalesced: p.Coalesced, Skipped: p.Skipped,
 			TicksPaused: p.PausedTicks, Runs: make([]runJSON, len(p.Runs))}
 		for j, r := range p.Runs {
-			list[i].Runs[j] = runJSON{DueAt: orNull(instant(r.DueAt)), Backfill: r.Backfill, Priority: r.Priority,
-				RunAt: orNull(instant(r.RunAt)), RunIn: r.RunIn.Microseconds(), Attempts: r.MaxAttempts,
-				Key: orNull(r.Key), Payload: r.Payload, By: guard.Storable(r.By.By), Note: guard.Storable(r.By.Note)}
+			list[i].Runs[j] = inRunJSON(r)
 		}
 	}
 	err = s.call(ctx, s.owned, func() []statement {

@@ -95,7 +95,7 @@ func TestTransactionsThatAreWrong(t *testing.T) {
 		}
 		spoil(func(q string) error { _, err := native.Exec(ctx, q); return err },
 			func() error { return native.Rollback(ctx) })
-		_, _, err = s.Insert(ctx, pgxTx{native}, store.NewRun{Handler: "orders"})
+		_, err = s.Insert(ctx, pgxTx{native}, store.NewRun{Handler: "orders"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("pgx: %v, want %q", err, want)
 		}
@@ -106,7 +106,7 @@ func TestTransactionsThatAreWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		spoil(func(q string) error { _, err := tx.ExecContext(ctx, q); return err }, tx.Rollback)
-		_, _, err = s.Insert(ctx, sqlTx{func(ctx context.Context, query string, args ...any) store.Row {
+		_, err = s.Insert(ctx, sqlTx{func(ctx context.Context, query string, args ...any) store.Row {
 			return tx.QueryRowContext(ctx, query, args...)
 		}}, store.NewRun{Handler: "orders"})
 		if err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "rolled back") {

@@ -88,7 +88,7 @@ func calls(s *Store) []call {
 		}},
 		{"Due", func(ctx context.Context) error { _, err := s.Due(ctx, store.DueSchedule{}, 1000); return err }},
 		{"Insert", func(ctx context.Context) error {
-			_, _, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders", Payload: make([]byte, 1000)})
+			_, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders", Payload: make([]byte, 1000)})
 			return err
 		}},
 		{"Claim", func(ctx context.Context) (err error) { runs, err = s.claim(ctx, 10); return err }},
@@ -246,7 +246,7 @@ func TestAnswersAreReadWhateverTheirFormIs(t *testing.T) {
 		s := d.migrated(t)
 		payload := []byte("\x00\\x\xff")
 		due := time.Date(2020, 2, 1, 12, 0, 0, 1000, time.UTC)
-		_, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders", RunAt: due, Payload: payload})
+		_, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders", RunAt: due, Payload: payload})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ func BenchmarkRuns(b *testing.B) {
 	for b.Loop() {
 		began := time.Now()
 		for range 160 {
-			if _, _, err := s.Insert(b.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
+			if _, err := s.Insert(b.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -35,9 +35,9 @@ func TestFaultsOfArguments(t *testing.T) {
 			t.Fatalf("%q: %v", name, err)
 		}
 		migrated(t, s)
-		id, fresh, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
-		if id != 1 || !fresh || err != nil {
-			t.Errorf("%q: %d, %t, %v", name, id, fresh, err)
+		done, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"})
+		if err != nil || done[0] != (store.Inserted{ID: 1, Fresh: true}) {
+			t.Errorf("%q: %+v, %v", name, done, err)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func everything(s store.Store) map[string]func(context.Context) error {
 		},
 		"Stats": func(ctx context.Context) error { _, err := s.Stats(ctx, time.Hour); return err },
 		"Insert": func(ctx context.Context) error {
-			_, _, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders"})
+			_, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders"})
 			return err
 		},
 		"Cancel": func(ctx context.Context) error { _, err := s.Cancel(ctx, 1, store.Cause{}); return err },
@@ -133,7 +133,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 		}
 	}
 
-	if _, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
+	if _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
 		t.Fatal(err)
 	}
 	refuses(t, on(t, open(t, "file:"+path+"?mode=ro")), "able to write",
@@ -221,7 +221,7 @@ func TestLockedFile(t *testing.T) {
 	if _, err := other.ExecContext(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
+	if _, err := s.Insert(t.Context(), nil, store.NewRun{Handler: "orders"}); err != nil {
 		t.Errorf("when the lock is gone: %v", err)
 	}
 }
@@ -273,7 +273,7 @@ func TestTransactionsThatAreWrong(t *testing.T) {
 		{"one of another file", sqlTx{elsewhere}, "call Migrate"},
 		{"one of Postgres", postgresTx{}, "not one of the SQLite database of this store (SQLSTATE 42601)"},
 	} {
-		_, _, err := s.Insert(t.Context(), step.tx, store.NewRun{Handler: "orders"})
+		_, err := s.Insert(t.Context(), step.tx, store.NewRun{Handler: "orders"})
 		if err == nil || !strings.Contains(err.Error(), step.want) || strings.Contains(err.Error(), "3.38") {
 			t.Errorf("%s: %v, want %q", step.what, err, step.want)
 		}

@@ -39,7 +39,7 @@ func TestStoppedWriter(t *testing.T) {
 	call := func(limit time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		_, _, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders"})
+		_, err := s.Insert(ctx, nil, store.NewRun{Handler: "orders"})
 		return err
 	}
 	if err := call(300 * time.Millisecond); err == nil {

@@ -15,19 +15,23 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// Insert implements store.Client.
-func (s *Store) Insert(ctx context.Context, tx store.Tx, run store.NewRun) (id int64, fresh bool, err error) {
-	run.Payload = bytes.Clone(run.Payload) // after ctx has ended, the statement may be executed still
-	var got inserted
+// Insert implements store.Client. A statement costs no round trip here, so each run has its own.
+func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) ([]store.Inserted, error) {
+	runs = slices.Clone(runs)
+	for i := range runs { // after ctx has ended, the statements may be executed still
+		runs[i].Payload = bytes.Clone(runs[i].Payload)
+	}
 	if tx == nil {
-		got, err = sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (inserted, error) {
-			return s.insert(run, func(query string, args []any, id *int64) (bool, error) {
+		return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) ([]store.Inserted, error) {
+			return s.insert(runs, func(query string, args []any, id *int64) (bool, error) {
 				return found(conn, query, args, id)
 			})
 		})
-	} else {
-		got, err = sqlkit.InTime(ctx, func(ctx context.Context) (inserted, error) {
-			return s.insert(run, func(query string, args []any, id *int64) (bool, error) {
+	}
+	var all []store.Inserted
+	for some := range slices.Chunk(runs, maxInserted) {
+		done, err := sqlkit.InTime(ctx, func(ctx context.Context) ([]store.Inserted, error) {
+			return s.insert(some, func(query string, args []any, id *int64) (bool, error) {
 				err := tx.QueryRow(ctx, query, args...).Scan(id)
 				if errors.Is(err, sql.ErrNoRows) {
 					return false, nil
@@ -38,25 +42,33 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, run store.NewRun) (id i
 				return err == nil, err
 			})
 		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, done...)
 	}
-	return got.id, got.fresh, err
+	return all, nil
 }
 
-// inserted is a run, and whether it was queued now.
-type inserted struct {
-	id    int64
-	fresh bool
-}
+// maxInserted is how many runs are inserted within one time-out, if the caller has set none.
+const maxInserted = 100
 
-func (s *Store) insert(run store.NewRun, query func(string, []any, *int64) (bool, error)) (got inserted, err error) {
-	if got.fresh, err = query(s.texts["insert"], insertArgs(run), &got.id); got.fresh || err != nil {
-		return got, err
+func (s *Store) insert(runs []store.NewRun, query func(string, []any, *int64) (bool, error)) ([]store.Inserted, error) {
+	done := make([]store.Inserted, len(runs))
+	for i, run := range runs {
+		var err error
+		done[i].Fresh, err = query(s.texts["insert"], insertArgs(run), &done[i].ID)
+		if err == nil && !done[i].Fresh {
+			_, err = query(s.texts["by_key"], []any{run.Handler, run.Key}, &done[i].ID)
+		}
+		if err == nil && done[i].ID == 0 {
+			err = errors.New("the database refuses the run")
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	there, err := query(s.texts["by_key"], []any{run.Handler, run.Key}, &got.id)
-	if err == nil && !there {
-		err = errors.New("the tick has its run already, or another one of its schedule waits")
-	}
-	return got, err
+	return done, nil
 }
 
 // insertArgs are those of the statement insert.

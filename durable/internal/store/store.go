@@ -109,9 +109,10 @@ type Worker interface {
 
 // Client is what programs call that trigger and steer runs.
 type Client interface {
-	// Insert queues a run, in the caller's transaction or in one of its own (nil). fresh is false
-	// if Key is not empty and the handler has a run with it: id is that run's then.
-	Insert(ctx context.Context, tx Tx, run NewRun) (id int64, fresh bool, err error)
+	// Insert queues runs that are triggered, in the caller's transaction or in one of its own
+	// (nil), and returns what came of each, in their order. A run whose Key is not empty is not
+	// fresh if the handler has a run with it: ID is that run's then.
+	Insert(ctx context.Context, tx Tx, runs ...NewRun) ([]Inserted, error)
 
 	// Cancel ends a run: one that is queued at once, one that is running when its worker next
 	// renews. It returns the state the run had: "" if there is none.
@@ -254,6 +255,12 @@ type NewRun struct {
 	Payload     []byte
 	By          Cause
 	TraceParent string
+}
+
+// Inserted is what came of a run that was inserted.
+type Inserted struct {
+	ID    int64
+	Fresh bool // it was queued
 }
 
 // ClaimRequest is what a worker can run.

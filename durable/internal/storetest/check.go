@@ -93,7 +93,10 @@ func (c *check) materialize(plans ...store.Plan) (done []store.Materialized) {
 func (c *check) insert(run store.NewRun) (id int64) {
 	c.Helper()
 	c.call("Insert", func(ctx context.Context) (err error) {
-		id, _, err = c.Insert(ctx, nil, run)
+		done, err := c.Insert(ctx, nil, run)
+		if err == nil {
+			id = done[0].ID
+		}
 		return err
 	})
 	return id

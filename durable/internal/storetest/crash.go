@@ -45,7 +45,7 @@ func (c *Crash) Statements(t testing.TB) (names []string) {
 	c.t, c.queued, c.counted, c.killed = t, map[string]int64{}, map[store.RunKey]int{}, map[string]int{}
 	c.planFirst()
 	for i := range 30 {
-		if _, _, err := c.Store.Insert(t.Context(), nil, store.NewRun{Handler: crashing.Name,
+		if _, err := c.Store.Insert(t.Context(), nil, store.NewRun{Handler: crashing.Name,
 			Key: fmt.Sprint("first-", i)}); err != nil {
 			t.Fatal(err)
 		}

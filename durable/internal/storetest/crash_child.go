@@ -109,11 +109,11 @@ func Cycle(s store.Store, name string, i int) error {
 		return err
 	}
 	key := fmt.Sprint(name, "-", i)
-	id, _, err := s.Insert(ctx, nil, store.NewRun{Handler: crashing.Name, Key: key})
+	queued, err := s.Insert(ctx, nil, store.NewRun{Handler: crashing.Name, Key: key})
 	if err != nil {
 		return err
 	}
-	fmt.Println("queued", id, key)
+	fmt.Println("queued", queued[0].ID, key)
 	due, err := s.Due(ctx, store.DueSchedule{}, 1000)
 	if err != nil {
 		return err

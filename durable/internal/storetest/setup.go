@@ -120,7 +120,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 		},
 		"Stats": func(ctx context.Context) error { _, err := c.Stats(ctx, lease); return err },
 		"Insert": func(ctx context.Context) error {
-			_, _, err := c.Insert(ctx, nil, store.NewRun{Handler: "orders"})
+			_, err := c.Insert(ctx, nil, store.NewRun{Handler: "orders"})
 			return err
 		},
 		"Cancel": func(ctx context.Context) error { _, err := c.Cancel(ctx, 1, store.Cause{}); return err },

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -72,10 +74,12 @@ var inserting = []promise{
 			key := c.now().String()
 			c.atOnce(len(ids), func(i int, c *check) {
 				c.call("Insert", func(ctx context.Context) error {
-					id, isFresh, err := c.Insert(ctx, nil, store.NewRun{Handler: "orders", Key: key})
-					ids[i] = id
-					if isFresh {
+					done, err := c.Insert(ctx, nil, store.NewRun{Handler: "orders", Key: key})
+					if err == nil && done[0].Fresh {
 						fresh.Add(1)
+					}
+					if err == nil {
+						ids[i] = done[0].ID
 					}
 					return err
 				})
@@ -86,6 +90,87 @@ var inserting = []promise{
 				}
 			}
 			c.pass(c.now())
+		}
+	}},
+	{"inserting/many in one call, in their order, each by its key", func(c *check) {
+		c.ready(orders)
+		old := c.insert(store.NewRun{Handler: "orders", Key: "old"})
+		if done := c.insertMany(0); len(done) != 0 {
+			c.Errorf("%+v", done)
+		}
+		var many []store.NewRun
+		for i := range 2500 { // some batches
+			many = append(many, store.NewRun{Handler: "orders", Payload: []byte{0, byte(i), 255}, Priority: 1})
+		}
+		by := store.Cause{By: "Ann", Note: "again"}
+		many[7] = store.NewRun{Handler: "orders", Key: "old"}
+		many[9] = store.NewRun{Handler: "mails", Key: "old", RunIn: time.Hour, By: by, MaxAttempts: 7, TraceParent: "00"}
+		many[11] = store.NewRun{Handler: "orders", Key: "new", Priority: -1}
+		many[1234], many[2345] = store.NewRun{Handler: "orders", Key: "new"}, store.NewRun{Handler: "orders", Key: "old"}
+		many[12] = store.NewRun{Handler: "orders", Key: "new"}
+		done := c.insertMany(len(many)-4, many...)
+		if done[7].ID != old || done[2345].ID != old || done[12].ID != done[11].ID || done[1234].ID != done[11].ID ||
+			done[9].ID == old {
+			c.Errorf("the runs of the keys are %+v, %+v, %+v, %+v, %+v, %+v", done[7], done[2345], done[11], done[12],
+				done[1234], done[9])
+		}
+		ids := map[int64]bool{}
+		last := old
+		for i, d := range done {
+			if d.Fresh && (d.ID <= last || ids[d.ID]) {
+				c.Fatalf("run %d has the ID %d behind %d", i, d.ID, last)
+			}
+			if ids[d.ID] = true; d.Fresh {
+				last = d.ID
+			}
+		}
+		for _, i := range []int{0, 999, 1000, 2499} {
+			if run, _ := c.run(done[i].ID); string(run.Payload) != string(many[i].Payload) || run.Priority != 1 {
+				c.Errorf("run %d is %+v", i, run)
+			}
+		}
+		run, _ := c.run(done[9].ID)
+		if run.Handler != "mails" || run.By != by || run.TraceParent != "00" || run.MaxAttempts != 7 ||
+			run.RunAt.Sub(run.CreatedAt) < 59*time.Minute || len(run.Payload) != 0 {
+			c.Errorf("%+v", run)
+		}
+		if runs := c.claims(1, request(1, orders)); runs[0].ID != done[11].ID {
+			c.Errorf("the first one is %+v", runs[0])
+		}
+	}},
+	{"inserting/many by many at once: each key is fresh once", func(c *check) {
+		for range c.h.Rounds {
+			var many, back []store.NewRun
+			for i := range 20 {
+				run := store.NewRun{Handler: "orders", Key: fmt.Sprint(c.now(), i)}
+				many, back = append(many, run), append([]store.NewRun{run}, back...)
+			}
+			var mu sync.Mutex
+			ids, fresh := map[string]int64{}, 0
+			c.atOnce(4, func(i int, c *check) {
+				runs := many
+				if i%2 == 1 {
+					runs = back // whoever waits for another one, both ways
+				}
+				c.call("Insert", func(ctx context.Context) error {
+					done, err := c.Insert(ctx, nil, runs...)
+					mu.Lock()
+					defer mu.Unlock()
+					for j, d := range done {
+						if d.Fresh {
+							fresh++
+						}
+						if id := ids[runs[j].Key]; id != 0 && id != d.ID {
+							c.Errorf("the key %q has the runs %d and %d", runs[j].Key, id, d.ID)
+						}
+						ids[runs[j].Key] = d.ID
+					}
+					return err
+				})
+			})
+			if fresh != len(many) {
+				c.Errorf("%d are fresh", fresh)
+			}
 		}
 	}},
 	{"inserting/in a transaction of the application", func(c *check) {
@@ -103,9 +188,9 @@ var inserting = []promise{
 				run.Key = step.key
 				ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 				defer cancel()
-				id, fresh, err := c.Insert(ctx, tx, run)
-				if err != nil || fresh != step.fresh || id == 0 {
-					c.Fatalf("step %d: %d, %t, %v", i, id, fresh, err)
+				done, err := c.Insert(ctx, tx, run)
+				if err != nil || done[0].Fresh != step.fresh || done[0].ID == 0 {
+					c.Fatalf("step %d: %+v, %v", i, done, err)
 				}
 			}
 			if runs := c.runs(store.Filter{}, 10); len(runs) != 1 {
@@ -128,10 +213,20 @@ var inserting = []promise{
 			}
 		}
 		tx := c.h.Begin(c, c.Store)
+		many := make([]store.NewRun, 1200)
+		for i := range many {
+			many[i].Handler = "mails"
+		}
+		if done, err := c.Insert(c.ctx, tx, many...); err != nil || len(done) != len(many) {
+			c.Errorf("%d, %v", len(done), err)
+		}
 		if err := tx.Rollback(); err != nil {
 			c.Fatal(err)
 		}
-		if _, _, err := c.Insert(c.ctx, tx, store.NewRun{Handler: "orders"}); err == nil {
+		if runs := c.runs(store.Filter{Handler: "mails"}, 10); len(runs) != 0 {
+			c.Errorf("after a rollback there are %+v", runs)
+		}
+		if _, err := c.Insert(c.ctx, tx, store.NewRun{Handler: "orders"}); err == nil {
 			c.Error("a transaction that has ended: no error")
 		}
 	}},
@@ -140,13 +235,32 @@ var inserting = []promise{
 func (c *check) inserting(run store.NewRun, wantFresh bool) (id int64) {
 	c.Helper()
 	c.call("Insert", func(ctx context.Context) (err error) {
-		var fresh bool
-		if id, fresh, err = c.Insert(ctx, nil, run); err == nil && fresh != wantFresh {
-			c.Errorf("%+v: fresh is %t", run, fresh)
+		done, err := c.Insert(ctx, nil, run)
+		if err != nil {
+			return err
 		}
-		return err
+		if id = done[0].ID; done[0].Fresh != wantFresh {
+			c.Errorf("%+v: fresh is %t", run, done[0].Fresh)
+		}
+		return nil
 	})
 	return id
+}
+
+// insertMany queues runs in one call, and wants that so many of them are fresh.
+func (c *check) insertMany(wantFresh int, runs ...store.NewRun) (done []store.Inserted) {
+	c.Helper()
+	c.call("Insert", func(ctx context.Context) (err error) { done, err = c.Insert(ctx, nil, runs...); return err })
+	fresh := 0
+	for _, d := range done {
+		if d.Fresh {
+			fresh++
+		}
+	}
+	if len(done) != len(runs) || fresh != wantFresh {
+		c.Fatalf("of %d runs %d are answered, %d of them as fresh, want %d", len(runs), len(done), fresh, wantFresh)
+	}
+	return done
 }
 
 var steering = []promise{

@@ -1,22 +1,28 @@
 -- name: insert
--- The statement may be one of the application's transaction, so all names are qualified, and all
--- arguments are texts, numbers and bytes, which every driver sends. $5: run_at, or '' and $6: after
--- how many microseconds. It answers 0 if another transaction has inserted the key since this
--- statement began.
-WITH fresh AS (
-	INSERT INTO {runs} (handler, schedule, due_at, backfill, run_at, priority, own_attempts, max_attempts, key, payload,
-		queued_by, queued_note, traceparent)
-	VALUES ($1::text, nullif($2::text, ''), nullif($3::text, '')::timestamptz, $4::boolean,
-		coalesce(nullif($5::text, '')::timestamptz,
-			pg_catalog.clock_timestamp() + $6::bigint * interval '1 microsecond'),
-		$7::smallint, $8::integer, $8::integer, nullif($9::text, ''), $10::bytea, $11::text, $12::text,
-		nullif($13::text, ''))
+-- $1: runs as JSON. The statement may be one of the application's transaction, so all names are
+-- qualified, and the argument and the answer are texts, which every driver has. It answers what came
+-- of each run: n, the id and whether it is fresh. The id is 0 if another transaction has inserted
+-- the key since this statement began.
+WITH given AS MATERIALIZED (
+	SELECT pg_catalog.gen_random_uuid() AS nonce, x.* FROM pg_catalog.json_to_recordset($1::text::json) AS x(n integer,
+		handler text, run_at timestamptz, run_in bigint, priority smallint, attempts integer, key text, payload text,
+		by text, note text, traceparent text)
+),
+fresh AS (
+	INSERT INTO {runs} (handler, run_at, priority, own_attempts, max_attempts, key, nonce, payload, queued_by,
+		queued_note, traceparent)
+	SELECT g.handler,
+		coalesce(g.run_at, pg_catalog.clock_timestamp() + g.run_in * interval '1 microsecond'), g.priority, g.attempts,
+		g.attempts, g.key, g.nonce, pg_catalog.decode(g.payload, 'base64'), g.by, g.note, nullif(g.traceparent, '')
+	FROM given AS g ORDER BY g.n
 	ON CONFLICT (handler, key) WHERE key IS NOT NULL DO NOTHING
-	RETURNING id
+	RETURNING id, handler, key, nonce
 )
-SELECT coalesce((SELECT id FROM fresh),
-		(SELECT r.id FROM {runs} AS r WHERE r.handler = $1::text AND r.key = nullif($9::text, '')), 0),
-	EXISTS (SELECT FROM fresh)
+SELECT pg_catalog.json_agg(pg_catalog.json_build_object('n', g.n, 'id', coalesce(f.id, same.id,
+		(SELECT r.id FROM {runs} AS r WHERE r.handler = g.handler COLLATE "C" AND r.key = g.key COLLATE "C"), 0),
+	'fresh', f.id IS NOT NULL))::text
+FROM given AS g LEFT JOIN fresh AS f ON f.nonce = g.nonce
+	LEFT JOIN fresh AS same ON same.handler = g.handler COLLATE "C" AND same.key = g.key COLLATE "C"
 
 -- name: cancel
 WITH was AS MATERIALIZED (SELECT r.id, r.state FROM {runs} AS r WHERE r.id = $1::bigint FOR NO KEY UPDATE),
