@@ -73,3 +73,33 @@ func ExampleJSON() {
 	// order 42 attempt 2
 	// <nil>
 }
+
+// However often the search index is said to be stale, one run waits that brings it up to date.
+func ExampleStore_TriggerMany() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "durable-example-")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "durable.db"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	store := durable.SQLite(db, durable.Options{})
+	if err := store.Migrate(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	var stale []durable.TriggerManyParams
+	for _, tenant := range []string{"ann", "bob", "ann"} {
+		stale = append(stale, durable.TriggerManyParams{Handler: "index", Payload: []byte(tenant),
+			Options: durable.TriggerOptions{Key: tenant, KeyUntil: durable.KeyUntilStarted}})
+	}
+	fmt.Println(store.TriggerMany(ctx, nil, stale)) // in a service: in the transaction that changes what is indexed
+	// Output:
+	// [{1 false} {2 false} {1 true}] <nil>
+}

@@ -23,10 +23,10 @@ type Run struct {
 	Payload     []byte
 	// Key is the run's idempotency key: it is the same for all attempts, and no other run of the
 	// handler has it. Pass it to every service that the handler calls, so that the service can tell
-	// a repeated request from a new one. It is TriggerOptions.Key, or else drawn at random when the
-	// run is queued: then no run of another database has it either, nor one that is queued after an
-	// older copy of the database was restored. (The IDs of runs are given again then. A tick that
-	// the copy lacks is a new run, with a new key.)
+	// a repeated request from a new one. It is TriggerOptions.Key, if that belongs to the run for
+	// ever, or else drawn at random when the run is queued: then no run of another database has
+	// it either, nor one that is queued after an older copy of the database was restored. (The
+	// IDs of runs are given again then. A tick that the copy lacks is a new run, with a new key.)
 	Key         string
 	TriggeredBy driver.Cause // who triggered it, or queued it again; zero: not said
 	TraceParent string       // as TriggerOptions has it

@@ -27,11 +27,22 @@ type TriggerOptions struct {
 
 	// Key makes Trigger idempotent: while the database keeps a run of the handler with this Key,
 	// even one that has ended, Trigger returns the ID of that run and queues nothing. Run.Key is
-	// this Key. In a transaction of Postgres under REPEATABLE READ or SERIALIZABLE, Trigger fails
-	// with SQLSTATE 40001 if another run with this Key was committed since it began: repeat the
-	// transaction, as these levels ask for anyway. At most 200 bytes. It must not begin with "run:"
-	// or "tick:", as the keys of other runs do. Default "": the run gets a key of its own.
+	// this Key. KeyUntil and KeyFor let another run have the Key earlier. In a transaction of
+	// Postgres under REPEATABLE READ or SERIALIZABLE, Trigger fails with SQLSTATE 40001 if
+	// another run with this Key was committed since it began: repeat the transaction, as these
+	// levels ask for anyway. At most 200 bytes. It must not begin with "run:" or "tick:", as the
+	// keys of other runs do. Default "": the run gets a key of its own.
 	Key string
+
+	// KeyUntil is until when Key belongs to the run that this call queues. A run that has given up
+	// its Key does not get it back from a retry or a Requeue. Other runs may have the same Key
+	// later, so Run.Key is drawn at random unless KeyUntil is KeyForever. Default KeyForever.
+	KeyUntil KeyUntil
+
+	// KeyFor is for how long Key belongs to the run that this call queues, by the database's clock,
+	// whether the run has ended or not. It replaces KeyUntil. Up to 366 days. Run.Key is drawn at
+	// random. Default 0: KeyUntil applies.
+	KeyFor time.Duration
 
 	// MaxAttempts overrides the handler's Retry.MaxAttempts for this run. Default 0: no override.
 	MaxAttempts int
@@ -43,6 +54,21 @@ type TriggerOptions struct {
 	// run belong. Package oteldurable sets and reads it. At most 200 bytes. Default "": none.
 	TraceParent string
 }
+
+// KeyUntil is until when a Key belongs to a run.
+type KeyUntil string
+
+const (
+	// KeyForever is until the row of the run is deleted: see Config.Retention.
+	KeyForever KeyUntil = ""
+	// KeyUntilStarted is until the first attempt begins, or the run is canceled before. So whatever
+	// was changed before a Trigger, or in its transaction, is seen by the run whose ID it returns:
+	// while the transaction is open, that run does not begin.
+	KeyUntilStarted KeyUntil = "started"
+	// KeyUntilEnded is until the run has succeeded, is a dead letter, or was canceled. It belongs
+	// to the run while that waits for its next attempt, too.
+	KeyUntilEnded KeyUntil = "ended"
+)
 
 // A Tx is a transaction of the caller: see SQLTx and pgxdurable.Tx.
 type Tx = store.Tx
@@ -115,7 +141,8 @@ func (s *Store) TriggerMany(ctx context.Context, tx Tx, params []TriggerManyPara
 func (p TriggerManyParams) run() store.NewRun {
 	o := p.Options
 	return store.NewRun{Handler: p.Handler, RunAt: o.RunAt, RunIn: o.RunIn, Priority: int(o.Priority),
-		MaxAttempts: o.MaxAttempts, Key: o.Key, Payload: p.Payload, By: store.Cause(o.By), TraceParent: o.TraceParent}
+		MaxAttempts: o.MaxAttempts, Key: o.Key, KeyUntil: store.KeyUntil(o.KeyUntil), KeyFor: o.KeyFor,
+		Payload: p.Payload, By: store.Cause(o.By), TraceParent: o.TraceParent}
 }
 
 func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
@@ -130,6 +157,20 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 		if strings.HasPrefix(o.Key, "run:") || strings.HasPrefix(o.Key, "tick:") {
 			fault("Key", "%q is like those that runs without one have: use one that begins otherwise", o.Key)
 		}
+	}
+	switch o.KeyUntil {
+	case KeyForever, KeyUntilStarted, KeyUntilEnded:
+	default:
+		fault("KeyUntil", "%q: use KeyForever, KeyUntilStarted or KeyUntilEnded", o.KeyUntil)
+	}
+	if o.KeyFor < 0 || o.KeyFor > maxRetryAfter {
+		fault("KeyFor", "%v: use 0 to %v", o.KeyFor, maxRetryAfter)
+	}
+	if o.KeyFor != 0 && o.KeyUntil != KeyForever {
+		fault("KeyFor", "KeyUntil is set, too: use one of them")
+	}
+	if (o.KeyFor != 0 || o.KeyUntil != KeyForever) && o.Key == "" {
+		fault("Key", "it is empty, and KeyUntil or KeyFor is set: set it, too")
 	}
 	if o.TraceParent != "" {
 		checkText(o.TraceParent, "TraceParent", fault)

@@ -62,6 +62,9 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Cause,
 		if r := s.runs[id]; (r.State == store.StateDead || r.State == store.StateCanceled) && matches(r, which) {
 			r.State, r.RunAt, r.FinishedAt, r.By = store.StateQueued, now, time.Time{}, by
 			r.canceled, r.CanceledBy = false, store.Cause{}
+			if r.keyUntil != store.KeyForever {
+				r.key = ""
+			}
 			if r.MaxAttempts > 0 {
 				r.MaxAttempts += r.Attempt - r.before
 			}

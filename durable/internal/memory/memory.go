@@ -69,6 +69,10 @@ type runRow struct {
 	crashes   int  // attempts that count whose leases were lost
 	canceled  bool // somebody has asked for that
 	scheduled bool // it is in the index of one queued run for each schedule
+	// The key of the trigger, and until when it belongs to the run.
+	key          string
+	keyUntil     store.KeyUntil
+	keyExpiresAt time.Time // zero: there is no such instant
 }
 
 // New returns an empty store.

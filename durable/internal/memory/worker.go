@@ -145,7 +145,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
 	if n.Key != "" {
 		for _, r := range s.runs {
-			if r.Handler == n.Handler && r.Key == n.Key {
+			if r.Handler == n.Handler && r.key == n.Key && r.holdsKey(now) {
 				return r.ID, false
 			}
 		}
@@ -163,9 +163,15 @@ func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
 	}
 	s.lastID++
 	r := &runRow{Run: store.Run{Handler: n.Handler, Schedule: n.Schedule, DueAt: n.DueAt, Backfill: n.Backfill,
-		State: store.StateQueued, Priority: n.Priority, RunAt: n.RunAt, Key: n.Key, Nonce: rand.Text(),
+		State: store.StateQueued, Priority: n.Priority, RunAt: n.RunAt, Nonce: rand.Text(),
 		Payload:    n.Payload,
-		PayloadLen: len(n.Payload), By: n.By, TraceParent: n.TraceParent, CreatedAt: now}, ownMost: n.MaxAttempts}
+		PayloadLen: len(n.Payload), By: n.By, TraceParent: n.TraceParent, CreatedAt: now}, ownMost: n.MaxAttempts,
+		key: n.Key, keyUntil: n.KeyUntil}
+	if n.KeyFor > 0 {
+		r.keyExpiresAt = now.Add(n.KeyFor)
+	} else if n.KeyUntil == store.KeyForever {
+		r.Key = n.Key
+	}
 	r.ID, r.MaxAttempts = s.lastID, n.MaxAttempts
 	r.scheduled = n.Schedule != "" && !n.Backfill
 	if r.RunAt.IsZero() {
@@ -173,6 +179,17 @@ func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
 	}
 	s.runs[r.ID], s.queued[r.ID] = r, r
 	return r.ID, true
+}
+
+// holdsKey reports whether the key of a run still belongs to it.
+func (r *runRow) holdsKey(now time.Time) bool {
+	switch r.keyUntil {
+	case store.KeyUntilStarted:
+		return r.State == store.StateQueued && r.Attempt == 0
+	case store.KeyUntilEnded:
+		return r.State == store.StateQueued || r.State == store.StateRunning
+	}
+	return r.keyExpiresAt.IsZero() || r.keyExpiresAt.After(now)
 }
 
 // Claim implements store.Worker.

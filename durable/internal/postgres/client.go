@@ -26,9 +26,11 @@ const (
 
 // newRunJSON is a run as the statement insert reads it.
 type newRunJSON struct {
-	N           int    `json:"n"`
-	Handler     string `json:"handler"`
-	TraceParent string `json:"traceparent"`
+	N           int            `json:"n"`
+	Handler     string         `json:"handler"`
+	KeyUntil    store.KeyUntil `json:"key_until"`
+	KeyFor      *int64         `json:"key_for"`
+	TraceParent string         `json:"traceparent"`
 	runJSON
 }
 
@@ -67,7 +69,12 @@ func batchesOf(runs []store.NewRun, done []store.Inserted) (batches []string) {
 		if done[i].ID != 0 {
 			continue
 		}
-		batch = append(batch, newRunJSON{N: i, Handler: r.Handler, TraceParent: r.TraceParent, runJSON: inRunJSON(r)})
+		next := newRunJSON{N: i, Handler: r.Handler, KeyUntil: r.KeyUntil, TraceParent: r.TraceParent,
+			runJSON: inRunJSON(r)}
+		if r.KeyFor > 0 {
+			next.KeyFor = new(r.KeyFor.Microseconds())
+		}
+		batch = append(batch, next)
 		if bytes += len(r.Payload); len(batch) == maxInserted || bytes >= maxInsertedBytes {
 			flush()
 		}

@@ -13,7 +13,7 @@ func Pool(s store.Store) *sql.DB { return s.(*Store).file.DB }
 // Statements returns all statements by name, but for what Migrate executes.
 func Statements(s *Store) map[string]string {
 	all := maps.Clone(s.texts)
-	for _, part := range []string{"schema", "indexes", "columns", "now"} {
+	for _, part := range []string{"schema", "indexes", "columns", "now", "holds_key"} {
 		delete(all, part)
 	}
 	return all

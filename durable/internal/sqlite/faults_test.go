@@ -318,7 +318,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 		"list_handlers": {"COVERING INDEX tickslot_durable_runs_claim (handler=?)"},
 	}
 	for name, query := range sqlite.Statements(s) {
-		rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, make([]any, 13)...)
+		rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, make([]any, 15)...)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

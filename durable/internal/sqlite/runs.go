@@ -23,8 +23,19 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) (
 	}
 	if tx == nil {
 		return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) ([]store.Inserted, error) {
+			prepared := map[string]statement{}
+			defer func() {
+				for _, p := range prepared {
+					p.close()
+				}
+			}()
 			return s.insert(runs, func(query string, args []any, id *int64) (bool, error) {
-				return found(conn, query, args, id)
+				p, ok := prepared[query]
+				if !ok {
+					p = prepare(conn, query)
+					prepared[query] = p
+				}
+				return p.found(args, id)
 			})
 		})
 	}
@@ -58,6 +69,13 @@ func (s *Store) insert(runs []store.NewRun, query func(string, []any, *int64) (b
 	for i, run := range runs {
 		var err error
 		done[i].Fresh, err = query(s.texts["insert"], insertArgs(run), &done[i].ID)
+		released := false
+		if err == nil && !done[i].Fresh {
+			released, err = query(s.texts["release_key"], []any{run.Handler, run.Key}, new(int64))
+		}
+		if err == nil && released {
+			done[i].Fresh, err = query(s.texts["insert"], insertArgs(run), &done[i].ID)
+		}
 		if err == nil && !done[i].Fresh {
 			_, err = query(s.texts["by_key"], []any{run.Handler, run.Key}, &done[i].ID)
 		}
@@ -73,9 +91,13 @@ func (s *Store) insert(runs []store.NewRun, query func(string, []any, *int64) (b
 
 // insertArgs are those of the statement insert.
 func insertArgs(r store.NewRun) []any {
+	var keyFor any
+	if r.KeyFor > 0 {
+		keyFor = r.KeyFor.Microseconds()
+	}
 	return []any{r.Handler, orNil(r.Schedule), micros(r.DueAt), r.Backfill, micros(r.RunAt), r.RunIn.Microseconds(),
 		r.Priority, r.MaxAttempts, orNil(r.Key), r.Payload, r.By.By, r.By.Note,
-		orNil(r.TraceParent)}
+		orNil(r.TraceParent), string(r.KeyUntil), keyFor}
 }
 
 // An otherDatabaseError is the error of a transaction of Postgres, or of some other server, that

@@ -111,7 +111,9 @@ type Worker interface {
 type Client interface {
 	// Insert queues runs that are triggered, in the caller's transaction or in one of its own
 	// (nil), and returns what came of each, in their order. A run whose Key is not empty is not
-	// fresh if the handler has a run with it: ID is that run's then.
+	// fresh if the Key belongs to a run of the handler: ID is that run's then. If the Key belongs
+	// to that run until its first attempt begins, no claim takes it before the caller's
+	// transaction has ended.
 	Insert(ctx context.Context, tx Tx, runs ...NewRun) ([]Inserted, error)
 
 	// Cancel ends a run: one that is queued at once, one that is running when its worker next
@@ -252,10 +254,22 @@ type NewRun struct {
 	Priority    int // smaller is more urgent
 	MaxAttempts int // 0: what the handler says
 	Key         string
+	KeyUntil    KeyUntil
+	KeyFor      time.Duration // 0: Key belongs to the run until KeyUntil
 	Payload     []byte
 	By          Cause
 	TraceParent string
 }
+
+// KeyUntil is until when a key belongs to a run.
+type KeyUntil string
+
+// What ends it. A run that is requeued does not get it back.
+const (
+	KeyForever      KeyUntil = ""
+	KeyUntilStarted KeyUntil = "started" // the first claim, or that it is canceled before
+	KeyUntilEnded   KeyUntil = "ended"
+)
 
 // Inserted is what came of a run that was inserted.
 type Inserted struct {
@@ -364,7 +378,7 @@ type Run struct {
 	// FailingSince is when the first attempt began that failed, or whose lease was lost, of those
 	// after the latest Requeue; zero: none has. What succeeds in the end keeps it.
 	FailingSince time.Time
-	Key          string // of the trigger; "": none
+	Key          string // of the trigger, if it belongs to the run for ever; "": none does
 	Nonce        string // drawn at random when the run was queued
 	Payload      []byte
 	PayloadLen   int

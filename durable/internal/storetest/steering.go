@@ -92,6 +92,186 @@ var inserting = []promise{
 			c.pass(c.now())
 		}
 	}},
+	{"inserting/a key until the run starts belongs to the run that waits for its first attempt", func(c *check) {
+		c.ready(orders)
+		run := store.NewRun{Handler: "orders", Key: "k", KeyUntil: store.KeyUntilStarted}
+		forever := run
+		forever.KeyUntil = store.KeyForever
+		first := c.inserting(run, true)
+		if id := c.inserting(forever, false); id != first {
+			c.Errorf("%d, want %d", id, first)
+		}
+		c.inserting(run, false)
+		claimed := c.claimOne(orders)
+		if claimed.Key != "" {
+			c.Errorf("%+v has a key that others may have", claimed)
+		}
+		second := c.inserting(run, true)
+		c.finishes(failed(claimed)) // and is queued again, beside the second
+		if id := c.inserting(run, false); id != second {
+			c.Errorf("%d, want %d", id, second)
+		}
+		c.cancel(second, store.Cause{})
+		third := c.inserting(run, true)
+		if n := c.requeue(store.Filter{IDs: []int64{second}}, store.Cause{}); n != 1 {
+			c.Errorf("%d were requeued", n)
+		}
+		if id := c.inserting(run, false); id != third {
+			c.Errorf("%d, want %d", id, third)
+		}
+		c.claims(3, request(10, orders))
+		c.inserting(forever, true)
+		c.inserting(run, false)
+	}},
+	{"inserting/a key until the run ends belongs to the run while it is tried again", func(c *check) {
+		c.ready(orders)
+		run := store.NewRun{Handler: "orders", Key: "k", KeyUntil: store.KeyUntilEnded}
+		first := c.inserting(run, true)
+		again := func() {
+			c.Helper()
+			if id := c.inserting(run, false); id != first {
+				c.Fatalf("%d, want %d", id, first)
+			}
+		}
+		again()
+		claimed := c.claimOne(orders)
+		again()
+		c.finishes(failed(claimed))
+		again()
+		c.finishes(givenBack(c.claimOne(orders)))
+		again()
+		brief := request(1, orders)
+		brief.TTL = short
+		c.claims(1, brief)
+		c.reclaims(1)
+		again()
+		c.finishes(succeeded(c.claimOne(orders)))
+		first = c.inserting(run, true)
+		c.finishes(dead(c.claimOne(orders)))
+		second := c.inserting(run, true)
+		if n := c.requeue(store.Filter{IDs: []int64{first}}, store.Cause{}); n != 1 {
+			c.Errorf("%d were requeued", n)
+		}
+		first = second
+		again()
+		c.cancel(second, store.Cause{})
+		c.inserting(run, true)
+	}},
+	{"inserting/a key for some time belongs to the run until that is over", func(c *check) {
+		c.ready(orders)
+		run := store.NewRun{Handler: "orders", Key: "k", KeyFor: short}
+		long := run
+		long.KeyFor = time.Hour
+		first := c.inserting(run, true)
+		c.pass(c.now().Add(short))
+		second := c.inserting(long, true) // although the first one waits
+		if id := c.inserting(run, false); id != second {
+			c.Errorf("%d, want %d", id, second)
+		}
+		for _, run := range c.claims(2, request(10, orders)) {
+			if c.finishes(succeeded(run)); run.Key != "" {
+				c.Errorf("%+v has a key that others may have", run)
+			}
+		}
+		if id := c.inserting(run, false); id != second || id == first { // although it has ended
+			c.Errorf("%d, want %d", id, second)
+		}
+	}},
+	{"inserting/a key that has expired, by many at once: one is fresh", func(c *check) {
+		for range 3 * c.h.Rounds {
+			run := store.NewRun{Handler: "orders", Key: c.now().String(), KeyFor: short}
+			c.inserting(run, true)
+			c.pass(c.now().Add(short))
+			run.KeyFor = time.Hour
+			var fresh atomic.Int64
+			c.atOnce(5, func(i int, c *check) {
+				c.call("Insert", func(ctx context.Context) error {
+					done, err := c.Insert(ctx, nil, run)
+					if err == nil && done[0].Fresh {
+						fresh.Add(1)
+					}
+					return err
+				})
+			})
+			if fresh.Load() != 1 {
+				c.Errorf("%d are fresh", fresh.Load())
+			}
+		}
+	}},
+	{"inserting/a key of a transaction that is open waits for its end", func(c *check) {
+		if c.h.Begin == nil {
+			c.Skip("the harness has no transactions")
+		}
+		for _, until := range []store.KeyUntil{store.KeyForever, store.KeyUntilStarted, store.KeyUntilEnded} {
+			for _, commit := range []bool{false, true} {
+				run := store.NewRun{Handler: "orders", Key: fmt.Sprint(until, commit), KeyUntil: until}
+				tx := c.h.Begin(c, c.Store)
+				mine, err := c.Insert(c.ctx, tx, run)
+				if err != nil || !mine[0].Fresh {
+					c.Fatalf("%+v, %v", mine, err)
+				}
+				var theirs []store.Inserted
+				c.atOnce(2, func(i int, c *check) {
+					switch {
+					case i == 0:
+						c.call("Insert", func(ctx context.Context) (err error) {
+							theirs, err = c.Insert(ctx, nil, run)
+							return err
+						})
+					case commit:
+						c.call("Commit", func(context.Context) error { return tx.Commit() })
+					default:
+						c.call("Rollback", func(context.Context) error { return tx.Rollback() })
+					}
+				})
+				if theirs[0].Fresh == commit || commit && theirs[0].ID != mine[0].ID {
+					c.Errorf("%q, commit %t: %+v, and then %+v", until, commit, mine, theirs)
+				}
+			}
+		}
+	}},
+	{"inserting/a run that has a key until it starts waits for the transactions that want it",
+		func(c *check) {
+			if c.h.Begin == nil || c.h.NotifiesOnlyItself {
+				c.Skip("the harness has no transactions, or all of them lock the whole database")
+			}
+			c.ready(orders)
+			run := store.NewRun{Handler: "orders", Key: "k", KeyUntil: store.KeyUntilStarted}
+			first := c.inserting(run, true)
+			tx := c.h.Begin(c, c.Store)
+			done, err := c.Insert(c.ctx, tx, run)
+			if err != nil || done[0] != (store.Inserted{ID: first}) {
+				c.Fatalf("%+v, %v", done, err)
+			}
+			c.claims(0, request(1, orders))
+			c.insert(store.NewRun{Handler: "orders"})
+			c.claims(1, request(2, orders)) // others do
+			if err := tx.Commit(); err != nil {
+				c.Fatal(err)
+			}
+			c.claims(1, request(1, orders))
+		}},
+	{"inserting/a key until the run ends has one run that has not, at every instant", func(c *check) {
+		c.ready(orders)
+		run := store.NewRun{Handler: "orders", Key: "k", KeyUntil: store.KeyUntilEnded}
+		for range 4 * c.h.Rounds {
+			c.atOnce(4, func(i int, c *check) {
+				for range 5 {
+					if i == 0 {
+						for _, run := range c.claim(request(10, orders)).Runs {
+							c.finish(succeeded(run))
+						}
+						continue
+					}
+					c.insertMany(-1, run)
+					live := c.runs(store.Filter{States: []store.State{store.StateQueued, store.StateRunning}}, 10)
+					if len(live) > 1 {
+						c.Errorf("there are %+v", live)
+					}
+				}
+			})
+		}
+	}},
 	{"inserting/many in one call, in their order, each by its key", func(c *check) {
 		c.ready(orders)
 		old := c.insert(store.NewRun{Handler: "orders", Key: "old"})
@@ -99,20 +279,22 @@ var inserting = []promise{
 			c.Errorf("%+v", done)
 		}
 		var many []store.NewRun
-		for i := range 2500 { // some batches
+		for i := range 1100 { // some batches
 			many = append(many, store.NewRun{Handler: "orders", Payload: []byte{0, byte(i), 255}, Priority: 1})
 		}
 		by := store.Cause{By: "Ann", Note: "again"}
 		many[7] = store.NewRun{Handler: "orders", Key: "old"}
-		many[9] = store.NewRun{Handler: "mails", Key: "old", RunIn: time.Hour, By: by, MaxAttempts: 7, TraceParent: "00"}
+		many[9] = store.NewRun{Handler: "mails", Key: "old", RunIn: time.Hour, By: by, MaxAttempts: 7,
+			TraceParent: "00"}
 		many[11] = store.NewRun{Handler: "orders", Key: "new", Priority: -1}
-		many[1234], many[2345] = store.NewRun{Handler: "orders", Key: "new"}, store.NewRun{Handler: "orders", Key: "old"}
 		many[12] = store.NewRun{Handler: "orders", Key: "new"}
+		many[1034] = store.NewRun{Handler: "orders", Key: "new"}
+		many[1045] = store.NewRun{Handler: "orders", Key: "old"}
 		done := c.insertMany(len(many)-4, many...)
-		if done[7].ID != old || done[2345].ID != old || done[12].ID != done[11].ID || done[1234].ID != done[11].ID ||
+		if done[7].ID != old || done[1045].ID != old || done[12].ID != done[11].ID || done[1034].ID != done[11].ID ||
 			done[9].ID == old {
 			c.Errorf("the runs of the keys are %+v, %+v, %+v, %+v, %+v, %+v", done[7], done[2345], done[11], done[12],
-				done[1234], done[9])
+				done[1034], done[9])
 		}
 		ids := map[int64]bool{}
 		last := old
@@ -124,7 +306,7 @@ var inserting = []promise{
 				last = d.ID
 			}
 		}
-		for _, i := range []int{0, 999, 1000, 2499} {
+		for _, i := range []int{0, 999, 1000, 1099} {
 			if run, _ := c.run(done[i].ID); string(run.Payload) != string(many[i].Payload) || run.Priority != 1 {
 				c.Errorf("run %d is %+v", i, run)
 			}
@@ -213,7 +395,7 @@ var inserting = []promise{
 			}
 		}
 		tx := c.h.Begin(c, c.Store)
-		many := make([]store.NewRun, 1200)
+		many := make([]store.NewRun, 250)
 		for i := range many {
 			many[i].Handler = "mails"
 		}
@@ -247,7 +429,7 @@ func (c *check) inserting(run store.NewRun, wantFresh bool) (id int64) {
 	return id
 }
 
-// insertMany queues runs in one call, and wants that so many of them are fresh.
+// insertMany queues runs in one call, and wants that so many of them are fresh; -1: any number.
 func (c *check) insertMany(wantFresh int, runs ...store.NewRun) (done []store.Inserted) {
 	c.Helper()
 	c.call("Insert", func(ctx context.Context) (err error) { done, err = c.Insert(ctx, nil, runs...); return err })
@@ -257,7 +439,7 @@ func (c *check) insertMany(wantFresh int, runs ...store.NewRun) (done []store.In
 			fresh++
 		}
 	}
-	if len(done) != len(runs) || fresh != wantFresh {
+	if len(done) != len(runs) || fresh != wantFresh && wantFresh >= 0 {
 		c.Fatalf("of %d runs %d are answered, %d of them as fresh, want %d", len(runs), len(done), fresh, wantFresh)
 	}
 	return done

@@ -1,25 +1,45 @@
+-- name: holds_key
+-- Whether the key of a run, r, still belongs to it, as the index of keys has it.
+CASE r.key_until WHEN 'started' THEN r.state = 'queued' AND r.attempt = 0
+	WHEN 'ended' THEN r.state IN ('queued', 'running') ELSE true END
+
 -- name: insert
 -- $1: runs as JSON. The statement may be one of the application's transaction, so all names are
--- qualified, and the argument and the answer are texts, which every driver has. It answers what came
--- of each run: n, the id and whether it is fresh. The id is 0 if another transaction has inserted
--- the key since this statement began.
+-- qualified, and the argument and the answer are texts, which every driver has. It answers what
+-- came of each run: n, the id and whether it is fresh. The id is 0 if another transaction has
+-- inserted the key since this statement began, or the run that had it has just started.
 WITH given AS MATERIALIZED (
 	SELECT pg_catalog.gen_random_uuid() AS nonce, x.* FROM pg_catalog.json_to_recordset($1::text::json) AS x(n integer,
-		handler text, run_at timestamptz, run_in bigint, priority smallint, attempts integer, key text, payload text,
-		by text, note text, traceparent text)
+		handler text, run_at timestamptz, run_in bigint, priority smallint, attempts integer, key text, key_until text,
+		key_for bigint, payload text, by text, note text, traceparent text)
+),
+-- Takes keys from the runs that have had them for long enough. A row that another transaction has
+-- changed meanwhile is looked at again.
+expired AS (
+	UPDATE {runs} AS r SET key = NULL
+	WHERE r.id = ANY (ARRAY(SELECT r.id FROM given AS g JOIN {runs} AS r ON r.handler = g.handler COLLATE "C"
+			AND r.key = g.key COLLATE "C" AND {holds_key}
+		WHERE r.key_expires_at <= pg_catalog.clock_timestamp()))
+		AND r.key IS NOT NULL AND r.key_expires_at <= pg_catalog.clock_timestamp()
+	RETURNING 1
 ),
 fresh AS (
-	INSERT INTO {runs} (handler, run_at, priority, own_attempts, max_attempts, key, nonce, payload, queued_by,
-		queued_note, traceparent)
+	INSERT INTO {runs} (handler, run_at, priority, own_attempts, max_attempts, key, key_until,
+		key_expires_at, nonce, payload, queued_by, queued_note, traceparent)
 	SELECT g.handler,
 		coalesce(g.run_at, pg_catalog.clock_timestamp() + g.run_in * interval '1 microsecond'), g.priority, g.attempts,
-		g.attempts, g.key, g.nonce, pg_catalog.decode(g.payload, 'base64'), g.by, g.note, nullif(g.traceparent, '')
-	FROM given AS g ORDER BY g.n
-	ON CONFLICT (handler, key) WHERE key IS NOT NULL DO NOTHING
+		g.attempts, g.key, g.key_until, pg_catalog.clock_timestamp() + g.key_for * interval '1 microsecond', g.nonce,
+		pg_catalog.decode(g.payload, 'base64'), g.by, g.note, nullif(g.traceparent, '')
+	FROM given AS g WHERE (SELECT count(*) FROM expired) >= 0 ORDER BY g.n -- expired is executed first
+	ON CONFLICT DO NOTHING
 	RETURNING id, handler, key, nonce
 )
 SELECT pg_catalog.json_agg(pg_catalog.json_build_object('n', g.n, 'id', coalesce(f.id, same.id,
-		(SELECT r.id FROM {runs} AS r WHERE r.handler = g.handler COLLATE "C" AND r.key = g.key COLLATE "C"), 0),
+		(SELECT r.id FROM {runs} AS r WHERE r.handler = g.handler COLLATE "C" AND r.key = g.key COLLATE "C"
+			AND {holds_key} AND r.key_until <> 'started'),
+		-- It starts after this transaction, so that it sees what was changed in it.
+		(SELECT r.id FROM {runs} AS r WHERE r.handler = g.handler COLLATE "C" AND r.key = g.key COLLATE "C"
+			AND {holds_key} AND r.key_until = 'started' FOR KEY SHARE), 0),
 	'fresh', f.id IS NOT NULL))::text
 FROM given AS g LEFT JOIN fresh AS f ON f.nonce = g.nonce
 	LEFT JOIN fresh AS same ON same.handler = g.handler COLLATE "C" AND same.key = g.key COLLATE "C"
@@ -42,7 +62,8 @@ WITH old AS MATERIALIZED (
 	ORDER BY r.id DESC LIMIT $3::bigint
 ),
 queued AS (
-	UPDATE {runs} AS r SET state = 'queued', backfill = r.schedule IS NOT NULL, run_at = clock_timestamp(),
+	UPDATE {runs} AS r SET state = 'queued', key = CASE r.key_until WHEN '' THEN r.key END,
+		backfill = r.schedule IS NOT NULL, run_at = clock_timestamp(),
 		uncounted = r.attempt, crashes = 0, failing_since = NULL, canceled_by = NULL, canceled_note = NULL,
 		queued_by = $1::text, queued_note = $2::text,
 		finished_at = NULL

@@ -59,7 +59,11 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	max_attempts  integer NOT NULL DEFAULT 0,   -- that it may have, since the latest claim; 0: any number
 	crashes       integer NOT NULL DEFAULT 0,   -- attempts since a requeue whose leases were lost
 	failing_since timestamptz,                  -- the first attempt since a requeue that failed began
-	key           text COLLATE "C",             -- a second one of the handler is refused
+	key           text COLLATE "C",             -- of the trigger
+	-- Until when a second run of the handler with this key is refused: '' for ever, or the time in
+	-- key_expires_at has come, after which whoever wants the key takes it.
+	key_until     text COLLATE "C" NOT NULL DEFAULT '' CHECK (key_until IN ('', 'started', 'ended')),
+	key_expires_at timestamptz,
 	worker        text COLLATE "C",             -- of the latest attempt
 	claim         bigint NOT NULL DEFAULT 0,    -- the random value of the latest claim
 	claimed_at    timestamptz,
@@ -101,7 +105,9 @@ CREATE UNIQUE INDEX IF NOT EXISTS {runs_tick} ON {runs} (schedule, due_at) WHERE
 CREATE UNIQUE INDEX IF NOT EXISTS {runs_waiting} ON {runs} (schedule)
 	WHERE state = 'queued' AND attempt = 0 AND schedule IS NOT NULL AND NOT backfill;
 
-CREATE UNIQUE INDEX IF NOT EXISTS {runs_key} ON {runs} (handler, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS {runs_key} ON {runs} (handler, key) WHERE key IS NOT NULL
+	AND CASE key_until WHEN 'started' THEN state = 'queued' AND attempt = 0
+		WHEN 'ended' THEN state IN ('queued', 'running') ELSE true END;
 
 -- Finds what is due, in the order in which it is claimed.
 CREATE INDEX IF NOT EXISTS {runs_queued} ON {runs} (handler, priority, run_at, id) WHERE state = 'queued';

@@ -1,12 +1,21 @@
 -- name: insert
 -- ?5 when it is due, or nothing: after ?6. Returns no row if an index refuses it.
 INSERT INTO {runs} (handler, schedule, due_at, backfill, run_at, priority, own_max_attempts, max_attempts, key,
-	payload, by, note, traceparent, created_at)
-VALUES (?1, ?2, ?3, ?4, coalesce(?5, {now} + ?6), ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, {now})
+	payload, by, note, traceparent, created_at, key_until, key_expires_at)
+VALUES (?1, ?2, ?3, ?4, coalesce(?5, {now} + ?6), ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, {now}, ?14, {now} + ?15)
 ON CONFLICT DO NOTHING RETURNING id
 
+-- name: holds_key
+-- Whether the key of a run still belongs to it, as the index of keys has it.
+CASE key_until WHEN 'started' THEN state = 'queued' AND attempt = 0
+		WHEN 'ended' THEN state IN ('queued', 'running') ELSE true END
+
 -- name: by_key
-SELECT id FROM {runs} WHERE handler = ?1 AND key = ?2
+SELECT id FROM {runs} WHERE handler = ?1 AND key = ?2 AND {holds_key}
+
+-- name: release_key
+-- Takes a key from the run that has had it for long enough.
+UPDATE {runs} SET key = NULL WHERE handler = ?1 AND key = ?2 AND {holds_key} AND key_expires_at <= {now} RETURNING id
 
 -- name: state
 SELECT state FROM {runs} WHERE id = ?1
@@ -25,7 +34,8 @@ SELECT id FROM {runs} WHERE state IN ('dead', 'canceled') AND finished_at IS NOT
 -- ?1 who, ?2 why, ?3 the runs, as JSON.
 -- A tick that never began must not be in the way of the one of its schedule that
 -- waits, so it counts as one that is made up for.
-UPDATE {runs} SET state = 'queued', run_at = {now}, finished_at = NULL, by = ?1, note = ?2,
+UPDATE {runs} SET state = 'queued', key = CASE key_until WHEN '' THEN key END, run_at = {now},
+	finished_at = NULL, by = ?1, note = ?2,
 	max_attempts = CASE max_attempts WHEN 0 THEN 0 ELSE max_attempts - attempts_before + attempt END,
 	attempts_before = attempt, crashes = 0, failing_since = NULL,
 	backfill = backfill OR attempt = 0 AND schedule IS NOT NULL, canceled_by = NULL, canceled_note = NULL

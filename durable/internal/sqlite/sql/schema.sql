@@ -44,6 +44,10 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	crashes          INTEGER NOT NULL DEFAULT 0,  -- attempts since a requeue whose leases were lost
 	failing_since    INTEGER,                     -- the first attempt since a requeue that failed began
 	key              TEXT,
+	-- Until when a second run of the handler with this key is refused: '' for ever, or the time in
+	-- key_expires_at has come, after which whoever wants the key takes it.
+	key_until        TEXT NOT NULL DEFAULT '' CHECK (key_until IN ('', 'started', 'ended')),
+	key_expires_at   INTEGER,
 	nonce            TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))), -- no other run of any file has it
 	payload          BLOB,
 	by               TEXT NOT NULL DEFAULT '',    -- who has queued it, and why
@@ -97,7 +101,9 @@ CREATE UNIQUE INDEX IF NOT EXISTS {tick_in} ON {runs_name} (schedule, due_at) WH
 CREATE UNIQUE INDEX IF NOT EXISTS {waits_in} ON {runs_name} (schedule)
 	WHERE state = 'queued' AND attempt = 0 AND schedule IS NOT NULL AND NOT backfill;
 
-CREATE UNIQUE INDEX IF NOT EXISTS {key_in} ON {runs_name} (handler, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS {key_in} ON {runs_name} (handler, key) WHERE key IS NOT NULL
+	AND CASE key_until WHEN 'started' THEN state = 'queued' AND attempt = 0
+		WHEN 'ended' THEN state IN ('queued', 'running') ELSE true END;
 
 -- Finds what to claim, in the order in which it is claimed. Here and below, state is in the index
 -- so that SQLite need not look into the table for it.
