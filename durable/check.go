@@ -194,6 +194,9 @@ func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
 	if o.MaxConcurrency < 0 || o.MaxConcurrency > maxRuns { // a larger one fits no column, and would limit nothing
 		fault("MaxConcurrency", "%d: use 1 to %d, or 0 for any number", o.MaxConcurrency, maxRuns)
 	}
+	if o.MaxPerPartition < 0 || o.MaxPerPartition > maxRuns {
+		fault("MaxPerPartition", "%d: use 1 to %d, or 0 for any number", o.MaxPerPartition, maxRuns)
+	}
 	if o.MaxRunTime < time.Millisecond && o.MaxRunTime != NoLimit {
 		fault("MaxRunTime", "%v: use a millisecond or more, or NoLimit", o.MaxRunTime)
 	}

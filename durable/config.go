@@ -162,6 +162,13 @@ type HandlerOptions struct {
 	// Control can override it. At most 10,000. Default 0: any number.
 	MaxConcurrency int
 
+	// MaxPerPartition is how many runs of the handler with the same TriggerOptions.Partition, such
+	// as those of a tenant, may be in progress at once in the fleet. A partition that is full holds
+	// up no other, however many runs it has queued. Runs without a Partition are not counted.
+	// Workers with different values together never exceed the largest. At most 10,000. Default 0:
+	// any number.
+	MaxPerPartition int
+
 	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed, whatever
 	// the handler returns. It has nothing to do with the lease, unless the handler ignores the end
 	// of its context for CancelGrace: then the lease is no longer renewed, and another worker has

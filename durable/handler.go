@@ -22,7 +22,7 @@ type handler struct {
 // row is what the database keeps of a handler.
 func (h *handler) row() store.Handler {
 	return store.Handler{Name: h.name, MaxConcurrency: h.options.MaxConcurrency,
-		MaxAttempts: h.options.Retry.MaxAttempts}
+		MaxPerPartition: h.options.MaxPerPartition, MaxAttempts: h.options.Retry.MaxAttempts}
 }
 
 // try calls the handler, and returns a panic as an error.

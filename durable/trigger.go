@@ -44,6 +44,10 @@ type TriggerOptions struct {
 	// random. Default 0: KeyUntil applies.
 	KeyFor time.Duration
 
+	// Partition is what HandlerOptions.MaxPerPartition counts, such as a tenant: any text of at
+	// most 200 bytes. Default "": that limit does not count the run.
+	Partition string
+
 	// MaxAttempts overrides the handler's Retry.MaxAttempts for this run. Default 0: no override.
 	MaxAttempts int
 
@@ -142,7 +146,7 @@ func (p TriggerManyParams) run() store.NewRun {
 	o := p.Options
 	return store.NewRun{Handler: p.Handler, RunAt: o.RunAt, RunIn: o.RunIn, Priority: int(o.Priority),
 		MaxAttempts: o.MaxAttempts, Key: o.Key, KeyUntil: store.KeyUntil(o.KeyUntil), KeyFor: o.KeyFor,
-		Payload: p.Payload, By: store.Cause(o.By), TraceParent: o.TraceParent}
+		Partition: o.Partition, Payload: p.Payload, By: store.Cause(o.By), TraceParent: o.TraceParent}
 }
 
 func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
@@ -171,6 +175,9 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 	}
 	if (o.KeyFor != 0 || o.KeyUntil != KeyForever) && o.Key == "" {
 		fault("Key", "it is empty, and KeyUntil or KeyFor is set: set it, too")
+	}
+	if o.Partition != "" {
+		checkText(o.Partition, "Partition", fault)
 	}
 	if o.TraceParent != "" {
 		checkText(o.TraceParent, "TraceParent", fault)

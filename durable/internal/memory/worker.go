@@ -165,8 +165,9 @@ func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
 	r := &runRow{Run: store.Run{Handler: n.Handler, Schedule: n.Schedule, DueAt: n.DueAt, Backfill: n.Backfill,
 		State: store.StateQueued, Priority: n.Priority, RunAt: n.RunAt, Nonce: rand.Text(),
 		Payload:    n.Payload,
-		PayloadLen: len(n.Payload), By: n.By, TraceParent: n.TraceParent, CreatedAt: now}, ownMost: n.MaxAttempts,
-		key: n.Key, keyUntil: n.KeyUntil}
+		PayloadLen: len(n.Payload), Partition: n.Partition, By: n.By, TraceParent: n.TraceParent, CreatedAt: now},
+		ownMost: n.MaxAttempts,
+		key:     n.Key, keyUntil: n.KeyUntil}
 	if n.KeyFor > 0 {
 		r.keyExpiresAt = now.Add(n.KeyFor)
 	} else if n.KeyUntil == store.KeyForever {
@@ -217,12 +218,13 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 	slices.SortFunc(waiting, func(a, b *runRow) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
+	ofPartition := s.roomOfPartitions(req)
 	total, value, bytes := min(req.Limit, s.roomOfAll(req)), store.NewClaim(), 0
 	for _, r := range waiting {
 		if len(c.Runs) >= total {
 			break
 		}
-		if room[r.Handler] == 0 {
+		if room[r.Handler] == 0 || !ofPartition(r) {
 			continue
 		}
 		if bytes >= store.MaxClaimedBytes {
@@ -255,6 +257,27 @@ func (s *Store) room(req store.ClaimRequest, now time.Time) map[string]int {
 		}
 	}
 	return room
+}
+
+// roomOfPartitions returns what tells whether the partition of a run has room, to be asked of a run
+// before it is claimed. Called with mu held.
+func (s *Store) roomOfPartitions(req store.ClaimRequest) func(*runRow) bool {
+	limits := map[string]int{}
+	for _, h := range req.Handlers {
+		limits[h.Name] = h.MaxPerPartition
+	}
+	return func(r *runRow) bool {
+		limit, running := limits[r.Handler], 0
+		if limit == 0 || r.Partition == "" {
+			return true
+		}
+		for _, other := range s.running {
+			if other.Handler == r.Handler && other.Partition == r.Partition {
+				running++
+			}
+		}
+		return running < limit
+	}
 }
 
 func (s *Store) roomOfAll(req store.ClaimRequest) int {

@@ -26,6 +26,7 @@ const (
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.Claimed, err error) {
 	slack := s.slack.Load()
 	for try := range claimTries {
+		behind := s.behind.Load()
 		next, isShort, err := s.claimLimited(ctx, r, slack)
 		if err != nil && len(claimed.Runs) > 0 {
 			return claimed, nil // these are claimed
@@ -41,6 +42,8 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.
 			slack = min(claimWider*slack, maxClaimSlack)
 			s.slack.Store(slack)
 			continue
+		case r.Limit > 0 && (behind != noneBehind || s.behind.Load() != noneBehind):
+			continue // to the other partitions
 		case try == 0: // fewer may do
 			s.slack.CompareAndSwap(slack, max(claimSlack, slack/2))
 		}
@@ -75,8 +78,10 @@ func (s *Store) claimLimited(ctx context.Context, r store.ClaimRequest, slack in
 func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64, lock string, wait time.Duration) (
 	claimed store.Claimed, isShort bool, err error) {
 	handlers := handlersJSON(r.Handlers)
+	behind := s.behind.Load().(string)
+	next := behind
 	args := []any{handlers, r.MaxActive, max(0, r.Limit), guard.Storable(r.Worker), r.TTL.Microseconds(),
-		store.NewClaim(), slack, store.MaxClaimedBytes}
+		store.NewClaim(), slack, store.MaxClaimedBytes, behind}
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}
@@ -92,7 +97,8 @@ func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64
 			{text: s.texts["claim_share"], args: []any{s.claimLock}},
 			{s.texts["claim"], args, func(rows pgx.Rows) error {
 				var run store.Run
-				err := scanRun(rows, &run, into(&claimed.Now), into(&claimed.Next), into(&claimed.More), into(&isShort))
+				err := scanRun(rows, &run, into(&claimed.Now), into(&claimed.Next), into(&claimed.More), into(&isShort),
+					into(&next))
 				if run.ID != 0 { // else it is the row of the times, without a run
 					claimed.Runs = append(claimed.Runs, run)
 				}
@@ -100,6 +106,9 @@ func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64
 			}},
 		}
 	})
+	if err == nil {
+		s.behind.CompareAndSwap(behind, next)
+	}
 	return claimed, isShort, err
 }
 

@@ -30,6 +30,7 @@ type newRunJSON struct {
 	Handler     string         `json:"handler"`
 	KeyUntil    store.KeyUntil `json:"key_until"`
 	KeyFor      *int64         `json:"key_for"`
+	Partition   string         `json:"partition"`
 	TraceParent string         `json:"traceparent"`
 	runJSON
 }
@@ -69,8 +70,8 @@ func batchesOf(runs []store.NewRun, done []store.Inserted) (batches []string) {
 		if done[i].ID != 0 {
 			continue
 		}
-		next := newRunJSON{N: i, Handler: r.Handler, KeyUntil: r.KeyUntil, TraceParent: r.TraceParent,
-			runJSON: inRunJSON(r)}
+		next := newRunJSON{N: i, Handler: r.Handler, KeyUntil: r.KeyUntil, Partition: r.Partition,
+			TraceParent: r.TraceParent, runJSON: inRunJSON(r)}
 		if r.KeyFor > 0 {
 			next.KeyFor = new(r.KeyFor.Microseconds())
 		}

@@ -11,9 +11,10 @@ import (
 
 // handlerJSON is a store.Handler as the statements read it.
 type handlerJSON struct {
-	Name           string `json:"name"`
-	MaxConcurrency int    `json:"max_concurrency"`
-	MaxAttempts    int    `json:"max_attempts"`
+	Name            string `json:"name"`
+	MaxConcurrency  int    `json:"max_concurrency"`
+	MaxPerPartition int    `json:"max_per_partition"`
+	MaxAttempts     int    `json:"max_attempts"`
 }
 
 func handlersJSON(handlers []store.Handler) string {

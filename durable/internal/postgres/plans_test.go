@@ -64,7 +64,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 	week := int64(7 * 24 * time.Hour / time.Microsecond)
 	statements := map[string][]any{
 		"due": {"-infinity", "", 1000}, "materialize": {inJSON(plans)}, "claim_lock": {handlers, 50, 500},
-		"claim": {handlers, 50, 16, "w", 1e6, 1, claimSlack, store.MaxClaimedBytes},
+		"claim": {handlers, 50, 16, "w", 1e6, 1, claimSlack, store.MaxClaimedBytes, noneBehind},
 		"renew": {inJSON(keys), "w", int64(1e6)}, "finish": {inJSON(results), "w"}, "reclaim": {100, "lost", 5},
 		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers}, "cancel": {110_030, "", ""},
 		"list_handlers": {week},
@@ -277,6 +277,62 @@ func TestBatchesReadFewPages(t *testing.T) {
 	}
 }
 
+// A partition that is full may have a hundred thousand runs queued, which are due before all
+// others: a claim reads a few of them, with and without statistics, and finds the runs of other
+// partitions.
+//
+// Fails when a claim goes through the runs of a partition that has no room.
+func TestFullPartitionIsNotRead(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	s := d.migrated(t)
+	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()",
+		"INSERT INTO durable_runs (handler, run_at, partition_key) SELECT 'orders', now() - interval '1 h', 'full' "+
+			"FROM generate_series(1, 100000)",
+		"INSERT INTO durable_runs (handler, run_at, partition_key) SELECT 'orders', now(), 'other' || i "+
+			"FROM generate_series(1, 12) AS i",
+		"INSERT INTO durable_runs (handler, run_at, partition_key, state, attempt, worker, claimed_at, lease_until) "+
+			"VALUES ('orders', now(), 'full', 'running', 1, 'w', now(), now() + interval '1 h')",
+		"INSERT INTO durable_handlers (name) VALUES ('orders')")
+	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3, MaxPerPartition: 1}})
+	args := []any{handlers, 0, 16, "w", 1_000_000, 1, claimSlack, store.MaxClaimedBytes, noneBehind}
+	for _, statistics := range []bool{false, true} {
+		if statistics {
+			d.exec(t, "ANALYZE")
+		}
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			tx, err := s.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			pinned := pin(t.Context(), tx)
+			_, locked := tx.Exec(t.Context(), s.texts["claim_lock"], handlers, 0, 0)
+			_, set := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = "+mode)
+			rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+s.texts["claim"], args...)
+			if err := errors.Join(pinned, locked, set, err); err != nil {
+				t.Fatal(err)
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := strings.Join(lines, "\n")
+			checkPlan(t, fmt.Sprint(mode, ", statistics ", statistics), plan, 100)
+			if n := pagesRead(t, plan); n > 1500 {
+				t.Errorf("%s, statistics %t: it reads %d pages:\n%s", mode, statistics, n, plan)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	runs, err := s.Claim(t.Context(), store.ClaimRequest{Worker: "w", Limit: 16, TTL: time.Minute,
+		Handlers: []store.Handler{{Name: "orders", MaxAttempts: 3, MaxPerPartition: 1}}})
+	if err != nil || len(runs.Runs) != 12 {
+		t.Errorf("%d are claimed, %v; want one of each of the others", len(runs.Runs), err)
+	}
+}
+
 // onBatch returns the arguments of statements that claim 16 runs, or that are about 16 with the
 // first attempt running: every hundredth from an id on.
 func onBatch(first int) map[string][]any {
@@ -288,7 +344,8 @@ func onBatch(first int) map[string][]any {
 		results = append(results, resultJSON{key, store.OutcomeOK, store.StateSucceeded, "", 0, 0})
 	}
 	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3}, {Name: "mails", MaxAttempts: 3}})
-	return map[string][]any{"claim": {handlers, 0, 16, "w", 1_000_000, 1, claimSlack, store.MaxClaimedBytes},
+	return map[string][]any{
+		"claim":  {handlers, 0, 16, "w", 1_000_000, 1, claimSlack, store.MaxClaimedBytes, noneBehind},
 		"finish": {inJSON(results), "w"},
 		"renew":  {inJSON(keys), "w", int64(1_000_000)}}
 }

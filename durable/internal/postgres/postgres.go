@@ -55,6 +55,12 @@ const (
 	maxClaimSlack = 1 << 17
 )
 
+// maxPartitions is how many partitions of a handler a claim looks at, beside those of the runs that
+// are due for longest.
+const maxPartitions = 500
+
+const noneBehind = "{}" // all partitions were looked at
+
 // maxCounted is how many queued runs of a handler are counted.
 const maxCounted = 100_000
 
@@ -79,6 +85,9 @@ type Store struct {
 	slack     atomic.Int64 // how many more runs than wanted the next claim looks at
 	// Until when claims do not wait for rows of limits, because somebody keeps one locked; in ns.
 	skipUntil atomic.Int64
+	// Behind which partitions the next claim begins to look, as JSON: the handlers of which the
+	// latest one has not seen all.
+	behind atomic.Value
 }
 
 var _ store.Store = (*Store)(nil)
@@ -109,6 +118,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	s.channel = fmt.Sprintf("tickslot_durable_%x", hash)[:33]
 	s.claimLock = int64(binary.BigEndian.Uint64(hash[16:]))
 	s.slack.Store(claimSlack)
+	s.behind.Store(noneBehind)
 	return s, nil
 }
 
@@ -128,6 +138,7 @@ func (s *Store) read() {
 		"first":       strconv.Itoa(store.FirstAttempts),
 		"last":        strconv.Itoa(store.LastAttempts),
 		"skip":        "",
+		"partitions":  strconv.Itoa(maxPartitions),
 	})
 	waiting := sqlkit.ReadTexts(files, sqlkit.Postgres, values)
 	values["skip"] = " SKIP LOCKED"

@@ -56,7 +56,7 @@ func scanRun(rows pgx.Rows, r *store.Run, before ...any) error {
 	return rows.Scan(append(before, into(&r.Payload), into(&r.ID), into(&r.Attempt), into(&r.Claim), into(&r.Handler),
 		into(&r.Schedule), into(&r.DueAt), into(&r.Backfill), into(&r.State), into(&r.Priority),
 		into(&r.RunAt), into(&r.MaxAttempts), into(&r.Uncounted), into(&r.FailingSince),
-		into(&r.Key), into(&r.Nonce), into(&r.PayloadLen), into(&r.By.By),
+		into(&r.Key), into(&r.Partition), into(&r.Nonce), into(&r.PayloadLen), into(&r.By.By),
 		into(&r.By.Note), into(&r.TraceParent), into(&r.CanceledBy.By), into(&r.CanceledBy.Note), into(&r.Worker),
 		into(&r.ClaimedAt), into(&r.LeaseUntil), into(&r.LastError), into(&r.CreatedAt),
 		into(&r.FinishedAt))...)

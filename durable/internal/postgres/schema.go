@@ -16,8 +16,8 @@ import (
 var errSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
 
 // indexes are the names of the indexes, without that of the set of tables.
-var indexes = []string{"schedules_plan", "runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_running",
-	"runs_ended"}
+var indexes = []string{"schedules_plan", "runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_partition",
+	"runs_running", "runs_ended"}
 
 // Schema implements store.Store.
 func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }

@@ -30,6 +30,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 			return claimed, err
 		}
 		claimed.Now, claimed.Next = looks.now, looks.next()
+		if looks.each, err = s.lookAtPartitions(conn, looks, handlers, max(0, request.Limit)); err != nil {
+			return claimed, err
+		}
 		chosen, err := looks.choose(handlers, min(request.Limit, all.room(request.MaxActive)))
 		if err != nil || len(chosen) == 0 {
 			return claimed, err
@@ -65,8 +68,11 @@ type part struct {
 	handler string
 	paused  bool
 	usage
-	due  string    // [[priority, run_at, id], …]
-	next time.Time // when the next run is due that is not due yet; zero: none waits
+	// With MaxPerPartition: of which partition, "": without one, and how many of it are running.
+	partition         string
+	n, runningOfThese int
+	due               string    // [[priority, run_at, id], …]
+	next              time.Time // when the next run is due that is not due yet; zero: none waits
 }
 
 // usage is what there is of a limit.
@@ -94,6 +100,77 @@ func (s *Store) look(conn *sql.Conn, wanted string, limit int) (l looked, all us
 	return l, all, err
 }
 
+const (
+	// maxPartitions is how many partitions of a handler a claim looks at in one statement, and
+	// maxPages how many such statements it executes.
+	maxPartitions = 1000
+	maxPages      = 5
+)
+
+// lookAtPartitions returns what is known, with what is due of handlers with MaxPerPartition by
+// partition. Partitions that are full may have any number of runs queued: none of these is read.
+func (s *Store) lookAtPartitions(conn *sql.Conn, known looked, handlers map[string]store.Handler, limit int) (
+	each []part, err error) {
+	looked := map[string]bool{}
+	for _, p := range known.each {
+		most := handlers[p.handler].MaxPerPartition
+		if most == 0 || p.paused {
+			each = append(each, p)
+			continue
+		}
+		if looked[p.handler] {
+			continue // another priority
+		}
+		looked[p.handler] = true
+		due, seen := 0, map[string]int{} // on which page
+		for i := range maxPages {
+			behind := s.behindPartition(p.handler)
+			page, err := rows(conn, s.texts["look_partitions"], func(row *part) []any {
+				row.handler, row.usage = p.handler, p.usage
+				return []any{&row.partition, &row.n, &row.runningOfThese, &row.due}
+			}, p.handler, limit, known.now.UnixMicro(), behind, maxPartitions, most)
+			if err != nil {
+				return nil, err
+			}
+			next := ""
+			for _, row := range page {
+				if row.n == maxPartitions {
+					next = row.partition
+				}
+				if before, ok := seen[row.partition]; ok && before != i {
+					continue
+				}
+				seen[row.partition] = i
+				if row.due != "[]" {
+					due++
+				}
+				each = append(each, row)
+			}
+			s.lookBehind(p.handler, next)
+			if due >= limit || behind == "" && next == "" {
+				break
+			}
+		}
+	}
+	return each, nil
+}
+
+// behindPartition returns behind which partition of a handler the next claim begins to look, "":
+// with the first.
+func (s *Store) behindPartition(handler string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.behind[handler]
+}
+
+func (s *Store) lookBehind(handler, partition string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.behind, handler); partition != "" {
+		s.behind[handler] = partition
+	}
+}
+
 // next returns when the next run is due that is not due yet.
 func (l looked) next() (next time.Time) {
 	for _, p := range l.each {
@@ -106,7 +183,7 @@ func (l looked) next() (next time.Time) {
 
 // A candidate is a run that is due.
 type candidate struct {
-	handler             string
+	handler, partition  string
 	priority, runAt, id int64
 }
 
@@ -114,6 +191,7 @@ type candidate struct {
 func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []candidate, err error) {
 	var candidates []candidate
 	room := map[string]int{} // by handler
+	ofPartition := map[[2]string]int{}
 	for _, p := range l.each {
 		if p.paused {
 			continue
@@ -123,7 +201,10 @@ func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []c
 			return nil, err
 		}
 		for _, d := range due {
-			candidates = append(candidates, candidate{p.handler, d[0], d[1], d[2]})
+			candidates = append(candidates, candidate{p.handler, p.partition, d[0], d[1], d[2]})
+		}
+		if p.partition != "" {
+			ofPartition[[2]string{p.handler, p.partition}] = handlers[p.handler].MaxPerPartition - p.runningOfThese
 		}
 		room[p.handler] = p.room(handlers[p.handler].MaxConcurrency)
 	}
@@ -131,8 +212,10 @@ func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []c
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))
 	})
 	for _, c := range candidates {
-		if len(chosen) < limit && room[c.handler] > 0 {
+		of := [2]string{c.handler, c.partition}
+		if len(chosen) < limit && room[c.handler] > 0 && (c.partition == "" || ofPartition[of] > 0) {
 			room[c.handler]--
+			ofPartition[of]--
 			chosen = append(chosen, c)
 		}
 	}
@@ -143,7 +226,8 @@ func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []c
 func columns(r *store.Run) []any {
 	return []any{&r.ID, &r.Attempt, &r.Claim, &r.Handler, text{&r.Schedule}, at{&r.DueAt}, &r.Backfill, &r.State,
 		&r.Priority,
-		at{&r.RunAt}, &r.MaxAttempts, &r.Uncounted, at{&r.FailingSince}, text{&r.Key}, &r.Nonce, &r.PayloadLen,
+		at{&r.RunAt}, &r.MaxAttempts, &r.Uncounted, at{&r.FailingSince}, text{&r.Key}, &r.Partition, &r.Nonce,
+		&r.PayloadLen,
 		&r.By.By, &r.By.Note,
 		text{&r.TraceParent}, text{&r.CanceledBy.By}, text{&r.CanceledBy.Note}, &r.Worker, at{&r.ClaimedAt},
 		at{&r.LeaseUntil}, &r.LastError, at{&r.CreatedAt}, at{&r.FinishedAt}}

@@ -307,6 +307,9 @@ func TestStatementsUseIndexes(t *testing.T) {
 	wants := map[string][]string{
 		"look": {"_claim (handler=? AND priority=? AND run_at<?)", "_claim (handler=? AND priority=? AND run_at>?)",
 			"COVERING INDEX tickslot_durable_runs_running (handler=?"},
+		"look_partitions": {"_partition (handler=? AND partition_key>?)",
+			"_partition (handler=? AND partition_key=? AND priority=? AND run_at<?)",
+			"COVERING INDEX tickslot_durable_runs_running (handler=? AND state=? AND partition_key=?)"},
 		"look_all":      {"COVERING INDEX tickslot_durable_runs_running"},
 		"expired":       {"_running"},
 		"old":           {"COVERING INDEX tickslot_durable_runs_ended (state=? AND finished_at<?)"},
@@ -315,10 +318,10 @@ func TestStatementsUseIndexes(t *testing.T) {
 		"due":           {"_schedules_plan ((plan_at,name)>(?,?) AND plan_at<?)"},
 		"next_due":      {"_schedules_plan (plan_at>?)"},
 		"stats":         {"COVERING INDEX tickslot_durable_runs_claim"},
-		"list_handlers": {"COVERING INDEX tickslot_durable_runs_claim (handler=?)"},
+		"list_handlers": {"COVERING INDEX tickslot_durable_runs_partition (handler=?)"},
 	}
 	for name, query := range sqlite.Statements(s) {
-		rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, make([]any, 15)...)
+		rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, make([]any, 16)...)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

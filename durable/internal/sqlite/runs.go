@@ -97,7 +97,7 @@ func insertArgs(r store.NewRun) []any {
 	}
 	return []any{r.Handler, orNil(r.Schedule), micros(r.DueAt), r.Backfill, micros(r.RunAt), r.RunIn.Microseconds(),
 		r.Priority, r.MaxAttempts, orNil(r.Key), r.Payload, r.By.By, r.By.Note,
-		orNil(r.TraceParent), string(r.KeyUntil), keyFor}
+		orNil(r.TraceParent), string(r.KeyUntil), keyFor, r.Partition}
 }
 
 // An otherDatabaseError is the error of a transaction of Postgres, or of some other server, that

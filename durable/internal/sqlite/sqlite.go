@@ -36,6 +36,7 @@ type Store struct {
 
 	mu        sync.Mutex
 	listeners map[chan none]bool // each has a buffer of one
+	behind    map[string]string  // partition of a handler, of which the latest claim has not seen all
 }
 
 var _ store.Store = (*Store)(nil)
@@ -59,11 +60,12 @@ func New(db *sql.DB, table, schema string) (*Store, error) {
 	for _, suffix := range []string{"schedules", "runs", "attempts", "handlers"} {
 		names[suffix] = d.Qualified("main", table+"_"+suffix) // not a temporary table of that name
 	}
-	for _, suffix := range []string{"tick", "waits", "key", "claim", "running", "dead", "ended"} {
+	for _, suffix := range []string{"tick", "waits", "key", "claim", "partition", "running", "dead", "ended"} {
 		names[suffix+"_in"] = d.Qualified("main", table+"_runs_"+suffix)
 	}
 	texts := sqlkit.ReadTexts(files, d, names)
-	return &Store{file: sqlkit.NewFile(db), runs: names["runs"], texts: texts, listeners: map[chan none]bool{},
+	return &Store{file: sqlkit.NewFile(db), runs: names["runs"], texts: texts,
+		listeners: map[chan none]bool{}, behind: map[string]string{},
 		schema: sqlmigrate.Schema{Dialect: d, Schema: "main", Name: table, Table: table + "_runs",
 			Migrations: [][]string{sqlmigrate.Statements(texts["schema"])},
 			Repeat:     sqlmigrate.Statements(texts["indexes"])}}, nil

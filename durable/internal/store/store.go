@@ -71,7 +71,9 @@ type Worker interface {
 	// no time do more runs of a handler than its MaxConcurrency, nor more than MaxActive of all
 	// handlers, have the state running: the rows of the limits are locked before runs are counted.
 	// If another transaction keeps such a row locked, nothing is claimed that it limits, and the
-	// rest is.
+	// rest is. The same holds for MaxPerPartition, and a partition that has as many running hides
+	// no run of another one. Rows of a partition that others have locked take room of that
+	// partition.
 	Claim(ctx context.Context, request ClaimRequest) (Claimed, error)
 
 	// Renew extends the leases of runs that this worker still has. What is missing in the answer is
@@ -188,9 +190,10 @@ type Cause struct{ By, Note string }
 
 // Handler is a handler that a worker has.
 type Handler struct {
-	Name           string
-	MaxConcurrency int // runs at once in the fleet; 0: any number
-	MaxAttempts    int // 0: any number
+	Name            string
+	MaxConcurrency  int // runs at once in the fleet; 0: any number
+	MaxPerPartition int // the same of those with the same Partition, unless that is ""; 0: any number
+	MaxAttempts     int // 0: any number
 }
 
 // Schedule is a schedule that a worker has.
@@ -255,6 +258,7 @@ type NewRun struct {
 	MaxAttempts int // 0: what the handler says
 	Key         string
 	KeyUntil    KeyUntil
+	Partition   string        // "": none
 	KeyFor      time.Duration // 0: Key belongs to the run until KeyUntil
 	Payload     []byte
 	By          Cause
@@ -379,6 +383,7 @@ type Run struct {
 	// after the latest Requeue; zero: none has. What succeeds in the end keeps it.
 	FailingSince time.Time
 	Key          string // of the trigger, if it belongs to the run for ever; "": none does
+	Partition    string
 	Nonce        string // drawn at random when the run was queued
 	Payload      []byte
 	PayloadLen   int

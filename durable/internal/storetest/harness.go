@@ -78,7 +78,7 @@ type promise struct {
 }
 
 // promises are all of them, in the order in which they are tested.
-var promises = join(setUp, registering, planning, planningAtOnce, claiming, limits, limitsAtOnce, renewing,
+var promises = join(setUp, registering, planning, planningAtOnce, claiming, limits, partitions, limitsAtOnce, renewing,
 	finishing, reclaiming, inserting, steering, sweeping, reading, texts)
 
 func join(groups ...[]promise) []promise {

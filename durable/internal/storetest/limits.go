@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // limited is orders with a limit in the fleet.
@@ -159,6 +160,164 @@ var limits = []promise{
 		if of["orders"] != 2 || of["mails"] != 3 {
 			c.Errorf("%v", of)
 		}
+	}},
+}
+
+// perTenant is orders with a limit for each partition.
+func perTenant(limit int) store.Handler {
+	return store.Handler{Name: "orders", MaxAttempts: 3, MaxPerPartition: limit}
+}
+
+// tenants queues n runs of orders with a partition.
+func (c *check) tenants(partition string, n int) {
+	c.Helper()
+	runs := make([]store.NewRun, n)
+	for i := range runs {
+		runs[i] = store.NewRun{Handler: "orders", Partition: partition}
+	}
+	c.insertMany(n, runs...)
+}
+
+// partitionsOf counts runs by their partition.
+func partitionsOf(runs []store.Run) map[string]int {
+	of := map[string]int{}
+	for _, run := range runs {
+		of[run.Partition]++
+	}
+	return of
+}
+
+var partitions = []promise{
+	{"partitions/MaxPerPartition holds over all workers, and hides no other partition", func(c *check) {
+		c.ready(perTenant(2), mails)
+		c.tenants("a", 300) // more than a claim looks at in their order
+		c.tenants("b", 3)
+		c.tenants("", 3)
+		c.tenants("c", 1)
+		c.inserts("mails", 1)
+		first := c.claims(9, request(20, perTenant(2), mails))
+		if of := partitionsOf(first); of["a"] != 2 || of["b"] != 2 || of["c"] != 1 || of[""] != 4 {
+			c.Errorf("%v", of)
+		}
+		c.claims(0, request(20, perTenant(2)))
+		c.claims(0, request(20, perTenant(1)))
+		c.claims(1, request(1, perTenant(3)))
+		for _, run := range first {
+			if run.Partition == "a" {
+				c.finishes(failed(run)) // which keeps its partition
+			}
+		}
+		if of := partitionsOf(c.claims(1, request(20, perTenant(2)))); of["a"] != 1 { // the third one goes on
+			c.Errorf("%v", of)
+		}
+		c.claims(0, request(20, perTenant(2)))
+		c.claims(20, request(20, store.Handler{Name: "orders", MaxAttempts: 3})) // without a limit
+	}},
+	{"partitions/the most urgent of each come first, and the order of all is kept", func(c *check) {
+		c.ready(perTenant(1))
+		c.tenants("b", 2)
+		c.tenants("a", 1)
+		urgent := c.insert(store.NewRun{Handler: "orders", Partition: "b", Priority: -1})
+		c.insert(store.NewRun{Handler: "orders", Partition: "c", RunIn: time.Hour})
+		runs := c.claims(2, request(20, perTenant(1)))
+		if runs[0].ID != urgent || runs[1].Partition != "a" {
+			c.Errorf("%+v", runs)
+		}
+		c.finishes(succeeded(runs[0]))
+		c.claims(1, request(1, perTenant(1)))
+	}},
+	{"partitions/all three limits count", func(c *check) {
+		both := perTenant(2)
+		both.MaxConcurrency = 3
+		c.ready(both)
+		c.tenants("a", 5)
+		c.tenants("b", 5)
+		r := request(20, both)
+		if of := partitionsOf(c.claims(3, r)); of["a"] > 2 || of["b"] > 2 {
+			c.Errorf("%v", of)
+		}
+		c.claims(0, r)
+		c.setHandler("orders", store.Override{MaxConcurrency: ptr(9)})
+		r.MaxActive = 3
+		c.claims(0, r)
+		r.MaxActive = 20
+		c.claims(1, r)
+		c.claims(0, r)
+	}},
+	{"partitions/a lease that was lost gives the place back", func(c *check) {
+		c.ready(perTenant(1))
+		c.tenants("a", 2)
+		r := request(20, perTenant(1))
+		r.TTL = short
+		c.claims(1, r)
+		c.reclaims(1)
+		c.claims(1, request(20, perTenant(1)))
+		c.claims(0, request(20, perTenant(1)))
+	}},
+	{"partitions/many of them, of which many are full", func(c *check) {
+		c.ready(perTenant(1))
+		const all, full = 1300, 1200
+		runs := make([]store.NewRun, 2*full)
+		for i := range runs {
+			runs[i] = store.NewRun{Handler: "orders", Partition: fmt.Sprintf("%04d", i%full)}
+		}
+		c.insertMany(len(runs), runs...)
+		taken := 0
+		testkit.Eventually(c, testkit.Patience, "each partition has one that runs", func() bool {
+			taken += len(c.claim(request(400, perTenant(1))).Runs)
+			return taken >= full
+		})
+		c.claims(0, request(100, perTenant(1)))
+		for i := full; i < all; i++ { // behind all that are full
+			c.tenants(fmt.Sprintf("%04d", i), 2)
+		}
+		testkit.Eventually(c, testkit.Patience, "those that are not full are found", func() bool {
+			taken += len(c.claim(request(400, perTenant(1))).Runs)
+			return taken >= all
+		})
+		c.claims(0, request(400, perTenant(1)))
+		running := c.runs(store.Filter{States: []store.State{store.StateRunning}}, 2*all)
+		if of := partitionsOf(running); len(of) != all || len(running) != all {
+			c.Errorf("%d runs of %d partitions are running", len(running), len(of))
+		}
+	}},
+	{"partitions/the limit holds at every instant, with many workers", func(c *check) {
+		c.ready(perTenant(1))
+		total := 12 * c.h.Rounds
+		for range total {
+			c.tenants("a", 1)
+			c.tenants("b", 1)
+		}
+		var finished atomic.Int64
+		var mu sync.Mutex
+		active := map[string]int{}
+		c.atOnce(4, func(i int, c *check) {
+			r := request(1+i, perTenant(1))
+			r.Worker = fmt.Sprint("worker", i)
+			for finished.Load() < int64(2*total) && !c.Failed() {
+				runs := c.claim(r).Runs
+				if len(runs) == 0 {
+					time.Sleep(crowdPause)
+				}
+				for _, run := range runs {
+					mu.Lock()
+					if active[run.Partition]++; active[run.Partition] > 1 {
+						c.Errorf("%d of %s are running", active[run.Partition], run.Partition)
+					}
+					mu.Unlock()
+				}
+				for _, run := range runs {
+					mu.Lock()
+					active[run.Partition]--
+					mu.Unlock()
+					done, err := c.Finish(c.ctx, r.Worker, []store.Result{succeeded(run)})
+					if err != nil || len(done.Counted) != 1 {
+						c.Errorf("Finish: %+v, %v", done, err)
+					}
+					finished.Add(1)
+				}
+			}
+		})
 	}},
 }
 

@@ -11,7 +11,7 @@ CASE r.key_until WHEN 'started' THEN r.state = 'queued' AND r.attempt = 0
 WITH given AS MATERIALIZED (
 	SELECT pg_catalog.gen_random_uuid() AS nonce, x.* FROM pg_catalog.json_to_recordset($1::text::json) AS x(n integer,
 		handler text, run_at timestamptz, run_in bigint, priority smallint, attempts integer, key text, key_until text,
-		key_for bigint, payload text, by text, note text, traceparent text)
+		key_for bigint, partition text, payload text, by text, note text, traceparent text)
 ),
 -- Takes keys from the runs that have had them for long enough. A row that another transaction has
 -- changed meanwhile is looked at again.
@@ -25,11 +25,11 @@ expired AS (
 ),
 fresh AS (
 	INSERT INTO {runs} (handler, run_at, priority, own_attempts, max_attempts, key, key_until,
-		key_expires_at, nonce, payload, queued_by, queued_note, traceparent)
+		key_expires_at, partition_key, nonce, payload, queued_by, queued_note, traceparent)
 	SELECT g.handler,
 		coalesce(g.run_at, pg_catalog.clock_timestamp() + g.run_in * interval '1 microsecond'), g.priority, g.attempts,
-		g.attempts, g.key, g.key_until, pg_catalog.clock_timestamp() + g.key_for * interval '1 microsecond', g.nonce,
-		pg_catalog.decode(g.payload, 'base64'), g.by, g.note, nullif(g.traceparent, '')
+		g.attempts, g.key, g.key_until, pg_catalog.clock_timestamp() + g.key_for * interval '1 microsecond',
+		g.partition, g.nonce, pg_catalog.decode(g.payload, 'base64'), g.by, g.note, nullif(g.traceparent, '')
 	FROM given AS g WHERE (SELECT count(*) FROM expired) >= 0 ORDER BY g.n -- expired is executed first
 	ON CONFLICT DO NOTHING
 	RETURNING id, handler, key, nonce

@@ -64,6 +64,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	-- key_expires_at has come, after which whoever wants the key takes it.
 	key_until     text COLLATE "C" NOT NULL DEFAULT '' CHECK (key_until IN ('', 'started', 'ended')),
 	key_expires_at timestamptz,
+	partition_key text COLLATE "C" NOT NULL DEFAULT '', -- at most so many of them run at once; '': any number
 	worker        text COLLATE "C",             -- of the latest attempt
 	claim         bigint NOT NULL DEFAULT 0,    -- the random value of the latest claim
 	claimed_at    timestamptz,
@@ -112,7 +113,11 @@ CREATE UNIQUE INDEX IF NOT EXISTS {runs_key} ON {runs} (handler, key) WHERE key 
 -- Finds what is due, in the order in which it is claimed.
 CREATE INDEX IF NOT EXISTS {runs_queued} ON {runs} (handler, priority, run_at, id) WHERE state = 'queued';
 
-CREATE INDEX IF NOT EXISTS {runs_running} ON {runs} (handler) WHERE state = 'running';
+-- Finds the partitions of a handler, and what is due of each.
+CREATE INDEX IF NOT EXISTS {runs_partition} ON {runs} (handler, partition_key, priority, run_at, id)
+	WHERE state = 'queued';
+
+CREATE INDEX IF NOT EXISTS {runs_running} ON {runs} (handler, partition_key) WHERE state = 'running';
 
 -- Finds what is old, and counts dead letters.
 CREATE INDEX IF NOT EXISTS {runs_ended} ON {runs} (state, finished_at) INCLUDE (handler) WHERE finished_at IS NOT NULL;

@@ -100,9 +100,10 @@ WITH wait AS MATERIALIZED (
 ),
 limits AS MATERIALIZED (
 	SELECT h.name FROM wait CROSS JOIN {handlers} AS h
-	LEFT JOIN json_to_recordset($1::text::json) AS x(name text, max_concurrency integer) ON x.name = h.name COLLATE "C"
+	LEFT JOIN json_to_recordset($1::text::json) AS x(name text, max_concurrency integer, max_per_partition integer)
+		ON x.name = h.name COLLATE "C"
 	WHERE coalesce(wait.set, '') IS NOT NULL AND (
-		CASE h.name WHEN '' THEN $2::integer > 0 ELSE x.max_concurrency > 0 END
+		CASE h.name WHEN '' THEN $2::integer > 0 ELSE x.max_concurrency > 0 OR x.max_per_partition > 0 END
 		OR h.override IS NOT NULL AND (h.name = '' OR x.name IS NOT NULL))
 ),
 mine AS MATERIALIZED (
@@ -131,6 +132,12 @@ SELECT r.id, r.run_at, p.priority FROM {priorities}, LATERAL (
 ) AS r
 ORDER BY p.priority, r.run_at, r.id
 
+-- name: next_partition
+-- The first partition of a handler that has queued runs, behind another one.
+SELECT q.partition_key FROM {runs} AS q
+WHERE q.state = 'queued' AND q.handler = p.name COLLATE "C" AND q.partition_key > p.key COLLATE "C"
+ORDER BY q.partition_key LIMIT 1
+
 -- name: free
 -- Locks a candidate, c, unless somebody else has it locked, or has claimed it since this statement
 -- began; then it may also have failed, and wait for its next attempt. It is found by its id, as in
@@ -142,23 +149,26 @@ FOR UPDATE SKIP LOCKED
 -- name: claim
 -- $1: the handlers of the worker as JSON, $2: its limit for all of them together, $3: how many runs
 -- it wants, $4: its name, $5: the lease in microseconds, $6: the random value of the claim, $7: how
--- many more runs it looks at than it wants, $8: how many bytes it carries.
+-- many more runs it looks at than it wants, $8: how many bytes it carries, $9: behind which
+-- partition of a handler it begins to look, as JSON.
 --
 -- The columns before those of the run are the same in all rows, and if there is no run there is one
 -- row with them: the time, when the next run is due, whether some were left out because of their
--- size, and whether there may be others behind those that were looked at.
-WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+-- size, whether there may be others behind those that were looked at, and the next $9.
+WITH RECURSIVE now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 -- The handlers that may start runs, and how many at most. A limit whose row is not locked by this
 -- transaction, which its xmax tells, was set, or its row deleted, since the rows were locked: then
 -- nothing is claimed that it limits.
 limits AS MATERIALIZED (
 	SELECT x.name, x.max_attempts, CASE
-		WHEN coalesce(h.override, nullif(x.max_concurrency, 0)) IS NULL THEN NULL
+		WHEN coalesce(h.override, nullif(x.max_concurrency, 0), nullif(x.max_per_partition, 0)) IS NULL THEN NULL
 		WHEN h.xmax = pg_current_xact_id_if_assigned()::xid
-			THEN greatest(0, coalesce(h.override, x.max_concurrency) - (SELECT count(*) FROM {runs} AS r
-				WHERE r.state = 'running' AND r.handler = h.name))
-		ELSE 0 END AS room
-	FROM now, json_to_recordset($1::text::json) AS x(name text, max_concurrency integer, max_attempts integer)
+			THEN CASE WHEN coalesce(h.override, nullif(x.max_concurrency, 0)) IS NULL THEN $3::bigint
+				ELSE greatest(0, coalesce(h.override, x.max_concurrency) - (SELECT count(*) FROM {runs} AS r
+					WHERE r.state = 'running' AND r.handler = h.name)) END
+		ELSE 0 END AS room, nullif(x.max_per_partition, 0) AS per
+	FROM now, json_to_recordset($1::text::json) AS x(name text, max_concurrency integer, max_per_partition integer,
+		max_attempts integer)
 	LEFT JOIN {handlers} AS h ON h.name = x.name COLLATE "C"
 	WHERE coalesce(h.paused_until <= now.at, true)
 ),
@@ -171,10 +181,48 @@ wanted AS MATERIALIZED (
 		ELSE 0 END AS runs
 	FROM (SELECT) AS one LEFT JOIN {handlers} AS h ON h.name = ''
 ),
-candidates AS MATERIALIZED (
-	SELECT l.name, least(l.room, wanted.runs) AS room, l.room IS NOT NULL AS limited, c.id, c.run_at, c.priority
+first AS MATERIALIZED (
+	SELECT l.name, l.per, least(l.room, wanted.runs) AS room, l.room IS NOT NULL AS limited, c.id, c.run_at, c.priority
 	FROM limits AS l, wanted, now, LATERAL ({candidates}) AS c
 	WHERE wanted.runs > 0 AND coalesce(l.room > 0, true)
+),
+-- The partitions that have queued runs, one probe of an index for each. Those that are full have as
+-- many runs queued as they like: none of these is looked at.
+partitions(name, key, n) AS (
+	SELECT p.name, ({next_partition}), 1 FROM (
+		SELECT l.name, coalesce($9::text::json ->> l.name, '') AS key FROM limits AS l, wanted
+		WHERE l.per IS NOT NULL AND l.room > 0 AND wanted.runs > 0) AS p
+	UNION ALL
+	SELECT p.name, ({next_partition}), p.n + 1 FROM partitions AS p WHERE p.key IS NOT NULL AND p.n < {partitions}
+),
+-- How many runs of a partition may start.
+rooms AS MATERIALIZED (
+	SELECT l.name, k.key, CASE k.key WHEN '' THEN least(l.room, wanted.runs)
+		ELSE least(l.room, wanted.runs, l.per - (SELECT count(*) FROM {runs} AS r
+			WHERE r.state = 'running' AND r.handler = l.name COLLATE "C" AND r.partition_key = k.key COLLATE "C")) END
+		AS room
+	FROM wanted, limits AS l JOIN (
+		SELECT p.name, p.key FROM partitions AS p WHERE p.key IS NOT NULL
+		UNION SELECT f.name, r.partition_key FROM first AS f JOIN {runs} AS r ON r.id = f.id
+			WHERE f.per IS NOT NULL AND r.id = ANY (ARRAY(SELECT id FROM first WHERE per IS NOT NULL))
+		UNION SELECT l.name, '' FROM limits AS l
+	) AS k ON k.name = l.name
+	WHERE l.per IS NOT NULL AND l.room > 0 AND wanted.runs > 0
+),
+candidates AS MATERIALIZED (
+	SELECT name, room, limited, id, run_at, priority FROM first WHERE per IS NULL
+	UNION ALL
+	SELECT l.name, least(l.room, wanted.runs), true, c.id, c.run_at, c.priority
+	FROM limits AS l JOIN rooms ON rooms.name = l.name, wanted, now, LATERAL (
+		SELECT r.id, r.run_at, p.priority FROM {priorities}, LATERAL (
+			SELECT q.id, q.run_at FROM {runs} AS q
+			WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.partition_key = rooms.key COLLATE "C"
+				AND q.priority = p.priority AND q.run_at <= now.at
+			ORDER BY q.run_at, q.id LIMIT rooms.room
+		) AS r
+		ORDER BY p.priority, r.run_at, r.id LIMIT rooms.room
+	) AS c
+	WHERE rooms.room > 0
 ),
 -- Of a handler with a limit no more rows are locked than it has room for: those that others have
 -- locked take none of it. Nobody else is claiming them, who would have to pass over those that are
@@ -212,6 +260,10 @@ short AS MATERIALIZED (
 		HAVING count(*) >= c.room + $7::bigint
 			AND (NOT c.limited OR (SELECT count(*) FROM bounded AS b WHERE b.name = c.name) < c.room)) AS yes
 ),
+behind AS MATERIALIZED (
+	SELECT coalesce(json_object_agg(p.name, p.key)::text, '{}') AS partitions FROM partitions AS p
+	WHERE p.n = {partitions} AND p.key IS NOT NULL
+),
 -- The planner expects a tenth of the backlog in picked, so a join with it may read all runs in the
 -- order of their ids. It expects an array to be short.
 claimed AS (
@@ -229,8 +281,9 @@ next AS (
 		ORDER BY q.run_at LIMIT 1
 	) AS r
 )
-SELECT now.at, next.at, (SELECT count(*) FROM carried) < (SELECT count(*) FROM picked), short.yes, r.payload, {columns}
-FROM now CROSS JOIN next CROSS JOIN short LEFT JOIN claimed AS r ON true
+SELECT now.at, next.at, (SELECT count(*) FROM carried) < (SELECT count(*) FROM picked), short.yes,
+	behind.partitions, r.payload, {columns}
+FROM now CROSS JOIN next CROSS JOIN short CROSS JOIN behind LEFT JOIN claimed AS r ON true
 ORDER BY r.priority, r.run_at, r.id
 
 -- name: renew

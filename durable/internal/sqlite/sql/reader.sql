@@ -1,6 +1,6 @@
 -- name: columns
 id, attempt, claim, handler, schedule, due_at, backfill, state, priority, run_at, max_attempts, attempts_before,
-	failing_since, CASE WHEN key_until = '' AND key_expires_at IS NULL THEN key END, nonce,
+	failing_since, CASE WHEN key_until = '' AND key_expires_at IS NULL THEN key END, partition_key, nonce,
 	coalesce(length(payload), 0), by, note, traceparent, canceled_by,
 	canceled_note, worker, claimed_at, lease_until, last_error,
 	created_at, finished_at

@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	-- key_expires_at has come, after which whoever wants the key takes it.
 	key_until        TEXT NOT NULL DEFAULT '' CHECK (key_until IN ('', 'started', 'ended')),
 	key_expires_at   INTEGER,
+	partition_key    TEXT NOT NULL DEFAULT '',    -- at most so many of them run at once; '': any number
 	nonce            TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))), -- no other run of any file has it
 	payload          BLOB,
 	by               TEXT NOT NULL DEFAULT '',    -- who has queued it, and why
@@ -111,7 +112,11 @@ CREATE INDEX IF NOT EXISTS {claim_in} ON {runs_name} (handler, priority, run_at,
 	WHERE state = 'queued';
 
 -- Counts what is running. A renewal does not change it, because it leaves out lease_until.
-CREATE INDEX IF NOT EXISTS {running_in} ON {runs_name} (handler, state) WHERE state = 'running';
+CREATE INDEX IF NOT EXISTS {running_in} ON {runs_name} (handler, state, partition_key) WHERE state = 'running';
+
+-- Finds the partitions of a handler, and what is due of each.
+CREATE INDEX IF NOT EXISTS {partition_in} ON {runs_name} (handler, partition_key, priority, run_at, id, state)
+	WHERE state = 'queued';
 
 -- Counts and lists dead letters.
 CREATE INDEX IF NOT EXISTS {dead_in} ON {runs_name} (handler, state) WHERE state = 'dead';

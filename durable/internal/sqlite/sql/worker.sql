@@ -62,6 +62,26 @@ SELECT wanted.value, coalesce(h.override, -1), coalesce(h.paused_until > ?3, 0),
 		AND run_at > ?3)
 FROM json_each(?1) AS wanted, (VALUES (-1), (0), (1)) AS p LEFT JOIN {handlers} AS h ON h.name = wanted.value
 
+-- name: look_partitions
+-- What a claim decides by for the partitions of the handler ?1 that have queued runs, up to ?5 of
+-- them behind ?4, and for the runs without one; for each and each priority: its number, how many of
+-- its runs are running, and up to ?2 that are due at ?3, unless ?6 are running.
+WITH RECURSIVE found(part, n) AS (
+	SELECT (SELECT min(partition_key) FROM {runs} WHERE state = 'queued' AND handler = ?1 AND partition_key > ?4), 1
+	UNION ALL
+	SELECT (SELECT min(partition_key) FROM {runs} WHERE state = 'queued' AND handler = ?1
+		AND partition_key > found.part), n + 1 FROM found WHERE part IS NOT NULL AND n < ?5
+), rooms(part, n, running) AS MATERIALIZED (
+	SELECT part, n, (SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = ?1 AND partition_key = part)
+	FROM found WHERE part IS NOT NULL
+	UNION ALL SELECT '', 0, 0
+)
+SELECT part, n, running, CASE WHEN running >= ?6 THEN '[]' ELSE
+	(SELECT json_group_array(json_array(p.column1, run_at, id)) FROM (
+		SELECT run_at, id FROM {runs} WHERE state = 'queued' AND handler = ?1 AND partition_key = rooms.part
+			AND priority = p.column1 AND run_at <= ?3 ORDER BY run_at, id LIMIT ?2)) END
+FROM rooms, (VALUES (-1), (0), (1)) AS p ORDER BY n
+
 -- name: claim
 -- Claims a run: ?1 id, ?2 worker, ?3 now, ?4 lease_until, ?5 how many attempts the handler allows;
 -- 0: any number; ?6 the value of the claim.
