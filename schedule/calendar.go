@@ -93,8 +93,8 @@ func (in instants) String() string {
 
 // CatchesUp reports whether a missed tick of a schedule is worth a late run, unless somebody says
 // otherwise: of a calendar (a Cron, a Daily, an At), whose next tick may be a day or a year away,
-// of an Every of a day or longer, and of an Except of one of these. For a shorter interval the
-// next tick makes up for it. Of user-defined schedules that is not known.
+// of an Every of a day or longer, and of an Except or Times of one of these. For a shorter interval
+// the next tick makes up for it. Of user-defined schedules that is not known.
 func CatchesUp(s Schedule) bool {
 	switch s := s.(type) {
 	case crontab, daily, instants:
@@ -103,15 +103,16 @@ func CatchesUp(s Schedule) bool {
 		return s.period >= 24*time.Hour
 	case except:
 		return CatchesUp(s.schedule)
+	case counted:
+		return CatchesUp(s.schedule)
 	}
 	return false
 }
 
-// Ends reports whether a schedule is a list of instants, of which one is the last: an At, or an
-// Except of one. Such a schedule may have no tick left. User-defined schedules do not count.
+// Ends reports whether a schedule has a last tick: an At, a Times, or an Except of one of these. Such a schedule may have no tick left. User-defined schedules do not count.
 func Ends(s Schedule) bool {
 	switch s := s.(type) {
-	case instants:
+	case instants, counted:
 		return true
 	case except:
 		return Ends(s.schedule)

@@ -8,8 +8,8 @@ import (
 
 // Check returns every fault of a schedule, each with how to fix it: those that its own Check and
 // those of its parts report, or else that it never fires, that its Next panics, or that Next
-// returns a time that is not later. Only an At, or an Except of one, may have no tick left, because
-// a program that is started after the last tick must still start.
+// returns a time that is not later. Only an At, a Times, or an Except of one of these may have no
+// tick left, because a program that is started after the last tick must still start.
 func Check(s Schedule) []error {
 	if s == nil {
 		return []error{errors.New("it is nil: set one")}
@@ -40,6 +40,12 @@ func Check(s Schedule) []error {
 func CheckShared(s Schedule) error {
 	if err := checkZones(s); err != nil {
 		return err
+	}
+	switch s := s.(type) {
+	case counted:
+		return CheckShared(s.schedule) // asked before its from, every schedule gives the same tick
+	case except:
+		return CheckShared(s.schedule)
 	}
 	if common(s) {
 		return nil
@@ -80,6 +86,8 @@ func checkZones(v any) error {
 		zone = v.zone
 	case dates:
 		zone = v.zone
+	case counted:
+		return checkZones(v.schedule)
 	case except:
 		if err := checkZones(v.schedule); err != nil {
 			return err
@@ -99,11 +107,9 @@ func checkZones(v any) error {
 
 // common reports whether a schedule is made by this package, so that all hosts have the same ticks.
 func common(s Schedule) bool {
-	switch s := s.(type) {
+	switch s.(type) {
 	case Interval, FixedDelay, crontab, daily, instants:
 		return true
-	case except:
-		return common(s.schedule)
 	}
 	return false
 }

@@ -5,6 +5,7 @@
 //	schedule.Daily("02:30", "Europe/Berlin")
 //	schedule.Cron("0 8 * * MON-FRI", "America/New_York")
 //	schedule.At(launch, launch.AddDate(0, 0, 7))
+//	schedule.Times(3, launch, schedule.Daily("08:00", zone))
 //	schedule.Except(schedule.Daily("08:00", zone), schedule.Weekdays(zone, time.Sunday))
 //
 // A [Schedule] has one method, Next; the schedules of robfig/cron and River satisfy it as they are.

@@ -35,6 +35,8 @@ func identity(v any) string {
 		return fmt.Sprintf("daily %s in %s", v.clock, zoneName(v.zone))
 	case instants:
 		return "at" + nanos(v...)
+	case counted:
+		return fmt.Sprintf("times %d from%s\n%s", v.n, nanos(v.from), identity(v.schedule))
 	case except:
 		s := "except " + identity(v.schedule)
 		for _, b := range v.blackouts {

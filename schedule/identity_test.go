@@ -40,6 +40,9 @@ func TestScheduleIdentity(t *testing.T) {
 		{"at 1777636800.000000000 1777636801.000000000", []Schedule{At(noon, noon.Add(time.Second)),
 			At(noon.Add(time.Second), noon.In(zone))}},
 		{"at 1777636800.000000000", []Schedule{At(noon)}},
+		{"times 3 from 1777636800.000000000\ndaily 08:00 in UTC", []Schedule{Times(3, noon, Daily("08:00", "")),
+			Times(3, noon.In(zone), Daily("08:00", "UTC"))}},
+		{"times 4 from 1777636800.000000000\ndaily 08:00 in UTC", []Schedule{Times(4, noon, Daily("08:00", ""))}},
 		{"except daily 08:00 in UTC\nweekdays [6 0] in UTC\nbetween 1777636800.000000000 1777640400.000000000",
 			[]Schedule{
 				Except(Daily("08:00", ""), Weekdays("", time.Saturday, time.Sunday),

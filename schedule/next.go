@@ -123,7 +123,8 @@ func Latest(s Schedule, now time.Time, window time.Duration) (last time.Time) {
 }
 
 // ForName returns the schedule for a timer with that name: an Every without From and Offset is
-// shifted by a hash of the name, also inside Except. Other schedules are returned unchanged.
+// shifted by a hash of the name, also inside Except and Times. Other schedules are returned
+// unchanged.
 func ForName(s Schedule, name string) Schedule {
 	switch s := s.(type) {
 	case Interval:
@@ -131,6 +132,8 @@ func ForName(s Schedule, name string) Schedule {
 	case except:
 		s.schedule = ForName(s.schedule, name)
 		return s
+	case counted:
+		return s.of(ForName(s.schedule, name))
 	}
 	return s
 }

@@ -44,6 +44,8 @@ func TestFinishedTimersLeave(t *testing.T) {
 			timer.Timer{Name: "short", Schedule: schedule.Except(once, schedule.Dates("", "2000-02-01")),
 				Run: f.handler(0)},
 			timer.Timer{Name: "long", Schedule: once, Run: f.handler(25 * time.Minute)},
+			timer.Timer{Name: "times", Schedule: schedule.Times(2, began, schedule.Every(time.Minute).From(began)),
+				Run: f.handler(0)},
 			timer.Timer{Name: "local", Schedule: once, LocalOnly: true, Run: f.handler(0)},
 			timer.Timer{Name: "dark", Schedule: once, Run: f.handler(0),
 				Blackouts: []schedule.Blackout{schedule.Between(began, began.Add(time.Hour))}},
@@ -68,13 +70,13 @@ func TestFinishedTimersLeave(t *testing.T) {
 			for series := range values(t, reg) {
 				_, labels, _ := strings.Cut(series, " ")
 				name, _, _ := strings.Cut(labels, " ")
-				if slices.Contains([]string{"short", "long", "local", "dark", "past"}, name) &&
+				if slices.Contains([]string{"short", "long", "local", "dark", "past", "times"}, name) &&
 					!slices.Contains(names, name) {
 					t.Errorf("after %v there is %s", time.Since(began), series)
 				}
 			}
 		}
-		all := []string{"broken", "dark", "local", "long", "past", "short", "triggered", "twice", "user"}
+		all := []string{"broken", "dark", "local", "long", "past", "short", "times", "triggered", "twice", "user"}
 		time.Sleep(9*time.Minute + 30*time.Second)
 		want(all...)
 		if err := h.Trigger(t.Context(), "past"); err != nil {
@@ -84,7 +86,7 @@ func TestFinishedTimersLeave(t *testing.T) {
 			t.Errorf("why it did not run: %v, %v", x, err)
 		}
 		time.Sleep(time.Minute)
-		want("broken", "dark", "local", "long", "short", "triggered", "twice", "user")
+		want("broken", "dark", "local", "long", "short", "times", "triggered", "twice", "user")
 		time.Sleep(time.Minute)
 		want("broken", "long", "triggered", "twice", "user")
 		_, explained := h.Explain(t.Context(), "short", time.Time{})

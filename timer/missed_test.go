@@ -202,6 +202,7 @@ func TestMissedByDefault(t *testing.T) {
 			"cron":   schedule.Cron("*/10 * * * *", "UTC"),
 			"at":     schedule.At(at(10), at(20)),
 			"except": schedule.Except(schedule.Cron("*/10 * * * *", "UTC"), schedule.Weekdays("UTC", time.Sunday)),
+			"times":  schedule.Times(2, at(10), schedule.Cron("*/10 * * * *", "UTC")),
 			"every":  grid,
 			"long":   schedule.Every(24 * time.Hour).Offset(20 * time.Minute),
 			"short":  schedule.Every(24*time.Hour - time.Millisecond).From(at(20)),
@@ -217,8 +218,8 @@ func TestMissedByDefault(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		f.start(timer.Config{}, timers...)
 		time.Sleep(time.Minute)
-		for name, want := range map[string]int{"cron": 20, "at": 20, "except": 20, "every": 10, "own": 10, "long": 20,
-			"short": 0} {
+		for name, want := range map[string]int{"cron": 20, "at": 20, "except": 20, "times": 20, "every": 10, "own": 10,
+			"long": 20, "short": 0} {
 			if _, last := f.runs(name); want > 0 && !last.Equal(at(want)) || want == 0 && !last.IsZero() {
 				t.Errorf("%s: its last run is of %v, want %v", name, last, at(want))
 			}

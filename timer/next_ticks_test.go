@@ -21,6 +21,7 @@ func TestNextTicks(t *testing.T) {
 			"grid":  schedule.Every(time.Hour),
 			"daily": schedule.Except(schedule.Daily("02:30", "Europe/Berlin"), schedule.Weekdays("", time.Sunday)),
 			"ends":  schedule.At(began.Add(time.Hour), began.Add(2*time.Hour)),
+			"times": schedule.Times(3, began, schedule.Every(time.Hour)),
 			"other": scheduleFunc(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) }),
 		}
 		var list []timer.Timer

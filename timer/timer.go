@@ -75,8 +75,9 @@ type Timer struct {
 	// another try: when the store says, or when the blackout ends, or else after the delay, but
 	// after a second at least and a minute at most.
 	//
-	// A timer with an At, or an Except of one, is removed ten minutes after its last instant at the
-	// earliest, and when its runs have ended; Trigger, Remove and Explain return ErrNoTimer then.
+	// A timer with an At, a Times, or an Except of one, is removed ten minutes after its last tick
+	// at the earliest, and when its runs have ended; Trigger, Remove and Explain return ErrNoTimer
+	// then.
 	// Default nil.
 	Schedule schedule.Schedule
 
