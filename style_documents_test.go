@@ -173,6 +173,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		"outbox": {"RelayConfig", "Retry", "Retention", "Thresholds", "Options", "RequeueOptions"},
 
 		"httpsink":          {"Options"},
+		"ping":              {"Options"},
 		"redissink":         {"Options"},
 		"tickslotwatermill": {"Options"},
 		"tickslotriver":     {"LimitOptions"},

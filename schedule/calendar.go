@@ -109,7 +109,8 @@ func CatchesUp(s Schedule) bool {
 	return false
 }
 
-// Ends reports whether a schedule has a last tick: an At, a Times, or an Except of one of these. Such a schedule may have no tick left. User-defined schedules do not count.
+// Ends reports whether a schedule has a last tick: an At, a Times, or an Except of one of these.
+// Such a schedule may have no tick left. User-defined schedules do not count.
 func Ends(s Schedule) bool {
 	switch s := s.(type) {
 	case instants, counted:

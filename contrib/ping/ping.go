@@ -1,0 +1,277 @@
+// Package ping tells a monitor when timers start, succeed and fail, in the protocol of
+// healthchecks.io: the monitor alarms somebody if a timer has not succeeded for too long, also when
+// the whole fleet is down. Any monitor that takes these requests will do.
+//
+//	pings, err := ping.New(map[string]string{"report": "https://hc-ping.com/…"}, ping.Options{})
+//	timers, err := timer.New(timer.Config{Store: lock, Hooks: pings.TimerHooks(timer.Hooks{})}, list...)
+//	err = timers.Run(ctx)
+//	pings.Flush(timeout) // a context that ends
+//
+// # What is promised
+//
+// Only the host that runs a tick pings: its start, and then its success or its failure, with the
+// error of the handler. A tick that is skipped sends nothing. A run that was canceled, cut off by a
+// shutdown, or had lost its lease sends nothing at its end, because it may go on or be made up for
+// elsewhere: if it is not, the monitor's time runs out.
+//
+// A monitor that hangs, answers nonsense or redirects delays no timer and no hook, and takes one
+// goroutine for each of its URLs. Nothing is sent to where it redirects.
+//
+// # What is not promised
+//
+// A ping can be lost: a request is tried three times, and of one URL at most 16 pings wait. The
+// monitor then alarms although the run succeeded.
+package ping
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/mask"
+	"github.com/tickslot/tickslot/timer"
+)
+
+const (
+	maxError   = 10_000 // bytes of an error that are sent, which every version of the monitor keeps
+	maxWaiting = 16     // pings of one URL
+	maxAnswer  = 4 << 10
+	tries      = 3
+)
+
+// Options of a Pinger. The zero value is fine.
+type Options struct {
+	// Client sends the requests. It needs no time-out. Redirects are not followed: they could lead
+	// into the network of this host. Default http.DefaultClient.
+	Client *http.Client
+
+	// Timeout is the longest that one request takes. A ping takes up to three of them, and five
+	// seconds between them. 100 ms to 1 min. Default 10 s.
+	Timeout time.Duration
+
+	// Logger gets a line when the pings of a timer begin to fail, and one when they arrive again.
+	// Default slog.Default().
+	Logger *slog.Logger
+}
+
+// A Pinger sends the pings of any number of Schedulers. Its methods may be called from any
+// goroutine.
+type Pinger struct {
+	client  http.Client
+	timeout time.Duration
+	log     *slog.Logger
+	checks  map[string]*check // by the name of the timer
+	busy    sync.WaitGroup    // the goroutines that send
+}
+
+// A check is a URL, and the pings that wait to be sent to it.
+type check struct {
+	timer string
+	url   *url.URL
+
+	mu      sync.Mutex
+	waiting []ping
+	sending bool // a goroutine is there, which takes the pings in order
+	failing bool // the last ping failed, and that was logged
+}
+
+type ping struct {
+	signal string // "start", "fail", or "", which is success
+	run    string // a UUID, the same for all pings of a run
+	text   string
+}
+
+// New returns a Pinger that knows the URL of each timer, which is the one for a success. Timers
+// without a URL are not pinged. Two timers must not have the same URL, because the success of one
+// would hide the failure of the other. Errors do not quote a URL: whoever knows it can ping.
+func New(urls map[string]string, o Options) (*Pinger, error) {
+	p := &Pinger{timeout: cmp.Or(o.Timeout, 10*time.Second), log: mask.Logger(cmp.Or(o.Logger, slog.Default())),
+		checks: make(map[string]*check, len(urls))}
+	p.client = *cmp.Or(o.Client, http.DefaultClient)
+	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	var faults []error
+	if p.timeout < 100*time.Millisecond || p.timeout > time.Minute {
+		faults = append(faults, fmt.Errorf("ping: Options.Timeout is %v: use 100ms to 1m", p.timeout))
+	}
+	owner := make(map[string]string, len(urls))
+	for _, name := range slices.Sorted(maps.Keys(urls)) {
+		u, err := url.Parse(urls[name])
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Fragment != "" {
+			faults = append(faults, fmt.Errorf("ping: the URL of timer %q is none that can be pinged: it needs a "+
+				"scheme and a host, as in https://hc-ping.com/your-uuid", name))
+			continue
+		}
+		u = u.JoinPath() // without dots and doubled slashes
+		u.Path, u.RawPath = trimmed(u.Path), trimmed(u.RawPath)
+		if other, taken := owner[u.String()]; taken {
+			faults = append(faults, fmt.Errorf("ping: timers %q and %q have the same URL, so that a success of one "+
+				"would hide a failure of the other: give each its own", other, name))
+		}
+		owner[u.String()] = name
+		p.checks[name] = &check{timer: name, url: u}
+	}
+	return p, errors.Join(faults...)
+}
+
+func trimmed(path string) string {
+	for len(path) > 0 && path[len(path)-1] == '/' {
+		path = path[:len(path)-1]
+	}
+	return path
+}
+
+// TimerHooks returns hooks that ping, and then call those of own, which may be the zero value.
+func (p *Pinger) TimerHooks(own timer.Hooks) timer.Hooks {
+	started, ended := own.RunStarted, own.RunEnded
+	own.RunStarted = func(i timer.RunInfo) {
+		p.add(i, "start", "")
+		if started != nil {
+			started(i)
+		}
+	}
+	own.RunEnded = func(r timer.RunResult) {
+		switch r.Outcome {
+		case timer.OutcomeOK:
+			p.add(r.RunInfo, "", "")
+		case timer.OutcomeFailed, timer.OutcomePanicked, timer.OutcomeTimedOut:
+			text := string(r.Outcome)
+			if r.Err != nil {
+				text = guard.Text(r.Err, maxError)
+			}
+			p.add(r.RunInfo, "fail", text)
+		}
+		if ended != nil {
+			ended(r)
+		}
+	}
+	return own
+}
+
+// Flush waits until all pings are sent, or were given up, and returns the cause of ctx if it ends
+// before. Call it when Run of the Scheduler has returned: otherwise the process may end before the
+// success of its last run is sent.
+func (p *Pinger) Flush(ctx context.Context) error {
+	sent := make(chan struct{})
+	go func() {
+		p.busy.Wait()
+		close(sent)
+	}()
+	select {
+	case <-sent:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// add queues a ping, and sees to it that a goroutine sends it.
+func (p *Pinger) add(i timer.RunInfo, signal, text string) {
+	c := p.checks[i.Timer]
+	if c == nil {
+		return
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", i.Timer, i.ID, i.Holder, i.StartedAt.UnixNano()))
+	id := sum[:16]
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == maxWaiting {
+		c.waiting = slices.Delete(c.waiting, 0, 1) // the oldest says least
+	}
+	c.waiting = append(c.waiting, ping{signal: signal, text: text,
+		run: fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])})
+	if !c.sending {
+		c.sending = true
+		p.busy.Go(func() { p.send(c) })
+	}
+}
+
+// send sends the pings of a check one after the other until none waits.
+func (p *Pinger) send(c *check) {
+	for {
+		c.mu.Lock()
+		if len(c.waiting) == 0 {
+			c.sending = false
+			c.mu.Unlock()
+			return
+		}
+		next := c.waiting[0]
+		c.waiting = slices.Delete(c.waiting, 0, 1)
+		c.mu.Unlock()
+		err := p.deliver(c, next)
+		switch {
+		case err != nil && !c.failing:
+			p.log.Warn("ping: the monitor does not take the pings of a timer", "timer", c.timer, "host", c.url.Host,
+				"error", err)
+		case err == nil && c.failing:
+			p.log.Info("ping: the monitor takes the pings of a timer again", "timer", c.timer, "host", c.url.Host)
+		}
+		c.failing = err != nil
+	}
+}
+
+// deliver sends a ping, and tries again what may pass.
+func (p *Pinger) deliver(c *check, what ping) (err error) {
+	for try := range tries {
+		again := true // also if the transport panics or ends its goroutine
+		err = <-guard.Go("transport", func() (err error) {
+			again, err = p.request(c, what)
+			return err
+		})
+		if err == nil || !again {
+			return err
+		}
+		if try < tries-1 {
+			time.Sleep(time.Duration(1+3*try) * time.Second)
+		}
+	}
+	return err
+}
+
+// request sends a ping once. again reports whether another try may do better.
+func (p *Pinger) request(c *check, what ping) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.timeout)
+	defer cancel()
+	u := *c.url
+	if what.signal != "" {
+		u = *u.JoinPath(what.signal)
+	}
+	query := u.Query()
+	query.Set("rid", what.run)
+	u.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader([]byte(what.text)))
+	if err != nil {
+		return false, errors.New("the URL cannot be requested")
+	}
+	request.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	request.Header.Set("User-Agent", "tickslot-ping")
+	response, err := p.client.Do(request)
+	if err != nil {
+		if of, ok := guard.As[*url.Error](err); ok {
+			err = of.Err // the error of package http has the whole URL
+		}
+		return true, errors.New(guard.Text(err, maxAnswer))
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // so that the connection can be kept
+	switch code := response.StatusCode; {
+	case code/100 == 2:
+		return false, nil
+	case code/100 == 3:
+		return false, fmt.Errorf("it redirects (%d), which is not followed: use the URL that it redirects to", code)
+	default:
+		return code/100 == 5 || code == http.StatusTooManyRequests, fmt.Errorf("it answers %d", code)
+	}
+}
