@@ -187,6 +187,12 @@ func (r *Relay) report(a attempt, counts bool) {
 		}
 		r.events.Log(slog.LevelError, "outbox: a message is dead", line(more...)...)
 	}
-	tell(r.events, "Attempted", r.events.hooks.Attempted, AttemptInfo{ID: ID(m.ID), Topic: m.Topic, Key: m.Key,
-		Attempt: m.Attempts + 1, Outcome: outcome, Took: a.result.Took, Err: a.err, RetryIn: a.result.RetryIn})
+	tell(r.events, "Attempted", r.events.hooks.Attempted, a.info())
+}
+
+// info returns an attempt as hooks see it.
+func (a attempt) info() AttemptInfo {
+	m := a.message
+	return AttemptInfo{ID: ID(m.ID), Topic: m.Topic, Key: m.Key, Attempt: m.Attempts + 1,
+		Outcome: Outcome(a.result.Outcome), Took: a.result.Took, Err: a.err, RetryIn: a.result.RetryIn}
 }

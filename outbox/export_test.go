@@ -3,29 +3,13 @@ package outbox
 import (
 	"context"
 
-	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/leader"
+	"github.com/tickslot/tickslot/outbox/internal/kit"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
 // OnMemory returns an outbox on a store in memory with these locks.
-func OnMemory(s store.Store, locks lockStore) *Outbox {
-	return &Outbox{store: s, locks: &lazyLocks{kept: noTables{locks}}}
-}
-
-type lockStore interface {
-	dlock.DistributedLock
-	driver.Enumerator
-}
-
-// noTables are locks that need no tables.
-type noTables struct{ lockStore }
-
-func (noTables) Migrate(context.Context) error { return nil }
-func (noTables) Verify(context.Context) error  { return nil }
-func (noTables) Schema() ([]string, error)     { return nil, nil }
-func (noTables) Close() error                  { return nil }
+func OnMemory(s store.Store, locks kit.Locks) *Outbox { return kit.New(s, locks).(*Outbox) }
 
 // Lead delivers the messages of a term's shard until ctx ends, even if the term is over.
 func (r *Relay) Lead(ctx context.Context, term *leader.Term) {

@@ -11,10 +11,13 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
+var errNoTransactions = errors.New("a store in memory has no transactions: pass nil, or test with a database, " +
+	"such as durable.SQLite")
+
 // Insert implements store.Client. It has no transactions.
 func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) ([]store.Inserted, error) {
 	if tx != nil {
-		return nil, errors.New("memory: it has no transactions")
+		return nil, errNoTransactions
 	}
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
@@ -181,6 +184,11 @@ func (s *Store) Run(ctx context.Context, id int64) (store.Run, []store.Attempt, 
 		attempts = append(attempts, a.Attempt)
 	}
 	return r.shown(true), attempts, true, nil
+}
+
+// NextQueued implements store.Reader.
+func (s *Store) NextQueued(context.Context, store.Tx, int64) (run store.Run, ok bool, err error) {
+	return run, false, errNoTransactions
 }
 
 // Schedules implements store.Reader.

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -147,4 +149,16 @@ func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration,
 		}}}
 	})
 	return stats, err
+}
+
+// NextQueued implements store.Reader.
+func (s *Store) NextQueued(ctx context.Context, tx store.Tx, after int64) (run store.Run, ok bool, err error) {
+	var runAt int64
+	err = tx.QueryRow(ctx, s.texts["next_queued"], after).Scan(&run.ID, &run.Handler, &run.Key, &run.Payload, &runAt,
+		&run.Priority, &run.By.By, &run.By.Note, &run.TraceParent)
+	if errors.Is(err, sql.ErrNoRows) { // also those of pgx
+		return store.Run{}, false, nil
+	}
+	run.RunAt = time.UnixMicro(runAt)
+	return run, err == nil, sqlkit.Explain(err)
 }

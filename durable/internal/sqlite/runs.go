@@ -254,6 +254,16 @@ func (s *Store) Run(ctx context.Context, id int64) (store.Run, []store.Attempt, 
 	return a.run, a.attempts, a.ok, err
 }
 
+// NextQueued implements store.Reader.
+func (s *Store) NextQueued(ctx context.Context, tx store.Tx, after int64) (run store.Run, ok bool, err error) {
+	err = tx.QueryRow(ctx, s.texts["next_queued"], after).Scan(&run.ID, &run.Handler, &run.Key, &run.Payload,
+		at{&run.RunAt}, &run.Priority, &run.By.By, &run.By.Note, &run.TraceParent)
+	if errors.Is(err, sql.ErrNoRows) {
+		return store.Run{}, false, nil
+	}
+	return run, err == nil, err
+}
+
 // Sweep implements store.Worker.
 func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (int, error) {
 	if limit <= 0 {

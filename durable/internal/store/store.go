@@ -149,6 +149,11 @@ type Reader interface {
 	Run(ctx context.Context, id int64) (run Run, attempts []Attempt, ok bool, err error)
 	Schedules(ctx context.Context) ([]ScheduleRow, error)
 	Handlers(ctx context.Context) ([]HandlerRow, error)
+
+	// NextQueued returns the first queued run with an ID above after, as a transaction of the
+	// caller sees it: ID, Handler, Key, Payload, RunAt, Priority, By and TraceParent. ok is false
+	// if there is none. It is for tests of users.
+	NextQueued(ctx context.Context, tx Tx, after int64) (run Run, ok bool, err error)
 }
 
 // Tx is a transaction of the caller, in the words that database/sql and pgx share.

@@ -378,6 +378,7 @@ var inserting = []promise{
 			if runs := c.runs(store.Filter{}, 10); len(runs) != 1 {
 				c.Errorf("before the end of the transaction there are %+v", runs)
 			}
+			c.seesQueued(tx, "old", "new")
 			end := tx.Rollback
 			if commit {
 				end = tx.Commit
@@ -412,6 +413,25 @@ var inserting = []promise{
 			c.Error("a transaction that has ended: no error")
 		}
 	}},
+}
+
+// seesQueued wants a transaction to see these keys queued, in this order, and what belongs to the
+// last.
+func (c *check) seesQueued(tx store.Tx, keys ...string) {
+	c.Helper()
+	var after int64
+	for i, key := range append(keys, "") {
+		run, ok, err := c.NextQueued(c.ctx, tx, after)
+		if err != nil || ok != (i < len(keys)) || run.Key != key || ok && (run.ID <= after || run.Handler != "orders") {
+			c.Fatalf("the transaction sees %+v, %t, %v, want %q", run, ok, err, key)
+		}
+		last := i == len(keys)-1
+		if last && (string(run.Payload) != "\x00\xff" || run.By.By != "Ann" ||
+			c.now().Sub(run.RunAt).Abs() > time.Minute) {
+			c.Errorf("the transaction sees %+v", run)
+		}
+		after = run.ID
+	}
 }
 
 func (c *check) inserting(run store.NewRun, wantFresh bool) (id int64) {

@@ -111,9 +111,16 @@ func (s *Store) Copy() (restore func()) {
 
 // A Tx is a transaction. What was done in it is seen when it commits.
 type Tx struct {
-	store *Store
-	does  []func()
-	ended bool
+	store    *Store
+	appended []appended
+	had      []had
+	ended    bool
+}
+
+// An appended is a message of a transaction.
+type appended struct {
+	seq int64
+	store.Message
 }
 
 // Begin begins a transaction.
@@ -121,11 +128,25 @@ func (s *Store) Begin() *Tx { return &Tx{store: s} }
 
 // Commit ends a transaction.
 func (t *Tx) Commit() {
+	s := t.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, m := range t.appended {
+		s.byID[m.ID] = m.seq
+		s.rows[m.seq] = &row{Record: store.Record{Message: m.Message, Seq: m.seq, State: store.StatePending,
+			NextAttemptAt: now, CreatedAt: now}}
+	}
+	for _, h := range t.had {
+		s.inbox[h] = now
+	}
+	t.ended = true
+}
+
+// Rollback ends a transaction as if nothing had been done in it. After Commit it does nothing.
+func (t *Tx) Rollback() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	for _, do := range t.does {
-		do()
-	}
 	t.ended = true
 }
 
@@ -135,28 +156,60 @@ func (t *Tx) QueryRow(context.Context, string, ...any) store.Row { panic("memory
 // Exec implements store.Tx.
 func (t *Tx) Exec(context.Context, string, ...any) (int64, error) { panic("memory has no statements") }
 
-var errTx = errors.New("the transaction has ended, or is not one of this store")
+var errTx = errors.New("the transaction has ended, or is not one of this store, which is in memory")
+
+// mine returns a transaction of this store. The caller holds mu.
+func (s *Store) mine(tx store.Tx) (*Tx, error) {
+	if t, ok := tx.(*Tx); ok && t.store == s && !t.ended {
+		return t, nil
+	}
+	return nil, errTx
+}
 
 // Append implements store.Producer. The order of messages is that of Append, not of Commit.
 func (s *Store) Append(_ context.Context, tx store.Tx, m store.Message) (bool, store.Message, error) {
-	t, ok := tx.(*Tx)
-	if !ok || t.ended || t.store != s {
-		return false, store.Message{}, errTx
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t, err := s.mine(tx)
+	if err != nil {
+		return false, store.Message{}, err
+	}
 	if seq, ok := s.byID[m.ID]; ok {
 		return false, s.rows[seq].Message, nil
 	}
+	for _, old := range t.appended {
+		if old.ID == m.ID {
+			return false, old.Message, nil
+		}
+	}
 	s.last++
-	seq := s.last
-	t.does = append(t.does, func() {
-		now := s.now()
-		s.byID[m.ID] = seq
-		s.rows[seq] = &row{Record: store.Record{Message: m, Seq: seq, State: store.StatePending, NextAttemptAt: now,
-			CreatedAt: now}}
-	})
+	t.appended = append(t.appended, appended{s.last, m})
 	return true, store.Message{}, nil
+}
+
+// NextAppended implements store.Producer.
+func (s *Store) NextAppended(_ context.Context, tx store.Tx, after int64) (m store.Message, seq int64, ok bool,
+	err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.mine(tx)
+	if err != nil {
+		return m, 0, false, err
+	}
+	note := func(of store.Message, at int64) {
+		if at > after && (!ok || at < seq) {
+			m, seq, ok = of, at, true
+		}
+	}
+	for at, r := range s.rows {
+		if r.State == store.StatePending {
+			note(r.Message, at)
+		}
+	}
+	for _, a := range t.appended {
+		note(a.Message, a.seq)
+	}
+	return m, seq, ok, nil
 }
 
 // Notify implements store.Producer.
@@ -468,16 +521,16 @@ func (s *Store) Stats(_ context.Context, topics []string, stopOnDead bool) (stat
 
 // Once implements store.Receiver.
 func (s *Store) Once(_ context.Context, tx store.Tx, consumer string, id store.ID) (bool, error) {
-	t, ok := tx.(*Tx)
-	if !ok || t.ended || t.store != s {
-		return false, errTx
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	t, err := s.mine(tx)
+	if err != nil {
+		return false, err
+	}
 	key := had{consumer, id}
-	if _, ok := s.inbox[key]; ok {
+	if _, ok := s.inbox[key]; ok || slices.Contains(t.had, key) {
 		return false, nil
 	}
-	t.does = append(t.does, func() { s.inbox[key] = s.now() })
+	t.had = append(t.had, key)
 	return true, nil
 }

@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 		Begin: func(_ testing.TB, s store.Store) storetest.Transaction {
 			tx := s.(*memory.Store).Begin()
 			return storetest.Transaction{Tx: tx, Commit: func() error { tx.Commit(); return nil },
-				Rollback: func() error { return nil }}
+				Rollback: func() error { tx.Rollback(); return nil }}
 		},
 	})
 }

@@ -259,6 +259,13 @@ func TestTransactionOfPgx(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			seen, seq, ok, err := box.NextAppended(t.Context(), pgxoutbox.Tx(tx), 0)
+			if !ok || seen.ID != m.ID || seen.Headers["a"] != "漢" || string(seen.Payload) != string(m.Payload) || err != nil {
+				t.Errorf("NextAppended: %+v, %t, %v", seen, ok, err)
+			}
+			if _, _, ok, err := box.NextAppended(t.Context(), pgxoutbox.Tx(tx), seq); ok || err != nil {
+				t.Errorf("NextAppended after the last: %t, %v", ok, err)
+			}
 			fresh, err = box.Once(t.Context(), pgxoutbox.Tx(tx), "billing", m.ID)
 			if fresh != want {
 				t.Errorf("Once: %t", fresh)

@@ -50,6 +50,25 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 		store.ErrRepeat)
 }
 
+// NextAppended implements store.Producer.
+func (s *Store) NextAppended(ctx context.Context, tx store.Tx, after int64) (m store.Message, seq int64, ok bool,
+	err error) {
+	st := s.dialect.Bind(s.texts["next_appended"], sqlkit.Params{"after": after})
+	var id, topic, key, inHex, headers []byte
+	err = tx.QueryRow(ctx, st.Text, st.Args...).Scan(&seq, &id, &topic, &key, &inHex, &headers)
+	if errors.Is(err, sql.ErrNoRows) { // also those of pgx
+		return m, 0, false, nil
+	}
+	if err != nil {
+		return m, 0, false, s.inTransaction(err)
+	}
+	m.Topic, m.Key = string(topic), string(key)
+	setID(&m, id)
+	setHeaders(&m, headers)
+	m.Payload, err = hex.AppendDecode(nil, inHex)
+	return m, seq, err == nil, err
+}
+
 // Once implements store.Receiver.
 func (s *Store) Once(ctx context.Context, tx store.Tx, consumer string, id store.ID) (fresh bool, err error) {
 	if err := fits(consumer); err != nil {

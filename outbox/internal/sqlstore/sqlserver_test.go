@@ -84,6 +84,7 @@ func TestSQLServerStatements(t *testing.T) {
 	one := int64(1)
 	script := &scripted{answers: [][]driver.Value{
 		{[]byte("orders"), []byte("a"), []byte("70")}, // what is there
+		{one, id, []byte("orders"), []byte("a"), []byte("70"), "{}"},
 		{one, one, nil, one, one, id, []byte("orders"), []byte("漢"), one, []byte("p"), `{"a":"b"}`, one, one, one,
 			false, one, one},
 		{one, id, []byte("orders"), []byte(""), one, []byte("p"), "{}", one, one, one, false, one, one}, // no key
@@ -116,6 +117,8 @@ func TestSQLServerStatements(t *testing.T) {
 	}
 	fresh, old, err := s.Append(ctx, sqlTx{tx}, store.Message{Topic: "orders", Key: "a"})
 	check("Append", !fresh && old.Topic == "orders" && string(old.Payload) == "p", err)
+	m, _, ok, err := s.NextAppended(ctx, sqlTx{tx}, 0)
+	check("NextAppended", ok && m.Key == "a" && string(m.Payload) == "p", err)
 	fresh, err = s.Once(ctx, sqlTx{tx}, "billing", store.ID{})
 	check("Once", !fresh, err)
 	_ = tx.Rollback()
@@ -139,13 +142,13 @@ func TestSQLServerStatements(t *testing.T) {
 		CreatedFrom: time.Unix(1, 0), CreatedBefore: time.Unix(2, 0), BeforeSeq: 3}
 	list, err := s.Messages(ctx, which, 10)
 	check("Messages", len(list) == 1 && list[0].State == store.StateDead, err)
-	_, _, ok, err := s.Message(ctx, store.ID{})
+	_, _, ok, err = s.Message(ctx, store.ID{})
 	check("Message", ok, err)
 	done, err := s.Requeue(ctx, which, store.RequeueRequest{OlderThan: time.Hour, Limit: 1})
 	check("Requeue", done.N == 1 && done.TooOld == 1 && done.After == 1, err)
 	n, err = s.Delete(ctx, which)
 	check("Delete", n == 1, err)
-	if len(script.texts) != 19 {
+	if len(script.texts) != 20 {
 		t.Errorf("%d statements", len(script.texts))
 	}
 	_ = s.Verify(ctx)

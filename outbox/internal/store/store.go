@@ -51,6 +51,10 @@ type Producer interface {
 	// producer that repeats itself has another trace.
 	Append(ctx context.Context, tx Tx, m Message) (fresh bool, old Message, err error)
 
+	// NextAppended returns the first pending message with a Seq above after, as a transaction of
+	// the caller sees it; ok is false if there is none. It is for tests of users.
+	NextAppended(ctx context.Context, tx Tx, after int64) (m Message, seq int64, ok bool, err error)
+
 	// Notify wakes the relays of other processes, if the database can.
 	Notify(ctx context.Context) error
 }

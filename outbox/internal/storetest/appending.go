@@ -131,6 +131,32 @@ var appending = []promise{
 		c.append(m)
 		c.isDue(request(), "topica")
 	}},
+	{"append/a transaction sees what is pending and what it has appended", func(c *check) {
+		done, old := c.message("topic", "done"), c.message("topic", "old")
+		c.append(done, old)
+		c.isDue(request(), "topicdone", "topicold")
+		c.ends("topicdone", store.OutcomeOK)
+		fresh := c.message("it's", "key")
+		fresh.Headers = map[string]string{"trace": "1"}
+		c.within(func(ctx context.Context, tx store.Tx) {
+			if _, _, err := c.Append(ctx, tx, fresh); err != nil {
+				c.Fatal(err)
+			}
+			var after int64
+			for _, want := range []store.Message{old, fresh} {
+				m, seq, ok, err := c.NextAppended(ctx, tx, after)
+				if err != nil || !ok || seq <= after {
+					c.Fatalf("after %d: %d, %t, %v", after, seq, ok, err)
+				}
+				m.Hash = want.Hash
+				same(c, m, want)
+				after = seq
+			}
+			if m, _, ok, err := c.NextAppended(ctx, tx, after); err != nil || ok {
+				c.Errorf("after the last there is %+v: %v", m, err)
+			}
+		})
+	}},
 	{"append/a transaction that is over is an error", func(c *check) {
 		tx := c.h.Begin(c.TB, c.Store)
 		if err := tx.Commit(); err != nil {

@@ -9,6 +9,11 @@ r.id, r.attempt, r.claim, r.handler, r.schedule, r.due_at, r.backfill, r.state, 
 -- name: run
 SELECT r.payload, {columns} FROM {runs} AS r WHERE r.id = $1::bigint
 
+-- name: next_queued
+SELECT r.id, r.handler, coalesce(r.key, ''), r.payload, (extract(epoch FROM r.run_at) * 1000000)::bigint,
+	r.priority::bigint, coalesce(r.queued_by, ''), coalesce(r.queued_note, ''), coalesce(r.traceparent, '')
+FROM {runs} AS r WHERE r.state = 'queued' AND r.id > $1::bigint ORDER BY r.id LIMIT 1
+
 -- name: list_attempts
 SELECT a.attempt, a.worker, a.started_at, a.finished_at, a.outcome, a.error
 FROM {attempts} AS a WHERE a.run_id = $1::bigint ORDER BY a.attempt

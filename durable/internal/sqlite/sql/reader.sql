@@ -8,6 +8,10 @@ id, attempt, claim, handler, schedule, due_at, backfill, state, priority, run_at
 -- name: run
 SELECT {columns}, payload FROM {runs} WHERE id = ?1
 
+-- name: next_queued
+SELECT id, handler, coalesce(key, ''), payload, run_at, priority, by, note, coalesce(traceparent, '') FROM {runs}
+WHERE state = 'queued' AND id > ?1 ORDER BY id LIMIT 1
+
 -- name: list_attempts
 SELECT attempt, worker, started_at, finished_at, outcome, error
 FROM {attempts} WHERE run_id = ?1 ORDER BY attempt

@@ -10,5 +10,9 @@ SELECT m.topic, m.`key`, HEX(m.payload) FROM {messages} AS m WHERE m.message_id 
 -- The message may have been committed since the transaction began, whose other reads do not see it.
 SELECT m.topic, m.`key`, HEX(m.payload) FROM {messages} AS m WHERE m.message_id = {id} LOCK IN SHARE MODE
 
+-- name: next_appended
+SELECT m.seq, m.message_id, m.topic, m.`key`, HEX(m.payload), m.headers FROM {messages} AS m
+WHERE m.state = 'pending' AND m.seq > {after} ORDER BY m.seq LIMIT 1
+
 -- name: once
 INSERT INTO {inbox} (consumer, message_id) VALUES ({consumer}, {id})

@@ -8,6 +8,11 @@ ON CONFLICT (message_id) DO NOTHING
 -- name: appended
 SELECT m.topic, m.key, pg_catalog.encode(m.payload, 'hex') FROM {messages} AS m WHERE m.message_id = {id}
 
+-- name: next_appended
+SELECT m.seq, pg_catalog.uuid_send(m.message_id), m.topic, m.key, pg_catalog.encode(m.payload, 'hex'),
+	m.headers::text FROM {messages} AS m
+WHERE m.state = 'pending' AND m.seq > {after} ORDER BY m.seq LIMIT 1
+
 -- name: once
 INSERT INTO {inbox} (consumer, message_id) VALUES ({consumer}, {id}) ON CONFLICT DO NOTHING
 

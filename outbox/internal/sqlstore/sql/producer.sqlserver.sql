@@ -12,6 +12,11 @@ WHERE NOT EXISTS (SELECT 1 FROM {messages} AS m WITH (UPDLOCK, HOLDLOCK) WHERE m
 -- name: appended
 SELECT m.topic, m.[key], CONVERT(varchar(max), m.payload, 2) FROM {messages} AS m WHERE m.message_id = {id}
 
+-- name: next_appended
+SELECT TOP (1) m.seq, m.message_id, m.topic, m.[key], CONVERT(varchar(max), m.payload, 2), m.headers
+FROM {messages} AS m
+WHERE m.state = 'pending' AND m.seq > {after} ORDER BY m.seq
+
 -- name: once
 -- It locks the gap in which the row would be, as append does.
 INSERT INTO {inbox} (consumer, message_id)
