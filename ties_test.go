@@ -22,7 +22,7 @@ const mostBack = 15
 var tied = map[string]int{
 	"cluster/clustertest":            32,
 	"cluster/page":                   19,
-	"cmd/tickslot/internal/commands": 27,
+	"cmd/tickslot/internal/commands": 24,
 	"dlock":                          19,
 	"dlock/dlocktest":                22,
 	"durable/internal/storetest":     21,

@@ -59,6 +59,7 @@ type app struct {
 
 // Run runs the command that args are, and returns its exit code.
 func Run(ctx context.Context, args []string, std IO) int {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // who reads this wants answers, not the log of a library
 	a := &app{IO: std}
 	root := a.root()
 	root.SetArgs(args)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
+	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
@@ -89,34 +90,63 @@ type controller interface {
 	ResetMaxConcurrency(ctx context.Context, name string, by driver.Cause) error
 }
 
-// A target is what a command controls: a timer, or with --durable the runs of a handler.
+// A scheduleController controls schedules of durable runs, which can be paused and have no limit.
+type scheduleController struct{ *durable.Control }
+
+func (c scheduleController) Pause(ctx context.Context, name string, until time.Time, by driver.Cause) error {
+	return c.PauseSchedule(ctx, name, until, by)
+}
+
+func (c scheduleController) Resume(ctx context.Context, name string, by driver.Cause) error {
+	return c.ResumeSchedule(ctx, name, by)
+}
+
+// A target is what a command controls: a timer, with --durable the runs of a handler, or with
+// --schedule a schedule of durable runs.
 type target struct {
 	*app
-	durable bool
+	durable, schedule, force bool
 }
 
 func (t *target) flag(c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&t.durable, "durable", false, "the name is that of a handler of durable runs")
+	c.Flags().BoolVar(&t.force, "force", false, "also if no such name is known: what has it may be deployed later")
 	return t.originFlags(c)
+}
+
+func (t *target) scheduleFlag(c *cobra.Command) *cobra.Command {
+	c = t.flag(c)
+	c.Flags().BoolVar(&t.schedule, "schedule", false, "the name is that of a schedule of durable runs")
+	c.MarkFlagsMutuallyExclusive("durable", "schedule")
+	return c
 }
 
 // about is the lock whose events tell of a change; durable runs have none.
 func (t *target) about(args []string) string {
-	if t.durable {
+	if t.durable || t.schedule {
 		return ""
 	}
 	return ofTimer(args)
 }
 
-// do has the controller make a change of what is called name, and says so.
-func (t *target) do(name string, change func(c controller) (done string, err error)) (string, error) {
-	what, c := "timer "+name, controller(control.New(control.Config{Store: t.store.Locks}))
-	if t.durable {
+// do has the controller make a change of what is called name, if that is known, and says so.
+func (t *target) do(ctx context.Context, name string, change func(c controller) (done string, err error)) (string,
+	error) {
+	what, check, c := "timer "+name, t.checkTimer, controller(t.timerControl())
+	if t.durable || t.schedule {
 		ctl, err := t.durableControl()
 		if err != nil {
 			return "", err
 		}
-		what, c = "durable runs of "+name, ctl
+		what, check, c = "durable runs of "+name, t.checkHandler, ctl
+		if t.schedule {
+			what, check, c = "schedule "+name, t.checkSchedule, scheduleController{ctl}
+		}
+	}
+	if !t.force {
+		if err := check(ctx, name); err != nil {
+			return "", fmt.Errorf("nothing is changed: %w (--force changes it all the same)", err)
+		}
 	}
 	done, err := change(c)
 	return what + ": " + done, err
@@ -128,27 +158,31 @@ func (a *app) pause() *cobra.Command {
 	c := &cobra.Command{
 		Use: "pause NAME", Short: "Keep a timer from starting, on all hosts", Args: cobra.ExactArgs(1),
 		Long: "No host starts the timer until the pause ends. Runs that go on are not ended, and ticks that come\n" +
-			"due are skipped, not caught up. A second pause replaces the first. Durable runs of a handler wait.",
-		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"\n  tickslot pause invoice --durable",
+			"due are skipped, not caught up. A second pause replaces the first. With --durable runs of a handler\n" +
+			"wait, with --schedule a schedule of durable runs queues none.",
+		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"\n  tickslot pause invoice " +
+			"--durable\n  tickslot pause month-end --schedule",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			until := time.Now().Add(span)
-			return t.do(args[0], func(c controller) (string, error) {
+			return t.do(ctx, args[0], func(c controller) (string, error) {
 				return "paused until " + instant(until), c.Pause(ctx, args[0], until, by)
 			})
 		}),
 	}
 	c.Flags().DurationVar(&span, "for", time.Hour, "for how long, up to ten years")
-	return t.flag(c)
+	return t.scheduleFlag(c)
 }
 
 func (a *app) resume() *cobra.Command {
 	t := &target{app: a}
-	return t.flag(&cobra.Command{
+	return t.scheduleFlag(&cobra.Command{
 		Use: "resume NAME", Short: "End a pause", Args: cobra.ExactArgs(1),
 		Long:    "The pause ends: hosts start the timer from its next tick on. Durable runs that waited are started.",
 		Example: "  tickslot resume report",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
-			return t.do(args[0], func(c controller) (string, error) { return "resumed", c.Resume(ctx, args[0], by) })
+			return t.do(ctx, args[0], func(c controller) (string, error) {
+				return "resumed", c.Resume(ctx, args[0], by)
+			})
 		}),
 	})
 }
@@ -163,7 +197,7 @@ func (a *app) limit() *cobra.Command {
 		Example: "  tickslot limit report 1\n  tickslot limit report reset",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			if args[1] == "reset" {
-				return t.do(args[0], func(c controller) (string, error) {
+				return t.do(ctx, args[0], func(c controller) (string, error) {
 					return "limit reset", c.ResetMaxConcurrency(ctx, args[0], by)
 				})
 			}
@@ -171,7 +205,7 @@ func (a *app) limit() *cobra.Command {
 			if err != nil || n < 0 || n > driver.MaxSlots {
 				return "", fmt.Errorf("%q: use a number from 0 to %d, or reset", args[1], driver.MaxSlots)
 			}
-			return t.do(args[0], func(c controller) (string, error) {
+			return t.do(ctx, args[0], func(c controller) (string, error) {
 				return fmt.Sprintf("limited to %d runs at once", n), c.SetMaxConcurrency(ctx, args[0], n, by)
 			})
 		}),
@@ -191,12 +225,13 @@ func (a *app) trigger() *cobra.Command {
 		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
 			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
-			return t.do(args[0], func(c controller) (string, error) {
+			return t.do(ctx, args[0], func(c controller) (string, error) {
 				if ctl, ok := c.(*durable.Control); ok {
 					id, err := ctl.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
 					return fmt.Sprintf("queued run %d", id), err
 				}
-				return "triggered", control.New(control.Config{Store: a.store.Locks}).Trigger(ctx, args[0],
+				a.noteExpired(ctx, args[0])
+				return "triggered", a.timerControl().Trigger(ctx, args[0],
 					control.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
 			})
 		}),
@@ -225,6 +260,11 @@ func (a *app) cancel() *cobra.Command {
 		return ofTimer(args)
 	}
 	c.RunE = a.control(about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
+		if len(args) == 1 {
+			if err := a.checkTimer(ctx, args[0]); err != nil {
+				return "", fmt.Errorf("nothing is changed: %w", err)
+			}
+		}
 		switch {
 		case durableID != 0 && len(args) == 0:
 			ctl, err := a.durableControl()
@@ -235,10 +275,10 @@ func (a *app) cancel() *cobra.Command {
 			return fmt.Sprintf("durable run %d: canceled, it was %s", durableID, was), err
 		case len(args) == 1 && slot >= 0:
 			return fmt.Sprintf("timer %s: canceled the run in slot %d", args[0], slot),
-				control.New(control.Config{Store: a.store.Locks}).CancelSlot(ctx, args[0], slot, by)
+				a.timerControl().CancelSlot(ctx, args[0], slot, by)
 		case len(args) == 1 && id != "":
 			return fmt.Sprintf("timer %s: canceled run %s", args[0], id),
-				control.New(control.Config{Store: a.store.Locks}).CancelRun(ctx, args[0], id, by)
+				a.timerControl().CancelRun(ctx, args[0], id, by)
 		}
 		return "", errors.New("say which run: TIMER with --slot or --run, or --durable with an ID")
 	})
@@ -248,4 +288,22 @@ func (a *app) cancel() *cobra.Command {
 	c.MarkFlagsMutuallyExclusive("slot", "run", "durable")
 	c.MarkFlagsOneRequired("slot", "run", "durable")
 	return a.originFlags(c)
+}
+
+// noteExpired says which triggers of a timer no host has run in time: the next trigger removes them.
+func (a *app) noteExpired(ctx context.Context, timer string) {
+	waiting, err := a.timerControl().Triggers(ctx, timer)
+	if err != nil {
+		return // the trigger meets the same fault, and says so
+	}
+	for _, t := range waiting {
+		switch {
+		case t.ExpiresIn > 0:
+		case t.TakenBy == (dlock.Holder{}):
+			a.note("the trigger %s, %s ago, has expired: no host had room for it", t.By, show.Span(t.Age))
+		default:
+			a.note("the trigger %s, %s ago, has expired: %s took it, and may or may not have run it", t.By,
+				show.Span(t.Age), t.TakenBy)
+		}
+	}
 }

@@ -40,7 +40,9 @@ func open(t *testing.T, file string) *sql.DB {
 func TestTimersAreSteered(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
-	locks := sqllock.SQLite(open(t, file), sqllock.Options{})
+	db := open(t, file)
+	write(t, sqlregistry.SQLite(db, sqlregistry.Options{}), cluster.Batch{Host: hostRow(holder, "1", "", 1)})
+	locks := sqllock.SQLite(db, sqllock.Options{})
 	ctl := control.New(control.Config{Store: locks})
 	state := func() driver.ControlState {
 		s, err := ctl.Inspect(t.Context(), "report")

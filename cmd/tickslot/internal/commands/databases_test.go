@@ -38,7 +38,7 @@ func works(t *testing.T, url string) {
 	t.Helper()
 	has(t, url, "migrate up", "locks:", "registry:", "outbox:")
 	has(t, url, "migrate validate", "locks:", "registry:", "outbox:")
-	has(t, url, "limit report 2 --by ann", "limited to 2")
+	has(t, url, "limit report 2 --by ann --force", "limited to 2")
 	has(t, url, "explain report", "its limit was set to 2 by ann")
 	has(t, url, "events ls", "timer:report", "operator")
 	has(t, url, "dead ls", "there is no dead letter")

@@ -69,17 +69,13 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 			x.Timer = r
 		}
 	}
-	ctl := control.New(control.Config{Store: a.store.Locks})
+	ctl := a.timerControl()
 	if x.Timer == nil {
-		known, err := ctl.Known(ctx, name)
-		if err != nil {
+		if err := a.checkTimer(ctx, name); err != nil {
 			return nil, err
 		}
 		x.Timer = fleet.Unregistered(name)
 		fleet.Inspect(ctx, a.store.Locks, []*fleet.Timer{x.Timer}, a.text)
-		if !known && x.Pause == nil && x.Set == nil {
-			return nil, fmt.Errorf("no timer %q is known: check how it is spelt, and --prefix", name)
-		}
 	}
 	state, err := ctl.Inspect(ctx, name)
 	if err != nil {

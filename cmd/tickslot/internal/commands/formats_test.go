@@ -43,7 +43,7 @@ func TestEveryListInEachFormat(t *testing.T) {
 			Fence: 1, ExpiresIn: time.Hour}},
 		Runs:   []cluster.Run{{ID: "r", Timer: hostile, Holder: h, Outcome: "error", Err: hostile, By: hostile}},
 		Events: []cluster.Event{{ID: "e", Kind: cluster.EventOperator, Name: hostile, Holder: h, Text: hostile}}})
-	has(t, url, "pause report --for 1h --by ann")
+	has(t, url, "pause report --for 1h --by ann --force")
 	for _, command := range []string{"timers ls", "hosts ls", "slots ls", "leases ls", "leaders ls", "runs ls",
 		"durable ls", "durable handlers", "durable schedules", "dead ls", "outbox ls", "events ls", "explain report",
 		"doctor --calls 1"} {

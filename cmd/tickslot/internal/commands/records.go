@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -266,6 +267,9 @@ func (a *app) requeue() *cobra.Command {
 				return "", errors.New("say which: IDs, or --handler")
 			}
 			n, err := control.Requeue(ctx, which, by)
+			if err == nil && n == 0 && handler != "" {
+				return "", a.noDeadRuns(ctx, handler)
+			}
 			return requeued(n, "durable runs", err)
 		}),
 	})
@@ -292,6 +296,9 @@ func (a *app) requeue() *cobra.Command {
 				return "", errors.New("say which: IDs, or --topic")
 			}
 			n, err := a.store.Outbox.Requeue(ctx, which, outbox.RequeueOptions{Force: force, Note: by.String()})
+			if err == nil && n == 0 && topic != "" {
+				return "", a.noDeadMessages(ctx, topic, force)
+			}
 			return requeued(n, "messages", err)
 		}),
 	})
@@ -307,4 +314,31 @@ func requeued(n int, what string, err error) (string, error) {
 		err = fmt.Errorf("there are no such %s", what)
 	}
 	return fmt.Sprintf("%d %s: due again", n, what), err
+}
+
+// noDeadRuns says that a handler has no dead letters, or that there is no such handler.
+func (a *app) noDeadRuns(ctx context.Context, handler string) error {
+	if err := a.checkHandler(ctx, handler); err != nil {
+		return fmt.Errorf("nothing is changed: %w", err)
+	}
+	return fmt.Errorf("nothing is changed: handler %q has no dead letters", handler)
+}
+
+// noDeadMessages says that a topic has no dead messages that can be delivered again, and which
+// topics have some.
+func (a *app) noDeadMessages(ctx context.Context, topic string, force bool) error {
+	dead, err := a.store.Outbox.Messages(ctx, outbox.Filter{State: outbox.StateDead}, outbox.MaxPage)
+	if err != nil {
+		return err
+	}
+	topics := map[string]bool{}
+	for _, m := range dead {
+		topics[m.Topic] = true
+	}
+	if topics[topic] && !force {
+		return fmt.Errorf("nothing is changed: the dead messages of topic %q are older than receivers are expected to "+
+			"remember: with --force they are delivered, and an effect may happen twice", topic)
+	}
+	return fmt.Errorf("nothing is changed: %w",
+		unknownName("dead message of topic", topic, slices.Collect(maps.Keys(topics))))
 }

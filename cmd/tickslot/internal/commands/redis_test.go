@@ -11,7 +11,7 @@ import (
 // controlled makes a change, sees it again and looks for faults.
 func controlled(t *testing.T, url string) {
 	t.Helper()
-	has(t, url, "pause report --for 2h --by ann --prefix shop:", "paused until")
+	has(t, url, "pause report --for 2h --by ann --force --prefix shop:", "paused until")
 	has(t, url, "explain report --prefix shop:", "report: paused", "by ann")
 	has(t, url, "events ls --prefix shop:", "timer:report", "operator")
 	has(t, url, "timers ls --prefix other:", "no timer is known")
@@ -53,7 +53,7 @@ func TestCluster(t *testing.T) {
 	for _, hosts := range []string{strings.Join(c.Addrs(), ","), "127.0.0.1:1," + c.Addrs()[1]} {
 		url := "redis-cluster://:" + servertest.Canary + "@" + hosts
 		for _, timer := range strings.Fields("a b c d e f g h") {
-			has(t, url, "limit "+timer+" 2 --by ann --prefix shop:", "limited to 2")
+			has(t, url, "limit "+timer+" 2 --by ann --force --prefix shop:", "limited to 2")
 			has(t, url, "explain "+timer+" --prefix shop:", "its limit was set to 2 by ann")
 		}
 		controlled(t, url)
