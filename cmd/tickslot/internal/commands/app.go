@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/user"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +16,6 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/stores"
-	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/inert"
 )
@@ -82,15 +80,9 @@ func Run(ctx context.Context, args []string, std IO) int {
 	return exitFault
 }
 
-// text is an error that can be shown: without passwords, without what moves a cursor, and with what
-// to do if it is one of TLS.
-func (a *app) text(err error) string {
-	text := err.Error()
-	if advice, _ := a.store.Advice(err); advice != "" {
-		text = strings.TrimRight(text, "\n") + "\n" + advice
-	}
-	return inert.Text(a.store.Hide(text))
-}
+// text is an error that can be shown: on one line, without passwords and without what moves a
+// cursor, and with what to do.
+func (a *app) text(err error) string { return inert.Line(a.store.Hide(a.store.Say(err))) }
 
 // note prints a remark on standard error, beside the output of the command.
 func (a *app) note(format string, args ...any) {
@@ -156,6 +148,7 @@ needs attention, 2 if there is no such command or flag.`,
 		a.migrate(), a.doctor(), healthcheck(), man())
 	root.SetCompletionCommandGroupID(groupMaintain)
 	root.SetHelpCommandGroupID(groupMaintain)
+	root.SetFlagErrorFunc(flagError)
 	a.noteStart(root)
 	return root
 }
@@ -235,14 +228,6 @@ func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 		return s, nil
 	case s.MoreLeases && !s.ReadAt.Before(began) && ctx.Err() == nil:
 		return s, nil // all was read, but that there are more: warnMore says so
-	}
-	if advice, _ := a.store.Advice(err); advice != "" {
-		return s, err
-	}
-	for _, part := range a.store.Parts {
-		if part.Name == "registry" && errors.Is(part.Verify(ctx), dlock.ErrSetup) {
-			return s, fmt.Errorf("%w (\"tickslot migrate validate\" says whether its tables are there)", err)
-		}
 	}
 	return s, err
 }

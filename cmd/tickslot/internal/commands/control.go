@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,9 +74,8 @@ func (a *app) checkEnvironment(ctx context.Context) error {
 		return fmt.Errorf("nothing is changed, because the environment of the hosts is not known: %w", err)
 	}
 	if len(s.OtherEnvironments) > 0 {
-		return fmt.Errorf("nothing is changed: hosts of %q share this store, and --environment is %q",
-			s.OtherEnvironments,
-			a.environment)
+		return fmt.Errorf("nothing is changed: hosts of environment %s share this store, and --environment is %s",
+			strings.Join(s.OtherEnvironments, ", "), a.environment)
 	}
 	return nil
 }
@@ -144,8 +144,12 @@ func (t *target) do(ctx context.Context, name string, change func(c controller) 
 		}
 	}
 	if !t.force {
-		if err := check(ctx, name); err != nil {
+		err := check(ctx, name)
+		if _, unknown := errors.AsType[*unknownNameError](err); unknown {
 			return "", fmt.Errorf("nothing is changed: %w (--force changes it all the same)", err)
+		}
+		if err != nil {
+			return "", fmt.Errorf("nothing is changed: %w", err)
 		}
 	}
 	done, err := change(c)
@@ -156,7 +160,7 @@ func (a *app) pause() *cobra.Command {
 	var span time.Duration
 	t := &target{app: a}
 	c := &cobra.Command{
-		Use: "pause NAME", Short: "Keep a timer from starting, on all hosts", Args: cobra.ExactArgs(1),
+		Use: "pause NAME", Short: "Keep a timer from starting, on all hosts", Args: takes(1),
 		Long: "No host starts the timer until the pause ends. Runs that go on are not ended, and ticks that come\n" +
 			"due are skipped, not caught up. A second pause replaces the first. With --durable runs of a handler\n" +
 			"wait, with --schedule a schedule of durable runs queues none.",
@@ -176,7 +180,7 @@ func (a *app) pause() *cobra.Command {
 func (a *app) resume() *cobra.Command {
 	t := &target{app: a}
 	return t.scheduleFlag(&cobra.Command{
-		Use: "resume NAME", Short: "End a pause", Args: cobra.ExactArgs(1),
+		Use: "resume NAME", Short: "End a pause", Args: takes(1),
 		Long:    "The pause ends: hosts start the timer from its next tick on. Durable runs that waited are started.",
 		Example: "  tickslot resume report",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
@@ -190,7 +194,7 @@ func (a *app) resume() *cobra.Command {
 func (a *app) limit() *cobra.Command {
 	t := &target{app: a}
 	return t.flag(&cobra.Command{
-		Use: "limit NAME N|reset", Short: "Set how many runs may go on at once in the fleet", Args: cobra.ExactArgs(2),
+		Use: "limit NAME N|reset", Short: "Set how many runs may go on at once in the fleet", Args: takes(2),
 		Long: "So many runs may go on at once in the fleet, in place of the MaxConcurrency in the code. Runs that " +
 			"go\n" +
 			"on are not ended. With 0 nothing starts. With reset the code is in force again.",
@@ -217,7 +221,7 @@ func (a *app) trigger() *cobra.Command {
 	var expires time.Duration
 	t := &target{app: a}
 	c := &cobra.Command{
-		Use: "trigger NAME", Short: "Have one host run a timer once", Args: cobra.ExactArgs(1),
+		Use: "trigger NAME", Short: "Have one host run a timer once", Args: takes(1),
 		Long: "One host runs the timer once, at most once, as soon as there is room. Its schedule goes on as " +
 			"before.\n" +
 			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice. With --durable\n" +
@@ -246,7 +250,7 @@ func (a *app) trigger() *cobra.Command {
 func (a *app) cancel() *cobra.Command {
 	slot, id, durableID := -1, "", int64(0)
 	c := &cobra.Command{
-		Use: "cancel [TIMER]", Short: "End a run", Args: cobra.MaximumNArgs(1),
+		Use: "cancel [TIMER]", Short: "End a run", Args: takes(0),
 		Long: "The context of the run ends, on whichever host it is, within a third of the TTL. Its slot is free " +
 			"when\n" +
 			"the handler has returned, or when the lease ends. A durable run that waits is canceled for good.",

@@ -112,7 +112,7 @@ func TestAnotherEnvironmentIsNotChanged(t *testing.T) {
 	registry := sqlregistry.SQLite(open(t, file), sqlregistry.Options{})
 	write(t, registry, cluster.Batch{Host: hostRow(holder, "1", "production", 1)})
 	a := tickslot(t, url, "pause", "report", "--environment", "staging")
-	if a.code != 1 || !strings.Contains(a.err, `hosts of ["production"] share this store`) {
+	if a.code != 1 || !strings.Contains(a.err, `hosts of environment production share this store`) {
 		t.Errorf("exit code %d: %s", a.code, a)
 	}
 	has(t, url, "pause report --environment production")

@@ -33,7 +33,7 @@ type explanation struct {
 
 func (a *app) explain() *cobra.Command {
 	c := &cobra.Command{
-		Use: "explain TIMER", Short: "Say why a timer runs, or does not", Args: cobra.ExactArgs(1), GroupID: groupView,
+		Use: "explain TIMER", Short: "Say why a timer runs, or does not", Args: takes(1), GroupID: groupView,
 		Long: "What the store knows of a timer: pause and limit, who holds its slots, triggers that wait, its " +
 			"latest\n" +
 			"tick and runs, and what follows from that. When it is due next, and what a host decided about a tick,\n" +

@@ -50,7 +50,7 @@ func healthcheck() *cobra.Command {
 
 func man() *cobra.Command {
 	return &cobra.Command{Use: "man FOLDER", Short: "Write manual pages", GroupID: groupMaintain,
-		Args:    cobra.ExactArgs(1),
+		Args:    takes(1),
 		Example: "  tickslot man /usr/local/share/man/man1",
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {

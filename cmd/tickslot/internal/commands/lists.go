@@ -54,7 +54,7 @@ func (a *app) addLists(root *cobra.Command) {
 // lister is a command that lists.
 func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*cobra.Command)) *cobra.Command {
 	c := &cobra.Command{
-		Use: verb + " [TEXT]", Short: short, Args: cobra.MaximumNArgs(1),
+		Use: verb + " [TEXT]", Short: short, Args: takes(0),
 		Long: long + "\n\nWith TEXT only those whose name contains it.",
 		Example: fmt.Sprintf("  tickslot %[1]s %[2]s\n  tickslot %[1]s %[2]s report -o wide\n  tickslot %[1]s %[2]s "+
 			"-o json\n  tickslot %[1]s %[2]s -w --interval 5s", noun, verb),

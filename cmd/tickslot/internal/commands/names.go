@@ -3,7 +3,6 @@ package commands
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -117,13 +116,22 @@ func (a *app) timerControl() *control.Control {
 	return control.New(control.Config{Store: a.store.Locks})
 }
 
-// unknownName says that there is no such name, and which are like it.
-func unknownName(what, name string, names []string) error {
-	text := fmt.Sprintf("no %s %q is known", what, name)
-	if like := nearest(name, names); len(like) > 0 {
-		text += fmt.Sprintf("; did you mean %s?", strings.Join(like, ", "))
+// An unknownNameError says that there is no such name, and which are like it.
+type unknownNameError struct {
+	what, name string
+	like       []string
+}
+
+func (e *unknownNameError) Error() string {
+	text := fmt.Sprintf("no %s %q is known", e.what, e.name)
+	if len(e.like) > 0 {
+		text += fmt.Sprintf("; did you mean %s?", strings.Join(e.like, ", "))
 	}
-	return errors.New(text)
+	return text
+}
+
+func unknownName(what, name string, names []string) error {
+	return &unknownNameError{what, name, nearest(name, names)}
 }
 
 // nearest returns the names that may be meant by name, the likeliest first.

@@ -83,7 +83,7 @@ func (b *rightsBase) seed() {
 		"finished_at) VALUES (" + id + ", 'orders', '', 0, 'x', '{}', 'dead', now());"
 	execute(b.t, b.server, b.database, seed)
 	if b.kind == "Postgres" {
-		has(b.t, b.server.DSN("", "", b.database), "trigger mail --durable --by ann", "queued run 1")
+		has(b.t, b.server.DSN("", "", b.database), "trigger mail --durable --by ann --force", "queued run 1")
 	}
 }
 
@@ -97,8 +97,8 @@ var (
 		"tickslot_durable_schedules": {"durable schedules"}}
 	changes = map[string][]string{"distributed_locks": {"limit report 3", "trigger report", "cancel report --slot 0"},
 		"tickslot_registry": {"pause report --for 1h"}, "tickslot_outbox": {"requeue outbox " + message},
-		"tickslot_durable_runs":     {"trigger mail --durable", "cancel --durable 1", "requeue durable 1"},
-		"tickslot_durable_handlers": {"limit mail 3 --durable", "pause mail --durable --for 1h"}}
+		"tickslot_durable_runs":     {"trigger mail --durable --force", "cancel --durable 1", "requeue durable 1"},
+		"tickslot_durable_handlers": {"limit mail 3 --durable --force", "pause mail --durable --for 1h --force"}}
 )
 
 // refused runs commands, and returns what they say of rights.

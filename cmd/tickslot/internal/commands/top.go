@@ -18,7 +18,7 @@ var errNoTerminal = errors.New("top needs a terminal that can move its cursor: u
 func (a *app) top() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
-		Use: "top [TEXT]", Short: "Watch the fleet", Args: cobra.MaximumNArgs(1), GroupID: groupView,
+		Use: "top [TEXT]", Short: "Watch the fleet", Args: takes(0), GroupID: groupView,
 		Long: "What needs attention, timers with their slots, and hosts, read again and again. With TEXT only\n" +
 			"timers and hosts whose name contains it. In SLOTS a # is a slot that is held, ! one whose holder is\n" +
 			"not there any more, and a dot one that is free. While the store does not answer, what was read last\n" +

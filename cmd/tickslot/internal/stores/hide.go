@@ -2,6 +2,7 @@ package stores
 
 import (
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/tickslot/tickslot/internal/mask"
@@ -11,7 +12,7 @@ import (
 func (s *Store) Hide(text string) string {
 	if s != nil {
 		for _, secret := range s.secrets {
-			text = strings.ReplaceAll(text, secret, "***")
+			text = hide(text, secret)
 		}
 	}
 	return mask.Text(text)
@@ -25,4 +26,19 @@ func (s *Store) keepSecret(password string) {
 	if escaped := url.QueryEscape(password); escaped != password {
 		s.secrets = append(s.secrets, escaped, url.PathEscape(password))
 	}
+}
+
+// shortSecret is of how many bytes a password is that may be a part of any word: it is hidden where
+// it stands alone.
+const shortSecret = 3
+
+func hide(text, secret string) string {
+	if len(secret) > shortSecret {
+		return strings.ReplaceAll(text, secret, "***")
+	}
+	alone := regexp.MustCompile(`(^|[^\pL\pN])` + regexp.QuoteMeta(secret) + `($|[^\pL\pN])`)
+	for alone.MatchString(text) { // two of them may share what stands between
+		text = alone.ReplaceAllString(text, "${1}***${2}")
+	}
+	return text
 }

@@ -146,22 +146,27 @@ func Open(options Options) (*Store, error) {
 	if err := s.readCA(options.CA); err != nil {
 		return nil, err
 	}
-	var err error
-	switch scheme {
+	err := errBadURL
+	switch rest := options.URL[len(scheme):]; {
+	case scheme == "sqlite":
+		err = s.openSQLite(options)
+	case !strings.HasPrefix(rest, "://"): // drivers take redis:host for this machine
+	case scheme == "mysql":
+		err = s.openMySQL(options)
+	case strings.HasPrefix(scheme, "postgres"):
+		err = s.openPostgres(options)
+	case rest == "://", strings.HasPrefix(rest, ":///"): // it names no host
 	default:
 		err = s.openRedis(options)
-	case "postgres", "postgresql":
-		err = s.openPostgres(options)
-	case "mysql":
-		err = s.openMySQL(options)
-	case "sqlite":
-		err = s.openSQLite(options)
 	}
 	if err == nil {
 		return s, nil
 	}
 	_ = s.Close() // nothing was sent
 	if errors.Is(err, errBadURL) {
+		if rest := options.URL[len(scheme):]; scheme != "sqlite" && !strings.HasPrefix(rest, "://") {
+			return nil, errors.New("the URL of the store lacks its slashes: it must look like " + format)
+		}
 		err = errors.New("the URL of the store must look like " + format + ", a user and a password before the host")
 	}
 	return nil, err

@@ -19,6 +19,9 @@ import (
 // namedCA is how users name a CA.
 const namedCA = "--ca, or TICKSLOT_CA"
 
+// refusedTLS is what pgx says of a server that speaks no TLS.
+const refusedTLS = "server refused TLS connection"
+
 // errUnchecked is an error, or a user who names a CA would believe that the server is checked.
 var errUnchecked = errors.New("a CA is named (" + namedCA + "), but by the URL no certificate is checked against it")
 
@@ -117,9 +120,21 @@ func (s *Store) Advice(err error) (advice string, sure bool) {
 	case s.tls && redis && (noTLS || errors.Is(err, context.DeadlineExceeded)):
 		return "If the server speaks no TLS there, let the URL begin with " +
 			strings.Replace(s.scheme, "rediss", "redis", 1) + "://.", noTLS
+	case errors.Is(err, mysql.ErrNoTLS):
+		return "Leave tls out of the URL" + s.orCA() + ", or turn TLS on at the server.", true
+	case err != nil && strings.Contains(err.Error(), refusedTLS):
+		return "Leave sslmode out of the URL" + s.orCA() + ", or turn TLS on at the server.", true
 	case !s.tls && (redis && closed || login != nil && login.Code == "28000" ||
 		access != nil && (access.Number == 3159 || access.Number == 1045)): // MariaDB has 1045 for it
 		return "If the server wants TLS, " + s.checked() + ".", false
 	}
 	return "", false
+}
+
+// orCA is what else asks for TLS.
+func (s *Store) orCA() string {
+	if s.ca == "" {
+		return ""
+	}
+	return ", and name no CA"
 }
