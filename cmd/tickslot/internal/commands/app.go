@@ -52,7 +52,10 @@ type app struct {
 
 	store    *stores.Store
 	registry *cluster.Registry
-	started  bool // a command runs: its flags were right
+	// unregistered: no process writes to the registry, as far as was read.
+	unregistered bool
+
+	started bool // a command runs: its flags were right
 }
 
 // Run runs the command that args are, and returns its exit code.
@@ -124,6 +127,7 @@ needs attention, 2 if there is no such command or flag.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
+		Version:       versionText(),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	f := root.PersistentFlags()
@@ -145,9 +149,10 @@ needs attention, 2 if there is no such command or flag.`,
 		&cobra.Group{ID: groupMaintain, Title: "Maintain:"})
 	a.addLists(root)
 	root.AddCommand(a.top(), a.explain(), a.pause(), a.resume(), a.limit(), a.trigger(), a.cancel(), a.requeue(),
-		a.migrate(), a.doctor(), healthcheck(), man())
+		a.migrate(), a.doctor(), healthcheck(), man(), a.version())
 	root.SetCompletionCommandGroupID(groupMaintain)
 	root.SetHelpCommandGroupID(groupMaintain)
+	root.SetVersionTemplate("tickslot {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	a.noteStart(root)
 	return root
@@ -223,6 +228,7 @@ func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	}
 	began := time.Now().Round(0)
 	s, err := a.registry.Snapshot(ctx)
+	a.unregistered = err == nil && len(s.Hosts) == 0
 	switch {
 	case err == nil:
 		return s, nil

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -293,5 +294,16 @@ func TestCommandsAreExplained(t *testing.T) {
 		if !parent && !strings.Contains(string(text), "EXAMPLE") && !strings.Contains(name, "completion") {
 			t.Errorf("%s has no example", name)
 		}
+	}
+}
+
+// The version is printed without a store: that of the module, the commit and that of Go.
+//
+// Fails when one of them is left out, or the flag says something else than the command.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	has(t, "", "version", "tickslot ", "commit ", runtime.Version())
+	if a, b := tickslot(t, "", "version"), tickslot(t, "", "--version"); a != b {
+		t.Errorf("%s%s", a, b)
 	}
 }

@@ -74,7 +74,7 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 		if err := a.checkTimer(ctx, name); err != nil {
 			return nil, err
 		}
-		x.Timer = fleet.Unregistered(name)
+		x.Timer = fleet.Unregistered(name, a.unregistered)
 		fleet.Inspect(ctx, a.store.Locks, []*fleet.Timer{x.Timer}, a.text)
 	}
 	state, err := ctl.Inspect(ctx, name)
@@ -91,12 +91,17 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 	if err != nil {
 		return nil, err
 	}
-	x.reason(time.Now())
+	unregistered := ""
+	if a.unregistered {
+		unregistered = a.noHosts("it is not known which hosts have it, and how its runs went")
+	}
+	x.reason(time.Now(), unregistered)
 	return x, nil
 }
 
-// reason says what follows from what is known.
-func (x *explanation) reason(now time.Time) {
+// reason says what follows from what is known. unregistered says that no process writes to the
+// registry; "": some do.
+func (x *explanation) reason(now time.Time, unregistered string) {
 	because := func(format string, args ...any) { x.Because = append(x.Because, fmt.Sprintf(format, args...)) }
 	if p := x.Pause; p != nil {
 		because("it is paused for another %s, %s: \"tickslot resume\" ends that", show.Span(p.Left), p.Cause)
@@ -106,8 +111,12 @@ func (x *explanation) reason(now time.Time) {
 		limit = l.Limit
 		because("its limit was set to %d %s: \"tickslot limit %s reset\" ends that", *l.Limit, l.Cause, x.Name)
 	}
-	if x.Hosts == 0 {
-		because("no host that is alive has it registered, as far as the registry knows")
+	switch {
+	case x.Hosts > 0:
+	case unregistered != "":
+		because("%s", unregistered)
+	default:
+		because("no host that is alive has it registered")
 	}
 	for _, limit := range slices.Sorted(maps.Keys(x.Differ)) {
 		because("hosts differ in its limit: %d of them have %s", x.Differ[limit], limitText(limit))

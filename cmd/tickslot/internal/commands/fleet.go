@@ -17,7 +17,7 @@ func (a *app) hosts(ctx context.Context, filter string) (*show.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &show.Table{None: "no host is registered: no process of this store runs a cluster.Registry",
+	t := &show.Table{None: a.none("no host is registered", "none is known"),
 		Columns: []string{"HOST", "STATE", "ENVIRONMENT", "VERSION", "SEEN", "UP", "TIMERS", "LAST ERROR", "+TICKSLOT",
 			"+CLOCK", "+TTL"}}
 	list, now := []cluster.Host{}, time.Now()
@@ -40,7 +40,7 @@ func (a *app) ofKind(ctx context.Context, kind, title, fence, filter, none strin
 	if err != nil {
 		return nil, err
 	}
-	t := &show.Table{None: none, Columns: []string{title, "SLOT", "HOLDER", "HOST", "HELD", "LEFT", fence}}
+	t := &show.Table{None: a.none(none, ""), Columns: []string{title, "SLOT", "HOLDER", "HOST", "HELD", "LEFT", fence}}
 	list, now := []cluster.Lease{}, time.Now()
 	for _, l := range s.HeldLeases(kind) {
 		name := strings.TrimPrefix(l.Name, kind+":")
@@ -69,7 +69,7 @@ func (a *app) leases(ctx context.Context, filter string) (*show.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &show.Table{None: "no lease is known",
+	t := &show.Table{None: a.none("no lease is known", ""),
 		Columns: []string{"NAME", "SLOT", "KIND", "STATE", "HOLDER", "HOST", "HELD", "LEFT", "FENCE", "+RECORDED"}}
 	list, now := []cluster.Lease{}, time.Now()
 	for _, l := range s.Leases {
@@ -100,7 +100,7 @@ func (a *app) events(ctx context.Context, filter string) (*show.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &show.Table{None: "no event is known", Columns: []string{"=AT", "KIND", "NAME", "SLOT", "HOLDER", "TEXT"}}
+	t := &show.Table{None: a.none("no event is known", "none is recorded"), Columns: []string{"=AT", "KIND", "NAME", "SLOT", "HOLDER", "TEXT"}}
 	list := []cluster.HistoryEvent{}
 	for _, e := range s.Events {
 		if !strings.Contains(e.Name, filter) {
@@ -115,6 +115,22 @@ func (a *app) events(ctx context.Context, filter string) (*show.Table, error) {
 	}
 	t.Data = list
 	return t, nil
+}
+
+// none is said of a list without rows. If no process has ever written to the registry, it says what
+// follows from that, and that it may be the wrong place.
+func (a *app) none(text, follows string) string {
+	if a.unregistered {
+		text += " (" + a.noHosts(follows) + ")"
+	}
+	return text
+}
+
+// warnUnregistered says what a list lacks because no process writes to the registry.
+func (a *app) warnUnregistered(s *cluster.Snapshot, follows string) {
+	if a.unregistered && len(s.Leases) > 0 {
+		a.note("%s", a.noHosts(follows))
+	}
 }
 
 func slotText(l cluster.Lease) string {

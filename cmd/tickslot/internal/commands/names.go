@@ -45,15 +45,19 @@ func (a *app) checkTimer(ctx context.Context, name string) error {
 	switch {
 	case unread != nil:
 		return fmt.Errorf("%w; the registry, which knows those that have not run yet, cannot be read: %w", err, unread)
-	case len(s.Hosts) == 0:
+	case a.unregistered:
 		return fmt.Errorf("%w; %s", err, a.noHosts("only timers that have run are known"))
 	}
 	return err
 }
 
-// noHosts says what is not seen because no process writes to the registry.
+// noHosts says what follows if no process writes to the registry.
 func (a *app) noHosts(follows string) string {
-	return "no process of this store uses package cluster, or " + a.elsewhere() + " is another one, so " + follows
+	text := "no process of this store uses package cluster"
+	if follows != "" {
+		text += ", so " + follows
+	}
+	return text + ", or the hosts have another " + a.elsewhere()
 }
 
 // elsewhere are the flags by which a command may look at the wrong place.

@@ -69,6 +69,17 @@ func TestMisspeltTimersAreNotChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	has(t, url, "--prefix shop: explain nightly", "nightly: unknown", "no process of this store uses package cluster")
+	has(t, url, "--prefix nope: timers ls", "no timer is known", "no process of this store uses package cluster, so only "+
+		"timers that hold a slot now are listed, or the hosts have another --prefix")
+	if _, err := locks.TryAcquire(t.Context(), driver.Request{Name: "timer:poll", Slots: 1, TTL: 20 * time.Second,
+		Token: "token-of-poll", Holder: holder}); err != nil {
+		t.Fatal(err)
+	}
+	a := tickslot(t, url, "--prefix", "shop:", "timers", "ls")
+	if !strings.Contains(a.out, "poll") || !strings.Contains(a.err, "only timers that hold a slot now are listed") {
+		t.Errorf("what is not listed is not said: %s", a)
+	}
 	accepts(t, url, "--prefix shop: pause nightly", "paused until") // only the store knows it
 	refuses(t, url, "--prefix shop: pause report", "no timer \"report\" is known", "package cluster", "--prefix")
 	write(t, registry, cluster.Batch{Host: hostRow(holder, "1", "production", 1)})
@@ -83,6 +94,7 @@ func TestMisspeltTimersAreNotChanged(t *testing.T) {
 	if waiting, err := ctl.Triggers(t.Context(), "reprot"); err != nil || len(waiting) > 0 {
 		t.Errorf("%+v, %v", waiting, err)
 	}
+	accepts(t, url, "--prefix shop: timers ls", "report", "poll")
 	accepts(t, url, "--prefix shop: trigger report", "triggered") // only the registry knows it
 	has(t, url, "--prefix shop: pause later --force", "paused until")
 	accepts(t, url, "--prefix shop: resume later", "resumed") // or nobody could take it back

@@ -62,7 +62,7 @@ func (l *runLists) runs(ctx context.Context, filter string) (*show.Table, error)
 			return nil, err
 		}
 	}
-	t := &show.Table{None: "no run is known: hosts record them with clustertimer.Hooks",
+	t := &show.Table{None: l.none("no run is known", "none is recorded"),
 		Columns: []string{"=ENDED", "TIMER", "OUTCOME", "TOOK", "ATTEMPTS", "HOLDER", "ERROR", "+SLOT", "+TICK", "+BY"}}
 	list := []cluster.HistoryRun{}
 	for _, r := range all {

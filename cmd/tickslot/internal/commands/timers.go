@@ -18,6 +18,7 @@ func (a *app) known(ctx context.Context, filter string) ([]*fleet.Timer, error) 
 		return nil, err
 	}
 	a.warnMore(s)
+	a.warnUnregistered(s, "only timers that hold a slot now are listed")
 	list := slices.DeleteFunc(fleet.Timers(s), func(r *fleet.Timer) bool { return !strings.Contains(r.Name, filter) })
 	fleet.Inspect(ctx, a.store.Locks, list, a.text)
 	return list, nil
@@ -28,7 +29,7 @@ func (a *app) timers(ctx context.Context, filter string) (*show.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &show.Table{None: "no timer is known: none holds a slot, and no process of this store runs a cluster.Registry",
+	t := &show.Table{None: a.none("no timer is known", "only timers that hold a slot now are listed"),
 		Data: list,
 		Columns: []string{"TIMER", "STATE", "LIMIT", "HELD", "HOSTS", "LAST RUN", "OUTCOME", "TOOK", "+ERROR",
 			"+SET BY"}}

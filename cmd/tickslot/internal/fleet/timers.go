@@ -37,7 +37,8 @@ type Timer struct {
 	Failed  int                 `json:"failed_in_a_row"`
 	Unknown string              `json:"overrides_err,omitempty"` // why pause and override are not known
 
-	fleet *cluster.FleetTimer
+	fleet      *cluster.FleetTimer
+	noRegistry bool // no process writes to it, so it is not known whether a host has the timer
 }
 
 // An Override is what an operator has set.
@@ -72,12 +73,17 @@ func Timers(s *cluster.Snapshot) []*Timer {
 	list := make([]*Timer, len(all))
 	for i, f := range all {
 		list[i] = newTimer(f)
+		list[i].noRegistry = len(s.Hosts) == 0
 	}
 	return list
 }
 
-// Unregistered returns a timer that no registry has.
-func Unregistered(name string) *Timer { return newTimer(&cluster.FleetTimer{Name: name}) }
+// Unregistered returns a timer that no host has registered, in a registry that has hosts or none.
+func Unregistered(name string, noRegistry bool) *Timer {
+	t := newTimer(&cluster.FleetTimer{Name: name})
+	t.noRegistry = noRegistry
+	return t
+}
 
 func newTimer(f *cluster.FleetTimer) *Timer {
 	r := &Timer{Name: f.Name, Hosts: f.Hosts, Held: make([]cluster.Lease, len(f.Held)), Last: f.Last(),
@@ -154,7 +160,11 @@ func (r *Timer) SetState() {
 		r.State = "unknown"
 		return
 	}
-	r.State = string(r.fleet.State(r.Pause != nil || r.Set != nil && *r.Set.Limit == 0, false))
+	state := r.fleet.State(r.Pause != nil || r.Set != nil && *r.Set.Limit == 0, false)
+	r.State = string(state)
+	if state == cluster.TimerNoHost && r.noRegistry {
+		r.State = "unknown"
+	}
 }
 
 // Slots is how many slots there are; -1: without a limit, or it is not known.

@@ -1,0 +1,40 @@
+package commands
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version prints which program this is, for reports of bugs.
+func (a *app) version() *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Print the version", GroupID: groupMaintain, Args: takes(0),
+		Long:    "The version of the module, the commit that it was built from, if that is known, and the version of Go.",
+		Example: "  tickslot version",
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(a.Out, "tickslot", versionText())
+			return err
+		}}
+}
+
+// versionText is the version of the module, the commit, and the version of Go.
+func versionText() string {
+	version, commit, changed := "(devel)", "commit not known", ""
+	info, ok := debug.ReadBuildInfo()
+	if ok && info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	if ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				commit = "commit " + s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				changed = ", with changes"
+			}
+		}
+	}
+	return fmt.Sprintf("%s (%s%s), %s %s/%s", version, commit, changed, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
