@@ -219,27 +219,48 @@ func (a *app) limit() *cobra.Command {
 func (a *app) trigger() *cobra.Command {
 	var payload string
 	var expires time.Duration
-	t := &target{app: a}
+	wait := false
+	t, w := &target{app: a}, &waiter{app: a}
 	c := &cobra.Command{
 		Use: "trigger NAME", Short: "Have one host run a timer once", Args: takes(1),
 		Long: "One host runs the timer once, at most once, as soon as there is room. Its schedule goes on as " +
 			"before.\n" +
 			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice. With --durable\n" +
-			"a run of the handler is queued, which is tried until it has ended.",
+			"a run of the handler is queued, which is tried until it has ended. With --wait the command waits for\n" +
+			"the end of the run, and prints its ID, its outcome and its error. The exit code is 1 if it failed,\n" +
+			"or did not end within --timeout.",
 		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
-			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711",
-		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
-			return t.do(ctx, args[0], func(c controller) (string, error) {
-				if ctl, ok := c.(*durable.Control); ok {
-					id, err := ctl.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
-					return fmt.Sprintf("queued run %d", id), err
-				}
-				a.noteExpired(ctx, args[0])
-				return "triggered", a.timerControl().Trigger(ctx, args[0],
-					control.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
-			})
-		}),
+			"--expires 10m\n  tickslot trigger invoice --durable --payload 4711\n" +
+			"  tickslot trigger report --wait --timeout 10m",
 	}
+	change := a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
+		return t.do(ctx, args[0], func(c controller) (string, error) {
+			if ctl, ok := c.(*durable.Control); ok {
+				id, err := ctl.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
+				w.run = id
+				return fmt.Sprintf("queued run %d", id), err
+			}
+			if wait {
+				if err := w.ready(ctx, args[0], by.By); err != nil {
+					return "", err
+				}
+			}
+			a.noteExpired(ctx, args[0])
+			return "triggered", a.timerControl().Trigger(ctx, args[0],
+				control.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
+		})
+	})
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if w.timeout <= 0 {
+			return fmt.Errorf("--timeout %v: use more than 0", w.timeout)
+		}
+		if err := change(c, args); err != nil || !wait {
+			return err
+		}
+		return w.wait(c.Context())
+	}
+	c.Flags().BoolVar(&wait, "wait", false, "wait for the run, and say how it has ended")
+	c.Flags().DurationVar(&w.timeout, "timeout", 5*time.Minute, "with --wait, for how long at most")
 	c.Flags().StringVar(&payload, "payload", "", "`text` that the handler gets")
 	c.Flags().DurationVar(&expires, "expires", control.DefaultTriggerExpiry, "give up if no host has room until then")
 	t.flag(c)
