@@ -48,6 +48,7 @@ type app struct {
 	origin      driver.Cause
 	format      string
 	watch       bool
+	sort, state string // of a list; "": not said
 	interval    time.Duration
 
 	store    *stores.Store

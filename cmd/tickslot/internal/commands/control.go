@@ -111,7 +111,7 @@ type target struct {
 func (t *target) flag(c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&t.durable, "durable", false, "the name is that of a handler of durable runs")
 	c.Flags().BoolVar(&t.force, "force", false, "also if no such name is known: what has it may be deployed later")
-	return t.originFlags(c)
+	return t.completes(t.originFlags(c), t.names)
 }
 
 func (t *target) scheduleFlag(c *cobra.Command) *cobra.Command {
@@ -312,7 +312,7 @@ func (a *app) cancel() *cobra.Command {
 	c.Flags().Int64Var(&durableID, "durable", 0, "the durable run of this `ID` (\"tickslot durable ls\")")
 	c.MarkFlagsMutuallyExclusive("slot", "run", "durable")
 	c.MarkFlagsOneRequired("slot", "run", "durable")
-	return a.originFlags(c)
+	return a.completes(a.originFlags(c), a.timerNames)
 }
 
 // noteExpired says which triggers of a timer no host has run in time: the next trigger removes them.

@@ -307,3 +307,53 @@ func TestVersion(t *testing.T) {
 		t.Errorf("%s%s", a, b)
 	}
 }
+
+// Lists are sorted and filtered, what programs read with them; names are completed from the store,
+// and silently not while it is down; a pipe gets no colour.
+//
+// Fails when numbers are sorted as texts, rows without their data, or a completion says an error.
+func TestListsAreSortedAndNamesCompleted(t *testing.T) {
+	t.Parallel()
+	url, file := sqlite(t)
+	db := open(t, file)
+	row := hostRow(holder, "1", "", 1)
+	row.Detail = []byte(`{"timers":[{"name":"alpha","max_concurrency":10},{"name":"beta","max_concurrency":9},` +
+		`{"name":"gamma","max_concurrency":1}]}`)
+	write(t, sqlregistry.SQLite(db, sqlregistry.Options{}), cluster.Batch{Host: row})
+	deadRun(t, durable.SQLite(db, durable.Options{}))
+	has(t, url, "pause beta")
+	order := func(command string, names ...string) {
+		t.Helper()
+		a, at := tickslot(t, url, strings.Fields(command)...), -1
+		for _, name := range names {
+			next := strings.Index(a.out, name)
+			if next <= at {
+				t.Errorf("%s: %s is not behind the others: %s", command, name, a)
+			}
+			at = next
+		}
+		if a.code != 0 || strings.Contains(a.out, "\x1b") {
+			t.Errorf("%s: exit code %d: %q", command, a.code, a)
+		}
+	}
+	order("timers ls", "alpha", "beta", "gamma")
+	order("timers ls --sort limit", "gamma", "beta", "alpha")
+	order("timers ls --sort -limit -o json", "alpha", "beta", "gamma")
+	order("timers ls --sort -timer -o json", "gamma", "beta", "alpha")
+	for _, format := range []string{"table", "json"} {
+		a := tickslot(t, url, "timers", "ls", "--state", "paused", "-o", format)
+		if !strings.Contains(a.out, "beta") || strings.Contains(a.out, "alpha") {
+			t.Error(a)
+		}
+	}
+	has(t, url, "timers ls --state running -o json", "[]")
+	refuses(t, url, "timers ls --sort size", `--sort: there is no column "size": use timer, state, limit`)
+	for _, command := range []string{"pause", "trigger", "limit", "resume", "cancel", "explain"} {
+		has(t, url, "__complete "+command+" al", "alpha")
+	}
+	has(t, url, "__complete pause --durable ma", "mail")
+	if a := tickslot(t, "redis://127.0.0.1:1", "__complete", "pause", "a"); a.code != 0 ||
+		strings.Contains(a.String(), "refused") || strings.Contains(a.out, "alpha") {
+		t.Error(a)
+	}
+}

@@ -55,7 +55,7 @@ func (a *app) explain() *cobra.Command {
 		return x.print(a.Out)
 	})
 	a.formatFlags(c)
-	return c
+	return a.completes(c, a.timerNames)
 }
 
 func (a *app) explained(ctx context.Context, name string) (*explanation, error) {

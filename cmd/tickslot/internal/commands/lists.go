@@ -27,12 +27,13 @@ func (a *app) addLists(root *cobra.Command) {
 		return parent
 	}
 	list("timers", "Timers, their limits and last runs", "Timers that a host has registered, that hold a slot, or "+
-		"that ran.\nLIMIT is what most hosts have in their code, or what an operator has set instead.", a.timers)
+		"that ran.\nLIMIT is what most hosts have in their code, or what an operator has set instead.", a.timers, a.stateFlag)
 	list("hosts", "Processes of the fleet", "Processes that write to the registry: alive, suspect (silent for one "+
-		"TTL) or gone.", a.hosts)
+		"TTL) or gone.", a.hosts, a.stateFlag)
 	list("slots", "Slots of timers that are held", "Slots of timers that are held: by whom, since when, for how "+
 		"much longer unless renewed.", a.slots)
-	list("leases", "Locks of all kinds", "Locks and slots of all kinds that are held, or ended a moment ago.", a.leases)
+	list("leases", "Locks of all kinds", "Locks and slots of all kinds that are held, or ended a moment ago.", a.leases,
+		a.stateFlag)
 	list("leaders", "Who leads what", "Roles, and which process has them.", a.leaders)
 	list("events", "What happened to leases and hosts", "What happened to leases and hosts, and what operators "+
 		"changed; the newest first.", a.events)
@@ -40,14 +41,14 @@ func (a *app) addLists(root *cobra.Command) {
 	list("runs", "The last runs of timers", "Runs of timers that have ended, the newest first: 200 of all timers, or "+
 		"with\n--timer the last 50 of one.", runs.runs, runs.timerFlag)
 	list("durable", "Durable runs, their handlers and schedules", "Durable runs, the newest first.", runs.durable,
-		runs.stateFlag, runs.limitFlag).AddCommand(
+		a.stateFlag, runs.limitFlag).AddCommand(
 		a.lister("durable", "handlers", "List handlers of durable runs", "Handlers, their limits, pauses, "+
 			"and how many runs they have.", runs.handlers),
 		a.lister("durable", "schedules", "List schedules of durable runs", "Schedules, when they are due, "+
 			"and what has become of their ticks.", runs.schedules))
 	list("dead", "Dead letters", "Durable runs and messages of the outbox that have exhausted their attempts.",
 		runs.dead, runs.limitFlag)
-	list("outbox", "Messages of the outbox", "Messages of the outbox, the newest first.", runs.outbox, runs.stateFlag,
+	list("outbox", "Messages of the outbox", "Messages of the outbox, the newest first.", runs.outbox, a.stateFlag,
 		runs.limitFlag)
 }
 
@@ -61,6 +62,7 @@ func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*c
 		RunE: func(c *cobra.Command, args []string) error { return a.list(c, args, do) },
 	}
 	a.formatFlags(c)
+	c.Flags().StringVar(&a.sort, "sort", "", "sort by this `column`; with a - before it the other way round")
 	c.Flags().BoolVarP(&a.watch, "watch", "w", false, "list again and again, until Ctrl-C")
 	c.Flags().DurationVar(&a.interval, "interval", 2*time.Second, "between two lists of --watch")
 	for _, add := range flags {
@@ -108,7 +110,18 @@ func (a *app) listOnce(ctx context.Context, filter string, format show.Format, d
 	if err != nil {
 		return err
 	}
+	if a.state != "" {
+		if err := table.Keep("state", a.state); err != nil {
+			return err
+		}
+	}
+	if a.sort != "" {
+		if err := table.Sort(a.sort); err != nil {
+			return fmt.Errorf("--sort: %w", err)
+		}
+	}
 	width, terminal := widthOf(a.Out)
+	table.Colour = terminal && a.Getenv("TERM") != "dumb" && a.Getenv("NO_COLOR") == ""
 	if a.watch && terminal && a.Getenv("TERM") != "dumb" {
 		fmt.Fprint(a.Out, emptyScreen)
 	}

@@ -28,16 +28,16 @@ var (
 // runLists list what has run or failed to.
 type runLists struct {
 	*app
-	timer, state string
-	limit        int
+	timer string
+	limit int
 }
 
 func (l *runLists) timerFlag(c *cobra.Command) {
 	c.Flags().StringVar(&l.timer, "timer", "", "the last 50 runs of this timer")
 }
 
-func (l *runLists) stateFlag(c *cobra.Command) {
-	c.Flags().StringVar(&l.state, "state", "", "only those in this state")
+func (a *app) stateFlag(c *cobra.Command) {
+	c.Flags().StringVar(&a.state, "state", "", "only those in this state")
 }
 
 func (l *runLists) limitFlag(c *cobra.Command) {

@@ -1,8 +1,10 @@
 package commands
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,4 +40,59 @@ func flagError(c *cobra.Command, err error) error {
 		return fmt.Errorf("a limit cannot be below 0: use a number from 0 to %d, or reset", driver.MaxSlots)
 	}
 	return fmt.Errorf("%s (%s --help has all flags)", text, c.CommandPath())
+}
+
+// completionTimeout bounds what a completion asks of a store: a shell waits for it.
+const completionTimeout = 2 * time.Second
+
+// completes has a shell complete the first name of a command with those that the store knows. It
+// says nothing if the store does not answer.
+func (a *app) completes(c *cobra.Command, names func(ctx context.Context) []string) *cobra.Command {
+	c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 || a.open(c) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
+		defer cancel()
+		return names(ctx), cobra.ShellCompDirectiveNoFileComp
+	}
+	return c
+}
+
+// timerNames are those that the registry knows; after an error none.
+func (a *app) timerNames(ctx context.Context) []string {
+	s, err := a.snapshot(ctx)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, t := range s.Timers() {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// names are those that a target's command takes; after an error none.
+func (t *target) names(ctx context.Context) []string {
+	if !t.durable && !t.schedule {
+		return t.timerNames(ctx)
+	}
+	var names []string
+	if t.store.Durable == nil {
+		return nil
+	}
+	if t.schedule {
+		list, _ := t.store.Durable.Schedules(ctx) // without an answer there is nothing to complete
+		for _, s := range list {
+			names = append(names, s.Name)
+		}
+		return names
+	}
+	list, _ := t.store.Durable.Handlers(ctx) // the same
+	for _, h := range list {
+		if h.Name != "" {
+			names = append(names, h.Name)
+		}
+	}
+	return names
 }

@@ -53,6 +53,8 @@ type Table struct {
 	Data any
 	// None is printed in place of a table without rows.
 	None string
+	// Colour colours rows by their states. Set it on a terminal only.
+	Colour bool
 }
 
 // Add adds a row, of as many cells as there are columns.
@@ -74,6 +76,9 @@ func (t *Table) Print(w io.Writer, format Format, width int) error {
 	lines, hidden := t.wide(), []string(nil)
 	if format == FormatTable {
 		lines, hidden = t.Lines(width)
+	}
+	if t.Colour {
+		lines = t.coloured(lines)
 	}
 	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil || len(hidden) == 0 {
 		return err

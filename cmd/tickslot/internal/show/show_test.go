@@ -122,3 +122,24 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+// Rows are coloured by their states, where that is asked for.
+//
+// Fails when a table has a colour that nobody has asked for, or another row's.
+func TestColours(t *testing.T) {
+	t.Parallel()
+	for _, colour := range []bool{false, true} {
+		table := show.Table{Columns: []string{"NAME", "STATE"}, Colour: colour}
+		table.Add("failing", "idle")
+		table.Add("report", "failing")
+		var out bytes.Buffer
+		if err := table.Print(&out, show.FormatTable, 80); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(out.String(), "\n")
+		if strings.Contains(lines[0]+lines[1], "\x1b") ||
+			colour != (strings.HasPrefix(lines[2], "\x1b[31m") && strings.HasSuffix(lines[2], "\x1b[0m")) {
+			t.Errorf("%v: %q", colour, lines)
+		}
+	}
+}
