@@ -69,6 +69,7 @@ func StartPostgres(opts Options) (*Server, error) {
 			}, opts.Settings...)
 			if opts.TLS {
 				settings = append(settings, "ssl=on", "ssl_cert_file="+base.CertFile(), "ssl_key_file="+base.KeyFile(),
+					"ssl_ca_file="+base.CAFile(),
 					"hba_file="+tlsOnly(base))
 			}
 			args := []string{"-D", "data"}

@@ -114,7 +114,8 @@ With TLS Redis is rediss://, rediss-sentinel:// and rediss-cluster://. Sentinels
 user of their own take &sentinel_username=…&sentinel_password=…. On Postgres TLS is
 ?sslmode=verify-full, on MySQL ?tls=true. If this machine does not trust the CA of the
 server's certificate, name its file with --ca or in TICKSLOT_CA; on Postgres and MySQL
-that alone is enough for TLS.
+that alone is enough for TLS. A server that wants a certificate of its clients gets that of
+--cert and --key, or TICKSLOT_CERT and TICKSLOT_KEY.
 
 Prefix, schema and names of tables have to be those that the hosts use.
 
@@ -134,6 +135,8 @@ needs attention, 2 if there is no such command or flag.`,
 	f := root.PersistentFlags()
 	f.StringVar(&a.options.URL, "store", "", "`URL` of the store; default $TICKSLOT_STORE")
 	f.StringVar(&a.options.CA, "ca", "", "`file` with the CA of the server's certificate, in PEM; default $TICKSLOT_CA")
+	f.StringVar(&a.options.Cert, "cert", "", "`file` with the certificate of this client, in PEM; default $TICKSLOT_CERT")
+	f.StringVar(&a.options.Key, "key", "", "`file` with the key of --cert, in PEM; default $TICKSLOT_KEY")
 	f.StringVar(&a.options.Prefix, "prefix", "", "prefix of the locks")
 	f.BoolVar(&a.options.Tagged, "tagged-keys", false, "the "+
 		"hosts have redislock.KeysTagged, without being on a Cluster")
@@ -181,11 +184,11 @@ const (
 
 // open opens the store.
 func (a *app) open(c *cobra.Command) error {
-	if a.options.URL == "" {
-		a.options.URL = a.Getenv("TICKSLOT_STORE")
-	}
-	if a.options.CA == "" {
-		a.options.CA = a.Getenv("TICKSLOT_CA")
+	for name, option := range map[string]*string{"STORE": &a.options.URL, "CA": &a.options.CA,
+		"CERT": &a.options.Cert, "KEY": &a.options.Key} {
+		if *option == "" {
+			*option = a.Getenv("TICKSLOT_" + name)
+		}
 	}
 	if f := c.Flags().Lookup("registry-prefix"); f.Changed {
 		prefix := f.Value.String()

@@ -186,3 +186,59 @@ func TestTLSWithACAThatIsNotUsed(t *testing.T) {
 		}
 	}
 }
+
+// A server that lets in nobody without a certificate lets in who names one, and who has none is told
+// what to name.
+//
+// Fails when the certificate is not shown, or is named in vain with a URL without TLS.
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	type server struct{ url, ca, cert, key string }
+	rd := redistest.New(t, redistest.Options{TLS: true})
+	client := rd.Client()
+	defer func() { _ = client.Close() }()
+	if err := client.ConfigSet(t.Context(), "tls-auth-clients", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	my := sqltest.MariaDB(t, sqltest.Options{TLS: true})
+	database := my.NewDatabase(t)
+	execute(t, my, database, "CREATE USER 'shown'@'%' IDENTIFIED BY '"+servertest.Canary+"' REQUIRE X509;"+
+		"GRANT ALL ON "+database+".* TO 'shown'@'%';")
+	pg := sqltest.Postgres(t, sqltest.Options{TLS: true})
+	for name, s := range map[string]server{
+		"postgres": {fmt.Sprintf("postgres://postgres:%s@localhost:%d/postgres", servertest.Canary, pg.Port()), pg.CAFile(),
+			pg.CertFile(), pg.KeyFile()},
+		"redis": {fmt.Sprintf("rediss://:%s@localhost:%d", servertest.Canary, rd.Port()), rd.CAFile(), rd.CertFile(),
+			rd.KeyFile()},
+		"mysql": {fmt.Sprintf("mysql://shown:%s@localhost:%d/%s", servertest.Canary, my.Port(), database), my.CAFile(),
+			my.CertFile(), my.KeyFile()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(url, cert, key, command string) answer {
+				return in(t.Context(), map[string]string{"TICKSLOT_STORE": url, "TICKSLOT_CA": s.ca,
+					"TICKSLOT_CERT": cert, "TICKSLOT_KEY": key}, strings.Fields(command)...)
+			}
+			command := "slots ls"
+			if name != "redis" {
+				command = "migrate up"
+			}
+			if a := run(s.url, s.cert, s.key, command); a.code != 0 {
+				t.Errorf("with a certificate: exit code %d: %s", a.code, a)
+			}
+			if a := run(s.url, "", "", command); name != "postgres" && a.code != 1 { // it looks at one, and wants none
+				t.Errorf("without: exit code %d: %s", a.code, a)
+			}
+			if a := run(s.url, s.cert, "", command); a.code != 1 || !strings.Contains(a.err, "needs both files: --cert") {
+				t.Errorf("without a key: exit code %d: %s", a.code, a)
+			}
+			if a := run(s.url, s.ca, s.key, command); a.code != 1 || !strings.Contains(a.err, "the client's certificate") {
+				t.Errorf("another's key: exit code %d: %s", a.code, a)
+			}
+		})
+	}
+	a := in(t.Context(), map[string]string{"TICKSLOT_STORE": "redis://127.0.0.1:1", "TICKSLOT_CERT": rd.CertFile(),
+		"TICKSLOT_KEY": rd.KeyFile()}, "slots", "ls")
+	if a.code != 1 || !strings.Contains(a.err, "by the URL there is no TLS: let the URL begin with rediss://") {
+		t.Errorf("without TLS: exit code %d: %s", a.code, a)
+	}
+}

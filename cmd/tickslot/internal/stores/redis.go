@@ -35,7 +35,7 @@ func (s *Store) openRedis(o Options) error {
 	default:
 		store, err = s.openServer(o.URL, locks)
 	}
-	if errors.Is(err, errUnchecked) {
+	if errors.Is(err, errUnchecked) || errors.Is(err, errNoTLS) {
 		return err
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ package stores
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"database/sql"
 	"errors"
@@ -32,6 +33,8 @@ type Options struct {
 	// CA is a file with the certificates, in PEM, that those of servers are checked against, other
 	// than of SQLite. Default: what this machine trusts.
 	CA string
+	// Cert and Key are files with the certificate of this client and its key, in PEM. Default: none.
+	Cert, Key string
 	// Prefix is redislock.Options.Prefix, or sqllock.Options.Prefix.
 	Prefix string
 	// Tagged is whether the hosts have redislock.KeysTagged. Default false; on a Cluster it is so.
@@ -79,6 +82,9 @@ type Store struct {
 	ca      string         // a file
 	roots   *x509.CertPool // of ca; nil: none is named
 	tls     bool
+	pair    *tls.Certificate // of the client; nil: none is named
+	cert    string           // the files of it
+	key     string
 	schema  string
 	secrets []string
 	closers []func() error
@@ -144,6 +150,9 @@ func Open(options Options) (*Store, error) {
 	}
 	s := &Store{scheme: scheme}
 	if err := s.readCA(options.CA); err != nil {
+		return nil, err
+	}
+	if err := s.readCert(options.Cert, options.Key); err != nil {
 		return nil, err
 	}
 	err := errBadURL

@@ -22,6 +22,12 @@ const namedCA = "--ca, or TICKSLOT_CA"
 // refusedTLS is what pgx says of a server that speaks no TLS.
 const refusedTLS = "server refused TLS connection"
 
+// namedCert is how users name the certificate of a client.
+const namedCert = "--cert and --key, or TICKSLOT_CERT and TICKSLOT_KEY"
+
+// errNoTLS is an error, or a user who names a certificate would believe that it is shown.
+var errNoTLS = errors.New("a client's certificate is named (" + namedCert + "), but by the URL there is no TLS")
+
 // errUnchecked is an error, or a user who names a CA would believe that the server is checked.
 var errUnchecked = errors.New("a CA is named (" + namedCA + "), but by the URL no certificate is checked against it")
 
@@ -41,9 +47,32 @@ func (s *Store) readCA(file string) error {
 	return nil
 }
 
-// trust has a client check certificates against the CA that is named, if one is.
+// readCert reads the client's certificate, and the key of it.
+func (s *Store) readCert(certFile, keyFile string) error {
+	switch {
+	case certFile == "" && keyFile == "":
+		return nil
+	case certFile == "" || keyFile == "":
+		return errors.New("a client's certificate needs both files: " + namedCert)
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return fmt.Errorf("the client's certificate (%s): %w", namedCert, err)
+	}
+	s.cert, s.key, s.pair = certFile, keyFile, &pair
+	return nil
+}
+
+// trust has a client show its certificate, and check that of the server against the CA, where they
+// are named.
 func (s *Store) trust(config *tls.Config) error {
 	s.tls = config != nil
+	if s.pair != nil {
+		if config == nil {
+			return fmt.Errorf("%w: %s", errNoTLS, s.checked())
+		}
+		config.Certificates = []tls.Certificate{*s.pair}
+	}
 	if s.roots == nil {
 		return nil
 	}
@@ -54,15 +83,29 @@ func (s *Store) trust(config *tls.Config) error {
 	return nil
 }
 
-// withCA is the URL of a Postgres with what pgx wants for a CA that is named.
+// withCA is the URL of a Postgres with what pgx wants for a CA and a client's certificate that are
+// named.
 func (s *Store) withCA(address string) (string, error) {
-	if s.ca == "" {
+	if s.ca == "" && s.pair == nil {
 		return address, nil
 	}
 	server, query, _ := strings.Cut(address, "?")
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return "", errBadURL
+	}
+	if s.pair != nil {
+		if values.Get("sslmode") == "disable" {
+			return "", fmt.Errorf("%w: %s", errNoTLS, s.checked())
+		}
+		values.Set("sslcert", s.cert)
+		values.Set("sslkey", s.key)
+	}
+	if s.ca == "" {
+		if values.Get("sslmode") == "" {
+			values.Set("sslmode", "verify-full")
+		}
+		return server + "?" + values.Encode(), nil
 	}
 	switch values.Get("sslmode") {
 	case "":
@@ -124,6 +167,8 @@ func (s *Store) Advice(err error) (advice string, sure bool) {
 		return "Leave tls out of the URL" + s.orCA() + ", or turn TLS on at the server.", true
 	case err != nil && strings.Contains(err.Error(), refusedTLS):
 		return "Leave sslmode out of the URL" + s.orCA() + ", or turn TLS on at the server.", true
+	case s.pair == nil && s.tls && err != nil && strings.Contains(err.Error(), "certificate required"):
+		return "The server wants a client's certificate: " + namedCert + ".", true
 	case !s.tls && (redis && closed || login != nil && login.Code == "28000" ||
 		access != nil && (access.Number == 3159 || access.Number == 1045)): // MariaDB has 1045 for it
 		return "If the server wants TLS, " + s.checked() + ".", false
