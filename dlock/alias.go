@@ -46,4 +46,5 @@ const (
 	ReasonPaused     = driver.ReasonPaused     // an operator paused the name
 	ReasonQuarantine = driver.ReasonQuarantine // the store restarted, and may have forgotten leases that are held
 	ReasonLimitFull  = driver.ReasonLimitFull  // a semaphore of Semaphore.With has no free slot, or is paused
+	ReasonLimitRate  = driver.ReasonLimitRate  // a semaphore of Semaphore.With had all starts of its rate
 )

@@ -30,8 +30,10 @@ func (s *Session) Semaphore(name string, slots int) Semaphore {
 
 // With returns a semaphore of which TryAcquire and Acquire take a slot together with one of each
 // other semaphore, in one atomic step: of all, or of none. The Lease is valid while it holds all of
-// them, and is lost with any. The store must be a [SharedLimiter]; otherwise nothing is acquired,
-// and the error matches [errors.ErrUnsupported].
+// them, and is lost with any. One with a Rate grants no more often than that, either: see
+// [driver.SemaphoreSpec]. The store must be a [driver.SharedLimiter], and for a Rate a
+// [driver.RateLimiter]; otherwise nothing is acquired, and the error matches
+// [errors.ErrUnsupported].
 func (m Semaphore) With(others ...SemaphoreSpec) Semaphore {
 	m.shared = slices.Clone(others)
 	return m
@@ -121,7 +123,11 @@ func wait(ctx context.Context, name string, try func(context.Context, time.Time)
 // together should drift apart.
 func retryIn(pause time.Duration, err error) time.Duration {
 	in := pause/2 + rand.N(pause)
-	if no, refused := errors.AsType[*NotAcquiredError](err); refused && no.ExpiresIn > 0 {
+	no, refused := errors.AsType[*NotAcquiredError](err)
+	switch {
+	case refused && no.Reason == ReasonLimitRate: // nothing ends it sooner
+		in = no.ExpiresIn + rand.N(min(pause, no.Shared.Per/50)+1)
+	case refused && no.ExpiresIn > 0:
 		in = min(in, no.ExpiresIn+rand.N(pause/2)) // nobody may extend it
 	}
 	return in

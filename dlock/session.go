@@ -89,6 +89,7 @@ type Session struct {
 	events       notify.Queue   // of leases, for hooks
 	sharder      driver.Sharder // nil: the store has no shards
 	multi        bool           // the store is a SharedLimiter
+	rates        bool           // the store is a RateLimiter
 	delays       bool           // the store is a Delayer
 
 	// life is the context of heartbeats. Close ends it, so as not to wait for a store that hangs.
@@ -147,6 +148,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 		hooks:        opts.Hooks,
 		sharder:      caps.Sharder,
 		multi:        caps.SharedLimiter != nil,
+		rates:        caps.RateLimiter != nil,
 		delays:       caps.Delayer != nil,
 		expiryQueue: leaseList{
 			node: func(l *Lease) *listNode { return &l.expiryNode },
@@ -233,6 +235,10 @@ func (s *Session) acquire(ctx context.Context, began time.Time, m Semaphore, tic
 	}
 	if len(m.shared) > 0 && !s.multi {
 		return nil, fmt.Errorf("%s: acquire: this store cannot take %d locks in one step: %w", name, 1+len(m.shared),
+			errors.ErrUnsupported)
+	}
+	if !s.rates && slices.ContainsFunc(m.shared, func(l SemaphoreSpec) bool { return l.Rate > 0 }) {
+		return nil, fmt.Errorf("%s: acquire: this store cannot bound the rate of starts: %w", name,
 			errors.ErrUnsupported)
 	}
 	if tick != nil && tick.Delay > 0 && !s.delays {

@@ -21,13 +21,13 @@ type mistake struct {
 }
 
 var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, controlMistakes, sharedMistakes,
-	delayMistakes, clockMistakes, enumerationMistakes)
+	rateMistakes, delayMistakes, clockMistakes, enumerationMistakes)
 
 // brokenHarness returns a harness of the mutant of that name.
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
 		Features: Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Shared: true, Delay: true, Listing: true, Enumeration: true},
+			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true},
 		Virtual: true,
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {

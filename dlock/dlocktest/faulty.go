@@ -330,6 +330,15 @@ func (f *Faulty) CheckShared(name string, shared ...string) error {
 	return fmt.Errorf("%s takes one lock at a time: %w", f, errors.ErrUnsupported)
 }
 
+// CheckRate implements driver.RateLimiter and is not affected by faults. If the store is not a
+// driver.RateLimiter, the error matches errors.ErrUnsupported.
+func (f *Faulty) CheckRate(per time.Duration) error {
+	if r := f.caps.RateLimiter; r != nil {
+		return r.CheckRate(per)
+	}
+	return fmt.Errorf("%s bounds no rate of starts: %w", f, errors.ErrUnsupported)
+}
+
 // CheckDelay implements driver.Delayer and is not affected by faults. If the store is not a
 // driver.Delayer, the error matches errors.ErrUnsupported.
 func (f *Faulty) CheckDelay(delay time.Duration) error {

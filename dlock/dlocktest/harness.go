@@ -35,6 +35,9 @@ type Features struct {
 	// step. It needs Fence. If not stated, the store must not be one, and must not grant a request
 	// with Shared.
 	Shared bool
+	// Rate: the store is a driver.RateLimiter. It needs Shared. If not stated, it must not be one
+	// that finds nothing wrong, and must not grant a request with SemaphoreSpec.Rate.
+	Rate bool
 	// Delay: the store is a driver.Delayer. If not stated, it must not be one that finds nothing
 	// wrong, and must not grant a request with Tick.Delay.
 	Delay bool
@@ -179,6 +182,7 @@ var promises = join(
 	controlling,
 	keeping,
 	jointly,
+	rates,
 	delays,
 	missing,
 	clocks,

@@ -1,6 +1,8 @@
 package dlocktest
 
 import (
+	"time"
+
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
@@ -61,6 +63,19 @@ func oneRoundTrip(c *check) {
 		one("another acquire with them", func() { grants = append(grants, all(h.mustAcquire(two).grant)...) })
 		one("acquire with semaphores that are full", func() {
 			h.mustRefuse(c.with(c.request("with", 10), both.Shared...), driver.ReasonLimitFull)
+		})
+	}
+	if c.h.Features.Rate {
+		rated := driver.SemaphoreSpec{Name: "rated", Slots: 10, Rate: 3, Per: time.Hour}
+		h.release(all(h.mustAcquire(c.with(c.request("with", 10), rated)).grant)...)
+		req := c.with(c.request("with", 10), rated)
+		one("acquire with a rate", func() { grants = append(grants, all(h.mustAcquire(req).grant)...) })
+		one("the same acquire again", func() { h.mustAcquire(req) })
+		one("another acquire with it", func() {
+			grants = append(grants, all(h.mustAcquire(c.with(c.request("with", 10), rated)).grant)...)
+		})
+		one("acquire with a rate that is reached", func() {
+			h.mustRefuse(c.with(c.request("with", 10), rated), driver.ReasonLimitRate)
 		})
 	}
 	for len(grants) < 500 {

@@ -17,6 +17,7 @@ type Capabilities struct {
 	Controller Controller
 
 	SharedLimiter SharedLimiter
+	RateLimiter   RateLimiter
 	Delayer       Delayer
 }
 
@@ -55,6 +56,7 @@ func (c *Capabilities) add(store Store) {
 	own(&c.Enumerator, store)
 	own(&c.Controller, store)
 	own(&c.SharedLimiter, store)
+	own(&c.RateLimiter, store)
 	own(&c.Delayer, store)
 }
 
@@ -136,6 +138,15 @@ type SharedLimiter interface {
 	// nil: it can. On a Redis Cluster, for instance, their keys must be in one hash slot. It does
 	// not call the server. TryAcquire checks the same.
 	CheckShared(name string, shared ...string) error
+}
+
+// A RateLimiter is a SharedLimiter that can bound the starts of a semaphore: see
+// SemaphoreSpec.Rate.
+type RateLimiter interface {
+	// CheckRate returns why the store cannot keep a rate with such a Per, and how to fix that; nil:
+	// it can. A store cannot keep one if it may forget a start before it has ceased to count.
+	// CheckRate does not call the server. TryAcquire checks the same.
+	CheckRate(per time.Duration) error
 }
 
 // A Delayer is a store that keeps a fixed delay between leases of a name: see Tick.Delay.

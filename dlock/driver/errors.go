@@ -38,6 +38,10 @@ const (
 	// taken.
 	ReasonLimitFull Reason = "limit_full"
 
+	// ReasonLimitRate: a semaphore of Request.Shared had as many grants as its Rate allows. Nothing
+	// was taken, and nothing was counted.
+	ReasonLimitRate Reason = "limit_rate"
+
 	// The reasons below are only for requests with a Tick.
 
 	// ReasonTickTaken: the tick has had all the starts that it allows.
@@ -63,7 +67,7 @@ type NotAcquiredError struct {
 	Reason Reason
 	Slots  int // how many the request declared; 0: a mutex
 
-	// Shared is the semaphore of Request.Shared that refused (ReasonLimitFull). Holder, HeldFor,
+	// Shared is the semaphore of Request.Shared that refused (ReasonLimitFull, ReasonLimitRate). Holder, HeldFor,
 	// ExpiresIn and PausedBy are then about it, and SharedInfo is what the store knows of it.
 	Shared     SemaphoreSpec
 	SharedInfo Info
@@ -74,8 +78,9 @@ type NotAcquiredError struct {
 	// HeldFor is how long Holder has had it (ReasonFull).
 	HeldFor time.Duration
 	// ExpiresIn is how long until it may be free, unless extended (ReasonFull, ReasonQuarantine,
-	// ReasonPaused), or until Tick.Delay has passed (ReasonTickEarly). 0 if that is not known. Of a
-	// quarantine of Redis, which tells its age in whole seconds, it may be a second too short.
+	// ReasonPaused), until Tick.Delay has passed (ReasonTickEarly), or until the rate allows another
+	// start, unless others take it (ReasonLimitRate). 0 if that is not known. Of a quarantine of
+	// Redis, which tells its age in whole seconds, it may be a second too short.
 	ExpiresIn time.Duration
 	// PausedBy is who paused the name, and why (ReasonPaused).
 	PausedBy Cause
@@ -100,6 +105,9 @@ func (e *NotAcquiredError) Error() string {
 		}
 	case ReasonLimitFull:
 		why = e.limitFull()
+	case ReasonLimitRate:
+		why = fmt.Sprintf("%s had its %d starts within %v, and allows the next in %s", e.Shared.Name, e.Shared.Rate,
+			e.Shared.Per, round(e.ExpiresIn))
 	case ReasonTickTaken:
 		why = "the tick has had all its starts"
 		if e.Holder != (Holder{}) {

@@ -103,10 +103,25 @@ func (r Request) checkShared() (errs []error) {
 		if l.Slots < 1 || l.Slots > MaxSlots {
 			errs = append(errs, fmt.Errorf("%d slots of %q: must be 1 to %d", l.Slots, l.Name, MaxSlots))
 		}
+		errs = append(errs, l.checkRate()...)
 		same := func(o SemaphoreSpec) bool { return o.Name == l.Name }
 		if l.Name == r.Name || slices.ContainsFunc(r.Shared[:i], same) {
 			errs = append(errs, fmt.Errorf("the name %q twice in one request: take it out once", l.Name))
 		}
+	}
+	return errs
+}
+
+// checkRate returns the faults of Rate and Per.
+func (l SemaphoreSpec) checkRate() (errs []error) {
+	if l.Rate == 0 && l.Per == 0 {
+		return nil
+	}
+	if l.Rate < 1 || l.Rate > MaxRate {
+		errs = append(errs, fmt.Errorf("a Rate of %d for %q: must be 1 to %d, or 0 and no Per", l.Rate, l.Name, MaxRate))
+	}
+	if l.Per < MinPer || l.Per > MaxPer {
+		errs = append(errs, fmt.Errorf("a Rate of %q with Per %v: must be %v to %v", l.Name, l.Per, MinPer, MaxPer))
 	}
 	return errs
 }

@@ -38,11 +38,12 @@ type Store interface {
 	//     in any slots. The refusal names the lease that ends first: of those below req.Slots,
 	//     or of all if all count.
 	//  7. delay: until it has passed, counted from the end of the last lease, ReasonTickEarly.
-	//  8. shared: a slot of each of req.Shared. The first that is paused or has none is
-	//     ReasonLimitFull. Ticks, missed ticks and delays are not theirs.
+	//  8. shared: a slot of each of req.Shared, and one start more of its rate. The first that is
+	//     paused or has no slot is ReasonLimitFull, and one whose rate is reached ReasonLimitRate.
+	//     Ticks, missed ticks and delays are not theirs.
 	//  9. grant: the lease, with a fence above all before.
-	//  10. record: the tick, one start more of it, its schedule, who claimed it, and how many slots
-	//     were declared.
+	//  10. record: the tick, one start more of it, its schedule, who claimed it, how many slots
+	//     were declared, and the start of each shared rate.
 	//
 	// A refusal writes nothing but the schedule of step 3, and what was wrong with the store's
 	// clock or its index. A store that may have forgotten what it granted refuses after step 7
@@ -68,6 +69,12 @@ const (
 	MaxSlots = 10_000
 	// MaxShared is how many further semaphores one request may take a slot of.
 	MaxShared = 10
+	// MaxRate is the largest SemaphoreSpec.Rate.
+	MaxRate = 1_000_000_000
+	// MinPer is the shortest SemaphoreSpec.Per. The clock of SQLite counts milliseconds.
+	MinPer = 100 * time.Millisecond
+	// MaxPer is the longest SemaphoreSpec.Per. Stores forget a name that was not used for 40 days.
+	MaxPer = 30 * 24 * time.Hour
 	// MaxTTL is the longest lease. A longer one would stay taken for more than a day after its
 	// holder died.
 	MaxTTL = 24 * time.Hour
@@ -93,6 +100,17 @@ type Request struct {
 type SemaphoreSpec struct {
 	Name  string // see CheckName
 	Slots int    // 1 to MaxSlots
+
+	// Rate and Per bound the starts: the store grants no slot while it has counted Rate grants
+	// within the Per before, by its own clock (ReasonLimitRate). So no window of that length,
+	// wherever it begins, has more. Each grant counts, and nothing takes that back: not a release,
+	// nor a reply that was lost. A repeated request with the same Token counts once. A refusal
+	// counts nothing. Hosts with another rate for the name count the same grants, each against its
+	// own. A grant may count for up to a sixtieth of Per longer. Only a RateLimiter takes them; any
+	// other store must return an error. Rate is 1 to MaxRate, and Per MinPer to MaxPer; 0 and 0:
+	// the starts are neither bounded nor counted.
+	Rate int
+	Per  time.Duration
 }
 
 // A Grant is a lease as the store granted it.

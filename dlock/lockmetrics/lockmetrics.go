@@ -195,7 +195,7 @@ func resultOf(c dlock.StoreCall) string {
 	}
 	switch no.Reason {
 	case driver.ReasonFull, driver.ReasonPaused, driver.ReasonQuarantine, driver.ReasonLimitFull,
-		driver.ReasonTickTaken,
+		driver.ReasonLimitRate, driver.ReasonTickTaken,
 		driver.ReasonTickLate, driver.ReasonTickAhead, driver.ReasonTickFirst, driver.ReasonTickHeld,
 		driver.ReasonTickEarly:
 		return string(no.Reason)

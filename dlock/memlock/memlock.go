@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // idle: an unused name is forgotten after 40 days. Longer than a month, so that a monthly timer is
@@ -63,6 +64,7 @@ type entry struct {
 	succeededAt time.Time     // when a grant was last released as succeeded
 	claimer     driver.Holder // who started tick last
 	overrides   overrides
+	rated       startlog.Log // starts that count towards a rate
 }
 
 // asked is a schedule that a host has asked about before a tick of it was claimed. The zero value
@@ -384,6 +386,9 @@ func (e *entry) held(now time.Time) (n int) {
 	}
 	return n
 }
+
+// CheckRate implements driver.RateLimiter.
+func (s *Store) CheckRate(time.Duration) error { return nil }
 
 // CheckDelay implements driver.Delayer.
 func (s *Store) CheckDelay(time.Duration) error { return nil }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // CheckShared implements driver.SharedLimiter: all names can be taken in one step.
@@ -63,15 +64,33 @@ func (s *Store) takeShared(req driver.Request, now time.Time) (grants []driver.G
 			return nil, limitFull(req, l, e, driver.NotAcquiredError{Holder: first.holder,
 				HeldFor: now.Sub(first.acquiredAt), ExpiresIn: first.expiresAt.Sub(now)}, now)
 		}
+		if wait := e.rateWait(l, now); wait > 0 {
+			no := limitFull(req, l, e, driver.NotAcquiredError{ExpiresIn: wait}, now)
+			no.Reason = driver.ReasonLimitRate
+			return nil, no
+		}
 	}
 	for i, l := range req.Shared {
 		e := s.entry(key{name: l.Name})
 		info := e.info(now)
 		g := e.take(free[i], req, l, now)
 		g.Info = info
+		if l.Rate > 0 {
+			e.rated = e.rated.Add(now.UnixMicro(), l.Rate, startlog.Micros(l.Per), 1)
+		}
 		grants = append(grants, g)
 	}
 	return grants, nil
+}
+
+// rateWait returns how long until the rate of a further semaphore allows another start.
+func (e *entry) rateWait(l driver.SemaphoreSpec, now time.Time) time.Duration {
+	if l.Rate == 0 {
+		return 0
+	}
+	at, per := now.UnixMicro(), startlog.Micros(l.Per)
+	e.rated, _ = e.rated.Disbelieve(at, per, driver.MaxTickAhead.Microseconds())
+	return time.Duration(e.rated.Wait(at, l.Rate, per)) * time.Microsecond
 }
 
 // limitFull returns the refusal of a request because of a further semaphore.

@@ -1,0 +1,108 @@
+// Package startlog keeps a rate: a log of the starts of a limit, from which follows when the next
+// one may be. In any window of length Per, wherever it begins, there are at most Rate starts.
+//
+// The log has at most 64 records, whatever the rate is. A record stands for one start or several,
+// and says when the last of them was, or a later instant. A start that is taken for a later one
+// counts for longer than it has to, never for less; so a window never has too many. Up to a rate of
+// 60 a record is one start, and the limit is used in full. Of a larger rate all starts within a
+// sixtieth of Per share a record, so a burst may have to wait for up to Per/60 longer.
+//
+// The oldest record stands for all before it. A caller with a longer Per than others therefore
+// counts all that it cannot tell apart, and waits.
+//
+// The stores in other languages (acquire.lua and the procedures of sqllock) do the same on the text
+// that String returns. Times are in microseconds of the store's clock.
+package startlog
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// exact is the largest rate of which every start has a record, and the number of records into
+	// which the starts of a larger rate within Per are put.
+	exact = 60
+	// maxRecords is more than the records that lie within Per: exact, and those that it cuts.
+	maxRecords = 64
+	// width is the length of a record as text: 16 digits of End, and 10 of Count.
+	width = 26
+	// maxCount is what Count ends at; no rate is as large.
+	maxCount = 9_999_999_999
+)
+
+// A Log has the latest starts, the oldest first.
+type Log []Record
+
+// A Record stands for Count starts, none of which was after End.
+type Record struct{ End, Count int64 }
+
+// Parse reads what String returned.
+func Parse(text string) (Log, error) {
+	if len(text)%width != 0 || len(text) > width*maxRecords || strings.Trim(text, "0123456789") != "" {
+		return nil, fmt.Errorf("a log of starts of %d bytes is malformed", len(text))
+	}
+	log := make(Log, 0, len(text)/width)
+	for ; text != ""; text = text[width:] {
+		end, _ := strconv.ParseInt(text[:16], 10, 64)
+		count, _ := strconv.ParseInt(text[16:width], 10, 64)
+		log = append(log, Record{end, count})
+	}
+	return log, nil
+}
+
+func (l Log) String() string {
+	var b strings.Builder
+	for _, r := range l {
+		fmt.Fprintf(&b, "%016d%010d", r.End, r.Count)
+	}
+	return b.String()
+}
+
+// Wait returns how long until another start is allowed. 0: it is now.
+func (l Log) Wait(now int64, rate int, per int64) int64 {
+	sum := int64(0)
+	for i := len(l) - 1; i >= 0 && l[i].End > now-per; i-- {
+		if sum += l[i].Count; sum >= int64(rate) {
+			return l[i].End + per - now
+		}
+	}
+	return 0
+}
+
+// Micros returns a length in microseconds, rounded up.
+func Micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+
+// Add returns the log with a start that is allowed now. grain is how exact now is.
+func (l Log) Add(now int64, rate int, per, grain int64) Log {
+	bucket := grain
+	if rate > exact {
+		bucket = ((per+exact-1)/exact + grain - 1) / grain * grain
+	}
+	end := now - now%bucket + bucket
+	if n := len(l); n > 0 && l[n-1].End >= end {
+		l[n-1].Count++ // the clock may have been set back: the later instant counts
+		return l
+	}
+	if l = append(l, Record{end, 1}); len(l) > maxRecords {
+		l[1].Count = min(l[0].Count+l[1].Count, maxCount)
+		l = append(l[:0], l[1:]...)
+	}
+	return l
+}
+
+// Disbelieve has starts that were noted while the clock was ahead of what it shows now, by more
+// than so long, count from now on: they were before now. It reports whether there were any.
+func (l Log) Disbelieve(now, per, ahead int64) (Log, bool) {
+	if n := len(l); n == 0 || l[n-1].End <= now+ahead+per/exact {
+		return l, false
+	}
+	sum := int64(0)
+	for len(l) > 0 && l[len(l)-1].End > now {
+		sum += l[len(l)-1].Count
+		l = l[:len(l)-1]
+	}
+	return append(l, Record{now, min(sum, maxCount)}), true
+}
