@@ -9,7 +9,8 @@
 --           extended, and the name noted: see enlist.lua), schedule (of the tick), asked
 --           (semaphore: a schedule that was asked about before a tick of it was claimed, and
 --           since when, µs), released (mutex: 0 from a grant to its release, then 1; semaphore:
---           when a grant was last released, µs); of a semaphore also overrides, see update.lua.
+--           when a grant was last released, µs); of a semaphore also overrides, see update.lua, and
+--           starts (those that count towards a rate: see package startlog).
 --           A version that stores what this one would misread must write format, a number: 2. This
 --           version then grants nothing of that name, and writes nothing
 --   index   sorted set: slot -> when it ends (ms). The score of a released slot is its own number,
@@ -39,7 +40,7 @@
 --                 Sentinel
 -- ARGV[10] shared see enlist.lua; '': no names are noted
 -- ARGV[11…] of each attempt: token; slots, 0: mutex, and those of the further semaphores, separated
---          by blanks; '' or the tick: its instant (µs), allowed starts, when it came due if it is
+--          by blanks, with a rate as slots/rate/per (µs); '' or the tick: its instant (µs), allowed starts, when it came due if it is
 --          claimed as missed (µs), else 0, and its schedule; or, of a tick with a delay: after, the
 --          delay (µs), and its schedule
 --
@@ -53,6 +54,7 @@
 --   tick_taken INFO; text: the claimer
 --   limit_full INFO, the number of the further semaphore (from 0), its INFO, and when its first
 --      lease ends (ms); text: the value of its key
+--   limit_rate INFO, the number and INFO likewise, and when the rate allows the next start (µs)
 --   limit_paused INFO, the number and INFO likewise, and when that ends (µs) or 0; text: the origin
 --   tick_early INFO and when the delay is over (µs)
 --   another reason INFO
@@ -105,7 +107,8 @@ end
 
 -- How long an unused name is remembered. A name with ticks may belong to a monthly timer.
 local function memory(state, version)
-  return (version ~= '0' or call('HEXISTS', state, 'tick') == 1 or call('HEXISTS', state, 'asked') == 1)
+  return (version ~= '0' or call('HEXISTS', state, 'tick') == 1 or call('HEXISTS', state, 'asked') == 1
+    or call('HEXISTS', state, 'starts') == 1)
     and long_retention or short_retention
 end
 
@@ -183,15 +186,16 @@ local note_began -- determined when first needed
 
 -- Returns when a name may be granted again (ms), if this server cannot be trusted yet: one that
 -- came back without its data, or took over, would grant what others still hold. Otherwise returns
--- nil, and the run to note. run, since and version are those of the name.
-local function trusted(state, run, since, version)
+-- nil, and the run to note. run, since and version are those of the name. per is that of its rate
+-- (ms), or nil: the starts within it may be forgotten as well.
+local function trusted(state, run, since, version, per)
   if not told then ask_server() end
   -- Searching for the known run as plain text takes a fraction of the time of a pattern.
   if run and run ~= this_run and find(told, '\nmaster_replid:' .. sub(run, 1, 40) .. '\r', 1, true)
     and sub(run, 41) == epoch then
     this_run = run
   end
-  if run == this_run and (since == 0 or note ~= '') then return nil, run end
+  if run == this_run and (since == 0 or note ~= '' and not per) then return nil, run end
   local from
   if note == '' then
     from = began(state, run, since)
@@ -206,7 +210,7 @@ local function trusted(state, run, since, version)
     end
     from = note_began
   end
-  local over = from + quarantine + 1 -- from may be the end of its millisecond, and now the start
+  local over = from + math.max(quarantine, per or 0) + 1 -- from may be the end of its millisecond, and now the start
   if now < over then return over end
   return nil, this_run
 end

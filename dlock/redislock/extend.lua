@@ -40,7 +40,8 @@ for slot, token in string.gmatch(ARGV[5], '(%S*) (%S+) ') do
         local now_text = string.format('%.0f', now)
         redis.pcall('HSET', state, 'kept', now_text)
         enlist(ARGV[4], state, now, now_text, ARGV[3])
-        local memory = (known[2] or redis.call('HEXISTS', state, 'tick') == 1) and ARGV[2] or ARGV[3]
+        local memory = (known[2] or redis.call('HEXISTS', state, 'tick') == 1
+          or redis.call('HEXISTS', state, 'starts') == 1) and ARGV[2] or ARGV[3]
         if not known[2] then redis.call('PEXPIRE', state, memory) end
         if not mutex then redis.call('PEXPIRE', index, memory) end
       end

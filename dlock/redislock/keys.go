@@ -91,6 +91,10 @@ func (s *Store) form() string {
 	return "plain"
 }
 
+// CheckRate implements driver.RateLimiter. A server that restarted may have forgotten the starts of
+// the last Per, and grants nothing that has a rate until they no longer count.
+func (s *Store) CheckRate(time.Duration) error { return s.Check() }
+
 // CheckDelay implements driver.Delayer.
 func (s *Store) CheckDelay(time.Duration) error { return s.Check() }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/rediskit"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // DefaultQuarantineTTL is the default of Options.QuarantineTTL.
@@ -257,6 +258,9 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 		for _, l := range req.Shared {
 			c.shared = append(c.shared, s.state(l.Name, false))
 			sizes += " " + strconv.Itoa(l.Slots)
+			if l.Rate > 0 {
+				sizes += fmt.Sprintf("/%d/%d", l.Rate, startlog.Micros(l.Per))
+			}
 		}
 		c.items[1] = sizes
 	}

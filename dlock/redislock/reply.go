@@ -82,16 +82,19 @@ func parseAcquire(req driver.Request, now int64, answer any) (driver.Grant, erro
 		w.paused(no, now, text)
 	case driver.ReasonFull, driver.ReasonQuarantine:
 		w.full(no, now, text)
-	case driver.ReasonLimitFull, "limit_paused":
+	case driver.ReasonLimitFull, driver.ReasonLimitRate, "limit_paused":
 		i := w.number()
-		no.Reason = driver.ReasonLimitFull
 		if no.SharedInfo, sane = w.info(now); !sane || i < 0 || i >= int64(len(req.Shared)) {
 			return driver.Grant{}, fmt.Errorf("%w: %s", errAnswer, excerpt(status))
 		}
 		no.Shared = req.Shared[i]
-		if reason == driver.ReasonLimitFull {
+		switch reason {
+		case driver.ReasonLimitFull:
 			w.full(no, now, text)
-		} else {
+		case driver.ReasonLimitRate:
+			no.ExpiresIn = max(time.Microsecond, microseconds(w.number()-now))
+		default:
+			no.Reason = driver.ReasonLimitFull
 			w.paused(no, now, text)
 		}
 	default:

@@ -2,16 +2,18 @@
 -- KEYS[2…]. Each is looked at first, then a free slot of each is chosen, and only if all have one
 -- are they taken.
 local look_shared, extend_shared, certain, choose_shared, take_shared, taken_shared
+local rate_over, count_start
 
 if joint then
   -- Returns the further semaphores. sizes: their numbers of slots, separated by blanks. ours: the
   -- token holds the slot of the attempt itself. Then it must hold one of each; otherwise none.
   function look_shared(sizes, token, mine, ours)
     local others = {}
-    for size in string.gmatch(sizes, '%d+') do
+    for word in string.gmatch(sizes, '%S+') do
+      local size, rate, per = string.match(word, '^(%d+)/?(%d*)/?(%d*)$')
       local state = KEYS[#others + 2]
       local known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'slots', 'version', 'until',
-        'limit', 'format')
+        'limit', 'format', 'starts')
       if known.err then error(no_state(state, known.err), 0) end
       check_format(state, known[10])
       local base = base_of(state, false)
@@ -19,6 +21,7 @@ if joint then
       local o = {state = state, base = base, index = base .. 'index', tokens = base .. 'tokens', size = size,
         n = limit > 0 and limit or size + 0, limit = limit, new = not known[1], fence = count(known[1]),
         run = known[2], noted = known[2], since = count(known[3]), kept = count(known[5]),
+        rate = rate ~= '' and rate + 0, per = rate ~= '' and per + 0, starts = known[11] or '', unrated = not known[11],
         version = int(count(known[7])), paused = count(known[8]), declared = int(count(known[6]))}
       o.info = ' ' .. o.declared .. ' ' .. int(count(known[4])) .. ' ' .. o.version .. ' ' .. int(math.max(0, limit))
       local slot = call('ZSCORE', o.tokens, token)
@@ -61,6 +64,50 @@ if joint then
     error('TICKSLOT index ' .. s.index .. ' is inconsistent: delete it', 0)
   end
 
+  -- The log of starts of a rate, as package startlog keeps it.
+  local function record(log, i) return sub(log, 26 * i - 25, 26 * i - 10) + 0, sub(log, 26 * i - 9, 26 * i) + 0 end
+  local function append(log, last, n) return log .. string.format('%016.0f%010.0f', last, math.min(n, 9999999999)) end
+
+  -- Returns when the rate allows the next start (µs), or nil: now.
+  function rate_over(o)
+    local log = o.starts
+    if #log % 26 ~= 0 or find(log, '%D') then
+      error('TICKSLOT key ' .. o.state .. ' has a malformed log of starts: delete its field starts', 0)
+    end
+    local n, sum = #log / 26, 0
+    if n > 0 and record(log, n) > micros + ahead + o.per / 60 then -- noted while the clock was ahead
+      while n > 0 and record(log, n) > micros do
+        local _, starts = record(log, n)
+        sum, n = sum + starts, n - 1
+      end
+      log = append(sub(log, 1, 26 * n), micros, sum)
+      call('HSET', o.state, 'starts', log)
+      n, sum = n + 1, 0
+    end
+    o.starts = log
+    for i = n, 1, -1 do
+      local last, starts = record(log, i)
+      if last <= micros - o.per then return nil end
+      sum = sum + starts
+      if sum >= o.rate then return last + o.per end
+    end
+  end
+
+  -- Returns the log with a start now.
+  function count_start(o)
+    local log, bucket = o.starts, o.rate > 60 and math.ceil(o.per / 60) or 1
+    local n, last = #log / 26, micros - micros % bucket + bucket
+    local newest, starts = 0, 0
+    if n > 0 then newest, starts = record(log, n) end
+    if newest >= last then return append(sub(log, 1, -27), newest, starts + 1) end
+    if n >= 64 then
+      local _, oldest = record(log, 1)
+      local second, more = record(log, 2)
+      log = append('', second, oldest + more) .. sub(log, 53)
+    end
+    return append(log, last, 1)
+  end
+
   -- Chooses a free slot of each, or returns the refusal of the first that has none. info is that of
   -- the attempt.
   function choose_shared(others, info)
@@ -77,9 +124,11 @@ if joint then
       if o.new then check_form(o.state, ':slot:state') end
       if quarantine > 0 then
         local again_from
-        again_from, o.noted = trusted(o.state, o.run, o.since, o.version)
+        again_from, o.noted = trusted(o.state, o.run, o.since, o.version, o.rate and math.ceil(o.per / 1000))
         if again_from then return 'quarantine' .. info .. ' ' .. int(again_from) end
       end
+      local over = o.rate and rate_over(o)
+      if over then return 'limit_rate' .. about .. ' ' .. int(over) end
     end
   end
 
@@ -98,7 +147,8 @@ if joint then
       call('ZADD', o.tokens, o.slot, token)
       call('PEXPIRE', o.tokens, short_retention)
       call('HSET', o.state, 'fence', o.fence_text)
-      if o.new or o.fresh or o.kept > now or now - o.kept > often or o.run ~= o.noted or o.declared ~= o.size then
+      if o.rate then call('HSET', o.state, 'starts', count_start(o)) end
+      if o.new or o.rate and o.unrated or o.fresh or o.kept > now or now - o.kept > often or o.run ~= o.noted or o.declared ~= o.size then
         call('HSET', o.state, 'slots', o.size, 'form', form, 'kept', now_text)
         if o.noted then call('HSET', o.state, 'run', o.noted) end
         enlist(shared, o.state, now, now_text, short_retention)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/startlog"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -161,6 +162,17 @@ func (s subject) stepClock(t testing.TB, by time.Duration, where string) {
 	s.exec(t, "UPDATE "+s.table+" SET "+fmt.Sprintf(moved, span, by.Microseconds())+where)
 	leases := strings.ReplaceAll("renewed_at = renewed_at - $, expires_at = expires_at - $", "$", span)
 	s.exec(t, "UPDATE "+s.table+" SET "+leases+where+" AND slot >= 0 AND released_at IS NULL")
+	counted := s.exec(t, "SELECT starts FROM "+s.table+where+" AND starts IS NOT NULL AND starts <> ''")
+	for _, was := range regexp.MustCompile(`(?:\d{26})+`).FindAllString(counted, -1) {
+		log, err := startlog.Parse(was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range log {
+			log[i].End -= by.Microseconds()
+		}
+		s.exec(t, "UPDATE "+s.table+" SET starts = '"+log.String()+"'"+where+" AND starts = '"+was+"'")
+	}
 }
 
 // suiteTTL is the length of the leases for which the conformance suite waits: long enough for a

@@ -126,7 +126,7 @@ func viaSQL(t testing.TB, dsn string) func(testing.TB, sqllock.Options) *sqllock
 
 // features are what the stores on tables state. Round trips are counted in TestRoundTripsPostgres.
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-	PreviousExpired: true, Control: true, Shared: true, Delay: true, Listing: true, Enumeration: true}
+	PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true}
 
 // conform runs the conformance suite, each test of it in a namespace of its own on one table.
 func conform(t *testing.T, s subject) {

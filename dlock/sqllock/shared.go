@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 var (
@@ -31,6 +32,22 @@ func (s *Store) CheckShared(name string, shared ...string) error {
 		if _, err := s.resource(n, 1); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// CheckRate implements driver.RateLimiter. All databases but SQL Server keep a rate, if its Per is
+// shorter than Options.Retention: Cleanup would delete the row that has the starts.
+func (s *Store) CheckRate(per time.Duration) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if !s.db.TakesShared() {
+		return errOneOnly
+	}
+	if longest := per + per/60; longest >= s.retention {
+		return fmt.Errorf("sqllock: a rate with Per %v: Cleanup deletes rows that were idle for Options.Retention, %v: "+
+			"set a longer one", per, s.retention)
 	}
 	return nil
 }
@@ -61,7 +78,13 @@ func (s *Store) sharedOf(req driver.Request) (list []store.SemaphoreSpec, err er
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, store.SemaphoreSpec{Resource: resource, Slots: l.Slots})
+		if l.Rate > 0 {
+			if err := s.CheckRate(l.Per); err != nil {
+				return nil, err
+			}
+		}
+		list = append(list, store.SemaphoreSpec{Resource: resource, Slots: l.Slots, Rate: l.Rate,
+			Per: startlog.Micros(l.Per)})
 	}
 	return list, nil
 }
@@ -104,7 +127,7 @@ func sharedGranted(v store.AcquireResult, req driver.Request) (list []driver.Gra
 	return list, nil
 }
 
-// limitFull returns the refusal because of a further semaphore.
+// limitFull returns the refusal because of a further semaphore, or of its rate.
 func limitFull(v store.AcquireResult, req driver.Request, info driver.Info) error {
 	parts, err := partsOf(v, 1)
 	if err != nil {
@@ -114,7 +137,7 @@ func limitFull(v store.AcquireResult, req driver.Request, info driver.Info) erro
 	if i >= len(req.Shared) {
 		return fmt.Errorf("%w: %+v", store.ErrAnswer, v)
 	}
-	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonLimitFull, Slots: req.Slots,
+	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.Reason(v.Reason), Slots: req.Slots,
 		Shared:     req.Shared[i],
 		SharedInfo: infoOf(parts[0]), Holder: v.Holder, HeldFor: duration(v.HeldFor), ExpiresIn: duration(v.ExpiresIn),
 		Info: info}

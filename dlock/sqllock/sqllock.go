@@ -206,7 +206,7 @@ func grantOf(v store.AcquireResult, req driver.Request) (driver.Grant, error) {
 		}, err
 	case store.ReasonEnded:
 		return driver.Grant{}, errEnded
-	case driver.ReasonLimitFull:
+	case driver.ReasonLimitFull, driver.ReasonLimitRate:
 		return driver.Grant{}, limitFull(v, req, info)
 	case driver.ReasonTickLate, driver.ReasonTickAhead, driver.ReasonTickFirst, driver.ReasonTickHeld:
 		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: reason, Slots: req.Slots, Info: info}

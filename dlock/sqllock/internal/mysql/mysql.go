@@ -75,14 +75,15 @@ func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.Acquir
 	return v, err
 }
 
-// sharedJSON returns the further semaphores as [[name in hex, slots], …], or nil if there are none.
+// sharedJSON returns the further semaphores as [[name in hex, slots, rate, per], …], or nil if there
+// are none.
 func sharedJSON(shared []store.SemaphoreSpec) *string {
 	if len(shared) == 0 {
 		return nil
 	}
-	list := make([][2]any, len(shared))
+	list := make([][4]any, len(shared))
 	for i, l := range shared {
-		list[i] = [2]any{hex.EncodeToString([]byte(l.Resource)), l.Slots}
+		list[i] = [4]any{hex.EncodeToString([]byte(l.Resource)), l.Slots, l.Rate, l.Per}
 	}
 	text := store.AsJSON(list)
 	return &text

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // snapshot is everything that decides about an acquire, read at once: see snapshot.sql.
@@ -43,6 +45,9 @@ type snapshot struct {
 	format   int64 // of the table: see tableFormat
 	renewed  int64 // when the lease that ends last was granted or renewed
 	lastHeld int64 // until when a lease was held, or is, if it was asked for
+
+	rated string       // starts that count towards a rate, as they are stored
+	log   startlog.Log // the same, less what is not believed
 }
 
 func (l *snapshot) dest() []any {
@@ -52,7 +57,7 @@ func (l *snapshot) dest() []any {
 		&l.version, &l.pausedUntil, &l.resumedAt, &l.pauseOrigin, &l.limit, &l.limitOrigin,
 		&l.first, &l.ends, &l.firstEndAt, &l.firstAcquiredAt, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held,
 		&l.last, &l.present,
-		&l.lastHeld, &l.again, &l.format, &l.renewed,
+		&l.lastHeld, &l.again, &l.format, &l.renewed, &l.rated,
 	}
 }
 
@@ -140,6 +145,13 @@ func (s *DB) looks(c store.AcquireParams, in window, read func(args []any) (snap
 			return nil, err
 		}
 		look.disbelieve()
+		if i > 0 && c.Shared[i-1].Rate > 0 {
+			log, err := startlog.Parse(look.rated)
+			if err != nil {
+				return nil, fmt.Errorf("sqlite: %w: %s: %w: set it to NULL", driver.ErrFault, p.Resource, err)
+			}
+			look.log, _ = log.Disbelieve(look.now, c.Shared[i-1].Per, ahead)
+		}
 		list = append(list, look)
 	}
 	return list, nil
@@ -235,12 +247,15 @@ func (w window) of(n int) (before, last int) {
 	return before, min(before+windowSize, n-1)
 }
 
-// shorten has leases that were renewed while the clock was ahead end a TTL from now. If that fails,
-// the next refusal does it.
+// shorten has leases that were renewed while the clock was ahead end a TTL from now, and starts that
+// were counted then count from now on. If that fails, the next refusal does it.
 func (s *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams) {
 	for i, l := range look {
 		if l.renewed > l.now+ahead {
 			_, _ = s.change(ctx, s.texts["shorten"], partOf(c, i).Resource)
+		}
+		if starts := l.log.String(); i > 0 && c.Shared[i-1].Rate > 0 && starts != l.rated {
+			_, _ = s.change(ctx, s.texts["count_start"], c.Shared[i-1].Resource, starts, l.rated)
 		}
 	}
 }
@@ -287,10 +302,27 @@ func decideAll(look []snapshot, c store.AcquireParams, in window) (v store.Acqui
 			v.Shared = store.AsJSON([]store.Part{no.Part()})
 			return v, nil
 		}
+		if wait := rateWait(look[i], c.Shared[i-1]); wait > 0 && !look[i].again {
+			v.Reason, v.ExpiresIn = string(driver.ReasonLimitRate), wait
+			no.Slot, no.Fence = i-1, 0
+			v.Shared = store.AsJSON([]store.Part{no.Part()})
+			return v, nil
+		}
 		free[i] = slot
 	}
 	return v, free
 }
+
+// rateWait returns how long until the rate of a further semaphore allows another start.
+func rateWait(l snapshot, spec store.SemaphoreSpec) int64 {
+	if spec.Rate == 0 {
+		return 0
+	}
+	return l.log.Wait(l.now, spec.Rate, spec.Per)
+}
+
+// grain is how exact the clock is, in µs.
+const grain = 1000
 
 // grantAll gives free slots of all semaphores to the token, or extends the leases that it has. The
 // caller has the write lock.
@@ -312,8 +344,14 @@ func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, fr
 		}
 		if i == 0 {
 			v = got
-		} else {
-			parts = append(parts, got.Part())
+			continue
+		}
+		parts = append(parts, got.Part())
+		if l := c.Shared[i-1]; l.Rate > 0 && !look[i].again {
+			starts := look[i].log.Add(look[i].now, l.Rate, l.Per, grain).String()
+			if _, err := conn.ExecContext(local, s.texts["count_start"], l.Resource, starts, look[i].rated); err != nil {
+				return v, err
+			}
 		}
 	}
 	if len(parts) > 0 {

@@ -75,6 +75,8 @@ type AcquireParams struct {
 type SemaphoreSpec struct {
 	Resource string
 	Slots    int
+	Rate     int   // starts within Per; 0: any number
+	Per      int64 // µs
 }
 
 // AcquireResult is the database's answer to an acquire.

@@ -51,7 +51,7 @@ CREATE PROCEDURE {acquire}(
 	p_ahead BIGINT,            -- microseconds that a tick may be ahead of the clock
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
 	p_wait BIGINT,             -- milliseconds to wait for a lock
-	p_also LONGTEXT CHARACTER SET utf8mb4, -- the further semaphores: [[name in hex, slots], ...], or NULL
+	p_also LONGTEXT CHARACTER SET utf8mb4, -- the further semaphores: [[name in hex, slots, rate, per], ...], or NULL
 	p_delay BIGINT             -- since the last lease ended, microseconds, or NULL; p_tick is NULL then
 )
 MODIFIES SQL DATA
@@ -81,6 +81,11 @@ BEGIN
 	DECLARE v_o_expires, v_o_paused DATETIME(6);
 	DECLARE v_o_pause_origin, v_o_limit_origin, v_o_origin BLOB;
 	DECLARE v_o_previous_expired BOOLEAN;
+	-- The starts that count towards its rate (see package startlog), and the same if they lay ahead
+	-- of the clock.
+	DECLARE v_log, v_believed VARBINARY(1664);
+	DECLARE v_records, v_record INT;
+	DECLARE v_rate, v_per, v_counted, v_end, v_bucket, v_rate_wait BIGINT;
 	DECLARE v_name, v_create VARBINARY(544); -- v_create: the name whose row with slot -1 is to be created
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
@@ -391,6 +396,39 @@ BEGIN
 				WHERE resource_name = v_name AND slot >= 0 AND (v_o_limit > 0 OR slot < v_o_n) AND expires_at > v_clock
 					ORDER BY expires_at, slot LIMIT 1;
 			END IF;
+			SET v_rate = JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][2]')),
+				v_per = JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][3]'));
+			IF v_reason IS NULL AND v_rate > 0 THEN
+				SET v_log = '', v_believed = NULL, v_counted = 0;
+				SELECT COALESCE(starts, '') INTO v_log FROM {table} WHERE resource_name = v_name AND slot = -1;
+				SET v_records = LENGTH(v_log) DIV 26;
+				IF v_records > 0
+					AND CAST(SUBSTRING(v_log, 26 * v_records - 25, 16) AS SIGNED) > v_clock_us + p_ahead + v_per DIV 60
+				THEN
+					-- They were counted while the clock was ahead, so they were before now.
+					WHILE v_records > 0
+						AND CAST(SUBSTRING(v_log, GREATEST(1, 26 * v_records - 25), 16) AS SIGNED) > v_clock_us DO
+						SET v_counted = v_counted + CAST(SUBSTRING(v_log, 26 * v_records - 9, 10) AS SIGNED),
+							v_records = v_records - 1;
+					END WHILE;
+					SET v_log = CONCAT(SUBSTRING(v_log, 1, 26 * v_records), LPAD(v_clock_us, 16, '0'),
+						LPAD(LEAST(v_counted, 9999999999), 10, '0')),
+						v_records = v_records + 1, v_counted = 0, v_believed = v_log;
+				END IF;
+				SET v_record = v_records;
+				WHILE v_record > 0 AND v_reason IS NULL DO
+					SET v_end = CAST(SUBSTRING(v_log, 26 * v_record - 25, 16) AS SIGNED);
+					IF v_end <= v_clock_us - v_per THEN
+						SET v_record = 0;
+					ELSE
+						SET v_counted = v_counted + CAST(SUBSTRING(v_log, 26 * v_record - 9, 10) AS SIGNED);
+						IF v_counted >= v_rate THEN
+							SET v_reason = 'limit_rate', v_rate_wait = v_end + v_per - v_clock_us;
+						END IF;
+						SET v_record = v_record - 1;
+					END IF;
+				END WHILE;
+			END IF;
 			IF v_reason IS NOT NULL THEN
 				ROLLBACK AND NO CHAIN NO RELEASE; -- what was taken
 				SET v_also = CONCAT(',[', v_i, ',0,', v_o_declared, ',0,', v_o_version, ',',
@@ -447,6 +485,22 @@ BEGIN
 						host_name, process_id, process_tag)
 					VALUES (v_name, v_o_slot, p_token, v_o_fence, v_clock, v_clock, v_ends,
 						CONVERT(p_host USING utf8mb4), p_pid, CONVERT(p_tag USING utf8mb4));
+				END IF;
+				IF v_rate > 0 THEN -- count this start
+					SET v_bucket = IF(v_rate > 60, (v_per + 59) DIV 60, 1),
+						v_end = v_clock_us - v_clock_us % v_bucket + v_bucket;
+					IF v_records > 0 AND CAST(SUBSTRING(v_log, 26 * v_records - 25, 16) AS SIGNED) >= v_end THEN
+						SET v_log = CONCAT(SUBSTRING(v_log, 1, 26 * v_records - 10),
+							LPAD(CAST(SUBSTRING(v_log, 26 * v_records - 9, 10) AS SIGNED) + 1, 10, '0'));
+					ELSE
+						IF v_records >= 64 THEN
+							SET v_log = CONCAT(SUBSTRING(v_log, 27, 16), LPAD(LEAST(9999999999,
+								CAST(SUBSTRING(v_log, 17, 10) AS SIGNED) + CAST(SUBSTRING(v_log, 43, 10) AS SIGNED)),
+								10, '0'), SUBSTRING(v_log, 53));
+						END IF;
+						SET v_log = CONCAT(v_log, LPAD(v_end, 16, '0'), '0000000001');
+					END IF;
+					UPDATE {table} SET starts = v_log WHERE resource_name = v_name AND slot = -1;
 				END IF;
 				IF v_o_declared <> v_size THEN
 					UPDATE {table} SET slots = v_size WHERE resource_name = v_name AND slot = -1;
@@ -513,6 +567,21 @@ BEGIN
 	END; END LOOP;
 	COMMIT AND NO CHAIN NO RELEASE;
 
+	IF v_reason = 'limit_rate' AND v_believed IS NOT NULL THEN
+		BEGIN
+			DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE; -- the next refusal does it
+			SET v_row = NULL;
+			SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+			START TRANSACTION READ WRITE;
+			SELECT slot INTO v_row FROM {table} WHERE resource_name = v_name AND slot = -1 FOR UPDATE SKIP LOCKED;
+			IF v_row IS NOT NULL THEN
+				UPDATE {table} SET starts = v_believed WHERE resource_name = v_name AND slot = -1
+					AND CAST(SUBSTRING(RIGHT(starts, 26), 1, 16) AS SIGNED) > v_clock_us + p_ahead;
+			END IF;
+			COMMIT AND NO CHAIN NO RELEASE;
+		END;
+	END IF;
+
 	-- A lease that was renewed while the clock was ahead would last longer by that much. Its holder
 	-- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal
 	-- looks at the lease that ends last, and locks its row only if it is such a lease.
@@ -552,6 +621,7 @@ BEGIN
 			WHEN v_reason IN ('full', 'limit_full') THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_expires)
 			WHEN v_reason = 'paused' AND v_paused > v_clock THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_paused)
 			WHEN v_reason = 'tick_early' THEN TIMESTAMPDIFF(MICROSECOND, v_clock, v_over)
+			WHEN v_reason = 'limit_rate' THEN v_rate_wait
 			ELSE 0
 		END,
 		v_reason = 'ok' AND v_previous_expired, COALESCE(v_version, 0), GREATEST(0, COALESCE(v_limit, 0)),

@@ -34,7 +34,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 	limit_origin  TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
 	triggered_at  BIGINT,                      --          and when one run was asked for, in microseconds since 1970
 	trigger_origin TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
-	kept_value     MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, --  what Controller.Value returns
+	kept_value     MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, --  what Controller.Value returns,
+	starts         VARBINARY(1664),            --          those that count towards a rate: see package startlog
 	PRIMARY KEY (resource_name, slot),
 	KEY ends (resource_name, expires_at, slot), -- finds the slot that ends first
 	KEY holders (lock_id)                       -- finds the grant of an attempt, when a request is repeated

@@ -63,7 +63,7 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	p_ahead bigint,       -- µs that a tick may be ahead of the clock
 	p_host text, p_pid bigint, p_tag text,
 	p_wait bigint,        -- ms to wait for a lock
-	p_also text DEFAULT NULL, -- the further semaphores: [[name, slots], …]
+	p_also text DEFAULT NULL, -- the further semaphores: [[name, slots, rate, per in µs], …]
 	p_delay bigint DEFAULT NULL, -- since the last lease ended, µs, or null; p_tick is null then
 	OUT o_reason text,   -- ok, or the reason
 	OUT o_slot integer, OUT o_fence bigint,
@@ -111,6 +111,14 @@ DECLARE
 	v_fence bigint;
 	v_expired boolean;
 	v_full text;                -- the semaphore whose leases refuse the request
+	v_log text;                 -- the starts of a semaphore with a rate: see package startlog
+	v_logs text[];              -- of each further semaphore, with this start
+	v_records integer;
+	v_starts bigint;
+	v_last bigint;
+	v_bucket bigint;
+	v_end bigint;
+	v_believed text;            -- the log of v_full, if starts in it lie ahead of the clock
 BEGIN
 	{session}
 	IF current_setting('transaction_read_only') = 'on' THEN -- a replica may be behind
@@ -361,14 +369,16 @@ BEGIN
 
 		-- 8. shared: the first further semaphore that has no free slot refuses the request.
 		IF v_others > 0 THEN
+			v_logs := '{}';
 			FOR v_other IN
-				SELECT a.i, a.name, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,
+				SELECT a.i, a.name, a.rate, a.per, h.starts, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,
 					coalesce(h.overrides_version, 0) AS version, coalesce(h.slot_limit, 0) AS slot_limit,
 					CASE WHEN h.paused_until > v_clock THEN h.pause_origin
 						WHEN h.slot_limit = 0 THEN h.limit_origin END AS origin,
 					CASE WHEN h.paused_until > v_clock THEN h.paused_until END AS paused_until,
 					held.host_name, held.process_id, held.process_tag, held.acquired_at, held.expires_at, held.held
-				FROM (SELECT e.i - 1 AS i, e.v ->> 0 AS name, (e.v ->> 1)::integer AS size
+				FROM (SELECT e.i - 1 AS i, e.v ->> 0 AS name, (e.v ->> 1)::integer AS size,
+						(e.v ->> 2)::bigint AS rate, (e.v ->> 3)::bigint AS per
 					FROM json_array_elements(p_also::json) WITH ORDINALITY AS e(v, i)) AS a
 				LEFT JOIN {table} AS h ON h.resource_name = a.name AND h.slot = -1
 				LEFT JOIN LATERAL (
@@ -395,6 +405,53 @@ BEGIN
 					v_full := v_other.name;
 					EXIT attempts;
 				END IF;
+				v_log := coalesce(v_other.starts, '');
+				v_believed := NULL;
+				IF v_other.rate > 0 THEN
+					v_records := length(v_log) / 26;
+					v_starts := 0;
+					v_last := nullif(substr(v_log, 26 * v_records - 25, 16), '')::bigint;
+					IF v_records > 0 AND v_last > v_clock_us + p_ahead + v_other.per / 60 THEN
+						-- They were counted while the clock was ahead, so they were before now.
+						WHILE v_records > 0 AND substr(v_log, 26 * v_records - 25, 16)::bigint > v_clock_us LOOP
+							v_starts := v_starts + substr(v_log, 26 * v_records - 9, 10)::bigint;
+							v_records := v_records - 1;
+						END LOOP;
+						v_log := substr(v_log, 1, 26 * v_records) || lpad(v_clock_us::text, 16, '0')
+							|| lpad(least(v_starts, 9999999999)::text, 10, '0');
+						v_records := v_records + 1;
+						v_starts := 0;
+						v_last := v_clock_us;
+						v_believed := v_log;
+					END IF;
+					FOR v_record IN REVERSE v_records .. 1 LOOP
+						v_end := substr(v_log, 26 * v_record - 25, 16)::bigint;
+						EXIT WHEN v_end <= v_clock_us - v_other.per;
+						v_starts := v_starts + substr(v_log, 26 * v_record - 9, 10)::bigint;
+						IF v_starts >= v_other.rate THEN
+							o_reason := 'limit_rate';
+							o_ends := v_end + v_other.per - v_clock_us;
+							o_also := json_build_array(json_build_array(v_other.i, 0, v_other.slots, 0,
+								v_other.version, v_other.slot_limit))::text;
+							v_full := v_other.name;
+							EXIT attempts;
+						END IF;
+					END LOOP;
+					-- It is allowed: count this start.
+					v_bucket := CASE WHEN v_other.rate > 60 THEN (v_other.per + 59) / 60 ELSE 1 END;
+					v_end := v_clock_us - v_clock_us % v_bucket + v_bucket;
+					IF v_records > 0 AND v_last >= v_end THEN
+						v_log := left(v_log, -10) || lpad((right(v_log, 10)::bigint + 1)::text, 10, '0');
+					ELSE
+						IF v_records >= 64 THEN
+							v_log := substr(v_log, 27, 16) || lpad(least(9999999999,
+								substr(v_log, 17, 10)::bigint + substr(v_log, 43, 10)::bigint)::text, 10, '0')
+								|| substr(v_log, 53);
+						END IF;
+						v_log := v_log || lpad(v_end::text, 16, '0') || '0000000001';
+					END IF;
+				END IF;
+				v_logs := v_logs || v_log;
 			END LOOP;
 		END IF;
 
@@ -408,9 +465,9 @@ BEGIN
 			v_also := '[]';
 			IF v_others > 0 THEN
 				FOR v_other IN
-					SELECT a.name, a.size, coalesce(h.slot_limit, a.size) AS n, h.slot AS head, h.slots,
+					SELECT a.i, a.rate, a.name, a.size, coalesce(h.slot_limit, a.size) AS n, h.slot AS head, h.slots,
 						coalesce(h.overrides_version, 0) AS version, coalesce(h.slot_limit, 0) AS slot_limit
-					FROM (SELECT e.i, e.v ->> 0 AS name, (e.v ->> 1)::integer AS size
+					FROM (SELECT e.i, e.v ->> 0 AS name, (e.v ->> 1)::integer AS size, (e.v ->> 2)::bigint AS rate
 						FROM json_array_elements(p_also::json) WITH ORDINALITY AS e(v, i)) AS a
 					LEFT JOIN {table} AS h ON h.resource_name = a.name AND h.slot = -1
 					ORDER BY a.i
@@ -449,8 +506,21 @@ BEGIN
 						RAISE SQLSTATE 'TS000';
 					END IF;
 					IF v_other.head IS NULL THEN
-						INSERT INTO {table} AS h (resource_name, slot, slots) VALUES (v_other.name, -1, v_other.size)
+						INSERT INTO {table} AS h (resource_name, slot, slots, starts)
+						VALUES (v_other.name, -1, v_other.size, nullif(v_logs[v_other.i], ''))
 						ON CONFLICT DO NOTHING;
+						IF NOT FOUND AND v_other.rate > 0 THEN
+							RAISE SQLSTATE 'TS000';
+						END IF;
+					ELSIF v_other.rate > 0 THEN
+						PERFORM FROM {table} AS h WHERE h.resource_name = v_other.name AND h.slot = -1
+							FOR UPDATE SKIP LOCKED;
+						IF NOT FOUND THEN -- the start must be counted
+							v_busy := true;
+							RAISE SQLSTATE 'TS000';
+						END IF;
+						UPDATE {table} AS h SET slots = v_other.size, starts = v_logs[v_other.i]
+							WHERE h.resource_name = v_other.name AND h.slot = -1;
 					ELSIF v_other.size IS DISTINCT FROM v_other.slots THEN
 						-- If that row is locked, a later grant stores the number of slots.
 						PERFORM FROM {table} AS h WHERE h.resource_name = v_other.name AND h.slot = -1
@@ -536,6 +606,15 @@ BEGIN
 		o_reason := 'ok'; o_also := v_also::text;
 		RETURN;
 	END LOOP;
+
+	IF v_believed IS NOT NULL THEN
+		PERFORM FROM {table} AS h WHERE h.resource_name = v_full AND h.slot = -1 FOR UPDATE SKIP LOCKED;
+		IF FOUND THEN
+			UPDATE {table} AS h SET starts = v_believed
+			WHERE h.resource_name = v_full AND h.slot = -1
+				AND substr(right(h.starts, 26), 1, 16)::bigint > v_clock_us + p_ahead;
+		END IF;
+	END IF;
 
 	-- A lease that was renewed while the clock was ahead would last longer by that much. Its holder
 	-- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal

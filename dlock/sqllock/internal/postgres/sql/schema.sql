@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 	limit_origin  text,
 	triggered_at  bigint,                      --          and when one run was asked for, in µs since 1970
 	trigger_origin text,
-	kept_value     text,                       --          what Controller.Value returns
+	kept_value     text,                       --          what Controller.Value returns,
+	starts         text,                       --          those that count towards a rate: see package startlog
 	PRIMARY KEY (resource_name, slot)
 );
 

@@ -23,7 +23,8 @@ SELECT {now}, head.tick, head.tick_starts, coalesce(head.tick_schedule, 0), head
 	EXISTS (SELECT 1 FROM {table} WHERE lock_id = ?3 AND +resource_name = ?1 AND slot >= 0 AND expires_at >= {now}),
 	coalesce((SELECT overrides_version FROM {table} WHERE resource_name = '' AND slot = -1), 0),
 	coalesce((SELECT renewed_at FROM {table} WHERE resource_name = ?1 AND slot >= 0
-		ORDER BY expires_at DESC LIMIT 1), 0)
+		ORDER BY expires_at DESC LIMIT 1), 0),
+	coalesce(head.starts, '')
 FROM (SELECT 1) AS one
 LEFT JOIN {table} AS head ON head.resource_name = ?1 AND head.slot = -1
 LEFT JOIN {table} AS first ON first.resource_name = ?1 AND first.slot = (
@@ -45,6 +46,10 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 -- much.
 UPDATE {table} SET expires_at = {now} + expires_at - renewed_at, renewed_at = {now}
 WHERE resource_name = ?1 AND slot >= 0 AND renewed_at > {now} + {ahead} AND expires_at >= {now}
+
+-- name: count_start
+-- Stores the starts ?2 of name ?1, unless others have stored some since ?3 was read.
+UPDATE {table} SET starts = ?2 WHERE resource_name = ?1 AND slot = -1 AND coalesce(starts, '') = ?3
 
 -- name: regrant
 -- Extends the lease that token ?2 has to ?3 from now, even if it was revoked: the caller trusts the

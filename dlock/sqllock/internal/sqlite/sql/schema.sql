@@ -32,7 +32,8 @@ CREATE TABLE IF NOT EXISTS {table} (
 	limit_origin  TEXT,
 	triggered_at  INTEGER,                     --          and when one run was asked for
 	trigger_origin TEXT,
-	kept_value     TEXT,                       --          what Controller.Value returns
+	kept_value     TEXT,                       --          what Controller.Value returns,
+	starts         TEXT,                       --          those that count towards a rate: see package startlog
 	PRIMARY KEY (resource_name, slot)
 ) STRICT, WITHOUT ROWID;
 
