@@ -124,7 +124,7 @@ func TestConformanceMySQL(t *testing.T) {
 
 func TestConformanceMySQLItself(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t) // it is the store of TestConformanceMySQL, on the other server of the family
 	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-flush-log-at-trx-commit=0"}})
 	conform(t, mysqlOn(t, server, oneTrip).migrated(t).app(t))
 }
