@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/durable"
@@ -132,7 +133,9 @@ func (g *granted) registry(user string) *sqlregistry.Store {
 	if g.kind != "Postgres" {
 		return sqlregistry.MySQL(g.db(user), sqlregistry.Options{})
 	}
-	return sqlregistry.Postgres(g.db(user), sqlregistry.Options{})
+	s := pgxregistry.New(g.pool(user), sqlregistry.Options{})
+	g.t.Cleanup(func() { s.Close() })
+	return s
 }
 
 func (g *granted) box(user string) *outbox.Outbox {

@@ -29,6 +29,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/page/outboxpage"
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/redislock"
@@ -184,19 +185,13 @@ func (h *host) openPostgres(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own, err := sql.Open("pgx", h.settings.Postgres)
-	if err != nil {
-		return err
-	}
-	for _, pool := range []*sql.DB{db, own} { // a new connection costs more than what it is used for
-		pool.SetMaxOpenConns(4)
-		pool.SetMaxIdleConns(4)
-	}
+	db.SetMaxOpenConns(4) // a new connection costs more than what it is used for
+	db.SetMaxIdleConns(4)
 	pool, err := pgxpool.New(ctx, h.settings.Postgres)
 	if err != nil {
 		return err
 	}
-	locks, rows := sqllock.Postgres(db, sqllock.Options{}), sqlregistry.Postgres(own, sqlregistry.Options{})
+	locks, rows := sqllock.Postgres(db, sqllock.Options{}), pgxregistry.New(pool, sqlregistry.Options{})
 	h.locks, h.rows, h.begin = locks, rows, beginOf(db)
 	h.store, h.box = pgxdurable.New(pool, durable.Options{}), pgxoutbox.New(pool, outbox.Options{})
 	return errors.Join(locks.Migrate(ctx), rows.Migrate(ctx), h.store.Migrate(ctx), h.box.Migrate(ctx))

@@ -23,6 +23,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/redisregistry"
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
+	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -79,8 +80,10 @@ func openRegistry(spec StoreSpec) (*registryDoor, error) {
 			return nil, err
 		}
 		db := stdlib.OpenDBFromPool(pool)
-		door := sqlRegistry(db, sqlregistry.Postgres(db, sqlregistry.Options{}))
+		store := pgxregistry.New(pool, sqlregistry.Options{})
+		door := sqlRegistry(db, store)
 		door.close = func() {
+			_ = store.Close()
 			db.Close()
 			pool.Close()
 		}
