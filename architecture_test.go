@@ -293,6 +293,8 @@ var rules = []rule{
 	{"examples/service", []string{"", "cluster/page", "durable", "outbox", "outbox/httpsink", "schedule", "service",
 		"service/sqliteservice", "timer", "modernc.org/sqlite"},
 		"it is the program that one shows a colleague, so it names no part that the assembly makes"},
+	{"examples/testing", []string{"dlock", "durable", "outbox", "schedule", "timer"},
+		"it stands for a program of a user, whose tests bring what they test with"},
 	{"examples/quickstart", []string{"dlock", "dlock/memlock", "examples/internal/demo"},
 		"a stranger waits until all that it links is compiled, so it links no driver"},
 	{"examples/registry", []string{"cluster", "cluster/clustertimer", "cluster/sqlregistry", "dlock", "dlock/sqllock",

@@ -1,11 +1,14 @@
-// Package billing stands for your own code. It has two timers, and its tests show how to test
-// yours.
+// Package billing stands for your own code. It has two timers, a durable run and a message, and its
+// tests show how to test yours. docs/testing.md explains them.
 //
 //   - memory_test.go: with a store in memory and virtual time, in which days pass in a moment.
 //     Start there.
 //   - handler_test.go: a handler by itself, without timers.
 //   - outage_test.go: what your code does when the store is down.
 //   - redis_test.go: with a Redis inside the test, for what depends on the store that you use.
+//   - durable_test.go, outbox_test.go: what was triggered or appended, one handler or sink, and all
+//     that is due in virtual time.
+//   - page_test.go: who may read the page.
 package billing
 
 import (

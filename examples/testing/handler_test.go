@@ -13,7 +13,7 @@ import (
 // have in the fleet: here one that was late, of the last day of February.
 func TestInvoicesAreOfTheTick(t *testing.T) {
 	t.Parallel()
-	var out outbox
+	var out mailbox
 	jobs := Jobs{SendInvoices: out.send}
 	tick := time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC)
 	run := timer.ContextWithRun(t.Context(), timer.RunSpec{Timer: sendInvoices, Tick: tick, CaughtUp: true})
@@ -28,7 +28,7 @@ func TestInvoicesAreOfTheTick(t *testing.T) {
 // Without a run there is no tick, and nothing panics: the handler can be called from anywhere.
 func TestInvoicesWithoutARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out outbox
+		var out mailbox
 		if err := (Jobs{SendInvoices: out.send}).sendInvoices(t.Context()); err != nil {
 			t.Fatal(err)
 		}

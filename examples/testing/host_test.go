@@ -42,20 +42,20 @@ func statusOf(t *testing.T, timers *timer.Scheduler, name string) timer.TimerSta
 	return all[i]
 }
 
-// An outbox remembers the days for which invoices were sent.
-type outbox struct {
+// A mailbox remembers the days for which invoices were sent.
+type mailbox struct {
 	mu   sync.Mutex
 	days []string
 }
 
-func (o *outbox) send(_ context.Context, day time.Time) error {
+func (o *mailbox) send(_ context.Context, day time.Time) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.days = append(o.days, day.Format(time.DateOnly))
 	return nil
 }
 
-func (o *outbox) sent() []string {
+func (o *mailbox) sent() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.days)

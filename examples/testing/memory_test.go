@@ -20,7 +20,7 @@ const day = 24 * time.Hour
 // memlock's leases expire by the same clock. The bubble begins at midnight, 1 January 2000 UTC.
 func TestOneInvoiceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out outbox
+		var out mailbox
 		startHost(t, memlock.New(), Jobs{SendInvoices: out.send, RefreshRates: noRates})
 
 		time.Sleep(2 * day) // exact, and takes a moment
@@ -36,7 +36,7 @@ func TestOneInvoiceADay(t *testing.T) {
 // Schedulers that share a store are a fleet, in one process as well as on many machines.
 func TestTwoHostsSendOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out outbox
+		var out mailbox
 		store := memlock.New()
 		a := startHost(t, store, Jobs{SendInvoices: out.send, RefreshRates: noRates})
 		b := startHost(t, store, Jobs{SendInvoices: out.send, RefreshRates: noRates})

@@ -18,7 +18,7 @@ import (
 // so each can be cut off alone.
 func TestHostThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out outbox
+		var out mailbox
 		var rates atomic.Int32
 		jobs := Jobs{SendInvoices: out.send, RefreshRates: func(context.Context) error { rates.Add(1); return nil }}
 		store := memlock.New()

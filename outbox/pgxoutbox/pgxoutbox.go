@@ -51,7 +51,7 @@ func New(pool *pgxpool.Pool, opts outbox.Options) *outbox.Outbox {
 		return outbox.PostgresOn(sqlstore.Pool{}, open, opts)
 	}
 	config := pgxkit.OwnPool(pool, maxOwn)
-	// Not a pgxpool.Pool: a sql.DB counts for Relay.Checks which of its connections are in use,
+	// Not a pgxpool.Pool: a sql.DB counts for Relay.Checks how many of its connections are in use,
 	// also by attempts to connect, and ends such an attempt with its call.
 	with := []stdlib.OptionOpenDB{stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {
 		return false // it would be a second round trip

@@ -260,7 +260,8 @@ func TestTransactionOfPgx(t *testing.T) {
 				return err
 			}
 			seen, seq, ok, err := box.NextAppended(t.Context(), pgxoutbox.Tx(tx), 0)
-			if !ok || seen.ID != m.ID || seen.Headers["a"] != "漢" || string(seen.Payload) != string(m.Payload) || err != nil {
+			if !ok || seen.ID != m.ID || seen.Headers["a"] != "漢" || err != nil ||
+				string(seen.Payload) != string(m.Payload) {
 				t.Errorf("NextAppended: %+v, %t, %v", seen, ok, err)
 			}
 			if _, _, ok, err := box.NextAppended(t.Context(), pgxoutbox.Tx(tx), seq); ok || err != nil {
