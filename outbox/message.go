@@ -20,6 +20,10 @@ const (
 	MaxPayloadLen = 1 << 20
 	// MaxNameLen is how many bytes a topic, a key, or the name of a consumer may have.
 	MaxNameLen = 200
+	// MaxAppend is how many messages one AppendMany takes, and MaxAppendLen how many bytes their
+	// payloads and headers may have together.
+	MaxAppend    = 10_000
+	MaxAppendLen = 64 << 20
 	// MaxHeadersLen is how many bytes the headers of a message may have together.
 	MaxHeadersLen = 16 << 10
 )
@@ -123,9 +127,7 @@ func (m Message) check() error {
 		errs = append(errs, fmt.Errorf("%w: the payload has %d bytes, and at most %d are allowed", ErrTooLong,
 			n, MaxPayloadLen))
 	}
-	total := 0
 	for name, value := range m.Headers {
-		total += len(name) + len(value)
 		if name == "" {
 			fault("Headers", "a name is empty")
 		}
@@ -133,11 +135,19 @@ func (m Message) check() error {
 			fault("Headers", "%.60q: names and values are text in UTF-8 without NUL", name)
 		}
 	}
-	if total > MaxHeadersLen {
+	if total := m.headersLen(); total > MaxHeadersLen {
 		errs = append(errs, fmt.Errorf("%w: the headers have %d bytes, and at most %d are allowed", ErrTooLong,
 			total, MaxHeadersLen))
 	}
 	return errors.Join(errs...)
+}
+
+// headersLen is how many bytes the headers have together.
+func (m Message) headersLen() (total int) {
+	for name, value := range m.Headers {
+		total += len(name) + len(value)
+	}
+	return total
 }
 
 // checkText refuses what not every database keeps as it is.

@@ -124,6 +124,81 @@ func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err 
 	return fresh, nil
 }
 
+// appendBytes bounds the payloads and headers of one statement of AppendMany, but for its last
+// message: servers refuse statements that are too long.
+const appendBytes = 2 << 20
+
+// AppendMany is Append for many messages, which are in the order of the list, in two statements for
+// every 300 messages or 2 MB; where an ID is there already, in one or two for each of these 300. It
+// returns, for each, whether it is fresh. Every message is checked before the first statement, and
+// two with one ID are refused: after such an error the transaction can go on. At most MaxAppend
+// messages, and MaxAppendLen bytes. No message: it does nothing.
+//
+// On Postgres, MySQL and SQL Server, an error that another one has appended one of the messages in
+// the same moment asks to repeat the transaction.
+func (o *Outbox) AppendMany(ctx context.Context, tx Tx, messages ...Message) (fresh []bool, err error) {
+	if err := o.ready(ctx); err != nil {
+		return nil, err
+	}
+	if tx == nil {
+		return nil, errNoTx
+	}
+	if err := checkMany(messages); err != nil {
+		return nil, err
+	}
+	for len(messages) > 0 {
+		var rows []store.Message
+		for size := 0; len(rows) < min(len(messages), store.MaxAppendAll) && size < appendBytes; {
+			m := messages[len(rows)]
+			size += len(m.Payload) + m.headersLen()
+			rows = append(rows, m.row())
+		}
+		all, err := o.store.AppendAll(ctx, tx, rows)
+		if err != nil {
+			return nil, fmt.Errorf("outbox: %d messages, of which the first is %s of topic %.60q: %w", len(rows),
+				messages[0].ID, messages[0].Topic, err)
+		}
+		for _, m := range messages[:len(rows)] {
+			one := all
+			if !all {
+				if one, err = o.Append(ctx, tx, m); err != nil {
+					return nil, err
+				}
+			}
+			fresh = append(fresh, one)
+		}
+		messages = messages[len(rows):]
+	}
+	return fresh, nil
+}
+
+// checkMany returns what is wrong with messages, of the first ten with faults.
+func checkMany(messages []Message) error {
+	if n := len(messages); n > MaxAppend {
+		return fmt.Errorf("outbox: %w: %d messages, at most %d are allowed in one AppendMany: call it again for the "+
+			"others", ErrTooLong, n, MaxAppend)
+	}
+	var errs []error
+	size, at := 0, make(map[ID]int, len(messages))
+	for i, m := range messages {
+		size += len(m.Payload) + m.headersLen()
+		err := m.check()
+		if first, ok := at[m.ID]; ok && m.ID != (ID{}) {
+			err = errors.Join(err, fmt.Errorf("ID: message %d has it, too", first))
+		}
+		at[m.ID] = i
+		if err != nil && len(errs) < 10 {
+			errs = append(errs, fmt.Errorf("outbox: message %d, %s of topic %.60q: nothing was appended: %w", i, m.ID,
+				m.Topic, err))
+		}
+	}
+	if size > MaxAppendLen {
+		errs = append(errs, fmt.Errorf("outbox: %w: payloads and headers have %d bytes together, and at most %d are "+
+			"allowed in one AppendMany: call it again for some of the messages", ErrTooLong, size, MaxAppendLen))
+	}
+	return errors.Join(errs...)
+}
+
 // Notify has relays look for messages now: those of this process, and on Postgres those of all
 // others. Call it after the commit. It does not wait and does not fail, because nothing depends on
 // it: without it a message is found when the relay next looks. On Postgres, while the relay is sure

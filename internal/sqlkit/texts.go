@@ -49,7 +49,7 @@ func ReadTexts(files fs.FS, d Dialect, names map[string]string) Texts {
 	return r.texts
 }
 
-var braced = regexp.MustCompile(`\{[a-z_]+\}`)
+var braced = regexp.MustCompile(`\{[a-z_][a-z0-9_]*\}`)
 
 type reader struct {
 	raw, names map[string]string

@@ -187,6 +187,26 @@ func (s *Store) Append(_ context.Context, tx store.Tx, m store.Message) (bool, s
 	return true, store.Message{}, nil
 }
 
+// AppendAll implements store.Producer.
+func (s *Store) AppendAll(ctx context.Context, tx store.Tx, list []store.Message) (bool, error) {
+	s.mu.Lock()
+	t, err := s.mine(tx)
+	for _, m := range list {
+		_, there := s.byID[m.ID]
+		if err != nil || there || slices.ContainsFunc(t.appended, func(a appended) bool { return a.ID == m.ID }) {
+			s.mu.Unlock()
+			return false, err
+		}
+	}
+	s.mu.Unlock()
+	for _, m := range list {
+		if _, _, err := s.Append(ctx, tx, m); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // NextAppended implements store.Producer.
 func (s *Store) NextAppended(_ context.Context, tx store.Tx, after int64) (m store.Message, seq int64, ok bool,
 	err error) {

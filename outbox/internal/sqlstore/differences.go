@@ -44,6 +44,17 @@ func (s *Store) instantOf(param string) string {
 	return param
 }
 
+// rowOfMessage is a row that append_all inserts; # stands for its number.
+func (s *Store) rowOfMessage() string {
+	switch s.dialect {
+	case sqlkit.SQLite:
+		return "({id#}, {topic#}, {key#}, {hash#}, coalesce({payload#}, x''), {headers#})"
+	case sqlkit.SQLServer:
+		return "({id#}, {topic#}, {key#}, {hash#}, {payload#}, {headers#}, #)"
+	}
+	return "({id#}, {topic#}, {key#}, {hash#}, {payload#}, {headers#})"
+}
+
 // The indexes that have a row once, as MySQL names them.
 const (
 	indexOfMessages = "message_id"

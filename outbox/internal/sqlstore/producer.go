@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -48,6 +50,43 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 	}
 	return false, old, fmt.Errorf("outbox: %w: another one has appended, or deleted, the message since it began",
 		store.ErrRepeat)
+}
+
+// AppendAll implements store.Producer.
+func (s *Store) AppendAll(ctx context.Context, tx store.Tx, list []store.Message) (bool, error) {
+	if tx == nil {
+		return false, errors.New("outbox: no transaction: pass one")
+	}
+	params := sqlkit.Params{}
+	var ids, rows []string
+	for i, m := range list {
+		if err := fits(m.Topic, m.Key); err != nil {
+			return false, err
+		}
+		n := strconv.Itoa(i)
+		for name, value := range appendParams(m) {
+			params[name+n] = value
+		}
+		ids = append(ids, "{id"+n+"}")
+		rows = append(rows, strings.NewReplacer("#", n).Replace(s.rowOfMessage()))
+	}
+	ask := s.dialect.Bind(strings.Replace(s.texts["count_appended"], "{ids}", strings.Join(ids, ", "), 1), params)
+	var there int64
+	if err := tx.QueryRow(ctx, ask.Text, ask.Args...).Scan(&there); err != nil {
+		return false, s.inTransaction(err)
+	}
+	if there > 0 {
+		return false, nil
+	}
+	insert := s.dialect.Bind(strings.Replace(s.texts["append_all"], "{rows}", strings.Join(rows, ",\n"), 1), params)
+	n, err := tx.Exec(ctx, insert.Text, insert.Args...)
+	switch {
+	case s.isThere(err, indexOfMessages), err == nil && n != int64(len(list)):
+		return false, fmt.Errorf("outbox: %w: another one has appended one of the messages meanwhile", store.ErrRepeat)
+	case err != nil:
+		return false, s.inTransaction(err)
+	}
+	return true, nil
 }
 
 // NextAppended implements store.Producer.

@@ -27,6 +27,16 @@ var duties = map[string]func(t testing.TB, s subject, user string) map[string]er
 				}
 				return nil
 			},
+			"AppendAll": func(ctx context.Context, box *sqlstore.Store, tx store.Tx) error {
+				for _, ids := range [][]byte{{2, 3}, {3, 4}} { // one of the second two is there
+					_, err := box.AppendAll(ctx, tx, []store.Message{{ID: store.ID{ids[0]}, Topic: "orders"},
+						{ID: store.ID{ids[1]}, Topic: "orders"}})
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			},
 		})
 	},
 	"receiver": func(t testing.TB, s subject, user string) map[string]error {

@@ -84,7 +84,7 @@ func TestSQLServerStatements(t *testing.T) {
 	one := int64(1)
 	script := &scripted{answers: [][]driver.Value{
 		{[]byte("orders"), []byte("a"), []byte("70")}, // what is there
-		{one, id, []byte("orders"), []byte("a"), []byte("70"), "{}"},
+		{one, id, []byte("orders"), []byte("a"), []byte("70"), "{}"}, {int64(0)},
 		{one, one, nil, one, one, id, []byte("orders"), []byte("漢"), one, []byte("p"), `{"a":"b"}`, one, one, one,
 			false, one, one},
 		{one, id, []byte("orders"), []byte(""), one, []byte("p"), "{}", one, one, one, false, one, one}, // no key
@@ -119,6 +119,8 @@ func TestSQLServerStatements(t *testing.T) {
 	check("Append", !fresh && old.Topic == "orders" && string(old.Payload) == "p", err)
 	m, _, ok, err := s.NextAppended(ctx, sqlTx{tx}, 0)
 	check("NextAppended", ok && m.Key == "a" && string(m.Payload) == "p", err)
+	_, err = s.AppendAll(ctx, sqlTx{tx}, make([]store.Message, store.MaxAppendAll))
+	check("AppendAll", errors.Is(err, store.ErrRepeat), nil) // the script counts no rows
 	fresh, err = s.Once(ctx, sqlTx{tx}, "billing", store.ID{})
 	check("Once", !fresh, err)
 	_ = tx.Rollback()
@@ -148,7 +150,7 @@ func TestSQLServerStatements(t *testing.T) {
 	check("Requeue", done.N == 1 && done.TooOld == 1 && done.After == 1, err)
 	n, err = s.Delete(ctx, which)
 	check("Delete", n == 1, err)
-	if len(script.texts) != 20 {
+	if len(script.texts) != 22 {
 		t.Errorf("%d statements", len(script.texts))
 	}
 	_ = s.Verify(ctx)

@@ -19,6 +19,10 @@ import (
 // MaxName is how many bytes a topic, a key and the name of a consumer have at most.
 const MaxName = 200
 
+// MaxAppendAll is how many messages AppendAll takes: SQL Server has at most 2,100 parameters, and a
+// message six.
+const MaxAppendAll = 300
+
 // ErrNoListen is what Listen returns if the database cannot wake anybody.
 var ErrNoListen = errors.New("outbox: this database cannot wake other processes")
 
@@ -50,6 +54,11 @@ type Producer interface {
 	// ID is there. Then its topic, key and payload are returned for comparison, without headers: a
 	// producer that repeats itself has another trace.
 	Append(ctx context.Context, tx Tx, m Message) (fresh bool, old Message, err error)
+
+	// AppendAll inserts messages with different IDs in the caller's transaction, in their order, in
+	// two statements, and returns true. If one of the IDs is there already, it inserts none and
+	// returns false. At most MaxAppendAll messages.
+	AppendAll(ctx context.Context, tx Tx, list []Message) (bool, error)
 
 	// NextAppended returns the first pending message with a Seq above after, as a transaction of
 	// the caller sees it; ok is false if there is none. It is for tests of users.

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -130,6 +131,50 @@ var appending = []promise{
 		c.isDue(request())
 		c.append(m)
 		c.isDue(request(), "topica")
+	}},
+	{"append/many are there in their order, or none if one is there", func(c *check) {
+		old := c.message("topic", "old")
+		c.append(old)
+		var list []store.Message
+		var want []string
+		for i := range store.MaxAppendAll {
+			m := c.message("t", "k")
+			m.Payload, m.Headers = []byte(fmt.Sprintf("%d'\x00\xff", i)), map[string]string{"n": odd[i%len(odd)]}
+			if m.Key = odd[i%len(odd)]; i == 7 {
+				m.Key, m.Payload, m.Headers = "", nil, nil
+			}
+			list = append(list, m)
+			want = append(want, string(m.Payload))
+		}
+		all := func(tx store.Tx, list []store.Message, want bool) {
+			c.Helper()
+			if ok, err := c.AppendAll(c.ctx, tx, list); err != nil || ok != want {
+				c.Fatalf("AppendAll: %t, %v, want %t", ok, err, want)
+			}
+		}
+		tx := c.h.Begin(c.TB, c.Store)
+		all(tx, list, true)
+		if err := tx.Rollback(); err != nil {
+			c.Fatal(err)
+		}
+		c.isDue(request(), "topicold")
+		c.within(func(_ context.Context, tx store.Tx) {
+			all(tx, append(list[:2:2], old), false) // one is there
+			all(tx, list, true)
+			all(tx, list[5:6], false) // it is there in this transaction
+		})
+		r := request()
+		r.Limit = 2 * len(list)
+		due := c.due(r).Messages
+		if len(due) != len(list)+1 {
+			c.Fatalf("%d are due", len(due))
+		}
+		for i, m := range list {
+			same(c, due[i+1].Message, m)
+			if due[i+1].Seq <= due[i].Seq || string(due[i+1].Payload) != want[i] {
+				c.Errorf("message %d is %+v", i, due[i+1])
+			}
+		}
 	}},
 	{"append/a transaction sees what is pending and what it has appended", func(c *check) {
 		done, old := c.message("topic", "done"), c.message("topic", "old")

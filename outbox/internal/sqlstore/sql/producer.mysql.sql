@@ -3,6 +3,13 @@
 INSERT INTO {messages} (message_id, topic, `key`, key_hash, payload, headers)
 VALUES ({id}, {topic}, {key}, {hash}, {payload}, {headers})
 
+-- name: count_appended
+SELECT count(*) FROM {messages} AS m WHERE m.message_id IN ({ids})
+
+-- name: append_all
+INSERT INTO {messages} (message_id, topic, `key`, key_hash, payload, headers)
+VALUES {rows}
+
 -- name: appended
 SELECT m.topic, m.`key`, HEX(m.payload) FROM {messages} AS m WHERE m.message_id = {id}
 

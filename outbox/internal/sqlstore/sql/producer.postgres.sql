@@ -5,6 +5,14 @@ INSERT INTO {messages} (message_id, topic, key, key_hash, payload, headers)
 VALUES ({id}, {topic}, {key}, {hash}, {payload}, {headers})
 ON CONFLICT (message_id) DO NOTHING
 
+-- name: count_appended
+SELECT count(*) FROM {messages} AS m WHERE m.message_id IN ({ids})
+
+-- name: append_all
+INSERT INTO {messages} (message_id, topic, key, key_hash, payload, headers)
+VALUES {rows}
+ON CONFLICT (message_id) DO NOTHING
+
 -- name: appended
 SELECT m.topic, m.key, pg_catalog.encode(m.payload, 'hex') FROM {messages} AS m WHERE m.message_id = {id}
 

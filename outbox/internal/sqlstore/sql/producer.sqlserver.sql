@@ -9,6 +9,16 @@ INSERT INTO {messages} (message_id, topic, [key], key_hash, payload, headers)
 SELECT {id}, {topic}, {key}, {hash}, {payload}, {headers}
 WHERE NOT EXISTS (SELECT 1 FROM {messages} AS m WITH (UPDLOCK, HOLDLOCK) WHERE m.message_id = {id})
 
+-- name: count_appended
+SELECT COUNT_BIG(*) FROM {messages} AS m WITH (UPDLOCK, HOLDLOCK) WHERE m.message_id IN ({ids})
+
+-- name: append_all
+-- The order says in which order the server numbers the rows.
+INSERT INTO {messages} (message_id, topic, [key], key_hash, payload, headers)
+SELECT v.message_id, v.topic, v.[key], v.key_hash, v.payload, v.headers
+FROM (VALUES {rows}) AS v (message_id, topic, [key], key_hash, payload, headers, n)
+ORDER BY v.n
+
 -- name: appended
 SELECT m.topic, m.[key], CONVERT(varchar(max), m.payload, 2) FROM {messages} AS m WHERE m.message_id = {id}
 
