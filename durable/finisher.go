@@ -173,7 +173,7 @@ func (f *finisher) written(r *finished, counts bool) {
 		f.events.Log(slog.LevelInfo, "durable: a run was given back", line()...)
 		return
 	case r.result.State == store.StateQueued:
-		f.events.LogSome(slog.LevelWarn, "durable: an attempt has failed, another follows",
+		f.events.LogSome(slog.LevelWarn, info.Handler, "durable: an attempt has failed, another follows",
 			line("retry_in", r.result.RetryIn)...)
 		tell(f.events, "AttemptFailed", f.events.hooks.AttemptFailed, AttemptInfo{RunInfo: info, Outcome: outcome,
 			Took: r.result.Took, Err: r.err, RetryIn: r.result.RetryIn})

@@ -177,7 +177,7 @@ func (r *Relay) report(a attempt, counts bool) {
 	case OutcomeOK:
 		r.events.Log(slog.LevelDebug, "outbox: message delivered", line()...)
 	case OutcomeTransient:
-		r.events.LogSome(slog.LevelWarn, "outbox: an attempt has failed, another follows", line("retry_in",
+		r.events.LogSome(slog.LevelWarn, m.Topic, "outbox: an attempt has failed, another follows", line("retry_in",
 			a.result.RetryIn)...)
 	default:
 		more := []any{"outcome", string(outcome), "attempts", m.Attempts + 1 - m.Budget, "tried_for",

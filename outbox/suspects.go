@@ -74,7 +74,7 @@ func (s *shard) startAlone(d start) {
 		s.release(d)
 		return
 	}
-	s.relay.events.LogSome(slog.LevelWarn, "outbox: relays have died while they delivered a message: it is "+
+	s.relay.events.LogSome(slog.LevelWarn, "", "outbox: relays have died while they delivered a message: it is "+
 		"delivered beside no other such one", "message", ID(d.m.ID).String(), "topic", d.m.Topic, "relays", d.m.Crashes)
 	s.startNoted(d, s.noteAll([]start{d}), sync.OnceFunc(func() { <-s.relay.alone }))
 }

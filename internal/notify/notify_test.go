@@ -2,6 +2,7 @@ package notify_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -166,15 +167,20 @@ func TestLinesOfOneKindAreBounded(t *testing.T) {
 		var log bytes.Buffer
 		r := notify.NewReporter("p", slog.New(slog.NewTextHandler(&log, nil)))
 		for range 25 {
-			r.LogSome(slog.LevelWarn, "it failed")
+			r.LogSome(slog.LevelWarn, "orders", "it failed")
 		}
-		r.LogSome(slog.LevelWarn, "another line")
+		r.LogSome(slog.LevelWarn, "orders", "another line")
+		r.LogSome(slog.LevelWarn, "mails", "it failed", "of", "mails")
+		for i := range 5000 { // it does not keep all that there ever was
+			r.LogSome(slog.LevelWarn, fmt.Sprint(i), "many")
+		}
 		time.Sleep(time.Minute)
-		r.LogSome(slog.LevelWarn, "it failed")
+		r.LogSome(slog.LevelWarn, "orders", "it failed")
 		r.Close(time.Second)
 		synctest.Wait()
-		if text := log.String(); strings.Count(text, "it failed") != 11 || strings.Count(text, "left_out=15") != 1 ||
-			!strings.Contains(text, "another line") {
+		if text := log.String(); strings.Count(text, "it failed") != 12 || strings.Count(text, "left_out=15") != 1 ||
+			!strings.Contains(text, "another line") || !strings.Contains(text, "of=mails") ||
+			strings.Count(text, "many") > 1010 {
 			t.Error(text)
 		}
 	})

@@ -18,14 +18,18 @@ type Reporter struct {
 	debug  atomic.Bool // lines at Debug are wanted, as the logger last said
 
 	mu      sync.Mutex         // of all callers of LogSome
-	minutes map[string]*minute // by line
+	minutes map[string]*minute // by line, and what it is about
 }
 
 // LogGrace is how long a service that has no hooks waits in the end for a logger that is slow.
 const LogGrace = time.Second
 
-// maxPerMinute is how often LogSome logs a line in a minute.
-const maxPerMinute = 10
+const (
+	// maxPerMinute is how often LogSome logs a line about one thing in a minute.
+	maxPerMinute = 10
+	// maxApart is how many lines and things LogSome counts by themselves.
+	maxApart = 1000
+)
 
 // A minute is what there was of a line since it began.
 type minute struct {
@@ -60,15 +64,20 @@ func (r *Reporter) Log(level slog.Level, line string, args ...any) {
 	}
 }
 
-// LogSome logs a line of which there may be thousands a second: ten a minute. What is left out is
-// logged at Debug, and counted in the next one that is logged.
-func (r *Reporter) LogSome(level slog.Level, line string, args ...any) {
+// LogSome logs a line of which there may be thousands a second: ten a minute about one thing, such
+// as a handler, so that a storm of one hides no line of another. What is left out is logged at
+// Debug, and counted in the next one that is logged.
+func (r *Reporter) LogSome(level slog.Level, about, line string, args ...any) {
 	now := time.Now()
 	r.mu.Lock()
-	m := r.minutes[line]
+	kind := line + "\x00" + about
+	if r.minutes[kind] == nil && len(r.minutes) >= maxApart {
+		kind = line // there are too many things: all that are new count together
+	}
+	m := r.minutes[kind]
 	if m == nil {
 		m = &minute{began: now}
-		r.minutes[line] = m
+		r.minutes[kind] = m
 	}
 	if now.Sub(m.began) >= time.Minute {
 		m.began, m.logged = now, 0
