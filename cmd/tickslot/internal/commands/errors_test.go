@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,6 +48,8 @@ func TestFaultsAreSaidInOneLine(t *testing.T) {
 		"no tables durable": {pg.DSN("", "", database), "durable ls", 1, lacksTables},
 		"no tables mysql":   {myURL + myDatabase, "outbox ls", 1, lacksTables},
 		"no tables, pause":  {pg.DSN("", "", database), "pause report", 1, "nothing is changed: timer \"report\": Postgres"},
+		"no tables sqlite":  {"sqlite:" + noTables(t), "timers ls", 1, lacksTables},
+		"no database, TLS":  {strings.Replace(pg.DSN("", "", "nosuch"), "=disable", "=prefer", 1), "timers ls", 1, "correct the URL\n"},
 		"no name":           {plain.URL(), "pause", 2, `NAME is missing: use "tickslot pause NAME" (tickslot pause --help)`},
 		"no limit":          {plain.URL(), "limit report", 2, `N|reset is missing: use "tickslot limit NAME N|reset"`},
 		"two names":         {plain.URL(), "pause a b", 2, `"b" is one too many`},
@@ -66,4 +69,12 @@ func TestFaultsAreSaidInOneLine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// noTables is a SQLite file that only the locks have tables in.
+func noTables(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "locks.db")
+	has(t, "sqlite:"+file, "migrate up --only locks")
+	return file
 }

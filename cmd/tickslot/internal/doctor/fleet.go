@@ -32,7 +32,7 @@ func (r *report) fleet() {
 			fix = "If a right is missing: ACL SETUSER USER '~{PREFIX*' " + registryRights +
 				" (docs/redis.md, under Registry)."
 		}
-		r.fail("hosts", fix, "the registry cannot be read: %v", r.snapshotErr)
+		r.fail("hosts", fix, "the registry cannot be read: %s", r.Store.Say(r.snapshotErr))
 		return
 	}
 	var alive []cluster.Host

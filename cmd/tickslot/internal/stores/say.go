@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/mask"
@@ -121,6 +122,10 @@ func (s *Store) fault(err error) string {
 		return s.silent(e.Err)
 	case *pgconn.PgError, *mysql.MySQLError:
 		return s.refused(err)
+	case *sqlite.Error:
+		if strings.Contains(e.Error(), "no such table") {
+			return s.lacksTables()
+		}
 	}
 	switch {
 	case err == io.EOF, err == io.ErrUnexpectedEOF, err == context.DeadlineExceeded:
@@ -164,10 +169,14 @@ func (s *Store) refused(err error) string {
 	case "28000", "28P01", "1045":
 		return fmt.Sprintf("%s refuses the login: %s", s.Name, said)
 	case "42P01", "42883", "3F000", "1146", "1305":
-		return fmt.Sprintf("%s lacks tables that this command needs, or they have other names: run \"tickslot migrate "+
-			"up\", or say what the hosts use with --schema, --locks-table, --registry-table", s.Name)
+		return s.lacksTables()
 	case "42501", "1044", "1142", "1143", "1370":
 		return fmt.Sprintf("%s: %s: \"tickslot doctor\" prints the GRANT that is missing", s.Name, said)
 	}
 	return ""
+}
+
+func (s *Store) lacksTables() string {
+	return fmt.Sprintf("%s lacks tables that this command needs, or they have other names: run \"tickslot migrate "+
+		"up\", or say what the hosts use with --schema, --locks-table, --registry-table", s.Name)
 }

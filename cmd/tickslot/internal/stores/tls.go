@@ -165,7 +165,7 @@ func (s *Store) Advice(err error) (advice string, sure bool) {
 			strings.Replace(s.scheme, "rediss", "redis", 1) + "://.", noTLS
 	case errors.Is(err, mysql.ErrNoTLS):
 		return "Leave tls out of the URL" + s.orCA() + ", or turn TLS on at the server.", true
-	case err != nil && strings.Contains(err.Error(), refusedTLS):
+	case err != nil && login == nil && strings.Contains(err.Error(), refusedTLS):
 		return "Leave sslmode out of the URL" + s.orCA() + ", or turn TLS on at the server.", true
 	case s.pair == nil && s.tls && err != nil && strings.Contains(err.Error(), "certificate required"):
 		return "The server wants a client's certificate: " + namedCert + ".", true
