@@ -153,8 +153,8 @@ func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) 
 	case s.removed(), !a.registry.starting() && !a.mustRun(t, lease): // since the store was called
 		return nextStep{why: ReasonDraining, unused: lease}
 	}
-	if full := a.limits.enter(s, lease != nil); full != nil {
-		return nextStep{why: ReasonLimitFull, err: full}
+	if why, full := a.limits.enter(s, lease != nil); full != nil {
+		return nextStep{why: why, err: full}
 	}
 	return nextStep{start: true, degraded: degraded}
 }

@@ -34,7 +34,7 @@ func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {
 		if why := s.registry.enter(set, 1); why != "" {
 			t.Fatal(why)
 		}
-		if err := s.limits.enter(set, true); err != nil {
+		if _, err := s.limits.enter(set, true); err != nil {
 			t.Fatal(err)
 		}
 		return s.runner.startRun(tick{s: set}, nil, nil, true)

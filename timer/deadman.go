@@ -118,6 +118,8 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 		return "every slot is held"
 	case ReasonLimitFull:
 		return "a limit that it shares with other timers is full"
+	case ReasonLimitRate:
+		return "the rate of a limit that it shares with other timers is reached"
 	case ReasonMaxRuns:
 		return "MaxRuns runs of other timers go on on this host"
 	case ReasonHostFull:

@@ -67,7 +67,8 @@ var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(O
 	string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
 	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup),
 	string(ReasonStoreFault), string(ReasonStoreBusy), string(ReasonRejoining), string(ReasonDraining),
-	string(ReasonTickHeld), string(ReasonLimitFull), string(ReasonMaxRuns), string(ReasonTickEarly)}
+	string(ReasonTickHeld), string(ReasonLimitFull), string(ReasonMaxRuns), string(ReasonTickEarly),
+	string(ReasonLimitRate)}
 
 func verdictOf[T Reason | Outcome](v T) verdict {
 	return verdict(max(0, slices.Index(verdicts[:], string(v))))
@@ -360,7 +361,7 @@ func (x *Explanation) why(w wording) string {
 		switch {
 		case (no.Reason == dlock.ReasonFull || no.Reason == dlock.ReasonLimitFull) && no.Holder != (dlock.Holder{}):
 			text += ": since " + w.said.Add(-no.HeldFor).UTC().Format(time.RFC3339Nano)
-		case no.Reason == dlock.ReasonPaused && no.ExpiresIn > 0:
+		case (no.Reason == dlock.ReasonPaused || no.Reason == dlock.ReasonLimitRate) && no.ExpiresIn > 0:
 			text += ": until " + w.said.Add(no.ExpiresIn).UTC().Format(time.RFC3339Nano)
 		}
 		return text

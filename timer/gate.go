@@ -132,8 +132,8 @@ func (g *gate) try(p *pending) {
 		g.acquirer.submit(t)
 		return
 	}
-	if full := g.limits.enter(s, false); full != nil {
-		g.waitOrSkip(t, ReasonLimitFull, full, true)
+	if why, full := g.limits.enter(s, false); full != nil {
+		g.waitOrSkip(t, why, full, true)
 		return
 	}
 	g.starts = append(g.starts, t)

@@ -9,7 +9,7 @@ import (
 type FullPolicy uint8
 
 const (
-	// FullSkip skips the tick (ReasonHostFull, ReasonFull, ReasonLimitFull).
+	// FullSkip skips the tick (ReasonHostFull, ReasonFull, ReasonLimitFull, ReasonLimitRate).
 	FullSkip FullPolicy = iota
 
 	// FullWait lets the tick wait until a run ends, and then start, under the same limits: of
@@ -27,6 +27,8 @@ const (
 	// that the tick has waited, at least StoreTimeout/4 and at most TTL/3 (5 s), each shortened at
 	// random by up to half. So a run starts up to TTL/3 later than it could, and a tick that waits
 	// for long costs each host at most one call per TTL/6; none while MaxPerHost runs go on there.
+	// A tick that waits for the Rate of a limit asks again when the store said that a start is
+	// allowed.
 	FullWait
 )
 
@@ -59,7 +61,7 @@ func (w *waiting) runEnded(s *settings) {
 	defer w.registry.mu.Unlock()
 	own := w.forRun[s.entry]
 	for _, p := range [...]*pending{w.longestFor(s, own), own} {
-		if p != nil && w.forRun[p.s.entry] == p {
+		if p != nil && p.why != ReasonLimitRate && w.forRun[p.s.entry] == p {
 			delete(w.forRun, p.s.entry)
 			w.at(p, w.clock.now())
 		}

@@ -11,7 +11,7 @@ type waitsFor uint8
 const (
 	forNothing waitsFor = iota // it does not wait
 	forTime                    // an instant: the end of the store's quarantine, or now
-	forRun                     // a run to end (FullWait)
+	forRun                     // a run to end, or a rate to allow another (FullWait)
 	forPlace                   // one of MaxRuns places (MaxRunsWait)
 	forCall                    // one of maxInFlight calls to the store; it has a place
 )
@@ -78,14 +78,15 @@ func decide(r refused) (on waitsFor, in time.Duration) {
 	return forNothing, 0
 }
 
-// waitsForRun reports whether a tick that is refused for a reason waits until a run ends. With a
+// waitsForRun reports whether a tick that is refused for a reason waits until a run ends, or until
+// a rate allows another. With a
 // fixed delay it does not if the run is of its timer: the delay counts from the end of that.
 func waitsForRun(onFull FullPolicy, fixed bool, why Reason) bool {
 	switch {
 	case onFull != FullWait:
 		return false
 	case fixed:
-		return why == ReasonLimitFull
+		return why == ReasonLimitFull || why == ReasonLimitRate
 	}
-	return why == ReasonHostFull || why == ReasonFull || why == ReasonLimitFull
+	return why == ReasonHostFull || why == ReasonFull || why == ReasonLimitFull || why == ReasonLimitRate
 }

@@ -17,6 +17,8 @@ const (
 	ReasonFull     Reason = "full"      // MaxConcurrency runs go on in the fleet
 	// A limit that the timer shares with others is full: see Timer.Limits.
 	ReasonLimitFull Reason = "limit_full"
+	// The rate of such a limit is reached: see Limit.Rate.
+	ReasonLimitRate Reason = "limit_rate"
 	ReasonTickTaken Reason = "tick_taken" // the tick has had its MaxPerTick starts
 	// A tick before this host's start that was not missed: no tick of this schedule was claimed
 	// before.

@@ -1,8 +1,10 @@
 package timer
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // A Limit bounds how many runs of several timers may be in progress at once in the fleet: of all
@@ -21,8 +24,25 @@ type Limit struct {
 	Name string
 
 	// Size is how many runs may be in progress at once. Hosts with different sizes, as in a rolling
-	// deploy, together never exceed the largest. 1 to 10,000.
+	// deploy, together never exceed the largest. 1 to 10,000. Default with a Rate 10,000, without
+	// one it is required.
 	Size int
+
+	// Rate and Per bound how many runs start: at most Rate in any Per in the fleet, wherever that
+	// begins, by the store's clock. A run counts when the store grants it, once, whatever becomes
+	// of it; it begins when the answer arrives, up to StoreTimeout later. A tick that comes sooner
+	// is skipped (ReasonLimitRate), or waits (FullWait) for as long as the store says, without
+	// asking. Hosts with different rates count the same starts, each against its own, so together
+	// they never exceed the larger one. Of a Rate over 60, starts may count for up to a sixtieth of
+	// Per longer. Without the store (StoreDownRunLocal), each host keeps the rate for itself. Rate
+	// is 1 to 1e9, and Per 100 ms to 30 days. Default 0: any number.
+	Rate int
+	Per  time.Duration
+}
+
+// spec returns the limit as the store takes it.
+func (l Limit) spec() dlock.SemaphoreSpec {
+	return dlock.SemaphoreSpec{Name: l.lockName(), Slots: cmp.Or(l.Size, driver.MaxSlots), Rate: l.Rate, Per: l.Per}
 }
 
 // lockName returns the limit's name in the store; its slots are limit:<name>:slot:<i>.
@@ -34,6 +54,7 @@ type limits struct {
 	log      *lineLog
 	registry *registry
 	multi    driver.SharedLimiter // nil: the store takes one lock at a time, or there is none
+	rates    driver.RateLimiter   // nil: it bounds no rate, or there is none
 	store    string               // its name; "": there is none
 	byName   map[string]*sharedLimit
 }
@@ -45,15 +66,17 @@ type sharedLimit struct {
 	degraded atomic.Int32 // runs that go on without the store; counted by views
 
 	// Guarded by registry.mu.
-	runs      int       // that hold it here, or would if the store answered
-	elsewhere int       // Size on other hosts, if it differs; else 0
-	heardOf   time.Time // when the store last reported that
+	runs      int          // that hold it here, or would if the store answered
+	starts    startlog.Log // of those that began here, if there is a Rate
+	elsewhere int          // Size on other hosts, if it differs; else 0
+	heardOf   time.Time    // when the store last reported that
 }
 
 func newLimits(config Config, log *lineLog, g *registry) *limits {
 	l := &limits{log: log, registry: g, byName: make(map[string]*sharedLimit, len(config.Limits))}
 	if config.Store != nil {
-		l.multi, l.store = driver.CapabilitiesOf(config.Store).SharedLimiter, storeLabel(config.Store)
+		caps := driver.CapabilitiesOf(config.Store)
+		l.multi, l.rates, l.store = caps.SharedLimiter, caps.RateLimiter, storeLabel(config.Store)
 	}
 	for _, limit := range config.Limits {
 		l.byName[limit.Name] = &sharedLimit{Limit: limit}
@@ -74,8 +97,14 @@ func checkLimits(list []Limit) (errs []error) {
 			fault("Name", "it is given twice: every limit needs its own")
 		}
 		seen[l.Name] = true
-		if l.Size < 1 || l.Size > maxLimit {
+		if l.Size < 0 || l.Size == 0 && l.Rate == 0 && l.Per == 0 || l.Size > maxLimit {
 			fault("Size", "%d: use 1 to %d", l.Size, maxLimit)
+		}
+		if (l.Rate != 0 || l.Per != 0) && (l.Rate < 1 || l.Rate > driver.MaxRate) {
+			fault("Rate", "%d: use 1 to %d, or 0 and no Per", l.Rate, driver.MaxRate)
+		}
+		if (l.Rate != 0 || l.Per != 0) && (l.Per < driver.MinPer || l.Per > driver.MaxPer) {
+			fault("Per", "%v: use %v to %v, or 0 and no Rate", l.Per, driver.MinPer, driver.MaxPer)
 		}
 	}
 	return errs
@@ -106,7 +135,7 @@ func (l *limits) of(t Timer) (list []*sharedLimit, errs []error) {
 		list, names = append(list, limit), append(names, limit.lockName())
 	}
 	if len(list) > 0 && l.store != "" && !t.LocalOnly {
-		if err := l.canTake(t.lockName(), names); err != nil {
+		if err := cmp.Or(l.canTake(t.lockName(), names), l.canBound(list)); err != nil {
 			fault("%w", err)
 		}
 	}
@@ -122,6 +151,23 @@ func (l *limits) canTake(name string, shared []string) error {
 	return guard.Call("store", func() error { return l.multi.CheckShared(name, shared...) })
 }
 
+// canBound returns why the store cannot keep the rates of these limits, or nil.
+func (l *limits) canBound(list []*sharedLimit) error {
+	for _, s := range list {
+		if s.Rate == 0 {
+			continue
+		}
+		if l.rates == nil {
+			return fmt.Errorf("the store (%s) cannot bound the rate of %q: use redislock, sqllock or memlock, or take "+
+				"the Rate out", l.store, s.Name)
+		}
+		if err := guard.Call("store", func() error { return l.rates.CheckRate(s.Per) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // shares are the limits of a timer.
 type shares struct {
 	limits []*sharedLimit
@@ -134,7 +180,7 @@ func newShares(list []*sharedLimit) *shares {
 	}
 	s := &shares{limits: list}
 	for _, l := range list {
-		s.locks = append(s.locks, dlock.SemaphoreSpec{Name: l.lockName(), Slots: l.Size})
+		s.locks = append(s.locks, l.spec())
 	}
 	return s
 }
@@ -156,22 +202,40 @@ func (s *settings) locks() []dlock.SemaphoreSpec {
 }
 
 // enter counts a run of a timer that is about to start. Without a grant of the store it returns why
-// the run may not start, if a limit is full on this host.
-func (l *limits) enter(set *settings, granted bool) error {
+// the run may not start, if a limit is full on this host, or its rate is reached.
+func (l *limits) enter(set *settings, granted bool) (Reason, error) {
 	if len(set.limits()) == 0 {
-		return nil
+		return "", nil
 	}
 	l.registry.mu.Lock()
 	defer l.registry.mu.Unlock()
+	now := time.Now().UnixMicro()
 	for _, s := range set.limits() {
-		if !granted && s.runs >= s.Size {
-			return &limitFullError{limit: s.Name, runs: s.runs}
+		if !granted && s.Size > 0 && s.runs >= s.Size {
+			return ReasonLimitFull, &limitFullError{limit: s.Name, runs: s.runs}
+		}
+		if wait := s.rateWait(now); !granted && wait > 0 {
+			return ReasonLimitRate, &limitRateError{limit: s.Limit, wait: wait}
 		}
 	}
 	for _, s := range set.limits() {
 		s.runs++
+		if s.Rate > 0 {
+			s.starts = s.starts.Add(now, s.Rate, startlog.Micros(s.Per), 1)
+		}
 	}
-	return nil
+	return "", nil
+}
+
+// rateWait returns how long until this host may start another run on its own. Called with the
+// registry's mutex held.
+func (s *sharedLimit) rateWait(now int64) time.Duration {
+	if s.Rate == 0 {
+		return 0
+	}
+	per := startlog.Micros(s.Per)
+	s.starts, _ = s.starts.Disbelieve(now, per, driver.MaxTickAhead.Microseconds())
+	return time.Duration(s.starts.Wait(now, s.Rate, per)) * time.Microsecond
 }
 
 // leave ends what enter began. Called with the registry's mutex held.
@@ -190,6 +254,32 @@ type limitFullError struct {
 func (e *limitFullError) Error() string {
 	return fmt.Sprintf("%d runs that hold the limit %q go on here, and the store was not asked", e.runs,
 		e.limit)
+}
+
+// A limitRateError says that the rate of a limit is reached on this host, which does not ask the
+// store.
+type limitRateError struct {
+	limit Limit
+	wait  time.Duration
+}
+
+func (e *limitRateError) Error() string {
+	return fmt.Sprintf("the limit %q had its %d starts within %v here, and the store was not asked: the next is allowed "+
+		"in %v", e.limit.Name, e.limit.Rate, e.limit.Per, e.wait.Round(time.Millisecond))
+}
+
+// rateAgain returns after how long a tick is tried again that was refused because of a rate. The
+// refusal names when the next start is allowed. Hosts that wait for the same do not ask at once.
+func rateAgain(no *dlock.NotAcquiredError, err error) (wait time.Duration, ok bool) {
+	var per time.Duration
+	if no != nil && no.Reason == driver.ReasonLimitRate {
+		wait, per = no.ExpiresIn, no.Shared.Per
+	} else if here, ok := err.(*limitRateError); ok {
+		wait, per = here.wait, here.limit.Per
+	} else {
+		return 0, false
+	}
+	return wait + rand.N(min(per/100, 50*time.Millisecond)+time.Millisecond), true
 }
 
 // applyAnswer compares the sizes that an answer of the store reports with ours.
@@ -215,7 +305,7 @@ func (l *limits) applyAnswer(set *settings, lease *dlock.Lease, err error) {
 // compareSize is called with the registry's mutex held.
 func (l *limits) compareSize(s *sharedLimit, size int) {
 	now := time.Now()
-	switch agrees := size == 0 || size == s.Size; {
+	switch agrees := size == 0 || size == s.spec().Slots; {
 	case agrees && (s.elsewhere == 0 || now.Sub(s.heardOf) < disagreementWindow):
 	case agrees:
 		s.elsewhere = 0

@@ -479,3 +479,129 @@ func TestI11FaultsOfLimits(t *testing.T) {
 		}
 	}
 }
+
+// Two hosts have timers that tick far more often than the rate of their limit allows, and replies
+// are lost. In no window do more runs start, and nearly all of the rate is used. What waits asks
+// when the store said so: a handful of calls per start.
+//
+// Fails when the rate is not passed on to the store, or when a tick that waits polls.
+func TestRateOfALimit(t *testing.T) {
+	for _, rate := range []int{10, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			const per = 10 * time.Second
+			store := memlock.New()
+			var mu sync.Mutex
+			var starts []time.Time
+			calls := 0
+			work := func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				starts = append(starts, time.Now())
+				return nil
+			}
+			config := timer.Config{Logger: slog.New(slog.DiscardHandler), MaxWait: time.Minute,
+				Limits: []timer.Limit{{Name: "api", Rate: rate, Per: per}}}
+			for range 2 {
+				link := dlocktest.NewFaulty(store)
+				link.Inject(dlocktest.Fault{}, dlocktest.OpAcquire)
+				host := config
+				host.Store = link
+				var timers []timer.Timer
+				for i := range 4 {
+					timers = append(timers, timer.Timer{Name: fmt.Sprintf("call-%d", i), OnFull: timer.FullWait,
+						Schedule: schedule.Every(20 * time.Millisecond), Limits: []string{"api"}, Run: work})
+				}
+				s, err := timer.New(host, timers...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- s.Run(ctx) }()
+				defer func() {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+					for _, st := range s.Status().Timers {
+						calls += int(st.Skipped[timer.ReasonLimitRate])
+					}
+				}()
+				defer stop()
+			}
+			time.Sleep(6 * per)
+			mu.Lock()
+			defer mu.Unlock()
+			for i := rate; i < len(starts); i++ {
+				if within := starts[i].Sub(starts[i-rate]); within < per {
+					t.Fatalf("%d starts within %v: at most %d in %v", rate+1, within, rate, per)
+				}
+			}
+			if used := float64(len(starts)) / float64(6*rate); used < 0.95 {
+				t.Errorf("%.0f %% of a rate of %d was used", 100*used, rate)
+			}
+		})
+	}
+}
+
+// Fails when a rate without a Per, or the other way round, is taken for none, or when a store that
+// cannot bound one is not asked.
+func TestFaultsOfARate(t *testing.T) {
+	run := func(context.Context) error { return nil }
+	for name, limit := range map[string]timer.Limit{
+		"no rate": {Per: time.Minute}, "negative": {Rate: -1, Per: time.Minute}, "no per": {Rate: 1},
+		"too many": {Rate: 1e9 + 1, Per: time.Minute}, "too short": {Rate: 1, Per: time.Millisecond},
+		"too long": {Rate: 1, Per: 31 * 24 * time.Hour}, "nothing": {}, "negative size": {Size: -1, Rate: 1, Per: time.Minute},
+	} {
+		limit.Name = "api"
+		_, err := timer.New(timer.Config{Store: memlock.New(), Limits: []timer.Limit{limit}},
+			timer.Timer{Name: "x", Limits: []string{"api"}, Run: run})
+		if err == nil || !strings.Contains(err.Error(), "use ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	type ratelessStore struct {
+		driver.Store
+		driver.SharedLimiter
+	}
+	store := memlock.New()
+	_, err := timer.New(timer.Config{Store: ratelessStore{store, store},
+		Limits: []timer.Limit{{Name: "api", Rate: 1, Per: time.Minute}}},
+		timer.Timer{Name: "x", Limits: []string{"api"}, Run: run})
+	if err == nil || !strings.Contains(err.Error(), "cannot bound the rate") {
+		t.Errorf("a store that cannot: %v", err)
+	}
+}
+
+// Without a store a rate holds on this host.
+//
+// Fails when enter does not count the starts.
+func TestRateWithoutAStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := timer.New(timer.Config{Logger: slog.New(slog.DiscardHandler),
+			Limits: []timer.Limit{{Name: "api", Rate: 2, Per: time.Minute}}},
+			timer.Timer{Name: "x", Limits: []string{"api"}, Run: func(context.Context) error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		synctest.Wait()
+		for _, want := range []bool{true, true, false} {
+			_, err := s.Trigger(t.Context(), "x", timer.TriggerOptions{})
+			refused, is := errors.AsType[*timer.RefusedError](err)
+			if (err == nil) != want || !want && (!is || refused.Reason != timer.ReasonLimitRate) {
+				t.Errorf("a trigger: %v", err)
+			}
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute + time.Millisecond)
+		if _, err := s.Trigger(t.Context(), "x", timer.TriggerOptions{}); err != nil {
+			t.Errorf("a minute later: %v", err)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

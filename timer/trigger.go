@@ -79,9 +79,9 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 		return refuse(why, err)
 	}
 	if !set.shared() {
-		if full := s.limits.enter(set, false); full != nil {
+		if why, full := s.limits.enter(set, false); full != nil {
 			s.registry.leave(set)
-			return refuse(ReasonLimitFull, full)
+			return refuse(why, full)
 		}
 		go s.runner.carryOut(s.runner.startRun(tick{s: set}, by, nil, false))
 		return nil

@@ -276,7 +276,7 @@ func (q *triggers) release(w *waitingTriggers, why Reason) {
 				continue
 			}
 			t.Taker, t.Host, done = "", dlock.Holder{}, false
-			if why == ReasonFull || why == ReasonLimitFull {
+			if why == ReasonFull || why == ReasonLimitFull || why == ReasonLimitRate {
 				queue.DeferRetry(t, now)
 			}
 		}

@@ -64,7 +64,7 @@ func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
 	if no.Info.SuccessAge == 0 || t.at != 0 && s.mayEndInTime(no) {
 		s.entry.record.deadman.uncount()
 	}
-	if no.Reason != dlock.ReasonLimitFull { // of which another timer may have the slot
+	if no.Reason != dlock.ReasonLimitFull && no.Reason != dlock.ReasonLimitRate { // of which another timer may have the slot
 		w.holder = no.Holder
 	}
 	v.remember(s, no)

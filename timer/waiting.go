@@ -77,7 +77,11 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 	if why == ReasonQuarantine && no != nil {
 		r.quarantine = min(max(no.ExpiresIn, unknownQuarantine), math.MaxInt64/2) + time.Millisecond
 	}
-	r.pause = w.pause(t.s, why, r.waited)
+	if r.pause = w.pause(t.s, why, r.waited); why == ReasonLimitRate {
+		if again, ok := rateAgain(no, err); ok {
+			r.pause = again
+		}
+	}
 	on, in := decide(r)
 	if on == forNothing {
 		return false
