@@ -156,7 +156,7 @@ func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 		"Time": regexp.MustCompile(`(At|From|Until|Before|Next|Since|Tick)$`),
 		"Duration": regexp.MustCompile(`(In|For|Ago|Age|Took|TTL|Timeout|Delay|Wait|Window|Retention|Slack|` +
 			`Lateness|RunTime|ElapsedTime|Interval|Offset)$|^By[A-Z]|` + // timer.Delay has ByTimer and ByHost
-			`^(Hosts|Leases|Events|Runs|Succeeded|Dead|Canceled|Unseen|Dispatched)$`), // Retention: how long they are kept
+			`^(Hosts|Leases|Events|Runs|Succeeded|Dead|Canceled|Unseen|Dispatched|Per)$`), // Retention: how long they are kept
 	}
 	seen := 0
 	check := func(path, name string, typ ast.Expr) {

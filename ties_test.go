@@ -24,7 +24,7 @@ var tied = map[string]int{
 	"cluster/page":                   19,
 	"cmd/tickslot/internal/commands": 24,
 	"dlock":                          19,
-	"dlock/dlocktest":                22,
+	"dlock/dlocktest":                21,
 	"durable/internal/storetest":     21,
 	"examples/internal/demo":         18,
 	"leader":                         25,

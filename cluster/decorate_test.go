@@ -386,7 +386,8 @@ func TestDecorateIsTransparent(t *testing.T) {
 	}
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true},
+			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true,
+			Enumeration: true},
 		Virtual: true,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()

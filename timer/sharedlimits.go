@@ -264,8 +264,8 @@ type limitRateError struct {
 }
 
 func (e *limitRateError) Error() string {
-	return fmt.Sprintf("the limit %q had its %d starts within %v here, and the store was not asked: the next is allowed "+
-		"in %v", e.limit.Name, e.limit.Rate, e.limit.Per, e.wait.Round(time.Millisecond))
+	return fmt.Sprintf("the limit %q had its %d starts within %v here, and the store was not asked: "+
+		"the next is allowed in %v", e.limit.Name, e.limit.Rate, e.limit.Per, e.wait.Round(time.Millisecond))
 }
 
 // rateAgain returns after how long a tick is tried again that was refused because of a rate. The

@@ -550,7 +550,8 @@ func TestFaultsOfARate(t *testing.T) {
 	for name, limit := range map[string]timer.Limit{
 		"no rate": {Per: time.Minute}, "negative": {Rate: -1, Per: time.Minute}, "no per": {Rate: 1},
 		"too many": {Rate: 1e9 + 1, Per: time.Minute}, "too short": {Rate: 1, Per: time.Millisecond},
-		"too long": {Rate: 1, Per: 31 * 24 * time.Hour}, "nothing": {}, "negative size": {Size: -1, Rate: 1, Per: time.Minute},
+		"too long": {Rate: 1, Per: 31 * 24 * time.Hour}, "nothing": {},
+		"negative size": {Size: -1, Rate: 1, Per: time.Minute},
 	} {
 		limit.Name = "api"
 		_, err := timer.New(timer.Config{Store: memlock.New(), Limits: []timer.Limit{limit}},

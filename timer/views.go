@@ -64,7 +64,8 @@ func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
 	if no.Info.SuccessAge == 0 || t.at != 0 && s.mayEndInTime(no) {
 		s.entry.record.deadman.uncount()
 	}
-	if no.Reason != dlock.ReasonLimitFull && no.Reason != dlock.ReasonLimitRate { // of which another timer may have the slot
+	// Another timer may have the slot of a limit.
+	if no.Reason != dlock.ReasonLimitFull && no.Reason != dlock.ReasonLimitRate {
 		w.holder = no.Holder
 	}
 	v.remember(s, no)

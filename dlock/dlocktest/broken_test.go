@@ -27,7 +27,8 @@ var mutants = slices.Concat(leaseMistakes, tickMistakes, successMistakes, contro
 func brokenHarness(name string, mutate func(*mutant)) Harness {
 	return Harness{
 		Features: Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true},
+			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true,
+			Enumeration: true},
 		Virtual: true,
 		New: func(testing.TB) Namespace {
 			if name == "a look, and then a write" {

@@ -192,12 +192,13 @@ func saysWhen(c *check) {
 		for tries := 0; no == nil; tries++ {
 			if refused = h.start(limit); refused.err == nil {
 				if tries == 10*rate {
-					c.fatalf("%d starts, and no refusal: or does the store take %v for %d of them?", tries, limit.Per, rate)
+					c.fatalf("%d starts, and no refusal: or does the store take %v for %d of them?", tries,
+						limit.Per, rate)
 				}
 				continue
 			}
-			var ok bool
-			if no, ok = errors.AsType[*driver.NotAcquiredError](refused.err); !ok || no.Reason != driver.ReasonLimitRate {
+			no, _ = errors.AsType[*driver.NotAcquiredError](refused.err)
+			if reason(refused.err) != driver.ReasonLimitRate {
 				c.fatalf("%v: must be refused because of the rate", refused.err)
 			}
 		}

@@ -67,8 +67,9 @@ type NotAcquiredError struct {
 	Reason Reason
 	Slots  int // how many the request declared; 0: a mutex
 
-	// Shared is the semaphore of Request.Shared that refused (ReasonLimitFull, ReasonLimitRate). Holder, HeldFor,
-	// ExpiresIn and PausedBy are then about it, and SharedInfo is what the store knows of it.
+	// Shared is the semaphore of Request.Shared that refused (ReasonLimitFull, ReasonLimitRate).
+	// Holder, HeldFor, ExpiresIn and PausedBy are then about it, and SharedInfo is what the store
+	// knows of it.
 	Shared     SemaphoreSpec
 	SharedInfo Info
 
@@ -78,9 +79,9 @@ type NotAcquiredError struct {
 	// HeldFor is how long Holder has had it (ReasonFull).
 	HeldFor time.Duration
 	// ExpiresIn is how long until it may be free, unless extended (ReasonFull, ReasonQuarantine,
-	// ReasonPaused), until Tick.Delay has passed (ReasonTickEarly), or until the rate allows another
-	// start, unless others take it (ReasonLimitRate). 0 if that is not known. Of a quarantine of
-	// Redis, which tells its age in whole seconds, it may be a second too short.
+	// ReasonPaused), until Tick.Delay has passed (ReasonTickEarly), or until the rate allows
+	// another start, unless others take it (ReasonLimitRate). 0 if that is not known. Of a
+	// quarantine of Redis, which tells its age in whole seconds, it may be a second too short.
 	ExpiresIn time.Duration
 	// PausedBy is who paused the name, and why (ReasonPaused).
 	PausedBy Cause

@@ -118,7 +118,8 @@ func (l SemaphoreSpec) checkRate() (errs []error) {
 		return nil
 	}
 	if l.Rate < 1 || l.Rate > MaxRate {
-		errs = append(errs, fmt.Errorf("a Rate of %d for %q: must be 1 to %d, or 0 and no Per", l.Rate, l.Name, MaxRate))
+		errs = append(errs, fmt.Errorf("a Rate of %d for %q: must be 1 to %d, or 0 and no Per", l.Rate, l.Name,
+			MaxRate))
 	}
 	if l.Per < MinPer || l.Per > MaxPer {
 		errs = append(errs, fmt.Errorf("a Rate of %q with Per %v: must be %v to %v", l.Name, l.Per, MinPer, MaxPer))

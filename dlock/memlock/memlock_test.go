@@ -16,7 +16,8 @@ import (
 func TestConformance(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true},
+			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true,
+			Enumeration: true},
 		Virtual: true,
 		New: func(testing.TB) dlocktest.Namespace {
 			store, ahead := memlock.New(), time.Duration(0)
@@ -38,7 +39,8 @@ func TestConformanceInRealTime(t *testing.T) {
 	testkit.SkipShort(t)
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
-			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true},
+			PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true,
+			Enumeration: true},
 		TTL: 100 * time.Millisecond,
 		New: func(testing.TB) dlocktest.Namespace {
 			store := memlock.New()

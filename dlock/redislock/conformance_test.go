@@ -34,7 +34,8 @@ func namespaces(connect func(t testing.TB) redis.UniversalClient, owner redis.Un
 		if strings.Contains(t.Name(), "/rate/") { // whose windows are longer than the servers have run
 			opts.NoQuarantine = !opts.Embedded
 		}
-		if strings.Contains(t.Name(), "/rate/") || strings.Contains(t.Name(), "/shared/") || strings.Contains(t.Name(), "/enumerate/") {
+		if strings.Contains(t.Name(), "/rate/") || strings.Contains(t.Name(), "/shared/") ||
+			strings.Contains(t.Name(), "/enumerate/") {
 			opts.Prefix = shop + "{" + rand.Text() + "}:"
 		}
 		client := connect(t)

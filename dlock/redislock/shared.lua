@@ -148,7 +148,8 @@ if joint then
       call('PEXPIRE', o.tokens, short_retention)
       call('HSET', o.state, 'fence', o.fence_text)
       if o.rate then call('HSET', o.state, 'starts', count_start(o)) end
-      if o.new or o.rate and o.unrated or o.fresh or o.kept > now or now - o.kept > often or o.run ~= o.noted or o.declared ~= o.size then
+      if o.new or o.rate and o.unrated or o.fresh or o.kept > now or now - o.kept > often or o.run ~= o.noted
+        or o.declared ~= o.size then
         call('HSET', o.state, 'slots', o.size, 'form', form, 'kept', now_text)
         if o.noted then call('HSET', o.state, 'run', o.noted) end
         enlist(shared, o.state, now, now_text, short_retention)

@@ -46,8 +46,8 @@ func (s *Store) CheckRate(per time.Duration) error {
 		return errOneOnly
 	}
 	if longest := per + per/60; longest >= s.retention {
-		return fmt.Errorf("sqllock: a rate with Per %v: Cleanup deletes rows that were idle for Options.Retention, %v: "+
-			"set a longer one", per, s.retention)
+		return fmt.Errorf("sqllock: a rate with Per %v: Cleanup deletes rows that were idle for Options.Retention, "+
+			"%v: set a longer one", per, s.retention)
 	}
 	return nil
 }

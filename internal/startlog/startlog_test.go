@@ -41,8 +41,9 @@ func TestNoWindowHasMoreStartsThanTheRate(t *testing.T) {
 				now := began
 				for len(starts) < 6*rate {
 					if wait := log.Wait(now, rate, per); wait > 0 {
-						if again := log.Wait(now+wait, rate, per); again != 0 || log.Wait(now+wait-1, rate, per) != 1 {
-							t.Fatalf("rate %d per %d: a start is allowed in %d, and then in %d more", rate, per, wait, again)
+						again := log.Wait(now+wait, rate, per)
+						if again != 0 || log.Wait(now+wait-1, rate, per) != 1 {
+							t.Fatalf("rate %d per %d: a start is allowed in %d, then in %d more", rate, per, wait, again)
 						}
 						if now += wait; rand.IntN(3) == 0 { // late
 							now += rand.Int64N(per/1000 + 1)
@@ -140,7 +141,8 @@ func TestTextIsReadBack(t *testing.T) {
 	if err != nil || !slices.Equal(again, log) {
 		t.Errorf("%v, %v: must be %v", again, err, log)
 	}
-	for _, text := range []string{"1", strings.Repeat("x", 26), strings.Repeat("1", 65*26), " " + strings.Repeat("1", 25)} {
+	for _, text := range []string{"1", strings.Repeat("x", 26), strings.Repeat("1", 65*26),
+		" " + strings.Repeat("1", 25)} {
 		if _, err := startlog.Parse(text); err == nil {
 			t.Errorf("%.30q was read", text)
 		}

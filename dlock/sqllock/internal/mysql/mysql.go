@@ -75,8 +75,8 @@ func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.Acquir
 	return v, err
 }
 
-// sharedJSON returns the further semaphores as [[name in hex, slots, rate, per], …], or nil if there
-// are none.
+// sharedJSON returns the further semaphores as [[name in hex, slots, rate, per], …], or nil if
+// there are none.
 func sharedJSON(shared []store.SemaphoreSpec) *string {
 	if len(shared) == 0 {
 		return nil

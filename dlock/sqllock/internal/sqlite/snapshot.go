@@ -247,8 +247,8 @@ func (w window) of(n int) (before, last int) {
 	return before, min(before+windowSize, n-1)
 }
 
-// shorten has leases that were renewed while the clock was ahead end a TTL from now, and starts that
-// were counted then count from now on. If that fails, the next refusal does it.
+// shorten has leases that were renewed while the clock was ahead end a TTL from now, and starts
+// that were counted then count from now on. If that fails, the next refusal does it.
 func (s *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams) {
 	for i, l := range look {
 		if l.renewed > l.now+ahead {
@@ -349,7 +349,8 @@ func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, fr
 		parts = append(parts, got.Part())
 		if l := c.Shared[i-1]; l.Rate > 0 && !look[i].again {
 			starts := look[i].log.Add(look[i].now, l.Rate, l.Per, grain).String()
-			if _, err := conn.ExecContext(local, s.texts["count_start"], l.Resource, starts, look[i].rated); err != nil {
+			_, err := conn.ExecContext(local, s.texts["count_start"], l.Resource, starts, look[i].rated)
+			if err != nil {
 				return v, err
 			}
 		}

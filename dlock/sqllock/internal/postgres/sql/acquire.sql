@@ -371,7 +371,8 @@ BEGIN
 		IF v_others > 0 THEN
 			v_logs := '{}';
 			FOR v_other IN
-				SELECT a.i, a.name, a.rate, a.per, h.starts, coalesce(h.slot_limit, a.size) AS n, coalesce(h.slots, 0) AS slots,
+				SELECT a.i, a.name, a.rate, a.per, h.starts, coalesce(h.slot_limit, a.size) AS n,
+					coalesce(h.slots, 0) AS slots,
 					coalesce(h.overrides_version, 0) AS version, coalesce(h.slot_limit, 0) AS slot_limit,
 					CASE WHEN h.paused_until > v_clock THEN h.pause_origin
 						WHEN h.slot_limit = 0 THEN h.limit_origin END AS origin,
