@@ -71,7 +71,7 @@ func idleTimersAreSmall(t *testing.T, registerer prometheus.Registerer) {
 // Fails when history begins with room for all that it may hold.
 func TestTimersThatHaveRunAreSmall(t *testing.T) {
 	testkit.SkipRace(t)
-	const n = 20_000
+	const n = 5_000
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }
 	for i := range timers {
