@@ -232,7 +232,7 @@ func TestDriverThatEndsItsGoroutine(t *testing.T) {
 		}
 		h.link.set(well)
 		id := f.trigger("report", durable.TriggerOptions{})
-		pass(time.Minute)
+		pass(2 * time.Minute) // a worker registers once a minute, or a little later
 		if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database"]() != nil {
 			t.Errorf("%+v, %v", run, h.Checks()["database"]())
 		}

@@ -300,16 +300,23 @@ func TestTheWaitForOthersIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		release := s.hold(t, first)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		began := time.Now()
-		err := s.schema("jobs", 2).Up(ctx, s.open(t))
-		if took := time.Since(began); err == nil || took > 2*time.Second+testkit.Patience/2 {
-			t.Errorf("%v after %v: must fail within 2s", err, took)
-		}
-		if err != nil && !strings.Contains(err.Error(), "locked") && sqlkit.State(err) != sqlkit.LockNotAvailable &&
-			!strings.Contains(err.Error(), "another host is migrating") {
-			t.Errorf("%v: must say that somebody else has the lock", err)
+		// A busy machine may take the first two seconds to connect, and so get as far as no lock.
+		for limit := 2 * time.Second; ; limit *= 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			began := time.Now()
+			err := s.schema("jobs", 2).Up(ctx, s.open(t))
+			took := time.Since(began)
+			cancel()
+			if err == nil || took > limit+testkit.Patience/2 {
+				t.Fatalf("%v after %v: must fail within %v", err, took, limit)
+			}
+			if strings.Contains(err.Error(), "locked") || sqlkit.State(err) == sqlkit.LockNotAvailable ||
+				strings.Contains(err.Error(), "another host is migrating") {
+				break
+			}
+			if limit > testkit.Patience/2 {
+				t.Fatalf("%v: must say that somebody else has the lock", err)
+			}
 		}
 		release()
 		if err := s.schema("jobs", 2).Up(patient(t), s.open(t)); err != nil {

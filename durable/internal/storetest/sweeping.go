@@ -116,11 +116,20 @@ var sweeping = []promise{
 		c.sweep(store.Retention{Unseen: time.Hour}, 100)
 		c.handler("orders")
 		c.schedule("daily")
-		const unseen = 500 * time.Millisecond
-		c.pass(c.now().Add(unseen))
-		c.register(true, []store.Handler{mails}, store.Schedule{Name: "hourly", Spec: "1"})
-		if n := c.sweep(store.Retention{Unseen: unseen}, 100); n != 2 {
-			c.Errorf("%d were deleted, want a handler and a schedule", n)
+		for unseen := 500 * time.Millisecond; ; unseen *= 2 {
+			c.pass(c.now().Add(unseen))
+			seen := c.now()
+			c.register(true, []store.Handler{mails}, store.Schedule{Name: "hourly", Spec: "1"})
+			n := c.sweep(store.Retention{Unseen: unseen}, 100)
+			if c.now().Sub(seen) >= unseen && unseen < time.Minute {
+				// A busy machine took so long that those just seen count as unseen, too.
+				c.register(true, []store.Handler{orders, mails}, daily, store.Schedule{Name: "hourly", Spec: "1"})
+				continue
+			}
+			if n != 2 {
+				c.Errorf("%d were deleted, want a handler and a schedule", n)
+			}
+			break
 		}
 		for name, want := range map[string]bool{"orders": false, "mails": true, "awaited": true} {
 			if got := c.hasHandler(name); got != want {
