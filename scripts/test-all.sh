@@ -7,7 +7,8 @@ set -u
 cd -- "$(dirname -- "$0")/.." || exit
 
 # What waits longest begins first, or it would go on alone at the end.
-first='./dlock/sqllock ./outbox ./dlock/nativelock ./dlock/redislock ./timer ./durable ./durable/internal/postgres'
+first='./dlock/sqllock ./timer ./outbox/internal/sqlstore ./dlock/redislock ./dlock/nativelock ./outbox ./proof/registrycost
+	./durable/internal/postgres ./cluster/sqlregistry ./proof/simulate ./durable ./cluster'
 modules='cmd/tickslot proof/benchmarks contrib/river oteltickslot health/grpchealth contrib/watermill internal/deploytest'
 
 dir=$(mktemp -d) || exit 1
