@@ -30,9 +30,9 @@ const maxConns = 3
 //
 // It copies the settings of pool except: the number of connections (at most 3), how statements are
 // sent, with the settings of the session that this needs (standard_conforming_strings on, and the
-// client_encoding UTF8, whatever AfterConnect has set), the time to connect (2 s, or that of pool if
-// it is at most 10 s: connect_timeout in its URL), and the hooks that run when a connection leaves
-// or enters the pool.
+// client_encoding UTF8, whatever AfterConnect has set), the time to connect (2 s, or that of pool
+// if it is at most 10 s: connect_timeout in its URL), and the hooks that run when a connection
+// leaves or enters the pool.
 func New(pool *pgxpool.Pool, opts sqlregistry.Options) *sqlregistry.Store {
 	if pool == nil {
 		return sqlregistry.PostgresOn(sqlregistry.Pool{Fault: errors.New("no pool: pass a *pgxpool.Pool")}, opts)
