@@ -102,6 +102,22 @@ func (c *check) insert(run store.NewRun) (id int64) {
 	return id
 }
 
+// insertMany queues runs in one call, and wants that so many of them are fresh; -1: any number.
+func (c *check) insertMany(wantFresh int, runs ...store.NewRun) (done []store.Inserted) {
+	c.Helper()
+	c.call("Insert", func(ctx context.Context) (err error) { done, err = c.Insert(ctx, nil, runs...); return err })
+	fresh := 0
+	for _, d := range done {
+		if d.Fresh {
+			fresh++
+		}
+	}
+	if len(done) != len(runs) || fresh != wantFresh && wantFresh >= 0 {
+		c.Fatalf("of %d runs %d are answered, %d of them as fresh, want %d", len(runs), len(done), fresh, wantFresh)
+	}
+	return done
+}
+
 // inserts queues n runs of a handler.
 func (c *check) inserts(handler string, n int) {
 	c.Helper()

@@ -449,22 +449,6 @@ func (c *check) inserting(run store.NewRun, wantFresh bool) (id int64) {
 	return id
 }
 
-// insertMany queues runs in one call, and wants that so many of them are fresh; -1: any number.
-func (c *check) insertMany(wantFresh int, runs ...store.NewRun) (done []store.Inserted) {
-	c.Helper()
-	c.call("Insert", func(ctx context.Context) (err error) { done, err = c.Insert(ctx, nil, runs...); return err })
-	fresh := 0
-	for _, d := range done {
-		if d.Fresh {
-			fresh++
-		}
-	}
-	if len(done) != len(runs) || fresh != wantFresh && wantFresh >= 0 {
-		c.Fatalf("of %d runs %d are answered, %d of them as fresh, want %d", len(runs), len(done), fresh, wantFresh)
-	}
-	return done
-}
-
 var steering = []promise{
 	{"steering/a run that is queued is canceled at once", func(c *check) {
 		c.ready(orders)
