@@ -21,10 +21,12 @@ import (
 // 9-17/2). Months and days of the week have names, in any case; * and ? match any value. Both 0 and
 // 7 are Sunday. Days of the month may be L (the last), L-2 (two days before the last), 15W (the
 // weekday nearest to the 15th) and LW (the last weekday). Days of the week may be fri#2 (the second
-// Friday) and fri#L (the last Friday). If both the day of month and the day of week are restricted,
-// a day that matches either is due, as in robfig/cron. Other crons differ: in Vixie's a field that
-// begins with *, such as */2, is not restricted, and Quartz restricts one of the two only. @yearly,
-// @annually, @monthly, @weekly, @daily, @midnight and @hourly are accepted.
+// Friday) and fri#L (the last Friday). Numbers of days of the week are refused beside a ? for the
+// day of month in six fields, because Quartz, which writes that, counts them from Sunday as 1. If
+// both the day of month and the day of week are restricted, a day that matches either is due, as in
+// robfig/cron. Other crons differ: in Vixie's a field that begins with *, such as */2, is not
+// restricted, and Quartz restricts one of the two only. @yearly, @annually, @monthly, @weekly,
+// @daily, @midnight and @hourly are accepted.
 //
 // When clocks are set forward, a skipped time is due once, at the first instant after the gap. When
 // they are set back, a time that is shown twice is due the first time only. An expression that
@@ -115,6 +117,9 @@ func parseCron(spec string) (*cron.SpecSchedule, error) {
 			}
 		}
 	}
+	if err := t.checkQuartz(fields); err != nil {
+		return nil, err
+	}
 	s, err := askLibrary(strings.TrimSpace(spec))
 	if err != nil {
 		return nil, t.fault(fields[0].at, "%v", err)
@@ -127,6 +132,24 @@ func parseCron(spec string) (*cron.SpecSchedule, error) {
 		return nil, t.fault(at, "it never fires, because there is no such date: change the day of month or the month")
 	}
 	return s, nil
+}
+
+// checkQuartz refuses what is written for Quartz and would be due on other days here. Quartz counts
+// the days of the week from Sunday as 1, and wants a ? in one of the two day fields. So numbers
+// beside a ? in six fields are most likely Quartz's.
+func (t cronText) checkQuartz(fields []piece) error {
+	if len(fields) != len(cronFields) || fields[3].text != "?" {
+		return nil
+	}
+	for _, element := range fields[5].split(",") {
+		days, _, _ := strings.Cut(element.text, "#")
+		days, _, _ = strings.Cut(days, "/")
+		if at := strings.IndexAny(days, "0123456789"); at >= 0 {
+			return t.fault(element.at+at, "day of week: beside a ? this may be a number of Quartz, where 1 is "+
+				"Sunday, and here 1 is Monday: use names, as in MON-FRI or FRI#2, or write * for the ?")
+		}
+	}
+	return nil
 }
 
 // askLibrary calls the parser and turns a panic of the library into an error.

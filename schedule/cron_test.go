@@ -239,3 +239,38 @@ func FuzzCron(f *testing.F) {
 		}
 	})
 }
+
+// Expressions of Quartz mean the same here, or are refused.
+//
+// Fails when a number of a day of the week is taken for another day than Quartz means.
+func TestQuartzWeekdaysAreNotMisread(t *testing.T) {
+	from := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC) // a Friday
+	for spec, want := range map[string]string{
+		"0 15 10 ? * MON-FRI":     "2027-01-01 10:15",
+		"0 15 10 ? * FRI#2":       "2027-01-08 10:15",
+		"0 15 10 ? * FRI#L":       "2027-01-29 10:15",
+		"0 15 10 ? * */2":         "2027-01-02 10:15",
+		"0 15 10 L-2 * ?":         "2027-01-29 10:15",
+		"0 15 10 15W * ?":         "2027-01-15 10:15",
+		"0 15 10 * * 5":           "2027-01-01 10:15", // not Quartz, which wants a ?
+		"15 10 ? * 5":             "2027-01-01 10:15", // not Quartz, which has seconds
+		"0 15 10 ? * 2-6":         "Quartz",
+		"0 15 10 ? * MON,6":       "Quartz",
+		"0 15 10 ? * 6#3":         "Quartz",
+		"0 15 10 ? * 2/2":         "Quartz",
+		"0 15 10 ? * 6L":          "fri#L",
+		"0 15 10 ? * MON-FRI *":   "7 fields",
+		"0 15 10 * * ? 2026-2028": "7 fields",
+	} {
+		s, err := ParseCron(spec, "")
+		if err != nil {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", spec, err, want)
+			}
+			continue
+		}
+		if got := s.Next(from).Format("2006-01-02 15:04"); got != want {
+			t.Errorf("%s: %s, want %s", spec, got, want)
+		}
+	}
+}

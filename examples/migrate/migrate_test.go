@@ -206,6 +206,7 @@ func TestAfter(t *testing.T) {
 		"River":             {riverAfter, false, 96},
 		"River, failing":    {riverAfter, true, 96 * 3},
 		"ShedLock":          {shedLockAfter, false, 96 - 1}, // the first is due when the day begins
+		"Quartz":            {quartzAfter, false, 1},
 		"Hangfire":          {hangfireAfter, false, 1},
 		"Hangfire, failing": {hangfireAfter, true, 4},
 	} {
