@@ -160,8 +160,8 @@ func startMariaDB(programs mariaDB, opts Options) (*Server, error) {
 				args = append(args, "--mysqlx=OFF", "--secure-file-priv=NULL")
 			}
 			if opts.TLS {
-				args = append(args, "--ssl-ca="+base.CAFile(), "--ssl-cert="+base.CertFile(), "--ssl-key="+base.KeyFile(),
-					"--require-secure-transport=ON")
+				args = append(args, "--ssl-ca="+base.CAFile(), "--ssl-cert="+base.CertFile(),
+					"--ssl-key="+base.KeyFile(), "--require-secure-transport=ON")
 			}
 			for _, s := range opts.Settings {
 				args = append(args, "--"+s)

@@ -135,7 +135,8 @@ needs attention, 2 if there is no such command or flag.`,
 	f := root.PersistentFlags()
 	f.StringVar(&a.options.URL, "store", "", "`URL` of the store; default $TICKSLOT_STORE")
 	f.StringVar(&a.options.CA, "ca", "", "`file` with the CA of the server's certificate, in PEM; default $TICKSLOT_CA")
-	f.StringVar(&a.options.Cert, "cert", "", "`file` with the certificate of this client, in PEM; default $TICKSLOT_CERT")
+	f.StringVar(&a.options.Cert, "cert", "", "`file` with the certificate of this client, in PEM; default "+
+		"$TICKSLOT_CERT")
 	f.StringVar(&a.options.Key, "key", "", "`file` with the key of --cert, in PEM; default $TICKSLOT_KEY")
 	f.StringVar(&a.options.Prefix, "prefix", "", "prefix of the locks")
 	f.BoolVar(&a.options.Tagged, "tagged-keys", false, "the "+

@@ -315,7 +315,8 @@ func (a *app) cancel() *cobra.Command {
 	return a.completes(a.originFlags(c), a.timerNames)
 }
 
-// noteExpired says which triggers of a timer no host has run in time: the next trigger removes them.
+// noteExpired says which triggers of a timer no host has run in time: the next trigger removes
+// them.
 func (a *app) noteExpired(ctx context.Context, timer string) {
 	waiting, err := a.timerControl().Triggers(ctx, timer)
 	if err != nil {

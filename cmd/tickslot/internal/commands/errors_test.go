@@ -28,41 +28,60 @@ func TestFaultsAreSaidInOneLine(t *testing.T) {
 		code         int
 		says         string
 	}{
-		"no slashes":        {"redis:127.0.0.1:6379", "timers ls", 1, "lacks its slashes: it must look like redis://host:6379/0"},
-		"no slashes pg":     {"postgres:host/db", "timers ls", 1, "lacks its slashes: it must look like postgres://host"},
-		"no host":           {"redis:///0", "timers ls", 1, "must look like redis://host:6379/0"},
-		"wrong port":        {"redis://127.0.0.1:1/0", "timers ls", 1, "no answer from Redis 127.0.0.1:1: connection refused\n"},
-		"wrong port pg":     {"postgres://a:b@127.0.0.1:1/x", "timers ls", 1, "no answer from Postgres 127.0.0.1:1/x: connection refused\n"},
-		"wrong port mysql":  {"mysql://a:b@127.0.0.1:1/x", "timers ls", 1, "no answer from MySQL 127.0.0.1:1/x: connection refused\n"},
-		"wrong host":        {"redis://nowhere.invalid:1/0", "timers ls", 1, "there is no host nowhere.invalid"},
-		"TLS to plain":      {"rediss://" + plain.Addr(), "timers ls", 1, "let the URL begin with redis://."},
-		"plain to TLS":      {"redis://" + withTLS.Addr(), "timers ls", 1, "closes the connection. If the server wants TLS, let the URL begin with rediss://."},
-		"TLS to plain pg":   {strings.Replace(pg.DSN("", "", database), "=disable", "=require", 1), "timers ls", 1, "speaks no TLS. Leave sslmode out of the URL"},
-		"TLS to plain my":   {myURL + myDatabase + "?tls=true", "timers ls", 1, "speaks no TLS. Leave tls out of the URL"},
-		"not a Redis":       {"redis://" + my.Addr(), "timers ls", 1, "what answers is no Redis"},
-		"no database":       {pg.DSN("", "", "nosuch"), "timers ls", 1, `database "nosuch" does not exist: correct the URL`},
+		"no slashes": {"redis:127.0.0.1:6379", "timers ls", 1,
+			"lacks its slashes: it must look like redis://host:6379/0"},
+		"no slashes pg": {"postgres:host/db", "timers ls", 1,
+			"lacks its slashes: it must look like postgres://host"},
+		"no host": {"redis:///0", "timers ls", 1, "must look like redis://host:6379/0"},
+		"wrong port": {"redis://127.0.0.1:1/0", "timers ls", 1,
+			"no answer from Redis 127.0.0.1:1: connection refused\n"},
+		"wrong port pg": {"postgres://a:b@127.0.0.1:1/x", "timers ls", 1,
+			"no answer from Postgres 127.0.0.1:1/x: connection refused\n"},
+		"wrong port mysql": {"mysql://a:b@127.0.0.1:1/x", "timers ls", 1,
+			"no answer from MySQL 127.0.0.1:1/x: connection refused\n"},
+		"wrong host":   {"redis://nowhere.invalid:1/0", "timers ls", 1, "there is no host nowhere.invalid"},
+		"TLS to plain": {"rediss://" + plain.Addr(), "timers ls", 1, "let the URL begin with redis://."},
+		"plain to TLS": {"redis://" + withTLS.Addr(), "timers ls", 1,
+			"closes the connection. If the server wants TLS, let the URL begin with rediss://."},
+		"TLS to plain pg": {strings.Replace(pg.DSN("", "", database), "=disable", "=require", 1), "timers ls", 1,
+			"speaks no TLS. Leave sslmode out of the URL"},
+		"TLS to plain my": {myURL + myDatabase + "?tls=true", "timers ls", 1,
+			"speaks no TLS. Leave tls out of the URL"},
+		"not a Redis": {"redis://" + my.Addr(), "timers ls", 1, "what answers is no Redis"},
+		"no database": {pg.DSN("", "", "nosuch"), "timers ls", 1,
+			`database "nosuch" does not exist: correct the URL`},
 		"no database mysql": {myURL + "nosuch", "timers ls", 1, "Unknown database 'nosuch': correct the URL"},
-		"no login":          {pg.DSN("nobody", "wrong", database), "timers ls", 1, `refuses the login: password authentication failed for user "nobody"`},
-		"no login mysql":    {"mysql://root:wrong@" + my.Addr() + "/" + myDatabase, "timers ls", 1, "refuses the login: Access denied for user"},
+		"no login": {pg.DSN("nobody", "wrong", database), "timers ls", 1,
+			`refuses the login: password authentication failed for user "nobody"`},
+		"no login mysql": {"mysql://root:wrong@" + my.Addr() + "/" + myDatabase, "timers ls", 1,
+			"refuses the login: Access denied for user"},
 		"no tables":         {pg.DSN("", "", database), "timers ls", 1, lacksTables},
 		"no tables durable": {pg.DSN("", "", database), "durable ls", 1, lacksTables},
 		"no tables mysql":   {myURL + myDatabase, "outbox ls", 1, lacksTables},
-		"no tables, pause":  {pg.DSN("", "", database), "pause report", 1, "nothing is changed: timer \"report\": Postgres"},
-		"no tables sqlite":  {"sqlite:" + noTables(t), "timers ls", 1, lacksTables},
-		"no database, TLS":  {strings.Replace(pg.DSN("", "", "nosuch"), "=disable", "=prefer", 1), "timers ls", 1, "correct the URL\n"},
-		"no name":           {plain.URL(), "pause", 2, `NAME is missing: use "tickslot pause NAME" (tickslot pause --help)`},
-		"no limit":          {plain.URL(), "limit report", 2, `N|reset is missing: use "tickslot limit NAME N|reset"`},
-		"two names":         {plain.URL(), "pause a b", 2, `"b" is one too many`},
-		"limit below 0":     {plain.URL(), "limit report -1", 2, "a limit cannot be below 0: use a number from 0 to 10000, or reset"},
-		"no such flag":      {plain.URL(), "pause report --fro 2h", 2, "unknown flag: --fro (tickslot pause --help has all flags)"},
+		"no tables, pause": {pg.DSN("", "", database), "pause report", 1,
+			"nothing is changed: timer \"report\": Postgres"},
+		"no tables sqlite": {"sqlite:" + noTables(t), "timers ls", 1, lacksTables},
+		"no database, TLS": {strings.Replace(pg.DSN("", "", "nosuch"), "=disable", "=prefer", 1), "timers ls", 1,
+			"correct the URL\n"},
+		"no name": {plain.URL(), "pause", 2,
+			`NAME is missing: use "tickslot pause NAME" (tickslot pause --help)`},
+		"no limit": {plain.URL(), "limit report", 2,
+			`N|reset is missing: use "tickslot limit NAME N|reset"`},
+		"two names": {plain.URL(), "pause a b", 2, `"b" is one too many`},
+		"limit below 0": {plain.URL(), "limit report -1", 2,
+			"a limit cannot be below 0: use a number from 0 to 10000, or reset"},
+		"no such flag": {plain.URL(), "pause report --fro 2h", 2,
+			"unknown flag: --fro (tickslot pause --help has all flags)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := tickslot(t, test.url, strings.Fields(test.command)...)
-			if a.code != test.code || a.out != "" || strings.Count(a.err, "\n") != 1 || !strings.Contains(a.err, test.says) {
+			if a.code != test.code || a.out != "" || strings.Count(a.err, "\n") != 1 ||
+				!strings.Contains(a.err, test.says) {
 				t.Errorf("exit code %d, or not one line with %q: %s", a.code, test.says, a)
 			}
-			for _, inside := range []string{"cluster:", "sqllock", "registry:", "Migrate", "SQLSTATE", "arg(s)", servertest.Canary} {
+			for _, inside := range []string{"cluster:", "sqllock", "registry:", "Migrate", "SQLSTATE", "arg(s)",
+				servertest.Canary} {
 				if strings.Contains(a.err, inside) {
 					t.Errorf("%q is in it: %s", inside, a)
 				}

@@ -100,7 +100,8 @@ func (a *app) events(ctx context.Context, filter string) (*show.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &show.Table{None: a.none("no event is known", "none is recorded"), Columns: []string{"=AT", "KIND", "NAME", "SLOT", "HOLDER", "TEXT"}}
+	t := &show.Table{None: a.none("no event is known", "none is recorded"),
+		Columns: []string{"=AT", "KIND", "NAME", "SLOT", "HOLDER", "TEXT"}}
 	list := []cluster.HistoryEvent{}
 	for _, e := range s.Events {
 		if !strings.Contains(e.Name, filter) {

@@ -27,7 +27,8 @@ func (a *app) addLists(root *cobra.Command) {
 		return parent
 	}
 	list("timers", "Timers, their limits and last runs", "Timers that a host has registered, that hold a slot, or "+
-		"that ran.\nLIMIT is what most hosts have in their code, or what an operator has set instead.", a.timers, a.stateFlag)
+		"that ran.\nLIMIT is what most hosts have in their code, or what an operator has set instead.", a.timers,
+		a.stateFlag)
 	list("hosts", "Processes of the fleet", "Processes that write to the registry: alive, suspect (silent for one "+
 		"TTL) or gone.", a.hosts, a.stateFlag)
 	list("slots", "Slots of timers that are held", "Slots of timers that are held: by whom, since when, for how "+

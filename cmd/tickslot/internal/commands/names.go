@@ -89,8 +89,8 @@ func (a *app) checkHandler(ctx context.Context, name string) error {
 	}
 	for _, s := range schedules {
 		if s.Name == name {
-			return fmt.Errorf("%q is a schedule, of handler %q: use --schedule in place of --durable, or the handler's "+
-				"name", name, s.Handler)
+			return fmt.Errorf("%q is a schedule, of handler %q: use --schedule in place of --durable, or "+
+				"the handler's name", name, s.Handler)
 		}
 	}
 	return unknownName("handler of durable runs", name, names)
@@ -114,8 +114,8 @@ func (a *app) checkSchedule(ctx context.Context, name string) error {
 	return unknownName("schedule", name, names)
 }
 
-// timerControl returns the Control of the fleet's timers. Names are checked before, so it has nothing to
-// log.
+// timerControl returns the Control of the fleet's timers. Names are checked before, so it has
+// nothing to log.
 func (a *app) timerControl() *control.Control {
 	return control.New(control.Config{Store: a.store.Locks})
 }

@@ -70,7 +70,8 @@ func TestMisspeltTimersAreNotChanged(t *testing.T) {
 	}
 
 	has(t, url, "--prefix shop: explain nightly", "nightly: unknown", "no process of this store uses package cluster")
-	has(t, url, "--prefix nope: timers ls", "no timer is known", "no process of this store uses package cluster, so only "+
+	has(t, url, "--prefix nope: timers ls", "no timer is known",
+		"no process of this store uses package cluster, so only "+
 		"timers that hold a slot now are listed, or the hosts have another --prefix")
 	if _, err := locks.TryAcquire(t.Context(), driver.Request{Name: "timer:poll", Slots: 1, TTL: 20 * time.Second,
 		Token: "token-of-poll", Holder: holder}); err != nil {
@@ -130,7 +131,8 @@ func TestMisspeltHandlersAreNotChanged(t *testing.T) {
 	}
 	refuses(t, url, "pause month-end --durable", `is a schedule, of handler "mail"`, "--schedule")
 	refuses(t, url, "pause month-edn --schedule", `no schedule "month-edn" is known`, "did you mean month-end?")
-	refuses(t, url, "requeue outbox --topic order", `no dead message of topic "order" is known`, "did you mean orders?")
+	refuses(t, url, "requeue outbox --topic order", `no dead message of topic "order" is known`,
+		"did you mean orders?")
 	handlers, err := store.Handlers(t.Context())
 	if err != nil || len(handlers) > 2 { // mail, and all together
 		t.Errorf("%+v, %v", handlers, err)

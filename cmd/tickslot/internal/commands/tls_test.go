@@ -157,7 +157,8 @@ func TestTLSThatIsNotSpoken(t *testing.T) {
 		}
 	}
 	url = strings.Replace(sqltest.SharedPostgres(t).DSN("", "", ""), "sslmode=disable", "sslmode=verify-full", 1)
-	if a := withCA(t, url, "", "slots ls"); a.code != 1 || !strings.Contains(a.err, "speaks no TLS. Leave sslmode out") {
+	if a := withCA(t, url, "", "slots ls"); a.code != 1 ||
+		!strings.Contains(a.err, "speaks no TLS. Leave sslmode out") {
 		t.Errorf("postgres: exit code %d: %s", a.code, a)
 	}
 }
@@ -187,8 +188,7 @@ func TestTLSWithACAThatIsNotUsed(t *testing.T) {
 	}
 }
 
-// A server that lets in nobody without a certificate lets in who names one, and who has none is told
-// what to name.
+// A server that lets in nobody without a certificate lets in who names one.
 //
 // Fails when the certificate is not shown, or is named in vain with a URL without TLS.
 func TestClientCertificates(t *testing.T) {
@@ -206,7 +206,8 @@ func TestClientCertificates(t *testing.T) {
 		"GRANT ALL ON "+database+".* TO 'shown'@'%';")
 	pg := sqltest.Postgres(t, sqltest.Options{TLS: true})
 	for name, s := range map[string]server{
-		"postgres": {fmt.Sprintf("postgres://postgres:%s@localhost:%d/postgres", servertest.Canary, pg.Port()), pg.CAFile(),
+		"postgres": {fmt.Sprintf("postgres://postgres:%s@localhost:%d/postgres", servertest.Canary, pg.Port()),
+			pg.CAFile(),
 			pg.CertFile(), pg.KeyFile()},
 		"redis": {fmt.Sprintf("rediss://:%s@localhost:%d", servertest.Canary, rd.Port()), rd.CAFile(), rd.CertFile(),
 			rd.KeyFile()},
@@ -228,10 +229,12 @@ func TestClientCertificates(t *testing.T) {
 			if a := run(s.url, "", "", command); name != "postgres" && a.code != 1 { // it looks at one, and wants none
 				t.Errorf("without: exit code %d: %s", a.code, a)
 			}
-			if a := run(s.url, s.cert, "", command); a.code != 1 || !strings.Contains(a.err, "needs both files: --cert") {
+			if a := run(s.url, s.cert, "", command); a.code != 1 ||
+				!strings.Contains(a.err, "needs both files: --cert") {
 				t.Errorf("without a key: exit code %d: %s", a.code, a)
 			}
-			if a := run(s.url, s.ca, s.key, command); a.code != 1 || !strings.Contains(a.err, "the client's certificate") {
+			if a := run(s.url, s.ca, s.key, command); a.code != 1 ||
+				!strings.Contains(a.err, "the client's certificate") {
 				t.Errorf("another's key: exit code %d: %s", a.code, a)
 			}
 		})

@@ -87,7 +87,8 @@ func (w *waiter) gaveUp(why error) error {
 	return fmt.Errorf("it is triggered, but how its run ends cannot be read: %w", why)
 }
 
-// timerRun looks for a run of the timer that this user has triggered, and that had not ended before.
+// timerRun looks for a run of the timer that this user has triggered, and that had not ended
+// before.
 func (w *waiter) timerRun(ctx context.Context) (text string, well bool, err error) {
 	runs, err := w.registry.Runs(ctx, w.timer)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 
 var (
 	// inside are names of packages that errors begin with, which mean nothing to an operator.
-	inside = regexp.MustCompile(`\b(?:cluster: (?:read|enumerate)|sqlregistry|pgxregistry|redisregistry|sqllock|pgxlock|` +
-		`redislock|durable|outbox): `)
+	inside = regexp.MustCompile(`\b(?:cluster: (?:read|enumerate)|sqlregistry|pgxregistry|redisregistry|sqllock|` +
+		`pgxlock|redislock|durable|outbox): `)
 	// setup is the text of dlock.ErrSetup, which says what follows, too.
 	setup = dlock.ErrSetup.Error() + ": "
 )

@@ -33,7 +33,8 @@ type Options struct {
 	// CA is a file with the certificates, in PEM, that those of servers are checked against, other
 	// than of SQLite. Default: what this machine trusts.
 	CA string
-	// Cert and Key are files with the certificate of this client and its key, in PEM. Default: none.
+	// Cert and Key are files with the certificate of this client and its key, in PEM. Default:
+	// none.
 	Cert, Key string
 	// Prefix is redislock.Options.Prefix, or sqllock.Options.Prefix.
 	Prefix string
