@@ -72,7 +72,7 @@ func TestMisspeltTimersAreNotChanged(t *testing.T) {
 	has(t, url, "--prefix shop: explain nightly", "nightly: unknown", "no process of this store uses package cluster")
 	has(t, url, "--prefix nope: timers ls", "no timer is known",
 		"no process of this store uses package cluster, so only "+
-		"timers that hold a slot now are listed, or the hosts have another --prefix")
+			"timers that hold a slot now are listed, or the hosts have another --prefix")
 	if _, err := locks.TryAcquire(t.Context(), driver.Request{Name: "timer:poll", Slots: 1, TTL: 20 * time.Second,
 		Token: "token-of-poll", Holder: holder}); err != nil {
 		t.Fatal(err)
