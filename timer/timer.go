@@ -101,7 +101,8 @@ type Timer struct {
 	// Limits are the names of limits of Config.Limits that the timer shares with others. A run
 	// takes a slot of each together with its own slot, in one step, or it does not start
 	// (ReasonLimitFull, ReasonLimitRate). A run that loses any of these slots has lost its lease.
-	// While the timer runs without the store (StoreDownRunLocal), a limit holds on each host separately. Ticks take
+	// While the timer runs without the store (StoreDownRunLocal), a limit holds on each host
+	// separately. Ticks take
 	// free places as they come due, so timers that keep a limit busy may cost others theirs
 	// (FullWait has them wait); triggers of a Control have their turn: see control.Control.Trigger.
 	// The store must be able to take several locks in one step, as redislock, sqllock and memlock

@@ -41,7 +41,8 @@
 -- ARGV[10] shared see enlist.lua; '': no names are noted
 -- ARGV[11…] of each attempt: token; slots, 0: mutex, and those of the further semaphores, separated
 --          by blanks, with a rate as slots/rate/per (µs); '' or the tick: its instant (µs),
---          allowed starts, when it came due if it is claimed as missed (µs), else 0, and its schedule; or, of a tick with a delay: after, the
+--          allowed starts, when it came due if it is claimed as missed (µs), else 0, and its
+--          schedule; or, of a tick with a delay: after, the
 --          delay (µs), and its schedule
 --
 -- Returns {now µs, answer of each attempt …}. An answer is words separated by blanks, optionally

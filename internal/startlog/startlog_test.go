@@ -43,7 +43,8 @@ func TestNoWindowHasMoreStartsThanTheRate(t *testing.T) {
 					if wait := log.Wait(now, rate, per); wait > 0 {
 						again := log.Wait(now+wait, rate, per)
 						if again != 0 || log.Wait(now+wait-1, rate, per) != 1 {
-							t.Fatalf("rate %d per %d: a start is allowed in %d, then in %d more", rate, per, wait, again)
+							t.Fatalf("rate %d per %d: a start is allowed in %d, then in %d more", rate, per, wait,
+								again)
 						}
 						if now += wait; rand.IntN(3) == 0 { // late
 							now += rand.Int64N(per/1000 + 1)
