@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/guard"
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 // The kinds of leases that KindOf knows. A Kind function of your own may return others.
@@ -96,7 +96,7 @@ func (k *kinds) of(name string) string {
 		kind = clean(k.user(name), maxKindLen)
 		return nil
 	})
-	switch err, ok := service.Await(answered, kindTimeout); {
+	switch err, ok := lifecycle.Await(answered, kindTimeout); {
 	case !ok:
 		k.warnOnce("lock", name, "took", "longer than "+kindTimeout.String())
 	case err != nil:

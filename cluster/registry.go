@@ -9,9 +9,9 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/internal/notify"
-	"github.com/tickslot/tickslot/internal/service"
 )
 
 // A Registry writes to a store what this process is and holds, and reads from it what the fleet is
@@ -32,7 +32,7 @@ type Registry struct {
 	loop     *loop
 	metrics  *metrics // nil: there is no Config.Registerer
 
-	life   service.Life
+	life   lifecycle.Life
 	runs   atomic.Uint64 // that were recorded without an ID
 	events atomic.Uint64 // that were recorded without an ID
 }
@@ -45,7 +45,7 @@ func New(config Config) (*Registry, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	r := &Registry{config: o, pending: newPending(), listing: newListing(o.Locks), faults: newFaults(o),
-		life: service.Life{Prefix: "cluster", Type: "Registry"}}
+		life: lifecycle.Life{Prefix: "cluster", Type: "Registry"}}
 	r.admission = newAdmission(r)
 	r.kinds = &kinds{user: o.Kind, warn: r.faults.warn}
 	r.runners = &runners{own: r.runner, refused: func() bool { return r.admission.refused() != nil }}
@@ -94,7 +94,7 @@ func (r *Registry) Run(ctx context.Context) error {
 }
 
 func (r *Registry) run(ctx context.Context) error {
-	r.life.Enter(service.Running)
+	r.life.Enter(lifecycle.Running)
 	r.hostEvent(EventHostJoined)
 	r.loop.start(ctx)
 	r.loop.run(ctx)
@@ -110,7 +110,7 @@ func (r *Registry) hostEvent(kind EventKind) {
 
 // runner is what the registry shows of itself.
 func (r *Registry) runner() RunnerDetail {
-	d := r.writer.runner(r.life.Phase() == service.Running)
+	d := r.writer.runner(r.life.Phase() == lifecycle.Running)
 	if err := r.admission.refused(); err != nil {
 		d.State, d.Err = "refused", clean(err.Error(), maxTextLen)
 	}

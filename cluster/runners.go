@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/mask"
-	"github.com/tickslot/tickslot/internal/service"
 )
 
 // A Runner is a part of a process that runs loops: a *leader.Elector, a *dlock.Session, a
@@ -130,7 +130,7 @@ func (a *askedRunner) detail() HostDetail {
 	}
 	a.mu.Unlock()
 	err := errors.New("it does not return")
-	if _, ok := service.Await(call.done, time.Until(call.began.Add(runnerTimeout))); ok {
+	if _, ok := lifecycle.Await(call.done, time.Until(call.began.Add(runnerTimeout))); ok {
 		err = call.err
 	}
 	a.mu.Lock()

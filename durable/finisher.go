@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/guard"
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 const (
@@ -74,7 +74,7 @@ func (f *finisher) take(n int) []*finished {
 
 // run writes results until ctx ends.
 func (f *finisher) run(ctx context.Context) {
-	wait := service.MinWait
+	wait := lifecycle.MinWait
 	for {
 		limit := f.batch.Limit()
 		batch := f.take(limit)
@@ -85,7 +85,7 @@ func (f *finisher) run(ctx context.Context) {
 			f.putBack(left)
 			switch {
 			case len(left) == 0:
-				wait = service.MinWait
+				wait = lifecycle.MinWait
 				continue
 			case err != nil:
 				wake = nil // a new result would fail as well
@@ -99,7 +99,7 @@ func (f *finisher) run(ctx context.Context) {
 			return
 		case <-wake:
 		case <-again:
-			wait = min(2*wait, service.MaxWait)
+			wait = min(2*wait, lifecycle.MaxWait)
 		}
 	}
 }

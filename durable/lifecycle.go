@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/loop"
-	"github.com/tickslot/tickslot/internal/service"
 )
 
 // Run works until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, and nothing
@@ -154,7 +154,7 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 // listen has the claimer wake when another process has queued runs, if the database has
 // notifications. They are hints: a run whose notification is lost is found by polling.
 func (w *Worker) listen(ctx context.Context) {
-	service.KeepListening(ctx,
+	lifecycle.KeepListening(ctx,
 		func(ctx context.Context) error { return w.store.store.Listen(ctx, w.claimer.Wake) },
 		func(err error) {
 			w.events.Log(slog.LevelDebug, "durable: a connection that listens has ended: polls go on", "err", err)
@@ -169,7 +169,7 @@ func (w *Worker) askingLoops() []*loop.Loop {
 // drain waits for the handlers and their results. After DrainTimeout it ends the contexts of those
 // that are left. It reports false if CancelGrace has passed, too.
 func (w *Worker) drain(idle <-chan struct{}, endRuns context.CancelCauseFunc) bool {
-	return service.Drain(idle, w.config.DrainTimeout, func() {
+	return lifecycle.Drain(idle, w.config.DrainTimeout, func() {
 		if n := len(w.book.list()); n > 0 {
 			w.events.Log(slog.LevelWarn, "durable: handlers did not finish within DrainTimeout; ending their contexts",
 				"drain_timeout", w.config.DrainTimeout, "runs", n)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -79,7 +79,7 @@ func (s *scheduled) answer() (p planned, ok bool) {
 	if s.slow {
 		wait = 0
 	}
-	if p, ok = service.Await(s.asking, wait); ok {
+	if p, ok = lifecycle.Await(s.asking, wait); ok {
 		s.asking, s.slow = nil, false
 	}
 	return p, ok

@@ -7,8 +7,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/loop"
-	"github.com/tickslot/tickslot/internal/service"
 )
 
 const (
@@ -42,7 +42,7 @@ type sighting struct{ at, since time.Time }
 // first registers for the first time, and takes over schedules for which the database has another
 // spec. It tries until it succeeds, ctx ends, or the database reports that it is not set up right.
 func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
-	return service.FirstAnswer(ctx, dlock.ErrSetup, func() error {
+	return lifecycle.FirstAnswer(ctx, dlock.ErrSetup, func() error {
 		_, err := call(r.database, opVerify, func(ctx context.Context) (none struct{}, err error) {
 			return none, verify(ctx)
 		})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 // A Store keeps schedules, runs and attempts in a database. Make one with SQLite, or pgxdurable.New
@@ -18,7 +18,7 @@ type Store struct {
 	store store.Store
 	fault error // of the options; every method returns it
 
-	hint   service.Hint
+	hint   lifecycle.Hint
 	closed atomic.Bool
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/answers"
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/loop"
 	"github.com/tickslot/tickslot/internal/retention"
-	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -25,7 +25,7 @@ type Worker struct {
 	store  *Store
 	config Config
 	events *events
-	life   service.Life
+	life   lifecycle.Life
 
 	database     *database
 	book         *leaseBook
@@ -36,7 +36,7 @@ type Worker struct {
 	reclaimer    *reclaimer
 	materializer *materializer
 	registrar    *registrar
-	sampler      *service.Sampler[store.Stats]
+	sampler      *lifecycle.Sampler[store.Stats]
 	sweeper      *retention.Sweeper
 	metrics      *metrics // nil: nobody wants them
 
@@ -47,15 +47,15 @@ type Worker struct {
 }
 
 // A Phase is what a Worker is doing.
-type Phase = service.Phase
+type Phase = lifecycle.Phase
 
 // The phases, in their order.
 const (
-	PhaseCreated  = service.Created  // Run was not called, or asks whether it may begin
-	PhaseRunning  = service.Running  // runs are claimed
-	PhasePreStop  = service.PreStop  // for PreStopDelay runs are still claimed, but Ready fails
-	PhaseDraining = service.Draining // Run waits for the last handlers and their results
-	PhaseStopped  = service.Stopped  // Run has returned, or is about to
+	PhaseCreated  = lifecycle.Created  // Run was not called, or asks whether it may begin
+	PhaseRunning  = lifecycle.Running  // runs are claimed
+	PhasePreStop  = lifecycle.PreStop  // for PreStopDelay runs are still claimed, but Ready fails
+	PhaseDraining = lifecycle.Draining // Run waits for the last handlers and their results
+	PhaseStopped  = lifecycle.Stopped  // Run has returned, or is about to
 )
 
 // NewWorker returns a worker, or every fault of the store's options and of config. It starts
@@ -66,7 +66,7 @@ func NewWorker(s *Store, config Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{store: s, config: config, handlers: map[string]*handler{}, schedules: map[string]*scheduled{},
-		life: service.Life{Prefix: "durable", Type: "Worker", Is: "worker is", CreatedAt: time.Now()}}
+		life: lifecycle.Life{Prefix: "durable", Type: "Worker", Is: "worker is", CreatedAt: time.Now()}}
 	w.events = newEvents(config)
 	w.database = newDatabase(s.store.String(), config, w.events)
 	w.assemble(s.store)
@@ -100,7 +100,7 @@ func (w *Worker) assemble(s store.Store) {
 	w.materializer.Loop = loop.New("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
 	w.registrar = &registrar{store: s, reader: s, database: d, events: v, takenOver: w.materializer.takenOver}
 	w.registrar.Loop = loop.New("registrar", registerInterval, c.PollJitter, w.registrar.register)
-	w.sampler = service.NewSampler(sampleInterval, func() (store.Stats, error) {
+	w.sampler = lifecycle.NewSampler(sampleInterval, func() (store.Stats, error) {
 		return call(d, opStats, func(ctx context.Context) (store.Stats, error) { return s.Stats(ctx, unseenAfter) })
 	})
 	w.sweeper = newSweeper(c, s, d)

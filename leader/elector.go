@@ -11,8 +11,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/notify"
-	"github.com/tickslot/tickslot/internal/service"
 )
 
 // Run takes part in the election of a role until ctx ends. It is [New] and [Elector.Run] in one.
@@ -31,7 +31,7 @@ type Elector struct {
 	slots    dlock.Semaphore
 	role     Role
 	metrics  *metrics // nil: no Registerer
-	life     service.Life
+	life     lifecycle.Life
 	reporter *notify.Reporter
 
 	backOffs int // after failures, in a row; of the goroutine of Run
@@ -57,7 +57,7 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 		role:     role,
 		view:     view{state: StateStopped},
 		reporter: notify.NewReporter("leader", role.Logger),
-		life:     service.Life{Prefix: fmt.Sprintf("leader: role %q", role.Name), Type: "Elector"},
+		life:     lifecycle.Life{Prefix: fmt.Sprintf("leader: role %q", role.Name), Type: "Elector"},
 	}
 	if role.Registerer != nil {
 		e.metrics = newMetrics(e)
@@ -153,7 +153,7 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	case <-work.Done():
 		e.ending(lease.Err())
 		var returned bool // it may take its time, unless Run is to end
-		if err, returned = service.AwaitEnd(ctx, ended, e.role.StopTimeout); !returned {
+		if err, returned = lifecycle.AwaitEnd(ctx, ended, e.role.StopTimeout); !returned {
 			lease.StopRenewing()
 			return 0, &StuckError{e.role.Name}
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/loop"
-	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -35,7 +35,7 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 	defer cancel()
 	began := time.Now()
 	result := guard.Go("sink", func() error { return r.try(ctx, m) })
-	err, ended := service.AwaitEnd(ctx, result, returnGrace)
+	err, ended := lifecycle.AwaitEnd(ctx, result, returnGrace)
 	if !ended {
 		err = errors.New("outbox: the sink ignores that its context has ended")
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/loop"
-	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -78,7 +78,7 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 		})
 	}
 	electors.Go(func() {
-		for r.currentLayout() == layout && service.Sleep(electionCtx, loop.Jittered(layoutInterval, idleJitter)) {
+		for r.currentLayout() == layout && lifecycle.Sleep(electionCtx, loop.Jittered(layoutInterval, idleJitter)) {
 			_ = r.readLayout(0) // a call that fails is counted, and the next one comes
 		}
 		end()
@@ -133,7 +133,7 @@ func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool
 		if _ = r.readLayout(0); r.currentLayout() != layout {
 			return false
 		}
-		if !service.Sleep(ctx, loop.Jittered(min(r.config.RetryInterval, r.config.TTL/10), idleJitter)) {
+		if !lifecycle.Sleep(ctx, loop.Jittered(min(r.config.RetryInterval, r.config.TTL/10), idleJitter)) {
 			return false
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/loop"
-	"github.com/tickslot/tickslot/internal/service"
 )
 
 // stallAfter returns how long a call to the database may take before Live fails.
@@ -142,9 +142,9 @@ func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time,
 	r.mu.Unlock()
 	state := string(phase)
 	switch {
-	case phase == service.Running && len(shards) > 0:
+	case phase == lifecycle.Running && len(shards) > 0:
 		state = "delivering shards " + strings.Trim(fmt.Sprint(shards), "[]")
-	case phase == service.Running:
+	case phase == lifecycle.Running:
 		state = "standing by"
 	}
 	err := errors.Join(r.calls.FailureOf(opDue).Err, r.calls.FailureOf(opMark).Err)

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 // A listener hears from the database when there are new messages, if the database can tell. It is a
@@ -20,7 +20,7 @@ func (l *listener) listening() bool { return l.heard.Load() }
 
 // run listens until ctx ends, and connects again after pauses that grow.
 func (l *listener) run(ctx context.Context) {
-	service.KeepListening(ctx, l.listen, func(err error) {
+	lifecycle.KeepListening(ctx, l.listen, func(err error) {
 		l.relay.events.Log(slog.LevelDebug, "outbox: no connection listens: the relay looks for messages instead",
 			"err", err)
 		l.relay.wake() // it may be in the middle of a long pause

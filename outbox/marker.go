@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/answers"
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -101,7 +101,7 @@ func (k *marker) left() int {
 // waitEmpty waits until everything is written but what cannot be, or ctx ends.
 func (k *marker) waitEmpty(ctx context.Context) {
 	untried := func(u *unwritten) bool { return !u.retried && u.refused != errBehind }
-	for service.Sleep(ctx, emptyCheckInterval) {
+	for lifecycle.Sleep(ctx, emptyCheckInterval) {
 		k.mu.Lock()
 		done := len(k.waiting) == 0 && !k.writing && !slices.ContainsFunc(k.refused.results, untried)
 		k.mu.Unlock()
@@ -113,7 +113,7 @@ func (k *marker) waitEmpty(ctx context.Context) {
 
 // run writes results until ctx ends, and returns how many it could not write.
 func (k *marker) run(ctx context.Context) (left int) {
-	wait := service.MinWait
+	wait := lifecycle.MinWait
 	var round time.Time // when another round begins; zero: none has failed alone
 	for {
 		batch, from, later, moved := k.take()
@@ -123,18 +123,18 @@ func (k *marker) run(ctx context.Context) (left int) {
 		case len(batch) > 0:
 			err := k.write(batch, from)
 			if err == nil {
-				wait, round = service.MinWait, time.Time{}
+				wait, round = lifecycle.MinWait, time.Time{}
 			}
 			// Fewer may be written, or others.
 			if err == nil || from != &k.waiting || len(batch) == 1 || k.batch.Limit() < len(batch) {
 				continue
 			}
 			later, wake = wait/2+rand.N(wait), nil
-			wait = min(2*wait, service.MaxWait)
+			wait = min(2*wait, lifecycle.MaxWait)
 		case k.anyFailed():
 			if round.IsZero() {
 				round = time.Now().Add(wait/2 + rand.N(wait))
-				wait = min(2*wait, service.MaxWait)
+				wait = min(2*wait, lifecycle.MaxWait)
 			}
 			if left := max(time.Nanosecond, time.Until(round)); later == 0 || left < later {
 				later = left
@@ -382,7 +382,7 @@ func (l *kept) keep(results []*unwritten, written, tried bool) {
 	case written:
 		l.wait, l.again = 0, now
 	case tried || l.again.IsZero(): // else those that come meanwhile would put it off for good
-		l.wait = min(max(service.MinWait, 2*l.wait), service.MaxWait)
+		l.wait = min(max(lifecycle.MinWait, 2*l.wait), lifecycle.MaxWait)
 		l.again = now.Add(l.wait/2 + rand.N(l.wait))
 	}
 	l.n, l.oldest = len(l.results), slices.MinFunc(l.results, func(a, b *unwritten) int {

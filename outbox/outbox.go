@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -20,7 +20,7 @@ type Outbox struct {
 	store    store.Store
 	locks    *lazyLocks
 	closeOwn func() error // closes the pool of the relays; nil: they use the caller's
-	hint     service.Hint
+	hint     lifecycle.Hint
 	fault    error // of the options; every method returns it
 	closed   atomic.Bool
 
@@ -216,7 +216,7 @@ func (o *Outbox) Notify() {
 // would else have told nobody. That it fails changes nothing but how soon a message is found.
 func (o *Outbox) tell(ctx context.Context) {
 	o.wake()
-	ctx, cancel := context.WithTimeout(ctx, service.HintTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lifecycle.HintTimeout)
 	defer cancel()
 	_ = o.store.Notify(ctx)
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/retention"
-	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -35,11 +35,11 @@ type Relay struct {
 	store  store.Store
 	events *events
 	calls  *calls
-	life   service.Life
+	life   lifecycle.Life
 
 	marker   *marker
 	listener *listener
-	sampler  *service.Sampler[sample]
+	sampler  *lifecycle.Sampler[sample]
 	sweeper  *retention.Sweeper
 	metrics  *metrics // nil: nobody wants them
 	counts   counts
@@ -61,7 +61,7 @@ func NewRelay(box *Outbox, config RelayConfig) (*Relay, error) {
 	}
 	r := &Relay{outbox: box, store: box.store, config: config, shards: map[int]*shard{}, stuckIn: map[string]int{},
 		alone: make(chan struct{}, 1),
-		life:  service.Life{Prefix: "outbox", Type: "Relay", Is: "relay is", CreatedAt: time.Now()}}
+		life:  lifecycle.Life{Prefix: "outbox", Type: "Relay", Is: "relay is", CreatedAt: time.Now()}}
 	if r.config.DefaultSink == nil && r.config.UnknownTopic == UnknownTopicWait {
 		r.topics = []string{} // not nil, which is all
 		for topic := range r.config.Sinks {
@@ -127,7 +127,7 @@ func (r *Relay) run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
 	r.calls.Begin(life)
-	r.life.Enter(service.Running)
+	r.life.Enter(lifecycle.Running)
 	r.events.AskDebug()
 	r.events.Log(slog.LevelInfo, "outbox: relay started", "relay", r.config.Name, "topics", strings.Join(r.topics, ","))
 	r.outbox.add(r)
@@ -142,7 +142,7 @@ func (r *Relay) run(ctx context.Context) error {
 	default:
 		err = fmt.Errorf("outbox: nothing was started, because the database (%s) cannot serve: %w", r.calls.Name(), err)
 	}
-	r.life.Enter(service.Stopped)
+	r.life.Enter(lifecycle.Stopped)
 	if hook := r.events.Close(HookGrace); hook != "" {
 		err = errors.Join(err, fmt.Errorf("outbox: the hook %s does not return", hook))
 	}
@@ -152,7 +152,7 @@ func (r *Relay) run(ctx context.Context) error {
 // first verifies the tables and sets the layout. It goes on until that has succeeded or ctx ends,
 // unless the database says that it is not set up right.
 func (r *Relay) first(ctx context.Context) error {
-	return service.FirstAnswer(ctx, dlock.ErrSetup, func() error {
+	return lifecycle.FirstAnswer(ctx, dlock.ErrSetup, func() error {
 		_, err := call(r.calls, opVerify, func(ctx context.Context) (none struct{}, err error) {
 			return none, errors.Join(r.store.Verify(ctx), r.outbox.locks.get().Verify(ctx))
 		})
@@ -185,7 +185,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	writing.Go(func() { left = r.marker.run(writes) })
 
 	err = r.electAll(ctx, session)
-	r.life.Enter(service.Draining)
+	r.life.Enter(lifecycle.Draining)
 	endAsks()
 	asking.Wait()
 	grace, cancel := context.WithTimeout(context.Background(), writeGrace)

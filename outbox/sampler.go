@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -18,8 +18,8 @@ type sample struct {
 }
 
 // newSampler returns what reads on every host, so that a relay that has stalled is seen by others.
-func newSampler(r *Relay) *service.Sampler[sample] {
-	return service.NewSampler(sampleInterval, func() (sample, error) {
+func newSampler(r *Relay) *lifecycle.Sampler[sample] {
+	return lifecycle.NewSampler(sampleInterval, func() (sample, error) {
 		return call(r.calls, opStats, func(ctx context.Context) (read sample, err error) {
 			read.Stats, err = r.store.Stats(ctx, r.topics, r.config.OnDead == DeadStop)
 			if err != nil || read.Pending == 0 {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/answers"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/loop"
-	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -110,7 +110,7 @@ func idOf(m message) laneID {
 func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	s := &shard{relay: r, term: term, layout: layout, posts: make(chan func(), 64), gone: make(chan struct{}),
 		wakes: make(chan struct{}, 1), lanes: map[laneID]*lane{}, topics: map[string]*topic{},
-		notNoted: map[store.ID]int{}, callWait: service.MinWait, pause: minPause, wary: term.PreviousExpired()}
+		notNoted: map[store.ID]int{}, callWait: lifecycle.MinWait, pause: minPause, wary: term.PreviousExpired()}
 	s.batch = answers.NewBatch(r.config.BatchSize, r.config.CallTimeout)
 	s.base, s.end = context.WithCancelCause(context.Background())
 	return s
@@ -377,11 +377,11 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 	s.batch.Ended(took, err)
 	if err != nil {
 		s.retryAt = time.Now().Add(s.callWait/2 + rand.N(s.callWait))
-		s.callWait = min(2*s.callWait, service.MaxWait)
+		s.callWait = min(2*s.callWait, lifecycle.MaxWait)
 		timer.Reset(time.Until(s.retryAt))
 		return
 	}
-	s.callWait, s.after = service.MinWait, due.After
+	s.callWait, s.after = lifecycle.MinWait, due.After
 	if due.Layout != s.layout {
 		s.changed = true
 		return

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 // A registry has the timers of this host, the host's phase, and the number of places that are
@@ -13,8 +13,8 @@ import (
 // the places are free. All parts use the registry, and it uses none of them. The planner, and what
 // waits, share its mutex.
 type registry struct {
-	life service.Life  // phases are entered with mu held, except the last one if Run was refused
-	ran  chan struct{} // closed when Run has begun
+	life lifecycle.Life // phases are entered with mu held, except the last one if Run was refused
+	ran  chan struct{}  // closed when Run has begun
 
 	mu       sync.Mutex
 	entries  entries
@@ -26,19 +26,19 @@ type registry struct {
 }
 
 // A Phase is what a Scheduler is doing.
-type Phase = service.Phase
+type Phase = lifecycle.Phase
 
 const (
-	PhaseCreated  = service.Created  // Run was not called, or asks whether it may begin
-	PhaseRunning  = service.Running  // timers are due, and runs start
-	PhasePreStop  = service.PreStop  // for PreStopDelay runs still start, but Ready fails
-	PhaseDraining = service.Draining // Run waits for the last runs
-	PhaseStopped  = service.Stopped  // Run has returned, or is about to
+	PhaseCreated  = lifecycle.Created  // Run was not called, or asks whether it may begin
+	PhaseRunning  = lifecycle.Running  // timers are due, and runs start
+	PhasePreStop  = lifecycle.PreStop  // for PreStopDelay runs still start, but Ready fails
+	PhaseDraining = lifecycle.Draining // Run waits for the last runs
+	PhaseStopped  = lifecycle.Stopped  // Run has returned, or is about to
 )
 
 func newRegistry(config Config) *registry {
 	g := &registry{entries: make(entries), ran: make(chan struct{}), reserved: make(map[*entry]int),
-		life: service.Life{Prefix: "timer", Type: "Scheduler", Is: "timers are"}}
+		life: lifecycle.Life{Prefix: "timer", Type: "Scheduler", Is: "timers are"}}
 	g.waiting = newWaiting(config, g)
 	return g
 }

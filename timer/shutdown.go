@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 // Run runs the timers until ctx ends, and then drains: Ready fails at once, PreStopDelay passes,
@@ -122,7 +122,7 @@ func (s *Scheduler) drain() <-chan struct{} {
 // wait waits for the runs to end, and after DrainTimeout ends their contexts. It returns the timers
 // of the runs that are left after CancelGrace.
 func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) []string {
-	if service.Drain(idle, s.config.DrainTimeout, func() {
+	if lifecycle.Drain(idle, s.config.DrainTimeout, func() {
 		s.log.Warn("timer: handlers did not finish within DrainTimeout; ending their contexts",
 			"drain_timeout", s.config.DrainTimeout)
 		cancel(ErrDraining)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/guard"
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 // A Sweeper deletes the old rows of one place. Set its exported fields before use. Rows may be
@@ -66,7 +66,7 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 // Run deletes batches until ctx ends, as if this host was alone. mine reports whether this host
 // deletes at the moment; nil: it does.
 func (s *Sweeper) Run(ctx context.Context, mine func() bool) {
-	for service.Sleep(ctx, s.Next(1)) {
+	for lifecycle.Sleep(ctx, s.Next(1)) {
 		if mine == nil || mine() {
 			_ = s.Once(ctx) // Delete counts its failures, and the next batch comes
 		}

@@ -219,10 +219,10 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name: "a service that has stopped and drains again",
-		edits: []edit{{"internal/service/life.go",
+		edits: []edit{{"internal/lifecycle/life.go",
 			"order[phase] > order[l.Phase()]",
 			"order[phase] != order[l.Phase()]"}},
-		layer: layer{pkg: "internal/service", test: "^TestPhasesGoForward$"},
+		layer: layer{pkg: "internal/lifecycle", test: "^TestPhasesGoForward$"},
 		says:  "want draining",
 	},
 	{
@@ -258,7 +258,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name: "worker of another environment begins nevertheless",
-		edits: []edit{{"internal/service/life.go",
+		edits: []edit{{"internal/lifecycle/life.go",
 			"	if err := l.Refused(); err != nil {\n		return err\n	}\n	err := work",
 			"	if err := l.Refused(); false {\n		return err\n	}\n	err := work"}},
 		layer: runs("^TestWorkerOfAnotherEnvironment$"),

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/mask"
-	"github.com/tickslot/tickslot/internal/service"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -170,7 +170,7 @@ func (m *Manager[Row]) sync(ctx context.Context) error {
 	}
 	done := make(chan error, 1)
 	go m.carryOut(ctx, done)
-	err, returned := service.AwaitEnd(ctx, done, timer.CancelGrace)
+	err, returned := lifecycle.AwaitEnd(ctx, done, timer.CancelGrace)
 	if returned {
 		m.end()
 		return err
@@ -286,7 +286,7 @@ func (e *roundError) ignoresContext(grace time.Duration) bool {
 	if e.underWay == nil {
 		return false
 	}
-	_, returned := service.Await(e.underWay, grace)
+	_, returned := lifecycle.Await(e.underWay, grace)
 	return !returned
 }
 

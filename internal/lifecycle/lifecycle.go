@@ -1,9 +1,9 @@
-// Package service has what the services of tickslot have in common: schedulers of timers, workers
+// Package lifecycle has what the services of tickslot have in common: schedulers of timers, workers
 // of durable runs, relays of an outbox, electors and registries. Each runs once, if nobody refuses
 // it, moves through the same phases, asks its server until that answers for the first time, samples
 // what probes and metrics show, listens to its database, and drains. Loops are in package loop,
 // hooks and lines in notify, calls in answers, deletes of old rows in retention.
-package service
+package lifecycle
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package service_test
+package lifecycle_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 // Fails when the first call waits, when each of many is one of the database, or when one that came
@@ -22,7 +22,7 @@ func TestHintIsAtOnceAndThenOneForMany(t *testing.T) {
 		var mu sync.Mutex
 		var calls []time.Duration
 		var takes atomic.Int64
-		var hint service.Hint
+		var hint lifecycle.Hint
 		call := func(context.Context) error {
 			mu.Lock()
 			calls = append(calls, time.Since(began))
@@ -58,7 +58,7 @@ func TestHintIsAtOnceAndThenOneForMany(t *testing.T) {
 // Fails when that ends the process, or when no later call is made.
 func TestHintWhoseCallPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var hint service.Hint
+		var hint lifecycle.Hint
 		var calls atomic.Int64
 		for _, fail := range []func(){func() { panic("a tracer") }, runtime.Goexit} {
 			hint.Give(func(context.Context) error {

@@ -1,4 +1,4 @@
-package service_test
+package lifecycle_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/internal/guard"
-	"github.com/tickslot/tickslot/internal/service"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
 // A service begins once, and its phases do not go back.
@@ -20,8 +20,8 @@ import (
 // stopped.
 func TestPhasesGoForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := service.Life{Prefix: "relay", Type: "Relay", CreatedAt: time.Now()}
-		is := func(want service.Phase, since time.Time) {
+		l := lifecycle.Life{Prefix: "relay", Type: "Relay", CreatedAt: time.Now()}
+		is := func(want lifecycle.Phase, since time.Time) {
 			t.Helper()
 			if got, at := l.Current(); got != want || !at.Equal(since) {
 				t.Errorf("%s since %v, want %s since %v", got, at, want, since)
@@ -34,7 +34,7 @@ func TestPhasesGoForward(t *testing.T) {
 				t.Errorf("it began again: %v", err)
 			}
 		}
-		is(service.Created, time.Now())
+		is(lifecycle.Created, time.Now())
 		var none context.Context
 		if l.Begin(none) == nil || l.Begun() {
 			t.Error("it has begun without a context")
@@ -42,22 +42,22 @@ func TestPhasesGoForward(t *testing.T) {
 		if err := l.Begin(t.Context()); err != nil || !l.Begun() {
 			t.Errorf("it has not begun: %v", err)
 		}
-		is(service.Created, time.Now())
+		is(lifecycle.Created, time.Now())
 		time.Sleep(time.Second)
-		l.Enter(service.Running)
+		l.Enter(lifecycle.Running)
 		began := time.Now()
 		time.Sleep(time.Second)
 		again()
-		is(service.Running, began)
-		l.Enter(service.Draining)
+		is(lifecycle.Running, began)
+		l.Enter(lifecycle.Draining)
 		drained := time.Now()
 		time.Sleep(time.Second)
-		l.Enter(service.PreStop)
-		l.Enter(service.Draining)
-		is(service.Draining, drained)
-		l.Enter(service.Stopped)
-		l.Enter(service.Running)
-		is(service.Stopped, time.Now())
+		l.Enter(lifecycle.PreStop)
+		l.Enter(lifecycle.Draining)
+		is(lifecycle.Draining, drained)
+		l.Enter(lifecycle.Stopped)
+		l.Enter(lifecycle.Running)
+		is(lifecycle.Stopped, time.Now())
 		again()
 	})
 }
@@ -70,12 +70,12 @@ func TestRefusals(t *testing.T) {
 	no := errors.New("another environment")
 	yes := func(context.Context, func(error)) (func(), error) { return func() {}, nil }
 	never := func(context.Context, func(error)) (func(), error) { return nil, no }
-	run := func(before, during service.Ask) (worked bool, err error) {
-		l := service.Life{Is: "relay is"}
+	run := func(before, during lifecycle.Ask) (worked bool, err error) {
+		l := lifecycle.Life{Is: "relay is"}
 		l.AdmitBy(before)
 		err = l.Work(t.Context(), func(ctx context.Context) error {
 			worked = true
-			l.Enter(service.Running)
+			l.Enter(lifecycle.Running)
 			if err := l.Ready(); err != nil {
 				t.Error(err)
 			}
@@ -83,7 +83,7 @@ func TestRefusals(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		})
-		if phase := l.Phase(); phase != service.Stopped || l.Ready() != no || l.Started("server", true) != no {
+		if phase := l.Phase(); phase != lifecycle.Stopped || l.Ready() != no || l.Started("server", true) != no {
 			t.Errorf("%s; %v, %v, want %v", phase, l.Ready(), l.Started("server", true), no)
 		}
 		return worked, err
@@ -100,7 +100,7 @@ func TestRefusals(t *testing.T) {
 //
 // Fails when either ends the process.
 func TestAsksOfUsers(t *testing.T) {
-	var panics service.Life
+	var panics lifecycle.Life
 	panics.AdmitBy(func(context.Context, func(error)) (func(), error) { panic("oh") })
 	err := panics.Work(t.Context(), func(context.Context) error {
 		t.Error("it has worked")
@@ -109,7 +109,7 @@ func TestAsksOfUsers(t *testing.T) {
 	if guard.Panicked(err) == nil {
 		t.Errorf("%v: must be the panic", err)
 	}
-	var nothing service.Life
+	var nothing lifecycle.Life
 	nothing.AdmitBy(func(context.Context, func(error)) (func(), error) { return nil, nil })
 	if err := nothing.Work(t.Context(), func(context.Context) error { return nil }); err != nil {
 		t.Error(err)
@@ -141,7 +141,7 @@ func TestDrain(t *testing.T) {
 					defer timer.Stop()
 				}
 				began, ended := time.Now(), false
-				ok := service.Drain(idle, 10*time.Second, func() { ended = true }, 5*time.Second)
+				ok := lifecycle.Drain(idle, 10*time.Second, func() { ended = true }, 5*time.Second)
 				if took := time.Since(began); ok != c.ok || ended != c.ends || took != c.took {
 					t.Errorf("%v after %v, ended %v; want %+v", ok, took, ended, c)
 				}
@@ -168,19 +168,19 @@ func TestFirstAnswer(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		if err := service.FirstAnswer(t.Context(), setup, until(12, nil)); err != nil || calls != 12 {
+		if err := lifecycle.FirstAnswer(t.Context(), setup, until(12, nil)); err != nil || calls != 12 {
 			t.Errorf("%v after %d calls", err, calls)
 		}
 		if took := time.Since(began); took < 10*time.Second || took > 20*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		wrong := errors.Join(setup)
-		if err := service.FirstAnswer(t.Context(), setup, until(2, wrong)); err != wrong || calls != 2 {
+		if err := lifecycle.FirstAnswer(t.Context(), setup, until(2, wrong)); err != wrong || calls != 2 {
 			t.Errorf("%v after %d calls", err, calls)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := service.FirstAnswer(ctx, setup, until(1000, nil)); !errors.Is(err, context.DeadlineExceeded) {
+		if err := lifecycle.FirstAnswer(ctx, setup, until(1000, nil)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v at the end of its context", err)
 		}
 	})
@@ -197,7 +197,7 @@ func TestKeepListening(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		told := 0
-		service.KeepListening(ctx, func(ctx context.Context) error {
+		lifecycle.KeepListening(ctx, func(ctx context.Context) error {
 			began = append(began, time.Since(start))
 			switch len(began) {
 			case 3:
@@ -239,13 +239,13 @@ func TestListenThatHangs(t *testing.T) {
 		free := make(chan struct{})
 		returned := make(chan struct{})
 		go func() {
-			service.KeepListening(ctx, func(context.Context) error { <-free; return nil },
+			lifecycle.KeepListening(ctx, func(context.Context) error { <-free; return nil },
 				func(err error) { t.Errorf("it has ended: %v", err) })
 			close(returned)
 		}()
 		time.Sleep(time.Hour)
 		cancel()
-		if _, ok := service.Await(returned, time.Minute); !ok {
+		if _, ok := lifecycle.Await(returned, time.Minute); !ok {
 			t.Error("it is waited for")
 		}
 		close(free)
@@ -259,7 +259,7 @@ func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
 		var fail atomic.Bool
-		s := service.NewSampler(10*time.Second, func() (int64, error) {
+		s := lifecycle.NewSampler(10*time.Second, func() (int64, error) {
 			if fail.Load() {
 				return 0, errors.New("connection refused")
 			}
