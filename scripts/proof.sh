@@ -22,10 +22,10 @@ simulate) ## 50 hosts for 30 days of virtual time, with faults, 20 times: half a
 scale) ## 1,000 hosts with 1,000 timers each in virtual time, their calls beside docs/scale.md: a minute, 5 GB (SCALE=100x100)
 	VERBOSE=1 sh scripts/test.sh -count=1 -timeout 20m -run '^TestScale$' ./proof/simulate -scale "${SCALE:-1000x1000}"
 	;;
-conformance) ## the suites of locks, registries, durable runs and outboxes on every store: a quarter of an hour
+conformance) ## the suites of locks, registries, durable runs and outboxes on every store, in their long forms: half an hour, an estimate
 	sh scripts/servers.sh
 	# shellcheck disable=SC2046 # folders have no spaces
-	sh scripts/test.sh -count=1 -p 1 -timeout 20m -run '^TestConformance' $(git ls-files '*_test.go' | xargs grep -l '^func TestConformance' | sed 's,^,./,; s,/[^/]*$,,' | sort -u)
+	tests -p 1 -timeout 40m -run '^Test(Conformance|Contention)' $(git ls-files '*_test.go' | xargs grep -l '^func TestConformance' | sed 's,^,./,; s,/[^/]*$,,' | sort -u)
 	;;
 torture) ## processes, networks and servers fail under timers on all stores: half an hour (FOR=5m, SEED=n)
 	sh scripts/servers.sh

@@ -15,10 +15,13 @@
 //
 // # To write one
 //
-// Keep, for each name: for each slot the token, the holder, the fence and the time at which the
-// lease ends; the latest tick, how often it was started, its schedule and who claimed it; the
-// number of slots that the latest grant declared; and the highest fence. A mutex is a name of its
-// own with one slot, so that the semaphore of the same name is another lock. Then:
+// Keep, for each name: for each slot the token, the holder, the fence, and when the lease was
+// granted and renewed, ends, and was released; the latest tick, how often it was started, its
+// schedule and who claimed it; the number of slots that the latest grant declared; and the highest
+// fence. A new fence is one more than the last, and at least the server's clock in microseconds:
+// so it grows although the data are lost. Keep this for at least 40 days after the last use. A
+// mutex is a name of its own with one slot, so that the semaphore of the same name is another lock.
+// A server whose atomic step cannot read a clock of its own cannot be a store. Then:
 //
 //  1. Call [Request.Validate] first, so that no harmful name or number reaches the server.
 //  2. Do the ten steps of [Store], in their order, in one atomic step of the server: a script, a
@@ -31,7 +34,8 @@
 //     longer has the slot, and also if the lease has ended but nobody else has taken the slot.
 //  5. End each call with its context: switch off retries and time-outs of the client library, or
 //     bound them by the deadline.
-//  6. Add what more the server can do, one interface at a time: see [Capabilities].
+//  6. Add what more the server can do, one interface at a time: see [Capabilities]. What a store
+//     cannot do, such as ticks or shared limits, it refuses with an error that matches [ErrFault].
 //
 // Package memlock is the shortest store, and the model for the others: each of its steps has the
 // number and the name that it has here, as have the scripts of redislock and the statements of

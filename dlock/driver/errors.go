@@ -54,8 +54,8 @@ const (
 	// ReasonTickFirst: the tick was claimed as missed, but no tick of its schedule was claimed
 	// before.
 	ReasonTickFirst Reason = "tick_first"
-	// ReasonTickHeld: the tick was claimed as missed, but a lease of the name was held when it came
-	// due.
+	// ReasonTickHeld: the tick was claimed as missed, but it came due before the end of the latest
+	// lease of the name, or one is held.
 	ReasonTickHeld Reason = "tick_held"
 	// ReasonTickEarly: Tick.Delay has not passed since the last lease of the name ended.
 	ReasonTickEarly Reason = "tick_early"

@@ -22,15 +22,18 @@ type Store interface {
 	// Every store does the same steps, marks them with these numbers and names, and answers what
 	// the first step that can answer says. Package memlock is the shortest of them.
 	//
-	//  1. read: what is known of the name. What was noted more than MaxTickAhead ahead of the
-	//     store's clock does not count.
+	//  1. read: what is known of the name. The clock may have been set back: a tick, a known
+	//     schedule, a success, and ends of leases and pauses that are more than MaxTickAhead ahead
+	//     of it do not count, and a lease that was renewed so far ahead ends a TTL from now. Fences
+	//     and versions stay, as does a pause that is not over.
 	//  2. again: if the token has a lease, and one of each of req.Shared, they last the TTL from
 	//     now and are returned, even if they were revoked. If it has some of them only, that is an
 	//     error, and the caller releases them.
 	//  3. first: a missed tick of a schedule that is not known, or was not when the tick came due,
-	//     is ReasonTickFirst. From then on the schedule is known.
-	//  4. overrides: a pause, a limit of 0, or a missed tick that came due under either is
-	//     ReasonPaused.
+	//     is ReasonTickFirst, unless At is too far ahead (step 5). From then on the schedule is
+	//     known.
+	//  4. overrides: a pause, a limit of 0, or a missed tick that came due before the end of the
+	//     latest of them is ReasonPaused.
 	//  5. tick: ReasonTickAhead, ReasonTickLate, ReasonTickTaken or ReasonTickHeld, unless the tick
 	//     has a delay.
 	//  6. slot: one below req.Slots, or below the limit of an override, that no lease has. There is
@@ -38,9 +41,9 @@ type Store interface {
 	//     in any slots. The refusal names the lease that ends first: of those below req.Slots,
 	//     or of all if all count.
 	//  7. delay: until it has passed, counted from the end of the last lease, ReasonTickEarly.
-	//  8. shared: a slot of each of req.Shared, and one start more of its rate. The first that is
-	//     paused or has no slot is ReasonLimitFull, and one whose rate is reached ReasonLimitRate.
-	//     Ticks, missed ticks and delays are not theirs.
+	//  8. shared: of each of req.Shared, in their order, a slot, and one start more of its rate.
+	//     The first that is paused or has no slot is ReasonLimitFull, and one whose rate is reached
+	//     ReasonLimitRate. Ticks, missed ticks and delays are not theirs.
 	//  9. grant: the lease, with a fence above all before.
 	//  10. record: the tick, one start more of it, its schedule, who claimed it, how many slots
 	//     were declared, and the start of each shared rate.

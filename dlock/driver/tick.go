@@ -28,18 +28,19 @@ type Tick struct {
 	// refuses the claim if nothing was missed:
 	//   - its Schedule is not known, or was not yet when the tick came due (ReasonTickFirst): a
 	//     timer that is new or was changed has missed nothing;
-	//   - it came due during a pause, or a limit of 0 (ReasonPaused);
+	//   - it came due before the end of the latest pause or limit of 0 (ReasonPaused);
 	//   - this tick or a later one was claimed (ReasonTickTaken, ReasonTickLate);
-	//   - it came due while a lease of the name was held (ReasonTickHeld): that host was running,
-	//     and skipped the tick.
+	//   - it came due before the end of the latest lease of the name, or while one is held
+	//     (ReasonTickHeld): a host was running, and skipped the tick.
 	//
 	// A schedule is known if the latest tick claimed is of it. If it is not known, that refusal
-	// makes it known from MissedAt on, or from now on if that is more than MaxTickAhead ahead,
-	// until a tick of another schedule is claimed, or another schedule is made known. It changes
-	// nothing else: claims of ticks that are due are granted as before. So the first tick of a
-	// timer can be missed, too. See KnownSince.
+	// makes it known for ticks that come due after MissedAt, or after now if MissedAt is more than
+	// MaxTickAhead ahead. It stays known until another one is made known, or a tick is claimed
+	// whose schedule differs from that of the tick before. The refusal changes nothing else: claims
+	// of ticks that are due are granted as before. So the first tick of a timer can be missed, too.
+	// See KnownSince.
 	//
-	// Pauses, leases and schedules that are made known are those of semaphores.
+	// Use it with semaphores only: stores keep no schedules, pauses and ends of leases of a mutex.
 	MissedAt time.Time
 
 	// Delay, if it is set, makes this the claim of a fixed delay. The store refuses it while any
@@ -53,7 +54,8 @@ type Tick struct {
 
 // KnownSince returns a claim that is always refused. It is for a host that starts when no tick of
 // its schedule has come due lately: from then on the store knows the schedule (see Tick.MissedAt),
-// so a tick that comes due after since, with no host running, has been missed.
+// so a tick that comes due after since, with no host running, has been missed. Its At is the Unix
+// epoch, which counts as claimed, also by a store that knows no tick of the name.
 func KnownSince(schedule int64, since time.Time) Tick {
 	return Tick{At: beforeAll, Max: 1, Schedule: schedule, MissedAt: since}
 }
@@ -63,9 +65,9 @@ var beforeAll = time.UnixMicro(0)
 
 // Info comes with every answer, so that nobody needs to poll for it.
 type Info struct {
-	// DeclaredSlots is the number of slots that the latest grant of this name declared; 0 if that
-	// is not known. Hosts that declare different numbers share the slots that both have, and
-	// together never exceed the larger number.
+	// DeclaredSlots is the number of slots that the latest grant of this name declared, in a Grant
+	// the one before it; 0 if that is not known. Hosts that declare different numbers share the
+	// slots that both have, and together never exceed the larger number.
 	DeclaredSlots int
 
 	// SuccessAge is how long ago, by the store's clock, a grant of this name was last released as

@@ -48,8 +48,8 @@ func TestTableFitsTheSources(t *testing.T) {
 			}
 		}
 	}
-	if len(mutants) < 11 {
-		t.Errorf("%d mutants, want 11 or more", len(mutants))
+	if len(mutants) < 119 {
+		t.Errorf("%d mutants, want 119 or more", len(mutants))
 	}
 }
 
