@@ -217,6 +217,8 @@ func TestFaultsOfOptions(t *testing.T) {
 //
 // Fails when CheckShared compares the names without the prefix.
 func TestCheckShared(t *testing.T) {
+	client := redis.NewClient(&redis.Options{}) // which is not called
+	t.Cleanup(func() { client.Close() })
 	for _, c := range []struct {
 		prefix       string
 		tagged       bool
@@ -234,7 +236,7 @@ func TestCheckShared(t *testing.T) {
 		{"shop:", true, "a}", "ab}", false},
 		{"a:slot", false, "timer:a", ":b", false}, // a name that the prefix makes bad
 	} {
-		s := &Store{prefix: c.prefix, tagged: c.tagged}
+		s := &Store{client: client, prefix: c.prefix, tagged: c.tagged}
 		err := s.CheckShared(c.name, c.shared)
 		if (err == nil) != c.fine {
 			t.Errorf("prefix %q, tagged %v, %q and %q: %v", c.prefix, c.tagged, c.name, c.shared, err)
