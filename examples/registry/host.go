@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,16 +10,15 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	_ "modernc.org/sqlite" // any other SQLite driver works
 
+	"github.com/tickslot/tickslot"
 	"github.com/tickslot/tickslot/cluster"
-	"github.com/tickslot/tickslot/cluster/clustertimer"
-	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/schedule"
+	"github.com/tickslot/tickslot/service"
+	"github.com/tickslot/tickslot/service/sqliteservice"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -35,32 +33,17 @@ func serve(ctx context.Context, path, addr string) error {
 		return err
 	}
 	defer db.Close()
-	own, err := open(path) // so that the registry never takes a connection from the locks
-	if err != nil {
-		return err
-	}
-	defer own.Close()
-	locks, rows := sqllock.SQLite(db, sqllock.Options{}), sqlregistry.SQLite(own, sqlregistry.Options{})
-	defer locks.Close()
-	if err := errors.Join(locks.Migrate(ctx), rows.Migrate(ctx)); err != nil {
-		return err
-	}
-
-	registry, err := cluster.New(cluster.Config{Store: rows, Locks: locks, TTL: ttl,
-		SnapshotAge: 100 * time.Millisecond})
-	if err != nil {
-		return err
-	}
-	lock := registry.Decorate(locks) // for the events
-	timers, err := timer.New(timer.Config{Store: lock, TTL: ttl, Holder: registry.Holder(),
-		Hooks: clustertimer.Hooks(registry, timer.Hooks{})}, // for the last runs
+	svc, err := sqliteservice.New(db, service.Config{TimersOnly: true, Timers: timer.Config{TTL: ttl},
+		Registry: cluster.Config{TTL: ttl, SnapshotAge: 100 * time.Millisecond}},
 		timer.Timer{Name: "send-digest", Schedule: schedule.Every(time.Second), Run: busy(700 * time.Millisecond)},
 		timer.Timer{Name: "resize-images", Schedule: schedule.Every(time.Second), MaxConcurrency: 2,
 			MaxPerTick: 2, Run: busy(2 * time.Second)})
 	if err != nil {
 		return err
 	}
-	session, err := dlock.NewSession(lock, dlock.SessionOptions{TTL: ttl, Holder: registry.Holder()})
+	defer svc.Close()
+	registry := svc.Registry()
+	session, err := dlock.NewSession(svc.Locks(), dlock.SessionOptions{TTL: ttl, Holder: registry.Holder()})
 	if err != nil {
 		return err
 	}
@@ -69,37 +52,25 @@ func serve(ctx context.Context, path, addr string) error {
 	if err != nil {
 		return err
 	}
-	registry.Add(timers)
 	registry.Add(relay)
 
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /who", who(registry))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	fmt.Println("http://" + listener.Addr().String())
+	server := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 5 * time.Second,
+		BaseContext: func(l net.Listener) context.Context {
+			fmt.Println("http://" + l.Addr().String())
+			return context.WithoutCancel(ctx)
+		}}
+	// Parts stop in reverse order: the session when the relay has ended, and the registry last.
+	return svc.Run(ctx, tickslot.Server(server), closing(session), relay)
+}
 
-	// The registry ends last, to tell what the others release in the end.
-	telling, last := context.WithCancel(context.WithoutCancel(ctx))
-	defer last()
-	told := make(chan error, 1)
-	go func() { told <- registry.Run(telling) }()
-
-	group, ctx := errgroup.WithContext(ctx) // one that fails ends the others
-	context.AfterFunc(ctx, func() { server.Close() })
-	group.Go(func() error { return timers.Run(ctx) })
-	group.Go(func() error { return relay.Run(ctx) })
-	group.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
+// closing is the part that closes a session when the parts after it have stopped.
+func closing(session *dlock.Session) tickslot.Part {
+	return tickslot.PartFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		return session.Close(context.WithoutCancel(ctx))
 	})
-	err = errors.Join(group.Wait(), session.Close(telling))
-	last()
-	return errors.Join(err, <-told)
 }
 
 // busy returns work that takes a while.
@@ -124,10 +95,11 @@ func open(path string) (*sql.DB, error) {
 	if path[0] != '/' {
 		path = "/" + path // C:/…
 	}
-	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=synchronous(normal)"}
+	dsn := url.URL{Scheme: "file", Path: path,
+		RawQuery: "_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=synchronous(normal)"}
 	db, err := sql.Open("sqlite", dsn.String())
 	if err == nil {
-		db.SetMaxOpenConns(3)
+		db.SetMaxOpenConns(6)
 	}
 	return db, err
 }

@@ -18,6 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -29,6 +30,7 @@ func main() {
 	played := flag.Bool("played", false, "end a host when its standard input ends")
 	asJSON := flag.Bool("json", false, "end the play with a line of JSON")
 	flag.Parse()
+	slog.SetLogLoggerLevel(slog.LevelWarn) // who runs what, the registry tells
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *played {

@@ -62,8 +62,8 @@ func (s *stage) wait(t *testing.T) error {
 // Three hosts agree on the leader, and the two that are left on the next, after a TTL and a
 // RetryInterval. Nothing is left.
 //
-// Fails when a host names a leader that was killed for longer than its lease lasts, and when a host
-// outlives the play, or the file does.
+// Fails when a host names a leader that was killed for longer than its lease lasts, when a host
+// outlives the play, or the file does, and when hosts log what the play tells.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "-json")
@@ -90,6 +90,9 @@ func TestPlay(t *testing.T) {
 	}
 	t.Logf("the next leader after %d ms, of at most %d", r.FailoverMS, (ttl + ttl/6).Milliseconds())
 	nothingIsLeft(t, s.temp)
+	if strings.Contains(s.stderr.String(), "INFO") {
+		t.Errorf("the story drowns in what hosts log:\n%s", &s.stderr)
+	}
 }
 
 // A play that is interrupted leaves nothing, either.
