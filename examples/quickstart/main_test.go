@@ -49,7 +49,8 @@ func TestOutputFitsAScreen(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	for _, want := range []string{"host-1", "is CUT OFF", "its lease is lost", "was cut off", "3 (limit 3)"} {
+	for _, want := range []string{"host-1", "is CUT OFF, from now on (host-", "its lease is lost", "was cut off",
+		"3 (limit 3)", "ticks: at least one", "skipped: none did"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("missing %q", want)
 		}

@@ -157,5 +157,5 @@ func (r *recorder) cutOff(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut = append(r.cut, host)
-	r.sayLocked("%s is CUT OFF: its calls to the store hang", host)
+	r.sayLocked("%s is CUT OFF, from now on (%[1]s): its calls to the store hang", host)
 }

@@ -64,11 +64,12 @@ func (t *tally) skipped() int {
 }
 
 func (r report) print(w io.Writer) {
-	fmt.Fprintf(w, "\n%d hosts, %.1f seconds\n\n", r.Hosts, r.Seconds)
+	fmt.Fprintf(w, "\n%d hosts, %.1f seconds\n", r.Hosts, r.Seconds)
 	const row = "%-13s  %14s  %15s  %4v  %5v  %7v\n"
 	fmt.Fprintf(w, row, "timer", "most at once", "most per tick", "runs", "ticks", "skipped")
 	for _, t := range r.Timers {
 		fmt.Fprintf(w, row, t.Name, fmt.Sprintf("%d (limit %d)", t.MaxRunning, t.Limit),
 			fmt.Sprintf("%d (limit %d)", t.MaxStarts, t.PerTick), t.Runs, t.Ticks, t.Skipped)
 	}
+	fmt.Fprintln(w, "ticks: at least one host ran them; skipped: none did, as every slot was taken")
 }
