@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
@@ -15,6 +16,8 @@ import (
 type registry struct {
 	life lifecycle.Life // phases are entered with mu held, except the last one if Run was refused
 	ran  chan struct{}  // closed when Run has begun
+
+	notSetUp atomic.Pointer[error] // what Run returns because the store is not set up right; nil: it does not
 
 	mu       sync.Mutex
 	entries  entries

@@ -85,7 +85,8 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 // A store that is set up wrongly from the start makes Run fail at once, with what the store says of
 // how to fix it, before anything has run.
 //
-// Fails when Run does not wait for the first answer.
+// Fails when Run does not wait for the first answer, and when Trigger then says no more than that
+// timers do not run.
 func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -114,6 +115,13 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 		}
 		if s.Ready() == nil || s.Started() == nil {
 			t.Error("it is ready, or has started")
+		}
+		for _, name := range []string{"a", "local"} {
+			_, err := s.Trigger(t.Context(), name, timer.TriggerOptions{})
+			refused, ok := errors.AsType[*timer.RefusedError](err)
+			if !ok || refused.Reason != timer.ReasonStoreSetup || !strings.Contains(err.Error(), "call Migrate") {
+				t.Errorf("Trigger does not tell of the fault: %v", err)
+			}
 		}
 	})
 }

@@ -56,7 +56,9 @@ func (s *Scheduler) run(ctx context.Context) error {
 		stopProbing = p.start()
 		err = p.awaitFirstAnswer(ctx)
 	}
-	if err == nil {
+	if err != nil {
+		s.registry.notSetUp.Store(&err)
+	} else {
 		s.planner.loop(ctx.Done())
 		s.log.Info("timer: draining", "cause", context.Cause(ctx))
 		s.registry.setPhase(PhasePreStop)

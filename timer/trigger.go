@@ -21,7 +21,8 @@ import (
 // apply. Two things make Trigger wait, until ctx ends: if MaxRuns runs go on, OnMaxRuns decides;
 // and if 64 calls to the store are in flight, it waits for its turn. If the store does not answer,
 // OnStoreDown applies; but Trigger calls the store even while its breaker is open. A set-up fault
-// (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run.
+// (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run. If Run has returned a
+// set-up fault, so does Trigger.
 //
 // The context of the run has the values of ctx, such as a trace or a user, and those of Run's
 // context where ctx has none. It does not end with ctx.
@@ -46,6 +47,9 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOpt
 // tryTrigger starts a run, or returns why it does not.
 func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering) error {
 	refuse := func(reason Reason, err error) error {
+		if fault := s.registry.notSetUp.Load(); fault != nil { // that is why it drains, or does not run
+			reason, err = ReasonStoreSetup, *fault
+		}
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
 	}
 	set := s.registry.get(name)

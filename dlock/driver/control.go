@@ -49,10 +49,14 @@ type Cause struct {
 }
 
 func (o Cause) String() string {
-	if o.Note == "" {
-		return "by " + o.By
+	by := o.By
+	if by == "" {
+		by = "somebody unknown"
 	}
-	return fmt.Sprintf("by %s: %s", o.By, o.Note)
+	if o.Note == "" {
+		return "by " + by
+	}
+	return fmt.Sprintf("by %s: %s", by, o.Note)
 }
 
 // Validate returns what is wrong with an origin.

@@ -99,3 +99,15 @@ func TestOutcomeString(t *testing.T) {
 		}
 	}
 }
+
+// A cause as it appears in errors and logs.
+//
+// Fails when one that names nobody ends in the middle of the sentence.
+func TestCauseString(t *testing.T) {
+	for c, want := range map[driver.Cause]string{{By: "ann"}: "by ann", {By: "ann", Note: "ticket 7"}: "by ann: ticket 7",
+		{}: "by somebody unknown", {Note: "ticket 7"}: "by somebody unknown: ticket 7"} {
+		if got := c.String(); got != want {
+			t.Errorf("%#v: %q, want %q", c, got, want)
+		}
+	}
+}
