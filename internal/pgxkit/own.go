@@ -8,11 +8,21 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// applicationName is the setting of a session that pg_stat_activity and the server's log show.
+const applicationName = "application_name"
+
 // OwnPool returns the settings of a pool of our own, with at most this many connections: those of
 // the application's pool, but for its hooks that run when a connection leaves or enters the pool.
-// So what the application does with its connections keeps nobody waiting here.
-func OwnPool(pool *pgxpool.Pool, most int32) *pgxpool.Config {
+// So what the application does with its connections keeps nobody waiting here. In pg_stat_activity
+// they are called name, unless the application has an application_name.
+func OwnPool(pool *pgxpool.Pool, most int32, name string) *pgxpool.Config {
 	config := pool.Config()
+	if config.ConnConfig.RuntimeParams == nil {
+		config.ConnConfig.RuntimeParams = make(map[string]string)
+	}
+	if params := config.ConnConfig.RuntimeParams; params[applicationName] == "" {
+		params[applicationName] = name
+	}
 	config.MaxConns, config.MinConns, config.MinIdleConns = min(config.MaxConns, most), 0, 0
 	// also instead of BeforeAcquire
 	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }

@@ -50,7 +50,7 @@ func New(pool *pgxpool.Pool, opts outbox.Options) *outbox.Outbox {
 	if pool == nil {
 		return outbox.PostgresOn(sqlstore.Pool{}, open, opts)
 	}
-	config := pgxkit.OwnPool(pool, maxOwn)
+	config := pgxkit.OwnPool(pool, maxOwn, "tickslot outbox")
 	// Not a pgxpool.Pool: a sql.DB counts for Relay.Checks how many of its connections are in use,
 	// also by attempts to connect, and ends such an attempt with its call.
 	with := []stdlib.OptionOpenDB{stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {

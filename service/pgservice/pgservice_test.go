@@ -308,3 +308,30 @@ func TestStartsWhileTheDatabaseIsDown(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An administrator sees in pg_stat_activity which connections are ours, and what for, unless the
+// application has a name for its own, which stays.
+//
+// Fails when a store's connections have no name, and when a name of the application is replaced.
+func TestConnectionsHaveNames(t *testing.T) {
+	t.Parallel()
+	for named, want := range map[string]string{
+		"":                       "tickslot durable,tickslot locks,tickslot outbox,tickslot registry",
+		"&application_name=shop": "shop",
+	} {
+		server, name := database(t)
+		a := newApp(t, open(t, server.DSN("", "", name)+named), service.Config{})
+		a.start(t)
+		names := func() string {
+			var got string
+			err := a.pool.QueryRow(t.Context(), "SELECT coalesce(string_agg(DISTINCT application_name, ','), '') "+
+				"FROM pg_stat_activity WHERE datname = current_database() AND application_name <> '' "+
+				"AND backend_type = 'client backend'").Scan(&got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		testkit.Eventually(t, 30*time.Second, "connections named "+want, func() bool { return names() == want })
+	}
+}

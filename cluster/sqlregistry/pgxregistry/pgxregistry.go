@@ -37,7 +37,7 @@ func New(pool *pgxpool.Pool, opts sqlregistry.Options) *sqlregistry.Store {
 	if pool == nil {
 		return sqlregistry.PostgresOn(sqlregistry.Pool{Fault: errors.New("no pool: pass a *pgxpool.Pool")}, opts)
 	}
-	config := pgxkit.OwnPool(pool, maxConns)
+	config := pgxkit.OwnPool(pool, maxConns, "tickslot registry")
 	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) { return pgxkit.IsAlive(conn), nil }
 	config.AfterRelease = func(conn *pgx.Conn) bool { pgxkit.Used(conn); return true }
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol

@@ -46,7 +46,7 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
 	}
-	config := pgxkit.OwnPool(pool, maxConns)
+	config := pgxkit.OwnPool(pool, maxConns, "tickslot locks")
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}

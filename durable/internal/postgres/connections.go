@@ -43,8 +43,7 @@ type idleConnection struct {
 }
 
 func newConnections(pool *pgxpool.Pool) *connections {
-	config := pool.Config()
-	pgxkit.BoundConnecting(config.ConnConfig)
+	config := pgxkit.OwnPool(pool, maxOwn, "tickslot durable")
 	return &connections{config: config, turns: make(chan struct{}, maxOwn)}
 }
 

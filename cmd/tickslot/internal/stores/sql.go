@@ -39,6 +39,9 @@ func (s *Store) openPostgres(o Options) error {
 	}
 	s.tls = config.ConnConfig.TLSConfig != nil
 	config.MaxConns = maxConns
+	if params := config.ConnConfig.RuntimeParams; params["application_name"] == "" {
+		params["application_name"] = "tickslot"
+	}
 	config.ConnConfig.ConnectTimeout = dialTimeout
 	if config.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		// A pooler that gives each transaction another connection keeps no prepared statements.
