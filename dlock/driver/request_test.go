@@ -104,7 +104,8 @@ func TestOutcomeString(t *testing.T) {
 //
 // Fails when one that names nobody ends in the middle of the sentence.
 func TestCauseString(t *testing.T) {
-	for c, want := range map[driver.Cause]string{{By: "ann"}: "by ann", {By: "ann", Note: "ticket 7"}: "by ann: ticket 7",
+	for c, want := range map[driver.Cause]string{
+		{By: "ann"}: "by ann", {By: "ann", Note: "ticket 7"}: "by ann: ticket 7",
 		{}: "by somebody unknown", {Note: "ticket 7"}: "by somebody unknown: ticket 7"} {
 		if got := c.String(); got != want {
 			t.Errorf("%#v: %q, want %q", c, got, want)
