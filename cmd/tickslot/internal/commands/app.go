@@ -153,8 +153,8 @@ needs attention, 2 if there is no such command or flag.`,
 	root.AddGroup(&cobra.Group{ID: groupView, Title: "View:"}, &cobra.Group{ID: groupControl, Title: "Control:"},
 		&cobra.Group{ID: groupMaintain, Title: "Maintain:"})
 	a.addLists(root)
-	root.AddCommand(a.top(), a.explain(), a.pause(), a.resume(), a.limit(), a.trigger(), a.cancel(), a.requeue(),
-		a.migrate(), a.doctor(), healthcheck(), man(), a.version())
+	root.AddCommand(a.top(), a.serve(), a.explain(), a.pause(), a.resume(), a.limit(), a.trigger(), a.cancel(),
+		a.requeue(), a.migrate(), a.doctor(), healthcheck(), man(), a.version())
 	root.SetCompletionCommandGroupID(groupMaintain)
 	root.SetHelpCommandGroupID(groupMaintain)
 	root.SetVersionTemplate("tickslot {{.Version}}\n")

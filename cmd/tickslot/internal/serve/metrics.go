@@ -1,0 +1,71 @@
+package serve
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
+)
+
+// scrapeTimeout bounds what a scrape asks of the store: Prometheus waits for ten seconds.
+const scrapeTimeout = 5 * time.Second
+
+var (
+	durableRuns = prometheus.NewDesc("tickslot_durable_runs", "Runs in the fleet, by handler and state.",
+		[]string{"handler", "state"}, nil)
+	outboxPending = prometheus.NewDesc("tickslot_outbox_pending", "Messages that are pending.", nil, nil)
+	outboxDead    = prometheus.NewDesc("tickslot_outbox_dead", "Messages that are dead.", nil, nil)
+	outboxDue     = prometheus.NewDesc("tickslot_outbox_oldest_due_seconds",
+		"For how long the oldest message has been due that nothing holds back.", nil, nil)
+	outboxOldest = prometheus.NewDesc("tickslot_outbox_oldest_pending_seconds",
+		"For how long the oldest message has been pending.", nil, nil)
+)
+
+// A backlog is the metrics of durable runs and messages, read at each scrape, with the names that
+// those of workers and relays have.
+type backlog struct {
+	runs *durable.Store // nil: there are none
+	box  *outbox.Outbox // nil: there is none
+}
+
+// Describe implements prometheus.Collector.
+func (b backlog) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{durableRuns, outboxPending, outboxDead, outboxDue, outboxOldest} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. What cannot be read is left out.
+func (b backlog) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		// A label may come from others. One that is not valid UTF-8 is an error.
+		if m, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
+			ch <- m
+		}
+	}
+	if b.runs != nil {
+		handlers, _ := b.runs.Handlers(ctx) // nil after an error
+		for _, h := range handlers {
+			if h.Name == "" { // all together
+				continue
+			}
+			gauge(durableRuns, float64(h.Queued), h.Name, string(durable.StateQueued))
+			gauge(durableRuns, float64(h.Running), h.Name, string(durable.StateRunning))
+			gauge(durableRuns, float64(h.Dead), h.Name, string(durable.StateDead))
+		}
+	}
+	if b.box == nil {
+		return
+	}
+	if waits, err := b.box.Backlog(ctx); err == nil {
+		gauge(outboxPending, float64(waits.Pending))
+		gauge(outboxDead, float64(waits.Dead))
+		gauge(outboxDue, waits.DueAge.Seconds())
+		gauge(outboxOldest, waits.PendingAge.Seconds())
+	}
+}
