@@ -12,14 +12,18 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
+var marks = map[doctor.Severity]string{doctor.OK: "ok  ", doctor.Note: "note", doctor.Warning: "warn",
+	doctor.Failure: "FAIL"}
+
 func (a *app) doctor() *cobra.Command {
 	calls := 0
 	c := &cobra.Command{Use: "doctor", Short: "Look for what endangers the fleet", GroupID: groupMaintain,
 		Args: cobra.NoArgs,
 		Long: "Measures round trips, and checks the clocks; eviction, persistence and replicas (Redis);\n" +
 			"tables, grants and a pooler (databases); and whether hosts differ in version,\n" +
-			"environment or limits. Each check that fails says how to fix it. It changes nothing.\n" +
-			"The exit code is 1 if a check fails.",
+			"environment or limits. Whatever is not ok says how to fix it. It changes nothing.\n" +
+			"The exit code is 1 only if a check fails: not for notes (it may be meant), nor for warnings (it\n" +
+			"passes after a roll-out, or is a danger only if something else happens).",
 		Example: "  tickslot doctor\n  tickslot doctor -o json --calls 100",
 	}
 	c.RunE = a.withStore(func(ctx context.Context, _ []string) error {
@@ -35,7 +39,7 @@ func (a *app) doctor() *cobra.Command {
 		for i := range results {
 			r := &results[i]
 			r.Text, r.Fix = a.store.Hide(r.Text), a.store.Hide(r.Fix)
-			failed = failed || !r.OK
+			failed = failed || r.Severity == doctor.Failure
 		}
 		switch format {
 		case show.FormatJSON, show.FormatYAML:
@@ -44,11 +48,7 @@ func (a *app) doctor() *cobra.Command {
 			}
 		default:
 			for _, r := range results {
-				mark := "ok  "
-				if !r.OK {
-					mark = "FAIL"
-				}
-				fmt.Fprintln(a.Out, strings.TrimRight(mark+" "+inert.Line(r.About+": "+r.Text), " "))
+				fmt.Fprintln(a.Out, strings.TrimRight(marks[r.Severity]+" "+inert.Line(r.About+": "+r.Text), " "))
 				if r.Fix != "" {
 					fmt.Fprintln(a.Out, "     "+inert.Line(r.Fix))
 				}

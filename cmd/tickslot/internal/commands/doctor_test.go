@@ -21,8 +21,7 @@ import (
 
 // A result is that of one check of the doctor.
 type result struct {
-	About, Text, Fix string
-	OK               bool
+	About, Text, Fix, Severity string
 }
 
 // A fault is what a test sets up, and what the doctor has to say about it.
@@ -36,6 +35,9 @@ type fault struct {
 
 const slowTrips = "leases are renewed too late when it gets worse"
 
+// noHosts is noted of a store that no host has registered itself in.
+const noHosts = "none is registered, so they cannot be compared"
+
 // runDoctor runs the doctor, and checks that its exit code and its results agree. Whoever wants to
 // know whether round trips are slow looks for slowTrips: on a busy machine they are.
 func runDoctor(t *testing.T, url, flags string) (failed []result) {
@@ -45,16 +47,24 @@ func runDoctor(t *testing.T, url, flags string) (failed []result) {
 	if err := json.Unmarshal([]byte(a.out), &all); err != nil {
 		t.Fatal(err, a)
 	}
+	failures := 0
 	for _, f := range all {
-		if f.OK != (f.Fix == "") {
-			t.Errorf("a check that fails without a fix, or passes with one: %+v", f)
+		if (f.Severity == "ok") != (f.Fix == "") {
+			t.Errorf("a check that finds something without a fix, or passes with one: %+v", f)
 		}
-		if !f.OK {
+		if !slices.Contains([]string{"ok", "note", "warning", "failure"}, f.Severity) ||
+			strings.Contains(f.Text+f.Fix, "Migrate") {
+			t.Errorf("no severity, or a name of Go: %+v", f)
+		}
+		if f.Severity != "ok" && !strings.Contains(f.Text, noHosts) {
 			failed = append(failed, f)
 		}
+		if f.Severity == "failure" {
+			failures++
+		}
 	}
-	if (a.code == 1) != (len(failed) > 0) || a.code > 1 {
-		t.Errorf("exit code %d, although %d checks failed: %s", a.code, len(failed), a)
+	if (a.code == 1) != (failures > 0) || a.code > 1 {
+		t.Errorf("exit code %d, although %d checks failed: %s", a.code, failures, a)
 	}
 	return failed
 }
@@ -154,7 +164,19 @@ func TestDoctorOnRedis(t *testing.T) {
 		{"no right to TIME", func(t *testing.T) string { return as(t, healthy(t), "-time") }, "--prefix shop:",
 			[]string{"may not execute TIME", "the registry cannot be read"}, "docs/redis.md"},
 		{"no right to the keys", func(t *testing.T) string { return as(t, healthy(t)) }, "--prefix other:",
-			[]string{"hosts: the registry cannot be read"}, "docs/redis.md"},
+			[]string{"hosts: the registry cannot be read", "keys of locks: this user may not use them"},
+			"See that --prefix is that of the hosts"},
+		{"fewer replicas than are waited for", func(t *testing.T) string {
+			return healthy(t, "--min-replicas-to-write", "5").URL()
+		}, "", []string{"only 0 replicas are in step, and min-replicas-to-write is 5"}, "Start replicas"},
+		{"fewer replicas, which may not be asked", func(t *testing.T) string {
+			return as(t, healthy(t, "--min-replicas-to-write", "1"), "-config")
+		}, "--prefix shop:", []string{"only 0 replicas are in step"}, "Start replicas"},
+		{"memory is full", func(t *testing.T) string {
+			return healthy(t, "--maxmemory", "1mb", "--maxmemory-policy", "noeviction").URL()
+		}, "", []string{"the memory is full"}, "Raise maxmemory"},
+		{"appendfsync no", func(t *testing.T) string { return healthy(t, "--appendfsync", "no").URL() }, "",
+			[]string{"appendfsync is no"}, "Set appendfsync everysec"},
 		{"another password", func(t *testing.T) string {
 			return strings.Replace(healthy(t).URL(), servertest.Canary, "hunter2", 1)
 		}, "", []string{"connection: the store does not answer: WRONGPASS"}, "password"},
@@ -436,4 +458,30 @@ func TestDoctorOnHosts(t *testing.T) {
 			return url
 		}, "", []string{"journal_mode is delete"}, "execute PRAGMA journal_mode = wal"},
 	})
+}
+
+// The doctor's exit code is 1 for failures only: a roll-out, or a user that may do more than is
+// needed, wakes nobody up. Without hosts it asks whether the prefix is right.
+//
+// Fails when a warning or a note is a failure, or a failure is less.
+func TestDoctorTellsFailuresFromWarnings(t *testing.T) {
+	t.Parallel()
+	url, file := sqlite(t)
+	a := tickslot(t, url, "doctor", "--calls", "1")
+	if a.code != 0 || !strings.Contains(a.out, "note hosts: "+noHosts) || !strings.Contains(a.out, "--prefix") {
+		t.Errorf("no hosts: exit code %d: %s", a.code, a)
+	}
+	registry := sqlregistry.SQLite(open(t, file), sqlregistry.Options{})
+	write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1)})
+	write(t, registry, cluster.Batch{Host: hostRow(dlock.Holder{Host: "web-2", PID: 8, ID: "def"}, "1.3", "production",
+		2)})
+	a = tickslot(t, url, "doctor", "--calls", "1")
+	if a.code != 0 || !strings.Contains(a.out, "warn version of the program") || !strings.Contains(a.out, "warn limits") {
+		t.Errorf("a roll-out: exit code %d: %s", a.code, a)
+	}
+	write(t, registry, cluster.Batch{Host: hostRow(dlock.Holder{Host: "web-3", PID: 9, ID: "ghi"}, "1.3", "staging", 2)})
+	a = tickslot(t, url, "doctor", "--calls", "1")
+	if a.code != 1 || !strings.Contains(a.out, "FAIL environment") {
+		t.Errorf("two environments: exit code %d: %s", a.code, a)
+	}
 }

@@ -141,7 +141,7 @@ func TestServe(t *testing.T) {
 	ann := request{user: "ann", password: "secret"}
 	for path, text := range map[string]string{"": "1 alive", "timers": "report", "hosts": "web-1",
 		"durable": "Durable runs",
-		"outbox": "Outbox", "metrics": `tickslot_cluster_timer_hosts{timer="report"} 1`} {
+		"outbox":  "Outbox", "metrics": `tickslot_cluster_timer_hosts{timer="report"} 1`} {
 		ann.path = path
 		if body, _ := s.asks(ann, 200); !strings.Contains(body, text) {
 			t.Errorf("/%s lacks %q: %s", path, text, body)
@@ -230,7 +230,8 @@ func TestServeWithoutUsers(t *testing.T) {
 	for _, path := range []string{"timers", "metrics"} {
 		s.asks(request{path: path}, 200)
 		for _, stranger := range []request{{host: "evil.example.com"},
-			{header: map[string]string{"X-Forwarded-For": "192.0.2.1"}}, {header: map[string]string{"Via": "1.1 proxy"}}} {
+			{header: map[string]string{"X-Forwarded-For": "192.0.2.1"}},
+			{header: map[string]string{"Via": "1.1 proxy"}}} {
 			stranger.path = path
 			if body, _ := s.asks(stranger, 403); len(body) > 200 {
 				t.Errorf("it shows something: %s", body)

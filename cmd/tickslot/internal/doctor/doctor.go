@@ -8,6 +8,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,12 +36,24 @@ type Target struct {
 	Calls    int // round trips that are measured
 }
 
+// A Severity says how bad it is what a check has found.
+type Severity string
+
+// The severities. Only a failure wants somebody to act now: a warning passes by itself after a
+// roll-out, or endangers the fleet only if something else happens, too.
+const (
+	OK      Severity = "ok"
+	Note    Severity = "note" // it may be meant
+	Warning Severity = "warning"
+	Failure Severity = "failure"
+)
+
 // A Result is what one check has found.
 type Result struct {
-	About string `json:"about"`
-	OK    bool   `json:"ok"`
-	Text  string `json:"text"`
-	Fix   string `json:"fix,omitempty"` // what to do; "" if OK
+	About    string   `json:"about"`
+	Severity Severity `json:"severity"`
+	Text     string   `json:"text"`
+	Fix      string   `json:"fix,omitempty"` // what to do; "" if OK
 }
 
 // A report collects the results of checks.
@@ -54,11 +67,19 @@ type report struct {
 }
 
 func (r *report) pass(about, format string, args ...any) {
-	r.results = append(r.results, Result{About: about, OK: true, Text: fmt.Sprintf(format, args...)})
+	r.results = append(r.results, Result{About: about, Severity: OK, Text: fmt.Sprintf(format, args...)})
 }
 
 func (r *report) fail(about, fix, format string, args ...any) {
-	r.results = append(r.results, Result{About: about, Text: fmt.Sprintf(format, args...), Fix: fix})
+	r.add(Failure, about, fix, format, args...)
+}
+
+func (r *report) warn(about, fix, format string, args ...any) {
+	r.add(Warning, about, fix, format, args...)
+}
+
+func (r *report) add(severity Severity, about, fix, format string, args ...any) {
+	r.results = append(r.results, Result{About: about, Severity: severity, Text: fmt.Sprintf(format, args...), Fix: fix})
 }
 
 // Check checks a store and its fleet. It changes nothing.
@@ -72,13 +93,18 @@ func Check(ctx context.Context, t Target) []Result {
 		}
 		r.tables(ctx)
 		r.audit(ctx)
+		if t.Store.Redis != nil {
+			r.redis(ctx)
+		}
 		if t.Store.Pool != nil {
 			r.pooler(ctx)
 		}
 		r.fleet()
 	}
-	for i := range r.results { // drivers have errors of several lines
-		r.results[i].Text = strings.Join(strings.Fields(r.results[i].Text), " ")
+	for i := range r.results { // in the words of an operator, on one line
+		for _, text := range []*string{&r.results[i].Text, &r.results[i].Fix} {
+			*text = t.Store.Say(errors.New(*text))
+		}
 	}
 	return r.results
 }
@@ -107,7 +133,7 @@ func (r *report) roundTrips(ctx context.Context) bool {
 	}
 	p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
 	if p99 > slowTrip {
-		r.fail(about, "Bring hosts and store nearer to each other, or look at what else the server does; else raise "+
+		r.warn(about, "Bring hosts and store nearer to each other, or look at what else the server does; else raise "+
 			"StoreTimeout and TTL.", "p50 %v, p99 %v of %d: leases are renewed too late when it gets worse", p50, p99,
 			len(took))
 		return true
@@ -131,7 +157,11 @@ func (r *report) audit(ctx context.Context) {
 	warnings = slices.DeleteFunc(warnings, r.reported)
 	for _, w := range warnings {
 		text, fix := splitWarning(w)
-		r.fail(about, fix, "%s", text)
+		severity := Failure
+		if strings.Contains(text, "is a superuser") { // all works with it
+			severity = Note
+		}
+		r.add(severity, about, fix, "%s", text)
 	}
 	switch {
 	case err != nil:
@@ -144,7 +174,7 @@ func (r *report) audit(ctx context.Context) {
 
 // reported reports whether a check of tables has failed with the same text.
 func (r *report) reported(warning string) bool {
-	return slices.ContainsFunc(r.results, func(res Result) bool { return !res.OK && res.Text == warning })
+	return slices.ContainsFunc(r.results, func(res Result) bool { return res.Severity != OK && res.Text == warning })
 }
 
 // splitWarning divides a warning into what is wrong and how to fix it, which the stores say last.
@@ -167,7 +197,7 @@ func (r *report) pooler(ctx context.Context) {
 		r.fail(about, "See that the user may open two connections.", "it cannot be found out whether there is one: "+
 			"%v", err)
 	case shared:
-		r.fail(about, "Locks, registry and durable runs work through it. Give nativelock, and what waits for LISTEN, "+
+		r.warn(about, "Locks, registry and durable runs work through it. Give nativelock, and what waits for LISTEN, "+
 			"a URL that leads to the server itself, or let the pooler keep sessions (pool_mode = session).",
 			"a pooler gives each transaction another connection: session locks and LISTEN do not work")
 	default:

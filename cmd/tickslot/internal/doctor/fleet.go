@@ -42,7 +42,7 @@ func (r *report) fleet() {
 		case cluster.HostAlive:
 			alive = append(alive, h)
 		case cluster.HostSuspect:
-			r.fail("hosts", "See whether the process runs, and reaches the store: its log says so.",
+			r.warn("hosts", "See whether the process runs, and reaches the store: its log says so.",
 				"%s is silent for %v",
 				h.Holder, s.ReadAt.Sub(h.SeenAt).Round(time.Second))
 		case cluster.HostRefused:
@@ -57,15 +57,16 @@ func (r *report) fleet() {
 		}
 	}
 	if len(alive) == 0 {
-		r.pass("hosts", "none is registered: with package cluster this would compare them")
+		r.add(Note, "hosts", "If there are hosts, see that --prefix, --registry-prefix and --schema are theirs. A fleet "+
+			"without package cluster has no registry.", "none is registered, so they cannot be compared")
 		return
 	}
 	before := len(r.results)
-	r.differ(alive, "version of tickslot", "Finish the roll-out: versions side by side are meant for its time only.",
+	r.differ(alive, Warning, "version of tickslot", "Finish the roll-out: versions side by side are meant for its time only.",
 		func(h cluster.Host) string { return h.Version })
-	r.differ(alive, "version of the program", "Finish the roll-out, or see which deployment is stuck.",
+	r.differ(alive, Warning, "version of the program", "Finish the roll-out, or see which deployment is stuck.",
 		func(h cluster.Host) string { return h.AppVersion })
-	r.differ(alive, "environment", "Give each environment a store, or a prefix, of its own: they take each other's "+
+	r.differ(alive, Failure, "environment", "Give each environment a store, or a prefix, of its own: they take each other's "+
 		"slots.",
 		func(h cluster.Host) string { return h.Environment })
 	r.limits(alive)
@@ -93,8 +94,8 @@ func (r *report) refused(h dlock.Holder, why string, ago time.Duration) {
 		ago.Round(time.Second))
 }
 
-// differ fails if hosts differ in a text. Those where it is empty do not count.
-func (r *report) differ(hosts []cluster.Host, about, fix string, of func(cluster.Host) string) {
+// differ tells if hosts differ in a text. Those where it is empty do not count.
+func (r *report) differ(hosts []cluster.Host, severity Severity, about, fix string, of func(cluster.Host) string) {
 	counts := map[string]int{}
 	for _, h := range hosts {
 		if text := of(h); text != "" {
@@ -108,7 +109,7 @@ func (r *report) differ(hosts []cluster.Host, about, fix string, of func(cluster
 	for _, text := range slices.Sorted(maps.Keys(counts)) {
 		list = append(list, fmt.Sprintf("%d × %s", counts[text], text))
 	}
-	r.fail(about, fix, "hosts differ: %s", strings.Join(list, ", "))
+	r.add(severity, about, fix, "hosts differ: %s", strings.Join(list, ", "))
 }
 
 func (r *report) limits(hosts []cluster.Host) {
@@ -133,7 +134,7 @@ func (r *report) limits(hosts []cluster.Host) {
 			}
 			list = append(list, fmt.Sprintf("%d × %s", limits[name][limit], text))
 		}
-		r.fail("limits", "Let all hosts have the same MaxConcurrency: each keeps to its own, so the highest counts.",
+		r.warn("limits", "Let all hosts have the same MaxConcurrency: each keeps to its own, so the highest counts.",
 			"hosts differ for timer %s: %s", name, strings.Join(list, ", "))
 	}
 }

@@ -59,7 +59,8 @@ func ReadUsers(file string) (*Users, error) {
 		cost, err := bcrypt.Cost([]byte(hash))
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("line %d of --users is not user:hash with a hash of bcrypt: use \"htpasswd -B\"", n)
+			return nil, fmt.Errorf("line %d of --users is not user:hash with a hash of bcrypt: use \"htpasswd "+
+				"-B\"", n)
 		case cost > maxCost:
 			return nil, fmt.Errorf("line %d of --users: the cost of the hash is %d: use at most %d", n, cost, maxCost)
 		}

@@ -3,9 +3,13 @@ package stores
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -168,4 +172,55 @@ func pingRedis(ctx context.Context, client redis.UniversalClient) error {
 		return c.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error { return ping(ctx, server) })
 	}
 	return ping(ctx, client)
+}
+
+// A RedisServer is what a server of Redis says of itself.
+type RedisServer struct {
+	Name   string            // its address
+	Config map[string]string // what the user may ask of CONFIG GET
+	info   map[string]string
+}
+
+// Info is a field of INFO; "": there is none.
+func (r RedisServer) Info(field string) string { return r.info[field] }
+
+// Number is a field of INFO that is a number; 0: it is none.
+func (r RedisServer) Number(field string) int64 {
+	n, _ := strconv.ParseInt(r.info[field], 10, 64)
+	return n
+}
+
+// RedisServers asks the masters for INFO, and for settings that INFO does not have.
+func (s *Store) RedisServers(ctx context.Context) ([]RedisServer, error) {
+	var mu sync.Mutex
+	var servers []RedisServer
+	ask := func(ctx context.Context, server redis.Cmdable, name string) error {
+		text, err := server.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		r := RedisServer{Name: name, Config: map[string]string{}, info: map[string]string{}}
+		for line := range strings.Lines(text) {
+			field, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			r.info[field] = value
+		}
+		for _, setting := range []string{"appendfsync", "min-replicas-to-write"} {
+			config, _ := server.ConfigGet(ctx, setting).Result() // nil if it may not be asked
+			maps.Copy(r.Config, config)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		servers = append(servers, r)
+		return nil
+	}
+	var err error
+	if c, ok := s.Redis.(*redis.ClusterClient); ok {
+		err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return ask(ctx, node, node.Options().Addr)
+		})
+	} else {
+		err = ask(ctx, s.Redis, "")
+	}
+	slices.SortFunc(servers, func(a, b RedisServer) int { return strings.Compare(a.Name, b.Name) })
+	return servers, err
 }
