@@ -476,10 +476,12 @@ func TestDoctorTellsFailuresFromWarnings(t *testing.T) {
 	write(t, registry, cluster.Batch{Host: hostRow(dlock.Holder{Host: "web-2", PID: 8, ID: "def"}, "1.3", "production",
 		2)})
 	a = tickslot(t, url, "doctor", "--calls", "1")
-	if a.code != 0 || !strings.Contains(a.out, "warn version of the program") || !strings.Contains(a.out, "warn limits") {
+	if a.code != 0 || !strings.Contains(a.out, "warn version of the program") ||
+		!strings.Contains(a.out, "warn limits") {
 		t.Errorf("a roll-out: exit code %d: %s", a.code, a)
 	}
-	write(t, registry, cluster.Batch{Host: hostRow(dlock.Holder{Host: "web-3", PID: 9, ID: "ghi"}, "1.3", "staging", 2)})
+	write(t, registry, cluster.Batch{Host: hostRow(dlock.Holder{Host: "web-3", PID: 9, ID: "ghi"}, "1.3", "staging",
+		2)})
 	a = tickslot(t, url, "doctor", "--calls", "1")
 	if a.code != 1 || !strings.Contains(a.out, "FAIL environment") {
 		t.Errorf("two environments: exit code %d: %s", a.code, a)

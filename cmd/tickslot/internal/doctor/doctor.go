@@ -79,7 +79,8 @@ func (r *report) warn(about, fix, format string, args ...any) {
 }
 
 func (r *report) add(severity Severity, about, fix, format string, args ...any) {
-	r.results = append(r.results, Result{About: about, Severity: severity, Text: fmt.Sprintf(format, args...), Fix: fix})
+	r.results = append(r.results, Result{About: about, Severity: severity, Text: fmt.Sprintf(format, args...),
+		Fix: fix})
 }
 
 // Check checks a store and its fleet. It changes nothing.

@@ -36,8 +36,8 @@ func (r *report) redis(ctx context.Context) {
 				"bytes): when it is, every lease is refused", where, used, limit)
 		}
 		if s.Config["appendfsync"] == "no" && s.Info("aof_enabled") == "1" {
-			r.warn(about, "Set appendfsync everysec.", "%sappendfsync is no: a crash of the machine forgets up to 30 s of "+
-				"leases and ticks", where)
+			r.warn(about, "Set appendfsync everysec.", "%sappendfsync is no: a crash of the machine forgets up to 30 s "+
+				"of leases and ticks", where)
 		}
 		good := s.Info("min_slaves_good_slaves") // there if a minimum is set
 		least, err := strconv.ParseInt(s.Config["min-replicas-to-write"], 10, 64)
@@ -57,6 +57,6 @@ func (r *report) keys(ctx context.Context) {
 	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "key") {
 		return
 	}
-	r.fail("keys of locks", "See that --prefix is that of the hosts. If it is, the user needs the keys: ACL SETUSER USER "+
-		"'~PREFIX*' '~{PREFIX*' (docs/redis.md).", "this user may not use them: %v", err)
+	r.fail("keys of locks", "See that --prefix is that of the hosts. If it is, the user needs the keys: ACL SETUSER "+
+		"USER '~PREFIX*' '~{PREFIX*' (docs/redis.md).", "this user may not use them: %v", err)
 }

@@ -42,8 +42,8 @@ type Users struct {
 func ReadUsers(file string) (*Users, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, errors.New("the file of --users is not there, or cannot be read: \"htpasswd -B -c FILE ann\" makes " +
-			"one")
+		return nil, errors.New("the file of --users is not there, or cannot be read: \"htpasswd -B -c FILE ann\" " +
+			"makes one")
 	}
 	defer f.Close()
 	hashes, lines := map[string][]byte{}, bufio.NewScanner(io.LimitReader(f, maxFile))
