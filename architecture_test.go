@@ -283,7 +283,7 @@ var rules = []rule{
 		"cluster/sqlregistry/pgxregistry", "leader", "schedule",
 		"timer", "proof/redistest", "proof/sqltest", "proof/servertest", "internal/testkit",
 		"proof/torture", "proof/torture/linear", "proof/torture/nemesis", "github.com/redis/go-redis/",
-		"github.com/jackc/pgx/"},
+		"github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"},
 		"a program of our own"},
 	{"proof/benchmarks", []string{"dlock", "dlock/driver", "dlock/memlock", "dlock/redislock",
 		"dlock/redlock", "dlock/sqllock",

@@ -39,6 +39,12 @@ torture-mixed) ## every second host runs an earlier commit: six minutes (OTHER=c
 	sh scripts/servers.sh
 	sh scripts/torture-mixed.sh ${OTHER:+"$OTHER"}
 	;;
+rate) ## the same for limits with a rate: 5 hosts, on Redis, Postgres, MariaDB and SQLite: nine minutes (FOR=2m each, SEED)
+	sh scripts/servers.sh
+	for store in redis postgres mariadb sqlite; do
+		go run -tags sqlite ./proof/torture/fleet -store "$store" -hosts 5 -rates -for "${FOR:-2m}" ${SEED:+-seed "$SEED"}
+	done
+	;;
 torture-durable) ## the same under durable runs, on Postgres, behind PgBouncer, on SQLite: twelve minutes (FOR, SEED)
 	sh scripts/servers.sh
 	go run -tags sqlite ./proof/torture/durable -store postgres,pgbouncer,sqlite -for "${FOR:-12m}" ${SEED:+-seed "$SEED"}

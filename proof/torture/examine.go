@@ -24,11 +24,17 @@ type Figures struct {
 	StartAfterLost   int // a run was valid (again) after its context had ended because its lease was lost
 	NotTold          int // a run's context did not end within a second of losing its lease
 	OverTick         int // starts of a tick beyond MaxPerTick
+	OverRate         int // windows that begin with a start and have more than the rate allows
 	OverBound        int // more degraded runs of a timer at once than hosts × MaxPerHost
 	Unaccounted      int64
 	Leaked           int
 	Stuck            int // handlers that did not return
-	Silent           []string
+	Rated            int // starts of limits with a rate
+	// RateUsed is which share of its rate the limit used that used least, since Settled. 0: nobody
+	// can tell.
+	RateUsed    float64
+	RateWindows int // in how many windows that was seen
+	Silent      []string
 
 	Warnings       int // that the registry fails
 	WarnedTwice    int // more than one for one change
@@ -45,12 +51,14 @@ type Declared struct {
 	OverLimit        int `json:"over_limit"`
 	SameSlot         int `json:"two_in_one_slot"`
 	FenceRegressions int `json:"fence_regressions"`
+	OverRate         int `json:"over_rate"`
 	Most             int `json:"most_at_once_over_limit"`
 }
 
 // Violations are the findings that must all be zero.
 func (f Figures) Violations() int {
-	return f.OverLimit + f.SameSlot + f.FenceRegressions + f.StartAfterLost + f.NotTold + f.OverTick + f.OverBound +
+	return f.OverLimit + f.SameSlot + f.FenceRegressions + f.StartAfterLost + f.NotTold + f.OverTick + f.OverRate +
+		f.OverBound +
 		int(f.Unaccounted) + f.Leaked + f.Stuck + len(f.Silent) + f.WarnedTwice + f.LostByRegistry
 }
 
@@ -88,6 +96,7 @@ type examiner struct {
 	roles   map[string]bool // what leaders lead
 	sharing map[string]bool // timers that share a limit
 	shares  int             // its size
+	rated   map[string]rate // by limit
 }
 
 // A life is one process, as long as it may have been alive, and what it declared.
@@ -102,11 +111,13 @@ func Examine(lines []Line, rules Rules) Figures {
 	if rules.Bound == 0 {
 		rules.Bound = time.Second
 	}
-	e := &examiner{rules: rules, lines: lines, sharing: map[string]bool{}, roles: map[string]bool{}}
+	e := &examiner{rules: rules, lines: lines, sharing: map[string]bool{}, roles: map[string]bool{},
+		rated: map[string]rate{}}
 	slices.SortStableFunc(e.lines, func(a, b Line) int { return cmp.Compare(a.At, b.At) })
 	e.readLives()
 	e.runs()
 	e.degraded()
+	e.rates()
 	e.registry()
 	byHost := map[string][]Line{}
 	for _, l := range e.lines {
@@ -138,6 +149,9 @@ func (e *examiner) readLives() {
 				if t.Shared > 0 {
 					e.sharing[t.Name] = true
 					e.shares = max(e.shares, t.Shared)
+				}
+				if t.Rated != "" {
+					e.rated[t.Rated] = rate{t.Rate, t.Per}
 				}
 			}
 			for _, r := range l.Roles {
@@ -259,7 +273,8 @@ func (e *examiner) runs() {
 	}
 	for _, timer := range slices.Sorted(maps.Keys(byTimer)) {
 		all := byTimer[timer]
-		if s, f := e.sweep(timer, all); !e.roles[timer] {
+		// A rate keeps slots free.
+		if s, f := e.sweep(timer, all); !e.roles[timer] && !e.isRated(timer) {
 			samples, full = samples+s, full+f
 		}
 		bySlot := map[int][]stint{}

@@ -265,3 +265,43 @@ func TestReadLogs(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// Fails when a window that has more starts than the rate passes, one that may have just as many
+// does not, or what is used of a rate is measured wrongly.
+func TestExamineRates(t *testing.T) {
+	born := Line{Kind: Born, Target: "h", Timers: []TimerLine{{Name: "a", Limit: 9, Rated: "few", Rate: 2, Per: sec},
+		{Name: "b", Limit: 9, Rated: "few", Rate: 2, Per: sec}}}
+	start := func(first, last int64) Line {
+		return Line{Kind: Granted, Host: "h", Target: "few", First: first * ms, Last: last * ms}
+	}
+	for _, c := range []struct {
+		name  string
+		lines []Line
+		want  Figures
+	}{
+		{"as many as allowed", []Line{start(0, 1), start(500, 501), start(1000, 1001), start(1500, 1501),
+			start(2000, 2001)}, Figures{Rated: 5, RateUsed: 1, RateWindows: 1}},
+		{"a third", []Line{start(0, 1), start(998, 999), start(500, 501)}, Figures{Rated: 3, OverRate: 1}},
+		{"a third across the border of a second", []Line{start(900, 901), start(901, 902), start(1100, 1101)},
+			Figures{Rated: 3, OverRate: 1}},
+		{"a third that may have been counted later", []Line{start(0, 1), start(500, 501), start(998, 1000)},
+			Figures{Rated: 3}},
+		{"one of another limit", []Line{start(0, 1), start(500, 501),
+			{Kind: Granted, Target: "many", First: 600 * ms, Last: 601 * ms}}, Figures{Rated: 3}},
+		{"a third after the clock was set on", []Line{start(0, 1), start(500, 501), start(600, 601),
+			{Kind: Fault, Fault: Stepped, By: sec, First: 550 * ms, Last: 551 * ms}},
+			Figures{Rated: 3, Declared: Declared{OverRate: 1}}},
+		{"a third after the clock was set back", []Line{start(0, 1), start(500, 501), start(600, 601),
+			{Kind: Fault, Fault: Stepped, By: -sec, First: 550 * ms, Last: 551 * ms}}, Figures{Rated: 3, OverRate: 1}},
+		{"half of it used", []Line{start(2000, 2001), start(3000, 3001), start(4000, 4001), start(5000, 5001)},
+			Figures{Rated: 4, RateUsed: 0.5, RateWindows: 2}},
+		{"used only while there were faults", []Line{start(-4000, -3999), start(-3000, -2999), start(-2000, -1999)},
+			Figures{Rated: 3}},
+	} {
+		got := Examine(append([]Line{born}, c.lines...), Rules{TTL: time.Second, CalmUntil: 10 * sec})
+		got.Examples = nil
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
+		}
+	}
+}

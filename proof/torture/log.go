@@ -78,9 +78,12 @@ const (
 	Fault  = "fault" // of the tormentor
 	Locked = "op"    // one call to the store, by a client that does nothing else
 
-	RegistryFails  = "registry_fails"  // a host was warned that its registry fails
-	RegistryWorks  = "registry_works"  // it was told that it works again
-	Slow           = "slow"            // the store took long to answer a call of a host
+	RegistryFails = "registry_fails" // a host was warned that its registry fails
+	RegistryWorks = "registry_works" // it was told that it works again
+	Slow          = "slow"           // the store took long to answer a call of a host
+	// the store granted a host a start of the limit with a rate that Target names, between First,
+	// when it was first asked, and Last, when it had answered
+	Granted        = "granted"
 	RegistryBroken = "registry_broken" // no call of Target (or, if there is none, of any host) can go well
 )
 
@@ -108,6 +111,12 @@ type TimerLine struct {
 	PerHost int    `json:"per_host"`
 	Period  int64  `json:"period"`           // ns
 	Shared  int    `json:"shared,omitempty"` // the size of the limit that it shares with others; 0: none
+
+	// Rated names the limit with a rate that it shares with others; "": none. Of all of them at
+	// most Rate runs start within Per.
+	Rated string `json:"rated,omitempty"`
+	Rate  int    `json:"rate,omitempty"`
+	Per   int64  `json:"per,omitempty"` // ns
 }
 
 // A Log appends lines to a file. Its methods may be called from any goroutine.

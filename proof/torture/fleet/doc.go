@@ -3,6 +3,7 @@
 //
 //	go run ./proof/torture/fleet -store redis -for 40s
 //	go run -tags sqlite ./proof/torture/fleet -store redis,sentinel,cluster,postgres,sqlite -for 30m -seed 7
+//	go run -tags sqlite ./proof/torture/fleet -store mariadb -hosts 5 -for 2m -rates
 //
 // Each host is this program once more, with a real Scheduler, behind fault proxies of its own. Its
 // handlers overstay, panic, hang and ignore their contexts, and write down in which stretches of

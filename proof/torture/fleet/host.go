@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,6 +73,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	holder := dlock.NewHolder()
 	holder.Host = spec.Name
 	all := make([]timer.Timer, len(spec.Timers))
+	limits := map[string]timer.Limit{sharedLimit: {Name: sharedLimit, Size: sharedSize}}
 	for i, t := range spec.Timers {
 		all[i] = timer.Timer{
 			Name: t.Name, Schedule: schedule.Every(time.Duration(t.Period)), MaxConcurrency: t.Limit,
@@ -81,7 +84,10 @@ func runHost(spec Spec, log *torture.Log) error {
 		if t.Shared > 0 {
 			all[i].Limits = []string{sharedLimit}
 		}
-		if local(i) {
+		if t.Rated != "" {
+			all[i].Limits, all[i].OnFull = []string{t.Rated}, timer.FullWait
+			limits[t.Rated] = timer.Limit{Name: t.Rated, Rate: t.Rate, Per: time.Duration(t.Per)}
+		} else if local(i) {
 			all[i].OnStoreDown = timer.StoreDownRunLocal
 		}
 	}
@@ -92,7 +98,7 @@ func runHost(spec Spec, log *torture.Log) error {
 		if registry, err = startRegistry(spec, d.lock, holder, log); err != nil {
 			return err
 		}
-		lock = registry.Decorate(timed{d.lock, spec.Timing.StoreTimeout / 2, log})
+		lock = registry.Decorate(&timed{DistributedLock: d.lock, most: spec.Timing.StoreTimeout / 2, log: log})
 		hooks = clustertimer.Hooks(registry.Registry, hooks)
 	}
 	session, err := dlock.NewSession(lock, dlock.SessionOptions{TTL: spec.Timing.TTL,
@@ -102,7 +108,7 @@ func runHost(spec Spec, log *torture.Log) error {
 	}
 	scheduler, err := timer.New(timer.Config{
 		Store: lock, TTL: spec.Timing.TTL, StoreTimeout: spec.Timing.StoreTimeout, DrainTimeout: 2 * time.Second,
-		Holder: holder, Limits: []timer.Limit{{Name: sharedLimit, Size: sharedSize}},
+		Holder: holder, Limits: slices.Collect(maps.Values(limits)),
 		Logger: slog.New(slog.DiscardHandler), Hooks: hooks,
 	}, all...)
 	if err != nil {
@@ -232,6 +238,9 @@ func (h *host) handle(ctx context.Context, t torture.TimerLine) error {
 	began := time.Now()
 	period := time.Duration(t.Period)
 	work := period*4/10 + rand.N(period/2) + time.Duration(h.spec.Timing.Lingers*float64(period))
+	if t.Rated != "" { // its slots are not what it waits for
+		work = look + rand.N(3*look)
+	}
 	overstay := time.Duration(0)
 	if rand.IntN(12) == 0 { // it works for long, and may ignore the end of its context
 		work = h.spec.Timing.TTL/2 + rand.N(2*h.spec.Timing.TTL)

@@ -29,6 +29,8 @@ const (
 	leastTerms  = 20
 	leastFaults = 10
 	leastShare  = 0.2
+	// leastRateUsed is how much of a rate must be used, with the flag -rates.
+	leastRateUsed = 0.95
 	// A torture of several stores does more.
 	runsPerHalfHour   = 100_000
 	faultsPerHalfHour = 500
@@ -58,6 +60,10 @@ type report struct {
 	StartAfterLost   int              `json:"start_after_lost"`
 	NotTold          int              `json:"not_told"`
 	OverTick         int              `json:"over_tick"`
+	OverRate         int              `json:"over_rate"`
+	Rated            int              `json:"rated_starts"`
+	RateUsed         float64          `json:"rate_used"`
+	RateWindows      int              `json:"rate_windows"`
 	OverBound        int              `json:"degraded_over_bound"`
 	Ticks            int64            `json:"ticks"`
 	Unaccounted      int64            `json:"unaccounted"`
@@ -95,19 +101,24 @@ func main() {
 		return
 	}
 	kinds := flag.String("store", "redis",
-		"redis, sentinel, cluster, postgres, sqlite; several with commas, one after the other")
+		"redis, sentinel, cluster, postgres, mariadb, sqlite; several with commas, one after the other")
 	length := flag.Duration("for", 40*time.Second, "how long, all stores together")
 	hosts := flag.Int("hosts", 6, "how many hosts")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choice of faults")
 	other := flag.String("other", "",
 		"the `PATH` of another build of this program, of an earlier version perhaps, for every second host")
+	rates := flag.Bool("rates", false,
+		"torture limits with a rate: other timers run seldom, and a rest without faults shows how much of it is used")
 	show := flag.Bool("plan", false, "print what is to be done, and do nothing")
 	keep := flag.String("logs", "", "the `FOLDER` for the logs (default: one that is removed if all was well)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	stores := strings.Split(*kinds, ",")
-	each := *length / time.Duration(len(stores))
+	each, rest := *length/time.Duration(len(stores)), time.Duration(0)
+	if *rates {
+		rest = 3 * manyPer
+	}
 	if *show {
 		for _, kind := range stores {
 			t, err := timingOf(kind)
@@ -116,7 +127,7 @@ func main() {
 				os.Exit(2)
 			}
 			fmt.Println(kind)
-			for _, f := range plan(kind, *seed, *hosts, doors, t.tormented(each), t) {
+			for _, f := range plan(kind, *seed, *hosts, doors, t.tormented(each)-rest, t) {
 				fmt.Println(f)
 			}
 		}
@@ -134,9 +145,12 @@ func main() {
 		if ctx.Err() != nil {
 			break
 		}
-		r, err := run(ctx, kind, dir, *other, *seed, *hosts, each)
+		r, err := run(ctx, kind, dir, *other, *seed, *hosts, each, rest)
 		if err != nil {
 			r.Broken = append(r.Broken, err.Error())
+		}
+		if *rates && r.RateUsed < leastRateUsed {
+			r.TooWeak = append(r.TooWeak, "rate_used")
 		}
 		all = append(all, r)
 		if len(stores) > 1 {
@@ -183,9 +197,9 @@ func folder(keep string) (string, error) {
 
 func timingOf(kind string) (Timing, error) {
 	s, ok := map[string]store{"redis": &redisStore{}, "sentinel": &sentinelStore{}, "cluster": &clusterStore{},
-		"postgres": &postgresStore{}, "sqlite": &fileStore{}}[kind]
+		"postgres": &postgresStore{}, "mariadb": &mariaStore{}, "sqlite": &fileStore{}}[kind]
 	if !ok {
-		return Timing{}, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres or sqlite", kind)
+		return Timing{}, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres, mariadb or sqlite", kind)
 	}
 	return s.timing(), nil
 }
@@ -214,21 +228,21 @@ func runRole(text string) error {
 
 // run tortures one store.
 func run(ctx context.Context, kind, dir, other string, seed uint64, hosts int,
-	length time.Duration) (r report, err error) {
+	length, rest time.Duration) (r report, err error) {
 	r = report{Store: kind, Seed: seed, Hosts: hosts}
 	began := time.Now()
-	t, err := newTormentor(kind, dir, other, seed, hosts, doors)
+	t, err := newTormentor(kind, dir, other, seed, hosts, doors, rest > 0)
 	if t != nil {
 		defer t.close()
 	}
 	if err != nil {
 		return r, err
 	}
-	tormented := t.timing.tormented(length)
+	tormented := t.timing.tormented(length) - rest
 	if tormented < 5*time.Second {
 		return r, fmt.Errorf("%v are too short: at least %v", length, 5*time.Second+length-tormented)
 	}
-	settled, until := t.torment(ctx, plan(kind, seed, hosts, doors, tormented, t.timing), tormented)
+	settled, until := t.torment(ctx, plan(kind, seed, hosts, doors, tormented, t.timing), tormented, rest)
 	t.end()
 	r.Seconds = time.Since(began).Seconds()
 	lines, err := torture.ReadLogs(t.dir)
@@ -262,6 +276,7 @@ func (r *report) judge(lines []torture.Line, rules torture.Rules) {
 		f.StartAfterLost
 	r.NotTold, r.OverTick, r.OverBound, r.Ticks, r.Unaccounted = f.NotTold, f.OverTick, f.OverBound, f.Ticks,
 		f.Unaccounted
+	r.OverRate, r.Rated, r.RateUsed, r.RateWindows = f.OverRate, f.Rated, f.RateUsed, f.RateWindows
 	r.Leaked, r.Stuck, r.Silent, r.NReachedShare, r.Declared = f.Leaked, f.Stuck, len(f.Silent), f.NReachedShare,
 		f.Declared
 	r.Warnings, r.WarnedTwice = f.Warnings, f.WarnedTwice
@@ -381,7 +396,7 @@ func sum(all []report) report {
 	if len(all) == 1 {
 		return all[0]
 	}
-	total := report{Linearizable: true, NReachedShare: 1, FaultKinds: map[string]int{}}
+	total := report{Linearizable: true, NReachedShare: 1, RateUsed: 1, FaultKinds: map[string]int{}}
 	var names []string
 	for _, r := range all {
 		names = append(names, r.Store)
@@ -403,6 +418,10 @@ func sum(all []report) report {
 		total.StartAfterLost += r.StartAfterLost
 		total.NotTold += r.NotTold
 		total.OverTick += r.OverTick
+		total.OverRate += r.OverRate
+		total.Rated += r.Rated
+		total.RateWindows += r.RateWindows
+		total.RateUsed = min(total.RateUsed, r.RateUsed)
 		total.OverBound += r.OverBound
 		total.Ticks += r.Ticks
 		total.Unaccounted += r.Unaccounted
@@ -419,6 +438,7 @@ func sum(all []report) report {
 		total.Declared.OverLimit += r.Declared.OverLimit
 		total.Declared.SameSlot += r.Declared.SameSlot
 		total.Declared.FenceRegressions += r.Declared.FenceRegressions
+		total.Declared.OverRate += r.Declared.OverRate
 		total.Declared.Most = max(total.Declared.Most, r.Declared.Most)
 		total.Linearizable = total.Linearizable && r.Linearizable
 		total.LockOps += r.LockOps

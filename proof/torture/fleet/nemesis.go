@@ -317,7 +317,7 @@ func (t *tormentor) migrateOther() error {
 }
 
 // newTormentor starts the store and all processes.
-func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *tormentor, err error) {
+func newTormentor(kind, dir, other string, seed uint64, hosts, doors int, rates bool) (t *tormentor, err error) {
 	t = &tormentor{kind: kind, dir: filepath.Join(dir, kind), other: other, seed: seed, faults: map[string]int{}}
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return nil, err
@@ -329,6 +329,9 @@ func newTormentor(kind, dir, other string, seed uint64, hosts, doors int) (t *to
 		return nil, err
 	}
 	t.timing = t.store.timing()
+	if rates {
+		t.timing.Period *= seldom
+	}
 	if t.inspect, err = open(t.store.spec(nil), t.timing); err != nil {
 		return t, err
 	}
@@ -400,9 +403,10 @@ func (t *tormentor) close() {
 	}
 }
 
-// torment carries out the plan, and then disturbs nothing until all timers must run again, and
-// nothing but the registry from then on. It returns from when until when that was.
-func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length time.Duration) (settled, until int64) {
+// torment carries out the plan, and then disturbs nothing until all timers must run again and for a
+// rest, and nothing but the registry from then on. It returns when they must, and when it ended.
+func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault,
+	length, rest time.Duration) (settled, until int64) {
 	nemesis.CarryOut(ctx, faults, length, t.do)
 	t.checks.Wait()
 	for _, m := range t.members {
@@ -412,6 +416,7 @@ func (t *tormentor) torment(ctx context.Context, faults []nemesis.Fault, length 
 	}
 	time.Sleep(max(t.timing.settling(), time.Until(t.jumped.Add(driver.MaxTickAhead+time.Second))))
 	settled = nemesis.Mono()
+	time.Sleep(rest)
 	t.calm(ctx)
 	until = nemesis.Mono()
 	t.lookRegistered()

@@ -8,12 +8,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/url"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
@@ -31,7 +34,7 @@ type StoreSpec struct {
 	Addrs  []string          // Redis; Sentinel: the sentinels
 	Via    map[string]string // Redis Cluster, Sentinel: the proxy in front of each server
 	Master string            // Sentinel: its name
-	DSN    string            // Postgres; SQLite: the file
+	DSN    string            // Postgres, MariaDB; SQLite: the file
 }
 
 // A door is a process's way to the store.
@@ -48,6 +51,9 @@ type door struct {
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
+
+// It logs each connection that breaks, of which there are many.
+func init() { _ = mysql.SetLogger(log.New(io.Discard, "", 0)) }
 
 func open(spec StoreSpec, timing Timing) (*door, error) {
 	// Servers have just started: the quarantine is as short as the leases, or the first half minute
@@ -85,6 +91,21 @@ func open(spec StoreSpec, timing Timing) (*door, error) {
 			}
 			all.Wait()
 		}}, nil
+	case "mariadb":
+		db, err := sql.Open("mysql", spec.DSN)
+		if err != nil {
+			return nil, err
+		}
+		const most = 8
+		db.SetMaxOpenConns(most)
+		lock := sqllock.MySQL(db, sqllock.Options{})
+		return &door{lock: lock, close: func() { lock.Close(); db.Close() }, exhaust: func(ctx context.Context) {
+			var all sync.WaitGroup
+			for range 2 * most {
+				all.Go(func() { _, _ = db.ExecContext(ctx, "DO SLEEP(10)") })
+			}
+			all.Wait()
+		}}, nil
 	case "sqlite":
 		db, err := openFile(spec.DSN)
 		if err != nil {
@@ -93,7 +114,7 @@ func open(spec StoreSpec, timing Timing) (*door, error) {
 		lock := sqllock.SQLite(db, sqllock.Options{})
 		return &door{lock: lock, close: func() { lock.Close(); db.Close() }}, nil
 	default:
-		return nil, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres or sqlite", spec.Kind)
+		return nil, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres, mariadb or sqlite", spec.Kind)
 	}
 }
 

@@ -25,6 +25,7 @@ var (
 		"cluster": {"node_stop", "failover_stop", "failover_kill", "failover_graceful", "failover_forced",
 			"store_connections_killed"},
 		"postgres": append(slices.Clone(nemesis.PostgresFaults), "store_table_missing"),
+		"mariadb":  nemesis.MariaDBFaults,
 		"sqlite":   {"file_locked", "writer_killed"},
 	}
 )

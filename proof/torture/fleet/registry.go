@@ -88,6 +88,13 @@ func openRegistry(spec StoreSpec) (*registryDoor, error) {
 			pool.Close()
 		}
 		return door, nil
+	case "mariadb":
+		db, err := sql.Open("mysql", spec.DSN)
+		if err != nil {
+			return nil, err
+		}
+		db.SetMaxOpenConns(2)
+		return sqlRegistry(db, sqlregistry.MySQL(db, sqlregistry.Options{})), nil
 	default: // the file of the locks: whoever writes there keeps the others waiting
 		db, err := openFile(spec.DSN)
 		if err != nil {
@@ -177,28 +184,43 @@ func (h *registryHost) end() error {
 	}
 }
 
-// A timed store writes down which calls take so long that they cost leases by themselves. It stands
-// below the registry, whose own time it does not count.
+// A timed store writes down which calls take so long that they cost leases by themselves, and which
+// starts of limits with a rate were granted. It stands below the registry, whose own time it does
+// not count.
 type timed struct {
 	dlock.DistributedLock
 	most time.Duration
 	log  *torture.Log
+
+	asked   sync.Map // when a token was first asked for
+	granted sync.Map // tokens: an answer that is repeated is no further start
 }
 
-func (s timed) Unwrap() dlock.DistributedLock { return s.DistributedLock }
+func (s *timed) Unwrap() dlock.DistributedLock { return s.DistributedLock }
 
-func (s timed) since(from int64) {
+func (s *timed) since(from int64) {
 	if last := nemesis.Mono(); last-from > int64(s.most) {
 		s.log.Write(torture.Line{Kind: torture.Slow, First: from, Last: last})
 	}
 }
 
-func (s timed) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
-	defer s.since(nemesis.Mono())
-	return s.DistributedLock.TryAcquire(ctx, req)
+func (s *timed) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
+	now := nemesis.Mono()
+	defer s.since(now)
+	first, _ := s.asked.LoadOrStore(req.Token, now)
+	g, err := s.DistributedLock.TryAcquire(ctx, req)
+	if err == nil {
+		for _, l := range req.Shared {
+			if _, again := s.granted.LoadOrStore(req.Token, true); l.Rate > 0 && !again {
+				s.log.Write(torture.Line{Kind: torture.Granted, Target: strings.TrimPrefix(l.Name, "limit:"),
+					First: first.(int64), Last: nemesis.Mono()})
+			}
+		}
+	}
+	return g, err
 }
 
-func (s timed) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+func (s *timed) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	defer s.since(nemesis.Mono())
 	return s.DistributedLock.Extend(ctx, ttl, grants...)
 }
@@ -392,7 +414,8 @@ func (t *tormentor) dropRegistry(lasts time.Duration, broken func(from int64)) e
 	}
 	from := nemesis.Mono()
 	time.Sleep(lasts)
-	if t.kind == "postgres" || t.kind == "sqlite" { // on Redis a registry is made by the next heartbeat
+	// on Redis a registry is made by the next heartbeat
+	if t.kind == "postgres" || t.kind == "mariadb" || t.kind == "sqlite" {
 		broken(from)
 	}
 	return testkit.Poll(30*time.Second, "mend the registry", t.registry.mend)

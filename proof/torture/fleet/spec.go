@@ -56,6 +56,16 @@ const (
 	sharedSize  = 4
 )
 
+// What some timers share: of the first each start has a record of its own, and of the second
+// several have one. Their ticks come twice as often as the rate allows, and wait.
+const (
+	fewRate, manyRate = 24, 61
+	fewPer, manyPer   = 6 * time.Second, 12 * time.Second
+	ratedPeriod       = 500 * time.Millisecond
+	// With the flag -rates the periods of other timers are so many times as long.
+	seldom = 3
+)
+
 // timers are those of every host. While small, the largest limit is 3 and not 5. If the store can
 // take several locks in one step, some of them share a limit.
 func timers(timing Timing, small, shares bool) []torture.TimerLine {
@@ -77,6 +87,16 @@ func timers(timing Timing, small, shares bool) []torture.TimerLine {
 			t.Shared = sharedSize
 		}
 		all[i] = t
+	}
+	if shares {
+		for i := range 4 {
+			t := torture.TimerLine{Name: fmt.Sprintf("timer-%02d", len(all)), Limit: 5, PerTick: 5, PerHost: 1,
+				Period: int64(ratedPeriod), Rated: "few", Rate: fewRate, Per: int64(fewPer)}
+			if i%2 == 1 {
+				t.Rated, t.Rate, t.Per = "many", manyRate, int64(manyPer)
+			}
+			all = append(all, t)
+		}
 	}
 	return all
 }

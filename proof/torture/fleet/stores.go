@@ -57,11 +57,26 @@ func startStore(kind, dir string) (store, error) {
 			return nil, err
 		}
 		return p, nil
+	case "mariadb":
+		s, err := sqltest.StartMariaDB(sqltest.Options{ // the machine goes on
+			Settings: []string{"innodb-flush-log-at-trx-commit=2"}})
+		if err != nil {
+			return nil, err
+		}
+		m := &mariaStore{s}
+		if _, err = s.Exec("", "CREATE DATABASE "+mariaDatabase); err == nil {
+			err = migrate(m.spec(nil), m.timing())
+		}
+		if err != nil {
+			m.close()
+			return nil, err
+		}
+		return m, nil
 	case "sqlite":
 		f := &fileStore{filepath.Join(dir, "locks.db"), dir}
 		return f, f.migrate()
 	default:
-		return nil, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres or sqlite", kind)
+		return nil, fmt.Errorf("no store %q: use redis, sentinel, cluster, postgres, mariadb or sqlite", kind)
 	}
 }
 
@@ -287,6 +302,33 @@ func (s *postgresStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
 	time.Sleep(f.For)
 	_, err := s.Exec("", "ALTER TABLE "+away+" RENAME TO "+sqllock.DefaultTableName)
 	return err
+}
+
+// One MariaDB.
+type mariaStore struct{ *sqltest.Server }
+
+// mariaDatabase is the database of the locks: MariaDB has none that is always there.
+const mariaDatabase = "torture"
+
+// A call that does not end in time costs a connection, and a new one takes long on a busy machine.
+func (s *mariaStore) timing() Timing {
+	return Timing{TTL: 2400 * time.Millisecond, StoreTimeout: 800 * time.Millisecond, Period: 400 * time.Millisecond,
+		Lingers: 3}
+}
+
+func (s *mariaStore) targets() []string { return []string{s.Addr()} }
+func (s *mariaStore) close()            { s.Close() }
+
+func (s *mariaStore) spec(via []string) StoreSpec {
+	dsn := s.DSN("", "", mariaDatabase) + "?interpolateParams=true&wait_timeout=10"
+	if via != nil {
+		dsn = strings.Replace(dsn, s.Addr(), via[0], 1)
+	}
+	return StoreSpec{Kind: "mariadb", DSN: dsn}
+}
+
+func (s *mariaStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
+	return nemesis.MariaDB(s.Server, f, mariaDatabase, sqllock.DefaultTableName, "slot >= 0")
 }
 
 // A SQLite file that all processes share.
