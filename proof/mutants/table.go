@@ -150,6 +150,30 @@ var ofLocksAndTimers = []mutant{
 		says:  `OverLimit:[1-9]`,
 	},
 	{
+		name: "one start more than the rate, on Redis",
+		edits: []edit{{"dlock/redislock/shared.lua",
+			"if sum >= o.rate then",
+			"if sum > o.rate then"}},
+		layer: redis("^TestConformanceSingle$/^rate$/^few"),
+		says:  "starts within",
+	},
+	{
+		name: "one start more than the rate, on Postgres",
+		edits: []edit{{"dlock/sqllock/internal/postgres/sql/acquire.sql",
+			"IF v_starts >= v_other.rate THEN",
+			"IF v_starts > v_other.rate THEN"}},
+		layer: layer{pkg: "dlock/sqllock", test: "^TestConformancePostgres$/^pgx$/^rate$/^few"},
+		says:  "starts within",
+	},
+	{
+		name: "one start more than the rate, on MariaDB",
+		edits: []edit{{"dlock/sqllock/internal/mysql/sql/acquire.sql",
+			"IF v_counted >= v_rate THEN",
+			"IF v_counted > v_rate THEN"}},
+		layer: layer{pkg: "dlock/sqllock", test: "^TestConformanceMySQL$/^one_round_trip$/^rate$/^few"},
+		says:  "starts within",
+	},
+	{
 		name: "run_id in place of replid",
 		edits: []edit{
 			{"dlock/redislock/acquire.lua", "redis.pcall('INFO', 'replication')", "redis.pcall('INFO', 'everything')"},
