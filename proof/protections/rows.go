@@ -29,6 +29,18 @@ var rows = []row{
 		"health":     "no: a probe reads memory",
 		"SQL Server": sqlServer,
 	}},
+	{"a start of a rate whose answer was lost counts, and counts once when it is asked again", map[string]string{
+		"memlock":          "dlock/memlock.TestConformance/rate/counts every grant once",
+		"redislock":        "dlock/redislock.TestConformanceSingle/rate/counts every grant once",
+		"sqllock postgres": "dlock/sqllock.TestConformancePostgres/pgx/rate/counts every grant once",
+		"sqllock mysql":    "dlock/sqllock.TestConformanceMySQL/one round trip/rate/counts every grant once",
+		"sqllock sqlite":   "dlock/sqllock.TestConformanceSQLite/file/rate/counts every grant once",
+		"redlock, nativelock, sqllock sqlserver": "" +
+			"no: it cannot keep a rate, and refuses one",
+		"timer": "timer.TestRateOfALimit",
+		"leader, durable, outbox, outbox sqlserver, registry, registry sqlserver, people": "" +
+			"no: it has no rate",
+	}},
 	{"a server that hangs costs a call no more than its time-out", map[string]string{
 		"memlock":          "no: it calls no server",
 		"redislock":        "dlock/redislock.TestI2I7ServerFrozen",
