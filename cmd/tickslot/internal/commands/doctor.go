@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-var marks = map[doctor.Severity]string{doctor.OK: "ok  ", doctor.Note: "note", doctor.Warning: "warn",
-	doctor.Failure: "FAIL"}
+var marks = map[doctor.Severity]string{doctor.SeverityOK: "ok  ", doctor.SeverityNote: "note",
+	doctor.SeverityWarning: "warn", doctor.SeverityFailure: "FAIL"}
 
 func (a *app) doctor() *cobra.Command {
 	calls := 0
@@ -39,7 +39,7 @@ func (a *app) doctor() *cobra.Command {
 		for i := range results {
 			r := &results[i]
 			r.Text, r.Fix = a.store.Hide(r.Text), a.store.Hide(r.Fix)
-			failed = failed || r.Severity == doctor.Failure
+			failed = failed || r.Severity == doctor.SeverityFailure
 		}
 		switch format {
 		case show.FormatJSON, show.FormatYAML:

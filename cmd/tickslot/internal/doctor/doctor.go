@@ -42,10 +42,10 @@ type Severity string
 // The severities. Only a failure wants somebody to act now: a warning passes by itself after a
 // roll-out, or endangers the fleet only if something else happens, too.
 const (
-	OK      Severity = "ok"
-	Note    Severity = "note" // it may be meant
-	Warning Severity = "warning"
-	Failure Severity = "failure"
+	SeverityOK      Severity = "ok"
+	SeverityNote    Severity = "note" // it may be meant
+	SeverityWarning Severity = "warning"
+	SeverityFailure Severity = "failure"
 )
 
 // A Result is what one check has found.
@@ -67,15 +67,15 @@ type report struct {
 }
 
 func (r *report) pass(about, format string, args ...any) {
-	r.results = append(r.results, Result{About: about, Severity: OK, Text: fmt.Sprintf(format, args...)})
+	r.results = append(r.results, Result{About: about, Severity: SeverityOK, Text: fmt.Sprintf(format, args...)})
 }
 
 func (r *report) fail(about, fix, format string, args ...any) {
-	r.add(Failure, about, fix, format, args...)
+	r.add(SeverityFailure, about, fix, format, args...)
 }
 
 func (r *report) warn(about, fix, format string, args ...any) {
-	r.add(Warning, about, fix, format, args...)
+	r.add(SeverityWarning, about, fix, format, args...)
 }
 
 func (r *report) add(severity Severity, about, fix, format string, args ...any) {
@@ -158,9 +158,9 @@ func (r *report) audit(ctx context.Context) {
 	warnings = slices.DeleteFunc(warnings, r.reported)
 	for _, w := range warnings {
 		text, fix := splitWarning(w)
-		severity := Failure
+		severity := SeverityFailure
 		if strings.Contains(text, "is a superuser") { // all works with it
-			severity = Note
+			severity = SeverityNote
 		}
 		r.add(severity, about, fix, "%s", text)
 	}
@@ -175,7 +175,9 @@ func (r *report) audit(ctx context.Context) {
 
 // reported reports whether a check of tables has failed with the same text.
 func (r *report) reported(warning string) bool {
-	return slices.ContainsFunc(r.results, func(res Result) bool { return res.Severity != OK && res.Text == warning })
+	return slices.ContainsFunc(r.results, func(res Result) bool {
+		return res.Severity != SeverityOK && res.Text == warning
+	})
 }
 
 // splitWarning divides a warning into what is wrong and how to fix it, which the stores say last.

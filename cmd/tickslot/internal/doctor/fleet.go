@@ -57,17 +57,20 @@ func (r *report) fleet() {
 		}
 	}
 	if len(alive) == 0 {
-		r.add(Note, "hosts", "If there are hosts, see that --prefix, --registry-prefix and --schema are theirs. A "+
+		r.add(SeverityNote, "hosts", "If there are hosts, see that "+
+			"--prefix, --registry-prefix and --schema are theirs. A "+
 			"fleet without package cluster has no registry.", "none is registered, so they cannot be compared")
 		return
 	}
 	before := len(r.results)
-	r.differ(alive, Warning, "version of tickslot", "Finish the roll-out: versions side by side are meant for its "+
+	r.differ(alive, SeverityWarning, "version of tickslot",
+		"Finish the roll-out: versions side by side are meant for its "+
 		"time only.",
 		func(h cluster.Host) string { return h.Version })
-	r.differ(alive, Warning, "version of the program", "Finish the roll-out, or see which deployment is stuck.",
+	r.differ(alive, SeverityWarning, "version of the program", "Finish the roll-out, or see which deployment is stuck.",
 		func(h cluster.Host) string { return h.AppVersion })
-	r.differ(alive, Failure, "environment", "Give each environment a store, or a prefix, of its own: they take each "+
+	r.differ(alive, SeverityFailure, "environment",
+		"Give each environment a store, or a prefix, of its own: they take each "+
 		"other's slots.",
 		func(h cluster.Host) string { return h.Environment })
 	r.limits(alive)

@@ -36,7 +36,8 @@ func (r *report) redis(ctx context.Context) {
 				"bytes): when it is, every lease is refused", where, used, limit)
 		}
 		if s.Config["appendfsync"] == "no" && s.Info("aof_enabled") == "1" {
-			r.warn(about, "Set appendfsync everysec.", "%sappendfsync is no: a crash of the machine forgets up to 30 s "+
+			r.warn(about, "Set appendfsync everysec.",
+				"%sappendfsync is no: a crash of the machine forgets up to 30 s "+
 				"of leases and ticks", where)
 		}
 		good := s.Info("min_slaves_good_slaves") // there if a minimum is set
