@@ -65,13 +65,13 @@ func (r *report) fleet() {
 	before := len(r.results)
 	r.differ(alive, SeverityWarning, "version of tickslot",
 		"Finish the roll-out: versions side by side are meant for its "+
-		"time only.",
+			"time only.",
 		func(h cluster.Host) string { return h.Version })
 	r.differ(alive, SeverityWarning, "version of the program", "Finish the roll-out, or see which deployment is stuck.",
 		func(h cluster.Host) string { return h.AppVersion })
 	r.differ(alive, SeverityFailure, "environment",
 		"Give each environment a store, or a prefix, of its own: they take each "+
-		"other's slots.",
+			"other's slots.",
 		func(h cluster.Host) string { return h.Environment })
 	r.limits(alive)
 	for _, h := range alive {

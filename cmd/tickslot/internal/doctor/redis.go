@@ -38,7 +38,7 @@ func (r *report) redis(ctx context.Context) {
 		if s.Config["appendfsync"] == "no" && s.Info("aof_enabled") == "1" {
 			r.warn(about, "Set appendfsync everysec.",
 				"%sappendfsync is no: a crash of the machine forgets up to 30 s "+
-				"of leases and ticks", where)
+					"of leases and ticks", where)
 		}
 		good := s.Info("min_slaves_good_slaves") // there if a minimum is set
 		least, err := strconv.ParseInt(s.Config["min-replicas-to-write"], 10, 64)
