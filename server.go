@@ -17,8 +17,8 @@ const serverGrace = 5 * time.Second
 // address is taken, none of them does. So probes are answered from the start, with 503 until the
 // parts run, and until the last of them has stopped. When it is stopped, requests have 5 s to end;
 // then their connections are closed. If s has a TLSConfig with certificates, it serves HTTPS. If a
-// page of package cluster/page is served, call s.RegisterOnShutdown(page.Close), because its live
-// views do not end by themselves.
+// page of page.New is served, call s.RegisterOnShutdown(page.Close), because its live views do not
+// end by themselves; the page of a service.Service does that.
 func Server(s *http.Server) Part {
 	if s == nil {
 		return nil

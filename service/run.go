@@ -26,9 +26,10 @@ const (
 // such as a tickslot.Server, and then timers, worker and relay. When ctx ends, these three drain
 // beside each other; your parts, and last the registry, stop when they have ended.
 //
-// A database that cannot be reached keeps nothing from starting: each part does what it does in an
-// outage. If it then turns out that tables are missing, the part that finds out fails, and Run
-// returns its error: run the program again.
+// Nothing listens before the tables are there, so on a new database probes are refused for a
+// moment. A database that cannot be reached keeps nothing from starting: each part does what it
+// does in an outage. If it then turns out that tables are missing, the part that finds out fails,
+// and Run returns its error: run the program again.
 //
 // The error names each part that failed, the first one first. It matches dlock.ErrSetup if somebody
 // has to set something up: a right, a table, or an option. Run closes what the stores have opened.
@@ -52,9 +53,16 @@ func (s *Service) run(ctx context.Context, parts []tickslot.Part) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
+	g := &gate{service: s, open: make(chan struct{})}
 	all := append([]tickslot.Part{
-		tickslot.Named("registry", s.registry),
-		tickslot.Named("admission", &gate{service: s, open: make(chan struct{})}),
+		tickslot.Named("registry", tickslot.PartFunc(func(ctx context.Context) error {
+			err := s.registry.Run(ctx)
+			if g.refusal != nil && errors.Is(err, g.refusal) {
+				return nil // the gate has said so, and has returned before
+			}
+			return err
+		})),
+		tickslot.Named("admission", g),
 	}, parts...)
 	all = append(all, tickslot.Named("pages", tickslot.PartFunc(s.pages.run)), tickslot.Named("work", work))
 	return tickslot.Runner{DrainTimeout: s.config.PreStopDelay + s.config.DrainTimeout + graces}.Run(ctx, all...)
@@ -81,6 +89,20 @@ func (s *Service) hasRuns() bool {
 	}
 	status := s.worker.Status()
 	return len(status.Handlers) > 0 || len(status.Schedules) > 0 || s.worker.Check() != nil
+}
+
+// Migrate creates or upgrades the tables of all parts, as Run does without NoMigrate: for programs
+// and tests that need them before, or without, Run.
+func (s *Service) Migrate(ctx context.Context) error {
+	var faults []error
+	for name, store := range s.stores.list() {
+		if c, ok := store.(checker); ok {
+			if err := c.Migrate(ctx); err != nil {
+				faults = append(faults, fmt.Errorf("service: the tables of %s: %w", name, err))
+			}
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // prepare creates the tables, or verifies them.
@@ -116,6 +138,7 @@ func (s *Service) prepare(ctx context.Context) error {
 type gate struct {
 	service *Service
 	open    chan struct{}
+	refusal error // written before Run returns
 }
 
 // Running is closed when this process was admitted, or the registry does not answer.
@@ -126,6 +149,7 @@ func (g *gate) Run(ctx context.Context) error {
 	defer refuse(nil)
 	stop, err := g.service.registry.Admit(inside, refuse)
 	if err != nil {
+		g.refusal = err
 		return err
 	}
 	defer stop()
@@ -134,7 +158,8 @@ func (g *gate) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return context.Cause(inside)
+	g.refusal = context.Cause(inside)
+	return g.refusal
 }
 
 // together are parts that start and drain beside each other.

@@ -220,6 +220,8 @@ func TestAnotherEnvironmentStartsNothing(t *testing.T) {
 		}))
 		if err == nil || !strings.Contains(err.Error(), `"production"`) {
 			t.Errorf("got %v", err)
+		} else if n := strings.Count(err.Error(), `"production"`); n != 1 {
+			t.Errorf("it is said %d times: %v", n, err)
 		}
 		stop()
 		if err := <-ended; err != nil {

@@ -27,7 +27,8 @@ const (
 	// cannot have are escaped as in a URL.
 	HeaderTopic = "Message-Topic"
 	HeaderOrder = "Message-Key"
-	// HeaderAttempt is the number of the attempt, from 1.
+	// HeaderAttempt is the number of the attempt, from 1. An attempt whose relay died may not
+	// be counted, so only the ID says whether a message is new to the receiver.
 	HeaderAttempt = "Message-Attempt"
 )
 

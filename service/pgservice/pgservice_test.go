@@ -214,6 +214,15 @@ func TestInTxWhoseFunctionCommits(t *testing.T) {
 	server, name := database(t)
 	a := newApp(t, open(t, server.DSN("", "", name)), service.Config{})
 	defer a.Close()
+	if err := a.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.InTx(t.Context(), func(tx pgservice.Tx) error {
+		_, err := a.job.Trigger(t.Context(), tx, 1, durable.TriggerOptions{})
+		return err
+	}); err != nil {
+		t.Errorf("after Migrate: %v", err)
+	}
 	if err := a.InTx(t.Context(), func(tx pgservice.Tx) error {
 		_, err := tx.Exec(t.Context(), "COMMIT")
 		return err
