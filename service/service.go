@@ -125,7 +125,7 @@ func New(stores Stores, config Config, timers ...timer.Timer) (*Service, error) 
 }
 
 func (c Config) check(stores Stores) (faults []error) {
-	if c.Name != CheckedName(c.Name) {
+	if c.Name != checkedName(c.Name) {
 		faults = append(faults, fmt.Errorf("Config.Name: %.60q: use up to %d small letters, digits and _, "+
 			"and a letter first", c.Name, maxName))
 	}
@@ -152,8 +152,8 @@ func (c Config) hasSink() bool { return len(c.Relay.Sinks) > 0 || c.Relay.Defaul
 
 const maxName = 20
 
-// CheckedName returns name if Config.Name may be so, and otherwise "".
-func CheckedName(name string) string {
+// checkedName returns name if Config.Name may be so, and otherwise "".
+func checkedName(name string) string {
 	for i, r := range name {
 		if !(r >= 'a' && r <= 'z' || i > 0 && (r >= '0' && r <= '9' || r == '_')) || i >= maxName {
 			return ""
