@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -295,8 +294,8 @@ func TestRunning(t *testing.T) {
 		if err := <-done; !errors.Is(err, dlock.ErrSetup) {
 			t.Error(err)
 		}
-		if _, err := s.Trigger(t.Context(), "a", timer.TriggerOptions{}); !refused(err, timer.ReasonNotRunning) ||
-			!strings.Contains(err.Error(), "not_running") {
+		if _, err := s.Trigger(t.Context(), "a", timer.TriggerOptions{}); !refused(err, timer.ReasonStoreSetup) ||
+			!errors.Is(err, dlock.ErrSetup) {
 			t.Error(err)
 		}
 	})
