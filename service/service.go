@@ -131,7 +131,7 @@ func (c Config) check(stores Stores) (faults []error) {
 	}
 	for field, d := range map[string]time.Duration{"PreStopDelay": c.PreStopDelay, "DrainTimeout": c.DrainTimeout} {
 		if d < 0 {
-			faults = append(faults, fmt.Errorf("Config.%s: %v is negative", field, d))
+			faults = append(faults, fmt.Errorf("the %s of Config is negative: %v", field, d))
 		}
 	}
 	if stores.Locks == nil || stores.Registry == nil {
