@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,15 +24,18 @@ import (
 
 // A monitor is the transport of a client: what it is asked, and how it answers.
 type monitor struct {
-	got    []string // path and body of each request
+	mu     sync.Mutex // of got and rids, while pings are under way
+	got    []string   // path and body of each request
 	rids   []string
 	answer func(*http.Request) (*http.Response, error)
 }
 
 func (m *monitor) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, _ := io.ReadAll(r.Body)
+	m.mu.Lock()
 	m.got = append(m.got, strings.TrimSpace(r.URL.Path+" "+string(body)))
 	m.rids = append(m.rids, r.URL.Query().Get("rid"))
+	m.mu.Unlock()
 	if m.answer != nil {
 		return m.answer(r)
 	}
@@ -224,9 +229,10 @@ func (endless) Read(b []byte) (int, error) { return len(b), nil }
 func TestMonitorThatIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, log, away := &monitor{}, &bytes.Buffer{}, true
+		m, log := &monitor{}, &bytes.Buffer{}
+		var back atomic.Bool
 		m.answer = func(r *http.Request) (*http.Response, error) {
-			if away {
+			if !back.Load() {
 				<-r.Context().Done()
 				return nil, r.Context().Err()
 			}
@@ -244,7 +250,10 @@ func TestMonitorThatIsAway(t *testing.T) {
 		if more := runtime.NumGoroutine() - before; more > 20 {
 			t.Errorf("%d goroutines", more)
 		}
-		away, m.got = false, nil
+		m.mu.Lock()
+		m.got = nil
+		m.mu.Unlock()
+		back.Store(true)
 		if err := p.Flush(t.Context()); err != nil {
 			t.Error(err)
 		}
