@@ -199,7 +199,8 @@ func TestBadMonitors(t *testing.T) {
 				}
 				soon, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 				defer cancel()
-				if time.Sleep(2 * time.Nanosecond); c.requests == 6 && !errors.Is(p.Flush(soon), context.DeadlineExceeded) {
+				time.Sleep(2 * time.Nanosecond)
+				if c.requests == 6 && !errors.Is(p.Flush(soon), context.DeadlineExceeded) {
 					t.Error("Flush does not end with its context")
 				}
 				if err := p.Flush(t.Context()); err != nil || len(m.got) != c.requests {
