@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot"
@@ -57,7 +58,7 @@ func (s *Service) run(ctx context.Context, parts []tickslot.Part) error {
 	all := append([]tickslot.Part{
 		tickslot.Named("registry", tickslot.PartFunc(func(ctx context.Context) error {
 			err := s.registry.Run(ctx)
-			if g.refusal != nil && errors.Is(err, g.refusal) {
+			if refusal := g.refusal.Load(); refusal != nil && errors.Is(err, *refusal) {
 				return nil // the gate has said so, and has returned before
 			}
 			return err
@@ -138,7 +139,7 @@ func (s *Service) prepare(ctx context.Context) error {
 type gate struct {
 	service *Service
 	open    chan struct{}
-	refusal error // written before Run returns
+	refusal atomic.Pointer[error]
 }
 
 // Running is closed when this process was admitted, or the registry does not answer.
@@ -149,7 +150,7 @@ func (g *gate) Run(ctx context.Context) error {
 	defer refuse(nil)
 	stop, err := g.service.registry.Admit(inside, refuse)
 	if err != nil {
-		g.refusal = err
+		g.refusal.Store(&err)
 		return err
 	}
 	defer stop()
@@ -158,8 +159,9 @@ func (g *gate) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	g.refusal = context.Cause(inside)
-	return g.refusal
+	err = context.Cause(inside)
+	g.refusal.Store(&err)
+	return err
 }
 
 // together are parts that start and drain beside each other.

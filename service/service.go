@@ -44,7 +44,7 @@ type Config struct {
 	// so that load balancers stop sending requests. Default 0.
 	PreStopDelay time.Duration
 	// DrainTimeout is how long runs and deliveries then have to end before their contexts end. Run
-	// returns at most 25 s after that. Default 30 s.
+	// returns at most 30 s after that. Default 30 s.
 	DrainTimeout time.Duration
 	// Holder is this process in the store, in logs and on the page. Default: host name, process id
 	// and a random part.

@@ -106,9 +106,9 @@ func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqliteservice: rolled back: %w", context.Cause(ctx))
 	}
+	defer queue.Notify() // also if the commit has an error: it may have been done
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqliteservice: commit: %w", err)
 	}
-	queue.Notify()
 	return nil
 }
