@@ -150,6 +150,15 @@ func (c Config) check(stores Stores) (faults []error) {
 
 func (c Config) hasSink() bool { return len(c.Relay.Sinks) > 0 || c.Relay.DefaultSink != nil }
 
+// TableName returns the TableName of a store for Stores, such as "billing_locks" for the kind
+// "locks" of Name "billing". Without a Name it is "", for which each store has a default.
+func (c Config) TableName(kind string) string {
+	if c.Name == "" {
+		return ""
+	}
+	return c.Name + "_" + kind
+}
+
 const maxName = 20
 
 // checkedName returns name if Config.Name may be so, and otherwise "".

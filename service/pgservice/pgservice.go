@@ -40,19 +40,14 @@ type Service struct {
 // most 4 for locks, 3 for the registry, 5 for durable runs and 9 for the outbox. So an application
 // that uses up its pool costs no lease.
 func New(pool *pgxpool.Pool, config service.Config, timers ...timer.Timer) (*Service, error) {
-	table := func(kind string) string {
-		if config.Name == "" {
-			return "" // that of the store
-		}
-		return config.Name + "_" + kind
-	}
+	schema := config.Schema
 	stores := service.Stores{
-		Locks:    pgxlock.New(pool, sqllock.Options{TableName: table("locks"), Schema: config.Schema}),
-		Registry: pgxregistry.New(pool, sqlregistry.Options{TableName: table("registry"), Schema: config.Schema}),
+		Locks:    pgxlock.New(pool, sqllock.Options{TableName: config.TableName("locks"), Schema: schema}),
+		Registry: pgxregistry.New(pool, sqlregistry.Options{TableName: config.TableName("registry"), Schema: schema}),
 	}
 	if !config.TimersOnly {
-		stores.Runs = pgxdurable.New(pool, durable.Options{TableName: table("durable"), Schema: config.Schema})
-		stores.Outbox = pgxoutbox.New(pool, outbox.Options{TableName: table("outbox"), Schema: config.Schema})
+		stores.Runs = pgxdurable.New(pool, durable.Options{TableName: config.TableName("durable"), Schema: schema})
+		stores.Outbox = pgxoutbox.New(pool, outbox.Options{TableName: config.TableName("outbox"), Schema: schema})
 	}
 	s, err := service.New(stores, config, timers...)
 	if err != nil {

@@ -45,19 +45,13 @@ func New(db *sql.DB, config service.Config, timers ...timer.Timer) (*Service, er
 	if config.Schema != "" {
 		return nil, fmt.Errorf("sqliteservice: Config.Schema: %.60q: SQLite has none", config.Schema)
 	}
-	table := func(kind string) string {
-		if config.Name == "" {
-			return "" // that of the store
-		}
-		return config.Name + "_" + kind
-	}
 	stores := service.Stores{
-		Locks:    sqllock.SQLite(db, sqllock.Options{TableName: table("locks")}),
-		Registry: sqlregistry.SQLite(db, sqlregistry.Options{TableName: table("registry")}),
+		Locks:    sqllock.SQLite(db, sqllock.Options{TableName: config.TableName("locks")}),
+		Registry: sqlregistry.SQLite(db, sqlregistry.Options{TableName: config.TableName("registry")}),
 	}
 	if !config.TimersOnly {
-		stores.Runs = durable.SQLite(db, durable.Options{TableName: table("durable")})
-		stores.Outbox = outbox.SQLite(db, outbox.Options{TableName: table("outbox")})
+		stores.Runs = durable.SQLite(db, durable.Options{TableName: config.TableName("durable")})
+		stores.Outbox = outbox.SQLite(db, outbox.Options{TableName: config.TableName("outbox")})
 	}
 	s, err := service.New(stores, config, timers...)
 	if err != nil {
