@@ -56,7 +56,7 @@ func (w *waiter) wait(ctx context.Context) error {
 	}
 	why := errNotEnded
 	for {
-		text, well, err := look(ctx)
+		text, well, err := w.once(ctx, look)
 		switch {
 		case err == nil:
 			fmt.Fprintln(w.Out, inert.Line(w.store.Hide(text)))
@@ -73,6 +73,21 @@ func (w *waiter) wait(ctx context.Context) error {
 		case <-time.After(waitInterval):
 		}
 	}
+}
+
+// once looks once, for callTimeout at most: a connection that hangs does not take the whole wait. A
+// look that has no answer because the wait ends says nothing of the store, so it is errNotEnded. (A
+// SQLite file gives up a little before its deadline, so the deadline may not have passed yet.)
+func (w *waiter) once(ctx context.Context, look func(context.Context) (string, bool, error)) (text string, well bool, err error) {
+	ends, _ := ctx.Deadline()
+	last := time.Until(ends) < callTimeout
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	text, well, err = look(ctx)
+	if last && errors.Is(err, context.DeadlineExceeded) {
+		err = errNotEnded
+	}
+	return text, well, err
 }
 
 // gaveUp says that the run is not known to have ended, and where it can be looked at.
