@@ -600,6 +600,9 @@ func TestRateWithoutAStore(t *testing.T) {
 		if _, err := s.Trigger(t.Context(), "x", timer.TriggerOptions{}); err != nil {
 			t.Errorf("a minute later: %v", err)
 		}
+		if l := s.Status().Limits[0]; l.Size != 10_000 || l.Rate != 2 || l.Per != time.Minute {
+			t.Errorf("the status has %+v", l)
+		}
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

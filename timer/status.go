@@ -36,9 +36,12 @@ type Status struct {
 // A LimitStatus is a limit that timers share, on this host.
 type LimitStatus struct {
 	Name          string
-	Size          int // on this host
+	Size          int // on this host; 10,000 if the limit has a Rate only
 	SizeElsewhere int // on other hosts, if it differs; else 0
 	Runs          int // in progress here that hold it, or would if the store answered
+	// Rate and Per are those of Limit, on this host; 0: any number of runs may start.
+	Rate int
+	Per  time.Duration
 }
 
 // Timer returns the status of one timer. ok is false if there is none of that name.

@@ -75,7 +75,10 @@ func (l LimitStatus) MarshalJSON() ([]byte, error) {
 		Size          int    `json:"size"`
 		SizeElsewhere int    `json:"size_elsewhere,omitempty"`
 		Runs          int    `json:"runs"`
-	}{l.Name, l.Size, l.SizeElsewhere, l.Runs})
+
+		Rate int     `json:"rate,omitempty"`
+		Per  float64 `json:"per,omitempty"`
+	}{l.Name, l.Size, l.SizeElsewhere, l.Runs, l.Rate, l.Per.Seconds()})
 }
 
 func (s Status) storeOrNil() *StoreStatus {

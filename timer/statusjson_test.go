@@ -28,7 +28,7 @@ func statusForJSON() timer.Status {
 	ann := driver.Cause{By: "ann", Note: "why"}
 	return timer.Status{
 		Phase: "running", Holder: dlock.Holder{Host: "web-1", PID: 17, ID: "k3x9"}, Hosts: 3,
-		Limits:  []timer.LimitStatus{{Name: "smtp", Size: 3, SizeElsewhere: 4, Runs: 2}},
+		Limits:  []timer.LimitStatus{{Name: "smtp", Size: 3, SizeElsewhere: 4, Runs: 2, Rate: 100, Per: time.Minute}},
 		Waiting: 6, DroppedEvents: 5,
 		Store: timer.StoreStatus{Name: "redis", Up: true, NotSetUp: true, BreakerOpen: true, Err: "it fails",
 			ChangedAt: at(1), ServersDown: []string{"10.0.0.1:6379"}},
