@@ -100,7 +100,8 @@ func StartPostgres(opts Options) (*Server, error) {
 	if opts.TLS {
 		sslmode = "require"
 	}
-	s := &Server{Server: base, dsn: postgresURL(base, sslmode), read: postgresMessage}
+	s := &Server{Server: base, dsn: postgresURL(base, sslmode), read: postgresMessage, state: statePostgres,
+		empty: emptyPostgres}
 	s.client = psql(base, programs.client, s.dsn)
 	s.drop = func(database string) error {
 		_, err := s.Exec("", "DROP DATABASE IF EXISTS "+database+" WITH (FORCE)")

@@ -310,6 +310,50 @@ func TestNewDatabase(t *testing.T) {
 	}
 }
 
+// The next test gets the database of an earlier one, but never one that is not as a new one is.
+//
+// Fails when vacate does not compare the states.
+func TestDatabasesAreEmptyAgain(t *testing.T) {
+	server := Postgres(t)
+	used := map[string]bool{}
+	use := func(statements string) (again bool) {
+		t.Helper()
+		t.Run("test", func(t *testing.T) {
+			name := server.NewDatabase(t)
+			again = used[name]
+			used[name] = true
+			out, err := server.Exec(name, `SELECT setting FROM pg_settings WHERE name = 'work_mem';
+				SELECT count(*) FROM pg_class WHERE oid >= 16384; SELECT has_table_privilege('app', 'pg_class', 'SELECT');
+				SELECT has_schema_privilege('app', 'public', 'CREATE'); SELECT count(*) FROM pg_event_trigger;
+				SELECT count(*) FROM pg_proc WHERE proname = 'mine'`)
+			if want := "4096\n0\nt\nf\n0\n0"; err != nil || out != want {
+				t.Errorf("a new database: %q, %v: must have %q", out, err, want)
+			}
+			if _, err := server.Exec(name, fmt.Sprintf(statements, name)); err != nil {
+				t.Error(err)
+			}
+		})
+		return again
+	}
+	use("CREATE TABLE a (b int); CREATE SCHEMA c; CREATE FUNCTION c.mine() RETURNS int LANGUAGE sql AS 'SELECT 1';" +
+		"GRANT CREATE ON SCHEMA public TO app; -- %s")
+	for _, change := range []string{
+		"ALTER DATABASE %s SET work_mem = '1MB'",
+		"CREATE FUNCTION pg_catalog.mine() RETURNS int LANGUAGE sql AS 'SELECT 1' -- %s",
+		"REVOKE SELECT ON pg_class FROM PUBLIC -- %s",
+		"CREATE FUNCTION f() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'; SET allow_system_table_mods = on;" +
+			"CREATE EVENT TRIGGER e ON ddl_command_start EXECUTE FUNCTION f() -- %s",
+	} {
+		if !use("CREATE TABLE a (b int) -- %s") {
+			t.Errorf("a database that can be emptied is dropped")
+		}
+		use(change)
+		if use("SELECT 1 -- %s") && !strings.Contains(change, "EVENT TRIGGER") { // which ends with its function
+			t.Errorf("%s: the next test has that database", change)
+		}
+	}
+}
+
 // A session whose client is in another database's test may stay: the database is
 // dropped over it.
 func TestDropsOverASession(t *testing.T) {

@@ -2,7 +2,6 @@ package sqltest
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,18 +101,18 @@ func SharedMariaDB(t testing.TB) *Server {
 	return sharedMariaDB.Get(t, func() (*Server, error) { return StartMariaDB(Options{}) })
 }
 
-// NewDatabase creates a database for a test, and returns its name. It is dropped
-// after the test, with the sessions that are still in it, unless the server has
-// ended. The clauses follow the name in CREATE DATABASE, such as
+// NewDatabase creates a database for a test, and returns its name. After the test
+// the sessions that are still in it are ended, and it is dropped, or made empty for
+// the next test, unless the server has ended. The clauses follow the name in CREATE DATABASE, such as
 // "ENCODING 'LATIN1' TEMPLATE template0", or "CHARACTER SET latin1".
 func (s *Server) NewDatabase(t testing.TB, clauses ...string) string {
 	t.Helper()
-	name := fmt.Sprintf("test_%016x", rand.Uint64())
-	if _, err := s.Exec("", "CREATE DATABASE "+name+" "+strings.Join(clauses, " ")); err != nil {
+	name, err := s.database(strings.Join(clauses, " "))
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if s.Pid() == 0 {
+		if s.Pid() == 0 || len(clauses) == 0 && s.vacate(name) {
 			return
 		}
 		// What a session held, such as all locks that the server has room for, is free a moment
