@@ -324,7 +324,8 @@ func (l *limits) status() (list []LimitStatus) {
 	l.registry.mu.Lock()
 	defer l.registry.mu.Unlock()
 	for _, s := range l.byName {
-		list = append(list, LimitStatus{Name: s.Name, Size: s.spec().Slots, SizeElsewhere: s.elsewhere, Runs: s.runs, Rate: s.Rate, Per: s.Per})
+		list = append(list, LimitStatus{Name: s.Name, Size: s.spec().Slots, SizeElsewhere: s.elsewhere, Runs: s.runs,
+			Rate: s.Rate, Per: s.Per})
 	}
 	slices.SortFunc(list, func(a, b LimitStatus) int { return strings.Compare(a.Name, b.Name) })
 	return list

@@ -78,7 +78,8 @@ func (w *waiter) wait(ctx context.Context) error {
 // once looks once, for callTimeout at most: a connection that hangs does not take the whole wait. A
 // look that has no answer because the wait ends says nothing of the store, so it is errNotEnded. (A
 // SQLite file gives up a little before its deadline, so the deadline may not have passed yet.)
-func (w *waiter) once(ctx context.Context, look func(context.Context) (string, bool, error)) (text string, well bool, err error) {
+func (w *waiter) once(ctx context.Context, look func(context.Context) (string, bool, error)) (text string, well bool,
+	err error) {
 	ends, _ := ctx.Deadline()
 	last := time.Until(ends) < callTimeout
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
