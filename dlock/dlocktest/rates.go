@@ -247,7 +247,7 @@ func attackWindows(rate int) func(*check) {
 						c.errorf("%v", a.err)
 						return
 					default:
-						time.Sleep(max(no.ExpiresIn/3, time.Millisecond)) // too early twice
+						time.Sleep(max(no.ExpiresIn/3, per/100)) // too early twice
 					}
 					runtime.Gosched()
 				}

@@ -19,29 +19,31 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// The suite runs without optional features, on one host and on several that share the work.
-func conform(t *testing.T, hosts func(testing.TB) func() driver.Store) {
-	for name, size := range map[string]int{"one host": 1, "three hosts": 3} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			// This process unlocks, and may be busy just then.
-			dlocktest.Run(t, dlocktest.Harness{TTL: suiteTTL, Slack: suiteTTL / 2,
-				New: func(t testing.TB) dlocktest.Namespace {
-					open := hosts(t)
-					var c crew
-					for range size {
-						c = append(c, open())
-					}
-					return dlocktest.Namespace{Open: func() driver.Store { return c }}
-				}})
-		})
-	}
+// conform runs the suite, without optional features, on so many hosts that share the work.
+func conform(t *testing.T, size int, hosts func(testing.TB) func() driver.Store) {
+	// This process unlocks, and may be busy just then.
+	dlocktest.Run(t, dlocktest.Harness{TTL: suiteTTL, Slack: suiteTTL / 2,
+		New: func(t testing.TB) dlocktest.Namespace {
+			open := hosts(t)
+			var c crew
+			for range size {
+				c = append(c, open())
+			}
+			return dlocktest.Namespace{Open: func() driver.Store { return c }}
+		}})
 }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
-	onEach(t, func(t *testing.T, s subject) { conform(t, s.hosts) })
+	onEach(t, func(t *testing.T, s subject) { conform(t, 3, s.hosts) })
+}
+
+func TestConformanceOnOneHost(t *testing.T) {
+	t.Parallel()
+	testkit.SkipShort(t)
+	testkit.Long(t) // what one host refuses itself, three have to ask for
+	onEach(t, func(t *testing.T, s subject) { conform(t, 1, s.hosts) })
 }
 
 // Fails when a session tries its own locks again.

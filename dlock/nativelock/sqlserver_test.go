@@ -195,7 +195,7 @@ func (r *fakeRows) Next(dest []sqldriver.Value) error {
 func TestConformanceSQLServerAppLock(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
-	conform(t, func(t testing.TB) func() driver.Store {
+	conform(t, 3, func(t testing.TB) func() driver.Store {
 		server := newFakeSQLServer(t)
 		return func() driver.Store { return server.open(t, nativelock.Options{}) }
 	})

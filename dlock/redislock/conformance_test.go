@@ -131,6 +131,7 @@ func TestConformanceSingle(t *testing.T) {
 func TestConformanceSingleTagged(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
+	testkit.Long(t) // it is the store of TestConformanceSingle, with the keys of a Cluster
 	server := redistest.Shared(t)
 	client := redis.NewClient(&redis.Options{Username: app, Password: canary, Addr: server.Addr()})
 	dlocktest.Run(t, dlocktest.Harness{Features: features,
@@ -149,6 +150,7 @@ func TestConformanceCluster(t *testing.T) {
 func TestConformanceSentinel(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
+	testkit.Long(t) // it is the store of TestConformanceSingle, whose master Sentinel names
 	s := redistest.NewSentinel(t)
 	dlocktest.Run(t, dlocktest.Harness{Features: features, New: func(t testing.TB) dlocktest.Namespace {
 		opts := redislock.Options{Prefix: shop + rand.Text() + ":", QuarantineTTL: suiteTTL,

@@ -23,6 +23,7 @@ const timersTTL = 3 * time.Second
 func TestTimersCluster(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)
+	testkit.Long(t) // make test runs it on one Redis and on Postgres
 	cluster := redistest.NewCluster(t, 3)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Username: app, Password: canary, Addrs: cluster.Addrs()})
 	t.Cleanup(func() { client.Close() })

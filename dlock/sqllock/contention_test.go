@@ -1,6 +1,5 @@
 package sqllock_test
 
-// contentions is the number of attempts on every database. The long proofs make ten times as many
-// attempts.
-var contentions = []struct{ slots, workers, attempts int }{{1, 16, 200}, {5, 16, 200}, {5, 5, 280}, {16, 16, 280},
-	{50, 16, 280}}
+// contentions is the number of attempts on every database. The long proofs make eight times as many.
+var contentions = []struct{ slots, workers, attempts int }{{1, 16, 100}, {5, 16, 100}, {5, 5, 140}, {16, 16, 140},
+	{50, 16, 140}}

@@ -135,9 +135,7 @@ func TestTimersMySQL(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			testkit.SkipShort(t)
-			if way == "prepared" {
-				testkit.Long(t) // it is the same store, reached in another way
-			}
+			testkit.Long(t) // make test runs it on Postgres and Redis
 			keepsTimers(t, once(mysqlOn(t, sqltest.SharedMariaDB(t), params).migrated(t).app(t)))
 		})
 	}
@@ -148,7 +146,7 @@ func TestContentionMySQL(t *testing.T) {
 	t.Parallel()
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
 	for _, c := range contentions { // half of them: a grant takes longer than in Postgres
-		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts/2*testkit.Rounds(t, 1, 4))
+		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts/2*testkit.Rounds(t, 1, 8))
 	}
 	if n := strings.TrimSpace(s.exec(t,
 		"SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'")); n != "0" {
@@ -168,7 +166,7 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			s := mysqlOn(t, server, mysqlWays(t, server)[way]).migrated(t)
-			attempts := testkit.Rounds(t, 150, 600)
+			attempts := testkit.Rounds(t, 75, 600)
 			crowd.Contend(t, s.hosts(t), 3, 12, attempts)
 			crowd.Contend(t, s.hosts(t), 12, 12, attempts)
 		})

@@ -161,6 +161,6 @@ func TestContentionPostgres(t *testing.T) {
 	// Only a crash would lose data, and there is none here.
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
 	for _, c := range contentions {
-		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 4))
+		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 8))
 	}
 }

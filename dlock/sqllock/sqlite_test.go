@@ -149,7 +149,7 @@ func TestContentionSQLite(t *testing.T) {
 	t.Parallel()
 	for _, c := range contentions {
 		crowd.Contend(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), c.slots, c.workers,
-			c.attempts/2*testkit.Rounds(t, 1, 4))
+			c.attempts/2*testkit.Rounds(t, 1, 8))
 	}
 }
 
@@ -157,6 +157,7 @@ func TestContentionSQLite(t *testing.T) {
 // locked.
 func TestTimersSQLite(t *testing.T) {
 	testkit.SkipShort(t)
+	testkit.Long(t) // make test runs it on Postgres and Redis
 	brisk(t)
 	t.Parallel()
 	timertest.Run(t, timertest.Harness{

@@ -60,8 +60,9 @@ var pgbouncer = []suite{
 
 // Redis alone, as a Cluster of three, and with Sentinel.
 var redis = []suite{
-	{"locks", "dlock/redislock", "^(TestConformanceSingle|TestConformanceSingleTagged|TestConformanceCluster|" +
-		"TestConformanceSentinel|TestLeastPrivilegeAsDocumented)$", false},
+	{"locks", "dlock/redislock", "^(TestConformanceSingle|TestConformanceCluster|TestLeastPrivilegeAsDocumented)$",
+		false},
+	{"locks", "dlock/redislock", "^(TestConformanceSingleTagged|TestConformanceSentinel)$", true},
 	{"locks", "dlock/redlock", "^TestConformance$", false},
 	{"registry", "cluster/redisregistry", "^(TestConformanceSingle|TestConformanceCluster|" +
 		"TestLeastPrivilegeAsDocumented)$", false},
