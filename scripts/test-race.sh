@@ -2,9 +2,9 @@
 # usage: scripts/test-race.sh
 #
 # Runs under the race detector what shares memory: the core, the modules, and the suite that each
-# store has to pass. All tests of the stores run so with make race: they wait for real servers, and
-# share little memory. make test leaves the detector out: it makes a test several times slower, and
-# has everything compiled a second time.
+# store has to pass. All tests of stores and examples run so with make race: they wait for real
+# servers or programs, and share little memory. make test leaves the detector out: it makes a test
+# several times slower, and has everything compiled a second time.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit
 code=0
