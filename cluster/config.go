@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// DefaultTTL is the default of Config.TTL.
-	DefaultTTL = 30 * time.Second
-	// DefaultStoreTimeout is the default of Config.StoreTimeout, unless a sixth of TTL is less.
-	DefaultStoreTimeout = 3 * time.Second
-	// DefaultSnapshotAge is the default of Config.SnapshotAge.
-	DefaultSnapshotAge = time.Second
-	// DefaultEventRetention is the default of Retention.Events.
-	DefaultEventRetention = 7 * 24 * time.Hour
-	// DefaultRunRetention is the default of Retention.Runs. It is long because a timer may run once
+	// defaultTTL is the default of Config.TTL.
+	defaultTTL = 30 * time.Second
+	// defaultStoreTimeout is the default of Config.StoreTimeout, unless a sixth of TTL is less.
+	defaultStoreTimeout = 3 * time.Second
+	// defaultSnapshotAge is the default of Config.SnapshotAge.
+	defaultSnapshotAge = time.Second
+	// defaultEventRetention is the default of Retention.Events.
+	defaultEventRetention = 7 * 24 * time.Hour
+	// defaultRunRetention is the default of Retention.Runs. It is long because a timer may run once
 	// a week; a store keeps the last RunsPerTimer runs of a timer only.
-	DefaultRunRetention = 90 * 24 * time.Hour
+	defaultRunRetention = 90 * 24 * time.Hour
 
 	minTTL          = 100 * time.Millisecond
 	maxTTL          = time.Hour
@@ -87,13 +87,13 @@ func (c Config) withDefaults() Config {
 			*d = value
 		}
 	}
-	def(&c.TTL, DefaultTTL)
-	def(&c.StoreTimeout, min(DefaultStoreTimeout, c.TTL/6))
-	def(&c.SnapshotAge, DefaultSnapshotAge)
+	def(&c.TTL, defaultTTL)
+	def(&c.StoreTimeout, min(defaultStoreTimeout, c.TTL/6))
+	def(&c.SnapshotAge, defaultSnapshotAge)
 	def(&c.Retention.Hosts, max(time.Minute, 3*c.TTL))
 	def(&c.Retention.Leases, max(time.Minute, 3*c.TTL))
-	def(&c.Retention.Events, DefaultEventRetention)
-	def(&c.Retention.Runs, DefaultRunRetention)
+	def(&c.Retention.Events, defaultEventRetention)
+	def(&c.Retention.Runs, defaultRunRetention)
 	if c.Holder == (dlock.Holder{}) {
 		c.Holder = dlock.NewHolder()
 	}

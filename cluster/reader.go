@@ -181,8 +181,7 @@ func (r *reader) show(got Rows, now time.Time) (s rows) {
 		s.recorded = append(s.recorded, r.recordedOf(l, now))
 	}
 	for _, e := range got.Events {
-		s.events = append(s.events, HistoryEvent{ID: e.ID, Kind: e.Kind, Name: e.Name, Slot: e.Slot, Fence: e.Fence,
-			Holder: e.Holder, Text: e.Text, At: now.Add(-e.Ago)})
+		s.events = append(s.events, HistoryEvent{Event: e, At: now.Add(-e.Ago)})
 	}
 	s.runs = runsOf(got.Runs, now)
 	return s

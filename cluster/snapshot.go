@@ -123,33 +123,17 @@ type Lease struct {
 	Recorded   bool      // its holder wrote it; else the store of locks lists it
 }
 
-// A HistoryEvent is an Event with its instant.
+// A HistoryEvent is an Event with its instant. Its Ago is as old as the read.
 type HistoryEvent struct {
-	ID     string
-	Kind   EventKind
-	Name   string
-	Slot   int
-	Fence  dlock.Fence
-	Holder dlock.Holder
-	Text   string
-	At     time.Time
+	Event
+	At time.Time
 }
 
-// A HistoryRun is a Run with its instants.
+// A HistoryRun is a Run with its instants. Its EndedAgo is as old as the read.
 type HistoryRun struct {
-	ID        string
-	Timer     string
-	Holder    dlock.Holder
-	Tick      time.Time // zero: it was triggered
-	Slot      int       // -1: it went on without one
-	Fence     dlock.Fence
+	Run
 	StartedAt time.Time
 	EndedAt   time.Time
-	Took      time.Duration
-	Outcome   string
-	Err       string
-	Attempts  int
-	By        string // who triggered it
 }
 
 // Succeeded reports whether the run ended as its handler wanted: its outcome is timer.OutcomeOK.
@@ -309,9 +293,8 @@ func runsOf(runs []Run, now time.Time) []HistoryRun {
 	shown := make([]HistoryRun, 0, len(runs))
 	for _, r := range runs {
 		ended := now.Add(-r.EndedAgo)
-		shown = append(shown, HistoryRun{ID: r.ID, Timer: r.Timer, Holder: r.Holder, Tick: cleanInstant(r.Tick),
-			Slot: r.Slot, Fence: r.Fence, StartedAt: ended.Add(-r.Took), EndedAt: ended, Took: r.Took,
-			Outcome: r.Outcome, Err: r.Err, Attempts: r.Attempts, By: r.By})
+		r.Tick = cleanInstant(r.Tick)
+		shown = append(shown, HistoryRun{Run: r, StartedAt: ended.Add(-r.Took), EndedAt: ended})
 	}
 	return shown
 }

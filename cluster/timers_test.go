@@ -19,7 +19,7 @@ func TestTimersOfASnapshot(t *testing.T) {
 	}
 	runs := func(name string, outcomes ...string) (list []cluster.HistoryRun) {
 		for _, o := range outcomes {
-			list = append(list, cluster.HistoryRun{Timer: name, Outcome: o})
+			list = append(list, cluster.HistoryRun{Run: cluster.Run{Timer: name, Outcome: o}})
 		}
 		return list
 	}

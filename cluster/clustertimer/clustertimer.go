@@ -2,7 +2,7 @@
 // last runs of each timer outlive the processes that made them.
 //
 //	timers, err := timer.New(timer.Config{
-//		Lock:   registry.Decorate(store), // for events; without it only runs are recorded
+//		Store:  registry.Decorate(store), // for events; without it only runs are recorded
 //		Holder: registry.Holder(),
 //		Hooks:  clustertimer.Hooks(registry, timer.Hooks{}),
 //	}, …)
@@ -27,7 +27,7 @@ import (
 func Hooks(registry *cluster.Registry, own timer.Hooks) timer.Hooks {
 	next := own.RunEnded
 	own.RunEnded = func(i timer.RunResult) {
-		registry.RecordRun(RunOf(i))
+		registry.RecordRun(runOf(i))
 		if next != nil {
 			next(i)
 		}
@@ -35,8 +35,8 @@ func Hooks(registry *cluster.Registry, own timer.Hooks) timer.Hooks {
 	return own
 }
 
-// RunOf returns what is recorded of a run.
-func RunOf(i timer.RunResult) cluster.Run {
+// runOf returns what is recorded of a run.
+func runOf(i timer.RunResult) cluster.Run {
 	r := cluster.Run{ID: i.ID, Timer: i.Timer, Holder: i.Holder, Tick: i.Tick, Slot: i.Slot, Fence: i.Fence,
 		EndedAgo: max(0, time.Since(i.StartedAt.Add(i.Took))), Took: i.Took, Outcome: string(i.Outcome),
 		Attempts: i.Attempt, By: i.TriggeredBy.By}

@@ -52,7 +52,7 @@ func TestHooksRecordRuns(t *testing.T) {
 	texts := ""
 	for _, r := range snapshot.Runs {
 		texts += r.Err + "\n"
-		if r.Succeeded() || !(&cluster.HistoryRun{Outcome: string(timer.OutcomeOK)}).Succeeded() {
+		if r.Succeeded() || !(&cluster.HistoryRun{Run: cluster.Run{Outcome: string(timer.OutcomeOK)}}).Succeeded() {
 			t.Errorf("run %s: succeeded %v", r.Outcome, r.Succeeded())
 		}
 		if r.Holder != registry.Holder() || r.Slot != 2 || r.Attempts != 3 || r.By != "ann" || r.Took != time.Second ||

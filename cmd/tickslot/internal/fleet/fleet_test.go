@@ -22,7 +22,8 @@ func TestPausedTimersAreNotUrgent(t *testing.T) {
 	for _, name := range []string{"fails", "limited", "paused"} {
 		s.Hosts[0].Timers = append(s.Hosts[0].Timers, cluster.TimerDetail{Name: name, MaxConcurrency: 1})
 		for range 3 {
-			s.Runs = append(s.Runs, cluster.HistoryRun{Timer: name, Outcome: "error", Err: "no paper", EndedAt: now})
+			s.Runs = append(s.Runs, cluster.HistoryRun{EndedAt: now,
+				Run: cluster.Run{Timer: name, Outcome: "error", Err: "no paper"}})
 		}
 	}
 	timers := fleet.Timers(s)

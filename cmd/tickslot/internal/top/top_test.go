@@ -166,8 +166,8 @@ func fleetOf(timers int) top.Reading {
 		s.Leases = append(s.Leases, l)
 	}
 	for range 3 {
-		s.Runs = append(s.Runs, cluster.HistoryRun{Timer: "timer-02", Outcome: "error", Err: "no paper",
-			Holder: holder("web-0"), EndedAt: now.Add(-5 * time.Second), Took: 1500 * time.Millisecond})
+		s.Runs = append(s.Runs, cluster.HistoryRun{EndedAt: now.Add(-5 * time.Second), Run: cluster.Run{
+			Timer: "timer-02", Outcome: "error", Err: "no paper", Holder: holder("web-0"), Took: 1500 * time.Millisecond}})
 	}
 	reading := top.Reading{Snapshot: s, Timers: fleet.Timers(s)}
 	reading.Timers[1].Pause = &fleet.Override{Cause: driver.Cause{By: "ann", Note: hostile}, Left: time.Hour}
