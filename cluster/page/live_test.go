@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -63,7 +62,7 @@ func (v *viewer) sees(t *testing.T, text string) {
 // Fails when send sets no deadline of its own, when leave is not called, or when Close ends no
 // stream.
 func TestFollowersSeeWhatHappens(t *testing.T) {
-	f := newFleetThatReads(t, page.Config{RefreshInterval: 100 * time.Millisecond}, cluster.DefaultSnapshotAge)
+	f := newFleetThatReads(t, page.Config{RefreshInterval: 100 * time.Millisecond}, snapshotAge)
 	mux := http.NewServeMux()
 	mux.Handle("/ops/", f.page)
 	server := httptest.NewUnstartedServer(mux)

@@ -90,6 +90,9 @@ func newFleet(t *testing.T, config page.Config) *fleet {
 	return newFleetThatReads(t, config, 20*time.Millisecond)
 }
 
+// snapshotAge is the default of cluster.Config.SnapshotAge.
+const snapshotAge = time.Second
+
 // newFleetThatReads makes one whose viewers share for so long what was read.
 func newFleetThatReads(t *testing.T, config page.Config, age time.Duration) *fleet {
 	t.Helper()

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// DefaultRefreshInterval is the default of Config.RefreshInterval.
-	DefaultRefreshInterval = 2 * time.Second
+	// defaultRefreshInterval is the default of Config.RefreshInterval.
+	defaultRefreshInterval = 2 * time.Second
 	minRefreshInterval     = 100 * time.Millisecond
 
 	changeTimeout = 10 * time.Second // of what an Action does
@@ -68,7 +68,7 @@ type Page struct {
 // calls no store.
 func New(config Config) (*Page, error) {
 	if config.RefreshInterval == 0 {
-		config.RefreshInterval = DefaultRefreshInterval
+		config.RefreshInterval = defaultRefreshInterval
 	}
 	config.Logger = mask.Logger(config.Logger)
 	if config.Control == nil && config.Timers != nil {
@@ -207,6 +207,6 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request, access Access, nam
 		if err != nil {
 			return nil, err
 		}
-		return p.render.body(name, p.frame(name, shown, content))
+		return p.render.body(name, p.frame(name, shown, content).Frame)
 	})
 }

@@ -287,11 +287,11 @@ func TestFiltersAreInTheURL(t *testing.T) {
 // Fails when a view reads by itself, or when what is wrong is not shown.
 func TestViewersShareWhatIsRead(t *testing.T) {
 	t.Parallel()
-	f := newFleetThatReads(t, page.Config{Authorize: allow(operator)}, cluster.DefaultSnapshotAge)
+	f := newFleetThatReads(t, page.Config{Authorize: allow(operator)}, snapshotAge)
 	f.host("h", cluster.Heartbeat{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
 		MaxConcurrency: 1}}})
 	for _, target := range []string{"", "timers", "timer?name=report", "hosts", "leases", "leaders", "events"} {
-		time.Sleep(cluster.DefaultSnapshotAge) // until what was read is old
+		time.Sleep(snapshotAge) // until what was read is old
 		began := time.Now()
 		rows, locks := f.rows.calls.Load(), f.locks.calls.Load()
 		var viewers sync.WaitGroup

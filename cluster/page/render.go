@@ -35,8 +35,11 @@ type Frame struct {
 	Name   string // of the View
 	CanAct bool   // the viewer may change things
 	Data   any    // of the Content
+}
 
-	// These are for the frame around it.
+// A frame is what the layout around it is executed with.
+type frame struct {
+	Frame
 	Links      []Link
 	ActiveLink string // the name of the Link to which the page belongs
 	Host       string // that shows the page
@@ -45,8 +48,8 @@ type Frame struct {
 	Body       template.HTML
 }
 
-func (p *Page) frame(name string, access Access, content Content) Frame {
-	f := Frame{Title: content.Title, Name: name, ActiveLink: name, CanAct: access.Act, Data: content.Data,
+func (p *Page) frame(name string, access Access, content Content) frame {
+	f := frame{Frame: Frame{content.Title, name, access.Act, content.Data}, ActiveLink: name,
 		Host: p.config.Registry.Holder().String(), Live: true}
 	for _, s := range p.sections {
 		f.Links = append(f.Links, s.Links...)
@@ -128,8 +131,8 @@ func (r *renderer) body(name string, f Frame) ([]byte, error) {
 }
 
 // html answers with a page in its frame.
-func (p *Page) html(w http.ResponseWriter, status int, name string, f Frame) {
-	body, err := p.render.body(name, f)
+func (p *Page) html(w http.ResponseWriter, status int, name string, f frame) {
+	body, err := p.render.body(name, f.Frame)
 	var out bytes.Buffer
 	if err == nil {
 		f.Body = template.HTML(body) // it was escaped when it was rendered
@@ -163,7 +166,7 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, status int, err erro
 		p.json(w, status, map[string]string{"error": err.Error()})
 		return
 	}
-	f := Frame{Title: http.StatusText(status), Name: "error", Data: err.Error()}
+	f := frame{Frame: Frame{Title: http.StatusText(status), Name: "error", Data: err.Error()}}
 	if status != http.StatusForbidden {
 		f = p.frame("error", Access{}, Content{f.Title, f.Data})
 		f.Live = false

@@ -23,7 +23,7 @@ import (
 //
 // Fails when a page reads a host or a timer at a time, or goes through all hosts for each timer.
 func TestALargeFleetIsShownSoon(t *testing.T) {
-	f := newFleetThatReads(t, page.Config{Authorize: allow(operator)}, cluster.DefaultSnapshotAge)
+	f := newFleetThatReads(t, page.Config{Authorize: allow(operator)}, snapshotAge)
 	var detail cluster.HostDetail
 	for i := range 1000 {
 		detail.Timers = append(detail.Timers, cluster.TimerDetail{Name: fmt.Sprint("timer-", i), MaxConcurrency: 3})
@@ -77,7 +77,7 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 // Fails when a viewer has a read of his own, and when leave is not called.
 func TestManyFollowersCostWhatOneDoes(t *testing.T) {
 	followed := time.Duration(testkit.Rounds(t, 2, 65)) * time.Second // a stream ends after a minute
-	f := newFleetThatReads(t, page.Config{RefreshInterval: 200 * time.Millisecond}, cluster.DefaultSnapshotAge)
+	f := newFleetThatReads(t, page.Config{RefreshInterval: 200 * time.Millisecond}, snapshotAge)
 	f.host("h", cluster.Heartbeat{TTL: time.Hour}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
 		MaxConcurrency: 1}}})
 	f.has("timers", "report")
@@ -106,7 +106,7 @@ func TestManyFollowersCostWhatOneDoes(t *testing.T) {
 		testkit.Eventually(t, testkit.Patience, "all are viewers still, or again", everybody)
 		took := time.Since(began)
 		calls = f.rows.calls.Load() + f.locks.calls.Load() - calls
-		if most := 3 * (2 + int64(took/cluster.DefaultSnapshotAge)); calls > most || calls < 1 {
+		if most := 3 * (2 + int64(took/snapshotAge)); calls > most || calls < 1 {
 			t.Errorf("%d calls within %v for %d viewers, at most %d", calls, took, many, most)
 		}
 		stop()

@@ -29,8 +29,8 @@ func URL(page string, pairs ...string) string {
 // rowsPerPage is how many rows of a list are on one page.
 const rowsPerPage = 100
 
-// A Pager says which part of a list is shown.
-type Pager struct {
+// A pager says which part of a list is shown.
+type pager struct {
 	Total    int    `json:"total"` // that match
 	From     int    `json:"from"`  // the first that is shown; 0: there is none
 	Until    int    `json:"until"` // the last
@@ -39,7 +39,7 @@ type Pager struct {
 }
 
 // pageOf returns the part of a list that the URL asks for.
-func pageOf[T any](page string, q url.Values, list []T) ([]T, Pager) {
+func pageOf[T any](page string, q url.Values, list []T) ([]T, pager) {
 	n, err := strconv.Atoi(q.Get("page"))
 	last := max(0, (len(list)-1)/rowsPerPage)
 	if err != nil || n < 0 {
@@ -47,7 +47,7 @@ func pageOf[T any](page string, q url.Values, list []T) ([]T, Pager) {
 	}
 	n = min(n, last)
 	from, until := n*rowsPerPage, min(len(list), (n+1)*rowsPerPage)
-	p := Pager{Total: len(list), From: min(from+1, len(list)), Until: until}
+	p := pager{Total: len(list), From: min(from+1, len(list)), Until: until}
 	to := func(n int) string {
 		v := url.Values{}
 		for name := range q {
@@ -76,8 +76,8 @@ func matches(q url.Values, texts ...string) bool {
 	})
 }
 
-// A Filter is what a list was filtered by.
-type Filter struct {
+// A filter is what a list was filtered by.
+type filter struct {
 	Search string   `json:"search,omitempty"`
 	State  string   `json:"state,omitempty"`
 	Host   string   `json:"host,omitempty"`
@@ -92,8 +92,8 @@ type Option struct {
 	Chosen bool
 }
 
-func filterOf(q url.Values, states ...string) Filter {
-	f := Filter{Search: q.Get("q"), State: q.Get("state"), Host: q.Get("host")}
+func filterOf(q url.Values, states ...string) filter {
+	f := filter{Search: q.Get("q"), State: q.Get("state"), Host: q.Get("host")}
 	for _, s := range states {
 		f.States = append(f.States, Option{s, s == f.State})
 	}

@@ -54,8 +54,8 @@ func (p *Page) history() Section {
 
 type timersView struct {
 	seen
-	Pager
-	Filter Filter     `json:"filter"`
+	pager
+	Filter filter     `json:"filter"`
 	Timers []timerRow `json:"timers"`
 	Local  bool       `json:"-"` // this process knows schedules
 }
@@ -67,14 +67,14 @@ func (p *Page) listTimers(ctx context.Context, q url.Values) (Content, error) {
 		return !matches(q, r.Name) || q.Get("state") != "" && q.Get("state") != string(r.State)
 	})
 	v := timersView{seen: seenOf(s, err), Filter: filterOf(q, timerStates...), Local: p.config.Timers != nil}
-	v.Timers, v.Pager = pageOf("timers", q, rows)
+	v.Timers, v.pager = pageOf("timers", q, rows)
 	return Content{"Timers", v}, nil
 }
 
 type hostsView struct {
 	seen
-	Pager
-	Filter Filter         `json:"filter"`
+	pager
+	Filter filter         `json:"filter"`
 	Hosts  []cluster.Host `json:"hosts"`
 }
 
@@ -89,14 +89,14 @@ func (p *Page) hosts(ctx context.Context, q url.Values) (Content, error) {
 	}
 	v := hostsView{seen: seenOf(s), Filter: filterOf(q, string(cluster.HostAlive), string(cluster.HostSuspect),
 		string(cluster.HostGone), string(cluster.HostRefused))}
-	v.Hosts, v.Pager = pageOf("hosts", q, rows)
+	v.Hosts, v.pager = pageOf("hosts", q, rows)
 	return Content{"Hosts", v}, nil
 }
 
 type leasesView struct {
 	seen
-	Pager
-	Filter Filter          `json:"filter"`
+	pager
+	Filter filter          `json:"filter"`
 	Kind   string          `json:"kind,omitempty"`
 	More   bool            `json:"more_leases,omitempty"` // than were read
 	Kinds  []Option        `json:"-"`
@@ -125,7 +125,7 @@ func (p *Page) leasesOf(ctx context.Context, q url.Values, page, title, kind str
 	}
 	v := leasesView{seen: seenOf(s), Kind: kind, More: s.MoreLeases, Filter: filterOf(q, string(cluster.LeaseHeld),
 		string(cluster.LeaseReleased), string(cluster.LeaseEnded))}
-	v.Leases, v.Pager = pageOf(page, q, rows)
+	v.Leases, v.pager = pageOf(page, q, rows)
 	v.Kinds = options(kinds, kind)
 	return Content{title, v}
 }
@@ -142,8 +142,8 @@ func options(values map[string]bool, chosen string) (list []Option) {
 
 type eventsView struct {
 	seen
-	Pager
-	Filter Filter                 `json:"filter"`
+	pager
+	Filter filter                 `json:"filter"`
 	Events []cluster.HistoryEvent `json:"events"`
 }
 
@@ -158,6 +158,6 @@ func (p *Page) events(ctx context.Context, q url.Values) (Content, error) {
 	}
 	v := eventsView{seen: seenOf(s), Filter: filterOf(q)}
 	v.Filter.States, v.Filter.StateLabel = options(kinds, q.Get("state")), "Kind"
-	v.Events, v.Pager = pageOf("events", q, rows)
+	v.Events, v.pager = pageOf("events", q, rows)
 	return Content{"Events", v}, nil
 }

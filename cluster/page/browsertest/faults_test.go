@@ -14,8 +14,8 @@ import (
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
 // shown is how long a change in the store may take to be on an open page: a read is shared for a
-// second, the page is sent again every RefreshInterval, and the browser draws it.
-const shown = time.Second + page.DefaultRefreshInterval + time.Second
+// second, the page is sent again every 2 s (page.Config.RefreshInterval), and the browser draws it.
+const shown = time.Second + 2*time.Second + time.Second
 
 // stateOf is the state in the row of a host, and "" if there is no row.
 func stateOf(host string) string {
