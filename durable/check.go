@@ -38,8 +38,8 @@ func (c Config) withDefaults() Config {
 	}
 	orDefault(&c.MaxRuns, DefaultMaxRuns)
 	orDefault(&c.ClaimBatch, c.MaxRuns)
-	orDefault(&c.TTL, DefaultTTL)
-	orDefault(&c.PollInterval, DefaultPollInterval)
+	orDefault(&c.TTL, defaultTTL)
+	orDefault(&c.PollInterval, defaultPollInterval)
 	orDefault(&c.PollJitter, DefaultPollJitter)
 	if c.PollJitter == NoJitter {
 		c.PollJitter = 0
@@ -47,15 +47,15 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.MaterializeInterval, c.PollInterval)
 	orDefault(&c.ClaimInterval, c.PollInterval)
 	orDefault(&c.ReclaimInterval, c.PollInterval)
-	orDefault(&c.SweepInterval, DefaultSweepInterval)
-	orDefault(&c.CallTimeout, min(DefaultCallTimeout, c.TTL/3))
-	orDefault(&c.DrainTimeout, DefaultDrainTimeout)
+	orDefault(&c.SweepInterval, defaultSweepInterval)
+	orDefault(&c.CallTimeout, min(defaultCallTimeout, c.TTL/3))
+	orDefault(&c.DrainTimeout, defaultDrainTimeout)
 	orDefault(&c.Retention.Succeeded, 7*day)
 	orDefault(&c.Retention.Dead, 90*day)
 	orDefault(&c.Retention.Canceled, 7*day)
 	orDefault(&c.Retention.Unseen, 30*day)
-	orDefault(&c.MaxDueAge, DefaultMaxDueAge)
-	orDefault(&c.MaxCrashes, DefaultMaxCrashes)
+	orDefault(&c.MaxDueAge, defaultMaxDueAge)
+	orDefault(&c.MaxCrashes, defaultMaxCrashes)
 	return c
 }
 
@@ -177,15 +177,15 @@ func checkPriority(p Priority, fault func(field, format string, args ...any)) {
 }
 
 func (o HandlerOptions) withDefaults() HandlerOptions {
-	orDefault(&o.MaxRunTime, DefaultMaxRunTime)
-	orDefault(&o.Retry.MaxElapsedTime, DefaultMaxElapsedTime)
+	orDefault(&o.MaxRunTime, defaultMaxRunTime)
+	orDefault(&o.Retry.MaxElapsedTime, defaultMaxElapsedTime)
 	if o.Retry.FirstWait == 0 {
-		o.Retry.FirstWait = DefaultFirstWait
+		o.Retry.FirstWait = defaultFirstWait
 		if o.Retry.MaxWait > 0 {
 			o.Retry.FirstWait = min(o.Retry.FirstWait, o.Retry.MaxWait)
 		}
 	}
-	orDefault(&o.Retry.MaxWait, max(DefaultMaxWait, o.Retry.FirstWait))
+	orDefault(&o.Retry.MaxWait, max(defaultMaxWait, o.Retry.FirstWait))
 	return o
 }
 

@@ -132,4 +132,4 @@ func limitName(handler string) string {
 
 // afterFailure is how soon a failed call that looks for work is repeated, even if PollInterval is
 // longer: without its answer nobody knows when the next run or tick is due.
-func afterFailure() time.Duration { return loop.Jittered(DefaultPollInterval, DefaultPollJitter) }
+func afterFailure() time.Duration { return loop.Jittered(defaultPollInterval, DefaultPollJitter) }

@@ -18,23 +18,24 @@ const (
 
 // Defaults of a Config.
 const (
-	DefaultMaxRuns       = 16               // Config.MaxRuns
-	DefaultTTL           = 30 * time.Second // Config.TTL
-	DefaultPollInterval  = 5 * time.Second  // Config.PollInterval
-	DefaultPollJitter    = 0.2              // Config.PollJitter
-	DefaultSweepInterval = time.Minute      // Config.SweepInterval
-	DefaultCallTimeout   = 5 * time.Second  // Config.CallTimeout, or a third of TTL if that is shorter
-	DefaultDrainTimeout  = 30 * time.Second // Config.DrainTimeout
-	DefaultMaxDueAge     = 5 * time.Minute  // Config.MaxDueAge
-	DefaultMaxCrashes    = 5                // Config.MaxCrashes
+	DefaultMaxRuns    = 16  // Config.MaxRuns
+	DefaultPollJitter = 0.2 // Config.PollJitter
+
+	defaultTTL           = 30 * time.Second // Config.TTL
+	defaultPollInterval  = 5 * time.Second  // Config.PollInterval
+	defaultSweepInterval = time.Minute      // Config.SweepInterval
+	defaultCallTimeout   = 5 * time.Second  // Config.CallTimeout, or a third of TTL if that is shorter
+	defaultDrainTimeout  = 30 * time.Second // Config.DrainTimeout
+	defaultMaxDueAge     = 5 * time.Minute  // Config.MaxDueAge
+	defaultMaxCrashes    = 5                // Config.MaxCrashes
 )
 
 // Defaults of HandlerOptions.
 const (
-	DefaultMaxRunTime     = time.Hour   // HandlerOptions.MaxRunTime
-	DefaultMaxElapsedTime = 21 * day    // Retry.MaxElapsedTime
-	DefaultFirstWait      = time.Second // Retry.FirstWait, or MaxWait if that is shorter
-	DefaultMaxWait        = time.Hour   // Retry.MaxWait, or FirstWait if that is longer
+	defaultMaxRunTime     = time.Hour   // HandlerOptions.MaxRunTime
+	defaultMaxElapsedTime = 21 * day    // Retry.MaxElapsedTime
+	defaultFirstWait      = time.Second // Retry.FirstWait, or MaxWait if that is shorter
+	defaultMaxWait        = time.Hour   // Retry.MaxWait, or FirstWait if that is longer
 )
 
 // CancelGrace is how long Run waits, after DrainTimeout, for handlers whose context it has ended.

@@ -27,3 +27,11 @@ func NewStore(s store.Store) *Store { return &Store{store: s} }
 func Defaults() (Config, HandlerOptions) {
 	return Config{}.withDefaults(), HandlerOptions{}.withDefaults()
 }
+
+// Defaults of settings, by which tests reckon.
+const (
+	DefaultTTL            = defaultTTL
+	DefaultPollInterval   = defaultPollInterval
+	DefaultMaxElapsedTime = defaultMaxElapsedTime
+	DefaultMaxWait        = defaultMaxWait
+)

@@ -40,7 +40,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		defer w.config.Registerer.Unregister(w.metrics)
 	}
 	if faults := w.Check(); faults != nil {
-		w.life.Enter(PhaseStopped)
+		w.life.Enter(lifecycle.Stopped)
 		return faults
 	}
 	return w.life.Work(ctx, w.run)
@@ -69,7 +69,7 @@ func (w *Worker) run(ctx context.Context) error {
 		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.Name(),
 			err)
 	}
-	w.life.Enter(PhaseStopped)
+	w.life.Enter(lifecycle.Stopped)
 	if hook := w.events.Close(HookGrace); hook != "" {
 		err = withHook(err, hook)
 	}
@@ -100,7 +100,7 @@ func (w *Worker) begin(life, base context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(w.schedules)) {
 		w.registrar.schedules = append(w.registrar.schedules, w.schedules[name].row())
 	}
-	w.life.Enter(PhaseRunning)
+	w.life.Enter(lifecycle.Running)
 	w.events.AskDebug()
 	w.events.Log(slog.LevelInfo, "durable: worker started", "worker", w.config.Name, "handlers", len(w.handlers),
 		"schedules", len(w.schedules), "max_runs", w.config.MaxRuns, "ttl", w.config.TTL)
@@ -123,11 +123,11 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 
 	<-ctx.Done()
 	w.events.Log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
-	w.life.Enter(PhasePreStop)
+	w.life.Enter(lifecycle.PreStop)
 	if w.life.Refused() == nil {
 		time.Sleep(w.config.PreStopDelay)
 	}
-	w.life.Enter(PhaseDraining)
+	w.life.Enter(lifecycle.Draining)
 	w.claimer.draining.Store(true)
 	endAsks()
 	idle := make(chan struct{})

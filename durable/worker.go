@@ -46,17 +46,10 @@ type Worker struct {
 	schedules map[string]*scheduled
 }
 
-// A Phase is what a Worker is doing.
+// A Phase is what a Worker is doing, in this order: "created" until Run has asked whether it may
+// begin; "running"; "pre_stop" for PreStopDelay, in which runs are still claimed, but Ready fails;
+// "draining" while Run waits for the last handlers and their results; "stopped".
 type Phase = lifecycle.Phase
-
-// The phases, in their order.
-const (
-	PhaseCreated  = lifecycle.Created  // Run was not called, or asks whether it may begin
-	PhaseRunning  = lifecycle.Running  // runs are claimed
-	PhasePreStop  = lifecycle.PreStop  // for PreStopDelay runs are still claimed, but Ready fails
-	PhaseDraining = lifecycle.Draining // Run waits for the last handlers and their results
-	PhaseStopped  = lifecycle.Stopped  // Run has returned, or is about to
-)
 
 // NewWorker returns a worker, or every fault of the store's options and of config. It starts
 // nothing and does not call the database.

@@ -160,7 +160,7 @@ func TestLimitThatIsLocked(t *testing.T) {
 			}
 		}
 		claim := func() (names, locked []string) {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // durable.DefaultCallTimeout
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // the default of durable.Config.CallTimeout
 			defer cancel()
 			claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: "w", Handlers: handlers, Limit: 10,
 				MaxActive: c.maxActive, TTL: time.Minute})

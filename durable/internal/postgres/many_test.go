@@ -49,7 +49,7 @@ func TestManySchedulesAreDueAtOnce(t *testing.T) {
 	}
 	seen, calls := map[string]bool{}, 0
 	for after, more := (store.DueSchedule{}), true; more; calls++ {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // durable.DefaultCallTimeout
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // the default of durable.Config.CallTimeout
 		due, err := s.Due(ctx, after, page)
 		cancel()
 		if err != nil {
