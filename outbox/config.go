@@ -19,22 +19,23 @@ const NoLimit = -1
 
 // Defaults of a RelayConfig.
 const (
-	DefaultTTL                 = dlock.DefaultTTL // RelayConfig.TTL
-	DefaultRetryInterval       = time.Second      // RelayConfig.RetryInterval
-	DefaultMaxElapsedTime      = 54 * day         // Retry.MaxElapsedTime, 9/10 of DefaultInboxRetention
-	DefaultFirstWait           = time.Second      // Retry.FirstWait, or MaxWait if that is shorter
-	DefaultMaxWait             = time.Hour        // Retry.MaxWait, or FirstWait if that is longer
-	DefaultBatchSize           = 32               // RelayConfig.BatchSize
-	DefaultMaxDeliveries       = 8                // RelayConfig.MaxDeliveries
-	DefaultDeliverTimeout      = 30 * time.Second // RelayConfig.DeliverTimeout
-	DefaultIdleDelay           = 30 * time.Second // RelayConfig.IdleDelay
-	DefaultPollInterval        = time.Second      // RelayConfig.PollInterval, or IdleDelay if that is shorter
-	DefaultCallTimeout         = 5 * time.Second  // RelayConfig.CallTimeout
-	DefaultDrainTimeout        = 30 * time.Second // RelayConfig.DrainTimeout
-	DefaultSweepInterval       = time.Minute      // RelayConfig.SweepInterval
-	DefaultMaxCrashes          = 5                // RelayConfig.MaxCrashes
-	DefaultDispatchedRetention = 30 * day         // Retention.Dispatched
-	DefaultInboxRetention      = 60 * day         // RelayConfig.InboxRetention and RequeueOptions.InboxRetention
+	DefaultTTL           = dlock.DefaultTTL // RelayConfig.TTL
+	DefaultRetryInterval = time.Second      // RelayConfig.RetryInterval
+	DefaultMaxDeliveries = 8                // RelayConfig.MaxDeliveries
+	DefaultMaxCrashes    = 5                // RelayConfig.MaxCrashes
+
+	defaultMaxElapsedTime      = 54 * day         // Retry.MaxElapsedTime, 9/10 of defaultInboxRetention
+	defaultFirstWait           = time.Second      // Retry.FirstWait, or MaxWait if that is shorter
+	defaultMaxWait             = time.Hour        // Retry.MaxWait, or FirstWait if that is longer
+	defaultBatchSize           = 32               // RelayConfig.BatchSize
+	defaultDeliverTimeout      = 30 * time.Second // RelayConfig.DeliverTimeout
+	defaultIdleDelay           = 30 * time.Second // RelayConfig.IdleDelay
+	defaultPollInterval        = time.Second      // RelayConfig.PollInterval, or IdleDelay if that is shorter
+	defaultCallTimeout         = 5 * time.Second  // RelayConfig.CallTimeout
+	defaultDrainTimeout        = 30 * time.Second // RelayConfig.DrainTimeout
+	defaultSweepInterval       = time.Minute      // RelayConfig.SweepInterval
+	defaultDispatchedRetention = 30 * day         // Retention.Dispatched
+	defaultInboxRetention      = 60 * day         // RelayConfig.InboxRetention and RequeueOptions.InboxRetention
 )
 
 const (
@@ -257,22 +258,22 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	orDefault(&c.TTL, DefaultTTL)
 	orDefault(&c.RetryInterval, DefaultRetryInterval)
 	if c.Retry.FirstWait == 0 && c.Retry.MaxWait > 0 {
-		c.Retry.FirstWait = min(DefaultFirstWait, c.Retry.MaxWait)
+		c.Retry.FirstWait = min(defaultFirstWait, c.Retry.MaxWait)
 	}
-	orDefault(&c.Retry.FirstWait, DefaultFirstWait)
-	orDefault(&c.Retry.MaxWait, max(DefaultMaxWait, c.Retry.FirstWait))
+	orDefault(&c.Retry.FirstWait, defaultFirstWait)
+	orDefault(&c.Retry.MaxWait, max(defaultMaxWait, c.Retry.FirstWait))
 	orDefault(&c.MaxCrashes, DefaultMaxCrashes)
-	orDefault(&c.BatchSize, DefaultBatchSize)
+	orDefault(&c.BatchSize, defaultBatchSize)
 	orDefault(&c.MaxDeliveries, DefaultMaxDeliveries)
-	orDefault(&c.DeliverTimeout, DefaultDeliverTimeout)
-	orDefault(&c.IdleDelay, DefaultIdleDelay)
-	orDefault(&c.PollInterval, min(DefaultPollInterval, c.IdleDelay))
-	orDefault(&c.Retention.Dispatched, DefaultDispatchedRetention)
-	orDefault(&c.InboxRetention, DefaultInboxRetention)
+	orDefault(&c.DeliverTimeout, defaultDeliverTimeout)
+	orDefault(&c.IdleDelay, defaultIdleDelay)
+	orDefault(&c.PollInterval, min(defaultPollInterval, c.IdleDelay))
+	orDefault(&c.Retention.Dispatched, defaultDispatchedRetention)
+	orDefault(&c.InboxRetention, defaultInboxRetention)
 	orDefault(&c.Retry.MaxElapsedTime, c.InboxRetention/10*9)
-	orDefault(&c.SweepInterval, DefaultSweepInterval)
-	orDefault(&c.CallTimeout, DefaultCallTimeout)
-	orDefault(&c.DrainTimeout, DefaultDrainTimeout)
+	orDefault(&c.SweepInterval, defaultSweepInterval)
+	orDefault(&c.CallTimeout, defaultCallTimeout)
+	orDefault(&c.DrainTimeout, defaultDrainTimeout)
 	orDefault(&c.Health.DueAge, time.Minute)
 	orDefault(&c.Health.PendingAge, time.Hour)
 	c.Logger = mask.Logger(c.Logger)

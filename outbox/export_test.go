@@ -22,3 +22,13 @@ func Defaults() RelayConfig { return RelayConfig{}.withDefaults() }
 
 // Hash is what is stored in key_hash.
 func (m Message) Hash() uint32 { return m.hash() }
+
+// Defaults of settings, by which tests reckon.
+const (
+	DefaultMaxElapsedTime = defaultMaxElapsedTime
+	DefaultMaxWait        = defaultMaxWait
+	DefaultBatchSize      = defaultBatchSize
+	DefaultCallTimeout    = defaultCallTimeout
+	DefaultInboxRetention = defaultInboxRetention
+	DefaultWindow         = defaultWindow
+)

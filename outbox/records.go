@@ -173,8 +173,8 @@ func record(r store.Record) Record {
 // RequeueOptions are the options of Requeue.
 type RequeueOptions struct {
 	// InboxRetention is for how long the receivers remember what they have had: see RelayConfig.
-	// Older messages are left out, and Requeue returns an error that matches ErrTooOld. Default
-	// DefaultInboxRetention.
+	// Older messages are left out, and Requeue returns an error that matches ErrTooOld. Default 60
+	// days.
 	InboxRetention time.Duration
 	// Force also requeues what is older: the receiver may have its effect twice.
 	Force bool
@@ -202,7 +202,7 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 	if len(errs) > 0 {
 		return 0, errors.Join(errs...)
 	}
-	orDefault(&options.InboxRetention, DefaultInboxRetention)
+	orDefault(&options.InboxRetention, defaultInboxRetention)
 	n, tooOld := 0, 0
 	request := store.RequeueRequest{OlderThan: options.InboxRetention, Force: options.Force, Note: options.Note,
 		Limit: requeueBatch}

@@ -2,15 +2,15 @@ package outbox
 
 import "sync"
 
-// DefaultWindow is how many IDs a Window remembers if nothing else is said.
-const DefaultWindow = 1024
+// defaultWindow is how many IDs a Window remembers if nothing else is said.
+const defaultWindow = 1024
 
 // A Window remembers the last messages that a receiver has had, in memory, for one that keeps a log
 // of its own (an aggregate, for example) and rebuilds the window from it. It forgets the one that
 // came first. It has to be larger than the number of other messages that the receiver may have
 // between two deliveries of the same one.
 //
-// The zero value has room for DefaultWindow IDs. Its methods may be called from any goroutine.
+// The zero value has room for 1,024 IDs. Its methods may be called from any goroutine.
 type Window struct {
 	mu   sync.Mutex
 	size int
@@ -19,7 +19,7 @@ type Window struct {
 	has  map[ID]bool
 }
 
-// NewWindow returns a window with room for size IDs; 0: DefaultWindow.
+// NewWindow returns a window with room for size IDs; 0: for 1,024.
 func NewWindow(size int) *Window { return &Window{size: max(0, size)} }
 
 // Add remembers an ID, and reports whether it was not there: then the message is new. Call it when
@@ -33,7 +33,7 @@ func (w *Window) Add(id ID) (fresh bool) {
 func (w *Window) add(id ID) bool {
 	if w.has == nil {
 		w.has = map[ID]bool{}
-		orDefault(&w.size, DefaultWindow)
+		orDefault(&w.size, defaultWindow)
 	}
 	if w.has[id] {
 		return false
