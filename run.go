@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// DefaultDrainTimeout is how long Run waits for its parts to stop, all together.
-const DefaultDrainTimeout = 45 * time.Second
+// defaultDrainTimeout is how long Run waits for its parts to stop, all together.
+const defaultDrainTimeout = 45 * time.Second
 
 // lastGrace is how long parts have to return that were stopped because the DrainTimeout was over. A
 // part that drains for longer is left running, and named.
@@ -41,15 +41,14 @@ type named struct {
 	name string
 }
 
-// Run runs the parts with a DrainTimeout of DefaultDrainTimeout: see Runner.
+// Run runs the parts with a DrainTimeout of 45 s: see Runner.
 func Run(ctx context.Context, parts ...Part) error { return Runner{}.Run(ctx, parts...) }
 
 // A Runner runs the parts of a program. The zero value is ready to use.
 type Runner struct {
 	// DrainTimeout is how long all parts together have to stop. Each part also has a drain time-out
 	// of its own, often 30 s: make this one at least as long as their sum. Let whoever kills the
-	// process wait 10 s longer (in Kubernetes, terminationGracePeriodSeconds). Default:
-	// DefaultDrainTimeout.
+	// process wait 10 s longer (in Kubernetes, terminationGracePeriodSeconds). Default 45 s.
 	DrainTimeout time.Duration
 }
 
@@ -83,7 +82,7 @@ func (r Runner) Run(ctx context.Context, parts ...Part) error {
 	}
 	timeout := r.DrainTimeout
 	if timeout == 0 {
-		timeout = DefaultDrainTimeout
+		timeout = defaultDrainTimeout
 	}
 	crew.stop(timeout)
 	return crew.faults(timeout)

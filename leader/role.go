@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// DefaultRetryInterval is the default of Role.RetryInterval.
-	DefaultRetryInterval = 5 * time.Second
-	// DefaultStopTimeout is the default of Role.StopTimeout.
-	DefaultStopTimeout = 30 * time.Second
+	// defaultRetryInterval is the default of Role.RetryInterval.
+	defaultRetryInterval = 5 * time.Second
+	// defaultStopTimeout is the default of Role.StopTimeout.
+	defaultStopTimeout = 30 * time.Second
 
 	// MaxBackOff is how long a host backs off at most after its function has failed, unless
 	// RetryInterval is longer. A term that lasted for MaxBackOff ends a series of failures.
@@ -68,10 +68,10 @@ func (r Role) withDefaults() Role {
 		r.Max = 1
 	}
 	if r.RetryInterval == 0 {
-		r.RetryInterval = DefaultRetryInterval
+		r.RetryInterval = defaultRetryInterval
 	}
 	if r.StopTimeout == 0 {
-		r.StopTimeout = DefaultStopTimeout
+		r.StopTimeout = defaultStopTimeout
 	}
 	r.Logger = mask.Logger(r.Logger)
 	return r

@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// DefaultDrainTimeout is the default of Config.DrainTimeout.
-const DefaultDrainTimeout = timer.DefaultDrainTimeout
+// defaultDrainTimeout is the default of Config.DrainTimeout.
+const defaultDrainTimeout = 30 * time.Second
 
 // Config has the settings of a Service. The zero value is fine. Its first fields are for all parts;
 // each part also has its own Config, in which a field that is set wins.
@@ -108,7 +108,7 @@ func New(stores Stores, config Config, timers ...timer.Timer) (*Service, error) 
 		config.Holder = dlock.NewHolder()
 	}
 	config.Logger = mask.Logger(config.Logger)
-	orDefault(&config.DrainTimeout, DefaultDrainTimeout)
+	orDefault(&config.DrainTimeout, defaultDrainTimeout)
 	if config.Registerer == nil {
 		config.Registerer = prometheus.NewRegistry()
 	}

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// DefaultDrainTimeout is the default of Config.DrainTimeout.
-	DefaultDrainTimeout = 30 * time.Second
+	// defaultDrainTimeout is the default of Config.DrainTimeout.
+	defaultDrainTimeout = 30 * time.Second
 	// CancelGrace is how long Run waits after DrainTimeout for handlers whose context it has ended.
 	CancelGrace = 5 * time.Second
 )
@@ -109,10 +109,10 @@ func (c Config) withDefaults() Config {
 		c.StoreTimeout = dlock.DefaultStoreTimeout
 	}
 	if c.DrainTimeout == 0 {
-		c.DrainTimeout = DefaultDrainTimeout
+		c.DrainTimeout = defaultDrainTimeout
 	}
 	if c.MaxWait == 0 {
-		c.MaxWait = DefaultMaxWait
+		c.MaxWait = defaultMaxWait
 	}
 	if c.Holder == (dlock.Holder{}) {
 		c.Holder = dlock.NewHolder()
@@ -201,12 +201,12 @@ func (t Timer) check(fleet bool) error {
 	}
 	if t.MaxRunTime < 0 && t.MaxRunTime != NoLimit {
 		fault("MaxRunTime", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.MaxRunTime,
-			DefaultMaxRunTime)
+			defaultMaxRunTime)
 	}
 	t.Retry.check(timeOf(t.MaxRunTime), fault)
 	if t.AlarmAfter < 0 && t.AlarmAfter != NoLimit {
 		fault("AlarmAfter", "%d is negative: use a number of ticks, 0 for %d, or timer.NoLimit", t.AlarmAfter,
-			DefaultAlarmAfter)
+			defaultAlarmAfter)
 	}
 	for i, b := range t.Blackouts {
 		for _, err := range schedule.CheckBlackout(b) {
@@ -224,7 +224,7 @@ func (t Timer) check(fleet bool) error {
 	}
 	if t.CatchUp.Window < 0 && t.CatchUp.Window != NoLimit {
 		fault("CatchUp.Window", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.CatchUp.Window,
-			DefaultCatchUpWindow)
+			defaultCatchUpWindow)
 	}
 	if !(t.Delay.Jitter >= 0 && t.Delay.Jitter <= maxJitter) { // NaN, too
 		fault("Delay.Jitter", "%v: use 0 to %v, a share of the time between two ticks", t.Delay.Jitter, maxJitter)

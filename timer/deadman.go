@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// DefaultAlarmAfter is the default of Timer.AlarmAfter.
-const DefaultAlarmAfter = 5
+// defaultAlarmAfter is the default of Timer.AlarmAfter.
+const defaultAlarmAfter = 5
 
 // The dead-man's check finds timers that no host runs, or that fail on all hosts. Every host counts
 // the ticks that came due since a run succeeded. A host reports a success to the store with the

@@ -34,3 +34,9 @@ func TakeTrigger(t *testing.T, store driver.Controller, timer string, host dlock
 		t.Fatal(err)
 	}
 }
+
+// Defaults of settings, by which tests reckon.
+const (
+	DefaultMaxRunTime   = defaultMaxRunTime
+	DefaultDrainTimeout = defaultDrainTimeout
+)

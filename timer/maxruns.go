@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// DefaultMaxWait is the default of Config.MaxWait.
-const DefaultMaxWait = time.Hour
+// defaultMaxWait is the default of Config.MaxWait.
+const defaultMaxWait = time.Hour
 
 // A MaxRunsPolicy is what happens to a tick, or a Trigger, that finds Config.MaxRuns runs in
 // progress.

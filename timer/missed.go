@@ -10,8 +10,8 @@ const (
 	// lateGrace is how late a host may be before a tick counts as missed. A step of the wall clock
 	// or a suspend of the machine makes it late by up to maxSleep.
 	lateGrace = maxSleep + time.Second
-	// DefaultCatchUpWindow is the default of CatchUp.Window.
-	DefaultCatchUpWindow = time.Hour
+	// defaultCatchUpWindow is the default of CatchUp.Window.
+	defaultCatchUpWindow = time.Hour
 )
 
 // A CatchUpPolicy decides about ticks for which a host is more than eleven seconds late, and ticks

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// DefaultRetryFirstWait and DefaultRetryMaxWait are the waits between attempts unless the timer
+	// defaultRetryFirstWait and defaultRetryMaxWait are the waits between attempts unless the timer
 	// says otherwise.
-	DefaultRetryFirstWait = time.Second
-	DefaultRetryMaxWait   = time.Minute
+	defaultRetryFirstWait = time.Second
+	defaultRetryMaxWait   = time.Minute
 
 	maxRetryAttempts = 1000
 	maxRetryWait     = 24 * time.Hour // longer than makes sense, and short enough for the arithmetic not to overflow
@@ -70,13 +70,13 @@ func (p Retry) withDefaults() Retry {
 		p.MaxAttempts = 1
 	}
 	if p.FirstWait == 0 {
-		p.FirstWait = DefaultRetryFirstWait
+		p.FirstWait = defaultRetryFirstWait
 		if p.MaxWait != 0 {
 			p.FirstWait = min(p.FirstWait, p.MaxWait)
 		}
 	}
 	if p.MaxWait == 0 {
-		p.MaxWait = max(DefaultRetryMaxWait, p.FirstWait)
+		p.MaxWait = max(defaultRetryMaxWait, p.FirstWait)
 	}
 	return p
 }
@@ -120,7 +120,7 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 		return
 	}
 	if maxRunTime == 0 {
-		maxRunTime = DefaultMaxRunTime
+		maxRunTime = defaultMaxRunTime
 	}
 	if p = p.withDefaults(); p.MaxAttempts > 1 && maxRunTime > 0 && p.FirstWait >= maxRunTime {
 		fault("Retry.FirstWait",

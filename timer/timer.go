@@ -52,8 +52,8 @@ func timeOf(setting time.Duration) time.Duration {
 const (
 	// MaxNameLen is the longest Name of a timer, in bytes.
 	MaxNameLen = 200
-	// DefaultMaxRunTime is the default of Timer.MaxRunTime.
-	DefaultMaxRunTime = time.Hour
+	// defaultMaxRunTime is the default of Timer.MaxRunTime.
+	defaultMaxRunTime = time.Hour
 
 	maxLimit = driver.MaxSlots
 )
@@ -237,7 +237,7 @@ func (t Timer) withDefaults() Timer {
 		t.MaxPerHost = t.MaxConcurrency
 	}
 	if t.AlarmAfter == 0 {
-		t.AlarmAfter = DefaultAlarmAfter
+		t.AlarmAfter = defaultAlarmAfter
 	}
 	if t.CatchUp.Policy == CatchUpDefault {
 		t.CatchUp.Policy = CatchUpSkip
@@ -246,10 +246,10 @@ func (t Timer) withDefaults() Timer {
 		}
 	}
 	if t.CatchUp.Window == 0 {
-		t.CatchUp.Window = DefaultCatchUpWindow
+		t.CatchUp.Window = defaultCatchUpWindow
 	}
 	if t.MaxRunTime == 0 {
-		t.MaxRunTime = DefaultMaxRunTime
+		t.MaxRunTime = defaultMaxRunTime
 	}
 	t.Retry = t.Retry.withDefaults()
 	t.Schedule = schedule.ForName(t.Schedule, t.Name)

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// DefaultWait is the default of LimitOptions.Wait.
-	DefaultWait = 5 * time.Second
-	// DefaultSnooze is the default of LimitOptions.SnoozeFor.
-	DefaultSnooze = time.Second
+	// defaultWait is the default of LimitOptions.Wait.
+	defaultWait = 5 * time.Second
+	// defaultSnooze is the default of LimitOptions.SnoozeFor.
+	defaultSnooze = time.Second
 
 	// The pauses between two calls of the store, of the one job in a process that asks.
 	minPause = 10 * time.Millisecond
@@ -64,10 +64,10 @@ func Limit(session *dlock.Session, options LimitOptions) (rivertype.WorkerMiddle
 		m.options.Prefix = "river:"
 	}
 	if m.options.Wait <= 0 {
-		m.options.Wait = DefaultWait
+		m.options.Wait = defaultWait
 	}
 	if m.options.SnoozeFor <= 0 {
-		m.options.SnoozeFor = DefaultSnooze
+		m.options.SnoozeFor = defaultSnooze
 	}
 	if m.options.Logger == nil {
 		m.options.Logger = slog.Default()

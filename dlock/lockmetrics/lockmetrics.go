@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// DefaultMaxLabels is the default of Options.MaxLabels.
-	DefaultMaxLabels = 100
+	// defaultMaxLabels is the default of Options.MaxLabels.
+	defaultMaxLabels = 100
 
 	// OtherLabel is the label of locks beyond Options.MaxLabels, and of those that have no usable
 	// label.
@@ -63,7 +63,7 @@ var (
 // them apart with prometheus.WrapRegistererWith.
 func New(o Options) *Metrics {
 	if o.MaxLabels <= 0 {
-		o.MaxLabels = DefaultMaxLabels
+		o.MaxLabels = defaultMaxLabels
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tickslot", Subsystem: "lock", Name: name,

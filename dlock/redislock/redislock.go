@@ -19,8 +19,8 @@ import (
 	"github.com/tickslot/tickslot/internal/startlog"
 )
 
-// DefaultQuarantineTTL is the default of Options.QuarantineTTL.
-const DefaultQuarantineTTL = 30 * time.Second
+// defaultQuarantineTTL is the default of Options.QuarantineTTL.
+const defaultQuarantineTTL = 30 * time.Second
 
 const (
 	// longRetention is how long an unused name that had ticks or overrides is remembered: longer
@@ -111,14 +111,14 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	}
 	if q := opts.QuarantineTTL; q < 0 || q > 0 && q < time.Millisecond || q > driver.MaxTTL {
 		faults = append(faults, fmt.Errorf("redislock: QuarantineTTL %v: must be 1ms to %v, or 0 for %v", q,
-			driver.MaxTTL, DefaultQuarantineTTL))
+			driver.MaxTTL, defaultQuarantineTTL))
 	}
 	if err := rediskit.CheckPoolSize(opts.PoolSize); err != nil {
 		faults = append(faults, fmt.Errorf("redislock: %w", err))
 	}
 	s.fault = errors.Join(faults...)
 	if s.quarantine == 0 {
-		s.quarantine = DefaultQuarantineTTL
+		s.quarantine = defaultQuarantineTTL
 	}
 	if opts.Embedded {
 		s.quarantine = 0

@@ -20,8 +20,8 @@ import (
 // DefaultTableName is the table of a store whose Options name none.
 const DefaultTableName = "distributed_locks"
 
-// DefaultRetention is how long Cleanup keeps idle rows unless Options say otherwise.
-const DefaultRetention = 40 * 24 * time.Hour
+// defaultRetention is how long Cleanup keeps idle rows unless Options say otherwise.
+const defaultRetention = 40 * 24 * time.Hour
 
 // maxTableName leaves room for the suffixes of routines and indexes within the 63 bytes that
 // Postgres keeps of a name.
@@ -62,7 +62,7 @@ type Store struct {
 func newStore(dialect sqlkit.Dialect, opts Options, db func(store.Table) (store.Database, error)) *Store {
 	s := &Store{prefix: opts.Prefix, retention: opts.Retention}
 	if s.retention == 0 {
-		s.retention = DefaultRetention
+		s.retention = defaultRetention
 	}
 	if opts.TableName == "" {
 		opts.TableName = DefaultTableName

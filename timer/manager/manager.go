@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// DefaultSyncInterval is the default of Config.SyncInterval.
-	DefaultSyncInterval = time.Minute
-	// DefaultSyncTimeout is the default of Config.SyncTimeout.
-	DefaultSyncTimeout = 10 * time.Second
+	// defaultSyncInterval is the default of Config.SyncInterval.
+	defaultSyncInterval = time.Minute
+	// defaultSyncTimeout is the default of Config.SyncTimeout.
+	defaultSyncTimeout = 10 * time.Second
 )
 
 // Config of a Manager. Scheduler, Rows, Name and Timer are required.
@@ -216,7 +216,7 @@ func (c *Config[Row]) complete() error {
 		field string
 		value *time.Duration
 		or    time.Duration
-	}{{"SyncInterval", &c.SyncInterval, DefaultSyncInterval}, {"SyncTimeout", &c.SyncTimeout, DefaultSyncTimeout}} {
+	}{{"SyncInterval", &c.SyncInterval, defaultSyncInterval}, {"SyncTimeout", &c.SyncTimeout, defaultSyncTimeout}} {
 		if *d.value < 0 {
 			errs = append(errs, fmt.Errorf("manager: Config.%s: %v is negative: use a positive duration, or 0 for "+
 				"the default", d.field, *d.value))
