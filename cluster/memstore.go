@@ -12,9 +12,11 @@ import (
 
 // NewMemoryStore returns a registry in the memory of this process, for tests and for programs of
 // one process. Other processes do not see it. Its clock is time.Now, so that it works under
-// testing/synctest.
-func NewMemoryStore() *MemoryStore {
-	return &MemoryStore{
+// testing/synctest. It is safe for concurrent use. It keeps at most MaxEvents events and
+// RunsPerTimer runs of a timer. The number of hosts, leases and timers is not bounded: what is no
+// longer written stays until a Sweep.
+func NewMemoryStore() Store {
+	return &memoryStore{
 		hosts:    map[dlock.Holder]memHost{},
 		leases:   map[leaseKey]memLease{},
 		eventIDs: map[string]bool{},
@@ -23,11 +25,8 @@ func NewMemoryStore() *MemoryStore {
 	}
 }
 
-// A MemoryStore implements Store for one process: see NewMemoryStore. It is safe for concurrent
-// use; the zero value is not usable. It keeps at most MaxEvents events and RunsPerTimer runs of a
-// timer. The number of hosts, leases and timers is not bounded: what is no longer written stays
-// until a Sweep.
-type MemoryStore struct {
+// A memoryStore implements Store for one process: see NewMemoryStore.
+type memoryStore struct {
 	mu       sync.Mutex
 	hosts    map[dlock.Holder]memHost
 	leases   map[leaseKey]memLease
@@ -73,7 +72,7 @@ func (l *LeaseRecord) key() leaseKey {
 }
 
 // Write implements Store.
-func (s *MemoryStore) Write(ctx context.Context, b Batch) (Written, error) {
+func (s *memoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	if err := ctx.Err(); err != nil {
 		return Written{}, err
 	}
@@ -93,7 +92,7 @@ func (s *MemoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	return Written{At: now, HostUnknown: unknown}, nil
 }
 
-func (s *MemoryStore) writeHost(h Heartbeat, now time.Time) (known bool) {
+func (s *memoryStore) writeHost(h Heartbeat, now time.Time) (known bool) {
 	row, known := s.hosts[h.Holder]
 	switch {
 	case !known && h.Detail == nil:
@@ -109,7 +108,7 @@ func (s *MemoryStore) writeHost(h Heartbeat, now time.Time) (known bool) {
 	return true
 }
 
-func (s *MemoryStore) writeLease(l LeaseRecord, now time.Time) {
+func (s *memoryStore) writeLease(l LeaseRecord, now time.Time) {
 	record := memLease{LeaseRecord: l, acquiredAt: now.Add(-l.HeldFor), renewedAt: now.Add(-l.RenewedAgo),
 		expiresAt: now.Add(l.ExpiresIn)}
 	if row, ok := s.leases[l.key()]; ok && !record.replaces(row, now) {
@@ -134,7 +133,7 @@ func (l memLease) replaces(row memLease, now time.Time) bool {
 
 func (l memLease) live(now time.Time) bool { return !l.Released && l.expiresAt.After(now) }
 
-func (s *MemoryStore) writeEvent(e Event, now time.Time) {
+func (s *memoryStore) writeEvent(e Event, now time.Time) {
 	if s.eventIDs[e.ID] {
 		return
 	}
@@ -145,14 +144,14 @@ func (s *MemoryStore) writeEvent(e Event, now time.Time) {
 	}
 }
 
-func (s *MemoryStore) dropEvents(n int) {
+func (s *memoryStore) dropEvents(n int) {
 	for _, e := range s.events[:n] {
 		delete(s.eventIDs, e.ID)
 	}
 	s.events = slices.Delete(s.events, 0, n)
 }
 
-func (s *MemoryStore) writeRun(r Run, now time.Time) {
+func (s *memoryStore) writeRun(r Run, now time.Time) {
 	if s.runIDs[r.ID] {
 		return
 	}
@@ -163,7 +162,7 @@ func (s *MemoryStore) writeRun(r Run, now time.Time) {
 	}
 }
 
-func (s *MemoryStore) dropRuns(timer string, n int) {
+func (s *memoryStore) dropRuns(timer string, n int) {
 	runs := s.runs[timer]
 	for _, r := range runs[:n] {
 		delete(s.runIDs, r.ID)
@@ -188,7 +187,7 @@ func insert[T any](rows []T, row T, at func(T) time.Time) []T {
 }
 
 // Read implements Store.
-func (s *MemoryStore) Read(ctx context.Context, q Query) (Rows, error) {
+func (s *memoryStore) Read(ctx context.Context, q Query) (Rows, error) {
 	if err := ctx.Err(); err != nil {
 		return Rows{}, err
 	}
@@ -220,7 +219,7 @@ func (s *MemoryStore) Read(ctx context.Context, q Query) (Rows, error) {
 }
 
 // Runs implements Store.
-func (s *MemoryStore) Runs(ctx context.Context, timer string) ([]Run, error) {
+func (s *memoryStore) Runs(ctx context.Context, timer string) ([]Run, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -241,7 +240,7 @@ func newestRuns(runs []memRun, limit int, now time.Time) []Run {
 }
 
 // Sweep implements Store.
-func (s *MemoryStore) Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error) {
+func (s *memoryStore) Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -3,7 +3,7 @@
 //
 //	traces := oteltickslot.New(oteltickslot.Options{})
 //	timers, err := timer.New(timer.Config{
-//		Lock:       store,
+//		Store:      store,
 //		Middleware: []timer.Middleware{traces.Middleware},
 //		Hooks:      traces.TimerHooks(timer.Hooks{}), // with your own, if you have any
 //	}, list...)

@@ -15,7 +15,7 @@ import (
 
 // A broken store is one in memory whose calls are changed on their way.
 type broken struct {
-	*cluster.MemoryStore
+	cluster.Store
 	before func(*cluster.Batch)
 	read   func(*cluster.Rows)
 	runs   func([]cluster.Run) []cluster.Run
@@ -43,13 +43,13 @@ func (s *broken) Write(ctx context.Context, b cluster.Batch) (cluster.Written, e
 	if s.before != nil {
 		s.before(&b)
 	}
-	w, err := s.MemoryStore.Write(s.context(ctx), b)
+	w, err := s.Store.Write(s.context(ctx), b)
 	w.HostUnknown = w.HostUnknown && !s.known
 	return w, err
 }
 
 func (s *broken) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
-	rows, err := s.MemoryStore.Read(s.context(ctx), q)
+	rows, err := s.Store.Read(s.context(ctx), q)
 	if s.read != nil {
 		s.read(&rows)
 	}
@@ -57,7 +57,7 @@ func (s *broken) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error
 }
 
 func (s *broken) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
-	runs, err := s.MemoryStore.Runs(s.context(ctx), timer)
+	runs, err := s.Store.Runs(s.context(ctx), timer)
 	if s.runs != nil {
 		runs = s.runs(runs)
 	}
@@ -68,7 +68,7 @@ func (s *broken) Sweep(ctx context.Context, r cluster.Retention, limit int) (int
 	if s.sweep != nil {
 		s.sweep(&r, &limit)
 	}
-	return s.MemoryStore.Sweep(s.context(ctx), r, limit)
+	return s.Store.Sweep(s.context(ctx), r, limit)
 }
 
 // The suite finds out about stores that break one promise each.
@@ -190,7 +190,7 @@ func TestBrokenStoresAreFound(t *testing.T) {
 				}
 				synctest.Test(t, func(t *testing.T) {
 					c := Harness{Virtual: true, New: func(testing.TB) Registries {
-						s := &broken{MemoryStore: cluster.NewMemoryStore()}
+						s := &broken{Store: cluster.NewMemoryStore()}
 						bug.plant(s)
 						r := Registries{Store: s, Other: cluster.NewMemoryStore()}
 						switch name {

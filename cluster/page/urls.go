@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 )
 
 // URL returns that of a page with values, in pairs of name and value: URL("timer", "name", "a").
@@ -78,24 +80,18 @@ func matches(q url.Values, texts ...string) bool {
 
 // A filter is what a list was filtered by.
 type filter struct {
-	Search string   `json:"search,omitempty"`
-	State  string   `json:"state,omitempty"`
-	Host   string   `json:"host,omitempty"`
-	States []Option `json:"-"` // that can be chosen
+	Search string           `json:"search,omitempty"`
+	State  string           `json:"state,omitempty"`
+	Host   string           `json:"host,omitempty"`
+	States []pagekit.Option `json:"-"` // that can be chosen
 
 	StateLabel string `json:"-"` // what they are; "": states
-}
-
-// An Option is a value that can be chosen.
-type Option struct {
-	Value  string
-	Chosen bool
 }
 
 func filterOf(q url.Values, states ...string) filter {
 	f := filter{Search: q.Get("q"), State: q.Get("state"), Host: q.Get("host")}
 	for _, s := range states {
-		f.States = append(f.States, Option{s, s == f.State})
+		f.States = append(f.States, pagekit.Option{Value: s, Chosen: s == f.State})
 	}
 	return f
 }

@@ -96,11 +96,11 @@ func (p *Page) hosts(ctx context.Context, q url.Values) (Content, error) {
 type leasesView struct {
 	seen
 	pager
-	Filter filter          `json:"filter"`
-	Kind   string          `json:"kind,omitempty"`
-	More   bool            `json:"more_leases,omitempty"` // than were read
-	Kinds  []Option        `json:"-"`
-	Leases []cluster.Lease `json:"leases"`
+	Filter filter           `json:"filter"`
+	Kind   string           `json:"kind,omitempty"`
+	More   bool             `json:"more_leases,omitempty"` // than were read
+	Kinds  []pagekit.Option `json:"-"`
+	Leases []cluster.Lease  `json:"leases"`
 }
 
 func (p *Page) leases(ctx context.Context, q url.Values) (Content, error) {
@@ -130,13 +130,13 @@ func (p *Page) leasesOf(ctx context.Context, q url.Values, page, title, kind str
 	return Content{title, v}
 }
 
-func options(values map[string]bool, chosen string) (list []Option) {
+func options(values map[string]bool, chosen string) (list []pagekit.Option) {
 	for value := range values {
 		if value != "" {
-			list = append(list, Option{value, value == chosen})
+			list = append(list, pagekit.Option{Value: value, Chosen: value == chosen})
 		}
 	}
-	slices.SortFunc(list, func(a, b Option) int { return strings.Compare(a.Value, b.Value) })
+	slices.SortFunc(list, func(a, b pagekit.Option) int { return strings.Compare(a.Value, b.Value) })
 	return list
 }
 

@@ -76,7 +76,7 @@ type listView struct {
 	Runs      []durable.RunRecord      `json:"runs"` // the newest that match
 	Filter    runFilter                `json:"filter"`
 	Next      string                   `json:"next,omitempty"` // URL of older runs
-	States    []page.Option            `json:"-"`
+	States    []pagekit.Option            `json:"-"`
 }
 
 type runFilter struct {
@@ -96,7 +96,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 		if chosen {
 			which.States = []durable.State{state}
 		}
-		v.States = append(v.States, page.Option{Value: string(state), Chosen: chosen})
+		v.States = append(v.States, pagekit.Option{Value: string(state), Chosen: chosen})
 	}
 	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
 		which.BeforeID = before

@@ -154,7 +154,7 @@ type listView struct {
 	Key      string        `json:"key,omitempty"`
 	State    string        `json:"state,omitempty"`
 	Next     string        `json:"next,omitempty"` // URL of older messages
-	States   []page.Option `json:"-"`
+	States   []pagekit.Option `json:"-"`
 }
 
 func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) {
@@ -165,7 +165,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 		if chosen {
 			which.State = state
 		}
-		v.States = append(v.States, page.Option{Value: string(state), Chosen: chosen})
+		v.States = append(v.States, pagekit.Option{Value: string(state), Chosen: chosen})
 	}
 	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
 		which.BeforeSeq = before

@@ -36,3 +36,9 @@ func Templates(embedded fs.FS) fs.FS {
 	}
 	return files
 }
+
+// An Option is a value of a list that can be chosen.
+type Option struct {
+	Value  string
+	Chosen bool
+}
