@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
 // counts are what happened to the runs of a handler on this worker.
@@ -59,10 +57,10 @@ func (c *counts) read() (attempts map[Outcome]uint64, discarded, losses uint64) 
 // ticksCounts are what has become of the ticks that this worker has materialized of a schedule.
 type ticksCounts struct {
 	mu  sync.Mutex // of all parts
-	sum store.Materialized
+	sum TickCounts
 }
 
-func (c *ticksCounts) add(m store.Materialized) {
+func (c *ticksCounts) add(m TickCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sum.Queued += m.Queued
@@ -71,7 +69,7 @@ func (c *ticksCounts) add(m store.Materialized) {
 	c.sum.PausedTicks += m.PausedTicks
 }
 
-func (c *ticksCounts) read() store.Materialized {
+func (c *ticksCounts) read() TickCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sum

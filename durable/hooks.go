@@ -36,8 +36,9 @@ type Hooks struct {
 	LeaseLost func(RunInfo)
 
 	// RunReclaimed is called when the lease of a run had expired, and this worker has queued the
-	// run again.
-	RunReclaimed func(ReclaimInfo)
+	// run again. Only its ID, Handler, Schedule, Attempt, MaxAttempts, and the Worker that had it are
+	// set.
+	RunReclaimed func(RunInfo)
 
 	// TicksMaterialized is called when this worker has accounted for ticks that came due.
 	TicksMaterialized func(TicksInfo)
@@ -82,19 +83,18 @@ type RunResult struct {
 	Err     error         // of the last attempt
 }
 
-// ReclaimInfo is a run that was taken from a worker.
-type ReclaimInfo struct {
-	ID       int64
-	Handler  string
-	Schedule string
-	Attempt  int
-	Worker   string // that had it
-}
-
 // TicksInfo is what has become of ticks of a schedule.
 type TicksInfo struct {
-	Schedule                                string
-	Queued, Coalesced, Skipped, PausedTicks int64
+	Schedule string
+	TickCounts
+}
+
+// TickCounts are how many ticks of a schedule were accounted for, by what has become of them.
+type TickCounts struct {
+	Queued      int64 `json:"ticks_queued"`    // a run was queued
+	Coalesced   int64 `json:"ticks_coalesced"` // a run of another tick makes up for them
+	Skipped     int64 `json:"ticks_skipped"`
+	PausedTicks int64 `json:"ticks_paused"` // they came due in a pause
 }
 
 // DatabaseInfo is the database that does not answer, or answers again.

@@ -201,14 +201,14 @@ func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now t
 		}
 		queued += d.Queued
 		more = more || !p.Next.IsZero() && !p.Next.After(now)
-		if d.Queued+d.Coalesced+d.Skipped+d.PausedTicks == 0 {
+		counts := TickCounts{d.Queued, d.Coalesced, d.Skipped, d.PausedTicks}
+		if counts == (TickCounts{}) {
 			continue // it is new
 		}
-		m.schedules[name].ticks.add(d)
+		m.schedules[name].ticks.add(counts)
 		m.events.Log(slog.LevelDebug, "durable: ticks materialized", "schedule", name, "queued", d.Queued,
 			"coalesced", d.Coalesced, "skipped", d.Skipped, "paused", d.PausedTicks)
-		tell(m.events, "TicksMaterialized", m.events.hooks.TicksMaterialized, TicksInfo{Schedule: name,
-			Queued: d.Queued, Coalesced: d.Coalesced, Skipped: d.Skipped, PausedTicks: d.PausedTicks})
+		tell(m.events, "TicksMaterialized", m.events.hooks.TicksMaterialized, TicksInfo{name, counts})
 	}
 	return queued, more
 }

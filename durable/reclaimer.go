@@ -51,10 +51,11 @@ func (r *reclaimer) reclaim() time.Duration {
 func (r *reclaimer) tell(run store.Reclaimed) {
 	line := []any{"run", run.ID, "handler", run.Handler, "attempt", run.Attempt, "worker", run.Worker,
 		"leases_lost", run.Crashes}
+	info := RunInfo{ID: run.ID, Handler: run.Handler, Schedule: run.Schedule, Attempt: run.Attempt,
+		MaxAttempts: run.MaxAttempts, Worker: run.Worker}
 	if !run.Dead && !run.Canceled {
 		r.events.Log(slog.LevelWarn, "durable: a run was reclaimed: the lease of its worker had expired", line...)
-		tell(r.events, "RunReclaimed", r.events.hooks.RunReclaimed, ReclaimInfo{ID: run.ID, Handler: run.Handler,
-			Schedule: run.Schedule, Attempt: run.Attempt, Worker: run.Worker})
+		tell(r.events, "RunReclaimed", r.events.hooks.RunReclaimed, info)
 		return
 	}
 	state := StateDead
@@ -63,8 +64,6 @@ func (r *reclaimer) tell(run store.Reclaimed) {
 	}
 	r.events.Log(slog.LevelError, "durable: a run has ended, because the lease of its worker had expired",
 		append(line, "state", string(state))...)
-	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunResult{State: state, Outcome: OutcomeLeaseLost,
-		Err: ErrLeaseLost,
-		RunInfo: RunInfo{ID: run.ID, Handler: run.Handler, Schedule: run.Schedule, Attempt: run.Attempt,
-			MaxAttempts: run.MaxAttempts, Worker: run.Worker}})
+	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunResult{RunInfo: info, State: state,
+		Outcome: OutcomeLeaseLost, Err: ErrLeaseLost})
 }

@@ -91,11 +91,7 @@ type ScheduleRecord struct {
 	LastDueAt time.Time    `json:"last_due_at,omitzero"` // the latest tick that was accounted for
 	SeenAt    time.Time    `json:"seen_at,omitzero"`     // by a worker that has it; zero: never
 	Pause     *PauseRecord `json:"pause,omitempty"`      // nil: it is not
-	// What has become of its ticks.
-	Queued      int64 `json:"ticks_queued"`
-	Coalesced   int64 `json:"ticks_coalesced"`
-	Skipped     int64 `json:"ticks_skipped"`
-	PausedTicks int64 `json:"ticks_paused"`
+	TickCounts
 }
 
 // A RunFilter selects runs: those that match all fields that are set. The zero value selects all.
@@ -208,8 +204,8 @@ func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
 	list := make([]ScheduleRecord, len(rows))
 	for i, r := range rows {
 		list[i] = ScheduleRecord{Name: r.Name, Handler: r.Handler, Text: r.Text, NextDueAt: utc(r.NextDueAt),
-			LastDueAt: utc(r.LastDueAt), SeenAt: utc(r.SeenAt), Pause: pauseOf(r.Pause), Queued: r.Queued,
-			Coalesced: r.Coalesced, Skipped: r.Skipped, PausedTicks: r.PausedTicks}
+			LastDueAt: utc(r.LastDueAt), SeenAt: utc(r.SeenAt), Pause: pauseOf(r.Pause),
+			TickCounts: TickCounts{r.Queued, r.Coalesced, r.Skipped, r.PausedTicks}}
 	}
 	return list, nil
 }

@@ -280,7 +280,7 @@ func TestRecordsAreJSON(t *testing.T) {
 			`"running":0,"dead":0}`: durable.HandlerRecord{MaxConcurrency: 3,
 			Override: &durable.LimitRecord{Cause: ann}, Pause: pause, SeenAt: at},
 		`{"name":"s","ticks_queued":1,"ticks_coalesced":2,"ticks_skipped":3,"ticks_paused":4}`: durable.ScheduleRecord{
-			Name: "s", Queued: 1, Coalesced: 2, Skipped: 3, PausedTicks: 4},
+			Name: "s", TickCounts: durable.TickCounts{Queued: 1, Coalesced: 2, Skipped: 3, PausedTicks: 4}},
 		`{"name":"s","handler":"h","text":"daily","next_due_at":"2026-01-02T03:04:05Z","last_due_at":` +
 			`"2026-01-02T03:04:05Z","seen_at":"2026-01-02T03:04:05Z","pause":{"by":"Ann","note":"stocktaking",` +
 			`"until":"2026-01-02T03:04:05Z"},"ticks_queued":0,"ticks_coalesced":0,"ticks_skipped":0,` +

@@ -41,14 +41,11 @@ type HandlerStatus struct {
 
 // ScheduleStatus is a schedule of this worker, with the ticks that this worker has accounted for.
 type ScheduleStatus struct {
-	Name        string `json:"name"`
-	Handler     string `json:"handler"`
-	Text        string `json:"text"`
-	Queued      int64  `json:"ticks_queued"`
-	Coalesced   int64  `json:"ticks_coalesced"`
-	Skipped     int64  `json:"ticks_skipped"`
-	PausedTicks int64  `json:"ticks_paused"`
-	Fault       string `json:"fault,omitempty"` // why its ticks wait; "": they do not
+	Name    string `json:"name"`
+	Handler string `json:"handler"`
+	Text    string `json:"text"`
+	TickCounts
+	Fault string `json:"fault,omitempty"` // why its ticks wait; "": they do not
 }
 
 // Status returns a snapshot.
@@ -71,10 +68,8 @@ func (w *Worker) Status() Status {
 	faults := w.materializer.faulty()
 	for _, name := range slices.Sorted(maps.Keys(schedules)) {
 		c := schedules[name]
-		sum := c.ticks.read()
 		s.Schedules = append(s.Schedules, ScheduleStatus{Name: name, Handler: c.handler, Text: c.text,
-			Queued:    sum.Queued,
-			Coalesced: sum.Coalesced, Skipped: sum.Skipped, PausedTicks: sum.PausedTicks, Fault: faults[name]})
+			TickCounts: c.ticks.read(), Fault: faults[name]})
 	}
 	for _, a := range w.book.list() {
 		s.Running = append(s.Running, a.info())

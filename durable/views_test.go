@@ -43,7 +43,7 @@ func TestViews(t *testing.T) {
 				tell("ended %d.%d %s %s %v", i.ID, i.Attempt, i.State, i.Outcome,
 					i.Err)
 			},
-			RunReclaimed: func(i durable.ReclaimInfo) {
+			RunReclaimed: func(i durable.RunInfo) {
 				tell("reclaimed %d.%d from %s", i.ID, i.Attempt, i.Worker)
 			},
 			TicksMaterialized: func(i durable.TicksInfo) { tell("ticks of %s: %d", i.Schedule, i.Queued) },
