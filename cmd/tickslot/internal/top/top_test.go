@@ -167,7 +167,8 @@ func fleetOf(timers int) top.Reading {
 	}
 	for range 3 {
 		s.Runs = append(s.Runs, cluster.HistoryRun{EndedAt: now.Add(-5 * time.Second), Run: cluster.Run{
-			Timer: "timer-02", Outcome: "error", Err: "no paper", Holder: holder("web-0"), Took: 1500 * time.Millisecond}})
+			Timer: "timer-02", Outcome: "error", Err: "no paper", Holder: holder("web-0"),
+			Took: 1500 * time.Millisecond}})
 	}
 	reading := top.Reading{Snapshot: s, Timers: fleet.Timers(s)}
 	reading.Timers[1].Pause = &fleet.Override{Cause: driver.Cause{By: "ann", Note: hostile}, Left: time.Hour}
