@@ -23,25 +23,17 @@ const (
 	// MaxPendingTriggers is how many triggers of one timer the store keeps.
 	MaxPendingTriggers = fleet.MaxPendingTriggers
 
-	// MaxPayloadLen is the longest payload of a triggered run, in bytes.
-	MaxPayloadLen = fleet.MaxPayloadLen
-
 	minTriggerExpiry = time.Second
 )
 
-var (
-	// ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer
-	// wait for a host.
-	ErrTooManyTriggers = fleet.ErrTooManyTriggers
-
-	// ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen bytes.
-	ErrPayloadTooLong = fleet.ErrPayloadTooLong
-)
+// ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer
+// wait for a host.
+var ErrTooManyTriggers = fleet.ErrTooManyTriggers
 
 // TriggerOptions are what Control.Trigger gives a run.
 type TriggerOptions struct {
-	// Payload is what timer.Run.Payload returns: any bytes, up to MaxPayloadLen. A longer one is
-	// refused with ErrPayloadTooLong. Nil and empty are the same: Run.Payload returns nil.
+	// Payload is what timer.Run.Payload returns: any bytes, up to timer.MaxPayloadLen. A longer one
+	// is refused with timer.ErrPayloadTooLong. Nil and empty are the same: Run.Payload returns nil.
 	Payload []byte
 
 	// By is who triggers the run, for timer.Run.TriggeredBy, Status, hooks and the log. Required.
@@ -115,8 +107,8 @@ func (t PendingTrigger) MarshalJSON() ([]byte, error) {
 // Redis that loses the latest writes may lose a trigger, or repeat it.
 //
 // Trigger refuses a timer that is LocalOnly on this host: no host would look for its triggers.
-// After an error that matches ErrTooManyTriggers or ErrPayloadTooLong, or says that the timer is
-// not triggered, the store keeps nothing. After any other error the timer may or may not run.
+// After an error that matches ErrTooManyTriggers or timer.ErrPayloadTooLong, or says that the timer
+// is not triggered, the store keeps nothing. After any other error the timer may or may not run.
 func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOptions) error {
 	err := options.check()
 	if err == nil {
