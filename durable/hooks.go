@@ -36,7 +36,7 @@ type Hooks struct {
 	LeaseLost func(RunInfo)
 
 	// RunReclaimed is called when the lease of a run had expired, and this worker has queued the
-	// run again. Only ID, Handler, Schedule, Attempt, MaxAttempts, and Worker, which had it, are set.
+	// run again. Only ID, Handler, Schedule, Attempt, MaxAttempts and Worker (that had it) are set.
 	RunReclaimed func(RunInfo)
 
 	// TicksMaterialized is called when this worker has accounted for ticks that came due.

@@ -76,7 +76,7 @@ type listView struct {
 	Runs      []durable.RunRecord      `json:"runs"` // the newest that match
 	Filter    runFilter                `json:"filter"`
 	Next      string                   `json:"next,omitempty"` // URL of older runs
-	States    []pagekit.Option            `json:"-"`
+	States    []pagekit.Option         `json:"-"`
 }
 
 type runFilter struct {

@@ -146,14 +146,14 @@ func viewOf(r outbox.Record) messageView {
 
 // A listView is what is there.
 type listView struct {
-	ReadAt   time.Time     `json:"read_at,omitzero"`
-	ReadFail string        `json:"err,omitempty"`
-	Backlog  *backlogView  `json:"backlog,omitempty"` // nil: it was never read
-	Messages []messageView `json:"messages"`          // the newest that match
-	Topic    string        `json:"topic,omitempty"`
-	Key      string        `json:"key,omitempty"`
-	State    string        `json:"state,omitempty"`
-	Next     string        `json:"next,omitempty"` // URL of older messages
+	ReadAt   time.Time        `json:"read_at,omitzero"`
+	ReadFail string           `json:"err,omitempty"`
+	Backlog  *backlogView     `json:"backlog,omitempty"` // nil: it was never read
+	Messages []messageView    `json:"messages"`          // the newest that match
+	Topic    string           `json:"topic,omitempty"`
+	Key      string           `json:"key,omitempty"`
+	State    string           `json:"state,omitempty"`
+	Next     string           `json:"next,omitempty"` // URL of older messages
 	States   []pagekit.Option `json:"-"`
 }
 
