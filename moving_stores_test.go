@@ -84,11 +84,12 @@ type movedHost struct {
 	stop func()
 }
 
-// host starts a host on a store.
+// host starts a host on a store. It runs nothing without it: a call that takes longer than
+// StoreTimeout, on a busy machine, would start a run that no other host knows of.
 func (f movedFleet) host(store dlock.DistributedLock) movedHost {
 	f.Helper()
 	timers, err := timer.New(timer.Config{Store: store, Logger: slog.New(slog.DiscardHandler)}, timer.Timer{
-		Name: "poll", Schedule: schedule.Every(100 * time.Millisecond), Run: f.run})
+		Name: "poll", Schedule: schedule.Every(100 * time.Millisecond), OnStoreDown: timer.StoreDownSkip, Run: f.run})
 	if err != nil {
 		f.Fatal(err)
 	}
