@@ -140,11 +140,12 @@ func (p place) appended(t *testing.T, box *outbox.Outbox, keys string, n int) {
 	t.Helper()
 	tx, commit, rollback := p.begin(t)
 	defer rollback()
+	var list []outbox.Message
 	for i := range n {
-		m := outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: fmt.Sprint(keys, i)}
-		if _, err := box.Append(t.Context(), tx, m); err != nil {
-			t.Fatal(err)
-		}
+		list = append(list, outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: fmt.Sprint(keys, i)})
+	}
+	if _, err := box.AppendMany(t.Context(), tx, list...); err != nil {
+		t.Fatal(err)
 	}
 	if err := commit(); err != nil {
 		t.Fatal(err)

@@ -177,7 +177,7 @@ func TestRequeuedMessageIsPendingSinceThen(t *testing.T) {
 		relay, _ := f.relayOf(outbox.RelayConfig{Unready: outbox.Thresholds{PendingAge: 2 * time.Hour}})
 		f.append("a", 1)
 		f.box.Notify()
-		time.Sleep(48 * time.Hour)
+		time.Sleep(4 * time.Hour)
 		rejects = false
 		f.hold = func(context.Context, outbox.Delivery) { <-free }
 		if n, err := f.box.Requeue(t.Context(), outbox.Filter{Topic: "t"}, outbox.RequeueOptions{}); n != 1 {

@@ -73,17 +73,19 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 			t.Fatal(err)
 		}
 		const keys, each = 10, 18
+		var list []outbox.Message
 		for i := range each {
-			tx, commit, rollback := p.begin(t)
 			for k := range keys {
-				m := outbox.Message{ID: outbox.NewID("order", uint64(i), k), Topic: "t", Key: fmt.Sprint("key", k)}
-				if _, err := box.Append(t.Context(), tx, m); err != nil {
-					t.Fatal(errors.Join(err, rollback()))
-				}
+				list = append(list, outbox.Message{ID: outbox.NewID("order", uint64(i), k), Topic: "t",
+					Key: fmt.Sprint("key", k)})
 			}
-			if err := commit(); err != nil {
-				t.Fatal(err)
-			}
+		}
+		tx, commit, rollback := p.begin(t)
+		if _, err := box.AppendMany(t.Context(), tx, list...); err != nil {
+			t.Fatal(errors.Join(err, rollback()))
+		}
+		if err := commit(); err != nil {
+			t.Fatal(err)
 		}
 		l := &lineOfKeys{busy: map[string]int{}, last: map[string]int64{}, had: map[outbox.ID]bool{}}
 		// relay runs a relay on a connection of its own until end is called.

@@ -82,10 +82,18 @@ func (c *check) within(do func(ctx context.Context, tx store.Tx)) {
 }
 
 // append appends messages, up to 200 in a transaction: each has a call's time. All of them must be
-// new.
+// new. Many go in one call, which is a hundred times faster.
 func (c *check) append(list ...store.Message) {
 	c.Helper()
 	for some := range slices.Chunk(list, 200) {
+		if len(some) > 50 {
+			c.within(func(ctx context.Context, tx store.Tx) {
+				if ok, err := c.AppendAll(ctx, tx, some); err != nil || !ok {
+					c.Fatalf("AppendAll of %d messages: %t, %v", len(some), ok, err)
+				}
+			})
+			continue
+		}
 		c.within(func(ctx context.Context, tx store.Tx) {
 			for _, m := range some {
 				if fresh, _, err := c.Append(ctx, tx, m); err != nil || !fresh {
