@@ -240,8 +240,8 @@ func TestBatchesReadFewPages(t *testing.T) {
 	d := newDatabase(t)
 	s := d.migrated(t)
 	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
-	const many = 90_000
-	statements := onBatch(75_001)
+	const many = 30_000
+	statements := onBatch(25_001)
 	statements["reclaim"], statements["sweep"], statements["requeue"] = []any{16, "lost", 5}, []any{1, 1, 1, 1, 16},
 		[]any{"ann", "", 16}
 	for what, states := range map[string]string{"a backlog": "'succeeded', 'queued', 'queued'",
@@ -256,8 +256,8 @@ func TestBatchesReadFewPages(t *testing.T) {
 			"INSERT INTO durable_attempts SELECT id, 1, 'w', now(), now(), 'ok', '' FROM durable_runs "+
 				"WHERE finished_at IS NOT NULL", "ANALYZE",
 			"UPDATE durable_runs SET state = 'running', lease_until = now() + interval '1 h', finished_at = NULL, "+
-				"attempt = 1 WHERE id >= 75001 AND id % 100 = 1",
-			"DELETE FROM durable_attempts WHERE run_id >= 75001 AND run_id % 100 = 1",
+				"attempt = 1 WHERE id >= 25001 AND id % 100 = 1",
+			"DELETE FROM durable_attempts WHERE run_id >= 25001 AND run_id % 100 = 1",
 			"UPDATE durable_runs SET lease_until = now() WHERE state = 'running' AND id % 200 = 1")
 		for name, args := range statements {
 			for _, generic := range []bool{false, true} {
@@ -277,9 +277,8 @@ func TestBatchesReadFewPages(t *testing.T) {
 	}
 }
 
-// A partition that is full may have a hundred thousand runs queued, which are due before all
-// others: a claim reads a few of them, with and without statistics, and finds the runs of other
-// partitions.
+// A partition that is full may have thousands of runs queued, which are due before all others: a
+// claim reads a few of them, with and without statistics, and finds the runs of other partitions.
 //
 // Fails when a claim goes through the runs of a partition that has no room.
 func TestFullPartitionIsNotRead(t *testing.T) {
@@ -288,7 +287,7 @@ func TestFullPartitionIsNotRead(t *testing.T) {
 	s := d.migrated(t)
 	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()",
 		"INSERT INTO durable_runs (handler, run_at, partition_key) SELECT 'orders', now() - interval '1 h', 'full' "+
-			"FROM generate_series(1, 100000)",
+			"FROM generate_series(1, 20000)",
 		"INSERT INTO durable_runs (handler, run_at, partition_key) SELECT 'orders', now(), 'other' || i "+
 			"FROM generate_series(1, 12) AS i",
 		"INSERT INTO durable_runs (handler, run_at, partition_key, state, attempt, worker, claimed_at, lease_until) "+
