@@ -1,18 +1,23 @@
 package sqltest
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // StrangePostgres gives new sessions in a database settings that people do have, and that could
 // change an answer.
 func StrangePostgres(t testing.TB, s *Server, database string) {
 	t.Helper()
+	var all strings.Builder
 	for setting, value := range map[string]string{"default_transaction_isolation": "serializable",
 		"bytea_output": "escape", "synchronous_commit": "off", "datestyle": "German, DMY",
 		"intervalstyle": "sql_standard", "timezone": "America/St_Johns", "search_path": "nowhere",
 		"plan_cache_mode": "force_generic_plan", "default_transaction_deferrable": "on"} {
-		if _, err := s.Exec(database, "ALTER DATABASE "+database+" SET "+setting+" = '"+value+"'"); err != nil {
-			t.Fatal(err)
-		}
+		all.WriteString("ALTER DATABASE " + database + " SET " + setting + " = '" + value + "';\n")
+	}
+	if _, err := s.Exec(database, all.String()); err != nil {
+		t.Fatal(err)
 	}
 }
 
