@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -74,27 +75,69 @@ func checkFaults(t *testing.T, faults []fault) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			failed := runDoctor(t, f.setUp(t), f.flags)
-			if !slices.Contains(f.fails, slowTrips) {
-				failed = butSlowTrips(failed)
-			}
-			all, fixes := "", ""
-			for _, r := range failed {
-				all += fmt.Sprintf("\n%s: %s\n\t%s", r.About, r.Text, r.Fix)
-				fixes += r.Fix + "\n"
-			}
-			if len(failed) != len(f.fails) && (f.fails != nil || f.fix == "") || !strings.Contains(fixes, f.fix) {
-				t.Errorf("%d checks failed, not %d, or %q is not the fix: %s", len(failed), len(f.fails), f.fix, all)
-			}
-			for _, text := range f.fails {
-				if !slices.ContainsFunc(failed, func(r result) bool {
-					return strings.Contains(r.About+": "+r.Text, text)
-				}) {
-					t.Errorf("not found: %q in %s", text, all)
-				}
-			}
+			f.check(t)
 		})
 	}
+}
+
+func (f fault) check(t *testing.T) {
+	t.Helper()
+	failed := runDoctor(t, f.setUp(t), f.flags)
+	if !slices.Contains(f.fails, slowTrips) {
+		failed = butSlowTrips(failed)
+	}
+	all, fixes := "", ""
+	for _, r := range failed {
+		all += fmt.Sprintf("\n%s: %s\n\t%s", r.About, r.Text, r.Fix)
+		fixes += r.Fix + "\n"
+	}
+	if len(failed) != len(f.fails) && (f.fails != nil || f.fix == "") || !strings.Contains(fixes, f.fix) {
+		t.Errorf("%d checks failed, not %d, or %q is not the fix: %s", len(failed), len(f.fails), f.fix, all)
+	}
+	for _, text := range f.fails {
+		if !slices.ContainsFunc(failed, func(r result) bool {
+			return strings.Contains(r.About+": "+r.Text, text)
+		}) {
+			t.Errorf("not found: %q in %s", text, all)
+		}
+	}
+}
+
+// A lack is a right that a user does not have on a table or a procedure.
+type lack struct {
+	right, on string
+	fails     []string
+	fix       string
+}
+
+// checkLacks takes one right after the other from a user and gives it back, in one database: to
+// make one for each takes longer than the doctor.
+func checkLacks(t *testing.T, driver string, server *sqltest.Server, lacks []lack,
+	in func(t *testing.T) (database, user, url string)) {
+	t.Helper()
+	t.Run("rights", func(t *testing.T) {
+		t.Parallel()
+		database, user, url := in(t)
+		root, err := sql.Open(driver, server.DSN("", "", database))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { root.Close() })
+		execute := func(t *testing.T, statement string) {
+			t.Helper()
+			if _, err := root.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, l := range lacks {
+			t.Run("no "+l.right+" on "+l.on, func(t *testing.T) {
+				right := l.right + " ON " + l.on
+				execute(t, "REVOKE "+right+" FROM "+user)
+				fault{setUp: func(*testing.T) string { return url }, fails: l.fails, fix: l.fix}.check(t)
+				execute(t, "GRANT "+right+" TO "+user)
+			})
+		}
+	})
 }
 
 func butSlowTrips(results []result) []result {
@@ -302,6 +345,8 @@ func TestDoctorOnPostgres(t *testing.T) {
 			return other.DSN("app", "", base(t, other))
 		}, "", []string{"fsync is off", "behind the server's"}, "set it to on"},
 	}
+	checkFaults(t, faults)
+	var lacks []lack
 	for table, rights := range map[string]string{"tickslot_registry": "SELECT INSERT UPDATE DELETE",
 		"tickslot_durable_runs": "SELECT INSERT UPDATE DELETE", "tickslot_durable_attempts": "INSERT DELETE",
 		"tickslot_durable_schedules": "UPDATE", "tickslot_durable_handlers": "DELETE",
@@ -312,11 +357,14 @@ func TestDoctorOnPostgres(t *testing.T) {
 			if table == "tickslot_registry" && right == "SELECT" {
 				fails = append(fails, "hosts: the registry cannot be read")
 			}
-			faults = append(faults, fault{"no " + right + " on " + table,
-				app("REVOKE " + right + " ON " + table + " FROM app"), "", fails, fmt.Sprintf(`GRANT %s ON "public".%q TO "app"`, right, table)})
+			lacks = append(lacks, lack{right, table, fails,
+				fmt.Sprintf(`GRANT %s ON "public".%q TO "app"`, right, table)})
 		}
 	}
-	checkFaults(t, faults)
+	checkLacks(t, "pgx", server, lacks, func(t *testing.T) (database, user, url string) {
+		database = copied(t)
+		return database, "app", server.DSN("app", "", database)
+	})
 }
 
 // The doctor finds what is wrong with a MariaDB.
@@ -325,18 +373,21 @@ func TestDoctorOnPostgres(t *testing.T) {
 func TestDoctorOnMariaDB(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
+	planted := func(t *testing.T, server *sqltest.Server, statements string) (database, user, url string) {
+		database = server.NewDatabase(t)
+		user = "u" + database[len(database)-10:]
+		as := func(user string) string {
+			return "mysql://" + user + ":" + servertest.Canary + "@" + server.Addr() + "/" + database
+		}
+		has(t, as("root"), "migrate up")
+		execute(t, server, database, "CREATE USER "+user+" IDENTIFIED BY '"+servertest.Canary+"';"+
+			granted(t, database, user, "MySQL, MariaDB")+statements)
+		return database, user, as(user)
+	}
 	plant := func(server *sqltest.Server, statements string) func(t *testing.T) string {
 		return func(t *testing.T) string {
-			database := server.NewDatabase(t)
-			user := "u" + database[len(database)-10:]
-			url := func(user string) string {
-				return "mysql://" + user + ":" + servertest.Canary + "@" + server.Addr() + "/" + database
-			}
-			has(t, url("root"), "migrate up")
-			execute(t, server, database, "CREATE USER "+user+" IDENTIFIED BY '"+servertest.Canary+"';"+
-				granted(t, database, user, "MySQL, MariaDB")+
-				strings.ReplaceAll(statements, "app", user))
-			return url(user)
+			_, _, url := planted(t, server, statements)
+			return url
 		}
 	}
 	faults := []fault{
@@ -352,22 +403,26 @@ func TestDoctorOnMariaDB(t *testing.T) {
 			return plant(other, "SET GLOBAL read_only = 1")(t)
 		}, "", []string{"this server is read-only"}, "connect to the primary"},
 	}
+	checkFaults(t, faults)
+	var lacks []lack
 	for table, rights := range map[string]string{"tickslot_registry": "INSERT UPDATE DELETE",
 		"distributed_locks": "INSERT DELETE", "tickslot_outbox": "UPDATE DELETE",
 		"tickslot_outbox_attempts": "INSERT DELETE",
 		"tickslot_outbox_layout":   "UPDATE"} {
 		for right := range strings.FieldsSeq(rights) {
-			faults = append(faults, fault{"no " + right + " on " + table, plant(server, "REVOKE "+right+" ON "+table+
-				" FROM app"), "", []string{"this user lacks " + right + " on `"}, "GRANT " + right + " ON `"})
+			lacks = append(lacks, lack{right, table, []string{"this user lacks " + right + " on `"},
+				"GRANT " + right + " ON `"})
 		}
 	}
 	for procedure, shared := range map[string][]string{"distributed_locks_acquire_v1": {"settings for leases"},
 		"tickslot_outbox_locks_revoke_v1": nil} {
-		faults = append(faults, fault{"no EXECUTE on " + procedure, plant(server, "REVOKE EXECUTE ON PROCEDURE "+
-			procedure+" FROM app"), "", append(shared, "this user lacks EXECUTE on PROCEDURE `"+procedure),
+		lacks = append(lacks, lack{"EXECUTE", "PROCEDURE " + procedure,
+			append(shared, "this user lacks EXECUTE on PROCEDURE `"+procedure),
 			"GRANT EXECUTE ON PROCEDURE `" + procedure + "` TO 'u"})
 	}
-	checkFaults(t, faults)
+	checkLacks(t, "mysql", server, lacks, func(t *testing.T) (database, user, url string) {
+		return planted(t, server, "")
+	})
 }
 
 // The doctor finds what hosts say of themselves, and what they differ in.
