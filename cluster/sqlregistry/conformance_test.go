@@ -150,21 +150,23 @@ func TestConformance(t *testing.T) {
 				testkit.Long(t) // it is the same store, reached in another way, or on a sister of its server
 			}
 			s := of(t)
+			db := s.db(t, "", "")
 			clustertest.Run(t, clustertest.Harness{New: func(t testing.TB) clustertest.Registries {
 				if s.server == nil {
-					return sqliteFile(t).registries(t)
+					s := sqliteFile(t)
+					return s.registries(t, s.db(t, "", ""))
 				}
-				return s.registries(t)
+				return s.registries(t, db)
 			}})
 		})
 	}
 }
 
-// registries are for one test of the suite. The store is reached through a proxy, which counts and
-// can hang.
-func (s subject) registries(t testing.TB) clustertest.Registries {
+// registries are for one test of the suite, in tables that are made through db: a connection for
+// each test, which has read nothing of the catalogue, would take longer than they do. The store is
+// reached through a proxy, which counts and can hang.
+func (s subject) registries(t testing.TB, db *sql.DB) clustertest.Registries {
 	t.Helper()
-	db := s.db(t, "", "")
 	table := strings.TrimSuffix(sqltest.Unique("t"), ":")
 	opts := []sqlregistry.Options{{TableName: table}, {TableName: table + "'o\"th`er"}}
 	for _, o := range opts { // as those who apply their own migrations
