@@ -265,9 +265,9 @@ func TestBatchesReadFewPages(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				most := 700 // with the index entries that it writes
+				most := 500 // with the index entries that it writes
 				if name == "reclaim" {
-					most = 2000 // it looks at all runs in progress, because no index has their leases
+					most = 850 // it looks at all runs in progress, because no index has their leases
 				}
 				if n := pagesRead(t, plan); n > most {
 					t.Errorf("%s of %s, generic %t: it reads %d pages:\n%s", name, what, generic, n, plan)
