@@ -105,7 +105,7 @@ var rules = []rule{
 		"a user of one database must not link the drivers of the others; and the locks may be elsewhere"},
 	{"cluster/sqlregistry/pgxregistry", []string{"cluster/sqlregistry", "internal/pgxkit", "github.com/jackc/pgx/"},
 		"the one place of the registry that links pgx"},
-	{"durable/internal/memory", []string{"durable/internal/store", "internal/retention"},
+	{"durable/internal/memory", []string{"durable/internal/store", "internal/retention", "internal/startlog"},
 		"it stands in for a database in tests, and knows none"},
 	{"service", []string{"", "cluster", "cluster/clustertimer", "cluster/page", "cluster/page/durablepage",
 		"cluster/page/outboxpage", "dlock", "durable", "health", "internal/guard", "internal/mask", "outbox", "timer",
@@ -180,11 +180,12 @@ var rules = []rule{
 		"internal/pgxkit", "github.com/jackc/pgx/"},
 		"the one place of durable that links pgx"},
 	{"durable/internal/postgres", []string{"dlock", "durable/internal/store", "internal/guard",
-		"internal/pgxkit", "internal/retention", "internal/sqlkit", "internal/sqlmigrate", "github.com/jackc/pgx/"},
+		"internal/pgxkit", "internal/retention", "internal/sqlkit", "internal/sqlmigrate", "internal/startlog",
+		"github.com/jackc/pgx/"},
 		"a database is one folder, which knows no worker and no other database; its driver is the one that sends a " +
 			"transaction as a whole, and has LISTEN"},
 	{"durable/internal/sqlite", []string{"dlock", "durable/internal/store", "internal/retention", "internal/sqlkit",
-		"internal/sqlmigrate"},
+		"internal/sqlmigrate", "internal/startlog"},
 		"a database is added, or taken out, as one folder: it knows neither a worker nor another database, and its " +
 			"user brings the driver"},
 	{"durable/internal/store", nil, "it is the seam: a database implements it without knowing a worker, and a worker " +

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -196,6 +197,12 @@ func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
 	}
 	if o.MaxPerPartition < 0 || o.MaxPerPartition > maxRuns {
 		fault("MaxPerPartition", "%d: use 1 to %d, or 0 for any number", o.MaxPerPartition, maxRuns)
+	}
+	if (o.Rate != 0 || o.Per != 0) && (o.Rate < 1 || o.Rate > driver.MaxRate) {
+		fault("Rate", "%d: use 1 to %d, or 0 and no Per", o.Rate, driver.MaxRate)
+	}
+	if (o.Rate != 0 || o.Per != 0) && (o.Per < driver.MinPer || o.Per > driver.MaxPer) {
+		fault("Per", "%v: use %v to %v, or 0 and no Rate", o.Per, driver.MinPer, driver.MaxPer)
 	}
 	if o.MaxRunTime < time.Millisecond && o.MaxRunTime != NoLimit {
 		fault("MaxRunTime", "%v: use a millisecond or more, or NoLimit", o.MaxRunTime)

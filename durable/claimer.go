@@ -127,7 +127,7 @@ func limitName(handler string) string {
 	if handler == "" {
 		return "MaxActive"
 	}
-	return fmt.Sprintf("MaxConcurrency of handler %q", handler)
+	return fmt.Sprintf("the limits of handler %q", handler)
 }
 
 // afterFailure is how soon a failed call that looks for work is repeated, even if PollInterval is

@@ -170,6 +170,19 @@ type HandlerOptions struct {
 	// any number.
 	MaxPerPartition int
 
+	// Rate and Per bound how many attempts start: at most Rate in any Per in the fleet, wherever
+	// that begins, by the database's clock. An attempt counts when it is claimed, once, whatever
+	// becomes of it: also one that is a retry, is given back, or whose worker dies before it has
+	// called the handler. It begins when the answer to the claim arrives, up to CallTimeout later.
+	// What is due sooner stays queued, and workers look again when the database says that the next
+	// start is allowed. Neither a pause nor deleting runs gives a start back; an older copy of the
+	// database has not counted what came after it. Workers with different rates count the same
+	// starts, each against its own, so together they never exceed the larger one. Of a Rate over
+	// 60, starts may count for up to a sixtieth of Per longer. Rate is 1 to 1e9, and Per 100 ms to
+	// 30 days. Default 0: any number.
+	Rate int
+	Per  time.Duration
+
 	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed, whatever
 	// the handler returns. It has nothing to do with the lease, unless the handler ignores the end
 	// of its context for CancelGrace: then the lease is no longer renewed, and another worker has

@@ -103,3 +103,56 @@ func ExampleStore_TriggerMany() {
 	// Output:
 	// [{1 false} {2 false} {1 true}] <nil>
 }
+
+// A receiver that takes two requests in 100 ms gets no more, from however many workers: the third
+// waits until the database says that the next start is allowed.
+func ExampleHandlerOptions_rate() {
+	dir, err := os.MkdirTemp("", "durable-example-")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "durable.db")+"?_pragma=journal_mode(wal)")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	store := durable.SQLite(db, durable.Options{})
+	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	defer stop()
+	if err := store.Migrate(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	worker, err := durable.NewWorker(store, durable.Config{MaxRuns: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker.Handle("mail", func(_ context.Context, run *durable.Run) error {
+		fmt.Printf("%s\n", run.Payload)
+		if string(run.Payload) == "cy" {
+			stop()
+		}
+		return nil
+	}, durable.HandlerOptions{Rate: 2, Per: 100 * time.Millisecond})
+	for _, to := range []string{"ann", "bob", "cy"} {
+		if _, err := store.Trigger(ctx, nil, "mail", []byte(to), durable.TriggerOptions{}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Println(worker.Run(ctx))
+	runs, err := store.Runs(context.Background(), durable.RunFilter{}, 3) // the newest first
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(runs[0].ClaimedAt.Sub(runs[2].ClaimedAt) >= 100*time.Millisecond)
+	// Output:
+	// ann
+	// bob
+	// cy
+	// <nil>
+	// true
+}

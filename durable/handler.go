@@ -22,7 +22,8 @@ type handler struct {
 // row is what the database keeps of a handler.
 func (h *handler) row() store.Handler {
 	return store.Handler{Name: h.name, MaxConcurrency: h.options.MaxConcurrency,
-		MaxPerPartition: h.options.MaxPerPartition, MaxAttempts: h.options.Retry.MaxAttempts}
+		MaxPerPartition: h.options.MaxPerPartition, MaxAttempts: h.options.Retry.MaxAttempts, Rate: h.options.Rate,
+		Per: h.options.Per}
 }
 
 // try calls the handler, and returns a panic as an error.

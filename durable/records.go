@@ -73,13 +73,16 @@ type LimitRecord struct {
 type HandlerRecord struct {
 	Name string `json:"name"` // "": all handlers together, of which only Override counts: of MaxActive
 	// As the worker says that registered it last; 0: any number.
-	MaxConcurrency int          `json:"max_concurrency"`
-	Override       *LimitRecord `json:"override,omitempty"` // takes its place; nil: there is none
-	Pause          *PauseRecord `json:"pause,omitempty"`    // nil: it is not
-	SeenAt         time.Time    `json:"seen_at,omitzero"`   // by a worker that has it; zero: never
-	Queued         int64        `json:"queued"`             // Postgres counts up to 100,000
-	Running        int64        `json:"running"`
-	Dead           int64        `json:"dead"`
+	MaxConcurrency  int           `json:"max_concurrency"`
+	MaxPerPartition int           `json:"max_per_partition,omitempty"` // the same
+	Rate            int           `json:"rate,omitempty"`              // the same: starts within any Per
+	Per             time.Duration `json:"per_ns,omitempty"`
+	Override        *LimitRecord  `json:"override,omitempty"` // of MaxConcurrency, whose place it takes; nil: there is none
+	Pause           *PauseRecord  `json:"pause,omitempty"`    // nil: it is not
+	SeenAt          time.Time     `json:"seen_at,omitzero"`   // by a worker that has it; zero: never
+	Queued          int64         `json:"queued"`             // Postgres counts up to 100,000
+	Running         int64         `json:"running"`
+	Dead            int64         `json:"dead"`
 }
 
 // A ScheduleRecord is what the database has of a schedule.
@@ -222,8 +225,9 @@ func (s *Store) Handlers(ctx context.Context) ([]HandlerRecord, error) {
 	}
 	list := make([]HandlerRecord, len(rows))
 	for i, r := range rows {
-		list[i] = HandlerRecord{Name: r.Name, MaxConcurrency: r.MaxConcurrency, Pause: pauseOf(r.Pause),
-			SeenAt: utc(r.SeenAt), Queued: r.Queued, Running: r.Running, Dead: r.Dead}
+		list[i] = HandlerRecord{Name: r.Name, MaxConcurrency: r.MaxConcurrency, MaxPerPartition: r.MaxPerPartition,
+			Rate: r.Rate, Per: r.Per, Pause: pauseOf(r.Pause), SeenAt: utc(r.SeenAt), Queued: r.Queued,
+			Running: r.Running, Dead: r.Dead}
 		if r.Override >= 0 {
 			list[i].Override = &LimitRecord{Cause: driver.Cause(r.By), Limit: r.Override}
 		}

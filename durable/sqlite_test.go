@@ -275,6 +275,8 @@ func TestRecordsAreJSON(t *testing.T) {
 				{Attempt: 1, Worker: "w", StartedAt: at, FinishedAt: at, Outcome: durable.OutcomeFailed, Error: "no"}}},
 		`{"name":"h","max_concurrency":0,"queued":1,"running":2,"dead":3}`: durable.HandlerRecord{Name: "h", Queued: 1,
 			Running: 2, Dead: 3},
+		`{"name":"h","max_concurrency":4,"max_per_partition":3,"rate":2,"per_ns":60000000000,"queued":0,"running":0,` +
+			`"dead":0}`: durable.HandlerRecord{Name: "h", MaxConcurrency: 4, MaxPerPartition: 3, Rate: 2, Per: time.Minute},
 		`{"name":"","max_concurrency":3,"override":{"by":"Ann","note":"stocktaking","limit":0},"pause":{"by":"Ann",` +
 			`"note":"stocktaking","until":"2026-01-02T03:04:05Z"},"seen_at":"2026-01-02T03:04:05Z","queued":0,` +
 			`"running":0,"dead":0}`: durable.HandlerRecord{MaxConcurrency: 3,

@@ -31,12 +31,15 @@ type DatabaseStatus struct {
 
 // HandlerStatus is a handler of this worker, with what has become of its attempts here.
 type HandlerStatus struct {
-	Name           string             `json:"name"`
-	MaxConcurrency int                `json:"max_concurrency"` // 0: any number
-	MaxAttempts    int                `json:"max_attempts"`
-	Attempts       map[Outcome]uint64 `json:"attempts"`
-	Discarded      uint64             `json:"discarded"`   // results that did not count
-	LeasesLost     uint64             `json:"leases_lost"` // while the handler was running
+	Name            string             `json:"name"`
+	MaxConcurrency  int                `json:"max_concurrency"`             // 0: any number
+	MaxPerPartition int                `json:"max_per_partition,omitempty"` // 0: any number
+	Rate            int                `json:"rate,omitempty"`              // starts within any Per; 0: any number
+	Per             time.Duration      `json:"per_ns,omitempty"`
+	MaxAttempts     int                `json:"max_attempts"`
+	Attempts        map[Outcome]uint64 `json:"attempts"`
+	Discarded       uint64             `json:"discarded"`   // results that did not count
+	LeasesLost      uint64             `json:"leases_lost"` // while the handler was running
 }
 
 // ScheduleStatus is a schedule of this worker, with the ticks that this worker has accounted for.
@@ -63,6 +66,7 @@ func (w *Worker) Status() Status {
 		h := handlers[name]
 		attempts, discarded, losses := h.counts.read()
 		s.Handlers = append(s.Handlers, HandlerStatus{Name: name, MaxConcurrency: h.options.MaxConcurrency,
+			MaxPerPartition: h.options.MaxPerPartition, Rate: h.options.Rate, Per: h.options.Per,
 			MaxAttempts: h.options.Retry.MaxAttempts, Attempts: attempts, Discarded: discarded, LeasesLost: losses})
 	}
 	faults := w.materializer.faulty()

@@ -72,6 +72,15 @@ func (l Log) Wait(now int64, rate int, per int64) int64 {
 	return 0
 }
 
+// Left returns how many more starts are allowed now.
+func (l Log) Left(now int64, rate int, per int64) int {
+	sum := int64(0)
+	for i := len(l) - 1; i >= 0 && l[i].End > now-per; i-- {
+		sum += l[i].Count
+	}
+	return int(max(0, int64(rate)-sum))
+}
+
 // Micros returns a length in microseconds, rounded up.
 func Micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 

@@ -42,7 +42,8 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 	}
 	id := strconv.FormatInt(runs[0].ID, 10)
 	ann.WaitForTexts("", "1 dead letter of mail")
-	ann.WaitForTexts("durable", "mail", "dead", "&lt;script&gt;", "durable-requeueall")
+	ann.WaitForTexts("durable", "mail", "dead", "&lt;script&gt;", "durable-requeueall", "7 per partition",
+		"100 starts in 1m<")
 	ann.WaitForTexts("durable?state=dead&handler=mail", "durablerun?id="+id)
 	ann.WaitForTexts("durable?state=queued", "None.")
 	ann.WaitForTexts("durablerun?id="+id, "Attempts", "&lt;script&gt;", `\u202e`, "Queue again")
@@ -62,7 +63,7 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 	ann.RequireInOpenAPI("/durablerun", "durablerun?id="+id)
 	ann.PostAction(303, "durable-resume", "handler", "mail", nil)
 	ann.PostAction(303, "durable-limit", "handler", "mail", url.Values{"n": {"3"}})
-	ann.WaitForTexts("durable", "3, set <bdi>by ann")
+	ann.WaitForTexts("durable", "3, set <bdi>by ann", "7 per partition")
 	ann.PostAction(303, "durable-unlimit", "handler", "mail", nil)
 	ann.PostAction(303, "durable-pauseschedule", "schedule", "nightly", url.Values{"for": {"1h"}})
 	ann.WaitForTexts("durable", "nightly", "durable-resumeschedule")
@@ -84,7 +85,7 @@ func work(t *testing.T, store *durable.Store) {
 	}
 	worker.Handle("mail", func(context.Context, *durable.Run) error {
 		return durable.Permanent(errors.New("no " + pagetest.HostileText))
-	}, durable.HandlerOptions{})
+	}, durable.HandlerOptions{MaxPerPartition: 7, Rate: 100, Per: time.Minute})
 	payload := []byte("to: " + pagetest.HostileText)
 	if _, err := store.Trigger(ctx, nil, "mail", payload, durable.TriggerOptions{}); err != nil {
 		t.Fatal(err)

@@ -219,8 +219,8 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 	var rows []store.HandlerRow
 	for _, name := range slices.Sorted(maps.Keys(s.handlers)) {
 		h := s.handlers[name]
-		row := store.HandlerRow{Name: name, MaxConcurrency: h.maxConcurrency, Override: h.override, By: h.by,
-			Pause: h.paused, SeenAt: h.seenAt}
+		row := store.HandlerRow{Name: name, MaxConcurrency: h.MaxConcurrency, MaxPerPartition: h.MaxPerPartition,
+			Rate: h.Rate, Per: h.Per, Override: h.override, By: h.by, Pause: h.paused, SeenAt: h.seenAt}
 		for _, r := range s.runs {
 			if r.Handler == name {
 				row.Queued, row.Running, row.Dead = count(r, row.Queued, row.Running, row.Dead)
@@ -320,7 +320,8 @@ func (s *Store) Sweep(ctx context.Context, keep store.Retention, limit int) (del
 		}
 	}
 	for name, row := range s.handlers {
-		idle := row.override < 0 && !isPaused(row.paused, now)
+		idle := row.override < 0 && !isPaused(row.paused, now) && row.starts.Left(now.UnixMicro(), 1,
+			store.MaxPer.Microseconds()) > 0
 		if deleted < limit && name != "" && old(row.seenAt, keep.Unseen) && idle {
 			delete(s.handlers, name)
 			deleted++

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // A Store keeps schedules, runs and attempts. Its methods may be called from any goroutine; each is
@@ -49,11 +50,12 @@ type scheduleRow struct {
 }
 
 type handlerRow struct {
-	maxConcurrency int
-	override       int // -1: none
-	by             store.Cause
-	paused         *store.Pause
-	seenAt         time.Time
+	store.Handler // as it was registered last
+	starts        startlog.Log
+	override      int // -1: none
+	by            store.Cause
+	paused        *store.Pause
+	seenAt        time.Time
 }
 
 type attempt struct {

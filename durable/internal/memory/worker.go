@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // Register implements store.Worker.
@@ -20,7 +21,7 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 	defer unlock()
 	for _, h := range handlers {
 		row := s.handler(h.Name)
-		row.maxConcurrency, row.seenAt = h.MaxConcurrency, now
+		row.Handler, row.seenAt = h, now
 	}
 	for _, c := range schedules {
 		row := s.schedules[c.Name]
@@ -204,14 +205,14 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 	room := s.room(req, now)
 	var waiting []*runRow
 	for _, r := range s.queued {
-		left, ok := room[r.Handler]
+		_, ok := room[r.Handler]
 		switch {
 		case !ok:
 		case r.RunAt.After(now):
 			if c.Next.IsZero() || r.RunAt.Before(c.Next) {
 				c.Next = r.RunAt
 			}
-		case left > 0:
+		default:
 			waiting = append(waiting, r)
 		}
 	}
@@ -237,7 +238,24 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 		r.Run.Claim = value
 		c.Runs = append(c.Runs, r.shown(true))
 	}
+	if next := s.nextStart(req, waiting, now); !next.IsZero() {
+		c.Next = earlier(c.Next, next)
+	}
 	return c, nil
+}
+
+// nextStart returns when the next run may start of a handler whose rate is reached, of which some
+// wait; zero: there is none. Called with mu held.
+func (s *Store) nextStart(req store.ClaimRequest, due []*runRow, now time.Time) (next time.Time) {
+	for _, h := range req.Handlers {
+		wait := s.handler(h.Name).starts.Wait(now.UnixMicro(), h.Rate, startlog.Micros(h.Per))
+		if h.Rate > 0 && wait > 0 && slices.ContainsFunc(due, func(r *runRow) bool {
+			return r.Handler == h.Name && r.State == store.StateQueued
+		}) {
+			next = earlier(next, now.Add(time.Duration(wait)*time.Microsecond))
+		}
+	}
+	return next
 }
 
 const unlimited = 1 << 30
@@ -254,6 +272,11 @@ func (s *Store) room(req store.ClaimRequest, now time.Time) map[string]int {
 		row := s.handler(h.Name)
 		if !isPaused(row.paused, now) {
 			room[h.Name] = left(h.MaxConcurrency, row.override, running[h.Name])
+			if h.Rate > 0 {
+				us, per := now.UnixMicro(), startlog.Micros(h.Per)
+				row.starts, _ = row.starts.Disbelieve(us, per, store.MaxAhead.Microseconds())
+				room[h.Name] = min(room[h.Name], row.starts.Left(us, h.Rate, per))
+			}
 		}
 	}
 	return room
@@ -295,9 +318,13 @@ func left(limit, override, running int) int {
 }
 
 func (s *Store) claim(r *runRow, req store.ClaimRequest, now time.Time) {
+	h := req.Handlers[slices.IndexFunc(req.Handlers, func(h store.Handler) bool { return h.Name == r.Handler })]
 	if r.most = r.ownMost; r.most == 0 {
-		i := slices.IndexFunc(req.Handlers, func(h store.Handler) bool { return h.Name == r.Handler })
-		r.most = req.Handlers[i].MaxAttempts
+		r.most = h.MaxAttempts
+	}
+	if h.Rate > 0 {
+		row := s.handler(h.Name)
+		row.starts = row.starts.Add(now.UnixMicro(), h.Rate, startlog.Micros(h.Per), 1)
 	}
 	r.Attempt++
 	r.State, r.Worker, r.ClaimedAt, r.LeaseUntil = store.StateRunning, req.Worker, now, now.Add(req.TTL)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/guard"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // handlerJSON is a store.Handler as the statements read it.
@@ -15,12 +16,15 @@ type handlerJSON struct {
 	MaxConcurrency  int    `json:"max_concurrency"`
 	MaxPerPartition int    `json:"max_per_partition"`
 	MaxAttempts     int    `json:"max_attempts"`
+	Rate            int    `json:"rate"`
+	Per             int64  `json:"per"` // µs
 }
 
 func handlersJSON(handlers []store.Handler) string {
 	list := make([]handlerJSON, len(handlers))
 	for i, h := range handlers {
-		list[i] = handlerJSON(h)
+		list[i] = handlerJSON{h.Name, h.MaxConcurrency, h.MaxPerPartition, h.MaxAttempts, h.Rate,
+			startlog.Micros(h.Per)}
 	}
 	return inJSON(list)
 }

@@ -135,6 +135,8 @@ func (s *Store) read() {
 		"max_sorted":  strconv.Itoa(maxSorted),
 		"max_scanned": strconv.Itoa(maxScanned),
 		"ahead":       fmt.Sprintf("interval '%d s'", store.MaxAhead/time.Second),
+		"ahead_us":    strconv.FormatInt(store.MaxAhead.Microseconds(), 10),
+		"max_per":     strconv.FormatInt(store.MaxPer.Microseconds(), 10),
 		"first":       strconv.Itoa(store.FirstAttempts),
 		"last":        strconv.Itoa(store.LastAttempts),
 		"skip":        "",

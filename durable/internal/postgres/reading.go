@@ -135,14 +135,15 @@ func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration,
 			var r store.HandlerRow
 			var name *string
 			var registered bool
+			var per int64
 			var until, oldest time.Time
 			var by store.Cause
 			err := rows.Scan(into(&stats.Now), into(&stats.OldestDue), into(&stats.Overdue), &name, into(&registered),
-				into(&r.MaxConcurrency), into(&r.Override), into(&r.By.By), into(&r.By.Note), into(&until),
-				into(&by.By), into(&by.Note), into(&r.SeenAt), into(&r.Queued), into(&r.Running), into(&r.Dead),
-				into(&oldest))
+				into(&r.MaxConcurrency), into(&r.MaxPerPartition), into(&r.Rate), into(&per), into(&r.Override),
+				into(&r.By.By), into(&r.By.Note), into(&until), into(&by.By), into(&by.Note), into(&r.SeenAt),
+				into(&r.Queued), into(&r.Running), into(&r.Dead), into(&oldest))
 			if name != nil { // else it is the row of the times, without a handler
-				r.Name, r.Pause = *name, pause(until, by)
+				r.Name, r.Pause, r.Per = *name, pause(until, by), time.Duration(per)*time.Microsecond
 				each(r, registered, oldest)
 			}
 			return err

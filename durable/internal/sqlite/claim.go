@@ -5,12 +5,14 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
 	"github.com/tickslot/tickslot/internal/sqlkit"
+	"github.com/tickslot/tickslot/internal/startlog"
 )
 
 // Claim implements store.Worker.
@@ -33,8 +35,12 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 		if looks.each, err = s.lookAtPartitions(conn, looks, handlers, max(0, request.Limit)); err != nil {
 			return claimed, err
 		}
-		chosen, err := looks.choose(handlers, min(request.Limit, all.room(request.MaxActive)))
-		if err != nil || len(chosen) == 0 {
+		rates, err := looks.rates(handlers)
+		if err != nil {
+			return claimed, err
+		}
+		chosen, err := looks.choose(handlers, rates, min(request.Limit, all.room(request.MaxActive)))
+		if err != nil {
 			return claimed, err
 		}
 		claim := prepare(conn, s.texts["claim"])
@@ -53,8 +59,77 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 				break
 			}
 		}
-		return claimed, nil
+		for _, r := range claimed.Runs {
+			rates.add(handlers[r.Handler], looks.now)
+		}
+		claimed.Next = earlier(claimed.Next, rates.next(handlers, looks))
+		return claimed, s.noteStarts(conn, claimed.Runs, rates)
 	})
+}
+
+// rates are the latest starts of handlers with a Rate, by name.
+type rates map[string]startlog.Log
+
+// grain is how exact SQLite's clock is, in µs.
+const grain = 1000
+
+// rates returns those that were noted.
+func (l looked) rates(handlers map[string]store.Handler) (rates, error) {
+	r := rates{}
+	for _, p := range l.each {
+		if h := handlers[p.handler]; h.Rate > 0 && r[p.handler] == nil {
+			log, err := startlog.Parse(p.starts)
+			if err != nil {
+				return nil, fmt.Errorf("handler %q: %w", p.handler, err)
+			}
+			r[p.handler], _ = log.Disbelieve(l.now.UnixMicro(), startlog.Micros(h.Per), store.MaxAhead.Microseconds())
+		}
+	}
+	return r, nil
+}
+
+// left returns how many more runs of a handler may start now.
+func (r rates) left(h store.Handler, now time.Time) int {
+	if h.Rate == 0 {
+		return math.MaxInt
+	}
+	return r[h.Name].Left(now.UnixMicro(), h.Rate, startlog.Micros(h.Per))
+}
+
+// add notes a start.
+func (r rates) add(h store.Handler, now time.Time) {
+	if h.Rate > 0 {
+		r[h.Name] = r[h.Name].Add(now.UnixMicro(), h.Rate, startlog.Micros(h.Per), grain)
+	}
+}
+
+// next returns when the next run may start of a handler whose rate is reached and that has runs
+// that are due; zero: there is none.
+func (r rates) next(handlers map[string]store.Handler, l looked) (next time.Time) {
+	for _, p := range l.each {
+		h := handlers[p.handler]
+		wait := r[p.handler].Wait(l.now.UnixMicro(), h.Rate, startlog.Micros(h.Per))
+		if h.Rate > 0 && wait > 0 && !p.paused && p.due != "[]" {
+			next = earlier(next, l.now.Add(time.Duration(wait)*time.Microsecond))
+		}
+	}
+	return next
+}
+
+// noteStarts writes the starts of the handlers of these runs.
+func (s *Store) noteStarts(conn *sql.Conn, runs []store.Run, rates rates) error {
+	noted := map[string]bool{}
+	for _, r := range runs {
+		log, ok := rates[r.Handler]
+		if !ok || noted[r.Handler] {
+			continue
+		}
+		noted[r.Handler] = true
+		if _, err := exec(conn, s.texts["note_starts"], r.Handler, log.String()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // looked is what the statement look tells of the handlers of a worker.
@@ -67,6 +142,7 @@ type looked struct {
 type part struct {
 	handler string
 	paused  bool
+	starts  string // of the handler: see package startlog
 	usage
 	// With MaxPerPartition: of which partition, "": without one, and how many of it are running.
 	partition         string
@@ -95,7 +171,7 @@ func (s *Store) look(conn *sql.Conn, wanted string, limit int) (l looked, all us
 		return l, all, err
 	}
 	l.each, err = rows(conn, s.texts["look"], func(p *part) []any {
-		return []any{&p.handler, &p.override, &p.paused, &p.running, &p.due, at{&p.next}}
+		return []any{&p.handler, &p.override, &p.paused, &p.starts, &p.running, &p.due, at{&p.next}}
 	}, wanted, limit, l.now.UnixMicro())
 	return l, all, err
 }
@@ -126,7 +202,7 @@ func (s *Store) lookAtPartitions(conn *sql.Conn, known looked, handlers map[stri
 		for i := range maxPages {
 			behind := s.behindPartition(p.handler)
 			page, err := rows(conn, s.texts["look_partitions"], func(row *part) []any {
-				row.handler, row.usage = p.handler, p.usage
+				row.handler, row.starts, row.usage = p.handler, p.starts, p.usage
 				return []any{&row.partition, &row.n, &row.runningOfThese, &row.due}
 			}, p.handler, limit, known.now.UnixMicro(), behind, maxPartitions, most)
 			if err != nil {
@@ -188,7 +264,7 @@ type candidate struct {
 }
 
 // choose returns which runs to claim, in their order, at most so many.
-func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []candidate, err error) {
+func (l looked) choose(handlers map[string]store.Handler, rates rates, limit int) (chosen []candidate, err error) {
 	var candidates []candidate
 	room := map[string]int{} // by handler
 	ofPartition := map[[2]string]int{}
@@ -206,7 +282,8 @@ func (l looked) choose(handlers map[string]store.Handler, limit int) (chosen []c
 		if p.partition != "" {
 			ofPartition[[2]string{p.handler, p.partition}] = handlers[p.handler].MaxPerPartition - p.runningOfThese
 		}
-		room[p.handler] = p.room(handlers[p.handler].MaxConcurrency)
+		h := handlers[p.handler]
+		room[p.handler] = min(p.room(h.MaxConcurrency), rates.left(h, l.now))
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))

@@ -29,16 +29,17 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 	type row struct {
 		store.HandlerRow
 		pause
+		per int64 // µs
 	}
 	return sqlkit.Read(ctx, s.file, func(conn *sql.Conn) ([]store.HandlerRow, error) {
 		all, err := rows(conn, s.texts["list_handlers"], func(r *row) []any {
-			return []any{&r.Name, &r.MaxConcurrency, &r.Override, &r.By.By, &r.By.Note, at{&r.until}, &r.by, &r.note,
-				at{&r.SeenAt}, &r.Queued, &r.Running, &r.Dead}
+			return []any{&r.Name, &r.MaxConcurrency, &r.MaxPerPartition, &r.Rate, &r.per, &r.Override, &r.By.By,
+				&r.By.Note, at{&r.until}, &r.by, &r.note, at{&r.SeenAt}, &r.Queued, &r.Running, &r.Dead}
 		})
 		list := make([]store.HandlerRow, len(all))
 		for i, r := range all {
 			list[i] = r.HandlerRow
-			list[i].Pause = r.orNil()
+			list[i].Pause, list[i].Per = r.orNil(), time.Duration(r.per)*time.Microsecond
 		}
 		return list, err
 	})

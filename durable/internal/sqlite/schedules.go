@@ -17,7 +17,8 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 		defer handler.close()
 		defer schedule.close()
 		for _, h := range handlers {
-			if _, err := handler.exec(h.Name, h.MaxConcurrency); err != nil {
+			if _, err := handler.exec(h.Name, h.MaxConcurrency, h.MaxPerPartition, h.Rate,
+				h.Per.Microseconds()); err != nil {
 				return answer, err
 			}
 		}

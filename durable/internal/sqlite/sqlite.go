@@ -53,7 +53,8 @@ func New(db *sql.DB, table, schema string) (*Store, error) {
 		return nil, err
 	}
 	names := map[string]string{
-		"ahead": fmt.Sprint(store.MaxAhead.Microseconds()), "first": strconv.Itoa(store.FirstAttempts),
+		"ahead":   fmt.Sprint(store.MaxAhead.Microseconds()),
+		"max_per": fmt.Sprint(store.MaxPer.Microseconds()), "first": strconv.Itoa(store.FirstAttempts),
 		"last": strconv.Itoa(store.LastAttempts), "runs_name": d.Quote(table + "_runs"),
 		"schedules_name": d.Quote(table + "_schedules"), "plan_in": d.Qualified("main", table+"_schedules_plan"),
 	}

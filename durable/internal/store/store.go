@@ -36,6 +36,9 @@ type Store interface {
 // further was noted while its clock was ahead.
 const MaxAhead = 5 * time.Second
 
+// MaxPer is the longest Handler.Per. Nothing forgets a start before.
+const MaxPer = 30 * 24 * time.Hour
+
 // Worker is what the loops of a worker call.
 type Worker interface {
 	// Register says which handlers and schedules a worker has, and marks them as seen now; without
@@ -74,6 +77,9 @@ type Worker interface {
 	// rest is. The same holds for MaxPerPartition, and a partition that has as many running hides
 	// no run of another one. Rows of a partition that others have locked take room of that
 	// partition.
+	//
+	// Of a handler with a Rate, no more runs are claimed within any Per, wherever that begins. What
+	// counts is every claim by a worker with a Rate, whatever becomes of the run.
 	Claim(ctx context.Context, request ClaimRequest) (Claimed, error)
 
 	// Renew extends the leases of runs that this worker still has. What is missing in the answer is
@@ -199,6 +205,8 @@ type Handler struct {
 	MaxConcurrency  int // runs at once in the fleet; 0: any number
 	MaxPerPartition int // the same of those with the same Partition, unless that is ""; 0: any number
 	MaxAttempts     int // 0: any number
+	Rate            int // starts within any Per in the fleet; 0: any number
+	Per             time.Duration
 }
 
 // Schedule is a schedule that a worker has.
@@ -304,7 +312,8 @@ type Claimed struct {
 	// Locked are the limits whose rows another transaction keeps locked: the names of handlers, and
 	// "" for MaxActive.
 	Locked []string
-	// Next is when the next run of these handlers is due that is not due now; zero: none waits.
+	// Next is when the next run of these handlers is due that is not due now, or when the next may
+	// start of a handler whose Rate is reached, if that is earlier; zero: none waits.
 	Next time.Time
 }
 
@@ -439,9 +448,12 @@ type ScheduleRow struct {
 // HandlerRow is a row of the table of handlers.
 type HandlerRow struct {
 	Name                  string // "": all handlers together
-	MaxConcurrency        int    // of the worker that registered it last; 0: any number
-	Override              int    // -1: none
-	By                    Cause  // who set the override
+	MaxConcurrency        int    // of the worker that registered it last, as the next three; 0: any number
+	MaxPerPartition       int    // 0: any number
+	Rate                  int    // 0: any number
+	Per                   time.Duration
+	Override              int   // -1: none
+	By                    Cause // who set the override
 	Pause                 *Pause
 	SeenAt                time.Time // by a worker that has it; zero: never
 	Queued, Running, Dead int64

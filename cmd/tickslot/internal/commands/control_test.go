@@ -140,8 +140,8 @@ func TestDeadLettersAreTriedAgain(t *testing.T) {
 	has(t, url, "cancel --durable "+run, "it was queued")
 	has(t, url, "pause mail --durable --for 2h --by ann", "durable runs of mail: paused until")
 	has(t, url, "limit mail 3 --durable --by ann", "durable runs of mail: limited to 3")
-	has(t, url, "durable handlers", "mail", "3 (set)", "paused", "by ann")
-	has(t, url, "durable handlers mail -o json", `"name": "mail"`, `"queued": 0`)
+	has(t, url, "durable handlers", "mail", "3 (set), 7 per partition, 1000 starts in 1h0m", "paused", "by ann")
+	has(t, url, "durable handlers mail -o json", `"name": "mail"`, `"queued": 0`, `"rate": 1000`, `"max_per_partition": 7`)
 	has(t, url, "durable schedules", "no worker has a schedule")
 	has(t, url, "resume mail --durable", "durable runs of mail: resumed")
 	has(t, url, "limit mail reset --durable", "limit reset")
@@ -166,7 +166,7 @@ func deadRun(t *testing.T, store *durable.Store) (id string) {
 	}
 	worker.Handle("mail", func(context.Context, *durable.Run) error {
 		return durable.Permanent(errors.New("no paper"))
-	}, durable.HandlerOptions{})
+	}, durable.HandlerOptions{MaxPerPartition: 7, Rate: 1000, Per: time.Hour})
 	until(t, worker.Run, func() bool {
 		dead, err := store.Runs(t.Context(), durable.RunFilter{States: []durable.State{durable.StateDead}}, 1)
 		return err == nil && len(dead) == 1

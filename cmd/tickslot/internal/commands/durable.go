@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,20 +27,25 @@ func (l *runLists) handlers(ctx context.Context, filter string) (*show.Table, er
 		"QUEUED", "RUNNING", "DEAD", "SEEN", "SET"}}
 	now := time.Now()
 	for _, h := range list {
-		name, limit, set := h.Name, "none", []string{}
+		name, limits, set := h.Name, []string{}, []string{}
 		if name == "" {
 			name = "(all together)"
 		}
-		if h.MaxConcurrency > 0 {
-			limit = fmt.Sprint(h.MaxConcurrency)
-		}
 		if h.Override != nil {
-			limit = fmt.Sprintf("%d (set)", h.Override.Limit)
+			limits = append(limits, fmt.Sprintf("%d (set)", h.Override.Limit))
 			set = append(set, "limit "+h.Override.String())
+		} else if h.MaxConcurrency > 0 {
+			limits = append(limits, fmt.Sprint(h.MaxConcurrency))
+		}
+		if h.MaxPerPartition > 0 {
+			limits = append(limits, fmt.Sprintf("%d per partition", h.MaxPerPartition))
+		}
+		if h.Rate > 0 {
+			limits = append(limits, fmt.Sprintf("%d starts in %s", h.Rate, show.Span(h.Per)))
 		}
 		state, by := pausedText(h.Pause)
-		t.Add(name, state, limit, fmt.Sprint(h.Queued), fmt.Sprint(h.Running), fmt.Sprint(h.Dead),
-			show.Ago(h.SeenAt, now), strings.Join(append(set, by...), "; "))
+		t.Add(name, state, cmp.Or(strings.Join(limits, ", "), "none"), fmt.Sprint(h.Queued), fmt.Sprint(h.Running),
+			fmt.Sprint(h.Dead), show.Ago(h.SeenAt, now), strings.Join(append(set, by...), "; "))
 	}
 	return t, nil
 }

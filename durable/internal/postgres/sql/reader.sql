@@ -92,13 +92,14 @@ overdue AS MATERIALIZED (
 )
 SELECT now.at, (SELECT min(c.oldest) FROM counts AS c),
 	overdue.at,
-	a.name, a.registered, coalesce(a.max_concurrency, 0), coalesce(a.override, -1), coalesce(a.override_by, ''),
+	a.name, a.registered, coalesce(a.max_concurrency, 0), coalesce(a.max_per_partition, 0), coalesce(a.rate, 0),
+	coalesce(a.per, 0), coalesce(a.override, -1), coalesce(a.override_by, ''),
 	coalesce(a.override_note, ''), CASE WHEN a.paused_until > now.at THEN a.paused_until END, coalesce(a.paused_by, ''),
 	coalesce(a.paused_note, ''), a.seen_at, coalesce(a.queued, 0), coalesce(a.running, 0), coalesce(a.dead, 0), a.oldest
 FROM now CROSS JOIN overdue LEFT JOIN (
-	SELECT coalesce(h.name, c.handler) AS name, h.name IS NOT NULL AS registered, h.max_concurrency, h.override,
-		h.override_by, h.override_note, h.paused_until, h.paused_by, h.paused_note, h.seen_at, c.queued, c.running,
-		c.dead, c.oldest
+	SELECT coalesce(h.name, c.handler) AS name, h.name IS NOT NULL AS registered, h.max_concurrency,
+		h.max_per_partition, h.rate, h.per, h.override, h.override_by, h.override_note, h.paused_until, h.paused_by,
+		h.paused_note, h.seen_at, c.queued, c.running, c.dead, c.oldest
 	FROM {handlers} AS h FULL JOIN counts AS c ON c.handler = h.name
 ) AS a ON true
 ORDER BY a.name COLLATE "C"

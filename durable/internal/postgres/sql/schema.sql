@@ -29,7 +29,11 @@ CREATE TABLE IF NOT EXISTS {schedules} (
 CREATE TABLE IF NOT EXISTS {handlers} (
 	name            text COLLATE "C" PRIMARY KEY,
 	max_concurrency integer NOT NULL DEFAULT 0, -- what the code says, to be shown; 0: any number
-	override        integer,                    -- takes its place; 0: nothing starts
+	max_per_partition integer NOT NULL DEFAULT 0, -- the same, as the next two
+	rate            integer NOT NULL DEFAULT 0, -- starts within any per
+	per             bigint NOT NULL DEFAULT 0,  -- µs
+	starts          text COLLATE "C" NOT NULL DEFAULT '', -- that count towards a rate: see package startlog
+	override        integer,                    -- takes the place of max_concurrency; 0: nothing starts
 	override_by     text COLLATE "C" NOT NULL DEFAULT '',
 	override_note   text COLLATE "C" NOT NULL DEFAULT '',
 	paused_until    timestamptz,

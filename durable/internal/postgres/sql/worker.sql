@@ -1,12 +1,14 @@
 -- name: register
 -- $1: the names of handlers, as JSON, with their limits. Rows are written in the order of their
 -- names, so that workers who do so at once wait for each other, and do not lock each other out.
-INSERT INTO {handlers} AS h (name, max_concurrency, seen_at)
-SELECT x.name, x.max_concurrency, clock_timestamp()
-FROM (SELECT name, max_concurrency FROM json_to_recordset($1::text::json) AS j(name text, max_concurrency integer)
-	UNION ALL SELECT '', 0) AS x
+INSERT INTO {handlers} AS h (name, max_concurrency, max_per_partition, rate, per, seen_at)
+SELECT x.name, x.max_concurrency, x.max_per_partition, x.rate, x.per, clock_timestamp()
+FROM (SELECT name, max_concurrency, max_per_partition, rate, per FROM json_to_recordset($1::text::json)
+		AS j(name text, max_concurrency integer, max_per_partition integer, rate integer, per bigint)
+	UNION ALL SELECT '', 0, 0, 0, 0) AS x
 ORDER BY x.name COLLATE "C"
-ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency, seen_at = excluded.seen_at
+ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency,
+	max_per_partition = excluded.max_per_partition, rate = excluded.rate, per = excluded.per, seen_at = excluded.seen_at
 
 -- name: register_schedules
 -- $1: schedules as JSON, $2: whether to take over those that have another spec. A row that has been
@@ -100,10 +102,10 @@ WITH wait AS MATERIALIZED (
 ),
 limits AS MATERIALIZED (
 	SELECT h.name FROM wait CROSS JOIN {handlers} AS h
-	LEFT JOIN json_to_recordset($1::text::json) AS x(name text, max_concurrency integer, max_per_partition integer)
-		ON x.name = h.name COLLATE "C"
+	LEFT JOIN json_to_recordset($1::text::json) AS x(name text, max_concurrency integer, max_per_partition integer,
+		rate integer) ON x.name = h.name COLLATE "C"
 	WHERE coalesce(wait.set, '') IS NOT NULL AND (
-		CASE h.name WHEN '' THEN $2::integer > 0 ELSE x.max_concurrency > 0 OR x.max_per_partition > 0 END
+		CASE h.name WHEN '' THEN $2::integer > 0 ELSE greatest(x.max_concurrency, x.max_per_partition, x.rate) > 0 END
 		OR h.override IS NOT NULL AND (h.name = '' OR x.name IS NOT NULL))
 ),
 mine AS MATERIALIZED (
@@ -153,22 +155,42 @@ FOR UPDATE SKIP LOCKED
 -- partition of a handler it begins to look, as JSON.
 --
 -- The columns before those of the run are the same in all rows, and if there is no run there is one
--- row with them: the time, when the next run is due, whether some were left out because of their
--- size, whether there may be others behind those that were looked at, and the next $9.
-WITH RECURSIVE now AS MATERIALIZED (SELECT clock_timestamp() AS at),
+-- row with them: the time, when the next run is due or may start, whether some were left out
+-- because of their size, whether there may be others behind those that were looked at, and the next
+-- $9.
+WITH RECURSIVE now AS MATERIALIZED (
+	SELECT c.at, (extract(epoch FROM c.at) * 1000000)::bigint AS us FROM clock_timestamp() AS c(at)
+),
+asked AS MATERIALIZED (
+	SELECT x.* FROM json_to_recordset($1::text::json) AS x(name text, max_concurrency integer,
+		max_per_partition integer, max_attempts integer, rate integer, per bigint)
+),
+-- The starts of handlers with a rate, as package startlog has them: n, none of which was after
+-- until. Those that were noted while the clock was ahead were before now.
+starts AS MATERIALIZED (
+	SELECT x.name, r.n, CASE WHEN substr(right(h.starts, 26), 1, 16)::bigint > now.us + {ahead_us} + x.per / 60
+		THEN least(r.until, now.us) ELSE r.until END AS until
+	FROM now, asked AS x JOIN {handlers} AS h ON h.name = x.name COLLATE "C", LATERAL (
+		SELECT substr(h.starts, 26 * i + 1, 16)::bigint AS until, substr(h.starts, 26 * i + 17, 10)::bigint AS n
+		FROM generate_series(0, length(h.starts) / 26 - 1) AS i
+	) AS r
+	WHERE x.rate > 0
+),
 -- The handlers that may start runs, and how many at most. A limit whose row is not locked by this
 -- transaction, which its xmax tells, was set, or its row deleted, since the rows were locked: then
 -- nothing is claimed that it limits.
 limits AS MATERIALIZED (
 	SELECT x.name, x.max_attempts, CASE
-		WHEN coalesce(h.override, nullif(x.max_concurrency, 0), nullif(x.max_per_partition, 0)) IS NULL THEN NULL
+		WHEN coalesce(h.override, nullif(greatest(x.max_concurrency, x.max_per_partition, x.rate), 0)) IS NULL THEN NULL
 		WHEN h.xmax = pg_current_xact_id_if_assigned()::xid
-			THEN CASE WHEN coalesce(h.override, nullif(x.max_concurrency, 0)) IS NULL THEN $3::bigint
+			THEN least(CASE WHEN coalesce(h.override, nullif(x.max_concurrency, 0)) IS NULL THEN $3::bigint
 				ELSE greatest(0, coalesce(h.override, x.max_concurrency) - (SELECT count(*) FROM {runs} AS r
-					WHERE r.state = 'running' AND r.handler = h.name)) END
-		ELSE 0 END AS room, nullif(x.max_per_partition, 0) AS per
-	FROM now, json_to_recordset($1::text::json) AS x(name text, max_concurrency integer, max_per_partition integer,
-		max_attempts integer)
+					WHERE r.state = 'running' AND r.handler = h.name)) END,
+				CASE WHEN x.rate > 0 THEN greatest(0, x.rate - (SELECT coalesce(sum(s.n), 0)::bigint FROM starts AS s
+					WHERE s.name = x.name AND s.until > now.us - x.per)) END)
+		ELSE 0 END AS room, nullif(x.max_per_partition, 0) AS per,
+		CASE WHEN x.rate > 0 THEN x.rate END AS rate, x.per AS rate_per
+	FROM now, asked AS x
 	LEFT JOIN {handlers} AS h ON h.name = x.name COLLATE "C"
 	WHERE coalesce(h.paused_until <= now.at, true)
 ),
@@ -274,11 +296,51 @@ claimed AS (
 	FROM limits AS l, now WHERE r.id = ANY (ARRAY(SELECT id FROM carried)) AND r.handler = l.name COLLATE "C"
 	RETURNING r.*
 ),
+-- The starts with those of this claim. The 64th latest record stands for all before it, too.
+started AS MATERIALIZED (
+	SELECT c.handler AS name, count(*) AS n FROM claimed AS c JOIN limits AS l ON l.name = c.handler COLLATE "C"
+	WHERE l.rate IS NOT NULL GROUP BY c.handler
+),
+noted AS MATERIALIZED (
+	SELECT g.name, max(g.until) AS until, least(sum(g.n), 9999999999)::bigint AS n FROM (
+		SELECT u.name, u.until, u.n, row_number() OVER (PARTITION BY u.name ORDER BY u.until DESC) AS i FROM (
+			SELECT r.name, r.until, sum(r.n) AS n FROM (
+				SELECT s.name, s.until, s.n FROM starts AS s
+				UNION ALL
+				SELECT l.name, greatest(now.us - now.us % b.us + b.us,
+					(SELECT max(s.until) FROM starts AS s WHERE s.name = l.name)), c.n
+				FROM now, started AS c JOIN limits AS l ON l.name = c.name, LATERAL (
+					SELECT CASE WHEN l.rate > 60 THEN (l.rate_per + 59) / 60 ELSE 1 END AS us) AS b
+			) AS r GROUP BY r.name, r.until
+		) AS u
+	) AS g GROUP BY g.name, least(g.i, 64)
+),
+note AS (
+	UPDATE {handlers} AS h SET starts = (
+		SELECT string_agg(lpad(n.until::text, 16, '0') || lpad(n.n::text, 10, '0'), '' ORDER BY n.until)
+		FROM noted AS n WHERE n.name = h.name COLLATE "C")
+	WHERE h.name = ANY (ARRAY(SELECT name FROM started))
+),
 next AS (
-	SELECT min(r.run_at) AS at FROM limits AS l, now, {priorities}, LATERAL (
-		SELECT q.run_at FROM {runs} AS q
-		WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority AND q.run_at > now.at
-		ORDER BY q.run_at LIMIT 1
+	SELECT min(r.at) AS at FROM (
+		SELECT r.run_at AS at FROM limits AS l, now, {priorities}, LATERAL (
+			SELECT q.run_at FROM {runs} AS q
+			WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority
+				AND q.run_at > now.at
+			ORDER BY q.run_at LIMIT 1
+		) AS r
+		UNION ALL
+		-- A handler whose rate is reached may start the next run when that start was a window ago
+		-- with which, counted from the latest back, it is.
+		SELECT now.at + (max(n.until) + l.rate_per - now.us) * interval '1 microsecond'
+		FROM now, limits AS l JOIN (
+			SELECT n.name, n.until, sum(n.n) OVER (PARTITION BY n.name ORDER BY n.until DESC) AS n FROM noted AS n
+		) AS n ON n.name = l.name AND n.n >= l.rate
+		WHERE n.until > now.us - l.rate_per AND (EXISTS (SELECT FROM started AS c WHERE c.name = l.name)
+			OR EXISTS (SELECT FROM {priorities}, LATERAL (SELECT FROM {runs} AS q
+				WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority
+					AND q.run_at <= now.at LIMIT 1) AS due))
+		GROUP BY now.at, now.us, l.name, l.rate_per
 	) AS r
 )
 SELECT now.at, next.at, (SELECT count(*) FROM carried) < (SELECT count(*) FROM picked), short.yes,
@@ -443,6 +505,8 @@ handlers AS (
 		SELECT h.name FROM {handlers} AS h, now
 		WHERE h.name <> '' AND h.seen_at < now.at - $4::bigint * interval '1 microsecond'
 			AND h.override IS NULL AND coalesce(h.paused_until <= now.at, true)
+			AND coalesce(nullif(substr(right(h.starts, 26), 1, 16), '')::bigint
+				< extract(epoch FROM now.at) * 1000000 - {max_per}, true)
 		ORDER BY h.name LIMIT $5::bigint FOR UPDATE OF h SKIP LOCKED)
 	RETURNING 1
 )

@@ -23,7 +23,7 @@ SELECT name, handler, spec, text, next_due_at, last_due_at, seen_at,
 FROM {schedules} ORDER BY name
 
 -- name: list_handlers
-SELECT name, max_concurrency, coalesce(override, -1), override_by, override_note,
+SELECT name, max_concurrency, max_per_partition, rate, per, coalesce(override, -1), override_by, override_note,
 	CASE WHEN paused_until > {now} THEN paused_until END, paused_by, paused_note, seen_at,
 	(SELECT count(*) FROM {runs} WHERE state = 'queued' AND handler = h.name),
 	(SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = h.name),

@@ -82,7 +82,11 @@ CREATE TABLE IF NOT EXISTS {attempts} (
 CREATE TABLE IF NOT EXISTS {handlers} (
 	name            TEXT NOT NULL PRIMARY KEY,
 	max_concurrency INTEGER NOT NULL DEFAULT 0,   -- of the worker that registered it last; 0: any number
-	override        INTEGER,                      -- takes its place
+	max_per_partition INTEGER NOT NULL DEFAULT 0, -- the same, as the next two
+	rate            INTEGER NOT NULL DEFAULT 0,   -- starts within any per
+	per             INTEGER NOT NULL DEFAULT 0,
+	starts          TEXT NOT NULL DEFAULT '',     -- those that count towards a rate: see package startlog
+	override        INTEGER,                      -- takes the place of max_concurrency
 	override_by     TEXT NOT NULL DEFAULT '',
 	override_note   TEXT NOT NULL DEFAULT '',
 	paused_until    INTEGER,

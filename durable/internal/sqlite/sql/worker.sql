@@ -6,9 +6,10 @@
 (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 
 -- name: register_handler
--- ?1 name, ?2 max_concurrency
-INSERT INTO {handlers} (name, max_concurrency, seen_at) VALUES (?1, ?2, {now})
-ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency, seen_at = excluded.seen_at
+-- ?1 name, ?2 max_concurrency, ?3 max_per_partition, ?4 rate, ?5 per
+INSERT INTO {handlers} (name, max_concurrency, max_per_partition, rate, per, seen_at) VALUES (?1, ?2, ?3, ?4, ?5, {now})
+ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency,
+	max_per_partition = excluded.max_per_partition, rate = excluded.rate, per = excluded.per, seen_at = excluded.seen_at
 
 -- name: register_schedule
 -- ?1 name, ?2 handler, ?3 spec, ?4 text, ?5 whether to take over a row with another spec. One that
@@ -51,9 +52,9 @@ SELECT {now}, coalesce((SELECT override FROM {handlers} WHERE name = ''), -1),
 
 -- name: look
 -- What a claim decides by, for each handler in the JSON array ?1 and each priority: the override,
--- or -1; whether the handler is paused; how many of its runs are running; up to ?2 that are due at
--- ?3; and when the next one is due that is not due then.
-SELECT wanted.value, coalesce(h.override, -1), coalesce(h.paused_until > ?3, 0),
+-- or -1; whether the handler is paused; its latest starts; how many of its runs are running; up to
+-- ?2 that are due at ?3; and when the next one is due that is not due then.
+SELECT wanted.value, coalesce(h.override, -1), coalesce(h.paused_until > ?3, 0), coalesce(h.starts, ''),
 	(SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = wanted.value),
 	(SELECT json_group_array(json_array(p.column1, run_at, id)) FROM (
 		SELECT run_at, id FROM {runs} WHERE state = 'queued' AND handler = wanted.value AND priority = p.column1
@@ -89,6 +90,10 @@ UPDATE {runs} SET state = 'running', attempt = attempt + 1, worker = ?2, claim =
 	max_attempts = coalesce(attempts_before +
 		nullif(CASE WHEN own_max_attempts > 0 THEN own_max_attempts ELSE ?5 END, 0), 0)
 WHERE id = ?1 RETURNING {columns}, payload
+
+-- name: note_starts
+-- ?1 the handler, ?2 its latest starts
+INSERT INTO {handlers} (name, starts) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET starts = excluded.starts
 
 -- name: renew
 -- ?1 worker, ?2 [[id, attempt, claim], …], ?3 how long the lease is
@@ -179,4 +184,5 @@ DELETE FROM {schedules} WHERE name IN (SELECT name FROM {schedules} WHERE name <
 -- name: delete_handlers
 -- The same.
 DELETE FROM {handlers} WHERE name IN (SELECT name FROM {handlers} WHERE name <> ''
-	AND seen_at < {now} - ?1 AND coalesce(paused_until <= {now}, 1) AND override IS NULL LIMIT ?2)
+	AND seen_at < {now} - ?1 AND coalesce(paused_until <= {now}, 1) AND override IS NULL
+	AND CAST(substr(starts, -26, 16) AS INTEGER) < {now} - {max_per} LIMIT ?2)
