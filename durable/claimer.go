@@ -35,6 +35,9 @@ type claimer struct {
 	request  store.ClaimRequest // of which only Limit changes
 	draining atomic.Bool        // nothing starts any more
 
+	wakeOthers func()    // of the workers of the fleet
+	wokeAt     time.Time // when it was called last; of the goroutine of the loop
+
 	mu       sync.Mutex           // of the readers of checks
 	locked   map[string]time.Time // limits whose rows somebody keeps locked: since when
 	reported map[string]bool      // of these, which were logged
@@ -80,10 +83,23 @@ func (c *claimer) claim() time.Duration {
 	case !claimed.Next.IsZero():
 		wait = claimed.Next.Sub(claimed.Now)
 	}
+	if claimed.Held {
+		wait = min(wait, c.heldBack())
+	}
 	if len(claimed.Locked) > 0 {
 		wait = min(wait, loop.Jittered(lockedAgain, 0.3))
 	}
 	return wait
+}
+
+// heldBack has others look for the runs that were left to them, once in a while, and returns when
+// this worker may take them.
+func (c *claimer) heldBack() time.Duration {
+	if time.Since(c.wokeAt) >= c.request.Patience {
+		c.wakeOthers()
+		c.wokeAt = time.Now()
+	}
+	return c.request.Patience + time.Millisecond // SQLite's clock counts milliseconds
 }
 
 // noteLocked records which limits could not be looked at.

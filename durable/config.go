@@ -160,7 +160,10 @@ type Middleware func(next Handler) Handler
 type HandlerOptions struct {
 	// MaxConcurrency is how many runs of the handler may be in progress at once in the fleet.
 	// Workers with different values, as in a rolling deploy, together never exceed the largest.
-	// Control can override it. At most 10,000. Default 0: any number.
+	// Control can override it. A worker takes more than its share, which is this divided by the
+	// workers, only of what others leave: a worker counts while it has room and looks for runs, for
+	// two of its poll intervals after its last look, and, for runs that have been due for less than
+	// a poll interval, also if it is only registered. At most 10,000. Default 0: any number.
 	MaxConcurrency int
 
 	// MaxPerPartition is how many runs of the handler with the same TriggerOptions.Partition, such

@@ -92,7 +92,8 @@ func (w *Worker) begin(life, base context.Context) {
 	w.database.Begin(life)
 	w.runner.base, w.runner.handlers = base, w.handlers
 	w.materializer.schedules = w.schedules
-	w.claimer.request = store.ClaimRequest{Worker: w.config.Name, MaxActive: w.config.MaxActive, TTL: w.config.TTL}
+	w.claimer.request = store.ClaimRequest{Worker: w.config.Name, MaxActive: w.config.MaxActive, TTL: w.config.TTL,
+		Patience: w.config.ClaimInterval}
 	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
 		w.claimer.request.Handlers = append(w.claimer.request.Handlers, w.handlers[name].row())
 	}

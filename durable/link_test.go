@@ -159,11 +159,11 @@ func (l *link) Verify(ctx context.Context) error {
 	return err
 }
 
-func (l *link) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
+func (l *link) Register(ctx context.Context, worker string, handlers []store.Handler, schedules []store.Schedule,
 	takeOver bool) error {
 	_, err := do(ctx, l, "register", func(ctx context.Context) (none struct{}, err error) {
 		l.largest("register", len(schedules))
-		return none, l.Store.Register(ctx, handlers, schedules, takeOver)
+		return none, l.Store.Register(ctx, worker, handlers, schedules, takeOver)
 	})
 	return err
 }

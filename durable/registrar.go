@@ -16,7 +16,7 @@ const (
 	registerInterval = time.Minute
 	// unseenAfter is how long ago a handler or a schedule must have been registered last to count
 	// as one that no worker has.
-	unseenAfter = 3*registerInterval + 30*time.Second
+	unseenAfter = store.UnseenAfter
 	// maxRegistered is how many schedules one call registers.
 	maxRegistered = 1000
 )
@@ -24,6 +24,7 @@ const (
 // A registrar tells the database which handlers and schedules this worker has.
 type registrar struct {
 	*loop.Loop
+	worker    string
 	store     store.Worker
 	database  *database
 	reader    store.Reader
@@ -106,7 +107,7 @@ func (r *registrar) call(takeOver bool, schedules []store.Schedule) error {
 	for {
 		some := schedules[:min(maxRegistered, len(schedules))]
 		_, err := call(r.database, opRegister, func(ctx context.Context) (none struct{}, err error) {
-			return none, r.store.Register(ctx, handlers, some, takeOver)
+			return none, r.store.Register(ctx, r.worker, handlers, some, takeOver)
 		})
 		if schedules = schedules[len(some):]; err != nil || len(schedules) == 0 {
 			return err

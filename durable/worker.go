@@ -81,7 +81,7 @@ func (w *Worker) assemble(s store.Store) {
 		batch: answers.NewBatch(maxResults, c.CallTimeout), wake: make(chan struct{}, 1)}
 	w.runner = &runner{worker: c.Name, book: w.book, finisher: w.finisher, events: v}
 	w.claimer = &claimer{store: s, database: d, book: w.book, runner: w.runner, events: v,
-		batch: answers.NewBatch(c.ClaimBatch, c.CallTimeout)}
+		batch: answers.NewBatch(c.ClaimBatch, c.CallTimeout), wakeOthers: w.wakeOthers}
 	w.claimer.Loop = loop.New("claimer", c.ClaimInterval, c.PollJitter, w.claimer.claim)
 	w.renewer = &renewer{worker: c.Name, store: s, database: d, book: w.book, runner: w.runner, events: v}
 	w.renewer.Loop = loop.New("renewer", c.TTL/3, 0, w.renewer.renew)
@@ -91,7 +91,8 @@ func (w *Worker) assemble(s store.Store) {
 	w.materializer = &materializer{store: s, database: d, events: v, queued: w.queued, faults: map[string]string{},
 		elsewhere: map[string]bool{}, batch: answers.NewBatch(maxPlans, c.CallTimeout)}
 	w.materializer.Loop = loop.New("materializer", c.MaterializeInterval, c.PollJitter, w.materializer.materialize)
-	w.registrar = &registrar{store: s, reader: s, database: d, events: v, takenOver: w.materializer.takenOver}
+	w.registrar = &registrar{worker: c.Name, store: s, reader: s, database: d, events: v,
+		takenOver: w.materializer.takenOver}
 	w.registrar.Loop = loop.New("registrar", registerInterval, c.PollJitter, w.registrar.register)
 	w.sampler = lifecycle.NewSampler(sampleInterval, func() (store.Stats, error) {
 		return call(d, opStats, func(ctx context.Context) (store.Stats, error) { return s.Stats(ctx, unseenAfter) })
@@ -108,10 +109,15 @@ const sampleInterval = 30 * time.Second
 func (w *Worker) queued(runs int64) {
 	w.claimer.Wake()
 	if int64(w.book.room()) < runs {
-		_, _ = call(w.database, opNotify, func(ctx context.Context) (none struct{}, err error) {
-			return none, w.store.store.Notify(ctx)
-		})
+		w.wakeOthers()
 	}
+}
+
+// wakeOthers has other workers look for runs, if the database can.
+func (w *Worker) wakeOthers() {
+	_, _ = call(w.database, opNotify, func(ctx context.Context) (none struct{}, err error) {
+		return none, w.store.store.Notify(ctx)
+	})
 }
 
 // Handle registers a handler, whose runs this worker then carries out. Call it before Run. Check

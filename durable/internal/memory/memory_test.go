@@ -24,7 +24,7 @@ func TestMemory(t *testing.T) {
 			rows, err := s.Schedules(t.Context())
 			for _, r := range rows {
 				again := store.Schedule{Name: r.Name, Handler: r.Handler, Spec: r.Spec, Text: r.Text}
-				err = errors.Join(err, s.Register(t.Context(), nil, []store.Schedule{again}, false))
+				err = errors.Join(err, s.Register(t.Context(), "w", nil, []store.Schedule{again}, false))
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Register implements store.Worker.
-func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
+func (s *Store) Register(ctx context.Context, worker string, handlers []store.Handler, schedules []store.Schedule,
 	takeOver bool) error {
 	now, unlock, err := s.lock(ctx)
 	if err != nil {
@@ -22,6 +22,9 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 	for _, h := range handlers {
 		row := s.handler(h.Name)
 		row.Handler, row.seenAt = h, now
+		if h.MaxConcurrency > 1 {
+			row.looks.See(store.WorkerKey(worker), now.UnixMicro())
+		}
 	}
 	for _, c := range schedules {
 		row := s.schedules[c.Name]
@@ -46,7 +49,7 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 func (s *Store) handler(name string) *handlerRow {
 	row := s.handlers[name]
 	if row == nil {
-		row = &handlerRow{override: -1}
+		row = &handlerRow{override: -1, looks: store.Looks{}}
 		s.handlers[name] = row
 	}
 	return row
@@ -202,7 +205,7 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 	}
 	defer unlock()
 	c := store.Claimed{Now: now}
-	room := s.room(req, now)
+	room, free := s.room(req, now)
 	var waiting []*runRow
 	for _, r := range s.queued {
 		_, ok := room[r.Handler]
@@ -233,10 +236,21 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 			break
 		}
 		room[r.Handler]--
+		free[r.Handler]--
 		bytes += len(r.Payload)
 		s.claim(r, req, now)
 		r.Run.Claim = value
 		c.Runs = append(c.Runs, r.shown(true))
+	}
+	for _, h := range req.Handlers {
+		left := func(r *runRow) bool { return r.Handler == h.Name && r.State == store.StateQueued }
+		taken := func(r store.Run) bool { return r.Handler == h.Name }
+		waits := slices.ContainsFunc(waiting, left)
+		c.Held = c.Held || waits && room[h.Name] == 0 && free[h.Name] > 0
+		if row := s.handler(h.Name); row.limit(h) > 1 {
+			row.looks.Ask(store.WorkerKey(req.Worker), len(c.Runs) >= req.Limit,
+				waits || slices.ContainsFunc(c.Runs, taken), now.UnixMicro(), req.Patience)
+		}
 	}
 	if next := s.nextStart(req, waiting, now); !next.IsZero() {
 		c.Next = earlier(c.Next, next)
@@ -260,14 +274,27 @@ func (s *Store) nextStart(req store.ClaimRequest, due []*runRow, now time.Time) 
 
 const unlimited = 1 << 30
 
-// room returns how many runs of each handler may be claimed; one that is paused is missing. Called
-// with mu held.
-func (s *Store) room(req store.ClaimRequest, now time.Time) map[string]int {
-	running := map[string]int{}
-	for _, r := range s.running {
-		running[r.Handler]++
+// limit returns the limit of a handler that is in force; 0: none is, or nothing starts.
+func (r *handlerRow) limit(h store.Handler) int {
+	if r.override >= 0 {
+		return r.override
 	}
-	room := map[string]int{}
+	return h.MaxConcurrency
+}
+
+// room returns how many runs of each handler this worker may claim, and any worker; one that is
+// paused is missing. Called with mu held.
+func (s *Store) room(req store.ClaimRequest, now time.Time) (room, free map[string]int) {
+	running, mine, waits := map[string]int{}, map[string]int{}, map[string]bool{}
+	for _, r := range s.running {
+		if running[r.Handler]++; r.Worker == req.Worker {
+			mine[r.Handler]++
+		}
+	}
+	for _, r := range s.queued {
+		waits[r.Handler] = waits[r.Handler] || !r.RunAt.After(now.Add(-req.Patience))
+	}
+	room, free = map[string]int{}, map[string]int{}
 	for _, h := range req.Handlers {
 		row := s.handler(h.Name)
 		if !isPaused(row.paused, now) {
@@ -277,9 +304,15 @@ func (s *Store) room(req store.ClaimRequest, now time.Time) map[string]int {
 				row.starts, _ = row.starts.Disbelieve(us, per, store.MaxAhead.Microseconds())
 				room[h.Name] = min(room[h.Name], row.starts.Left(us, h.Rate, per))
 			}
+			free[h.Name] = room[h.Name]
+			if limit := row.limit(h); limit > 1 {
+				share := row.looks.Share(limit, store.WorkerKey(req.Worker), waits[h.Name], now.UnixMicro(),
+					req.Patience)
+				room[h.Name] = min(room[h.Name], max(0, share-mine[h.Name]))
+			}
 		}
 	}
-	return room
+	return room, free
 }
 
 // roomOfPartitions returns what tells whether the partition of a run has room, to be asked of a run

@@ -22,7 +22,7 @@ func BenchmarkRuns(b *testing.B) {
 					s := d.migrated(b)
 					d.fill(b, s, "orders", b.N)
 					handlers := []store.Handler{{Name: "orders", MaxAttempts: 3, MaxConcurrency: limit}}
-					if err := s.Register(b.Context(), handlers, nil, true); err != nil {
+					if err := s.Register(b.Context(), "w", handlers, nil, true); err != nil {
 						b.Fatal(err)
 					}
 					b.ResetTimer()

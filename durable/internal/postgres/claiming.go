@@ -81,7 +81,8 @@ func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64
 	behind := s.behind.Load().(string)
 	next := behind
 	args := []any{handlers, r.MaxActive, max(0, r.Limit), guard.Storable(r.Worker), r.TTL.Microseconds(),
-		store.NewClaim(), slack, store.MaxClaimedBytes, behind}
+		store.NewClaim(), slack, store.MaxClaimedBytes, behind, r.Patience.Microseconds(),
+		store.WorkerKey(r.Worker)}
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}
@@ -97,8 +98,8 @@ func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64
 			{text: s.texts["claim_share"], args: []any{s.claimLock}},
 			{s.texts["claim"], args, func(rows pgx.Rows) error {
 				var run store.Run
-				err := scanRun(rows, &run, into(&claimed.Now), into(&claimed.Next), into(&claimed.More), into(&isShort),
-					into(&next))
+				err := scanRun(rows, &run, into(&claimed.Now), into(&claimed.Next), into(&claimed.More),
+					into(&claimed.Held), into(&isShort), into(&next))
 				if run.ID != 0 { // else it is the row of the times, without a run
 					claimed.Runs = append(claimed.Runs, run)
 				}

@@ -19,7 +19,7 @@ import (
 // running queues and claims runs.
 func (s *Store) running(t testing.TB, n int) []store.Run {
 	t.Helper()
-	if err := s.Register(t.Context(), orders, nil, true); err != nil {
+	if err := s.Register(t.Context(), "w", orders, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	for range n {
@@ -145,7 +145,7 @@ func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
 		d.exec(t, "TRUNCATE "+s.names["attempts"]+", "+s.names["runs"]+", "+s.names["handlers"])
 		handlers := []store.Handler{{Name: "a", MaxAttempts: 1, MaxConcurrency: c.limits[0]},
 			{Name: "b", MaxAttempts: 1, MaxConcurrency: c.limits[1]}}
-		if err := s.Register(t.Context(), handlers, nil, true); err != nil {
+		if err := s.Register(t.Context(), "w", handlers, nil, true); err != nil {
 			t.Fatal(err)
 		}
 		if c.maxActive > 0 {
@@ -245,7 +245,7 @@ func TestHandlersUseAllConnections(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := s.Register(ctx, orders, nil, true); err != nil {
+	if err := s.Register(ctx, "w", orders, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, call := range calls(s) {

@@ -31,7 +31,7 @@ func TestIdlePollsAreFewStatements(t *testing.T) {
 		s := on(t, d.pool(t, wire.Addr(), ""), "durable")
 		list := far(schedules)
 		polls := idlePolls(s, list)
-		if err := s.Register(t.Context(), orders, list, true); err != nil {
+		if err := s.Register(t.Context(), "w", orders, list, true); err != nil {
 			t.Fatal(err)
 		}
 		d.exec(t, "UPDATE "+s.names["schedules"]+" SET next_spec = spec, next_due_at = now() + interval '1 year'")
@@ -75,7 +75,7 @@ func idlePolls(s *Store, schedules []store.Schedule) map[string]func(context.Con
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 100, 5); return err },
 		"Stats":   func(ctx context.Context) error { _, err := s.Stats(ctx, time.Minute); return err },
 		"Register": func(ctx context.Context) error {
-			return s.Register(ctx, orders, schedules, false)
+			return s.Register(ctx, "w", orders, schedules, false)
 		},
 		"Sweep": func(ctx context.Context) error {
 			_, err := s.Sweep(ctx, store.Retention{Succeeded: time.Hour, Dead: time.Hour, Canceled: time.Hour,
@@ -108,7 +108,7 @@ func TestWorkersOfTheSameSchedulesWriteThemOnce(t *testing.T) {
 			return versions
 		}
 		before = read()
-		if err := s.Register(t.Context(), orders, list, takeOver); err != nil {
+		if err := s.Register(t.Context(), "w", orders, list, takeOver); err != nil {
 			t.Fatal(err)
 		}
 		after = read()

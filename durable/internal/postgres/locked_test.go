@@ -133,7 +133,7 @@ func TestLimitThatIsLocked(t *testing.T) {
 	d := newDatabase(t)
 	s := d.migrated(t)
 	handlers := []store.Handler{{Name: "free", MaxAttempts: 1}, {Name: "limited", MaxAttempts: 1, MaxConcurrency: 5}}
-	if err := s.Register(t.Context(), handlers, nil, true); err != nil {
+	if err := s.Register(t.Context(), "w", handlers, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	of := func(name string) string {
@@ -201,7 +201,7 @@ func TestManyRunsThatAreLocked(t *testing.T) {
 			fmt.Sprintf("INSERT INTO %s (handler, run_at) SELECT 'orders', now() - interval '1 h' + "+
 				"i * interval '1 ms' "+
 				"FROM generate_series(1, %d) AS i", s.names["runs"], lockedRuns+20))
-		if err := s.Register(t.Context(), handlers, nil, true); err != nil {
+		if err := s.Register(t.Context(), "w", handlers, nil, true); err != nil {
 			t.Fatal(err)
 		}
 		release := d.hold(t, fmt.Sprintf("SELECT FROM (SELECT FROM %s ORDER BY run_at LIMIT %d FOR UPDATE) AS x",

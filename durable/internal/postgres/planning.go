@@ -37,7 +37,7 @@ type scheduleJSON struct {
 }
 
 // Register implements store.Worker.
-func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
+func (s *Store) Register(ctx context.Context, worker string, handlers []store.Handler, schedules []store.Schedule,
 	takeOver bool) error {
 	list := make([]scheduleJSON, len(schedules))
 	for i, schedule := range schedules {
@@ -45,7 +45,7 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 	}
 	return s.call(ctx, s.owned, func() []statement {
 		return []statement{
-			{text: s.texts["register"], args: []any{handlersJSON(handlers)}},
+			{text: s.texts["register"], args: []any{handlersJSON(handlers), store.WorkerKey(worker)}},
 			{text: s.texts["register_schedules"], args: []any{inJSON(list), takeOver}},
 		}
 	})

@@ -64,9 +64,11 @@ func TestPlansUseTheIndexes(t *testing.T) {
 	week := int64(7 * 24 * time.Hour / time.Microsecond)
 	statements := map[string][]any{
 		"due": {"-infinity", "", 1000}, "materialize": {inJSON(plans)}, "claim_lock": {handlers, 50, 500},
-		"claim": {handlers, 50, 16, "w", 1e6, 1, claimSlack, store.MaxClaimedBytes, noneBehind},
+		"claim": {handlers, 50, 16, "w", 1e6, 1, claimSlack, store.MaxClaimedBytes, noneBehind,
+			5_000_000, store.WorkerKey("w")},
 		"renew": {inJSON(keys), "w", int64(1e6)}, "finish": {inJSON(results), "w"}, "reclaim": {100, "lost", 5},
-		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers}, "cancel": {110_030, "", ""},
+		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers, store.WorkerKey("w")},
+		"cancel":        {110_030, "", ""},
 		"list_handlers": {week},
 	}
 	for _, states := range [][]store.State{{store.StateQueued}, {store.StateRunning, store.StateQueued},
@@ -294,7 +296,8 @@ func TestFullPartitionIsNotRead(t *testing.T) {
 			"VALUES ('orders', now(), 'full', 'running', 1, 'w', now(), now() + interval '1 h')",
 		"INSERT INTO durable_handlers (name) VALUES ('orders')")
 	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3, MaxPerPartition: 1}})
-	args := []any{handlers, 0, 16, "w", 1_000_000, 1, claimSlack, store.MaxClaimedBytes, noneBehind}
+	args := []any{handlers, 0, 16, "w", 1_000_000, 1, claimSlack, store.MaxClaimedBytes, noneBehind,
+		5_000_000, store.WorkerKey("w")}
 	for _, statistics := range []bool{false, true} {
 		if statistics {
 			d.exec(t, "ANALYZE")
@@ -344,7 +347,8 @@ func onBatch(first int) map[string][]any {
 	}
 	handlers := handlersJSON([]store.Handler{{Name: "orders", MaxAttempts: 3}, {Name: "mails", MaxAttempts: 3}})
 	return map[string][]any{
-		"claim":  {handlers, 0, 16, "w", 1_000_000, 1, claimSlack, store.MaxClaimedBytes, noneBehind},
+		"claim": {handlers, 0, 16, "w", 1_000_000, 1, claimSlack, store.MaxClaimedBytes, noneBehind,
+			5_000_000, store.WorkerKey("w")},
 		"finish": {inJSON(results), "w"},
 		"renew":  {inJSON(keys), "w", int64(1_000_000)}}
 }

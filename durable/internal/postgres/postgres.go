@@ -136,6 +136,8 @@ func (s *Store) read() {
 		"max_scanned": strconv.Itoa(maxScanned),
 		"ahead":       fmt.Sprintf("interval '%d s'", store.MaxAhead/time.Second),
 		"ahead_us":    strconv.FormatInt(store.MaxAhead.Microseconds(), 10),
+		"unseen_us":   strconv.FormatInt(store.UnseenAfter.Microseconds(), 10),
+		"max_looks":   strconv.Itoa(store.MaxLooks),
 		"max_per":     strconv.FormatInt(store.MaxPer.Microseconds(), 10),
 		"first":       strconv.Itoa(store.FirstAttempts),
 		"last":        strconv.Itoa(store.LastAttempts),

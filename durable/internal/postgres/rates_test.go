@@ -16,7 +16,7 @@ func TestStartsOfAClockThatWasAhead(t *testing.T) {
 	d := newDatabase(t)
 	s := d.migrated(t)
 	handlers := []store.Handler{{Name: "orders", MaxAttempts: 1, Rate: 3, Per: time.Second}}
-	if err := s.Register(t.Context(), handlers, nil, true); err != nil {
+	if err := s.Register(t.Context(), "w", handlers, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	log := ""

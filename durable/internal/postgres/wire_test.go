@@ -78,7 +78,7 @@ func calls(s *Store) []call {
 	return []call{
 		{"Verify", s.Verify},
 		{"Register", func(ctx context.Context) error {
-			return s.Register(ctx, orders, []store.Schedule{daily}, true)
+			return s.Register(ctx, "w", orders, []store.Schedule{daily}, true)
 		}},
 		{"Materialize", func(ctx context.Context) error {
 			due := store.DueSchedule{Name: "daily", Spec: "1"}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
@@ -27,11 +28,12 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 		return store.Claimed{}, err
 	}
 	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (claimed store.Claimed, _ error) {
-		looks, all, err := s.look(conn, string(wanted), max(0, request.Limit))
+		looks, all, err := s.look(conn, string(wanted), max(0, request.Limit), request.Worker)
 		if err != nil {
 			return claimed, err
 		}
 		claimed.Now, claimed.Next = looks.now, looks.next()
+		shares := looks.shares(handlers, request)
 		if looks.each, err = s.lookAtPartitions(conn, looks, handlers, max(0, request.Limit)); err != nil {
 			return claimed, err
 		}
@@ -39,7 +41,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 		if err != nil {
 			return claimed, err
 		}
-		chosen, err := looks.choose(handlers, rates, min(request.Limit, all.room(request.MaxActive)))
+		chosen, err := looks.choose(handlers, rates, shares, min(request.Limit, all.room(request.MaxActive)))
 		if err != nil {
 			return claimed, err
 		}
@@ -63,6 +65,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 			rates.add(handlers[r.Handler], looks.now)
 		}
 		claimed.Next = earlier(claimed.Next, rates.next(handlers, looks))
+		if claimed.Held, err = s.noteLooks(conn, looks, shares, handlers, request, claimed.Runs); err != nil {
+			return claimed, err
+		}
 		return claimed, s.noteStarts(conn, claimed.Runs, rates)
 	})
 }
@@ -132,6 +137,62 @@ func (s *Store) noteStarts(conn *sql.Conn, runs []store.Run, rates rates) error 
 	return nil
 }
 
+// A share is what a worker may have of a handler with a limit.
+type share struct {
+	looks store.Looks
+	room  int // how many more runs it may claim
+}
+
+// shares returns those of handlers with a limit, by name.
+func (l looked) shares(handlers map[string]store.Handler, r store.ClaimRequest) map[string]share {
+	shares := map[string]share{}
+	waits := map[string]bool{}
+	for _, p := range l.each {
+		var due [][3]int64
+		_ = json.Unmarshal([]byte(p.due), &due) // choose returns the error
+		waits[p.handler] = waits[p.handler] || len(due) > 0 && due[0][1] <= l.now.Add(-r.Patience).UnixMicro()
+	}
+	for _, p := range l.each {
+		if limit := p.limit(handlers[p.handler].MaxConcurrency); limit > 1 && limit < math.MaxInt {
+			looks := store.ParseLooks(p.looks)
+			most := looks.Share(limit, store.WorkerKey(r.Worker), waits[p.handler], l.now.UnixMicro(), r.Patience)
+			shares[p.handler] = share{looks, max(0, most-p.mine)}
+		}
+	}
+	return shares
+}
+
+// noteLooks writes that the worker has looked, and reports whether it has left runs to others.
+func (s *Store) noteLooks(conn *sql.Conn, l looked, shares map[string]share, handlers map[string]store.Handler,
+	r store.ClaimRequest, runs []store.Run) (held bool, err error) {
+	claimed, due := map[string]int{}, map[string]int{}
+	for _, run := range runs {
+		claimed[run.Handler]++
+	}
+	for _, p := range l.each {
+		if p.due != "[]" && !p.paused {
+			due[p.handler] += strings.Count(p.due, "[") - 1
+		}
+	}
+	noted := map[string]bool{}
+	for _, p := range l.each {
+		share, ok := shares[p.handler]
+		if !ok || noted[p.handler] {
+			continue
+		}
+		noted[p.handler] = true
+		n := claimed[p.handler]
+		held = held || n == share.room && due[p.handler] > n && p.room(handlers[p.handler].MaxConcurrency) > n
+		if share.looks.Ask(store.WorkerKey(r.Worker), len(runs) >= r.Limit, due[p.handler] > 0, l.now.UnixMicro(),
+			r.Patience) {
+			if _, err := exec(conn, s.texts["note_looks"], p.handler, share.looks.String()); err != nil {
+				return held, err
+			}
+		}
+	}
+	return held, nil
+}
+
 // looked is what the statement look tells of the handlers of a worker.
 type looked struct {
 	now  time.Time
@@ -143,6 +204,8 @@ type part struct {
 	handler string
 	paused  bool
 	starts  string // of the handler: see package startlog
+	looks   string // of its workers: see store.Looks
+	mine    int    // of those that are running, on this worker
 	usage
 	// With MaxPerPartition: of which partition, "": without one, and how many of it are running.
 	partition         string
@@ -154,25 +217,30 @@ type part struct {
 // usage is what there is of a limit.
 type usage struct{ override, running int }
 
-// room returns how many more runs there may be. limit is that of the code; 0: any number.
-func (u usage) room(limit int) int {
+// limit returns the limit that is in force. limit is that of the code; 0: any number.
+func (u usage) limit(limit int) int {
 	switch {
 	case u.override >= 0:
-		limit = u.override
+		return u.override
 	case limit <= 0:
 		return math.MaxInt
 	}
-	return max(0, limit-u.running)
+	return limit
+}
+
+// room returns how many more runs there may be.
+func (u usage) room(limit int) int {
+	return max(0, u.limit(limit)-u.running)
 }
 
 // look reads what a claim of up to limit runs decides by.
-func (s *Store) look(conn *sql.Conn, wanted string, limit int) (l looked, all usage, err error) {
+func (s *Store) look(conn *sql.Conn, wanted string, limit int, worker string) (l looked, all usage, err error) {
 	if _, err := found(conn, s.texts["look_all"], nil, at{&l.now}, &all.override, &all.running); err != nil {
 		return l, all, err
 	}
 	l.each, err = rows(conn, s.texts["look"], func(p *part) []any {
-		return []any{&p.handler, &p.override, &p.paused, &p.starts, &p.running, &p.due, at{&p.next}}
-	}, wanted, limit, l.now.UnixMicro())
+		return []any{&p.handler, &p.override, &p.paused, &p.starts, &p.looks, &p.running, &p.mine, &p.due, at{&p.next}}
+	}, wanted, limit, l.now.UnixMicro(), worker)
 	return l, all, err
 }
 
@@ -264,7 +332,8 @@ type candidate struct {
 }
 
 // choose returns which runs to claim, in their order, at most so many.
-func (l looked) choose(handlers map[string]store.Handler, rates rates, limit int) (chosen []candidate, err error) {
+func (l looked) choose(handlers map[string]store.Handler, rates rates, shares map[string]share, limit int) (
+	chosen []candidate, err error) {
 	var candidates []candidate
 	room := map[string]int{} // by handler
 	ofPartition := map[[2]string]int{}
@@ -284,6 +353,9 @@ func (l looked) choose(handlers map[string]store.Handler, rates rates, limit int
 		}
 		h := handlers[p.handler]
 		room[p.handler] = min(p.room(h.MaxConcurrency), rates.left(h, l.now))
+		if share, ok := shares[p.handler]; ok {
+			room[p.handler] = min(room[p.handler], share.room)
+		}
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))

@@ -49,7 +49,7 @@ func everything(s store.Store) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Verify": s.Verify,
 		"Register": func(ctx context.Context) error {
-			return s.Register(ctx, []store.Handler{orders}, []store.Schedule{{Name: "daily", Spec: "1"}}, true)
+			return s.Register(ctx, "w", []store.Handler{orders}, []store.Schedule{{Name: "daily", Spec: "1"}}, true)
 		},
 		"Due": func(ctx context.Context) error { _, err := s.Due(ctx, store.DueSchedule{}, 1000); return err },
 		"Materialize": func(ctx context.Context) error {

@@ -10,7 +10,7 @@ import (
 )
 
 // Register implements store.Worker.
-func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedules []store.Schedule,
+func (s *Store) Register(ctx context.Context, worker string, handlers []store.Handler, schedules []store.Schedule,
 	takeOver bool) error {
 	_, err := sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (answer none, _ error) {
 		handler, schedule := prepare(conn, s.texts["register_handler"]), prepare(conn, s.texts["register_schedule"])
@@ -19,6 +19,19 @@ func (s *Store) Register(ctx context.Context, handlers []store.Handler, schedule
 		for _, h := range handlers {
 			if _, err := handler.exec(h.Name, h.MaxConcurrency, h.MaxPerPartition, h.Rate,
 				h.Per.Microseconds()); err != nil {
+				return answer, err
+			}
+			if h.MaxConcurrency < 2 {
+				continue
+			}
+			var now time.Time
+			var text string
+			if _, err := found(conn, s.texts["looks"], []any{h.Name}, at{&now}, &text); err != nil {
+				return answer, err
+			}
+			looks := store.ParseLooks(text)
+			looks.See(store.WorkerKey(worker), now.UnixMicro())
+			if _, err := exec(conn, s.texts["note_looks"], h.Name, looks.String()); err != nil {
 				return answer, err
 			}
 		}

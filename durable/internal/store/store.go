@@ -51,7 +51,7 @@ type Worker interface {
 	// A schedule that was seen more than MaxAhead in the future is of a clock that was ahead. It is
 	// seen now, its NextSpec differs from its Spec likewise, so that its next tick is planned
 	// again, and a pause that had ended before it was seen stays ended.
-	Register(ctx context.Context, handlers []Handler, schedules []Schedule, takeOver bool) error
+	Register(ctx context.Context, worker string, handlers []Handler, schedules []Schedule, takeOver bool) error
 
 	// Due returns the schedules that need a Plan, limit of them at most: first those that are new
 	// or have another Spec than NextSpec, by name, then those with a tick that is due, by NextDueAt
@@ -77,6 +77,9 @@ type Worker interface {
 	// rest is. The same holds for MaxPerPartition, and a partition that has as many running hides
 	// no run of another one. Rows of a partition that others have locked take room of that
 	// partition.
+	//
+	// Of a handler with a MaxConcurrency, or an override of it, a worker has no more than its
+	// share, if it names its Patience: see Looks.Share.
 	//
 	// Of a handler with a Rate, no more runs are claimed within any Per, wherever that begins. What
 	// counts is every claim by a worker with a Rate, whatever becomes of the run.
@@ -301,6 +304,8 @@ type ClaimRequest struct {
 	Limit     int // of Runs, at most
 	MaxActive int // runs at once in the fleet, of all handlers; 0: any number
 	TTL       time.Duration
+	// Patience is how soon the other workers look again; 0: the worker leaves them nothing.
+	Patience time.Duration
 }
 
 // Claimed is the answer to Store.Claim.
@@ -309,6 +314,8 @@ type Claimed struct {
 	Runs []Run
 	// More is set if runs were left out because the payloads of those above have MaxClaimedBytes.
 	More bool
+	// Held is set if runs may have been left to other workers, although the limit has room.
+	Held bool
 	// Locked are the limits whose rows another transaction keeps locked: the names of handlers, and
 	// "" for MaxActive.
 	Locked []string

@@ -42,7 +42,9 @@ func (c *check) call(what string, call func(ctx context.Context) error) {
 
 func (c *check) register(takeOver bool, handlers []store.Handler, schedules ...store.Schedule) {
 	c.Helper()
-	c.call("Register", func(ctx context.Context) error { return c.Register(ctx, handlers, schedules, takeOver) })
+	c.call("Register", func(ctx context.Context) error {
+		return c.Register(ctx, worker, handlers, schedules, takeOver)
+	})
 }
 
 // ready registers handlers, as a worker does before it claims.

@@ -150,7 +150,7 @@ func (c *Crash) kill(when, at string) {
 // planFirst has the schedule have its first tick.
 func (c *Crash) planFirst() {
 	ctx := c.t.Context()
-	if err := c.Store.Register(ctx, crashHandlers, []store.Schedule{crashTicks}, true); err != nil {
+	if err := c.Store.Register(ctx, worker, crashHandlers, []store.Schedule{crashTicks}, true); err != nil {
 		c.t.Fatal(err)
 	}
 	due, err := c.Store.Due(ctx, store.DueSchedule{}, 1000)

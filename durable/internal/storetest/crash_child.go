@@ -105,7 +105,7 @@ func Child(env string, open func(arg string, k *Killer) (store.Store, error)) (o
 func Cycle(s store.Store, name string, i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if err := s.Register(ctx, crashHandlers, []store.Schedule{crashTicks}, i == 0); err != nil {
+	if err := s.Register(ctx, name, crashHandlers, []store.Schedule{crashTicks}, i == 0); err != nil {
 		return err
 	}
 	key := fmt.Sprint(name, "-", i)

@@ -78,8 +78,8 @@ type promise struct {
 }
 
 // promises are all of them, in the order in which they are tested.
-var promises = join(setUp, registering, planning, planningAtOnce, claiming, limits, partitions, rates, limitsAtOnce,
-	renewing, finishing, reclaiming, inserting, steering, sweeping, reading, texts)
+var promises = join(setUp, registering, planning, planningAtOnce, claiming, limits, partitions, rates, spread,
+	limitsAtOnce, renewing, finishing, reclaiming, inserting, steering, sweeping, reading, texts)
 
 func join(groups ...[]promise) []promise {
 	var all []promise

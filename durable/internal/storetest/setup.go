@@ -97,7 +97,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Migrate": c.Migrate, "Verify": c.Verify, "Notify": c.Notify,
 		"Register": func(ctx context.Context) error {
-			return c.Register(ctx, []store.Handler{orders}, []store.Schedule{daily}, true)
+			return c.Register(ctx, worker, []store.Handler{orders}, []store.Schedule{daily}, true)
 		},
 		"Due": func(ctx context.Context) error { _, err := c.Due(ctx, store.DueSchedule{}, 1000); return err },
 		"Materialize": func(ctx context.Context) error {

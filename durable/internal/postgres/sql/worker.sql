@@ -1,14 +1,39 @@
+-- name: looks_of
+-- The looks of workers in a row, h.
+SELECT substr(h.looks, 48 * i + 1, 16) AS key, substr(h.looks, 48 * i + 17, 16)::bigint AS seen,
+	substr(h.looks, 48 * i + 33, 16)::bigint AS asked
+FROM generate_series(0, length(h.looks) / 48 - 1) AS i
+
+-- name: looks_with
+-- The looks in a row, h, with that of a worker, w, without those that are too old or too many. What
+-- of it is NULL stays as it is. w.us is now.
+SELECT string_agg(k.key || lpad(k.seen::text, 16, '0') || lpad(k.asked::text, 16, '0'), '') FROM (
+	(SELECT r.* FROM ({looks_of}) AS r
+		WHERE r.key <> w.key AND greatest(r.seen, r.asked) > w.us - {unseen_us}
+			AND greatest(r.seen, r.asked) <= w.us + {ahead_us}
+		ORDER BY greatest(r.seen, r.asked) DESC LIMIT {max_looks} - 1)
+	UNION ALL
+	SELECT w.key, coalesce(w.seen, max(r.seen), 0), coalesce(w.asked, max(r.asked), 0) FROM ({looks_of}) AS r
+	WHERE r.key = w.key
+) AS k
+
 -- name: register
--- $1: the names of handlers, as JSON, with their limits. Rows are written in the order of their
--- names, so that workers who do so at once wait for each other, and do not lock each other out.
-INSERT INTO {handlers} AS h (name, max_concurrency, max_per_partition, rate, per, seen_at)
-SELECT x.name, x.max_concurrency, x.max_per_partition, x.rate, x.per, clock_timestamp()
+-- $1: the names of handlers, as JSON, with their limits, $2: the key of the worker. Rows are
+-- written in the order of their names, so that workers who do so at once wait for each other, and do
+-- not lock each other out.
+INSERT INTO {handlers} AS h (name, max_concurrency, max_per_partition, rate, per, seen_at, looks)
+SELECT x.name, x.max_concurrency, x.max_per_partition, x.rate, x.per, clock_timestamp(),
+	CASE WHEN x.max_concurrency > 1 THEN $2::text || lpad((extract(epoch FROM clock_timestamp())
+		* 1000000)::bigint::text, 16, '0') || lpad('', 16, '0') ELSE '' END
 FROM (SELECT name, max_concurrency, max_per_partition, rate, per FROM json_to_recordset($1::text::json)
 		AS j(name text, max_concurrency integer, max_per_partition integer, rate integer, per bigint)
 	UNION ALL SELECT '', 0, 0, 0, 0) AS x
 ORDER BY x.name COLLATE "C"
 ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency,
-	max_per_partition = excluded.max_per_partition, rate = excluded.rate, per = excluded.per, seen_at = excluded.seen_at
+	max_per_partition = excluded.max_per_partition, rate = excluded.rate, per = excluded.per,
+	seen_at = excluded.seen_at, looks = CASE excluded.looks WHEN '' THEN h.looks ELSE (
+		SELECT ({looks_with}) FROM (SELECT $2::text AS key, us, us AS seen, NULL::bigint AS asked
+			FROM (SELECT substr(excluded.looks, 17, 16)::bigint AS us) AS at) AS w) END
 
 -- name: register_schedules
 -- $1: schedules as JSON, $2: whether to take over those that have another spec. A row that has been
@@ -152,12 +177,13 @@ FOR UPDATE SKIP LOCKED
 -- $1: the handlers of the worker as JSON, $2: its limit for all of them together, $3: how many runs
 -- it wants, $4: its name, $5: the lease in microseconds, $6: the random value of the claim, $7: how
 -- many more runs it looks at than it wants, $8: how many bytes it carries, $9: behind which
--- partition of a handler it begins to look, as JSON.
+-- partition of a handler it begins to look, as JSON, $10: how soon other workers look again in
+-- microseconds, or 0, $11: the key of the worker.
 --
 -- The columns before those of the run are the same in all rows, and if there is no run there is one
 -- row with them: the time, when the next run is due or may start, whether some were left out
--- because of their size, whether there may be others behind those that were looked at, and the next
--- $9.
+-- because of their size, whether some were left to other workers, whether there may be others
+-- behind those that were looked at, and the next $9.
 WITH RECURSIVE now AS MATERIALIZED (
 	SELECT c.at, (extract(epoch FROM c.at) * 1000000)::bigint AS us FROM clock_timestamp() AS c(at)
 ),
@@ -176,11 +202,30 @@ starts AS MATERIALIZED (
 	) AS r
 	WHERE x.rate > 0
 ),
+-- With how many workers this one shares the limits of handlers: with those that have looked for
+-- runs and have room, and, unless a run has been due for so long that they would have found it,
+-- with those that are registered. And when it has last looked itself.
+shared AS MATERIALIZED (
+	SELECT h.name, h.looks, coalesce(h.override, x.max_concurrency) AS most, EXISTS (
+		SELECT FROM {priorities}, LATERAL (SELECT FROM {runs} AS q
+			WHERE q.state = 'queued' AND q.handler = x.name COLLATE "C" AND q.priority = p.priority
+				AND q.run_at <= now.at - $10::bigint * interval '1 microsecond' LIMIT 1) AS due) AS waits
+	FROM now, asked AS x JOIN {handlers} AS h ON h.name = x.name COLLATE "C"
+	WHERE $10::bigint > 0 AND coalesce(h.override, x.max_concurrency) > 1
+),
+looks AS MATERIALIZED (
+	SELECT h.name, h.most, coalesce(max(r.asked) FILTER (WHERE r.key = $11::text), 0) AS asked,
+		1 + count(*) FILTER (WHERE r.key <> $11::text
+			AND (r.asked > now.us - 2 * $10::bigint OR r.seen > now.us - {unseen_us} AND NOT h.waits)) AS workers
+	FROM now CROSS JOIN shared AS h LEFT JOIN LATERAL ({looks_of}) AS r
+		ON greatest(r.seen, r.asked) <= now.us + {ahead_us}
+	GROUP BY h.name, h.most
+),
 -- The handlers that may start runs, and how many at most. A limit whose row is not locked by this
 -- transaction, which its xmax tells, was set, or its row deleted, since the rows were locked: then
 -- nothing is claimed that it limits.
 limits AS MATERIALIZED (
-	SELECT x.name, x.max_attempts, CASE
+	SELECT l.*, least(l.free, l.share) AS room FROM (SELECT x.name, x.max_attempts, CASE
 		WHEN coalesce(h.override, nullif(greatest(x.max_concurrency, x.max_per_partition, x.rate), 0)) IS NULL THEN NULL
 		WHEN h.xmax = pg_current_xact_id_if_assigned()::xid
 			THEN least(CASE WHEN coalesce(h.override, nullif(x.max_concurrency, 0)) IS NULL THEN $3::bigint
@@ -188,11 +233,13 @@ limits AS MATERIALIZED (
 					WHERE r.state = 'running' AND r.handler = h.name)) END,
 				CASE WHEN x.rate > 0 THEN greatest(0, x.rate - (SELECT coalesce(sum(s.n), 0)::bigint FROM starts AS s
 					WHERE s.name = x.name AND s.until > now.us - x.per)) END)
-		ELSE 0 END AS room, nullif(x.max_per_partition, 0) AS per,
-		CASE WHEN x.rate > 0 THEN x.rate END AS rate, x.per AS rate_per
+		ELSE 0 END AS free, (SELECT greatest(0, (k.most + k.workers - 1) / k.workers - (SELECT count(*) FROM {runs} AS r
+			WHERE r.state = 'running' AND r.handler = h.name AND r.worker = $4::text))
+			FROM looks AS k WHERE k.name = x.name) AS share, nullif(x.max_per_partition, 0) AS per,
+		nullif(x.rate, 0) AS rate, x.per AS rate_per
 	FROM now, asked AS x
 	LEFT JOIN {handlers} AS h ON h.name = x.name COLLATE "C"
-	WHERE coalesce(h.paused_until <= now.at, true)
+	WHERE coalesce(h.paused_until <= now.at, true)) AS l
 ),
 wanted AS MATERIALIZED (
 	SELECT CASE
@@ -298,8 +345,14 @@ claimed AS (
 ),
 -- The starts with those of this claim. The 64th latest record stands for all before it, too.
 started AS MATERIALIZED (
-	SELECT c.handler AS name, count(*) AS n FROM claimed AS c JOIN limits AS l ON l.name = c.handler COLLATE "C"
-	WHERE l.rate IS NOT NULL GROUP BY c.handler
+	SELECT c.handler AS name, count(*) AS n FROM claimed AS c GROUP BY c.handler
+),
+-- The handlers of which some are due, also those that were claimed.
+work AS MATERIALIZED (
+	SELECT l.name, coalesce((SELECT c.n FROM started AS c WHERE c.name = l.name), 0) AS n FROM limits AS l, now
+	WHERE (l.rate > 0 OR l.share IS NOT NULL) AND EXISTS (SELECT FROM {priorities}, LATERAL (SELECT FROM {runs} AS q
+		WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority
+			AND q.run_at <= now.at LIMIT 1) AS due)
 ),
 noted AS MATERIALIZED (
 	SELECT g.name, max(g.until) AS until, least(sum(g.n), 9999999999)::bigint AS n FROM (
@@ -309,17 +362,27 @@ noted AS MATERIALIZED (
 				UNION ALL
 				SELECT l.name, greatest(now.us - now.us % b.us + b.us,
 					(SELECT max(s.until) FROM starts AS s WHERE s.name = l.name)), c.n
-				FROM now, started AS c JOIN limits AS l ON l.name = c.name, LATERAL (
+				FROM now, started AS c JOIN limits AS l ON l.name = c.name AND l.rate > 0, LATERAL (
 					SELECT CASE WHEN l.rate > 60 THEN (l.rate_per + 59) / 60 ELSE 1 END AS us) AS b
 			) AS r GROUP BY r.name, r.until
 		) AS u
 	) AS g GROUP BY g.name, least(g.i, 64)
 ),
+-- That the worker has looked, if that was not noted lately; or that it has no more room.
+asks AS MATERIALIZED (
+	SELECT k.name, $11::text AS key, now.us, NULL::bigint AS seen, CASE WHEN filled.yes THEN 0 ELSE now.us END AS asked
+	FROM now, looks AS k JOIN limits AS l ON l.name = k.name,
+		(SELECT (SELECT count(*) FROM picked) >= $3::bigint AS yes) AS filled
+	WHERE CASE WHEN filled.yes THEN k.asked > now.us - 2 * $10::bigint
+		ELSE k.asked <= now.us - $10::bigint / 2 AND EXISTS (SELECT FROM work WHERE work.name = k.name) END
+),
 note AS (
-	UPDATE {handlers} AS h SET starts = (
-		SELECT string_agg(lpad(n.until::text, 16, '0') || lpad(n.n::text, 10, '0'), '' ORDER BY n.until)
-		FROM noted AS n WHERE n.name = h.name COLLATE "C")
-	WHERE h.name = ANY (ARRAY(SELECT name FROM started))
+	UPDATE {handlers} AS h SET starts = coalesce((
+			SELECT string_agg(lpad(n.until::text, 16, '0') || lpad(n.n::text, 10, '0'), '' ORDER BY n.until)
+			FROM noted AS n WHERE n.name = h.name COLLATE "C"), h.starts),
+		looks = coalesce((SELECT ({looks_with}) FROM asks AS w WHERE w.name = h.name COLLATE "C"), h.looks)
+	WHERE h.name = ANY (ARRAY(SELECT c.name FROM started AS c JOIN limits AS l ON l.name = c.name AND l.rate > 0
+		UNION SELECT name FROM asks))
 ),
 next AS (
 	SELECT min(r.at) AS at FROM (
@@ -336,15 +399,17 @@ next AS (
 		FROM now, limits AS l JOIN (
 			SELECT n.name, n.until, sum(n.n) OVER (PARTITION BY n.name ORDER BY n.until DESC) AS n FROM noted AS n
 		) AS n ON n.name = l.name AND n.n >= l.rate
-		WHERE n.until > now.us - l.rate_per AND (EXISTS (SELECT FROM started AS c WHERE c.name = l.name)
-			OR EXISTS (SELECT FROM {priorities}, LATERAL (SELECT FROM {runs} AS q
-				WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority
-					AND q.run_at <= now.at LIMIT 1) AS due))
+		WHERE n.until > now.us - l.rate_per AND EXISTS (SELECT FROM work WHERE work.name = l.name)
 		GROUP BY now.at, now.us, l.name, l.rate_per
 	) AS r
 )
-SELECT now.at, next.at, (SELECT count(*) FROM carried) < (SELECT count(*) FROM picked), short.yes,
-	behind.partitions, r.payload, {columns}
+SELECT now.at, next.at, (SELECT count(*) FROM carried) < (SELECT count(*) FROM picked),
+	EXISTS (SELECT FROM work JOIN limits AS l ON l.name = work.name
+		WHERE work.n = l.share AND work.n < l.free AND EXISTS (SELECT FROM {priorities}, LATERAL (
+			SELECT FROM {runs} AS q
+			WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority
+				AND q.run_at <= now.at LIMIT work.n + 1) AS due OFFSET work.n)),
+	short.yes, behind.partitions, r.payload, {columns}
 FROM now CROSS JOIN next CROSS JOIN short CROSS JOIN behind LEFT JOIN claimed AS r ON true
 ORDER BY r.priority, r.run_at, r.id
 

@@ -11,6 +11,13 @@ INSERT INTO {handlers} (name, max_concurrency, max_per_partition, rate, per, see
 ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency,
 	max_per_partition = excluded.max_per_partition, rate = excluded.rate, per = excluded.per, seen_at = excluded.seen_at
 
+-- name: looks
+SELECT {now}, looks FROM {handlers} WHERE name = ?1
+
+-- name: note_looks
+-- ?1 the handler, ?2 the looks of workers
+INSERT INTO {handlers} (name, looks) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET looks = excluded.looks
+
 -- name: register_schedule
 -- ?1 name, ?2 handler, ?3 spec, ?4 text, ?5 whether to take over a row with another spec. One that
 -- was seen in the future is of a clock that was ahead: its next tick is planned again, and a pause
@@ -52,10 +59,12 @@ SELECT {now}, coalesce((SELECT override FROM {handlers} WHERE name = ''), -1),
 
 -- name: look
 -- What a claim decides by, for each handler in the JSON array ?1 and each priority: the override,
--- or -1; whether the handler is paused; its latest starts; how many of its runs are running; up to
--- ?2 that are due at ?3; and when the next one is due that is not due then.
+-- or -1; whether the handler is paused; its latest starts and the looks of its workers; how many of
+-- its runs are running, and how many of these on the worker ?4; up to ?2 that are due at ?3; and
+-- when the next one is due that is not due then.
 SELECT wanted.value, coalesce(h.override, -1), coalesce(h.paused_until > ?3, 0), coalesce(h.starts, ''),
-	(SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = wanted.value),
+	coalesce(h.looks, ''), (SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = wanted.value),
+	(SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = wanted.value AND worker = ?4),
 	(SELECT json_group_array(json_array(p.column1, run_at, id)) FROM (
 		SELECT run_at, id FROM {runs} WHERE state = 'queued' AND handler = wanted.value AND priority = p.column1
 			AND run_at <= ?3 ORDER BY run_at, id LIMIT ?2)),
