@@ -131,6 +131,8 @@ var rules = []rule{
 		"a module of its own keeps gRPC from users without it; wired by functions, it needs no version of ours"},
 	{"contrib/ping", []string{"internal/guard", "internal/mask", "timer"},
 		"it sends what the hooks of a timer say, with the standard library alone"},
+	{"contrib/ping/durableping", []string{"contrib/ping", "durable"},
+		"it is beside ping, so that who pings for timers does not link durable"},
 	{"contrib/river", []string{"dlock", "dlock/driver", "outbox", "outbox/pgxoutbox", "github.com/jackc/pgx/",
 		"github.com/riverqueue/river"},
 		"it is a module of its own, which keeps River from users without it"},

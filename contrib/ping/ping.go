@@ -136,7 +136,7 @@ func trimmed(path string) string {
 func (p *Pinger) TimerHooks(own timer.Hooks) timer.Hooks {
 	started, ended := own.RunStarted, own.RunEnded
 	own.RunStarted = func(i timer.RunInfo) {
-		p.add(i, "start", "")
+		p.Start(i.Timer, idOf(i))
 		if started != nil {
 			started(i)
 		}
@@ -144,19 +144,27 @@ func (p *Pinger) TimerHooks(own timer.Hooks) timer.Hooks {
 	own.RunEnded = func(r timer.RunResult) {
 		switch r.Outcome {
 		case timer.OutcomeOK:
-			p.add(r.RunInfo, "", "")
+			p.Success(r.Timer, idOf(r.RunInfo))
 		case timer.OutcomeFailed, timer.OutcomePanicked, timer.OutcomeTimedOut:
-			text := string(r.Outcome)
-			if r.Err != nil {
-				text = guard.Text(r.Err, maxError)
-			}
-			p.add(r.RunInfo, "fail", text)
+			p.Fail(r.Timer, idOf(r.RunInfo), cmp.Or(r.Err, errors.New(string(r.Outcome))))
 		}
 		if ended != nil {
 			ended(r)
 		}
 	}
 	return own
+}
+
+func idOf(i timer.RunInfo) string {
+	return fmt.Sprintf("%s\x00%s\x00%d", i.ID, i.Holder, i.StartedAt.UnixNano())
+}
+
+// Start, Success and Fail ping for runs of what is no timer, by the name that New was given with a
+// URL. run is any text that is the same for all pings of a run, and of no other.
+func (p *Pinger) Start(name, run string)   { p.add(name, run, "start", "") }
+func (p *Pinger) Success(name, run string) { p.add(name, run, "", "") }
+func (p *Pinger) Fail(name, run string, err error) {
+	p.add(name, run, "fail", guard.Text(err, maxError))
 }
 
 // Flush waits until all pings are sent, or were given up, and returns the cause of ctx if it ends
@@ -177,12 +185,12 @@ func (p *Pinger) Flush(ctx context.Context) error {
 }
 
 // add queues a ping, and sees to it that a goroutine sends it.
-func (p *Pinger) add(i timer.RunInfo, signal, text string) {
-	c := p.checks[i.Timer]
+func (p *Pinger) add(name, run, signal, text string) {
+	c := p.checks[name]
 	if c == nil {
 		return
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", i.Timer, i.ID, i.Holder, i.StartedAt.UnixNano()))
+	sum := sha256.Sum256([]byte(name + "\x00" + run))
 	id := sum[:16]
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8
 	c.mu.Lock()

@@ -1,0 +1,47 @@
+// Package durableping has package ping tell a monitor when durable runs start, succeed and fail for
+// good.
+//
+//	pings, err := ping.New(map[string]string{"report": "https://hc-ping.com/…"}, ping.Options{})
+//	worker, err := durable.NewWorker(store, durable.Config{Hooks: durableping.Hooks(pings, durable.Hooks{})})
+//
+// The names are those of handlers. Each attempt sends its start. A success is sent when it is in the
+// database, and a failure when the run is a dead letter: an attempt that is followed by another sends
+// nothing at its end, nor does a run that was canceled. What package ping does not promise, this does
+// not either, and a worker that dies before it has sent a success sends none.
+package durableping
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/tickslot/tickslot/contrib/ping"
+	"github.com/tickslot/tickslot/durable"
+)
+
+// Hooks returns hooks that ping, and then call those of own, which may be the zero value.
+func Hooks(p *ping.Pinger, own durable.Hooks) durable.Hooks {
+	started, ended := own.RunStarted, own.RunEnded
+	own.RunStarted = func(i durable.RunInfo) {
+		p.Start(i.Handler, idOf(i))
+		if started != nil {
+			started(i)
+		}
+	}
+	own.RunEnded = func(r durable.RunResult) {
+		switch r.State {
+		case durable.StateSucceeded:
+			p.Success(r.Handler, idOf(r.RunInfo))
+		case durable.StateDead:
+			p.Fail(r.Handler, idOf(r.RunInfo), cmp.Or(r.Err, errors.New(string(r.Outcome))))
+		}
+		if ended != nil {
+			ended(r)
+		}
+	}
+	return own
+}
+
+func idOf(i durable.RunInfo) string {
+	return fmt.Sprintf("%d\x00%d\x00%s\x00%d", i.ID, i.Attempt, i.Worker, i.StartedAt.UnixNano())
+}
