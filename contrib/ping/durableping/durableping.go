@@ -2,12 +2,13 @@
 // good.
 //
 //	pings, err := ping.New(map[string]string{"report": "https://hc-ping.com/…"}, ping.Options{})
-//	worker, err := durable.NewWorker(store, durable.Config{Hooks: durableping.Hooks(pings, durable.Hooks{})})
+//	hooks := durableping.Hooks(pings, durable.Hooks{})
+//	worker, err := durable.NewWorker(store, durable.Config{Hooks: hooks})
 //
-// The names are those of handlers. Each attempt sends its start. A success is sent when it is in the
-// database, and a failure when the run is a dead letter: an attempt that is followed by another sends
-// nothing at its end, nor does a run that was canceled. What package ping does not promise, this does
-// not either, and a worker that dies before it has sent a success sends none.
+// The names are those of handlers. Each attempt sends its start. A success is sent when it is in
+// the database, and a failure when the run is a dead letter: an attempt that is followed by another
+// sends nothing at its end, nor does a run that was canceled. What package ping does not promise,
+// this does not either, and a worker that dies before it has sent a success sends none.
 package durableping
 
 import (

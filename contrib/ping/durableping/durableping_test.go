@@ -65,7 +65,8 @@ func TestRunsArePinged(t *testing.T) {
 	if !slices.Equal(got, want) || len(ids) != 4 {
 		t.Errorf("%q with %d ids, want %q with 4", got, len(ids), want)
 	}
-	if want := []string{"started", "started", "succeeded", "started", "dead", "dead", "canceled"}; !slices.Equal(own, want) {
+	want = []string{"started", "started", "succeeded", "started", "dead", "dead", "canceled"}
+	if !slices.Equal(own, want) {
 		t.Errorf("%q, want %q", own, want)
 	}
 }

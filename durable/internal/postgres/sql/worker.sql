@@ -19,8 +19,8 @@ SELECT string_agg(k.key || lpad(k.seen::text, 16, '0') || lpad(k.asked::text, 16
 
 -- name: register
 -- $1: the names of handlers, as JSON, with their limits, $2: the key of the worker. Rows are
--- written in the order of their names, so that workers who do so at once wait for each other, and do
--- not lock each other out.
+-- written in the order of their names, so that workers who do so at once wait for each other, and
+-- do not lock each other out.
 INSERT INTO {handlers} AS h (name, max_concurrency, max_per_partition, rate, per, seen_at, looks)
 SELECT x.name, x.max_concurrency, x.max_per_partition, x.rate, x.per, clock_timestamp(),
 	CASE WHEN x.max_concurrency > 1 THEN $2::text || lpad((extract(epoch FROM clock_timestamp())
