@@ -36,16 +36,7 @@ type change func(ctx context.Context, args []string, by driver.Cause) (done stri
 // has done what to the lock that about names; nil: the change is about none.
 func (a *app) control(about func(args []string) string, do change) func(*cobra.Command, []string) error {
 	return a.withStore(func(ctx context.Context, args []string) error {
-		if a.origin.By == "" {
-			a.origin.By = defaultBy()
-		}
-		if err := a.origin.Validate(); err != nil {
-			return err
-		}
-		if err := a.checkEnvironment(ctx); err != nil {
-			return err
-		}
-		done, err := do(ctx, args, a.origin)
+		done, err := a.carryOut(ctx, args, do)
 		if err != nil {
 			return err
 		}
@@ -54,14 +45,36 @@ func (a *app) control(about func(args []string) string, do change) func(*cobra.C
 		if about != nil {
 			name = about(args)
 		}
-		_, err = a.store.Registry.Write(ctx, cluster.Batch{Events: []cluster.Event{{ID: rand.Text(),
-			Kind: cluster.EventOperator, Name: name, Slot: -1, Holder: dlock.NewHolder(),
-			Text: inert.Text(done + ", " + a.origin.String())}}})
-		if err != nil {
-			a.note("it is done, but the registry's events do not tell it: %v", err)
+		if err := a.tell(ctx, name, done); err != nil {
+			a.note("%v", err)
 		}
 		return nil
 	})
+}
+
+// carryOut makes a change in the operator's name, unless the store is that of another environment.
+func (a *app) carryOut(ctx context.Context, args []string, do change) (done string, err error) {
+	if a.origin.By == "" {
+		a.origin.By = defaultBy()
+	}
+	if err := a.origin.Validate(); err != nil {
+		return "", err
+	}
+	if err := a.checkEnvironment(ctx); err != nil {
+		return "", err
+	}
+	return do(ctx, args, a.origin)
+}
+
+// tell writes what was done to the lock of that name into the events of the registry.
+func (a *app) tell(ctx context.Context, name, done string) error {
+	_, err := a.store.Registry.Write(ctx, cluster.Batch{Events: []cluster.Event{{ID: rand.Text(),
+		Kind: cluster.EventOperator, Name: name, Slot: -1, Holder: dlock.NewHolder(),
+		Text: inert.Text(done + ", " + a.origin.String())}}})
+	if err != nil {
+		return fmt.Errorf("it is done, but the registry's events do not tell it: %w", err)
+	}
+	return nil
 }
 
 // checkEnvironment refuses to change anything in the store of another environment.
@@ -156,6 +169,17 @@ func (t *target) do(ctx context.Context, name string, change func(c controller) 
 	return what + ": " + done, err
 }
 
+func (t *target) pause(ctx context.Context, name string, span time.Duration, by driver.Cause) (string, error) {
+	until := time.Now().Add(span)
+	return t.do(ctx, name, func(c controller) (string, error) {
+		return "paused until " + instant(until), c.Pause(ctx, name, until, by)
+	})
+}
+
+func (t *target) resume(ctx context.Context, name string, by driver.Cause) (string, error) {
+	return t.do(ctx, name, func(c controller) (string, error) { return "resumed", c.Resume(ctx, name, by) })
+}
+
 func (a *app) pause() *cobra.Command {
 	var span time.Duration
 	t := &target{app: a}
@@ -167,10 +191,7 @@ func (a *app) pause() *cobra.Command {
 		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"\n  tickslot pause invoice " +
 			"--durable\n  tickslot pause month-end --schedule",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
-			until := time.Now().Add(span)
-			return t.do(ctx, args[0], func(c controller) (string, error) {
-				return "paused until " + instant(until), c.Pause(ctx, args[0], until, by)
-			})
+			return t.pause(ctx, args[0], span, by)
 		}),
 	}
 	c.Flags().DurationVar(&span, "for", time.Hour, "for how long, up to ten years")
@@ -184,9 +205,7 @@ func (a *app) resume() *cobra.Command {
 		Long:    "The pause ends: hosts start the timer from its next tick on. Durable runs that waited are started.",
 		Example: "  tickslot resume report",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
-			return t.do(ctx, args[0], func(c controller) (string, error) {
-				return "resumed", c.Resume(ctx, args[0], by)
-			})
+			return t.resume(ctx, args[0], by)
 		}),
 	})
 }
@@ -216,6 +235,25 @@ func (a *app) limit() *cobra.Command {
 	})
 }
 
+// trigger triggers a timer once it is ready for that, or queues a run of a handler, whose ID it
+// returns.
+func (t *target) trigger(ctx context.Context, name string, payload []byte, expires time.Duration, by driver.Cause,
+	ready func() error) (done string, id int64, err error) {
+	done, err = t.do(ctx, name, func(c controller) (string, error) {
+		if ctl, ok := c.(*durable.Control); ok {
+			id, err = ctl.Trigger(ctx, name, payload, durable.TriggerOptions{By: by})
+			return fmt.Sprintf("queued run %d", id), err
+		}
+		if err := ready(); err != nil {
+			return "", err
+		}
+		t.noteExpired(ctx, name)
+		return "triggered", t.timerControl().Trigger(ctx, name,
+			control.TriggerOptions{Payload: payload, By: by, ExpiresIn: expires})
+	})
+	return done, id, err
+}
+
 func (a *app) trigger() *cobra.Command {
 	var payload string
 	var expires time.Duration
@@ -234,21 +272,13 @@ func (a *app) trigger() *cobra.Command {
 			"  tickslot trigger report --wait --timeout 10m",
 	}
 	change := a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
-		return t.do(ctx, args[0], func(c controller) (string, error) {
-			if ctl, ok := c.(*durable.Control); ok {
-				id, err := ctl.Trigger(ctx, args[0], []byte(payload), durable.TriggerOptions{By: by})
-				w.run = id
-				return fmt.Sprintf("queued run %d", id), err
-			}
-			if wait {
-				if err := w.ready(ctx, args[0], by.By); err != nil {
-					return "", err
-				}
-			}
-			a.noteExpired(ctx, args[0])
-			return "triggered", a.timerControl().Trigger(ctx, args[0],
-				control.TriggerOptions{Payload: []byte(payload), By: by, ExpiresIn: expires})
-		})
+		ready := func() error { return nil }
+		if wait {
+			ready = func() error { return w.ready(ctx, args[0], by.By) }
+		}
+		done, id, err := t.trigger(ctx, args[0], []byte(payload), expires, by, ready)
+		w.run = id
+		return done, err
 	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if w.timeout <= 0 {

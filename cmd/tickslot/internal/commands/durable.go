@@ -27,25 +27,16 @@ func (l *runLists) handlers(ctx context.Context, filter string) (*show.Table, er
 		"QUEUED", "RUNNING", "DEAD", "SEEN", "SET"}}
 	now := time.Now()
 	for _, h := range list {
-		name, limits, set := h.Name, []string{}, []string{}
+		name, set := h.Name, []string{}
 		if name == "" {
 			name = "(all together)"
 		}
 		if h.Override != nil {
-			limits = append(limits, fmt.Sprintf("%d (set)", h.Override.Limit))
 			set = append(set, "limit "+h.Override.String())
-		} else if h.MaxConcurrency > 0 {
-			limits = append(limits, fmt.Sprint(h.MaxConcurrency))
-		}
-		if h.MaxPerPartition > 0 {
-			limits = append(limits, fmt.Sprintf("%d per partition", h.MaxPerPartition))
-		}
-		if h.Rate > 0 {
-			limits = append(limits, fmt.Sprintf("%d starts in %s", h.Rate, show.Span(h.Per)))
 		}
 		state, by := pausedText(h.Pause)
-		t.Add(name, state, cmp.Or(strings.Join(limits, ", "), "none"), fmt.Sprint(h.Queued), fmt.Sprint(h.Running),
-			fmt.Sprint(h.Dead), show.Ago(h.SeenAt, now), strings.Join(append(set, by...), "; "))
+		t.Add(name, state, handlerLimits(h), fmt.Sprint(h.Queued), fmt.Sprint(h.Running), fmt.Sprint(h.Dead),
+			show.Ago(h.SeenAt, now), strings.Join(append(set, by...), "; "))
 	}
 	return t, nil
 }
@@ -70,6 +61,24 @@ func (l *runLists) schedules(ctx context.Context, filter string) (*show.Table, e
 			show.Ago(s.SeenAt, now), strings.Join(by, ""), fmt.Sprint(s.Coalesced), fmt.Sprint(s.PausedTicks))
 	}
 	return t, nil
+}
+
+// handlerLimits are how many runs of a handler may go on at once, and start.
+func handlerLimits(h durable.HandlerRecord) string {
+	var limits []string
+	switch {
+	case h.Override != nil:
+		limits = append(limits, fmt.Sprintf("%d (set)", h.Override.Limit))
+	case h.MaxConcurrency > 0:
+		limits = append(limits, fmt.Sprint(h.MaxConcurrency))
+	}
+	if h.MaxPerPartition > 0 {
+		limits = append(limits, fmt.Sprintf("%d per partition", h.MaxPerPartition))
+	}
+	if h.Rate > 0 {
+		limits = append(limits, fmt.Sprintf("%d starts in %s", h.Rate, show.Span(h.Per)))
+	}
+	return cmp.Or(strings.Join(limits, ", "), "none")
 }
 
 // pausedText is whether it is paused, and by whom.

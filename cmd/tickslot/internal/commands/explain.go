@@ -14,7 +14,6 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 	"github.com/tickslot/tickslot/dlock"
-	"github.com/tickslot/tickslot/internal/inert"
 	"github.com/tickslot/tickslot/timer/control"
 )
 
@@ -147,36 +146,37 @@ func limitText(n int) string {
 }
 
 func (x *explanation) print(w io.Writer) error {
-	line := func(format string, args ...any) { fmt.Fprintln(w, inert.Line(fmt.Sprintf(format, args...))) }
 	now := time.Now()
-	line("%s: %s", x.Name, x.State)
+	line(w, "%s: %s", x.Name, x.State)
 	if len(x.Because) == 0 {
-		line("Nothing that the store knows keeps it from running.")
+		line(w, "Nothing that the store knows keeps it from running.")
 	}
 	for _, text := range x.Because {
-		line("- %s", text)
+		line(w, "- %s", text)
 	}
-	line("")
-	line("hosts that have it: %d, limit: %s", x.Hosts, orNone(x.LimitText()))
+	line(w, "")
+	line(w, "hosts that have it: %d, limit: %s", x.Hosts, orNone(x.LimitText()))
 	switch {
 	case x.Ahead:
-		line("latest tick claimed: %s, while the store's clock was ahead: it counts for nothing", instant(x.LastTick))
+		line(w, "latest tick claimed: %s, while the store's clock was ahead: it counts for nothing",
+			instant(x.LastTick))
 	case !x.LastTick.IsZero():
-		line("latest tick claimed: %s (%s ago) by %s", instant(x.LastTick), show.Ago(x.LastTick, now), x.Claimed)
+		line(w, "latest tick claimed: %s (%s ago) by %s", instant(x.LastTick), show.Ago(x.LastTick, now), x.Claimed)
 	}
 	for _, l := range x.Held {
-		line("slot %d: %s (%s) for %s, ends in %s unless renewed, fence %d", l.Slot, l.Holder, stateText(l.HostState),
-			show.Ago(l.AcquiredAt, now), show.Span(l.ExpiresAt.Sub(now)), l.Fence)
+		line(w, "slot %d: %s (%s) for %s, ends in %s unless renewed, fence %d", l.Slot, l.Holder,
+			stateText(l.HostState), show.Ago(l.AcquiredAt, now), show.Span(l.ExpiresAt.Sub(now)), l.Fence)
 	}
 	for _, t := range x.Waiting {
 		taken := ""
 		if t.TakenBy != (dlock.Holder{}) {
 			taken = ", taken by " + t.TakenBy.String()
 		}
-		line("trigger %s: waits for %s, expires in %s%s", t.By, show.Span(t.Age), show.Span(t.ExpiresIn), taken)
+		line(w, "trigger %s: waits for %s, expires in %s%s", t.By, show.Span(t.Age), show.Span(t.ExpiresIn), taken)
 	}
 	for _, r := range x.Runs[:min(len(x.Runs), explainedRuns)] {
-		line("run %s ago by %s: %s in %s %s", show.Ago(r.EndedAt, now), r.Holder, r.Outcome, show.Span(r.Took), r.Err)
+		line(w, "run %s ago by %s: %s in %s %s", show.Ago(r.EndedAt, now), r.Holder, r.Outcome, show.Span(r.Took),
+			r.Err)
 	}
 	return nil
 }

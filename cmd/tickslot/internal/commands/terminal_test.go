@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/commands"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -127,7 +128,11 @@ func TestTopInATerminal(t *testing.T) {
 	t.Parallel()
 	url, stop := crowd(t)
 	x := newTerminal(t, 80, 24, url, "top --prefix shop: --interval 200ms")
-	x.shows("tickslot top: read ", "NEEDS ATTENTION", "TIMERS by attention", "report", "1/1 #", "HOSTS", "q quit")
+	first := x.shows("tickslot top: read ", "NEEDS ATTENTION", "TIMERS by attention", "report", "1/1 #", "HOSTS",
+		"q quit")
+	if strings.Contains(first, "DURABLE") || strings.Contains(first, "OUTBOX") {
+		t.Errorf("Redis has neither:\n%s", first)
+	}
 	x.tmux("resize-window", "-x", "200", "-y", "50")
 	x.shows("ENVIRONMENT", "production", `\u001b]0;owned`, "web-1/7/abc")
 	x.press("s")
@@ -145,6 +150,37 @@ func TestTopInATerminal(t *testing.T) {
 	if screen := x.shows("it has ended: 0"); strings.Contains(screen, "HOSTS") {
 		t.Errorf("the screen was not given back:\n%s", screen)
 	}
+}
+
+// In a real terminal the live view pauses a timer in the database, triggers a durable handler and
+// says what was written; the events tell it as they tell of the commands. Names that are not known
+// are refused in the same words.
+//
+// Fails when a key writes something else than the command of that name, or nothing.
+func TestTopActs(t *testing.T) {
+	t.Parallel()
+	url, file := sqlite(t)
+	write(t, sqlregistry.SQLite(open(t, file), sqlregistry.Options{}), cluster.Batch{Host: hostRow(holder, "1", "", 1)})
+	has(t, url, "limit invoice 3 --durable --force")
+	has(t, url, "trigger invoice --durable", "queued run 1")
+	x := newTerminal(t, 160, 40, url, "top --interval 200ms")
+	x.shows("TIMERS by attention", "DURABLE HANDLERS: runs 1 queued, 0 running, 0 dead",
+		"OUTBOX MESSAGES: 0 pending, 0 dead")
+	x.press("p")
+	x.shows("y or n? pause timer report on all hosts for 1h")
+	x.press("y")
+	x.shows("timer report: paused until ", ", by ", "report is paused by")
+	x.press("Enter")
+	x.shows("report: paused", "- it is paused for another 59m")
+	x.press("q", "Tab", "t")
+	x.shows("y or n? queue a run of durable handler invoice, without payload")
+	x.press("y")
+	x.shows("durable runs of invoice: queued run 2", "DURABLE HANDLERS: runs 2 queued")
+	x.press("Enter")
+	x.shows("invoice: active, limit 3 (set)", "latest runs: 2", "run 1: queued")
+	x.press("q", "q")
+	x.shows("it has ended: 0")
+	has(t, url, "events ls -o wide", "timer report: paused until", "durable runs of invoice: queued run 2")
 }
 
 // The tables of all lists fit a real terminal of 80 and of 200 columns.

@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/top"
+	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/outbox"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 var errNoTerminal = errors.New("top needs a terminal that can move its cursor: use \"tickslot timers ls -w\" and " +
@@ -19,12 +25,14 @@ func (a *app) top() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use: "top [TEXT]", Short: "Watch the fleet", Args: takes(0), GroupID: groupView,
-		Long: "What needs attention, timers with their slots, and hosts, read again and again. With TEXT only\n" +
-			"timers and hosts whose name contains it. In SLOTS a # is a slot that is held, ! one whose holder is\n" +
-			"not there any more, and a dot one that is free. While the store does not answer, what was read last\n" +
-			"is shown, with its age.\n\n" +
-			"Keys: q quits, s sorts by something else, r reverses that, / filters, tab goes to the other list,\n" +
-			"arrows, pgup, pgdown, home and end scroll it, esc ends the filter.",
+		Long: "What needs attention, timers with their slots, durable handlers, messages of the outbox that are\n" +
+			"pending or dead, and hosts, read again and again. With TEXT only what has it in its name. In SLOTS\n" +
+			"a # is a slot that is held, ! one whose holder is not there any more, and a dot one that is free.\n" +
+			"While the store does not answer, what was read last is shown, with its age.\n\n" +
+			"Keys: up and down choose a row, tab goes to the next list, enter shows all that is known of the\n" +
+			"row, p pauses a timer or a durable handler for an hour or ends its pause, t triggers it; both ask\n" +
+			"first, and say what was written. s sorts by something else, r reverses that, / filters, ? shows\n" +
+			"all keys, q and esc go back and leave.",
 		Example: "  tickslot top\n  tickslot top report --interval 5s",
 		RunE: func(c *cobra.Command, args []string) error {
 			if interval < 100*time.Millisecond {
@@ -36,7 +44,12 @@ func (a *app) top() *cobra.Command {
 			if err := a.open(c); err != nil {
 				return err
 			}
-			options := top.Options{Store: a.store.Name, Read: a.readFleet(), Interval: interval}
+			calls := *a // as it is before reading begins: a call writes into its app
+			options := top.Options{Store: a.store.Name, Read: a.readFleet(), Interval: interval,
+				Act: calls.actFromTop, Detail: calls.detailForTop}
+			if a.store.Outbox != nil {
+				options.ReadWork = a.readWork()
+			}
 			if len(args) > 0 {
 				options.Filter = args[0]
 			}
@@ -72,4 +85,154 @@ func (a *app) readFleet() func(ctx context.Context) top.Reading {
 		before = reading.Timers
 		return reading
 	}
+}
+
+// workTimeout bounds each of what readWork reads.
+const workTimeout = 3 * time.Second
+
+// shownMessages is how many messages of each state top shows.
+const shownMessages = 100
+
+// readWork returns a function that reads durable runs and the outbox for top. What cannot be read
+// stays as it was; what has no tables here is not there.
+func (a *app) readWork() func(ctx context.Context) top.Work {
+	w := top.Work{}
+	return func(ctx context.Context) top.Work {
+		if a.store.Durable != nil {
+			a.readPart(ctx, "durable", &w.DurableAt, &w.DurableErr, func(ctx context.Context) error {
+				list, err := a.store.Durable.Handlers(ctx)
+				if err == nil {
+					w.Handlers = topHandlers(list)
+				}
+				return err
+			})
+		}
+		a.readPart(ctx, "outbox", &w.OutboxAt, &w.OutboxErr, func(ctx context.Context) error {
+			backlog, err := a.store.Outbox.Backlog(ctx)
+			var all []outbox.Record
+			for _, state := range []outbox.State{outbox.StateDead, outbox.StatePending} {
+				if err == nil {
+					var list []outbox.Record
+					list, err = a.store.Outbox.Messages(ctx, outbox.Filter{State: state}, shownMessages)
+					all = append(all, list...)
+				}
+			}
+			if err == nil {
+				w.Pending, w.Dead, w.DueAge = backlog.Pending, backlog.Dead, backlog.DueAge
+				w.Messages = topMessages(all)
+			}
+			return err
+		})
+		return w
+	}
+}
+
+// topHandlers leaves out that of all together, to which nothing can be done there.
+func topHandlers(records []durable.HandlerRecord) (list []top.Handler) {
+	for _, h := range records {
+		if h.Name != "" {
+			_, paused := pausedText(h.Pause)
+			list = append(list, top.Handler{Name: h.Name, Limit: handlerLimits(h), Queued: h.Queued,
+				Running: h.Running, Dead: h.Dead, SeenAt: h.SeenAt, Paused: strings.Join(paused, "")})
+		}
+	}
+	return list
+}
+
+func topMessages(records []outbox.Record) (list []top.Message) {
+	for _, r := range records {
+		list = append(list, top.Message{ID: r.ID.String(), Topic: r.Topic, Key: r.Key, LastError: r.LastError,
+			Dead: r.State == outbox.StateDead, Attempts: r.Attempts, CreatedAt: r.CreatedAt})
+	}
+	return list
+}
+
+// readPart reads a part of the store, and notes when, or why not.
+func (a *app) readPart(ctx context.Context, part string, at *time.Time, fault *string,
+	read func(ctx context.Context) error) {
+	bounded, cancel := context.WithTimeout(ctx, workTimeout)
+	defer cancel()
+	switch err := read(bounded); {
+	case err == nil:
+		*at, *fault = time.Now(), ""
+	case a.lacksTables(bounded, part):
+		*at, *fault = time.Time{}, ""
+	default:
+		*fault = a.text(err)
+	}
+}
+
+// lacksTables reports whether a part has no tables in this database.
+func (a *app) lacksTables(ctx context.Context, name string) bool {
+	for _, part := range a.store.Parts {
+		if part.Name == name {
+			check, err := a.store.CheckTables(ctx, part)
+			return err == nil && check.Missing
+		}
+	}
+	return false
+}
+
+// forCall returns an app for one call of top, which collects what else is to be said.
+func (a *app) forCall() (app, *strings.Builder) {
+	call, notes := *a, &strings.Builder{}
+	call.Err = notes
+	return call, notes
+}
+
+// actFromTop does what the command of that name does.
+func (a *app) actFromTop(ctx context.Context, action top.Action, on top.Subject) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	call, notes := a.forCall()
+	t := &target{app: &call, durable: on.Kind == top.KindHandler}
+	done, err := call.carryOut(ctx, []string{on.Name},
+		func(ctx context.Context, args []string, by driver.Cause) (string, error) {
+			switch action {
+			case top.ActionPause:
+				return t.pause(ctx, args[0], top.PauseFor, by)
+			case top.ActionResume:
+				return t.resume(ctx, args[0], by)
+			case top.ActionTrigger:
+				done, _, err := t.trigger(ctx, args[0], nil, control.DefaultTriggerExpiry, by,
+					func() error { return nil })
+				return done, err
+			}
+			return "", fmt.Errorf("no such action: %s", action)
+		})
+	if err != nil {
+		return "", errors.New(call.text(err))
+	}
+	if err := call.tell(ctx, t.about([]string{on.Name}), done); err != nil {
+		call.note("%s", call.text(err))
+	}
+	done += ", " + call.origin.String()
+	if notes.Len() > 0 {
+		done += "; " + strings.TrimSpace(notes.String())
+	}
+	return done, nil
+}
+
+// detailForTop says all that is known of what top has a row of.
+func (a *app) detailForTop(ctx context.Context, of top.Subject) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	call, _ := a.forCall()
+	var b strings.Builder
+	err := map[top.Kind]func(ctx context.Context, name string, w io.Writer) error{
+		top.KindTimer: func(ctx context.Context, name string, w io.Writer) error {
+			x, err := call.explained(ctx, name)
+			if err != nil {
+				return err
+			}
+			return x.print(w)
+		},
+		top.KindHandler: call.handlerDetail,
+		top.KindMessage: call.messageDetail,
+		top.KindHost:    call.hostDetail,
+	}[of.Kind](ctx, of.Name, &b)
+	if err != nil {
+		return nil, errors.New(call.text(err))
+	}
+	return strings.Split(strings.TrimSpace(b.String()), "\n"), nil
 }

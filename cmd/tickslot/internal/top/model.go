@@ -13,9 +13,12 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 )
 
-// The lists. One of them is scrolled.
+// The lists. In one of them a row is chosen. Those of durable handlers and of messages are there if
+// the database has them.
 const (
 	paneTimers = iota
+	paneHandlers
+	paneMessages
 	paneHosts
 	panes
 )
@@ -31,6 +34,14 @@ const (
 
 var orderNames = [orders]string{"attention", "name", "slots held", "last run"}
 
+// What is read again and again.
+const (
+	loopFleet = iota
+	loopWork
+	loopDetail
+	loops
+)
+
 const maxFilter = 100 // characters
 
 // A model is what is on the screen. It is changed by Update only.
@@ -40,25 +51,36 @@ type model struct {
 	width, height int
 	now           time.Time
 
-	last    Reading
-	hasRead bool           // there is a last one
-	reading time.Time      // since when it is read; zero: it is not
-	timers  []*fleet.Timer // that are shown, in order
-	hosts   []cluster.Host
-	notices []fleet.Notice
+	last     Reading
+	hasRead  bool       // there is a last one
+	reads    [loops]int // that were begun
+	reading  time.Time  // since when it is read; zero: it is not
+	work     Work
+	working  bool           // it is read
+	timers   []*fleet.Timer // that are shown, in order
+	hosts    []cluster.Host
+	handlers []Handler
+	messages []Message
+	notices  []fleet.Notice
 
 	order   int
 	reverse bool
 	filter  string
 	typing  bool // the filter
 	pane    int
-	skipped [panes]int // rows above the first that is shown
+	at      [panes]int    // the row that is chosen
+	chosen  [panes]string // its name, which it is found by when rows move
+	skipped [panes]int    // rows above the first that is shown
+
+	desk
 }
 
 type (
-	clockMsg   time.Time // a second has passed
-	readMsg    struct{}  // it is time to read
-	readingMsg Reading   // it was read
+	clockMsg    time.Time // a second has passed
+	readMsg     int       // it is time to read, if none was begun after this one
+	readingMsg  Reading   // it was read
+	readWorkMsg int
+	workMsg     Work
 )
 
 func newModel(ctx context.Context, o Options) *model {
@@ -66,7 +88,7 @@ func newModel(ctx context.Context, o Options) *model {
 }
 
 // Init implements tea.Model.
-func (m *model) Init() tea.Cmd { return tea.Batch(m.read(), tick()) }
+func (m *model) Init() tea.Cmd { return tea.Batch(m.read(), m.readWork(), tick()) }
 
 func tick() tea.Cmd { return tea.Tick(time.Second, func(at time.Time) tea.Msg { return clockMsg(at) }) }
 
@@ -76,7 +98,17 @@ func (m *model) read() tea.Cmd {
 		return nil
 	}
 	m.reading = time.Now()
+	m.reads[loopFleet]++
 	return func() tea.Msg { return readingMsg(m.Read(m.ctx)) }
+}
+
+func (m *model) readWork() tea.Cmd {
+	if m.ReadWork == nil || m.working {
+		return nil
+	}
+	m.working = true
+	m.reads[loopWork]++
+	return func() tea.Msg { return workMsg(m.ReadWork(m.ctx)) }
 }
 
 // Update implements tea.Model.
@@ -89,10 +121,29 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.now = time.Time(msg)
 		next = tick()
 	case readMsg:
-		next = m.read()
+		if int(msg) == m.reads[loopFleet] {
+			next = m.read()
+		}
 	case readingMsg:
 		m.last, m.hasRead, m.reading, m.now = Reading(msg), true, time.Time{}, time.Now()
-		next = tea.Tick(m.Interval, func(time.Time) tea.Msg { return readMsg{} })
+		n := m.reads[loopFleet]
+		next = tea.Tick(m.Interval, func(time.Time) tea.Msg { return readMsg(n) })
+	case readWorkMsg:
+		if int(msg) == m.reads[loopWork] {
+			next = m.readWork()
+		}
+	case workMsg:
+		m.work, m.working = Work(msg), false
+		n := m.reads[loopWork]
+		next = tea.Tick(m.Interval, func(time.Time) tea.Msg { return readWorkMsg(n) })
+	case detailMsg:
+		next = m.detailRead(msg)
+	case readDetailMsg:
+		if int(msg) == m.reads[loopDetail] {
+			next = m.readDetail()
+		}
+	case actedMsg:
+		next = m.acted(msg)
 	case tea.PasteMsg:
 		if m.typing {
 			m.typed(msg.Content)
@@ -101,9 +152,12 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.String() == "ctrl+c" {
 			return m, tea.Quit
 		}
-		if m.typing {
+		switch {
+		case m.typing:
 			m.typeKey(msg)
-		} else {
+		case m.asked != "":
+			next = m.answer(msg)
+		default:
 			next = m.key(msg)
 		}
 	}
@@ -113,6 +167,14 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // key does what a key asks for.
 func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
+	m.said = said{}
+	if m.helping {
+		m.helping = k.String() != "q" && k.String() != "esc" && k.String() != "?"
+		return nil
+	}
+	if m.open {
+		return m.detailKey(k)
+	}
 	rows := m.plan().rows[m.pane]
 	switch k.String() {
 	case "q":
@@ -120,29 +182,100 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case "ctrl+z":
 		return tea.Suspend
 	case "esc":
+		if m.filter == "" {
+			return tea.Quit
+		}
 		m.filter = ""
 	case "/":
 		m.typing = true
 	case "s":
-		m.order, m.skipped[paneTimers] = (m.order+1)%orders, 0
+		m.order = (m.order + 1) % orders
+		m.choose(paneTimers, 0)
 	case "r":
 		m.reverse = !m.reverse
+		m.choose(paneTimers, 0)
 	case "tab":
-		m.pane = (m.pane + 1) % panes
+		m.pane = m.nextPane()
 	case "up", "k":
-		m.skipped[m.pane]--
+		m.choose(m.pane, m.at[m.pane]-1)
 	case "down", "j":
-		m.skipped[m.pane]++
+		m.choose(m.pane, m.at[m.pane]+1)
 	case "pgup":
-		m.skipped[m.pane] -= rows
+		m.choose(m.pane, m.at[m.pane]-rows)
 	case "pgdown", "space":
-		m.skipped[m.pane] += rows
+		m.choose(m.pane, m.at[m.pane]+rows)
 	case "home", "g":
-		m.skipped[m.pane] = 0
+		m.choose(m.pane, 0)
 	case "end", "G":
-		m.skipped[m.pane] = len(m.timers) + len(m.hosts) // arrange takes less
+		m.choose(m.pane, len(m.names(m.pane))-1)
+	default:
+		return m.act(k.String())
 	}
 	return nil
+}
+
+// shown are the lists that are there.
+func (m *model) shown() []int {
+	list := []int{paneTimers}
+	if !m.work.DurableAt.IsZero() {
+		list = append(list, paneHandlers)
+	}
+	if !m.work.OutboxAt.IsZero() {
+		list = append(list, paneMessages)
+	}
+	return append(list, paneHosts)
+}
+
+func (m *model) nextPane() int {
+	list := m.shown()
+	return list[(slices.Index(list, m.pane)+1)%len(list)]
+}
+
+// names are those of the rows of a list.
+func (m *model) names(pane int) (names []string) {
+	switch pane {
+	case paneTimers:
+		for _, t := range m.timers {
+			names = append(names, t.Name)
+		}
+	case paneHandlers:
+		for _, h := range m.handlers {
+			names = append(names, h.Name)
+		}
+	case paneMessages:
+		for _, r := range m.messages {
+			names = append(names, r.ID)
+		}
+	case paneHosts:
+		for _, h := range m.hosts {
+			names = append(names, h.Holder.String())
+		}
+	}
+	return names
+}
+
+// choose chooses a row of a list, or the nearest that there is. The first stays chosen by its
+// place, until somebody moves: which is first can change before it is seen.
+func (m *model) choose(pane, at int) {
+	names := m.names(pane)
+	m.at[pane], m.chosen[pane] = max(0, min(at, len(names)-1)), ""
+	if m.at[pane] > 0 {
+		m.chosen[pane] = names[m.at[pane]]
+	}
+}
+
+// follow finds the row again that was chosen, if rows have moved, and shows it.
+func (m *model) follow(pane, rows int) {
+	names := m.names(pane)
+	at := min(m.at[pane], len(names)-1)
+	if was := m.chosen[pane]; was != "" && at >= 0 && names[at] != was {
+		if i := slices.Index(names, was); i >= 0 {
+			at = i
+		}
+	}
+	m.at[pane] = max(0, at)
+	top := max(m.at[pane]-rows+1, min(m.skipped[pane], m.at[pane]))
+	m.skipped[pane] = max(0, min(top, len(names)-rows))
 }
 
 func (m *model) typeKey(k tea.KeyPressMsg) {
@@ -161,7 +294,7 @@ func (m *model) typeKey(k tea.KeyPressMsg) {
 }
 
 func (m *model) typed(text string) {
-	m.skipped = [panes]int{}
+	m.at, m.chosen, m.skipped = [panes]int{}, [panes]string{}, [panes]int{}
 	if letters := []rune(m.filter + text); len(letters) <= maxFilter {
 		m.filter = string(letters)
 	}
@@ -169,13 +302,20 @@ func (m *model) typed(text string) {
 
 // arrange chooses and sorts what is shown.
 func (m *model) arrange() {
-	if !m.hasRead {
-		return
-	}
 	has := func(name string) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(m.filter)) }
 	s := m.last.Snapshot
-	m.notices = fleet.Notices(s, m.last.Timers, m.now)
-	m.timers, m.hosts = nil, nil
+	if s == nil {
+		s = &cluster.Snapshot{} // nothing was read yet
+	}
+	m.notices = append(fleet.Notices(s, m.last.Timers, m.now), m.workNotices()...)
+	urgent := func(n fleet.Notice) int {
+		if n.Urgent {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(m.notices, func(a, b fleet.Notice) int { return urgent(b) - urgent(a) })
+	m.timers, m.hosts, m.handlers, m.messages = nil, nil, nil, nil
 	for _, t := range m.last.Timers {
 		if has(t.Name) {
 			m.timers = append(m.timers, t)
@@ -186,16 +326,32 @@ func (m *model) arrange() {
 			m.hosts = append(m.hosts, h)
 		}
 	}
+	for _, h := range m.work.Handlers {
+		if has(h.Name) {
+			m.handlers = append(m.handlers, h)
+		}
+	}
+	for _, r := range m.work.Messages {
+		if has(r.Topic) || has(r.ID) {
+			m.messages = append(m.messages, r)
+		}
+	}
 	slices.SortStableFunc(m.timers, m.compare)
+	slices.SortStableFunc(m.handlers, func(a, b Handler) int {
+		return cmp.Compare(handlerLevel(b), handlerLevel(a))
+	})
 	slices.SortStableFunc(m.hosts, func(a, b cluster.Host) int {
 		return cmp.Compare(hostLevel(b), hostLevel(a))
 	})
 	if m.reverse {
 		slices.Reverse(m.timers)
 	}
+	if !slices.Contains(m.shown(), m.pane) {
+		m.pane = paneTimers
+	}
 	p := m.plan()
-	for pane, of := range [panes]int{len(m.timers), len(m.hosts)} {
-		m.skipped[pane] = max(0, min(m.skipped[pane], of-p.rows[pane]))
+	for pane := range panes {
+		m.follow(pane, p.rows[pane])
 	}
 }
 

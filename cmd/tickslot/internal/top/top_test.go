@@ -247,7 +247,7 @@ func TestKeys(t *testing.T) {
 		s.has("TIMERS by last run")
 		s.before("timer-02", "timer-00")
 		s.press("s", "s", "down", "down", "pgdown")
-		s.has("TIMERS by name, 12 to 20 of 41")
+		s.has("TIMERS by name, 4 to 12 of 41", "enter timer-10")
 		s.press("end", "down")
 		s.has("33 to 41 of 41", "timer-39")
 		s.tell(tea.WindowSizeMsg{Width: 100, Height: 60})
@@ -327,5 +327,227 @@ func TestStoreIsDown(t *testing.T) {
 			t.Errorf("%d calls while one is under way", calls-before)
 		}
 		stop()
+	})
+}
+
+// workOf is durable runs and an outbox, of which something is dead.
+func workOf() top.Work {
+	now := time.Now()
+	return top.Work{
+		DurableAt: now, OutboxAt: now, Pending: 12, Dead: 1, DueAge: 5 * time.Second,
+		Handlers: []top.Handler{{Name: "invoice", Queued: 4, Running: 1, SeenAt: now, Limit: "2"},
+			{Name: hostile, Limit: "none", Dead: 3, Paused: "paused by ann"}},
+		Messages: []top.Message{{ID: "0190-1", Topic: hostile, Dead: true, Attempts: 10, CreatedAt: now,
+			LastError: "500 " + hostile}, {ID: "0190-2", Topic: "orders", Attempts: 2, CreatedAt: now,
+			LastError: "refused"}},
+	}
+}
+
+// Handlers of durable runs and messages stand beside the timers where the database has them, with
+// what is dead as what needs attention; where it has not, nothing is said of them.
+//
+// Fails when a list is left out, is there without tables, or lets a name through.
+func TestDurableRunsAndMessages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		none, hang := top.Work{}, false
+		work := func(ctx context.Context) top.Work {
+			if hang {
+				<-ctx.Done()
+			}
+			return none
+		}
+		s := start(t, t.Context(), 120, 40, top.Options{Interval: time.Second, ReadWork: work,
+			Read: func(context.Context) top.Reading { return fleetOf(3) }})
+		s.pass(time.Second)
+		all := strings.Join(s.lines(), "\n")
+		if strings.Contains(all, "DURABLE") || strings.Contains(all, "OUTBOX") {
+			t.Errorf("there are no tables:\n%s", all)
+		}
+		s.press("tab")
+		s.has("tab timers")
+		none = workOf()
+		s.pass(2 * time.Second)
+		s.press("tab", "tab")
+		s.has("DURABLE HANDLERS: runs 4 queued, 1 running, 3 dead", "invoice",
+			"OUTBOX MESSAGES: 12 pending, 1 dead, one is due for 5s", "orders", "failed, pending", "has 3 runs dead", "1 dead message of the outbox",
+			`500 a\u001b[2J`, "tab messages")
+		s.before(`a\u001b[2J`, "invoice")
+		hang = true
+		s.pass(30 * time.Second)
+		s.has("dead, THIS IS 32s OLD: no answer", "tickslot top: read ")
+		s.press("q")
+		if !s.quit {
+			t.Error("q does not quit")
+		}
+	})
+	for _, size := range [][2]int{{80, 24}, {80, 15}, {40, 10}, {20, 5}, {3, 2}, {1, 1}, {0, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, t.Context(), size[0], size[1], top.Options{Interval: time.Hour,
+				Read:     func(context.Context) top.Reading { return fleetOf(3) },
+				ReadWork: func(context.Context) top.Work { return workOf() },
+				Detail:   func(context.Context, top.Subject) ([]string, error) { return []string{hostile, "x"}, nil }})
+			s.pass(time.Second)
+			for _, keys := range [][]string{nil, {"tab"}, {"p"}, {"n", "enter"}, {"?"}} {
+				s.press(keys...)
+				if n := len(s.lines()); n > max(1, size[1]) {
+					t.Errorf("%v: %d lines after %q", size, n, keys)
+				}
+				for _, line := range s.lines() {
+					if n := ansi.StringWidth(line); n > size[0] {
+						t.Errorf("%v: %d characters: %q", size, n, line)
+					}
+				}
+			}
+		})
+	}
+}
+
+// acts is what a fake store was asked to do.
+type acts struct {
+	done []string
+	err  error
+	hang chan struct{} // nil: it answers at once
+}
+
+func (a *acts) act(ctx context.Context, action top.Action, on top.Subject) (string, error) {
+	if a.hang != nil {
+		select {
+		case <-a.hang:
+		case <-ctx.Done():
+		}
+	}
+	if a.err != nil {
+		return "", a.err
+	}
+	a.done = append(a.done, fmt.Sprintf("%s %s %q", action, on.Kind, on.Name))
+	return "written: " + on.Name, nil
+}
+
+func (a *acts) detail(_ context.Context, of top.Subject) ([]string, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	return []string{"all of " + of.Name, "a second line " + hostile}, nil
+}
+
+// A key that changes something asks first, on the last line, and says what was written or why
+// nothing was; what it is about stays, although rows move meanwhile.
+//
+// Fails when something is written without a yes, for another row, or twice.
+func TestActing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reading := fleetOf(5)
+		fake := &acts{}
+		expect := func(want ...string) {
+			t.Helper()
+			if !slices.Equal(fake.done, want) {
+				t.Errorf("%q was done, and not %q", fake.done, want)
+			}
+			fake.done = nil
+		}
+		s := start(t, t.Context(), 100, 40, top.Options{Interval: time.Second, Act: fake.act, Detail: fake.detail,
+			Read:     func(context.Context) top.Reading { return reading },
+			ReadWork: func(context.Context) top.Work { return workOf() }})
+		s.pass(time.Second)
+		s.press("s", "j", "down", "up") // by name: the second row
+		s.press("p")
+		last := func() string { return s.lines()[len(s.lines())-1] }
+		if !strings.HasPrefix(last(), `y or n? end the pause of timer timer-00`) {
+			t.Errorf("it asks %q", last())
+		}
+		s.press("x", "down", "enter", "t")
+		expect()
+		s.press("n")
+		s.has("nothing was changed")
+		expect()
+		s.press("j", "p") // timer-01, and a row comes before it
+		reading.Timers = slices.Insert(reading.Timers, 0, &fleet.Timer{Name: "aaa", State: "idle"})
+		s.pass(2 * time.Second)
+		s.press("y")
+		expect(`pause timer "timer-01"`)
+		s.has("written: timer-01")
+		s.press("y")
+		expect()
+		s.has("enter timer-01")
+		s.press("t", "y")
+		expect(`trigger timer "timer-01"`)
+		s.press("tab", "t", "esc", "t", "y")
+		s.press("y", "p", "y")
+		expect(fmt.Sprintf("trigger durable handler %q", hostile), fmt.Sprintf("resume durable handler %q", hostile))
+		s.press("tab", "p")
+		s.has("refused: p is for timers and durable handlers")
+		s.press("y")
+		expect()
+
+		s.press("tab", "tab") // the timers again
+		fake.err = errors.New("nothing is changed: \x1b[2J no rights")
+		s.press("p", "y")
+		s.has(`refused: nothing is changed: \u001b[2J no rights`)
+		fake.err = nil
+
+		fake.hang = make(chan struct{})
+		s.press("t", "y")
+		s.pass(20 * time.Second)
+		s.has("trigger timer timer-01: no answer yet, for 2", "tickslot top: read ")
+		s.press("down", "t")
+		s.has("refused: one thing at a time")
+		s.press("y")
+		expect()
+		close(fake.hang)
+		s.pass(time.Second)
+		expect(`trigger timer "timer-01"`)
+	})
+}
+
+// enter shows what is known of a row, read again and again; keys act on that, and lead back.
+//
+// Fails when a detail is that of another row, stays as it was, or hides why.
+func TestDetail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reading, fake, reads, hang := fleetOf(5), &acts{}, 0, false
+		s := start(t, t.Context(), 60, 24, top.Options{Interval: time.Second, Act: fake.act,
+			Read: func(context.Context) top.Reading { return reading },
+			Detail: func(ctx context.Context, of top.Subject) ([]string, error) {
+				reads++
+				if hang {
+					<-ctx.Done()
+				}
+				return fake.detail(ctx, of)
+			}})
+		s.pass(time.Second)
+		s.press("s", "j", "enter")
+		s.has("timer timer-00", "all of timer-00", `a second line a\u001b[2J`, `31m\xff`) // what is long is wrapped
+		s.pass(10 * time.Second)
+		if reads < 9 || reads > 12 {
+			t.Errorf("it was read %d times in 10 s", reads)
+		}
+		s.press("p", "y") // it is paused: see fleetOf
+		if !slices.Equal(fake.done, []string{`resume timer "timer-00"`}) {
+			t.Errorf("%q", fake.done)
+		}
+		reads = 0
+		s.pass(10 * time.Second)
+		if reads > 12 {
+			t.Errorf("after an action it was read %d times in 10 s", reads)
+		}
+		fake.err = errors.New("connection refused")
+		s.pass(10 * time.Second)
+		s.has("all of timer-00", "OLD: connection refused")
+		fake.err = nil
+		s.press("?")
+		s.has("KEYS", "pause the timer or the durable handler for 1h")
+		s.press("q", "esc", "down")
+		s.has("TIMERS by name", "enter timer-01")
+		hang = true
+		s.press("enter")
+		s.pass(10 * time.Second)
+		s.has("timer timer-01: reading")
+		s.press("esc", "down", "enter", "q", "q")
+		if !s.quit {
+			t.Error("q does not quit")
+		}
 	})
 }

@@ -21,7 +21,7 @@ const (
 	maxBoxes   = 10              // slots that are drawn as boxes
 	maxHolders = 3               // that are named
 	slowRead   = 3 * time.Second // after which the view says that the store has not answered
-	flatScreen = 12              // lines, below which only one list is shown
+	minRows    = 4               // of all lists, with less room only one of them is shown
 	wideScreen = 120             // characters, from which on there is room for what is seldom asked
 )
 
@@ -43,22 +43,37 @@ var (
 type plan struct {
 	notices int
 	rows    [panes]int
-	flat    bool // only the list that is scrolled is shown
+	flat    bool // only the list in which a row is chosen is shown
 }
 
-// plan divides the lines of the screen: what needs attention gets a fifth, then both lists what
-// they need; if that is too much, the one that is not scrolled a third.
+// plan divides the lines of the screen: what needs attention gets a fifth, then all lists what they
+// need; if that is too much, those in which no row is chosen a third.
 func (m *model) plan() plan {
-	p := plan{flat: m.height < flatScreen}
+	shown := m.shown()
+	fixed := 4 + 2*len(shown) // two lines of head, what needs attention, keys; a heading and titles for each list
+	p := plan{flat: m.height < fixed+minRows}
 	if p.flat {
 		p.rows[m.pane] = max(0, m.height-4) // the head, a heading, titles, keys
 		return p
 	}
 	p.notices = min(len(m.notices), max(1, m.height/5))
-	room := m.height - 8 - p.notices // two lines of head, three headings, two lines of titles, keys
-	need, other := [panes]int{len(m.timers), len(m.hosts)}, panes-1-m.pane
-	p.rows[other] = min(need[other], max(room/3, room-need[m.pane]))
-	p.rows[m.pane] = room - p.rows[other]
+	room := m.height - fixed - p.notices
+	left := room
+	give := func(pane, rows int) {
+		rows = max(0, min(rows, left, len(m.names(pane))-p.rows[pane]))
+		p.rows[pane] += rows
+		left -= rows
+	}
+	for _, pane := range shown {
+		if pane != m.pane {
+			give(pane, max(1, room/3/(len(shown)-1)))
+		}
+	}
+	give(m.pane, left)
+	for _, pane := range shown {
+		give(pane, left)
+	}
+	p.rows[m.pane] += left
 	return p
 }
 
@@ -72,8 +87,32 @@ func (m *model) View() tea.View {
 // lines are those of the screen, none longer than it is wide, and no more than it is high.
 func (m *model) lines() []string {
 	s := &screen{width: m.width}
-	p := m.plan()
 	s.add(m.head())
+	switch {
+	case m.helping:
+		m.help(s)
+	case m.open:
+		m.detail(s)
+	default:
+		m.lists(s)
+	}
+	for len(s.lines) < m.height-1 {
+		s.add("")
+	}
+	if last := max(0, m.height-1); len(s.lines) > last {
+		s.lines = s.lines[:last] // a question has to be seen
+	}
+	if m.height > 1 || m.asked != "" {
+		s.add(m.lastLine())
+	} else if m.height == 1 {
+		s.add(m.head())
+	}
+	return s.lines
+}
+
+// lists adds what needs attention, and all lists.
+func (m *model) lists(s *screen) {
+	p := m.plan()
 	if !p.flat {
 		s.add(m.counts(), headStyle)
 		s.add(m.attention(p.notices), headStyle)
@@ -85,16 +124,11 @@ func (m *model) lines() []string {
 			}
 		}
 	}
-	for pane := range panes {
+	for _, pane := range m.shown() {
 		if !p.flat || pane == m.pane {
 			m.list(s, pane, p.rows[pane])
 		}
 	}
-	for len(s.lines) < m.height-1 {
-		s.add("")
-	}
-	s.add(m.keys(), titleStyle)
-	return s.lines[:min(len(s.lines), max(0, m.height))]
 }
 
 // A screen collects lines.
@@ -183,10 +217,8 @@ func (m *model) attention(shown int) string {
 
 // list adds a list of so many rows.
 func (m *model) list(s *screen, pane, rows int) {
-	t, levels, heading := m.timerTable()
-	if pane == paneHosts {
-		t, levels, heading = m.hostTable()
-	}
+	t, levels, heading := [panes]func() (*show.Table, []level, string){m.timerTable, m.handlerTable, m.messageTable,
+		m.hostTable}[pane]()
 	skipped := min(m.skipped[pane], len(t.Rows))
 	until := min(skipped+rows, len(t.Rows))
 	if until-skipped < len(t.Rows) {
@@ -208,7 +240,11 @@ func (m *model) list(s *screen, pane, rows int) {
 	lines, _ := t.Lines(s.width)
 	s.add(lines[0], titleStyle)
 	for i, line := range lines[1:] {
-		s.add(line, styles[levels[skipped+i]])
+		style := styles[levels[skipped+i]]
+		if pane == m.pane && skipped+i == m.at[pane] {
+			style = style.Reverse(true).Faint(false)
+		}
+		s.add(line, style)
 	}
 }
 
@@ -308,13 +344,4 @@ func (m *model) ago(at time.Time) string {
 		return ""
 	}
 	return show.Span(max(0, m.now.Sub(at)).Truncate(time.Second))
-}
-
-// keys say what can be done.
-func (m *model) keys() string {
-	if m.typing {
-		return "show only names with: " + m.filter + "_   (enter keeps it, esc ends it)"
-	}
-	other := [panes]string{"hosts", "timers"}[m.pane]
-	return "q quit  s sort  r reverse  / filter  tab " + other + "  up down pgup pgdown scroll"
 }
