@@ -370,7 +370,8 @@ func TestDurableRunsAndMessages(t *testing.T) {
 		s.pass(2 * time.Second)
 		s.press("tab", "tab")
 		s.has("DURABLE HANDLERS: runs 4 queued, 1 running, 3 dead", "invoice",
-			"OUTBOX MESSAGES: 12 pending, 1 dead, one is due for 5s", "orders", "failed, pending", "has 3 runs dead", "1 dead message of the outbox",
+			"OUTBOX MESSAGES: 12 pending, 1 dead, one is due for 5s", "orders",
+			"failed, pending", "has 3 runs dead", "1 dead message of the outbox",
 			`500 a\u001b[2J`, "tab messages")
 		s.before(`a\u001b[2J`, "invoice")
 		hang = true
