@@ -235,8 +235,8 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	pages.Handle("/", health.New(s))
 	pages.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	look := func() {
-		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose", "/readyz/timers",
-			"/readyz/store", "/metrics"} {
+		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose", "/readyz/timers-succeed",
+			"/readyz/store-reachable", "/metrics"} {
 			for _, accept := range []string{"", "application/health+json"} {
 				req := httptest.NewRequest(http.MethodGet, path, nil)
 				req.RemoteAddr = "127.0.0.1:1" // who may see more

@@ -22,7 +22,7 @@ const mostBack = 15
 var tied = map[string]int{
 	"cluster/clustertest":            32,
 	"cluster/page":                   19,
-	"cmd/tickslot/internal/commands": 22,
+	"cmd/tickslot/internal/commands": 21,
 	"dlock":                          19,
 	"dlock/dlocktest":                21,
 	"durable/internal/storetest":     21,

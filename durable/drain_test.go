@@ -190,8 +190,8 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 			}
 			h.start()
 			pass(time.Minute)
-			if h.Started() != nil || h.Ready() != nil || h.Checks()["database"]() == nil {
-				t.Errorf("%s: %v, %v, %v", what, h.Started(), h.Ready(), h.Checks()["database"]())
+			if h.Started() != nil || h.Ready() != nil || h.Checks()["database-answers"]() == nil {
+				t.Errorf("%s: %v, %v, %v", what, h.Started(), h.Ready(), h.Checks()["database-answers"]())
 			}
 			if what == hang {
 				break // Run is ended
@@ -199,8 +199,8 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 			h.link.set(well)
 			id := f.trigger("report", durable.TriggerOptions{})
 			pass(15 * time.Second)
-			if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database"]() != nil {
-				t.Errorf("%+v, %v", run, h.Checks()["database"]())
+			if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database-answers"]() != nil {
+				t.Errorf("%+v, %v", run, h.Checks()["database-answers"]())
 			}
 		}
 		f.end()

@@ -187,7 +187,7 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 		if err := h.Live(); err == nil || !strings.Contains(err.Error(), "the call claim has not returned for") {
 			t.Errorf("a call that ignores its context: %v", err)
 		}
-		if err := h.Checks()["database"](); err == nil || !strings.Contains(err.Error(), "the call claim has failed") {
+		if err := h.Checks()["database-answers"](); err == nil || !strings.Contains(err.Error(), "the call claim has failed") {
 			t.Error(err)
 		}
 		if n := h.link.count("claim") - claims; n != 1 {
@@ -227,14 +227,14 @@ func TestDriverThatEndsItsGoroutine(t *testing.T) {
 		pass(time.Minute)
 		h.link.on(func(string) (fault, time.Duration) { runtime.Goexit(); return well, 0 })
 		pass(time.Minute)
-		if err := h.Checks()["database"](); err == nil || !strings.Contains(err.Error(), "called runtime.Goexit") {
+		if err := h.Checks()["database-answers"](); err == nil || !strings.Contains(err.Error(), "called runtime.Goexit") {
 			t.Error(err)
 		}
 		h.link.set(well)
 		id := f.trigger("report", durable.TriggerOptions{})
 		pass(2 * time.Minute) // a worker registers once a minute, or a little later
-		if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database"]() != nil {
-			t.Errorf("%+v, %v", run, h.Checks()["database"]())
+		if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database-answers"]() != nil {
+			t.Errorf("%+v, %v", run, h.Checks()["database-answers"]())
 		}
 		f.end()
 	})
@@ -256,13 +256,13 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 		})
 		h.start()
 		pass(time.Minute)
-		err := h.Checks()["database"]()
+		err := h.Checks()["database-answers"]()
 		if err == nil || !strings.Contains(err.Error(), "the call claim has failed for") {
 			t.Errorf("the check says %v", err)
 		}
 		h.link.set(well)
 		pass(time.Minute)
-		if err := h.Checks()["database"](); err != nil {
+		if err := h.Checks()["database-answers"](); err != nil {
 			t.Error(err)
 		}
 		f.end()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
@@ -31,28 +32,34 @@ func (w *Worker) Started() error { return w.life.Started("database", w.database.
 func (w *Worker) Ready() error { return w.life.Ready() }
 
 // Checks returns checks by name, so that a Worker is a health.Source. A worker with a failing check
-// is degraded, but can serve. They read memory only. The checks runs, dead and handlers judge the
-// whole fleet by what was read from the database about every half minute, and pass if that is more
-// than two minutes old:
+// is degraded, but can serve. The name of a check says what is well while it passes; its error says
+// what is wrong, and what to do. They read memory only. Those of runs and handlers judge the whole
+// fleet by what was read from the database about every half minute, and pass if that is more than
+// two minutes old. What each says when it fails:
 //
-//   - database: it has not answered three times in a row, or calls of one kind have failed for
-//     longer than three times CallTimeout
-//   - leases: a lease of this worker went without a renewal for two thirds of its length, and no
-//     renewal has succeeded since
-//   - runs: a run, or a tick, has been due for longer than MaxDueAge
-//   - dead: there are more dead letters than MaxDead
-//   - handlers: runs wait for a handler that no worker has
-//   - limits: another session keeps the row of a limit locked, so that what it limits waits
-//   - schedules: a schedule of this worker fails, or does not return
+//   - database-answers: it has not answered three times in a row, or calls of one kind have failed
+//     for longer than three times CallTimeout
+//   - leases-renewed: a lease of this worker went without a renewal for two thirds of its length,
+//     and no renewal has succeeded since
+//   - runs-on-time: a run, or a tick, has been due for longer than MaxDueAge
+//   - few-dead-runs: there are more dead letters than MaxDead
+//   - handlers-have-workers: runs wait for a handler that no worker has
+//   - limits-unlocked: another session keeps the row of a limit locked, so that what it limits waits
+//   - schedules-work: a schedule of this worker fails, or does not return
 func (w *Worker) Checks() map[string]func() error {
 	return map[string]func() error{
-		"database":  w.database.Working,
-		"leases":    w.leasesRenewed,
-		"runs":      w.runsStart,
-		"dead":      w.fewDead,
-		"handlers":  w.handlersKnown,
-		"limits":    w.claimer.limitsFree,
-		"schedules": w.schedulesWork,
+		"database-answers": lifecycle.Advised(w.database.Working, "runs that are under way go on, and what fails waits: "+
+			"look at the database, and at the network"),
+		"leases-renewed": lifecycle.Advised(w.leasesRenewed, "another worker may start these runs again: look for a slow "+
+			"database, and for a process without processor time"),
+		"runs-on-time": w.runsStart,
+		"few-dead-runs": lifecycle.Advised(w.fewDead, "\"tickslot dead ls\" has their errors, and \"tickslot requeue "+
+			"durable\" runs them again"),
+		"handlers-have-workers": lifecycle.Advised(w.handlersKnown, "start a process that registers it, or cancel its "+
+			"runs"),
+		"limits-unlocked": lifecycle.Advised(w.claimer.limitsFree, "end the transaction of that session"),
+		"schedules-work": lifecycle.Advised(w.schedulesWork, "it queues nothing until its Next returns: mend it in "+
+			"the code"),
 	}
 }
 
@@ -78,12 +85,18 @@ func (w *Worker) runsStart() error {
 	}
 	for _, h := range stats.ByHandler {
 		if age := late(h.OldestDue); age > 0 && !h.Paused {
-			errs = append(errs, fmt.Errorf("handler %q: a run has been due for %v, and %s", h.Handler, age,
-				plural(h.Queued, "no other waits", "%d wait")))
+			why := "the workers that have it are busy, or its limit is reached: add workers, or raise MaxRuns or " +
+				"MaxConcurrency"
+			if unseen(h, stats.Now) {
+				why = "no worker that has it is alive: start one"
+			}
+			errs = append(errs, fmt.Errorf("handler %q: a run has been due for %v, and %s: %s", h.Handler, age,
+				plural(h.Queued, "no other waits", "%d wait"), why))
 		}
 	}
 	if age := late(stats.Overdue); age > 0 {
-		errs = append(errs, fmt.Errorf("a tick has been due for %v, and no worker has materialized it", age))
+		errs = append(errs, fmt.Errorf("a tick has been due for %v, and no worker has queued its run: look whether a worker that "+
+			"has its schedule is alive", age))
 	}
 	return errors.Join(errs...)
 }

@@ -188,7 +188,7 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(time.Second)
-		if err := h.Checks()["leases"](); err == nil || !strings.Contains(err.Error(), "nothing new is claimed") {
+		if err := h.Checks()["leases-renewed"](); err == nil || !strings.Contains(err.Error(), "nothing new is claimed") {
 			t.Errorf("the check: %v", err)
 		}
 		if run, _ := f.run(first); f.watch.called(second) != 0 || time.Until(run.LeaseUntil) > 6*time.Second {
@@ -196,7 +196,7 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 		}
 		h.link.set(well)
 		pass(time.Minute)
-		if f.watch.called(second) == 0 || h.Checks()["leases"]() != nil {
+		if f.watch.called(second) == 0 || h.Checks()["leases-renewed"]() != nil {
 			t.Error("it does not claim again")
 		}
 		h.stop()

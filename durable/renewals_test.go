@@ -33,7 +33,7 @@ func TestWorkerThatLosesItsLeasesClaimsNoMore(t *testing.T) {
 				h.start()
 				pass(22 * time.Second)
 				for range 20 {
-					err := h.Checks()["leases"]()
+					err := h.Checks()["leases-renewed"]()
 					if err == nil || !strings.Contains(err.Error(), "nothing new is claimed") {
 						t.Errorf("the check: %v", err)
 					}
@@ -48,8 +48,8 @@ func TestWorkerThatLosesItsLeasesClaimsNoMore(t *testing.T) {
 				h.link.set(well)
 				pass(3 * time.Minute)
 				if left := f.runs(store.StateQueued, store.StateRunning, store.StateDead); len(left) > 0 ||
-					h.Checks()["leases"]() != nil {
-					t.Errorf("%v, %+v", h.Checks()["leases"](), left)
+					h.Checks()["leases-renewed"]() != nil {
+					t.Errorf("%v, %+v", h.Checks()["leases-renewed"](), left)
 				}
 				renewals := h.link.count("renew")
 				pass(time.Hour)
@@ -77,7 +77,7 @@ func TestHandlerThatIgnoresItsContextStopsNoClaims(t *testing.T) {
 		f.trigger("stuck", durable.TriggerOptions{})
 		for range 60 {
 			pass(2 * time.Second)
-			if err := h.Checks()["leases"](); err != nil {
+			if err := h.Checks()["leases-renewed"](); err != nil {
 				t.Error(err)
 			}
 		}

@@ -315,7 +315,7 @@ func TestRenamedAndRemovedSchedules(t *testing.T) {
 		if row := f.ticks("old"); row.Queued != before.Queued || f.ticks("new").Queued != 10 {
 			t.Errorf("%+v, %+v", row, f.ticks("new"))
 		}
-		if err := renamed.Checks()["runs"](); err != nil {
+		if err := renamed.Checks()["runs-on-time"](); err != nil {
 			t.Errorf("ticks of a schedule that was removed are overdue: %v", err)
 		}
 		back := add("old")
@@ -401,7 +401,7 @@ func TestScheduleThatFails(t *testing.T) {
 		}
 		h.schedule("good", "report", everyMinute, durable.ScheduleOptions{}).start()
 		pass(10*time.Minute + 30*time.Second)
-		if err := h.Checks()["schedules"](); err != nil {
+		if err := h.Checks()["schedules-work"](); err != nil {
 			t.Error(err)
 		}
 		bad.Store(true)
@@ -411,7 +411,7 @@ func TestScheduleThatFails(t *testing.T) {
 				t.Errorf("%s: %+v", name, row)
 			}
 		}
-		err := h.Checks()["schedules"]()
+		err := h.Checks()["schedules-work"]()
 		for _, want := range []string{`"panics": its Next panicked: help`, `"back": its Next(`,
 			`"hangs": its Next does`} {
 			if err == nil || !strings.Contains(err.Error(), want) {

@@ -165,23 +165,26 @@ func TestChecks(t *testing.T) {
 		}
 		f.trigger("bad", durable.TriggerOptions{})
 		pass(time.Minute)
-		check("one dead letter", "dead", "")
+		check("one dead letter", "few-dead-runs", "")
 		f.trigger("bad", durable.TriggerOptions{})
 		pass(time.Minute)
-		check("two dead letters", "dead", "2 dead letters, more than 1: [bad: 2]")
+		check("two dead letters", "few-dead-runs", "2 dead letters, more than 1: [bad: 2]")
 		f.trigger("report", durable.TriggerOptions{})
 		f.trigger("report", durable.TriggerOptions{})
 		f.trigger("typo", durable.TriggerOptions{})
 		pass(3 * time.Minute)
-		check("a run waits", "runs", `handler "report": a run has been due for`)
-		check("nobody has the handler", "handlers", `no worker knows handler "typo": 1 run waits`)
+		check("a run waits", "runs-on-time", `handler "report": a run has been due for`)
+		check("a run waits, its worker lives", "runs-on-time", "the workers that have it are busy")
+		check("a run waits, nobody has it", "runs-on-time", "no worker that has it is alive: start one")
+		check("nobody has the handler", "handlers-have-workers", `no worker knows handler "typo": 1 run waits`)
 		f.add(durable.Config{}).handle("typo", sleeps(0), durable.HandlerOptions{}).start()
 		_, _, err := f.store.Requeue(t.Context(), store.Filter{IDs: []int64{1}}, store.Cause{By: "me"}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		pass(20 * time.Minute)
-		for _, name := range []string{"runs", "handlers", "database", "leases", "schedules"} {
+		for _, name := range []string{"runs-on-time", "handlers-have-workers", "database-answers", "leases-renewed",
+			"schedules-work"} {
 			check("in the end", name, "")
 		}
 		if run, attempts := f.run(1); run.State != store.StateDead || len(attempts) != 2 {

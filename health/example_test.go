@@ -40,7 +40,7 @@ func ExampleNew() {
 // What hosts share only degrades them; what this host cannot serve without is required.
 func ExampleCheck() {
 	probes := health.New(nil,
-		health.Check{Name: "store", Func: func() error { return errors.New("it does not answer") }},
+		health.Check{Name: "store-reachable", Func: func() error { return errors.New("it does not answer") }},
 		health.Check{Name: "disk", Func: func() error { return nil }, Required: true},
 	)
 	w := httptest.NewRecorder()
@@ -53,7 +53,7 @@ func ExampleCheck() {
 	// [+]live ok
 	// [+]started ok
 	// [+]ready ok
-	// [-]store failed: it does not answer
+	// [-]store-reachable failed: it does not answer
 	// [+]disk ok
 }
 

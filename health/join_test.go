@@ -48,7 +48,7 @@ func TestJoinOfNothing(t *testing.T) {
 // A process with several parts has one source.
 func ExampleJoin() {
 	timers := source{}
-	outbox := source{checks: checks{"dead": func() error { return errors.New("3 messages have no attempts left") }}}
+	outbox := source{checks: checks{"few-dead-messages": func() error { return errors.New("3 messages have no attempts left") }}}
 	probes := health.New(health.Join(map[string]health.Source{"timers": timers, "outbox": outbox}))
 	w := httptest.NewRecorder()
 	probes.ServeHTTP(w, httptest.NewRequest("GET", "/readyz?verbose", nil))
@@ -58,5 +58,5 @@ func ExampleJoin() {
 	// [+]live ok
 	// [+]started ok
 	// [+]ready ok
-	// [-]outbox.dead failed: 3 messages have no attempts left
+	// [-]outbox.few-dead-messages failed: 3 messages have no attempts left
 }

@@ -66,7 +66,7 @@ func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	dispatched(2 * shards)
 	proxy.LoseReplies(true)
 	testkit.Eventually(t, testkit.Patience, "places of the pool are taken", func() bool {
-		err := relay.Checks()["database"]()
+		err := relay.Checks()["database-answers"]()
 		return err != nil && strings.Contains(err.Error(), "connections of the pool are in use")
 	})
 	proxy.LoseReplies(false)

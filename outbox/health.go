@@ -38,30 +38,38 @@ func (r *Relay) Ready() error {
 }
 
 // Checks returns checks by name, so that a Relay is a health.Source. A relay with a failing check
-// is degraded, but can serve. They read memory only. All but database and rows judge by what this
-// relay has read from the database about every 15 s, and pass if that is more than a minute old:
+// is degraded, but can serve. The name of a check says what is well while it passes; its error says
+// what is wrong, and what to do. They read memory only. Those of messages, receivers and topics
+// judge by what this relay has read from the database about every 15 s, and pass if that is more
+// than a minute old. What each says when it fails:
 //
-//   - database: three calls in a row have failed, and none has succeeded since; or calls of one
+//   - database-answers: three calls in a row have failed, and none has succeeded since; or calls of one
 //     kind have failed for longer than three times CallTimeout
-//   - due: a message has been due for longer than Thresholds.DueAge: no relay delivers, or they are
+//   - messages-on-time: a message has been due for longer than Thresholds.DueAge: no relay delivers, or they are
 //     too slow
-//   - pending: a message has been pending for longer than Thresholds.PendingAge: a receiver fails.
+//   - receivers-accept: a message has been pending for longer than Thresholds.PendingAge: a receiver fails.
 //     It says of each topic how many messages fail, since when, and the last error
-//   - dead: more messages are dead than Thresholds.Dead
-//   - topics: messages wait for a topic that this relay has no sink for
-//   - rows: another session of the database keeps rows locked, or the database refuses what came of
+//   - few-dead-messages: more messages are dead than Thresholds.Dead
+//   - topics-have-sinks: messages wait for a topic that this relay has no sink for
+//   - rows-unlocked: another session of the database keeps rows locked, or the database refuses what came of
 //     their deliveries, so that it cannot be written
-//   - sinks: calls of this relay to a sink do not return, although their contexts have ended. They
+//   - sinks-return: calls of this relay to a sink do not return, although their contexts have ended. They
 //     keep the places of their topic, and only a restart of the process frees them
 func (r *Relay) Checks() map[string]func() error {
 	return map[string]func() error{
-		"database": r.calls.Working,
-		"due":      func() error { return r.dueIsYoung(r.config.Health) },
-		"pending":  func() error { return r.pendingIsYoung(r.config.Health) },
-		"dead":     func() error { return r.fewDead(r.config.Health) },
-		"topics":   r.topicsKnown,
-		"rows":     r.marker.unlocked,
-		"sinks":    func() error { return sinksReturn(r) },
+		"database-answers": lifecycle.Advised(r.calls.Working, "messages wait until it answers: look at the database, "+
+			"and at the network"),
+		"messages-on-time": lifecycle.Advised(func() error { return r.dueIsYoung(r.config.Health) }, "see that a relay "+
+			"runs, that the database answers it, and how long its receivers take"),
+		"receivers-accept": lifecycle.Advised(func() error { return r.pendingIsYoung(r.config.Health) },
+			"mend the receiver: messages are tried again by themselves"),
+		"few-dead-messages": lifecycle.Advised(func() error { return r.fewDead(r.config.Health) },
+			"\"tickslot dead ls\" has their errors, and \"tickslot requeue outbox\" delivers them again"),
+		"topics-have-sinks": lifecycle.Advised(r.topicsKnown, "give the relay a sink for them, or correct the topic "+
+			"where it is appended"),
+		"rows-unlocked": r.marker.unlocked,
+		"sinks-return": lifecycle.Advised(func() error { return sinksReturn(r) }, "let the sink return when its "+
+			"context ends"),
 	}
 }
 

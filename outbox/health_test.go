@@ -77,9 +77,9 @@ func TestHealth(t *testing.T) {
 		f.append("behind", 1)
 		f.box.Notify()
 		time.Sleep(2 * time.Minute)
-		want("a place is taken for two minutes", true, "due")
+		want("a place is taken for two minutes", true, "messages-on-time")
 		time.Sleep(10 * time.Minute)
-		want("a place is taken for twelve minutes", false, "due")
+		want("a place is taken for twelve minutes", false, "messages-on-time")
 		close(free)
 		time.Sleep(time.Minute)
 		want("it is free again", true)
@@ -87,25 +87,25 @@ func TestHealth(t *testing.T) {
 		f.appendTo("bad", "a", 1)
 		f.box.Notify()
 		time.Sleep(20 * time.Minute)
-		want("a receiver fails for twenty minutes", true, "pending")
+		want("a receiver fails for twenty minutes", true, "receivers-accept")
 		time.Sleep(20 * time.Minute)
-		want("a receiver fails for forty minutes", false, "pending")
+		want("a receiver fails for forty minutes", false, "receivers-accept")
 		time.Sleep(time.Hour)
 		want("its message is dead", true)
 
 		f.appendTo("refused", "b", 1)
 		f.box.Notify()
 		time.Sleep(time.Minute)
-		want("two are dead", true, "dead")
+		want("two are dead", true, "few-dead-messages")
 		f.appendTo("refused", "b", 1)
 		f.box.Notify()
 		time.Sleep(time.Minute)
-		want("three are dead", false, "dead")
+		want("three are dead", false, "few-dead-messages")
 	})
 }
 
 // Calls of one kind fail, and all others succeed: the messages cannot be read, say, while health
-// reads how old they are. The check database says which calls, soon after three of them may have
+// reads how old they are. The check database-answers says which calls, soon after three of them may have
 // ended, and no check says that the relay is too slow.
 //
 // Fails when one kind of call that fails is hidden by others that succeed, or stays reported.
@@ -125,7 +125,7 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 				}
 				relay, _ := f.relayOf(outbox.RelayConfig{PollInterval: time.Second})
 				time.Sleep(time.Minute)
-				check := relay.Checks()["database"]
+				check := relay.Checks()["database-answers"]
 				if err := check(); err != nil {
 					t.Errorf("nothing has failed, and the check says %v", err)
 				}
@@ -149,8 +149,8 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 				if named == 0 {
 					t.Errorf("the check never says that it is the call %s", op)
 				}
-				if err := relay.Checks()["due"](); err != nil && strings.Contains(err.Error(), "too slow") {
-					t.Errorf("the check due says %v", err)
+				if err := relay.Checks()["messages-on-time"](); err != nil && strings.Contains(err.Error(), "too slow") {
+					t.Errorf("the check messages-on-time says %v", err)
 				}
 				failing.Store(false)
 				f.until("the check passes", 25*time.Second, func() bool { return check() == nil })

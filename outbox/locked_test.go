@@ -98,7 +98,7 @@ func TestCheckOfLockedRows(t *testing.T) {
 		var free atomic.Bool
 		f.store.Locked = func(id store.ID) bool { return !free.Load() && outbox.ID(id) == ids[0] }
 		r, _ := f.relayOf(outbox.RelayConfig{})
-		check := r.Checks()["rows"]
+		check := r.Checks()["rows-unlocked"]
 		time.Sleep(10 * time.Second)
 		for range 10 {
 			f.append("other", 1)

@@ -132,7 +132,7 @@ func TestResultsUnderFaults(t *testing.T) {
 					return w.written == total
 				})
 				time.Sleep(time.Minute)
-				if err := relay.Checks()["rows"](); err != nil {
+				if err := relay.Checks()["rows-unlocked"](); err != nil {
 					t.Error(err)
 				}
 				if w.written != total || f.delivered() != total {

@@ -100,7 +100,7 @@ func TestResultsOfRowsThatAreOtherMessagesNow(t *testing.T) {
 
 // The database refuses the result of one message each time, for instance because a trigger fails.
 //
-// Fails when other results wait for longer than a few calls, when the check rows does not name the
+// Fails when other results wait for longer than a few calls, when the check rows-unlocked does not name the
 // message, or when the relay does not write the result once the database takes it.
 func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
@@ -125,19 +125,19 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 			f.dispatches(messages+n+1, time.Second)
 			time.Sleep(time.Duration(n) * 20 * time.Millisecond)
 		}
-		said := fmt.Sprint(relay.Checks()["rows"]())
+		said := fmt.Sprint(relay.Checks()["rows-unlocked"]())
 		if !strings.Contains(said, bad[0].String()) || !strings.Contains(said, "not this one") {
-			t.Errorf("the check rows says %q, want which message, and why", said)
+			t.Errorf("the check rows-unlocked says %q, want which message, and why", said)
 		}
 		free.Store(true)
 		f.dispatches(messages+102, 5*time.Second)
-		f.until("the check passes", 5*time.Second, func() bool { return relay.Checks()["rows"]() == nil })
+		f.until("the check passes", 5*time.Second, func() bool { return relay.Checks()["rows-unlocked"]() == nil })
 	})
 }
 
 // The database refuses all results for five minutes, and then only three of them.
 //
-// Fails when the others are not written within seconds, or when the check rows passes meanwhile.
+// Fails when the others are not written within seconds, or when the check rows-unlocked passes meanwhile.
 func TestResultsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -154,8 +154,8 @@ func TestResultsAfterAnOutage(t *testing.T) {
 		relay, _ := f.relayOf(outbox.RelayConfig{})
 		f.until("all are delivered", time.Minute, func() bool { return f.had() == messages })
 		time.Sleep(5 * time.Minute)
-		if said := fmt.Sprint(relay.Checks()["rows"]()); !strings.Contains(said, "none could be written for 5m0s") {
-			t.Errorf("the check rows says %q", said)
+		if said := fmt.Sprint(relay.Checks()["rows-unlocked"]()); !strings.Contains(said, "none could be written for 5m0s") {
+			t.Errorf("the check rows-unlocked says %q", said)
 		}
 		down.Store(false)
 		f.dispatches(messages-refused, 20*time.Second)

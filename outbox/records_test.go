@@ -184,12 +184,12 @@ func TestRequeuedMessageIsPendingSinceThen(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		time.Sleep(20 * time.Second)
-		if err := errors.Join(relay.Checks()["pending"](), relay.Ready()); err != nil {
+		if err := errors.Join(relay.Checks()["receivers-accept"](), relay.Ready()); err != nil {
 			t.Errorf("it was requeued 20 s ago: %v", err)
 		}
 		time.Sleep(90 * time.Minute)
-		if relay.Checks()["pending"]() == nil || relay.Ready() != nil {
-			t.Errorf("it was requeued 90 minutes ago: the check says %v, Ready %v", relay.Checks()["pending"](),
+		if relay.Checks()["receivers-accept"]() == nil || relay.Ready() != nil {
+			t.Errorf("it was requeued 90 minutes ago: the check says %v, Ready %v", relay.Checks()["receivers-accept"](),
 				relay.Ready())
 		}
 		close(free)

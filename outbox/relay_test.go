@@ -196,10 +196,10 @@ func TestTopicsWithoutASink(t *testing.T) {
 			f.had() != 1 {
 			t.Errorf("%+v, %v, %v; %d delivered, want 1", m, tried, err, f.had())
 		}
-		if err := r.Checks()["topics"](); err == nil {
+		if err := r.Checks()["topics-have-sinks"](); err == nil {
 			t.Error("health does not name the topic")
 		}
-		if err := r.Checks()["due"](); err != nil {
+		if err := r.Checks()["messages-on-time"](); err != nil {
 			t.Errorf("what waits for a sink is not due: %v", err)
 		}
 		if err := stop(); err != nil {

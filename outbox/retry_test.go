@@ -155,7 +155,7 @@ func TestClockOfTheDatabaseIsSetForward(t *testing.T) {
 }
 
 // A receiver fails for days. Each attempt is a warning, some of each minute, and the last one an
-// error that says how many there were in how long. Meanwhile the check pending says which topic
+// error that says how many there were in how long. Meanwhile the check receivers-accept says which topic
 // fails, since when, and why, without what is secret.
 //
 // Fails when a person has to look into the database to see what fails, or for how long it has.
@@ -179,13 +179,13 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 		f.box.Notify()
 		time.Sleep(2 * time.Hour)
 		text := ""
-		if err := relay.Checks()["pending"](); err != nil {
+		if err := relay.Checks()["receivers-accept"](); err != nil {
 			text = err.Error()
 		}
 		for _, want := range []string{`topic "orders": 12 messages are failing, since ` +
 			began.UTC().Format(time.RFC3339), "last error: ", "refused"} {
 			if !strings.Contains(text, want) {
-				t.Errorf("the check pending says %q, want %q", text, want)
+				t.Errorf("the check receivers-accept says %q, want %q", text, want)
 			}
 		}
 		topics, err := f.box.Failing(t.Context())
@@ -194,8 +194,8 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 			t.Errorf("%+v, %v", topics, err)
 		}
 		time.Sleep(10 * time.Hour)
-		if err := relay.Checks()["pending"](); err != nil {
-			t.Errorf("all are dead, and the check pending says %v", err)
+		if err := relay.Checks()["receivers-accept"](); err != nil {
+			t.Errorf("all are dead, and the check receivers-accept says %v", err)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

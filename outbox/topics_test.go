@@ -63,9 +63,9 @@ func hangs(t *testing.T, waiting int, ignores, fallback bool) {
 				func() bool { return f.had() == 50*(round+1) })
 			time.Sleep(time.Minute)
 		}
-		err := relay.Checks()["sinks"]()
+		err := relay.Checks()["sinks-return"]()
 		if ignores != (err != nil) || ignores && (!strings.Contains(err.Error(), `"bad": 8`)) {
-			t.Errorf("the check sinks says %v", err)
+			t.Errorf("the check sinks-return says %v", err)
 		}
 		// Of the topic that hangs those that are delivered, as many that are ready, and one answer;
 		// of the other one all.
@@ -75,7 +75,7 @@ func hangs(t *testing.T, waiting int, ignores, fallback bool) {
 		freeAll()
 		if ignores {
 			synctest.Wait()
-			if err := relay.Checks()["sinks"](); err != nil {
+			if err := relay.Checks()["sinks-return"](); err != nil {
 				t.Errorf("the sink has returned, and the check says %v", err)
 			}
 		}

@@ -14,11 +14,11 @@ import (
 )
 
 // Probes answers /livez, /readyz and /startupz for all parts that run. The names of its checks
-// begin with timers, runs or outbox: /readyz/outbox.dead. Any further checks are added.
+// begin with timers, durable or outbox: /readyz/outbox.few-dead-messages. Any further checks are added.
 func (s *Service) Probes(more ...health.Check) *health.Handler {
 	sources := map[string]health.Source{"timers": s.timers}
 	if s.worker != nil {
-		sources["runs"] = ifUsed{s.worker, s.hasRuns}
+		sources["durable"] = ifUsed{s.worker, s.hasRuns}
 	}
 	if s.relay != nil {
 		sources["outbox"] = s.relay

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/lifecycle"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -298,24 +299,27 @@ func (s *Scheduler) LimitsAgree() error {
 	return sorted(append(errs, s.limits.disagreements()...))
 }
 
-// Checks returns checks by name. A host with a failing check is degraded, but can serve. Package
+// Checks returns checks by name. A host with a failing check is degraded, but can serve. The name of
+// a check says what is well while it passes; its error says what is wrong, and what to do. Package
 // health reports each:
 //
-//   - store: StoreReachable; which servers of several do not answer; and which timers run without
+//   - store-reachable: StoreReachable; which servers of several do not answer; and which timers run without
 //     the store, or do not run because of a fault at their keys
-//   - leases: LeasesRenewed
-//   - limits: LimitsAgree
-//   - timers: TimersSucceed
+//   - leases-renewed: LeasesRenewed
+//   - limits-agree: LimitsAgree
+//   - timers-succeed: TimersSucceed
 func (s *Scheduler) Checks() map[string]func() error {
 	return map[string]func() error{
-		"store":  func() error { return checkStore(s.store) },
-		"leases": s.LeasesRenewed,
-		"limits": s.LimitsAgree,
-		"timers": s.TimersSucceed,
+		"store-reachable": lifecycle.Advised(func() error { return checkStore(s.store) }, "each timer does as its "+
+			"OnStoreDown says: look at the store, and at the network"),
+		"leases-renewed": lifecycle.Advised(s.LeasesRenewed, "a run that loses its lease is stopped: look for a slow "+
+			"store, and for a process without processor time"),
+		"limits-agree":   lifecycle.Advised(s.LimitsAgree, "let all hosts run the same version"),
+		"timers-succeed": lifecycle.Advised(s.TimersSucceed, "\"tickslot explain\" and the log of its hosts say more"),
 	}
 }
 
-// checkStore is the check named store. Without a store w is nil.
+// checkStore is the check store-reachable. Without a store w is nil.
 func checkStore(w *storeWatch) error {
 	if w == nil {
 		return nil

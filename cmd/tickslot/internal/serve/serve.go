@@ -140,7 +140,7 @@ func newServer(o Options) (*server, error) {
 	if err := s.metrics.Register(backlog{o.Durable, o.Outbox}); err != nil {
 		return nil, err
 	}
-	s.probes = health.New(nil, health.Check{Name: "registry", Func: s.viewer.check},
+	s.probes = health.New(nil, health.Check{Name: "registry-answers", Func: s.viewer.check},
 		health.Check{Name: "serving", Func: s.serving, Required: true})
 	s.probes.Details = func(r *http.Request) bool { _, err := s.admit(r); return err == nil }
 	return s, nil
