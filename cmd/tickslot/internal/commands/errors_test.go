@@ -22,6 +22,10 @@ func TestFaultsAreSaidInOneLine(t *testing.T) {
 	plain, withTLS := redistest.New(t, redistest.Options{}), redistest.New(t, redistest.Options{TLS: true})
 	myURL := "mysql://root:" + servertest.Canary + "@" + my.Addr() + "/"
 	database, myDatabase := pg.NewDatabase(t), my.NewDatabase(t)
+	const lacksOutbox = `lacks tables of the outbox that this command needs, or they have other names: run "tickslot ` +
+		`migrate up --only outbox", or say what the hosts use with --schema, --outbox-table`
+	const lacksDurable = `lacks tables of durable runs that this command needs, or they have other names: run ` +
+		`"tickslot migrate up`
 	const lacksTables = `lacks tables that this command needs, or they have other names: run "tickslot migrate up"`
 	for name, test := range map[string]struct {
 		url, command string
@@ -57,7 +61,13 @@ func TestFaultsAreSaidInOneLine(t *testing.T) {
 			"refuses the login: Access denied for user"},
 		"no tables":         {pg.DSN("", "", database), "timers ls", 1, lacksTables},
 		"no tables durable": {pg.DSN("", "", database), "durable ls", 1, lacksTables},
-		"no tables mysql":   {myURL + myDatabase, "outbox ls", 1, lacksTables},
+		"no tables mysql":   {myURL + myDatabase, "outbox ls", 1, lacksOutbox},
+		"no outbox":         {"sqlite:" + noTables(t), "outbox ls", 1, lacksOutbox},
+		"no durable runs": {"sqlite:" + noTables(t), "durable ls", 1, lacksDurable + " --only durable\", or say what the " +
+			"hosts use with --schema, --durable-table"},
+		"no durable handlers":       {"sqlite:" + noTables(t), "durable handlers", 1, lacksDurable},
+		"no durable runs postgres":  {pg.DSN("", "", database), "durable ls", 1, lacksDurable},
+		"no durable run to requeue": {"sqlite:" + noTables(t), "requeue durable 1", 1, lacksDurable},
 		"no tables, pause": {pg.DSN("", "", database), "pause report", 1,
 			"nothing is changed: timer \"report\": Postgres"},
 		"no tables sqlite": {"sqlite:" + noTables(t), "timers ls", 1, lacksTables},

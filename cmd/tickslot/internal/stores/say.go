@@ -40,6 +40,7 @@ func (s *Store) Say(err error) string {
 			text = strings.Replace(text, said, f.text, 1)
 		}
 	}
+	text = s.lackedBy(text, err)
 	text = inside.ReplaceAllString(strings.ReplaceAll(text, setup, ""), "")
 	text = strings.NewReplacer("call Migrate, or execute Schema", `run "tickslot migrate up"`, "call Migrate",
 		`run "tickslot migrate up"`, "Options.Schema", "--schema").Replace(text)
@@ -176,7 +177,25 @@ func (s *Store) refused(err error) string {
 	return ""
 }
 
-func (s *Store) lacksTables() string {
-	return fmt.Sprintf("%s lacks tables that this command needs, or they have other names: run \"tickslot migrate "+
-		"up\", or say what the hosts use with --schema, --locks-table, --registry-table", s.Name)
+func (s *Store) lacksTables() string { return s.lacks("tables", "", "--locks-table, --registry-table") }
+
+func (s *Store) lacks(tables, only, flags string) string {
+	return fmt.Sprintf("%s lacks %s that this command needs, or they have other names: run \"tickslot migrate up%s\", "+
+		"or say what the hosts use with --schema, %s", s.Name, tables, only, flags)
+}
+
+// lackedBy names the part whose tables are missing, if that is durable runs or the outbox: the
+// error begins with its name, or follows what a command has said.
+func (s *Store) lackedBy(text string, err error) string {
+	if s == nil {
+		return text
+	}
+	for _, part := range []struct{ name, tables string }{{"durable", "tables of durable runs"},
+		{"outbox", "tables of the outbox"}} {
+		if strings.Contains(" "+err.Error(), " "+part.name+": ") {
+			return strings.Replace(text, s.lacksTables(), s.lacks(part.tables, " --only "+part.name,
+				"--"+part.name+"-table"), 1)
+		}
+	}
+	return text
 }
