@@ -314,6 +314,12 @@ func (c RelayConfig) check() error {
 		if sink == nil {
 			fault("Sinks", "the sink of topic %.60q is nil", topic)
 		}
+		if err := validated(sink); err != nil {
+			fault("Sinks", "the sink of topic %.60q: %w", topic, err)
+		}
+	}
+	if err := validated(c.DefaultSink); err != nil {
+		fault("DefaultSink", "%w", err)
 	}
 	between("Shards", c.Shards, 0, maxShards)
 	between("Retry.MaxAttempts", c.Retry.MaxAttempts, 0, maxAttempts)

@@ -53,7 +53,7 @@ type Options struct {
 
 // New returns a sink that sends the payload of each message to a URL, with the headers of this
 // package, those of Options, and those of the message. One that HTTP cannot have makes each attempt
-// fail, and so does a URL that is none. All other headers of a message pass through, such as Cookie
+// fail. With an empty URL, or one that is none, outbox.NewRelay returns an error. All other headers of a message pass through, such as Cookie
 // or X-Forwarded-For: a producer that may append messages speaks to the server with the rights of
 // the relay. Errors, which are kept with each attempt, name the host of the URL and nothing else of
 // it: the secret of a webhook is in its path or its query.
@@ -70,6 +70,10 @@ func New(address string, options Options) outbox.Sink {
 	if s.url, err = url.Parse(address); err != nil || s.url.Host == "" {
 		s.fault = errors.New("httpsink: the URL of the sink is none: it needs a scheme and a host, as in " +
 			"https://example.com/hook")
+		if address == "" {
+			s.fault = errors.New("httpsink: the URL of the sink is empty: look whether the setting that it comes from " +
+				"is set")
+		}
 	}
 	return &s
 }
@@ -81,6 +85,9 @@ type sink struct {
 	header http.Header
 	client http.Client
 }
+
+// Validate implements outbox.Validator.
+func (s *sink) Validate() error { return s.fault }
 
 // Deliver implements outbox.Sink.
 func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {

@@ -2,6 +2,7 @@ package httpsink_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -92,6 +93,31 @@ func TestAnswers(t *testing.T) {
 	}
 	if err := httpsink.New("://", httpsink.Options{}).Deliver(t.Context(), message); outcome(err) != "transient" {
 		t.Errorf("no URL: %v", err)
+	}
+}
+
+// A URL that is empty or none is an error before anything is delivered, which names the topic.
+//
+// Fails when NewRelay accepts it.
+func TestURLThatIsNone(t *testing.T) {
+	t.Parallel()
+	box := outbox.SQLite(nil, outbox.Options{})
+	for url, want := range map[string]string{"": "is empty: look whether the setting", "://": "needs a scheme and a host",
+		"example.com/hook": "needs a scheme and a host"} {
+		bad := httpsink.New(url, httpsink.Options{})
+		for field, config := range map[string]outbox.RelayConfig{
+			`Sinks: the sink of topic "orders"`: {Sinks: map[string]outbox.Sink{"orders": bad}},
+			"DefaultSink":                       {DefaultSink: bad},
+		} {
+			_, err := outbox.NewRelay(box, config)
+			if text := fmt.Sprint(err); !strings.Contains(text, want) || !strings.Contains(text, "RelayConfig."+field) {
+				t.Errorf("%q as %s: %v", url, field, err)
+			}
+		}
+	}
+	good := httpsink.New("https://example.com/hook", httpsink.Options{}).(outbox.Validator)
+	if err := good.Validate(); err != nil {
+		t.Error(err)
 	}
 }
 
