@@ -366,7 +366,7 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 }
 
 // A store that can audit its server does so when it first answers, and when it answers again. Each
-// of its warnings is logged once an hour, also if the numbers in it change.
+// of its warnings is logged once an hour, also if the numbers in it change, and a note at Info.
 //
 // Fails when saw does not call audit, or calls it without a change; when warnings count as
 // different because of their numbers, and when one is never logged again.
@@ -401,7 +401,9 @@ func TestAuditIsLogged(t *testing.T) {
 		}
 		told := func(what string) int { return strings.Count(log.String(), what) }
 		if n := audited.n.Load(); n != 11 || told("redis-0:6379: it may evict") != 2 ||
-			told("redis-1:6379: it may evict") != 2 || told("lags") != 2 {
+			told("redis-1:6379: it may evict") != 2 || told("lags") != 2 ||
+			told(`level=INFO msg="timer: a note about the settings of the store"`) != 2 ||
+			told(`note="postgres is a superuser"`) != 2 || told(`level=WARN msg="timer: the store is not set up`) != 6 {
 			t.Errorf("looked %d times:\n%s", n, log.String())
 		}
 	})
@@ -414,6 +416,6 @@ type auditedStore struct {
 
 func (s *auditedStore) Audit(context.Context) ([]string, error) {
 	n := s.n.Add(1)
-	return []string{"redis-0:6379: it may evict", "redis-1:6379: it may evict",
+	return []string{driver.AuditNote + "postgres is a superuser", "redis-0:6379: it may evict", "redis-1:6379: it may evict",
 		fmt.Sprintf("replica 10.0.0.7:6379 lags by %dm3.%ds, and %d bytes in %d rows", n, n, 100*n, n)}, nil
 }

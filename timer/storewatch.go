@@ -400,10 +400,15 @@ func (w *storeWatch) audit() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, text := range warnings {
-			if w.newWarning(text) {
-				w.log.later(slog.LevelWarn, "timer: the store is not set up for leases",
-					"store", w.label, "warning", text)
+			if !w.newWarning(text) {
+				continue
 			}
+			if note, ok := strings.CutPrefix(text, driver.AuditNote); ok {
+				w.log.later(slog.LevelInfo, "timer: a note about the settings of the store", "store", w.label, "note", note)
+				continue
+			}
+			w.log.later(slog.LevelWarn, "timer: the store is not set up for leases",
+				"store", w.label, "warning", text)
 		}
 		if err != nil && w.newWarning("settings could not be checked") {
 			w.log.later(slog.LevelInfo, "timer: the store's settings could not be checked",

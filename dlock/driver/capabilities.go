@@ -90,9 +90,12 @@ type Sharder interface {
 	Shard(name string) string
 }
 
+// AuditNote begins a warning of an Auditor that people should know, although leases are safe.
+const AuditNote = "note: "
+
 // An Auditor is a store that can check its server for settings that endanger leases, such as a
 // policy that evicts them. A timer.Scheduler logs the warnings when the store first answers, and
-// when it answers again after an outage.
+// when it answers again after an outage. Leases are safe with one that begins with AuditNote.
 type Auditor interface {
 	Audit(ctx context.Context) (warnings []string, err error)
 }

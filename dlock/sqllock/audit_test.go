@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
@@ -62,7 +63,8 @@ func TestAuditPostgres(t *testing.T) {
 	name, exec, open := role(t, server, database)
 	audits(t, "documented rights", open(t, sqllock.Options{}))
 	extend := open(t, sqllock.Options{}).FunctionName("extend")
-	audits(t, "a superuser", viaPgx(t, server.DSN("", "", database))(t, sqllock.Options{}), "postgres is a superuser")
+	audits(t, "a superuser", viaPgx(t, server.DSN("", "", database))(t, sqllock.Options{}),
+		driver.AuditNote+"postgres is a superuser")
 	exec(t, "ALTER ROLE "+name+" SET synchronous_commit = off")
 	bouncer := sqltest.PgBouncer(t, server, "transaction")
 	audits(t, "database/sql", viaSQL(t, server.DSN(name, "", database))(t, sqllock.Options{}))

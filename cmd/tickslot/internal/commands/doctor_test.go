@@ -465,7 +465,7 @@ func TestDoctorOnHosts(t *testing.T) {
 			[]string{"environment: hosts differ: 1 × production, 1 × staging"}, "prefix, of its own"},
 		{"a process that is refused", refused(nil), "",
 			[]string{"environment: web-2/8/def was refused and takes no work: it is of environment staging"},
-			"Correct cluster.Config.Environment"},
+			"Correct the setting from which that process takes its environment"},
 		{"a process that was refused, and has stopped", refused(func(h *cluster.Heartbeat) { h.Left = true }),
 			"",
 			[]string{"environment: web-2/8/def was refused and takes no work"}, "prefix of its own"},

@@ -157,11 +157,12 @@ func (r *report) audit(ctx context.Context) {
 	warnings, err := driver.CapabilitiesOf(r.Store.Locks).Auditor.Audit(ctx)
 	warnings = slices.DeleteFunc(warnings, r.reported)
 	for _, w := range warnings {
-		text, fix := splitWarning(w)
 		severity := SeverityFailure
-		if strings.Contains(text, "is a superuser") { // all works with it
+		w, note := strings.CutPrefix(w, driver.AuditNote)
+		if note {
 			severity = SeverityNote
 		}
+		text, fix := splitWarning(w)
 		r.add(severity, about, fix, "%s", text)
 	}
 	switch {
