@@ -21,6 +21,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 	"github.com/tickslot/tickslot/timer"
+	"github.com/tickslot/tickslot/timer/control"
 )
 
 // A limitWatch counts the runs that go on of timers that share a limit.
@@ -541,6 +542,46 @@ func TestRateOfALimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A trigger that the rate of a limit refuses starts when the store has said that it may, and not
+// when a back-off of its own ends.
+//
+// Fails when the time that the refusal names is dropped.
+func TestTriggerWaitsForARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const per = 25 * time.Second // a back-off would ask after 5, 10, 15, 22.5 and 33.75 s
+		starts := make(chan time.Time, 3)
+		store := memlock.New()
+		s, err := timer.New(timer.Config{Store: store, Logger: slog.New(slog.DiscardHandler),
+			Limits: []timer.Limit{{Name: "api", Rate: 1, Per: per}}}, timer.Timer{Name: "call", Limits: []string{"api"},
+			MaxConcurrency: 1, Run: func(context.Context) error { starts <- time.Now(); return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(time.Second)
+		c := control.New(control.Config{Store: store, Logger: slog.New(slog.DiscardHandler)})
+		for range 3 {
+			if err := c.Trigger(t.Context(), "call", control.TriggerOptions{By: driver.Cause{By: "ann"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := <-starts
+		for range 2 {
+			next := <-starts
+			if gap := next.Sub(last); gap < per || gap > per+7*time.Second { // a host looks every third of a TTL
+				t.Errorf("a trigger started %v after the one before, and the rate allowed it after %v", gap, per)
+			}
+			last = next
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Fails when a rate without a Per, or the other way round, is taken for none, or when a store that

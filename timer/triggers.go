@@ -224,7 +224,7 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 			q.tell(w, t, why, nil)
 		}
 		if w.mine { // it could not be given back before
-			q.release(w, why)
+			q.release(w, why, 0)
 		}
 		return false
 	}
@@ -235,16 +235,17 @@ func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 		return guard.Is(err, driver.ErrChanged)
 	}
 	w.freed = false
-	why, started := q.startRun(s, w, t)
+	why, named, started := q.startRun(s, w, t)
 	if !started {
-		q.release(w, why)
+		q.release(w, why, named)
 	}
 	return started // and removes it
 }
 
 // startRun starts the run of a trigger that this host has taken, or returns why not, as far as that
-// is known.
-func (q *triggers) startRun(s *settings, w *waitingTriggers, t *fleet.Trigger) (why Reason, started bool) {
+// is known, and after how long the store allows it; 0: it has named no time.
+func (q *triggers) startRun(s *settings, w *waitingTriggers, t *fleet.Trigger) (why Reason, named time.Duration,
+	started bool) {
 	ctx, cancel := context.WithTimeout(q.base(), 2*q.queues.Timeout)
 	defer cancel()
 	err := q.start(ctx, s, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.reported[t.ID])
@@ -254,20 +255,21 @@ func (q *triggers) startRun(s *settings, w *waitingTriggers, t *fleet.Trigger) (
 		q.noteRoom(w, "")
 		q.log.Info("timer: triggered", "timer", w.timer, "by", t.By.By, "note", t.By.Note,
 			"payload_bytes", len(t.Payload))
-		return "", true
+		return "", 0, true
 	}
 	if no, refused := errors.AsType[*RefusedError](err); refused {
 		why = no.Reason
+		named, _ = rateAgain(refusal(no.Err), no.Err)
 	}
 	q.noteRoom(w, why)
 	q.tell(w, t, why, err)
 	w.reported[t.ID] = true
-	return why, false
+	return why, named, false
 }
 
 // release lets other hosts take what this host has taken and whose run did not start here. why is
-// the reason, if it is known.
-func (q *triggers) release(w *waitingTriggers, why Reason) {
+// the reason, if it is known, and named the time that the store has named.
+func (q *triggers) release(w *waitingTriggers, why Reason, named time.Duration) {
 	err := q.queues.Change(q.base(), w.timer, func(queue *fleet.Queue, now int64) (done bool, err error) {
 		done = true
 		for i := range queue.Triggers {
@@ -277,7 +279,7 @@ func (q *triggers) release(w *waitingTriggers, why Reason) {
 			}
 			t.Taker, t.Host, done = "", dlock.Holder{}, false
 			if why == ReasonFull || why == ReasonLimitFull || why == ReasonLimitRate {
-				queue.DeferRetry(t, now)
+				queue.DeferRetry(t, now, named)
 			}
 		}
 		return done, nil

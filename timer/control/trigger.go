@@ -100,7 +100,7 @@ func (t PendingTrigger) MarshalJSON() ([]byte, error) {
 // the way have registered the timer, and nothing but such runs is. A host that asks in the same few
 // milliseconds may be faster: then it is the end of the next run. For places that become free
 // elsewhere one host asks after half the time that the trigger has waited, at least 5 s and at most
-// a minute.
+// a minute; for a rate, when it allows the next start, or after a minute.
 //
 // A host takes a trigger before it starts the run. If it dies in between, nobody else runs it, and
 // its expiry is reported. At most once holds as long as the store keeps its data: a failover of

@@ -122,10 +122,14 @@ func (q *Queue) RetryIn(now int64) time.Duration {
 	return 0
 }
 
-// DeferRetry has all hosts wait before they try a trigger again.
-func (q *Queue) DeferRetry(t *Trigger, now int64) {
-	waited := time.Duration(now-t.At) * time.Microsecond
-	q.Retry = now + min(max(waited/2, minTriggerRetry), maxTriggerRetry).Microseconds()
+// DeferRetry has all hosts wait before they try a trigger again: for as long as the store has named,
+// or, if it has named nothing (0), the longer the trigger has waited.
+func (q *Queue) DeferRetry(t *Trigger, now int64, named time.Duration) {
+	wait := named
+	if named == 0 {
+		wait = max(time.Duration(now-t.At)*time.Microsecond/2, minTriggerRetry)
+	}
+	q.Retry = now + min(wait, maxTriggerRetry).Microseconds()
 }
 
 // Next returns the oldest trigger that this taker may start: nobody has taken it, or this taker has
