@@ -1,0 +1,36 @@
+package page_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// docs/page.md lists every change that a program can post, and the fields of its form.
+//
+// Fails when an action or a field is added and not documented.
+func TestChangesAreDocumented(t *testing.T) {
+	t.Parallel()
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	_, table, _ := strings.Cut(read("../../docs/page.md"), "| `action`, and the rest of the query |")
+	found := 0
+	names := regexp.MustCompile(`(?m)^\t\t"([a-z-]+)":|Field\{Name: "([a-z]+)"`)
+	for _, file := range []string{"timeractions.go", "durablepage/actions.go", "outboxpage/outboxpage.go"} {
+		for _, name := range names.FindAllStringSubmatch(read(file), -1) {
+			found++
+			if !strings.Contains(table, "`"+name[1]+name[2]+"`") {
+				t.Errorf("%s has %s, and the table of docs/page.md has not", file, name[1]+name[2])
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d actions and fields were found", found)
+	}
+}
