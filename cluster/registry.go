@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -98,9 +99,14 @@ func (r *Registry) run(ctx context.Context) error {
 	r.hostEvent(EventHostJoined)
 	r.loop.start(ctx)
 	r.loop.run(ctx)
+	leaving := time.Now()
 	r.hostEvent(EventHostLeft)
 	r.loop.leave(ctx)
-	return r.admission.refused()
+	err := r.admission.refused()
+	if err == nil {
+		r.faults.log(slog.LevelInfo, "cluster: registry stopped", "drain", time.Since(leaving))
+	}
+	return err
 }
 
 func (r *Registry) hostEvent(kind EventKind) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // A worker that shuts down waits for its runs, then ends their contexts, and gives back those that
@@ -86,7 +88,8 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		free := make(chan struct{})
-		h := f.add(durable.Config{DrainTimeout: 10 * time.Second}).
+		var log testkit.Log
+		h := f.add(durable.Config{DrainTimeout: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}).
 			handle("stuck", func(context.Context, *durable.Run) error { <-free; return nil },
 				durable.HandlerOptions{}).start()
 		one, two := f.trigger("stuck", durable.TriggerOptions{}), f.trigger("stuck", durable.TriggerOptions{})
@@ -97,6 +100,10 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 		if !ok || !slices.Equal(stuck.Handlers, []string{"stuck", "stuck"}) ||
 			time.Since(began) != 10*time.Second+durable.CancelGrace {
 			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if text := log.String(); !strings.Contains(text, `level=INFO msg="durable: worker stopped"`) ||
+			!strings.Contains(text, `still_running="stuck, stuck"`) {
+			t.Errorf("the log does not say what was still running:\n%s", text)
 		}
 		f.watch.killed(h) // it is no process any more that counts
 		close(free)

@@ -184,7 +184,7 @@ func (f *finisher) written(r *finished, counts bool) {
 		if p := guard.Panicked(r.err); p != nil {
 			more = append(more, "stack", string(p.Stack))
 		}
-		f.events.Log(slog.LevelError, "durable: a run is a dead letter", line(more...)...)
+		f.events.LogSome(slog.LevelError, info.Handler, "durable: gave up, a run is a dead letter", line(more...)...)
 	default:
 		f.events.Log(slog.LevelDebug, "durable: run ended", line()...)
 	}

@@ -123,6 +123,7 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	writing.Go(func() { w.finisher.run(writes) })
 
 	<-ctx.Done()
+	draining := time.Now()
 	w.events.Log(slog.LevelInfo, "durable: draining", "cause", context.Cause(ctx))
 	w.life.Enter(lifecycle.PreStop)
 	if w.life.Refused() == nil {
@@ -149,6 +150,8 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	stopWriting()
 	endLife()
 	writing.Wait()
+	w.events.Log(slog.LevelInfo, "durable: worker stopped", "worker", w.config.Name, "drain", time.Since(draining),
+		"still_running", lifecycle.StillRunning(stuck))
 	return w.left(stuck, unwritten)
 }
 

@@ -185,7 +185,7 @@ func (r *Relay) report(a attempt, counts bool) {
 		if p := guard.Panicked(a.err); p != nil {
 			more = append(more, "stack", string(p.Stack))
 		}
-		r.events.Log(slog.LevelError, "outbox: a message is dead", line(more...)...)
+		r.events.LogSome(slog.LevelError, m.Topic, "outbox: gave up, a message is dead", line(more...)...)
 	}
 	tell(r.events, "Attempted", r.events.hooks.Attempted, a.info())
 }

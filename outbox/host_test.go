@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/outbox/internal/memory"
 	"github.com/tickslot/tickslot/outbox/internal/store"
@@ -261,7 +263,9 @@ func TestSinkThatDoesNotReturn(t *testing.T) {
 				<-free
 			}
 		}
-		stop := f.relay(outbox.RelayConfig{DeliverTimeout: time.Second, MaxDeliveries: 2, DrainTimeout: time.Second})
+		var log testkit.Log
+		stop := f.relay(outbox.RelayConfig{DeliverTimeout: time.Second, MaxDeliveries: 2, DrainTimeout: time.Second,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		f.until("the others are delivered", time.Second, func() bool { return f.had() == 10 })
 		time.Sleep(time.Hour)
 		f.append("b", 10)
@@ -273,6 +277,10 @@ func TestSinkThatDoesNotReturn(t *testing.T) {
 		}
 		if err, ok := errors.AsType[*outbox.StuckError](stop()); !ok || len(err.Topics) != 1 || err.Topics[0] != "t" {
 			t.Errorf("%v, want a StuckError of the topic", err)
+		}
+		if text := log.String(); !strings.Contains(text, `level=INFO msg="outbox: relay stopped"`) ||
+			!strings.Contains(text, "still_running=t") {
+			t.Errorf("the log does not say what was still running:\n%s", text)
 		}
 		close(free)
 	})

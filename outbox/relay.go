@@ -184,7 +184,14 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	left := 0
 	writing.Go(func() { left = r.marker.run(writes) })
 
-	err = r.electAll(ctx, session)
+	ended := make(chan time.Time, 1)
+	defer context.AfterFunc(ctx, func() { ended <- time.Now() })()
+	err = r.electAll(ctx, session) // which waits for the deliveries under way
+	draining := time.Now()
+	select {
+	case draining = <-ended:
+	default:
+	}
 	r.life.Enter(lifecycle.Draining)
 	endAsks()
 	asking.Wait()
@@ -210,6 +217,8 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 		r.events.Log(slog.LevelWarn, "outbox: the locks of the shards were not released: they expire within a TTL",
 			"err", e)
 	}
+	r.events.Log(slog.LevelInfo, "outbox: relay stopped", "relay", r.config.Name, "drain", time.Since(draining),
+		"still_running", lifecycle.StillRunning(topics))
 	return err
 }
 

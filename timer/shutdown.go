@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
@@ -50,6 +51,7 @@ func (s *Scheduler) run(ctx context.Context) error {
 	s.start(base)
 	stopProbing := func() func() { return func() {} }
 	var err error
+	var draining time.Time // since when; zero: nothing was started
 	if s.store != nil {
 		p := newProber(s.store, s.session)
 		p.reacquire, p.triggers = s.acquirer.reacquire, s.triggers
@@ -60,6 +62,7 @@ func (s *Scheduler) run(ctx context.Context) error {
 		s.registry.notSetUp.Store(&err)
 	} else {
 		s.planner.loop(ctx.Done())
+		draining = time.Now()
 		s.log.Info("timer: draining", "cause", context.Cause(ctx))
 		s.registry.setPhase(PhasePreStop)
 		if s.config.PreStopDelay > 0 && s.registry.life.Refused() == nil {
@@ -80,6 +83,9 @@ func (s *Scheduler) run(ctx context.Context) error {
 	s.registry.setPhase(PhaseStopped)
 	if closeErr != nil && err == nil {
 		s.log.Warn("timer: what may still be held in the store is left to expire", "err", closeErr)
+	}
+	if !draining.IsZero() {
+		s.log.Info("timer: stopped", "drain", time.Since(draining), "still_running", lifecycle.StillRunning(stuck))
 	}
 	if hook := s.events.close(); len(stuck) > 0 || hook != "" {
 		left := &StuckError{Timers: stuck, Hook: hook}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,7 +86,8 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 			Run: func(context.Context) error { <-forever; return nil }}
 		removed := stuck
 		removed.Name = "removed"
-		h := f.start(timer.Config{DrainTimeout: time.Second}, stuck, removed)
+		var log testkit.Log
+		h := f.start(timer.Config{DrainTimeout: time.Second, Logger: textLogger(&log)}, stuck, removed)
 		testkit.Eventually(t, 5*time.Second, "both run", func() bool {
 			st := h.Status().Timers
 			return len(st[0].Running) == 1 && len(st[1].Running) == 1
@@ -104,6 +106,10 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 		}
 		if took := time.Since(began); took > time.Second+timer.CancelGrace+2*time.Second {
 			t.Errorf("Run returned after %v", took)
+		}
+		if text := log.String(); !strings.Contains(text, `level=INFO msg="timer: stopped" drain=`) ||
+			!strings.Contains(text, `still_running="removed, stuck"`) {
+			t.Errorf("the log does not say what was still running:\n%s", text)
 		}
 		releases := h.Link.Calls(dlocktest.OpRelease)
 		close(forever)

@@ -7,6 +7,7 @@ package lifecycle
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -151,4 +152,12 @@ func (s *Sampler[T]) Latest() (latest T, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.latest, !s.readAt.IsZero() && time.Since(s.readAt) < 4*s.interval
+}
+
+// StillRunning names in a line of the log what did not return while a part drained.
+func StillRunning(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, ", ")
 }
