@@ -21,8 +21,8 @@ import (
 )
 
 var (
-	errNoDurable = errors.New("this store has no durable runs: they are on Postgres and SQLite")
-	errNoOutbox  = errors.New("this store has no outbox: it is on Postgres, MySQL and SQLite")
+	errNoDurable = errors.New("this store has no durable runs, which are on Postgres and SQLite")
+	errNoOutbox  = errors.New("this store has no outbox, which is on Postgres, MySQL and SQLite")
 )
 
 // runLists list what has run or failed to.
@@ -214,8 +214,8 @@ func (l *runLists) dead(ctx context.Context, filter string) (*show.Table, error)
 		case err == nil:
 			parts++
 		case errors.Is(part.Verify(ctx), dlock.ErrSetup):
-			l.note("%s has no tables here, or others than this version needs: \"tickslot migrate validate\" says more",
-				part.Name)
+			l.note("%s has no tables here, or others than this version needs: \"tickslot migrate up --only %s\" creates "+
+				"or upgrades them", part.Name, part.Name)
 		default:
 			return nil, err
 		}
