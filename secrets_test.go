@@ -235,7 +235,8 @@ func tell(t *testing.T, said *told, store dlock.DistributedLock, fault func()) {
 	pages.Handle("/", health.New(s))
 	pages.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	look := func() {
-		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose", "/readyz/timers-succeed",
+		for _, path := range []string{"/livez?verbose", "/readyz?verbose", "/startupz?verbose",
+			"/readyz/timers-succeed",
 			"/readyz/store-reachable", "/metrics"} {
 			for _, accept := range []string{"", "application/health+json"} {
 				req := httptest.NewRequest(http.MethodGet, path, nil)

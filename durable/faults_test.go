@@ -187,7 +187,8 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 		if err := h.Live(); err == nil || !strings.Contains(err.Error(), "the call claim has not returned for") {
 			t.Errorf("a call that ignores its context: %v", err)
 		}
-		if err := h.Checks()["database-answers"](); err == nil || !strings.Contains(err.Error(), "the call claim has failed") {
+		if err := h.Checks()["database-answers"](); err == nil || !strings.Contains(err.Error(),
+			"the call claim has failed") {
 			t.Error(err)
 		}
 		if n := h.link.count("claim") - claims; n != 1 {
@@ -227,7 +228,8 @@ func TestDriverThatEndsItsGoroutine(t *testing.T) {
 		pass(time.Minute)
 		h.link.on(func(string) (fault, time.Duration) { runtime.Goexit(); return well, 0 })
 		pass(time.Minute)
-		if err := h.Checks()["database-answers"](); err == nil || !strings.Contains(err.Error(), "called runtime.Goexit") {
+		if err := h.Checks()["database-answers"](); err == nil || !strings.Contains(err.Error(),
+			"called runtime.Goexit") {
 			t.Error(err)
 		}
 		h.link.set(well)

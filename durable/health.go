@@ -44,14 +44,17 @@ func (w *Worker) Ready() error { return w.life.Ready() }
 //   - runs-on-time: a run, or a tick, has been due for longer than MaxDueAge
 //   - few-dead-runs: there are more dead letters than MaxDead
 //   - handlers-have-workers: runs wait for a handler that no worker has
-//   - limits-unlocked: another session keeps the row of a limit locked, so that what it limits waits
+//   - limits-unlocked: another session keeps the row of a limit locked, so that what it limits
+//     waits
 //   - schedules-work: a schedule of this worker fails, or does not return
 func (w *Worker) Checks() map[string]func() error {
 	return map[string]func() error{
-		"database-answers": lifecycle.Advised(w.database.Working, "runs that are under way go on, and what fails waits: "+
-			"look at the database, and at the network"),
-		"leases-renewed": lifecycle.Advised(w.leasesRenewed, "another worker may start these runs again: look for a slow "+
-			"database, and for a process without processor time"),
+		"database-answers": lifecycle.Advised(w.database.Working,
+			"runs that are under way go on, and what fails waits: "+
+				"look at the database, and at the network"),
+		"leases-renewed": lifecycle.Advised(w.leasesRenewed,
+			"another worker may start these runs again: look for a slow "+
+				"database, and for a process without processor time"),
 		"runs-on-time": w.runsStart,
 		"few-dead-runs": lifecycle.Advised(w.fewDead, "\"tickslot dead ls\" has their errors, and \"tickslot requeue "+
 			"durable\" runs them again"),
@@ -95,8 +98,9 @@ func (w *Worker) runsStart() error {
 		}
 	}
 	if age := late(stats.Overdue); age > 0 {
-		errs = append(errs, fmt.Errorf("a tick has been due for %v, and no worker has queued its run: look whether a worker that "+
-			"has its schedule is alive", age))
+		errs = append(errs,
+			fmt.Errorf("a tick has been due for %v, and no worker has queued its run: look whether a worker that "+
+				"has its schedule is alive", age))
 	}
 	return errors.Join(errs...)
 }

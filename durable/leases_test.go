@@ -188,7 +188,8 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(time.Second)
-		if err := h.Checks()["leases-renewed"](); err == nil || !strings.Contains(err.Error(), "nothing new is claimed") {
+		if err := h.Checks()["leases-renewed"](); err == nil || !strings.Contains(err.Error(),
+			"nothing new is claimed") {
 			t.Errorf("the check: %v", err)
 		}
 		if run, _ := f.run(first); f.watch.called(second) != 0 || time.Until(run.LeaseUntil) > 6*time.Second {

@@ -14,8 +14,8 @@
 //     requests, for instance because it is draining. If any other check fails, the host is degraded
 //     and the status stays 200.
 //   - /startupz is 503 until Started succeeds.
-//   - /readyz/store-reachable is 503 if the check of that name fails, required or not, and 404 if there is
-//     none.
+//   - /readyz/store-reachable is 503 if the check of that name fails, required or not, and 404 if
+//     there is none.
 //
 // The status is otherwise exactly 200 or 503, and the header X-Health is ok, degraded or unhealthy.
 // The body begins with ok, or with unhealthy and the checks that caused it; ?verbose lists every
@@ -28,7 +28,8 @@
 // would have no host left, although each could serve. Therefore it makes them degraded, and alerts
 // belong on metrics. If a host cannot serve without the store, require that check:
 //
-//	health.New(timers, health.Check{Name: "store-reachable", Func: timers.StoreReachable, Required: true})
+//	health.New(timers, health.Check{Name: "store-reachable", Func: timers.StoreReachable,
+//		Required: true})
 //
 // A check that may flap is calmed by [Debounce]; those of a timer.Scheduler do not flap.
 //

@@ -48,7 +48,9 @@ func TestJoinOfNothing(t *testing.T) {
 // A process with several parts has one source.
 func ExampleJoin() {
 	timers := source{}
-	outbox := source{checks: checks{"few-dead-messages": func() error { return errors.New("3 messages have no attempts left") }}}
+	outbox := source{checks: checks{"few-dead-messages": func() error {
+		return errors.New("3 messages have no attempts left")
+	}}}
 	probes := health.New(health.Join(map[string]health.Source{"timers": timers, "outbox": outbox}))
 	w := httptest.NewRecorder()
 	probes.ServeHTTP(w, httptest.NewRequest("GET", "/readyz?verbose", nil))

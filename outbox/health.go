@@ -43,24 +43,25 @@ func (r *Relay) Ready() error {
 // judge by what this relay has read from the database about every 15 s, and pass if that is more
 // than a minute old. What each says when it fails:
 //
-//   - database-answers: three calls in a row have failed, and none has succeeded since; or calls of one
-//     kind have failed for longer than three times CallTimeout
-//   - messages-on-time: a message has been due for longer than Thresholds.DueAge: no relay delivers, or they are
-//     too slow
-//   - receivers-accept: a message has been pending for longer than Thresholds.PendingAge: a receiver fails.
-//     It says of each topic how many messages fail, since when, and the last error
+//   - database-answers: three calls in a row have failed, and none has succeeded since; or calls of
+//     one kind have failed for longer than three times CallTimeout
+//   - messages-on-time: a message has been due for longer than Thresholds.DueAge: no relay
+//     delivers, or they are too slow
+//   - receivers-accept: a message has been pending for longer than Thresholds.PendingAge: a
+//     receiver fails. It says of each topic how many messages fail, since when, and the last error
 //   - few-dead-messages: more messages are dead than Thresholds.Dead
 //   - topics-have-sinks: messages wait for a topic that this relay has no sink for
-//   - rows-unlocked: another session of the database keeps rows locked, or the database refuses what came of
-//     their deliveries, so that it cannot be written
-//   - sinks-return: calls of this relay to a sink do not return, although their contexts have ended. They
-//     keep the places of their topic, and only a restart of the process frees them
+//   - rows-unlocked: another session of the database keeps rows locked, or the database refuses
+//     what came of their deliveries, so that it cannot be written
+//   - sinks-return: calls of this relay to a sink do not return, although their contexts have
+//     ended. They keep the places of their topic, and only a restart of the process frees them
 func (r *Relay) Checks() map[string]func() error {
 	return map[string]func() error{
 		"database-answers": lifecycle.Advised(r.calls.Working, "messages wait until it answers: look at the database, "+
 			"and at the network"),
-		"messages-on-time": lifecycle.Advised(func() error { return r.dueIsYoung(r.config.Health) }, "see that a relay "+
-			"runs, that the database answers it, and how long its receivers take"),
+		"messages-on-time": lifecycle.Advised(func() error { return r.dueIsYoung(r.config.Health) },
+			"see that a relay "+
+				"runs, that the database answers it, and how long its receivers take"),
 		"receivers-accept": lifecycle.Advised(func() error { return r.pendingIsYoung(r.config.Health) },
 			"mend the receiver: messages are tried again by themselves"),
 		"few-dead-messages": lifecycle.Advised(func() error { return r.fewDead(r.config.Health) },

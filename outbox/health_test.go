@@ -105,8 +105,8 @@ func TestHealth(t *testing.T) {
 }
 
 // Calls of one kind fail, and all others succeed: the messages cannot be read, say, while health
-// reads how old they are. The check database-answers says which calls, soon after three of them may have
-// ended, and no check says that the relay is too slow.
+// reads how old they are. The check database-answers says which calls, soon after three of them may
+// have ended, and no check says that the relay is too slow.
 //
 // Fails when one kind of call that fails is hidden by others that succeed, or stays reported.
 func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
@@ -149,7 +149,8 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 				if named == 0 {
 					t.Errorf("the check never says that it is the call %s", op)
 				}
-				if err := relay.Checks()["messages-on-time"](); err != nil && strings.Contains(err.Error(), "too slow") {
+				if err := relay.Checks()["messages-on-time"](); err != nil && strings.Contains(err.Error(),
+					"too slow") {
 					t.Errorf("the check messages-on-time says %v", err)
 				}
 				failing.Store(false)

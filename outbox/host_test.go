@@ -450,7 +450,8 @@ func TestDriverThatEndsItsGoroutine(t *testing.T) {
 		time.Sleep(time.Minute)
 		failing.Store(true)
 		time.Sleep(time.Minute)
-		if err := r.Checks()["database-answers"](); err == nil || !strings.Contains(err.Error(), "called runtime.Goexit") {
+		if err := r.Checks()["database-answers"](); err == nil || !strings.Contains(err.Error(),
+			"called runtime.Goexit") {
 			t.Error(err)
 		}
 		failing.Store(false)

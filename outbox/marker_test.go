@@ -100,8 +100,8 @@ func TestResultsOfRowsThatAreOtherMessagesNow(t *testing.T) {
 
 // The database refuses the result of one message each time, for instance because a trigger fails.
 //
-// Fails when other results wait for longer than a few calls, when the check rows-unlocked does not name the
-// message, or when the relay does not write the result once the database takes it.
+// Fails when other results wait for longer than a few calls, when the check rows-unlocked does not
+// name the message, or when the relay does not write the result once the database takes it.
 func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -137,7 +137,8 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 
 // The database refuses all results for five minutes, and then only three of them.
 //
-// Fails when the others are not written within seconds, or when the check rows-unlocked passes meanwhile.
+// Fails when the others are not written within seconds, or when the check rows-unlocked passes
+// meanwhile.
 func TestResultsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -154,7 +155,8 @@ func TestResultsAfterAnOutage(t *testing.T) {
 		relay, _ := f.relayOf(outbox.RelayConfig{})
 		f.until("all are delivered", time.Minute, func() bool { return f.had() == messages })
 		time.Sleep(5 * time.Minute)
-		if said := fmt.Sprint(relay.Checks()["rows-unlocked"]()); !strings.Contains(said, "none could be written for 5m0s") {
+		if said := fmt.Sprint(relay.Checks()["rows-unlocked"]()); !strings.Contains(said,
+			"none could be written for 5m0s") {
 			t.Errorf("the check rows-unlocked says %q", said)
 		}
 		down.Store(false)

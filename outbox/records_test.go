@@ -189,7 +189,8 @@ func TestRequeuedMessageIsPendingSinceThen(t *testing.T) {
 		}
 		time.Sleep(90 * time.Minute)
 		if relay.Checks()["receivers-accept"]() == nil || relay.Ready() != nil {
-			t.Errorf("it was requeued 90 minutes ago: the check says %v, Ready %v", relay.Checks()["receivers-accept"](),
+			t.Errorf("it was requeued 90 minutes ago: the check says %v, Ready %v",
+				relay.Checks()["receivers-accept"](),
 				relay.Ready())
 		}
 		close(free)

@@ -155,8 +155,8 @@ func TestClockOfTheDatabaseIsSetForward(t *testing.T) {
 }
 
 // A receiver fails for days. Each attempt is a warning, some of each minute, and the last one an
-// error that says how many there were in how long. Meanwhile the check receivers-accept says which topic
-// fails, since when, and why, without what is secret.
+// error that says how many there were in how long. Meanwhile the check receivers-accept says which
+// topic fails, since when, and why, without what is secret.
 //
 // Fails when a person has to look into the database to see what fails, or for how long it has.
 func TestFailingReceiverIsSeen(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 )
 
 // Probes answers /livez, /readyz and /startupz for all parts that run. The names of its checks
-// begin with timers, durable or outbox: /readyz/outbox.few-dead-messages. Any further checks are added.
+// begin with timers, durable or outbox: /readyz/outbox.few-dead-messages. Any further checks are
+// added.
 func (s *Service) Probes(more ...health.Check) *health.Handler {
 	sources := map[string]health.Source{"timers": s.timers}
 	if s.worker != nil {

@@ -299,12 +299,12 @@ func (s *Scheduler) LimitsAgree() error {
 	return sorted(append(errs, s.limits.disagreements()...))
 }
 
-// Checks returns checks by name. A host with a failing check is degraded, but can serve. The name of
-// a check says what is well while it passes; its error says what is wrong, and what to do. Package
-// health reports each:
+// Checks returns checks by name. A host with a failing check is degraded, but can serve. The name
+// of a check says what is well while it passes; its error says what is wrong, and what to do.
+// Package health reports each:
 //
-//   - store-reachable: StoreReachable; which servers of several do not answer; and which timers run without
-//     the store, or do not run because of a fault at their keys
+//   - store-reachable: StoreReachable; which servers of several do not answer; and which timers run
+//     without the store, or do not run because of a fault at their keys
 //   - leases-renewed: LeasesRenewed
 //   - limits-agree: LimitsAgree
 //   - timers-succeed: TimersSucceed

@@ -416,6 +416,7 @@ type auditedStore struct {
 
 func (s *auditedStore) Audit(context.Context) ([]string, error) {
 	n := s.n.Add(1)
-	return []string{driver.AuditNote + "postgres is a superuser", "redis-0:6379: it may evict", "redis-1:6379: it may evict",
+	return []string{driver.AuditNote + "postgres is a superuser", "redis-0:6379: it may evict",
+		"redis-1:6379: it may evict",
 		fmt.Sprintf("replica 10.0.0.7:6379 lags by %dm3.%ds, and %d bytes in %d rows", n, n, 100*n, n)}, nil
 }

@@ -404,7 +404,8 @@ func (w *storeWatch) audit() {
 				continue
 			}
 			if note, ok := strings.CutPrefix(text, driver.AuditNote); ok {
-				w.log.later(slog.LevelInfo, "timer: a note about the settings of the store", "store", w.label, "note", note)
+				w.log.later(slog.LevelInfo, "timer: a note about the settings of the store", "store", w.label, "note",
+					note)
 				continue
 			}
 			w.log.later(slog.LevelWarn, "timer: the store is not set up for leases",

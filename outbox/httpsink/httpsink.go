@@ -53,10 +53,10 @@ type Options struct {
 
 // New returns a sink that sends the payload of each message to a URL, with the headers of this
 // package, those of Options, and those of the message. One that HTTP cannot have makes each attempt
-// fail. With an empty URL, or one that is none, outbox.NewRelay returns an error. All other headers of a message pass through, such as Cookie
-// or X-Forwarded-For: a producer that may append messages speaks to the server with the rights of
-// the relay. Errors, which are kept with each attempt, name the host of the URL and nothing else of
-// it: the secret of a webhook is in its path or its query.
+// fail. With an empty URL, or one that is none, outbox.NewRelay returns an error. All other headers
+// of a message pass through, such as Cookie or X-Forwarded-For: a producer that may append messages
+// speaks to the server with the rights of the relay. Errors, which are kept with each attempt, name
+// the host of the URL and nothing else of it: the secret of a webhook is in its path or its query.
 //
 // An answer of 2xx is a success. After 401, 403, 404, 407, 408, 421, 425, 429, 3xx and 5xx, and if
 // there is no answer, the message is delivered again: somebody may fix the server, or the address,
@@ -71,8 +71,8 @@ func New(address string, options Options) outbox.Sink {
 		s.fault = errors.New("httpsink: the URL of the sink is none: it needs a scheme and a host, as in " +
 			"https://example.com/hook")
 		if address == "" {
-			s.fault = errors.New("httpsink: the URL of the sink is empty: look whether the setting that it comes from " +
-				"is set")
+			s.fault = errors.New("httpsink: the URL of the sink is empty: look whether the setting that it comes " +
+				"from is set")
 		}
 	}
 	return &s

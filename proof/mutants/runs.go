@@ -93,8 +93,8 @@ var ofRuns = []mutant{
 	{
 		name: "a kind of call that fails, hidden by the others",
 		edits: []edit{{"durable/health.go",
-			`"database":  w.database.Working,`,
-			`"database":  w.database.Reachable,`}},
+			`lifecycle.Advised(w.database.Working,`,
+			`lifecycle.Advised(w.database.Reachable,`}},
 		layer: runs("^TestCallThatAlwaysFailsIsSeen$"),
 		says:  "the check says <nil>",
 	},

@@ -122,8 +122,8 @@ func (q *Queue) RetryIn(now int64) time.Duration {
 	return 0
 }
 
-// DeferRetry has all hosts wait before they try a trigger again: for as long as the store has named,
-// or, if it has named nothing (0), the longer the trigger has waited.
+// DeferRetry has all hosts wait before they try a trigger again: for as long as the store has
+// named, or, if it has named nothing (0), the longer the trigger has waited.
 func (q *Queue) DeferRetry(t *Trigger, now int64, named time.Duration) {
 	wait := named
 	if named == 0 {

@@ -62,10 +62,12 @@ func TestFaultsAreSaidInOneLine(t *testing.T) {
 		"no tables":         {pg.DSN("", "", database), "timers ls", 1, lacksTables},
 		"no tables durable": {pg.DSN("", "", database), "durable ls", 1, lacksDurable},
 		"no tables mysql":   {myURL + myDatabase, "outbox ls", 1, lacksOutbox},
-		"Redis, outbox":     {plain.URL(), "outbox ls", 1, "this store has no outbox, which is on Postgres, MySQL and SQLite"},
-		"Redis, durable":    {plain.URL(), "durable ls", 1, "this store has no durable runs, which are on Postgres"},
-		"no outbox":         {"sqlite:" + noTables(t), "outbox ls", 1, lacksOutbox},
-		"no durable runs": {"sqlite:" + noTables(t), "durable ls", 1, lacksDurable + " --only durable\", or say what the " +
+		"Redis, outbox": {plain.URL(), "outbox ls", 1,
+			"this store has no outbox, which is on Postgres, MySQL and SQLite"},
+		"Redis, durable": {plain.URL(), "durable ls", 1, "this store has no durable runs, which are on Postgres"},
+		"no outbox":      {"sqlite:" + noTables(t), "outbox ls", 1, lacksOutbox},
+		"no durable runs": {"sqlite:" + noTables(t), "durable ls", 1, lacksDurable +
+			" --only durable\", or say what the " +
 			"hosts use with --schema, --durable-table"},
 		"no durable handlers":       {"sqlite:" + noTables(t), "durable handlers", 1, lacksDurable},
 		"no durable run to requeue": {"sqlite:" + noTables(t), "requeue durable 1", 1, lacksDurable},

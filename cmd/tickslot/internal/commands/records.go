@@ -214,8 +214,8 @@ func (l *runLists) dead(ctx context.Context, filter string) (*show.Table, error)
 		case err == nil:
 			parts++
 		case errors.Is(part.Verify(ctx), dlock.ErrSetup):
-			l.note("%s has no tables here, or others than this version needs: \"tickslot migrate up --only %s\" creates "+
-				"or upgrades them", part.Name, part.Name)
+			l.note("%s has no tables here, or others than this version needs: \"tickslot migrate up --only %s\" "+
+				"creates or upgrades them", part.Name, part.Name)
 		default:
 			return nil, err
 		}

@@ -93,7 +93,8 @@ func (r *report) fleet() {
 
 // refused fails because of a process of another environment.
 func (r *report) refused(h dlock.Holder, why string, ago time.Duration) {
-	r.fail("environment", "Correct the setting from which that process takes its environment, or give its environment a database, "+
+	r.fail("environment", "Correct the setting from which that process takes its environment, or give its "+
+		"environment a database, "+
 		"schema or prefix of its own.", "%s was refused and takes no work: %s (%v ago)", h, why,
 		ago.Round(time.Second))
 }

@@ -276,7 +276,8 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 	if super || err != nil {
 		if super {
 			warnings = append(warnings, fmt.Sprintf(
-				driver.AuditNote+"%s is a superuser, which leases do not need: use a role with the rights that docs/sql.md lists", role))
+				driver.AuditNote+"%s is a superuser, which leases do not need: use a role with the rights that "+
+					"docs/sql.md lists", role))
 		}
 		return warnings, err
 	}
