@@ -30,7 +30,7 @@ type Part interface {
 type PartFunc func(ctx context.Context) error
 
 // Run calls f.
-func (f PartFunc) Run(ctx context.Context) error { return f(ctx) }
+func (p PartFunc) Run(ctx context.Context) error { return p(ctx) }
 
 // Named returns the part with the name that errors of Run have for it. Without one they say its
 // type.

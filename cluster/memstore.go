@@ -72,28 +72,28 @@ func (l *LeaseRecord) key() leaseKey {
 }
 
 // Write implements Store.
-func (s *memoryStore) Write(ctx context.Context, b Batch) (Written, error) {
+func (m *memoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	if err := ctx.Err(); err != nil {
 		return Written{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
-	unknown := b.Host != nil && !s.writeHost(*b.Host, now)
+	unknown := b.Host != nil && !m.writeHost(*b.Host, now)
 	for _, l := range b.Leases {
-		s.writeLease(l, now)
+		m.writeLease(l, now)
 	}
 	for _, e := range b.Events {
-		s.writeEvent(e, now)
+		m.writeEvent(e, now)
 	}
 	for _, r := range b.Runs {
-		s.writeRun(r, now)
+		m.writeRun(r, now)
 	}
 	return Written{At: now, HostUnknown: unknown}, nil
 }
 
-func (s *memoryStore) writeHost(h Heartbeat, now time.Time) (known bool) {
-	row, known := s.hosts[h.Holder]
+func (m *memoryStore) writeHost(h Heartbeat, now time.Time) (known bool) {
+	row, known := m.hosts[h.Holder]
 	switch {
 	case !known && h.Detail == nil:
 		return false
@@ -104,78 +104,78 @@ func (s *memoryStore) writeHost(h Heartbeat, now time.Time) (known bool) {
 	default:
 		h.Detail = bytes.Clone(h.Detail)
 	}
-	s.hosts[h.Holder] = memHost{Heartbeat: h, seenAt: now, startedAt: now.Add(-h.UpFor)}
+	m.hosts[h.Holder] = memHost{Heartbeat: h, seenAt: now, startedAt: now.Add(-h.UpFor)}
 	return true
 }
 
-func (s *memoryStore) writeLease(l LeaseRecord, now time.Time) {
+func (m *memoryStore) writeLease(l LeaseRecord, now time.Time) {
 	record := memLease{LeaseRecord: l, acquiredAt: now.Add(-l.HeldFor), renewedAt: now.Add(-l.RenewedAgo),
 		expiresAt: now.Add(l.ExpiresIn)}
-	if row, ok := s.leases[l.key()]; ok && !record.replaces(row, now) {
+	if row, ok := m.leases[l.key()]; ok && !record.replaces(row, now) {
 		return
 	}
-	s.leases[l.key()] = record
+	m.leases[l.key()] = record
 }
 
 // replaces reports whether a record replaces a row: see LeaseRecord.
-func (l memLease) replaces(row memLease, now time.Time) bool {
+func (m memLease) replaces(row memLease, now time.Time) bool {
 	switch {
-	case l.Holder == row.Holder && l.Grant == row.Grant:
+	case m.Holder == row.Holder && m.Grant == row.Grant:
 		return !row.Released
-	case l.Fence != 0 && row.Fence != 0:
-		return l.Fence > row.Fence
-	case l.live(now) && !row.live(now): // the row may be a late record of an earlier holder
+	case m.Fence != 0 && row.Fence != 0:
+		return m.Fence > row.Fence
+	case m.live(now) && !row.live(now): // the row may be a late record of an earlier holder
 		return true
 	default:
-		return l.acquiredAt.After(row.acquiredAt)
+		return m.acquiredAt.After(row.acquiredAt)
 	}
 }
 
-func (l memLease) live(now time.Time) bool { return !l.Released && l.expiresAt.After(now) }
+func (m memLease) live(now time.Time) bool { return !m.Released && m.expiresAt.After(now) }
 
-func (s *memoryStore) writeEvent(e Event, now time.Time) {
-	if s.eventIDs[e.ID] {
+func (m *memoryStore) writeEvent(e Event, now time.Time) {
+	if m.eventIDs[e.ID] {
 		return
 	}
-	s.eventIDs[e.ID] = true
-	s.events = insert(s.events, memEvent{e, now.Add(-e.Ago)}, memEvent.instant)
-	for len(s.events) > MaxEvents {
-		s.dropEvents(1)
+	m.eventIDs[e.ID] = true
+	m.events = insert(m.events, memEvent{e, now.Add(-e.Ago)}, memEvent.instant)
+	for len(m.events) > MaxEvents {
+		m.dropEvents(1)
 	}
 }
 
-func (s *memoryStore) dropEvents(n int) {
-	for _, e := range s.events[:n] {
-		delete(s.eventIDs, e.ID)
+func (m *memoryStore) dropEvents(n int) {
+	for _, e := range m.events[:n] {
+		delete(m.eventIDs, e.ID)
 	}
-	s.events = slices.Delete(s.events, 0, n)
+	m.events = slices.Delete(m.events, 0, n)
 }
 
-func (s *memoryStore) writeRun(r Run, now time.Time) {
-	if s.runIDs[r.ID] {
+func (m *memoryStore) writeRun(r Run, now time.Time) {
+	if m.runIDs[r.ID] {
 		return
 	}
-	s.runIDs[r.ID] = true
-	s.runs[r.Timer] = insert(s.runs[r.Timer], memRun{r, now.Add(-r.EndedAgo)}, memRun.instant)
-	if len(s.runs[r.Timer]) > RunsPerTimer {
-		s.dropRuns(r.Timer, 1)
+	m.runIDs[r.ID] = true
+	m.runs[r.Timer] = insert(m.runs[r.Timer], memRun{r, now.Add(-r.EndedAgo)}, memRun.instant)
+	if len(m.runs[r.Timer]) > RunsPerTimer {
+		m.dropRuns(r.Timer, 1)
 	}
 }
 
-func (s *memoryStore) dropRuns(timer string, n int) {
-	runs := s.runs[timer]
+func (m *memoryStore) dropRuns(timer string, n int) {
+	runs := m.runs[timer]
 	for _, r := range runs[:n] {
-		delete(s.runIDs, r.ID)
+		delete(m.runIDs, r.ID)
 	}
 	if n == len(runs) {
-		delete(s.runs, timer)
+		delete(m.runs, timer)
 		return
 	}
-	s.runs[timer] = slices.Delete(runs, 0, n)
+	m.runs[timer] = slices.Delete(runs, 0, n)
 }
 
-func (e memEvent) instant() time.Time { return e.at }
-func (r memRun) instant() time.Time   { return r.endedAt }
+func (m memEvent) instant() time.Time { return m.at }
+func (m memRun) instant() time.Time   { return m.endedAt }
 
 // insert inserts a row after those that are not newer.
 func insert[T any](rows []T, row T, at func(T) time.Time) []T {
@@ -187,30 +187,30 @@ func insert[T any](rows []T, row T, at func(T) time.Time) []T {
 }
 
 // Read implements Store.
-func (s *memoryStore) Read(ctx context.Context, q Query) (Rows, error) {
+func (m *memoryStore) Read(ctx context.Context, q Query) (Rows, error) {
 	if err := ctx.Err(); err != nil {
 		return Rows{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
 	var rows Rows
-	for _, h := range s.hosts {
+	for _, h := range m.hosts {
 		h.UpFor, h.Detail = now.Sub(h.startedAt), bytes.Clone(h.Detail)
 		rows.Hosts = append(rows.Hosts, HostRow{Heartbeat: h.Heartbeat, SeenAgo: now.Sub(h.seenAt)})
 	}
-	for _, l := range s.leases {
+	for _, l := range m.leases {
 		l.HeldFor, l.RenewedAgo, l.ExpiresIn = now.Sub(l.acquiredAt), now.Sub(l.renewedAt), l.expiresAt.Sub(now)
 		rows.Leases = append(rows.Leases, l.LeaseRecord)
 	}
-	for i := range min(max(q.Events, 0), len(s.events)) {
-		e := s.events[len(s.events)-1-i]
+	for i := range min(max(q.Events, 0), len(m.events)) {
+		e := m.events[len(m.events)-1-i]
 		e.Ago = now.Sub(e.at)
 		rows.Events = append(rows.Events, e.Event)
 	}
 	if q.Runs > 0 {
 		var all []memRun
-		for _, runs := range s.runs {
+		for _, runs := range m.runs {
 			all = append(all, runs...)
 		}
 		rows.Runs = newestRuns(all, q.Runs, now)
@@ -219,13 +219,13 @@ func (s *memoryStore) Read(ctx context.Context, q Query) (Rows, error) {
 }
 
 // Runs implements Store.
-func (s *memoryStore) Runs(ctx context.Context, timer string) ([]Run, error) {
+func (m *memoryStore) Runs(ctx context.Context, timer string) ([]Run, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return newestRuns(slices.Clone(s.runs[timer]), RunsPerTimer, time.Now()), nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return newestRuns(slices.Clone(m.runs[timer]), RunsPerTimer, time.Now()), nil
 }
 
 func newestRuns(runs []memRun, limit int, now time.Time) []Run {
@@ -240,30 +240,30 @@ func newestRuns(runs []memRun, limit int, now time.Time) []Run {
 }
 
 // Sweep implements Store.
-func (s *memoryStore) Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error) {
+func (m *memoryStore) Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
-	deleted += deleteSome(s.hosts, limit, func(h memHost) bool {
+	deleted += deleteSome(m.hosts, limit, func(h memHost) bool {
 		return now.Sub(h.seenAt) > max(r.Hosts, 3*h.TTL)
 	})
-	deleted += deleteSome(s.leases, limit, func(l memLease) bool {
+	deleted += deleteSome(m.leases, limit, func(l memLease) bool {
 		last := l.renewedAt
 		if !l.Released && l.expiresAt.After(last) {
 			last = l.expiresAt
 		}
 		return now.Sub(last) > r.Leases
 	})
-	n := old(s.events, limit, func(e memEvent) bool { return now.Sub(e.at) > r.Events })
-	s.dropEvents(n)
+	n := old(m.events, limit, func(e memEvent) bool { return now.Sub(e.at) > r.Events })
+	m.dropEvents(n)
 	deleted += n
 	left := limit
-	for timer, runs := range s.runs {
+	for timer, runs := range m.runs {
 		n := old(runs, left, func(run memRun) bool { return now.Sub(run.endedAt) > r.Runs })
-		s.dropRuns(timer, n)
+		m.dropRuns(timer, n)
 		deleted, left = deleted+n, left-n
 	}
 	return deleted, nil

@@ -135,12 +135,12 @@ func (p *pending) shed() {
 }
 
 // held reports whether the lease is neither over nor expired: its holder may never release it.
-func (l *pendingLease) held(now time.Time) bool { return !l.over && !now.After(l.expiresAt) }
+func (p *pendingLease) held(now time.Time) bool { return !p.over && !now.After(p.expiresAt) }
 
 // toWrite reports whether there is something new to write of the lease. listed says whether those
 // that the store of locks may list are to be written.
-func (l *pendingLease) toWrite(listed bool) bool {
-	return l.changes != l.written && (listed || !l.listed)
+func (p *pendingLease) toWrite(listed bool) bool {
+	return p.changes != p.written && (listed || !p.listed)
 }
 
 // A leaseState is what has become of a grant.
@@ -351,11 +351,11 @@ func (p *pending) drops() (leases, events, runs uint64) {
 }
 
 // recordAt returns what is written of a lease at an instant.
-func (l pendingLease) recordAt(now time.Time) LeaseRecord {
-	s := l.record
-	s.HeldFor = max(0, now.Sub(l.acquiredAt))
-	s.RenewedAgo = max(0, now.Sub(l.renewedAt))
-	s.ExpiresIn = l.expiresAt.Sub(now)
+func (p pendingLease) recordAt(now time.Time) LeaseRecord {
+	s := p.record
+	s.HeldFor = max(0, now.Sub(p.acquiredAt))
+	s.RenewedAgo = max(0, now.Sub(p.renewedAt))
+	s.ExpiresIn = p.expiresAt.Sub(now)
 	return s
 }
 

@@ -177,8 +177,8 @@ func ask(runner Runner) (d HostDetail) {
 }
 
 // encode returns the detail as it is written.
-func (d HostDetail) encode() json.RawMessage {
-	text, err := json.Marshal(d)
+func (h HostDetail) encode() json.RawMessage {
+	text, err := json.Marshal(h)
 	if err != nil { // texts and clean instants always marshal
 		return json.RawMessage("{}")
 	}

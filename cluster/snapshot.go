@@ -75,7 +75,7 @@ const (
 )
 
 // Live reports whether a process of the fleet is there: HostAlive or HostSuspect.
-func (s HostState) Live() bool { return s == HostAlive || s == HostSuspect }
+func (h HostState) Live() bool { return h == HostAlive || h == HostSuspect }
 
 // A Host is a process of the fleet.
 type Host struct {
@@ -137,7 +137,7 @@ type HistoryRun struct {
 }
 
 // Succeeded reports whether the run ended as its handler wanted: its outcome is timer.OutcomeOK.
-func (r *HistoryRun) Succeeded() bool { return r.Outcome == "ok" }
+func (h *HistoryRun) Succeeded() bool { return h.Outcome == "ok" }
 
 // Snapshot returns what is known of the fleet: hosts, leases, events and runs. It works whether Run
 // is running or not.

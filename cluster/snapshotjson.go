@@ -15,7 +15,7 @@ import (
 type jsonSeconds time.Duration
 
 // MarshalJSON implements json.Marshaler.
-func (d jsonSeconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).Seconds()) }
+func (j jsonSeconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(j).Seconds()) }
 
 // some returns list, or an empty slice in place of nil: JSON shows that as [] and not as null.
 func some[T any](list []T) []T {
@@ -119,10 +119,10 @@ func (l Lease) MarshalJSON() ([]byte, error) {
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
-func (e HistoryEvent) MarshalJSON() ([]byte, error) {
+func (h HistoryEvent) MarshalJSON() ([]byte, error) {
 	var slot *int
-	if e.Name != "" && e.Slot >= 0 {
-		slot = &e.Slot
+	if h.Name != "" && h.Slot >= 0 {
+		slot = &h.Slot
 	}
 	return json.Marshal(struct {
 		ID     string      `json:"id"`
@@ -133,11 +133,11 @@ func (e HistoryEvent) MarshalJSON() ([]byte, error) {
 		Fence  dlock.Fence `json:"fence,omitempty"`
 		Holder string      `json:"holder,omitempty"`
 		Text   string      `json:"text,omitempty"`
-	}{e.ID, e.At.UTC(), e.Kind, e.Name, slot, e.Fence, holderText(e.Holder), e.Text})
+	}{h.ID, h.At.UTC(), h.Kind, h.Name, slot, h.Fence, holderText(h.Holder), h.Text})
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
-func (r HistoryRun) MarshalJSON() ([]byte, error) {
+func (h HistoryRun) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		ID        string      `json:"id"`
 		Timer     string      `json:"timer"`
@@ -152,6 +152,6 @@ func (r HistoryRun) MarshalJSON() ([]byte, error) {
 		Err       string      `json:"err,omitempty"`
 		Attempts  int         `json:"attempts"`
 		By        string      `json:"by,omitempty"`
-	}{r.ID, r.Timer, holderText(r.Holder), r.Tick.UTC(), r.Slot, r.Fence, r.StartedAt.UTC(), r.EndedAt.UTC(),
-		jsonSeconds(r.Took), r.Outcome, r.Err, r.Attempts, r.By})
+	}{h.ID, h.Timer, holderText(h.Holder), h.Tick.UTC(), h.Slot, h.Fence, h.StartedAt.UTC(), h.EndedAt.UTC(),
+		jsonSeconds(h.Took), h.Outcome, h.Err, h.Attempts, h.By})
 }

@@ -35,19 +35,19 @@ type FleetTimer struct {
 }
 
 // Failed is how many of the newest runs failed in a row.
-func (t *FleetTimer) Failed() int {
-	if i := slices.IndexFunc(t.Runs, func(r HistoryRun) bool { return r.Succeeded() }); i >= 0 {
+func (f *FleetTimer) Failed() int {
+	if i := slices.IndexFunc(f.Runs, func(r HistoryRun) bool { return r.Succeeded() }); i >= 0 {
 		return i
 	}
-	return len(t.Runs)
+	return len(f.Runs)
 }
 
 // MaxConcurrency is the limit that most hosts have, the lowest of several. It is -1 if that is
 // none, or no host has the timer.
-func (t *FleetTimer) MaxConcurrency() int {
+func (f *FleetTimer) MaxConcurrency() int {
 	limit, most := -1, 0
-	for _, l := range slices.Sorted(maps.Keys(t.Limits)) {
-		if n := t.Limits[l]; n > most {
+	for _, l := range slices.Sorted(maps.Keys(f.Limits)) {
+		if n := f.Limits[l]; n > most {
 			limit, most = l, n
 		}
 	}
@@ -55,27 +55,27 @@ func (t *FleetTimer) MaxConcurrency() int {
 }
 
 // HostsDiffer reports whether hosts have different limits.
-func (t *FleetTimer) HostsDiffer() bool { return len(t.Limits) > 1 }
+func (f *FleetTimer) HostsDiffer() bool { return len(f.Limits) > 1 }
 
 // Last is the newest run; nil: none is known.
-func (t *FleetTimer) Last() *HistoryRun {
-	if len(t.Runs) == 0 {
+func (f *FleetTimer) Last() *HistoryRun {
+	if len(f.Runs) == 0 {
 		return nil
 	}
-	return &t.Runs[0]
+	return &f.Runs[0]
 }
 
 // State is the state of a timer, if an operator has paused it or not, and if a host that runs it
 // says that it has not succeeded for long or not.
-func (t *FleetTimer) State(paused, late bool) TimerState {
+func (f *FleetTimer) State(paused, late bool) TimerState {
 	switch {
 	case paused:
 		return TimerPaused
-	case late || t.Failed() >= FailingRuns:
+	case late || f.Failed() >= FailingRuns:
 		return TimerFailing
-	case len(t.Held) > 0:
+	case len(f.Held) > 0:
 		return TimerRunning
-	case t.Hosts == 0:
+	case f.Hosts == 0:
 		return TimerNoHost
 	default:
 		return TimerIdle

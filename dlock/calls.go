@@ -17,50 +17,50 @@ type storeCalls struct {
 }
 
 // report calls the hook after a call.
-func (c storeCalls) report(ctx context.Context, call StoreCall, began time.Time) {
-	if c.hook == nil {
+func (s storeCalls) report(ctx context.Context, call StoreCall, began time.Time) {
+	if s.hook == nil {
 		return
 	}
 	defer func() { _ = recover() }()
 	call.Context, call.StartedAt, call.Took = ctx, began, time.Since(began)
 	call.Canceled = errors.Is(ctx.Err(), context.Canceled)
-	c.hook(call)
+	s.hook(call)
 }
 
 // acquire asks for a grant.
-func (c storeCalls) acquire(ctx context.Context, req driver.Request) (g driver.Grant, err error) {
+func (s storeCalls) acquire(ctx context.Context, req driver.Request) (g driver.Grant, err error) {
 	began := time.Now()
-	defer func() { c.report(ctx, StoreCall{Op: StoreOpAcquire, Name: req.Name, Err: err}, began) }()
+	defer func() { s.report(ctx, StoreCall{Op: StoreOpAcquire, Name: req.Name, Err: err}, began) }()
 	defer recovered(&err)
-	g, err = c.store.TryAcquire(ctx, req)
+	g, err = s.store.TryAcquire(ctx, req)
 	_ = errors.Is(err, ErrNotAcquired) // an error whose Is or Unwrap panics does so here, where it is recovered
 	return g, err
 }
 
 // extend renews leases of one shard. It ends with life.
-func (c storeCalls) extend(
+func (s storeCalls) extend(
 	life context.Context, timeout, ttl time.Duration, grants []driver.Grant,
 ) ([]driver.Result, error) {
 	ctx, cancel := context.WithTimeout(life, timeout)
 	defer cancel()
-	return c.many(ctx, StoreOpExtend, grants, func() ([]driver.Result, error) {
-		return c.store.Extend(ctx, ttl, grants...)
+	return s.many(ctx, StoreOpExtend, grants, func() ([]driver.Result, error) {
+		return s.store.Extend(ctx, ttl, grants...)
 	})
 }
 
 // release releases grants of one shard.
-func (c storeCalls) release(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
-	return c.many(ctx, StoreOpRelease, grants, func() ([]driver.Result, error) {
-		return c.store.Release(ctx, grants...)
+func (s storeCalls) release(ctx context.Context, grants []driver.Grant) ([]driver.Result, error) {
+	return s.many(ctx, StoreOpRelease, grants, func() ([]driver.Result, error) {
+		return s.store.Release(ctx, grants...)
 	})
 }
 
-func (c storeCalls) many(
+func (s storeCalls) many(
 	ctx context.Context, op StoreOp, grants []driver.Grant, call func() ([]driver.Result, error),
 ) (results []driver.Result, err error) {
 	began := time.Now()
 	defer func() {
-		c.report(ctx, StoreCall{Op: op, Name: firstName(grants), Grants: grants, Results: results, Err: err}, began)
+		s.report(ctx, StoreCall{Op: op, Name: firstName(grants), Grants: grants, Results: results, Err: err}, began)
 	}()
 	defer recovered(&err)
 	results, err = call()

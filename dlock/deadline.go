@@ -24,56 +24,56 @@ type lazyDeadline struct {
 	cancel context.CancelFunc
 }
 
-func (c *lazyDeadline) Deadline() (time.Time, bool) {
-	if at, ok := c.parent.Deadline(); ok {
-		return earlier(at, c.at), true
+func (l *lazyDeadline) Deadline() (time.Time, bool) {
+	if at, ok := l.parent.Deadline(); ok {
+		return earlier(at, l.at), true
 	}
-	return c.at, true
+	return l.at, true
 }
 
-func (c *lazyDeadline) Done() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.derived().Done()
+func (l *lazyDeadline) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.derived().Done()
 }
 
 // Ends returns what ends the context: its parent, and a time. Package redislock looks for this
 // method (its boundedContext), and waits for both instead of Done, which would start a timer for
 // each call.
-func (c *lazyDeadline) Ends() (parent context.Context, at time.Time) { return c.parent, c.at }
+func (l *lazyDeadline) Ends() (parent context.Context, at time.Time) { return l.parent, l.at }
 
-func (c *lazyDeadline) Err() error { return c.current().Err() }
+func (l *lazyDeadline) Err() error { return l.current().Err() }
 
 // Value also finds the inner context, which package context looks for by a key of its own.
-func (c *lazyDeadline) Value(key any) any { return c.current().Value(key) }
+func (l *lazyDeadline) Value(key any) any { return l.current().Value(key) }
 
 // current returns the parent, or the inner context if somebody waits for the end or it has come.
-func (c *lazyDeadline) current() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.inner == nil && !c.ended && time.Now().Before(c.at) {
-		return c.parent
+func (l *lazyDeadline) current() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inner == nil && !l.ended && time.Now().Before(l.at) {
+		return l.parent
 	}
-	return c.derived()
+	return l.derived()
 }
 
 // derived returns the inner context. Called with mu held.
-func (c *lazyDeadline) derived() context.Context {
-	if c.inner == nil {
-		c.inner, c.cancel = context.WithDeadline(c.parent, c.at)
-		if c.ended {
-			c.cancel()
+func (l *lazyDeadline) derived() context.Context {
+	if l.inner == nil {
+		l.inner, l.cancel = context.WithDeadline(l.parent, l.at)
+		if l.ended {
+			l.cancel()
 		}
 	}
-	return c.inner
+	return l.inner
 }
 
 // end frees what the context uses. Call it when the context is no longer needed.
-func (c *lazyDeadline) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = true
-	if c.cancel != nil {
-		c.cancel()
+func (l *lazyDeadline) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	if l.cancel != nil {
+		l.cancel()
 	}
 }

@@ -35,14 +35,14 @@ type StoreError struct {
 	Err  error
 }
 
-func (e *StoreError) Error() string {
-	if errors.Is(e.Err, ErrFault) || errors.Is(e.Err, ErrSetup) {
-		return fmt.Sprintf("%s: %s: %v", e.Name, e.Op, e.Err)
+func (s *StoreError) Error() string {
+	if errors.Is(s.Err, ErrFault) || errors.Is(s.Err, ErrSetup) {
+		return fmt.Sprintf("%s: %s: %v", s.Name, s.Op, s.Err)
 	}
-	return fmt.Sprintf("%s: %s: the store failed: %v", e.Name, e.Op, e.Err)
+	return fmt.Sprintf("%s: %s: the store failed: %v", s.Name, s.Op, s.Err)
 }
 
-func (e *StoreError) Unwrap() error { return e.Err }
+func (s *StoreError) Unwrap() error { return s.Err }
 
 // A StoreOp is a method of a DistributedLock.
 type StoreOp string
@@ -67,18 +67,18 @@ type LostError struct {
 	Err error
 }
 
-func (e *LostError) Error() string {
-	if e.RevokedBy != nil {
-		return fmt.Sprintf("%s: slot %d: lease lost: revoked %s", e.Name, e.Slot, e.RevokedBy)
+func (l *LostError) Error() string {
+	if l.RevokedBy != nil {
+		return fmt.Sprintf("%s: slot %d: lease lost: revoked %s", l.Name, l.Slot, l.RevokedBy)
 	}
-	if e.Silent {
+	if l.Silent {
 		return fmt.Sprintf("%s: slot %d: lease lost: the store did not answer the heartbeat in time: %v",
-			e.Name, e.Slot, e.Err)
+			l.Name, l.Slot, l.Err)
 	}
-	return fmt.Sprintf("%s: slot %d: lease lost: it ended before it was renewed", e.Name, e.Slot)
+	return fmt.Sprintf("%s: slot %d: lease lost: it ended before it was renewed", l.Name, l.Slot)
 }
 
 // Is makes errors.Is(err, ErrLost) true.
-func (e *LostError) Is(target error) bool { return target == ErrLost }
+func (l *LostError) Is(target error) bool { return target == ErrLost }
 
-func (e *LostError) Unwrap() error { return e.Err }
+func (l *LostError) Unwrap() error { return l.Err }

@@ -72,9 +72,9 @@ type StoreCall struct {
 }
 
 // Refused reports whether the store answered, with a refusal. A nil *NotAcquiredError is none.
-func (c StoreCall) Refused() bool {
-	no, ok := errors.AsType[*NotAcquiredError](c.Err)
-	return errors.Is(c.Err, ErrNotAcquired) && (!ok || no != nil)
+func (s StoreCall) Refused() bool {
+	no, ok := errors.AsType[*NotAcquiredError](s.Err)
+	return errors.Is(s.Err, ErrNotAcquired) && (!ok || no != nil)
 }
 
 // DroppedEvents returns how many events of leases were dropped because hooks could not keep up.

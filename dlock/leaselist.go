@@ -19,66 +19,66 @@ type listNode struct {
 	prev, next *Lease
 }
 
-func (q *leaseList) has(l *Lease) bool { return q.node(l).in }
+func (l *leaseList) has(lease *Lease) bool { return l.node(lease).in }
 
 // all iterates over the leases from first to last. The loop may remove the one that it is given.
-func (q *leaseList) all(yield func(*Lease) bool) {
-	for l := q.first; l != nil; {
-		next := q.node(l).next
-		if !yield(l) {
+func (l *leaseList) all(yield func(*Lease) bool) {
+	for lease := l.first; lease != nil; {
+		next := l.node(lease).next
+		if !yield(lease) {
 			return
 		}
-		l = next
+		lease = next
 	}
 }
 
 // insert adds leases that all have the same key, after those that have it already.
-func (q *leaseList) insert(leases ...*Lease) {
+func (l *leaseList) insert(leases ...*Lease) {
 	if len(leases) == 0 {
 		return
 	}
-	key, before := q.key(leases[0]), q.last
-	for before != nil && q.key(before).After(key) {
-		before = q.node(before).prev
+	key, before := l.key(leases[0]), l.last
+	for before != nil && l.key(before).After(key) {
+		before = l.node(before).prev
 	}
-	for _, l := range leases {
-		after := q.first
+	for _, lease := range leases {
+		after := l.first
 		if before != nil {
-			after = q.node(before).next
+			after = l.node(before).next
 		}
-		*q.node(l) = listNode{in: true, prev: before, next: after}
-		*q.nextOf(before), *q.prevOf(after) = l, l
-		q.len++
-		q.grants += l.grants()
-		before = l
+		*l.node(lease) = listNode{in: true, prev: before, next: after}
+		*l.nextOf(before), *l.prevOf(after) = lease, lease
+		l.len++
+		l.grants += lease.grants()
+		before = lease
 	}
 }
 
 // remove removes leases; those that are not in the list are left alone.
-func (q *leaseList) remove(leases ...*Lease) {
-	for _, l := range leases {
-		p := q.node(l)
+func (l *leaseList) remove(leases ...*Lease) {
+	for _, lease := range leases {
+		p := l.node(lease)
 		if !p.in {
 			continue
 		}
-		*q.nextOf(p.prev), *q.prevOf(p.next) = p.next, p.prev
+		*l.nextOf(p.prev), *l.prevOf(p.next) = p.next, p.prev
 		*p = listNode{}
-		q.len--
-		q.grants -= l.grants()
+		l.len--
+		l.grants -= lease.grants()
 	}
 }
 
 // nextOf and prevOf return the links of a lease, or, for nil, the ends of the list.
-func (q *leaseList) nextOf(l *Lease) **Lease {
-	if l == nil {
-		return &q.first
+func (l *leaseList) nextOf(lease *Lease) **Lease {
+	if lease == nil {
+		return &l.first
 	}
-	return &q.node(l).next
+	return &l.node(lease).next
 }
 
-func (q *leaseList) prevOf(l *Lease) **Lease {
-	if l == nil {
-		return &q.last
+func (l *leaseList) prevOf(lease *Lease) **Lease {
+	if lease == nil {
+		return &l.last
 	}
-	return &q.node(l).prev
+	return &l.node(lease).prev
 }

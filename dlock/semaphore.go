@@ -34,9 +34,9 @@ func (s *Session) Semaphore(name string, slots int) Semaphore {
 // [driver.SemaphoreSpec]. The store must be a [driver.SharedLimiter], and for a Rate a
 // [driver.RateLimiter]; otherwise nothing is acquired, and the error matches
 // [errors.ErrUnsupported].
-func (m Semaphore) With(others ...SemaphoreSpec) Semaphore {
-	m.shared = slices.Clone(others)
-	return m
+func (s Semaphore) With(others ...SemaphoreSpec) Semaphore {
+	s.shared = slices.Clone(others)
+	return s
 }
 
 // A Mutex is a lock with at most one valid lease.
@@ -51,20 +51,20 @@ func (s *Session) Mutex(name string) Mutex { return Mutex{session: s, name: name
 // TryAcquire takes a free slot, or returns a *NotAcquiredError. It does not wait for a slot, and
 // returns within the session's StoreTimeout. A *StoreError means that the store failed or did not
 // answer; if it granted a slot all the same, that is released in the background.
-func (m Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
-	return m.try(ctx, time.Now())
+func (s Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
+	return s.try(ctx, time.Now())
 }
 
-func (m Semaphore) try(ctx context.Context, began time.Time) (*Lease, error) {
-	return m.session.acquire(ctx, began, m, nil)
+func (s Semaphore) try(ctx context.Context, began time.Time) (*Lease, error) {
+	return s.session.acquire(ctx, began, s, nil)
 }
 
 // Acquire waits for a free slot until ctx ends. It retries after pauses that grow from 10 ms to 1 s
 // and differ by up to a half, also while the store fails; when a lease is about to end, as that of
 // a dead host, within half a second of that. There is no queue: a process that came first may get a
 // slot last. When ctx ends, the error matches its cause and includes the last answer of the store.
-func (m Semaphore) Acquire(ctx context.Context) (*Lease, error) {
-	return wait(ctx, m.name, m.try)
+func (s Semaphore) Acquire(ctx context.Context) (*Lease, error) {
+	return wait(ctx, s.name, s.try)
 }
 
 // TryAcquire takes the mutex, or returns a *NotAcquiredError at once. See Semaphore.TryAcquire.

@@ -38,35 +38,35 @@ type SessionOptions struct {
 	Hooks Hooks
 }
 
-func (o SessionOptions) withDefaults() SessionOptions {
-	if o.TTL == 0 {
-		o.TTL = DefaultTTL
+func (s SessionOptions) withDefaults() SessionOptions {
+	if s.TTL == 0 {
+		s.TTL = DefaultTTL
 	}
-	if o.StoreTimeout == 0 {
-		o.StoreTimeout = DefaultStoreTimeout
+	if s.StoreTimeout == 0 {
+		s.StoreTimeout = DefaultStoreTimeout
 	}
-	if o.Holder == (Holder{}) {
-		o.Holder = NewHolder()
+	if s.Holder == (Holder{}) {
+		s.Holder = NewHolder()
 	}
-	return o
+	return s
 }
 
 // Validate checks the options against each other.
-func (o SessionOptions) Validate() error {
-	o = o.withDefaults()
+func (s SessionOptions) Validate() error {
+	s = s.withDefaults()
 	var errs []error
-	if o.StoreTimeout < time.Millisecond || o.StoreTimeout > driver.MaxTTL/3 {
-		errs = append(errs, fmt.Errorf("StoreTimeout %v: must be 1ms to %v", o.StoreTimeout, driver.MaxTTL/3))
+	if s.StoreTimeout < time.Millisecond || s.StoreTimeout > driver.MaxTTL/3 {
+		errs = append(errs, fmt.Errorf("StoreTimeout %v: must be 1ms to %v", s.StoreTimeout, driver.MaxTTL/3))
 	}
-	timeout := min(max(o.StoreTimeout, time.Millisecond), driver.MaxTTL/3)
-	if o.TTL/3 < timeout {
+	timeout := min(max(s.StoreTimeout, time.Millisecond), driver.MaxTTL/3)
+	if s.TTL/3 < timeout {
 		errs = append(errs, fmt.Errorf("TTL %v: must be at least three times StoreTimeout (%v), so that a heartbeat "+
 			"can fail and be repeated before the lease ends: use %v or more, or a shorter StoreTimeout",
-			o.TTL, timeout, 3*timeout))
+			s.TTL, timeout, 3*timeout))
 	}
-	if o.TTL > driver.MaxTTL {
+	if s.TTL > driver.MaxTTL {
 		errs = append(errs, fmt.Errorf("TTL %v: must be at most %v: "+
-			"it is how long the slot of a dead host stays taken, not how long a run may take", o.TTL, driver.MaxTTL))
+			"it is how long the slot of a dead host stays taken, not how long a run may take", s.TTL, driver.MaxTTL))
 	}
 	return errors.Join(errs...)
 }

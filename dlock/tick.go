@@ -12,8 +12,8 @@ import (
 
 // TryAcquireTick takes a free slot and one start of the tick in one atomic step: neither is taken
 // without the other. See TryAcquire.
-func (m Semaphore) TryAcquireTick(ctx context.Context, tick driver.Tick) (*Lease, error) {
-	return m.session.acquire(ctx, time.Now(), m, &tick)
+func (s Semaphore) TryAcquireTick(ctx context.Context, tick driver.Tick) (*Lease, error) {
+	return s.session.acquire(ctx, time.Now(), s, &tick)
 }
 
 // Info returns what the store last said about the name.

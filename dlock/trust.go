@@ -25,9 +25,9 @@ func now() instant {
 }
 
 // since returns the time from earlier to t, without and with the sleep of the machine.
-func (t instant) since(earlier instant) (awake, total time.Duration) {
-	awake = t.mono.Sub(earlier.mono)
-	return awake, awake + max(0, t.slept-earlier.slept)
+func (i instant) since(earlier instant) (awake, total time.Duration) {
+	awake = i.mono.Sub(earlier.mono)
+	return awake, awake + max(0, i.slept-earlier.slept)
 }
 
 // margin is taken off the TTL: for clocks that run at slightly different speeds, and for the time

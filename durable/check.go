@@ -177,53 +177,53 @@ func checkPriority(p Priority, fault func(field, format string, args ...any)) {
 	}
 }
 
-func (o HandlerOptions) withDefaults() HandlerOptions {
-	orDefault(&o.MaxRunTime, defaultMaxRunTime)
-	orDefault(&o.Retry.MaxElapsedTime, defaultMaxElapsedTime)
-	if o.Retry.FirstWait == 0 {
-		o.Retry.FirstWait = defaultFirstWait
-		if o.Retry.MaxWait > 0 {
-			o.Retry.FirstWait = min(o.Retry.FirstWait, o.Retry.MaxWait)
+func (h HandlerOptions) withDefaults() HandlerOptions {
+	orDefault(&h.MaxRunTime, defaultMaxRunTime)
+	orDefault(&h.Retry.MaxElapsedTime, defaultMaxElapsedTime)
+	if h.Retry.FirstWait == 0 {
+		h.Retry.FirstWait = defaultFirstWait
+		if h.Retry.MaxWait > 0 {
+			h.Retry.FirstWait = min(h.Retry.FirstWait, h.Retry.MaxWait)
 		}
 	}
-	orDefault(&o.Retry.MaxWait, max(defaultMaxWait, o.Retry.FirstWait))
-	return o
+	orDefault(&h.Retry.MaxWait, max(defaultMaxWait, h.Retry.FirstWait))
+	return h
 }
 
 // check returns every fault of options whose defaults are filled in.
-func (o HandlerOptions) check(fault func(field, format string, args ...any)) {
-	if o.MaxConcurrency < 0 || o.MaxConcurrency > maxRuns { // a larger one fits no column, and would limit nothing
-		fault("MaxConcurrency", "%d: use 1 to %d, or 0 for any number", o.MaxConcurrency, maxRuns)
+func (h HandlerOptions) check(fault func(field, format string, args ...any)) {
+	if h.MaxConcurrency < 0 || h.MaxConcurrency > maxRuns { // a larger one fits no column, and would limit nothing
+		fault("MaxConcurrency", "%d: use 1 to %d, or 0 for any number", h.MaxConcurrency, maxRuns)
 	}
-	if o.MaxPerPartition < 0 || o.MaxPerPartition > maxRuns {
-		fault("MaxPerPartition", "%d: use 1 to %d, or 0 for any number", o.MaxPerPartition, maxRuns)
+	if h.MaxPerPartition < 0 || h.MaxPerPartition > maxRuns {
+		fault("MaxPerPartition", "%d: use 1 to %d, or 0 for any number", h.MaxPerPartition, maxRuns)
 	}
-	if (o.Rate != 0 || o.Per != 0) && (o.Rate < 1 || o.Rate > driver.MaxRate) {
-		fault("Rate", "%d: use 1 to %d, or 0 and no Per", o.Rate, driver.MaxRate)
+	if (h.Rate != 0 || h.Per != 0) && (h.Rate < 1 || h.Rate > driver.MaxRate) {
+		fault("Rate", "%d: use 1 to %d, or 0 and no Per", h.Rate, driver.MaxRate)
 	}
-	if (o.Rate != 0 || o.Per != 0) && (o.Per < driver.MinPer || o.Per > driver.MaxPer) {
-		fault("Per", "%v: use %v to %v, or 0 and no Rate", o.Per, driver.MinPer, driver.MaxPer)
+	if (h.Rate != 0 || h.Per != 0) && (h.Per < driver.MinPer || h.Per > driver.MaxPer) {
+		fault("Per", "%v: use %v to %v, or 0 and no Rate", h.Per, driver.MinPer, driver.MaxPer)
 	}
-	if o.MaxRunTime < time.Millisecond && o.MaxRunTime != NoLimit {
-		fault("MaxRunTime", "%v: use a millisecond or more, or NoLimit", o.MaxRunTime)
+	if h.MaxRunTime < time.Millisecond && h.MaxRunTime != NoLimit {
+		fault("MaxRunTime", "%v: use a millisecond or more, or NoLimit", h.MaxRunTime)
 	}
-	checkAttempts(o.Retry.MaxAttempts, func(field, format string, args ...any) {
+	checkAttempts(h.Retry.MaxAttempts, func(field, format string, args ...any) {
 		fault("Retry."+field, format, args...)
 	})
-	if o.Retry.MaxElapsedTime < time.Millisecond && o.Retry.MaxElapsedTime != NoLimit {
-		fault("Retry.MaxElapsedTime", "%v: use a millisecond or more, or NoLimit", o.Retry.MaxElapsedTime)
+	if h.Retry.MaxElapsedTime < time.Millisecond && h.Retry.MaxElapsedTime != NoLimit {
+		fault("Retry.MaxElapsedTime", "%v: use a millisecond or more, or NoLimit", h.Retry.MaxElapsedTime)
 	}
 	for _, wait := range []struct {
 		field string
 		value time.Duration
-	}{{"Retry.FirstWait", o.Retry.FirstWait}, {"Retry.MaxWait", o.Retry.MaxWait}} {
+	}{{"Retry.FirstWait", h.Retry.FirstWait}, {"Retry.MaxWait", h.Retry.MaxWait}} {
 		if wait.value < time.Millisecond || wait.value > maxWait {
 			fault(wait.field, "%v: use %v to %v", wait.value, time.Millisecond, maxWait)
 		}
 	}
-	if o.Retry.MaxWait < o.Retry.FirstWait {
-		fault("Retry.MaxWait", "%v is less than FirstWait (%v): raise it, or lower FirstWait", o.Retry.MaxWait,
-			o.Retry.FirstWait)
+	if h.Retry.MaxWait < h.Retry.FirstWait {
+		fault("Retry.MaxWait", "%v is less than FirstWait (%v): raise it, or lower FirstWait", h.Retry.MaxWait,
+			h.Retry.FirstWait)
 	}
 }
 

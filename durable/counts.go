@@ -60,17 +60,17 @@ type ticksCounts struct {
 	sum TickCounts
 }
 
-func (c *ticksCounts) add(m TickCounts) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sum.Queued += m.Queued
-	c.sum.Coalesced += m.Coalesced
-	c.sum.Skipped += m.Skipped
-	c.sum.PausedTicks += m.PausedTicks
+func (t *ticksCounts) add(m TickCounts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sum.Queued += m.Queued
+	t.sum.Coalesced += m.Coalesced
+	t.sum.Skipped += m.Skipped
+	t.sum.PausedTicks += m.PausedTicks
 }
 
-func (c *ticksCounts) read() TickCounts {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sum
+func (t *ticksCounts) read() TickCounts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sum
 }

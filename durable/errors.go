@@ -48,10 +48,10 @@ type CanceledError struct {
 	By driver.Cause // who canceled it, and why
 }
 
-func (e *CanceledError) Error() string { return fmt.Sprintf("durable: the run was canceled %s", e.By) }
+func (c *CanceledError) Error() string { return fmt.Sprintf("durable: the run was canceled %s", c.By) }
 
 // Is makes errors.Is(err, ErrCanceled) true.
-func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
+func (c *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
 // A PanicError is the error of a handler that panicked. Its Value is what the handler called panic
 // with, and Stack that of its goroutine, as debug.Stack returns it.
@@ -66,17 +66,17 @@ type StuckError struct {
 	Hook      string   // of Config.Hooks, such as "RunEnded"; "": none
 }
 
-func (e *StuckError) Error() string {
+func (s *StuckError) Error() string {
 	var left []string
-	if len(e.Handlers) > 0 {
-		left = append(left, plural(int64(len(e.Handlers)), "1 handler that ignores its context: ",
-			"%d handlers that ignore their context: ")+strings.Join(e.Handlers, ", "))
+	if len(s.Handlers) > 0 {
+		left = append(left, plural(int64(len(s.Handlers)), "1 handler that ignores its context: ",
+			"%d handlers that ignore their context: ")+strings.Join(s.Handlers, ", "))
 	}
-	if len(e.Schedules) > 0 {
-		left = append(left, "schedules that do not return: "+strings.Join(e.Schedules, ", "))
+	if len(s.Schedules) > 0 {
+		left = append(left, "schedules that do not return: "+strings.Join(s.Schedules, ", "))
 	}
-	if e.Hook != "" {
-		left = append(left, fmt.Sprintf("the hook %s, which does not return", e.Hook))
+	if s.Hook != "" {
+		left = append(left, fmt.Sprintf("the hook %s, which does not return", s.Hook))
 	}
 	return "durable: shut down with " + strings.Join(left, ", and ")
 }
@@ -110,9 +110,9 @@ type markedError struct {
 	wait      time.Duration // unless permanent
 }
 
-func (e *markedError) Error() string { return e.err.Error() }
+func (m *markedError) Error() string { return m.err.Error() }
 
-func (e *markedError) Unwrap() error { return e.err }
+func (m *markedError) Unwrap() error { return m.err }
 
 // markOf returns the mark of an error; nil: it has none. It calls methods of the user's error,
 // which may panic.

@@ -22,11 +22,11 @@ func tell[T any](v *events, name string, hook func(T), info T) {
 }
 
 // line returns the attributes that every line about an attempt begins with, and more.
-func (i RunInfo) line(more ...any) []any {
-	args := append(make([]any, 0, 10+len(more)), "run", i.ID, "handler", i.Handler)
-	if i.Schedule != "" {
-		args = append(args, "schedule", i.Schedule, "due_at", i.DueAt)
+func (r RunInfo) line(more ...any) []any {
+	args := append(make([]any, 0, 10+len(more)), "run", r.ID, "handler", r.Handler)
+	if r.Schedule != "" {
+		args = append(args, "schedule", r.Schedule, "due_at", r.DueAt)
 	}
-	args = append(args, "attempt", i.Attempt, "worker", i.Worker)
+	args = append(args, "attempt", r.Attempt, "worker", r.Worker)
 	return append(args, more...)
 }

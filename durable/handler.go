@@ -33,7 +33,7 @@ func (h *handler) try(ctx context.Context, run *Run) error {
 
 // wait returns how long to wait after a number of attempts that count: FirstWait, doubled for each
 // attempt after the first, at most MaxWait, and shortened at random by up to half.
-func (p Retry) wait(attempt int) time.Duration { return loop.Backoff(p.FirstWait, p.MaxWait, attempt) }
+func (r Retry) wait(attempt int) time.Duration { return loop.Backoff(r.FirstWait, r.MaxWait, attempt) }
 
 // result returns what becomes of a run, from the cause of the context of its attempt and what the
 // handler has returned.
@@ -83,9 +83,9 @@ func failingFor(run store.Run, took time.Duration) time.Duration {
 }
 
 // timeLeft returns how soon the last attempt may begin of a run that is tried for so long.
-func (p Retry) timeLeft(elapsed time.Duration) time.Duration {
-	if p.MaxElapsedTime == NoLimit {
+func (r Retry) timeLeft(elapsed time.Duration) time.Duration {
+	if r.MaxElapsedTime == NoLimit {
 		return math.MaxInt64
 	}
-	return p.MaxElapsedTime - elapsed
+	return r.MaxElapsedTime - elapsed
 }

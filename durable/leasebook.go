@@ -62,73 +62,73 @@ func newLeaseBook(places int, ttl time.Duration) *leaseBook {
 
 // trust is how long a lease is trusted, from before its request was sent. The rest is for clocks
 // that run at slightly different speeds, and for the time it takes to tell the handler.
-func (b *leaseBook) trust() time.Duration { return b.ttl - min(b.ttl/10, time.Second) }
+func (l *leaseBook) trust() time.Duration { return l.ttl - min(l.ttl/10, time.Second) }
 
 // room returns how many places are free.
-func (b *leaseBook) room() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return max(0, b.places-len(b.attempts))
+func (l *leaseBook) room() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, l.places-len(l.attempts))
 }
 
 // add adds an attempt. The database has given away its run, so an earlier attempt of a run with
 // that ID is lost: its lease has ended, or the database is an older copy and the run is another
 // one.
-func (b *leaseBook) add(a *attempt) {
+func (l *leaseBook) add(a *attempt) {
 	var lost []*attempt
-	b.mu.Lock()
-	if before := b.latest[a.row.ID]; before != nil && !before.lost {
-		lost = b.lose(before, lost)
+	l.mu.Lock()
+	if before := l.latest[a.row.ID]; before != nil && !before.lost {
+		lost = l.lose(before, lost)
 	}
-	b.attempts[a.key()], b.latest[a.row.ID] = a, a
-	b.watch(a, now())
-	b.mu.Unlock()
-	b.tellLost(lost)
+	l.attempts[a.key()], l.latest[a.row.ID] = a, a
+	l.watch(a, now())
+	l.mu.Unlock()
+	l.tellLost(lost)
 }
 
 // watch has expire run when the trust in the lease of an attempt ends, or before that to see
 // whether the machine was asleep. Called with mu held, at an instant.
-func (b *leaseBook) watch(a *attempt, t instant) {
-	wait := max(0, min(b.trust()-t.since(a.trustedFrom), sleepCheck))
+func (l *leaseBook) watch(a *attempt, t instant) {
+	wait := max(0, min(l.trust()-t.since(a.trustedFrom), sleepCheck))
 	at := t.awake.Add(wait)
-	if !b.expiryAt.IsZero() && !at.Before(b.expiryAt) {
+	if !l.expiryAt.IsZero() && !at.Before(l.expiryAt) {
 		return
 	}
-	b.expiryAt = at
-	if b.expiry == nil {
-		b.expiry = time.AfterFunc(wait, b.expire)
+	l.expiryAt = at
+	if l.expiry == nil {
+		l.expiry = time.AfterFunc(wait, l.expire)
 	} else {
-		b.expiry.Reset(wait)
+		l.expiry.Reset(wait)
 	}
 }
 
 // expire ends the leases that are no longer trusted. It has a timer of its own, so that no call to
 // the database can delay it. A renewal does not move the timer: when it fires, it is set again.
-func (b *leaseBook) expire() {
+func (l *leaseBook) expire() {
 	var lost []*attempt
-	b.mu.Lock()
-	t, before := now(), b.renewalInDoubt
-	b.expiryAt = time.Time{}
-	for _, a := range b.attempts {
+	l.mu.Lock()
+	t, before := now(), l.renewalInDoubt
+	l.expiryAt = time.Time{}
+	for _, a := range l.attempts {
 		switch {
 		case a.lost:
-		case t.since(a.trustedFrom) >= b.trust():
-			b.renewalInDoubt = b.renewalInDoubt || b.overdue(a, t)
-			lost = b.lose(a, lost)
+		case t.since(a.trustedFrom) >= l.trust():
+			l.renewalInDoubt = l.renewalInDoubt || l.overdue(a, t)
+			lost = l.lose(a, lost)
 		default:
-			b.watch(a, t)
+			l.watch(a, t)
 		}
 	}
-	newDoubt := b.renewalInDoubt && !before
-	b.mu.Unlock()
-	b.tellLost(lost)
+	newDoubt := l.renewalInDoubt && !before
+	l.mu.Unlock()
+	l.tellLost(lost)
 	if newDoubt {
-		b.renewNow()
+		l.renewNow()
 	}
 }
 
 // lose records that a lease is lost. Called with mu held.
-func (b *leaseBook) lose(a *attempt, lost []*attempt) []*attempt {
+func (l *leaseBook) lose(a *attempt, lost []*attempt) []*attempt {
 	a.lost = true
 	if a.returned {
 		return lost // whether its result counts, the database decides
@@ -136,37 +136,37 @@ func (b *leaseBook) lose(a *attempt, lost []*attempt) []*attempt {
 	return append(lost, a)
 }
 
-func (b *leaseBook) tellLost(lost []*attempt) {
+func (l *leaseBook) tellLost(lost []*attempt) {
 	for _, a := range lost { // first of all
 		a.cancel(ErrLeaseLost)
 	}
 	for _, a := range lost {
-		b.ended(a)
+		l.ended(a)
 	}
 }
 
 // valid reports whether the lease of an attempt is trusted at this instant.
-func (b *leaseBook) valid(a *attempt) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return !a.lost && !a.returned && now().since(a.trustedFrom) < b.trust()
+func (l *leaseBook) valid(a *attempt) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !a.lost && !a.returned && now().since(a.trustedFrom) < l.trust()
 }
 
 // late reports whether so much of a lease is over that its run must not start: it could hardly be
 // renewed before it ends.
-func (b *leaseBook) late(from instant) bool { return now().since(from) > b.ttl/2 }
+func (l *leaseBook) late(from instant) bool { return now().since(from) > l.ttl/2 }
 
 // renewedLately reports whether renewals work, as far as this worker knows: no lease is overdue,
 // and none was overdue when it ended, unless a renewal has succeeded since.
-func (b *leaseBook) renewedLately() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.renewalInDoubt {
+func (l *leaseBook) renewedLately() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.renewalInDoubt {
 		return false
 	}
 	t := now()
-	for _, a := range b.attempts {
-		if b.overdue(a, t) {
+	for _, a := range l.attempts {
+		if l.overdue(a, t) {
 			return false
 		}
 	}
@@ -176,12 +176,12 @@ func (b *leaseBook) renewedLately() bool {
 // overdue reports whether a lease should have been renewed, but no renewal of any lease has
 // succeeded for two thirds of its length. If only the row of this lease is locked, it is not
 // overdue, because the other leases are renewed. Called with mu held.
-func (b *leaseBook) overdue(a *attempt, t instant) bool {
+func (l *leaseBook) overdue(a *attempt, t instant) bool {
 	last := a.trustedFrom
-	if b.renewedAt.after(last) {
-		last = b.renewedAt
+	if l.renewedAt.after(last) {
+		last = l.renewedAt
 	}
-	return !a.lost && !a.ignores && t.since(last) > b.ttl*2/3
+	return !a.lost && !a.ignores && t.since(last) > l.ttl*2/3
 }
 
 // noRun is the key of no run. It is renewed when there is no lease, to find out whether renewals
@@ -190,10 +190,10 @@ var noRun = store.RunKey{}
 
 // toRenew returns the attempts whose leases are to be renewed: all whose leases are still trusted,
 // except those whose handlers ignore that their context has ended.
-func (b *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for key, a := range b.attempts {
+func (l *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, a := range l.attempts {
 		switch {
 		case a.lost:
 			continue
@@ -207,7 +207,7 @@ func (b *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 		}
 		keys = append(keys, key)
 	}
-	if len(keys) == 0 && b.renewalInDoubt {
+	if len(keys) == 0 && l.renewalInDoubt {
 		keys = append(keys, noRun)
 	}
 	return keys, ignoring
@@ -215,20 +215,20 @@ func (b *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 
 // renewed takes the answer to a renewal of leases that was sent at an instant: those that are
 // missing are lost.
-func (b *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.Renewed) {
+func (l *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.Renewed) {
 	kept := make(map[store.RunKey]bool, len(answer))
 	for _, n := range answer {
 		kept[n.RunKey] = true
 	}
 	var lost []*attempt
-	b.mu.Lock()
-	wasInDoubt := b.renewalInDoubt
-	b.renewalInDoubt = false
-	if sent.after(b.renewedAt) {
-		b.renewedAt = sent
+	l.mu.Lock()
+	wasInDoubt := l.renewalInDoubt
+	l.renewalInDoubt = false
+	if sent.after(l.renewedAt) {
+		l.renewedAt = sent
 	}
 	for _, key := range asked {
-		a := b.attempts[key]
+		a := l.attempts[key]
 		switch {
 		case a == nil || a.lost: // its result was written meanwhile, or the trust has ended
 		case kept[key]:
@@ -236,86 +236,86 @@ func (b *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.R
 				a.trustedFrom = sent
 			}
 		default:
-			lost = b.lose(a, lost)
+			lost = l.lose(a, lost)
 		}
 	}
-	b.mu.Unlock()
-	b.tellLost(lost)
+	l.mu.Unlock()
+	l.tellLost(lost)
 	if wasInDoubt {
-		b.freed()
+		l.freed()
 	}
 }
 
 // find returns an attempt; nil: it has ended.
-func (b *leaseBook) find(key store.RunKey) *attempt {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.attempts[key]
+func (l *leaseBook) find(key store.RunKey) *attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.attempts[key]
 }
 
 // markReturned records that the handler of an attempt has returned, or will not be called.
-func (b *leaseBook) markReturned(a *attempt) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (l *leaseBook) markReturned(a *attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	a.returned = true
 }
 
 // remove gives back the places of attempts whose results are in the database.
-func (b *leaseBook) remove(attempts []*attempt) {
-	b.mu.Lock()
-	t, before := now(), b.renewalInDoubt
+func (l *leaseBook) remove(attempts []*attempt) {
+	l.mu.Lock()
+	t, before := now(), l.renewalInDoubt
 	for _, a := range attempts {
-		b.renewalInDoubt = b.renewalInDoubt || b.overdue(a, t)
-		delete(b.attempts, a.key())
-		if b.latest[a.row.ID] == a {
-			delete(b.latest, a.row.ID)
+		l.renewalInDoubt = l.renewalInDoubt || l.overdue(a, t)
+		delete(l.attempts, a.key())
+		if l.latest[a.row.ID] == a {
+			delete(l.latest, a.row.ID)
 		}
 	}
-	newDoubt := b.renewalInDoubt && !before
-	if len(b.attempts) == 0 {
-		b.stopExpiry()
-		if b.empty != nil {
-			close(b.empty)
-			b.empty = nil
+	newDoubt := l.renewalInDoubt && !before
+	if len(l.attempts) == 0 {
+		l.stopExpiry()
+		if l.empty != nil {
+			close(l.empty)
+			l.empty = nil
 		}
 	}
-	b.mu.Unlock()
-	b.freed()
+	l.mu.Unlock()
+	l.freed()
 	if newDoubt {
-		b.renewNow()
+		l.renewNow()
 	}
 }
 
 // stopExpiry is called with mu held.
-func (b *leaseBook) stopExpiry() {
-	if b.expiry != nil {
-		b.expiry.Stop()
-		b.expiryAt = time.Time{}
+func (l *leaseBook) stopExpiry() {
+	if l.expiry != nil {
+		l.expiry.Stop()
+		l.expiryAt = time.Time{}
 	}
 }
 
 // whenEmpty returns a channel that is closed when there is no attempt.
-func (b *leaseBook) whenEmpty() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.empty == nil {
-		b.empty = make(chan struct{})
+func (l *leaseBook) whenEmpty() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.empty == nil {
+		l.empty = make(chan struct{})
 	}
-	empty := b.empty
-	if len(b.attempts) == 0 {
-		close(b.empty)
-		b.empty = nil
+	empty := l.empty
+	if len(l.attempts) == 0 {
+		close(l.empty)
+		l.empty = nil
 	}
 	return empty
 }
 
 // giveUp returns the handlers that have not returned, once per run, and how many results were not
 // written. Their leases are left to expire.
-func (b *leaseBook) giveUp() (stuck []string, unwritten int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stopExpiry()
-	for _, a := range b.attempts {
+func (l *leaseBook) giveUp() (stuck []string, unwritten int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopExpiry()
+	for _, a := range l.attempts {
 		if a.returned {
 			unwritten++
 		} else {
@@ -327,11 +327,11 @@ func (b *leaseBook) giveUp() (stuck []string, unwritten int) {
 }
 
 // list returns the attempts that go on, by their start.
-func (b *leaseBook) list() []*attempt {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (l *leaseBook) list() []*attempt {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var all []*attempt
-	for _, a := range b.attempts {
+	for _, a := range l.attempts {
 		if !a.returned {
 			all = append(all, a)
 		}

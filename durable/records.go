@@ -109,29 +109,29 @@ type RunFilter struct {
 	BeforeID       int64     // with a smaller ID: the next page, after the last ID of this one
 }
 
-func (f RunFilter) check() error {
+func (r RunFilter) check() error {
 	switch {
-	case f.IDs != nil && len(f.IDs) == 0:
+	case r.IDs != nil && len(r.IDs) == 0:
 		return errors.New("the list IDs is empty: leave it nil for all")
-	case f.States != nil && len(f.States) == 0:
+	case r.States != nil && len(r.States) == 0:
 		return errors.New("the list States is empty: leave it nil for all")
 	}
-	for _, s := range f.States {
+	for _, s := range r.States {
 		if !slices.Contains([]State{StateQueued, StateRunning, StateSucceeded, StateDead, StateCanceled}, s) {
 			return fmt.Errorf("%q is not a state: use StateQueued, StateRunning, StateSucceeded, StateDead or "+
 				"StateCanceled", s)
 		}
 	}
-	if f.BeforeID < 0 {
-		return fmt.Errorf("BeforeID %d is negative: use an ID, or 0 for the first page", f.BeforeID)
+	if r.BeforeID < 0 {
+		return fmt.Errorf("BeforeID %d is negative: use an ID, or 0 for the first page", r.BeforeID)
 	}
 	return nil
 }
 
-func (f RunFilter) inStore() store.Filter {
-	which := store.Filter{IDs: f.IDs, Handler: f.Handler, Schedule: f.Schedule, CreatedBefore: f.EnqueuedBefore,
-		BeforeID: f.BeforeID}
-	for _, s := range f.States {
+func (r RunFilter) inStore() store.Filter {
+	which := store.Filter{IDs: r.IDs, Handler: r.Handler, Schedule: r.Schedule, CreatedBefore: r.EnqueuedBefore,
+		BeforeID: r.BeforeID}
+	for _, s := range r.States {
 		which.States = append(which.States, store.State(s))
 	}
 	return which

@@ -27,21 +27,21 @@ type runner struct {
 
 // attempt returns a new attempt of a run that was claimed by a request sent at an instant; nil:
 // this worker has no such handler, which no database should answer.
-func (n *runner) attempt(row store.Run, sent instant) *attempt {
-	h := n.handlers[row.Handler]
+func (r *runner) attempt(row store.Run, sent instant) *attempt {
+	h := r.handlers[row.Handler]
 	if h == nil {
-		n.events.Log(slog.LevelError, "durable: the database has returned a run that was not asked for",
+		r.events.Log(slog.LevelError, "durable: the database has returned a run that was not asked for",
 			"run", row.ID, "handler", row.Handler)
 		return nil
 	}
-	a := &attempt{run: newRun(row, n.worker), row: row, handler: h, trustedFrom: sent, startedAt: time.Now()}
-	ctx, cancel := context.WithCancelCause(ContextWithRun(n.base, a.run))
+	a := &attempt{run: newRun(row, r.worker), row: row, handler: h, trustedFrom: sent, startedAt: time.Now()}
+	ctx, cancel := context.WithCancelCause(ContextWithRun(r.base, a.run))
 	a.ctx, a.cancel, a.stop = ctx, cancel, func() {}
 	if limit := h.options.MaxRunTime; limit != NoLimit {
 		a.ctx, a.stop = context.WithTimeoutCause(ctx, limit, ErrMaxRunTime)
 	}
-	a.run.valid = func() bool { return n.book.valid(a) }
-	n.book.add(a)
+	a.run.valid = func() bool { return r.book.valid(a) }
+	r.book.add(a)
 	return a
 }
 
@@ -52,63 +52,63 @@ func (a *attempt) end() {
 }
 
 // start starts a run that was claimed.
-func (n *runner) start(row store.Run, sent instant, claimedAt time.Time) {
-	a := n.attempt(row, sent)
+func (r *runner) start(row store.Run, sent instant, claimedAt time.Time) {
+	a := r.attempt(row, sent)
 	if a == nil {
 		return
 	}
 	a.handler.counts.started(max(0, claimedAt.Sub(row.RunAt)))
-	n.events.Log(slog.LevelDebug, "durable: run started", a.info().line()...)
-	tell(n.events, "RunStarted", n.events.hooks.RunStarted, a.info())
-	go n.carryOut(a)
+	r.events.Log(slog.LevelDebug, "durable: run started", a.info().line()...)
+	tell(r.events, "RunStarted", r.events.hooks.RunStarted, a.info())
+	go r.carryOut(a)
 }
 
 // release gives back a run that was claimed and does not start, which costs it no attempt.
-func (n *runner) release(row store.Run, sent instant, why error) {
-	a := n.attempt(row, sent)
+func (r *runner) release(row store.Run, sent instant, why error) {
+	a := r.attempt(row, sent)
 	if a == nil {
 		return
 	}
 	a.end()
-	n.book.markReturned(a)
-	n.finisher.put(&finished{attempt: a, err: why, result: store.Result{RunKey: a.key(),
+	r.book.markReturned(a)
+	r.finisher.put(&finished{attempt: a, err: why, result: store.Result{RunKey: a.key(),
 		Outcome: store.OutcomeInterrupted, State: store.StateQueued, Error: textOf(why)}})
 }
 
 // carryOut calls the handler.
-func (n *runner) carryOut(a *attempt) {
+func (r *runner) carryOut(a *attempt) {
 	err := errGoexit
-	defer func() { n.handlerReturned(a, context.Cause(a.ctx), err) }() // deferred: the handler may call runtime.Goexit
+	defer func() { r.handlerReturned(a, context.Cause(a.ctx), err) }() // deferred: the handler may call runtime.Goexit
 	err = a.handler.try(a.ctx, a.run)
 }
 
 // handlerReturned hands the result of an attempt to the finisher.
-func (n *runner) handlerReturned(a *attempt, cause, err error) {
+func (r *runner) handlerReturned(a *attempt, cause, err error) {
 	took := time.Since(a.startedAt)
 	a.end()
-	if n.gaveUp.Load() {
+	if r.gaveUp.Load() {
 		return // its lease is left to expire
 	}
 	result := a.handler.result(a.row, took, cause, err)
-	n.book.markReturned(a)
-	n.finisher.put(&finished{attempt: a, err: unmarked(err), result: result})
+	r.book.markReturned(a)
+	r.finisher.put(&finished{attempt: a, err: unmarked(err), result: result})
 }
 
 // lost is told that a lease was lost while the handler is running.
-func (n *runner) lost(a *attempt) {
+func (r *runner) lost(a *attempt) {
 	a.handler.counts.lost()
-	n.events.Log(slog.LevelWarn, "durable: a run has lost its lease: its context has ended, and another worker may "+
+	r.events.Log(slog.LevelWarn, "durable: a run has lost its lease: its context has ended, and another worker may "+
 		"have it", a.info().line()...)
-	tell(n.events, "LeaseLost", n.events.hooks.LeaseLost, a.info())
+	tell(r.events, "LeaseLost", r.events.hooks.LeaseLost, a.info())
 }
 
 // cancel ends the context of a run that somebody has canceled.
-func (n *runner) cancel(a *attempt, by store.Cause) {
+func (r *runner) cancel(a *attempt, by store.Cause) {
 	if errors.Is(context.Cause(a.ctx), ErrCanceled) {
 		return
 	}
 	a.cancel(&CanceledError{By: driver.Cause(by)})
-	n.events.Log(slog.LevelInfo, "durable: a run was canceled", a.info().line("by", by.By, "note", by.Note)...)
+	r.events.Log(slog.LevelInfo, "durable: a run was canceled", a.info().line("by", by.By, "note", by.Note)...)
 }
 
 // info returns an attempt as hooks see it.

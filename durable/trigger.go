@@ -142,11 +142,11 @@ func (s *Store) TriggerMany(ctx context.Context, tx Tx, params []TriggerManyPara
 }
 
 // run is what the database is given.
-func (p TriggerManyParams) run() store.NewRun {
-	o := p.Options
-	return store.NewRun{Handler: p.Handler, RunAt: o.RunAt, RunIn: o.RunIn, Priority: int(o.Priority),
+func (t TriggerManyParams) run() store.NewRun {
+	o := t.Options
+	return store.NewRun{Handler: t.Handler, RunAt: o.RunAt, RunIn: o.RunIn, Priority: int(o.Priority),
 		MaxAttempts: o.MaxAttempts, Key: o.Key, KeyUntil: store.KeyUntil(o.KeyUntil), KeyFor: o.KeyFor,
-		Partition: o.Partition, Payload: p.Payload, By: store.Cause(o.By), TraceParent: o.TraceParent}
+		Partition: o.Partition, Payload: t.Payload, By: store.Cause(o.By), TraceParent: o.TraceParent}
 }
 
 func checkTrigger(handler string, payload []byte, o TriggerOptions) error {

@@ -14,15 +14,15 @@ func SQLTx(tx *sql.Tx) Tx { return sqlTx{tx} }
 type sqlTx struct{ tx *sql.Tx }
 
 // QueryRow implements store.Tx.
-func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
-	if t.tx == nil {
+func (s sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
+	if s.tx == nil {
 		return failedRow{errors.New("the transaction is a nil *sql.Tx")}
 	}
-	return t.tx.QueryRowContext(ctx, query, args...)
+	return s.tx.QueryRowContext(ctx, query, args...)
 }
 
 // A failedRow is the answer to a statement that was not executed.
 type failedRow struct{ err error }
 
 // Scan implements store.Row.
-func (r failedRow) Scan(...any) error { return r.err }
+func (f failedRow) Scan(...any) error { return f.err }

@@ -55,7 +55,7 @@ type PanicError = guard.PanicError
 // goroutine is still there, and the role is left to expire.
 type StuckError struct{ Role string }
 
-func (e *StuckError) Error() string {
+func (s *StuckError) Error() string {
 	return fmt.Sprintf("leader: role %q: the function ignores that its context has ended; the role is left to expire",
-		e.Role)
+		s.Role)
 }

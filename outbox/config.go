@@ -251,33 +251,33 @@ const (
 	DeadStop
 )
 
-func (c RelayConfig) withDefaults() RelayConfig {
-	if c.Name == "" {
-		c.Name = dlock.NewHolder().String()
+func (r RelayConfig) withDefaults() RelayConfig {
+	if r.Name == "" {
+		r.Name = dlock.NewHolder().String()
 	}
-	orDefault(&c.TTL, DefaultTTL)
-	orDefault(&c.RetryInterval, DefaultRetryInterval)
-	if c.Retry.FirstWait == 0 && c.Retry.MaxWait > 0 {
-		c.Retry.FirstWait = min(defaultFirstWait, c.Retry.MaxWait)
+	orDefault(&r.TTL, DefaultTTL)
+	orDefault(&r.RetryInterval, DefaultRetryInterval)
+	if r.Retry.FirstWait == 0 && r.Retry.MaxWait > 0 {
+		r.Retry.FirstWait = min(defaultFirstWait, r.Retry.MaxWait)
 	}
-	orDefault(&c.Retry.FirstWait, defaultFirstWait)
-	orDefault(&c.Retry.MaxWait, max(defaultMaxWait, c.Retry.FirstWait))
-	orDefault(&c.MaxCrashes, DefaultMaxCrashes)
-	orDefault(&c.BatchSize, defaultBatchSize)
-	orDefault(&c.MaxDeliveries, DefaultMaxDeliveries)
-	orDefault(&c.DeliverTimeout, defaultDeliverTimeout)
-	orDefault(&c.IdleDelay, defaultIdleDelay)
-	orDefault(&c.PollInterval, min(defaultPollInterval, c.IdleDelay))
-	orDefault(&c.Retention.Dispatched, defaultDispatchedRetention)
-	orDefault(&c.InboxRetention, defaultInboxRetention)
-	orDefault(&c.Retry.MaxElapsedTime, c.InboxRetention/10*9)
-	orDefault(&c.SweepInterval, defaultSweepInterval)
-	orDefault(&c.CallTimeout, defaultCallTimeout)
-	orDefault(&c.DrainTimeout, defaultDrainTimeout)
-	orDefault(&c.Health.DueAge, time.Minute)
-	orDefault(&c.Health.PendingAge, time.Hour)
-	c.Logger = mask.Logger(c.Logger)
-	return c
+	orDefault(&r.Retry.FirstWait, defaultFirstWait)
+	orDefault(&r.Retry.MaxWait, max(defaultMaxWait, r.Retry.FirstWait))
+	orDefault(&r.MaxCrashes, DefaultMaxCrashes)
+	orDefault(&r.BatchSize, defaultBatchSize)
+	orDefault(&r.MaxDeliveries, DefaultMaxDeliveries)
+	orDefault(&r.DeliverTimeout, defaultDeliverTimeout)
+	orDefault(&r.IdleDelay, defaultIdleDelay)
+	orDefault(&r.PollInterval, min(defaultPollInterval, r.IdleDelay))
+	orDefault(&r.Retention.Dispatched, defaultDispatchedRetention)
+	orDefault(&r.InboxRetention, defaultInboxRetention)
+	orDefault(&r.Retry.MaxElapsedTime, r.InboxRetention/10*9)
+	orDefault(&r.SweepInterval, defaultSweepInterval)
+	orDefault(&r.CallTimeout, defaultCallTimeout)
+	orDefault(&r.DrainTimeout, defaultDrainTimeout)
+	orDefault(&r.Health.DueAge, time.Minute)
+	orDefault(&r.Health.PendingAge, time.Hour)
+	r.Logger = mask.Logger(r.Logger)
+	return r
 }
 
 func orDefault[T comparable](field *T, value T) {
@@ -287,7 +287,7 @@ func orDefault[T comparable](field *T, value T) {
 }
 
 // check returns every fault of a config whose defaults are filled in.
-func (c RelayConfig) check() error {
+func (r RelayConfig) check() error {
 	var errs []error
 	fault := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("outbox: RelayConfig.%s: "+format, append([]any{field}, args...)...))
@@ -302,11 +302,11 @@ func (c RelayConfig) check() error {
 			fault(field, "%v: use a positive duration", d)
 		}
 	}
-	checkText(c.Name, "Name", fault)
-	if len(c.Sinks) == 0 && c.DefaultSink == nil {
+	checkText(r.Name, "Name", fault)
+	if len(r.Sinks) == 0 && r.DefaultSink == nil {
 		fault("Sinks", "there is none: nothing could be delivered")
 	}
-	for topic, sink := range c.Sinks {
+	for topic, sink := range r.Sinks {
 		if topic == "" {
 			fault("Sinks", "a topic is empty")
 		}
@@ -318,17 +318,17 @@ func (c RelayConfig) check() error {
 			fault("Sinks", "the sink of topic %.60q: %w", topic, err)
 		}
 	}
-	if err := validated(c.DefaultSink); err != nil {
+	if err := validated(r.DefaultSink); err != nil {
 		fault("DefaultSink", "%w", err)
 	}
-	between("Shards", c.Shards, 0, maxShards)
-	between("Retry.MaxAttempts", c.Retry.MaxAttempts, 0, maxAttempts)
-	if c.MaxCrashes != NoLimit {
-		between("MaxCrashes", c.MaxCrashes, 2, maxCrashes)
+	between("Shards", r.Shards, 0, maxShards)
+	between("Retry.MaxAttempts", r.Retry.MaxAttempts, 0, maxAttempts)
+	if r.MaxCrashes != NoLimit {
+		between("MaxCrashes", r.MaxCrashes, 2, maxCrashes)
 	}
-	between("BatchSize", c.BatchSize, 1, maxBatchSize)
-	between("MaxDeliveries", c.MaxDeliveries, 1, maxDeliveries)
-	if w := c.Retry; w.FirstWait <= 0 || w.MaxWait < w.FirstWait || w.MaxWait > maxWait {
+	between("BatchSize", r.BatchSize, 1, maxBatchSize)
+	between("MaxDeliveries", r.MaxDeliveries, 1, maxDeliveries)
+	if w := r.Retry; w.FirstWait <= 0 || w.MaxWait < w.FirstWait || w.MaxWait > maxWait {
 		fault("Retry", "FirstWait %v, MaxWait %v: use 0 < FirstWait <= MaxWait <= %v", w.FirstWait, w.MaxWait,
 			maxWait)
 	}
@@ -337,32 +337,32 @@ func (c RelayConfig) check() error {
 			fault(field, "%v: use %v to %v", d, least, most)
 		}
 	}
-	within("TTL", c.TTL, minTTL, driver.MaxTTL)
-	within("RetryInterval", c.RetryInterval, minRetryInterval, maxRetryInterval)
-	positive("DeliverTimeout", c.DeliverTimeout)
-	positive("CallTimeout", c.CallTimeout)
-	positive("SweepInterval", c.SweepInterval)
-	positive("InboxRetention", c.InboxRetention)
-	if c.PollInterval < minPollInterval || c.PollInterval > c.IdleDelay {
-		fault("PollInterval", "%v: use %v to IdleDelay, which is %v", c.PollInterval, minPollInterval, c.IdleDelay)
+	within("TTL", r.TTL, minTTL, driver.MaxTTL)
+	within("RetryInterval", r.RetryInterval, minRetryInterval, maxRetryInterval)
+	positive("DeliverTimeout", r.DeliverTimeout)
+	positive("CallTimeout", r.CallTimeout)
+	positive("SweepInterval", r.SweepInterval)
+	positive("InboxRetention", r.InboxRetention)
+	if r.PollInterval < minPollInterval || r.PollInterval > r.IdleDelay {
+		fault("PollInterval", "%v: use %v to IdleDelay, which is %v", r.PollInterval, minPollInterval, r.IdleDelay)
 	}
-	if c.DrainTimeout < 0 {
-		fault("DrainTimeout", "%v is negative", c.DrainTimeout)
+	if r.DrainTimeout < 0 {
+		fault("DrainTimeout", "%v is negative", r.DrainTimeout)
 	}
-	switch tried := c.Retry.MaxElapsedTime; {
+	switch tried := r.Retry.MaxElapsedTime; {
 	case tried == NoLimit:
 	case tried < time.Millisecond:
 		fault("Retry.MaxElapsedTime", "%v: use a millisecond or more, or NoLimit", tried)
-	case tried >= c.InboxRetention:
+	case tried >= r.InboxRetention:
 		fault("InboxRetention", "%v: a message is tried for %v (Retry.MaxElapsedTime), and a receiver that has "+
 			"forgotten it by then would have its effect twice: keep records for longer, or retry for less",
-			c.InboxRetention, tried)
+			r.InboxRetention, tried)
 	}
-	if c.UnknownTopic > UnknownTopicDead {
-		fault("UnknownTopic", "%d: use UnknownTopicWait or UnknownTopicDead", c.UnknownTopic)
+	if r.UnknownTopic > UnknownTopicDead {
+		fault("UnknownTopic", "%d: use UnknownTopicWait or UnknownTopicDead", r.UnknownTopic)
 	}
-	if c.OnDead > DeadStop {
-		fault("OnDead", "%d: use DeadContinue or DeadStop", c.OnDead)
+	if r.OnDead > DeadStop {
+		fault("OnDead", "%d: use DeadContinue or DeadStop", r.OnDead)
 	}
 	return errors.Join(errs...)
 }

@@ -77,7 +77,7 @@ func (r *Relay) try(ctx context.Context, m store.Pending) error {
 // An unreadableError is that of a message that is dead because its row cannot be read.
 type unreadableError string
 
-func (e unreadableError) Error() string { return "outbox: its row cannot be read: " + string(e) }
+func (u unreadableError) Error() string { return "outbox: its row cannot be read: " + string(u) }
 
 // errNoSink is the error of a message that is dead because its topic has no sink.
 var errNoSink = errors.New("outbox: no sink has this topic")
@@ -129,29 +129,29 @@ func marksOf(err error) (permanent bool, wait time.Duration, waits bool) {
 }
 
 // timeLeft returns how soon the last attempt may begin of a message whose attempt has failed.
-func (c RelayConfig) timeLeft(m store.Pending, took time.Duration) time.Duration {
-	if c.Retry.MaxElapsedTime == NoLimit {
+func (r RelayConfig) timeLeft(m store.Pending, took time.Duration) time.Duration {
+	if r.Retry.MaxElapsedTime == NoLimit {
 		return math.MaxInt64
 	}
-	left := c.Retry.MaxElapsedTime - m.Failing - took
+	left := r.Retry.MaxElapsedTime - m.Failing - took
 	// Receivers know one that was requeued from before. One that they had forgotten by then was
 	// requeued by Force.
-	if m.Budget > 0 && m.Age-m.Failing < c.InboxRetention {
-		left = min(left, c.InboxRetention-m.Age-took)
+	if m.Budget > 0 && m.Age-m.Failing < r.InboxRetention {
+		left = min(left, r.InboxRetention-m.Age-took)
 	}
 	return left
 }
 
 // mostLate is store.Result.MostLate: what is longer is no queue, but an outage of all relays, or a
 // step of the database's clock.
-func (p Retry) mostLate() time.Duration {
-	if p.MaxElapsedTime == NoLimit {
+func (r Retry) mostLate() time.Duration {
+	if r.MaxElapsedTime == NoLimit {
 		return day
 	}
-	return min(day, p.MaxElapsedTime/10)
+	return min(day, r.MaxElapsedTime/10)
 }
 
-func (p Retry) wait(attempt int) time.Duration { return loop.Backoff(p.FirstWait, p.MaxWait, attempt) }
+func (r Retry) wait(attempt int) time.Duration { return loop.Backoff(r.FirstWait, r.MaxWait, attempt) }
 
 func textOf(err error) string { return guard.Text(err, maxErrorLen) }
 

@@ -44,9 +44,9 @@ func Permanent(err error) error {
 
 type permanentError struct{ err error }
 
-func (e permanentError) Error() string        { return e.err.Error() }
-func (e permanentError) Unwrap() error        { return e.err }
-func (e permanentError) Is(target error) bool { return target == ErrPermanent }
+func (p permanentError) Error() string        { return p.err.Error() }
+func (p permanentError) Unwrap() error        { return p.err }
+func (p permanentError) Is(target error) bool { return target == ErrPermanent }
 
 // RetryAfter marks an error after which the message is tried again in d, and not when
 // RelayConfig.Retry says; 0 to 24 h, and no longer than until Retry.MaxElapsedTime is over. The
@@ -65,8 +65,8 @@ type RetryAfterError struct {
 	Err  error
 }
 
-func (e *RetryAfterError) Error() string { return e.Err.Error() }
-func (e *RetryAfterError) Unwrap() error { return e.Err }
+func (r *RetryAfterError) Error() string { return r.Err.Error() }
+func (r *RetryAfterError) Unwrap() error { return r.Err }
 
 // A PanicError is the error of a sink that panicked. Its Value is what the sink called panic with,
 // and Stack that of its goroutine, as debug.Stack returns it.
@@ -76,6 +76,6 @@ type PanicError = guard.PanicError
 // and their goroutines are still there. Another relay delivers their messages again.
 type StuckError struct{ Topics []string }
 
-func (e *StuckError) Error() string {
-	return "outbox: shut down with sinks that ignore their context, of the topics " + strings.Join(e.Topics, ", ")
+func (s *StuckError) Error() string {
+	return "outbox: shut down with sinks that ignore their context, of the topics " + strings.Join(s.Topics, ", ")
 }

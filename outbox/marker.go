@@ -81,30 +81,30 @@ func newMarker(r *Relay) *marker {
 	return &marker{relay: r, batch: answers.NewBatch(maxResults, r.config.CallTimeout), wake: make(chan struct{}, 1)}
 }
 
-func (k *marker) put(a attempt, written func(counts bool), kept func()) {
-	k.mu.Lock()
-	k.waiting = append(k.waiting, &unwritten{attempt: a, written: written, kept: kept})
-	k.mu.Unlock()
+func (m *marker) put(a attempt, written func(counts bool), kept func()) {
+	m.mu.Lock()
+	m.waiting = append(m.waiting, &unwritten{attempt: a, written: written, kept: kept})
+	m.mu.Unlock()
 	select {
-	case k.wake <- struct{}{}:
+	case m.wake <- struct{}{}:
 	default: // it is about to look
 	}
 }
 
 // left is how many results are not written.
-func (k *marker) left() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.waiting) + len(k.locked.results) + len(k.refused.results)
+func (m *marker) left() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.waiting) + len(m.locked.results) + len(m.refused.results)
 }
 
 // waitEmpty waits until everything is written but what cannot be, or ctx ends.
-func (k *marker) waitEmpty(ctx context.Context) {
+func (m *marker) waitEmpty(ctx context.Context) {
 	untried := func(u *unwritten) bool { return !u.retried && u.refused != errBehind }
 	for lifecycle.Sleep(ctx, emptyCheckInterval) {
-		k.mu.Lock()
-		done := len(k.waiting) == 0 && !k.writing && !slices.ContainsFunc(k.refused.results, untried)
-		k.mu.Unlock()
+		m.mu.Lock()
+		done := len(m.waiting) == 0 && !m.writing && !slices.ContainsFunc(m.refused.results, untried)
+		m.mu.Unlock()
 		if done {
 			return
 		}
@@ -112,26 +112,26 @@ func (k *marker) waitEmpty(ctx context.Context) {
 }
 
 // run writes results until ctx ends, and returns how many it could not write.
-func (k *marker) run(ctx context.Context) (left int) {
+func (m *marker) run(ctx context.Context) (left int) {
 	wait := lifecycle.MinWait
 	var round time.Time // when another round begins; zero: none has failed alone
 	for {
-		batch, from, later, moved := k.take()
-		k.tell(moved)
-		wake := k.wake
+		batch, from, later, moved := m.take()
+		m.tell(moved)
+		wake := m.wake
 		switch {
 		case len(batch) > 0:
-			err := k.write(batch, from)
+			err := m.write(batch, from)
 			if err == nil {
 				wait, round = lifecycle.MinWait, time.Time{}
 			}
 			// Fewer may be written, or others.
-			if err == nil || from != &k.waiting || len(batch) == 1 || k.batch.Limit() < len(batch) {
+			if err == nil || from != &m.waiting || len(batch) == 1 || m.batch.Limit() < len(batch) {
 				continue
 			}
 			later, wake = wait/2+rand.N(wait), nil
 			wait = min(2*wait, lifecycle.MaxWait)
-		case k.anyFailed():
+		case m.anyFailed():
 			if round.IsZero() {
 				round = time.Now().Add(wait/2 + rand.N(wait))
 				wait = min(2*wait, lifecycle.MaxWait)
@@ -146,21 +146,21 @@ func (k *marker) run(ctx context.Context) (left int) {
 		}
 		select {
 		case <-ctx.Done():
-			return k.left()
+			return m.left()
 		case <-wake:
 		case <-again:
 		}
 		if !round.IsZero() && !time.Now().Before(round) {
 			round = time.Time{}
-			k.nextRound()
+			m.nextRound()
 		}
 	}
 }
 
-func (k *marker) anyFailed() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.failed) > 0
+func (m *marker) anyFailed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.failed) > 0
 }
 
 // take takes some of what waits: those that are kept and whose time has come, or others. If there
@@ -170,12 +170,12 @@ func (k *marker) anyFailed() bool {
 // first, and leads it again; or if the database was put back to a copy, and has given the number of
 // a row to another message. Some databases refuse two together, and others may take one for the
 // other. moved are those that are kept since now.
-func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Duration, moved []*unwritten) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	moved = k.followers()
-	from, limit := &k.waiting, k.batch.Limit()
-	for _, list := range []*kept{&k.refused, &k.locked} {
+func (m *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Duration, moved []*unwritten) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	moved = m.followers()
+	from, limit := &m.waiting, m.batch.Limit()
+	for _, list := range []*kept{&m.refused, &m.locked} {
 		switch wait := time.Until(list.again); {
 		case len(list.results) == 0:
 		case wait <= 0:
@@ -184,15 +184,15 @@ func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 			later = wait
 		}
 	}
-	if from == &k.refused.results && k.refusedLast && len(k.waiting) > 0 && len(k.failed) == 0 {
-		from = &k.waiting // in turns
+	if from == &m.refused.results && m.refusedLast && len(m.waiting) > 0 && len(m.failed) == 0 {
+		from = &m.waiting // in turns
 	}
-	k.refusedLast = from == &k.refused.results
+	m.refusedLast = from == &m.refused.results
 	switch {
-	case k.refusedLast:
+	case m.refusedLast:
 		limit = 1
-	case from == &k.waiting && len(k.failed) > 0:
-		batch = k.another()
+	case from == &m.waiting && len(m.failed) > 0:
+		batch = m.another()
 		limit = 0
 	}
 	taken := map[int64]bool{}
@@ -208,22 +208,22 @@ func (k *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 		}
 	}
 	*from = left
-	k.writing = len(batch) > 0
+	m.writing = len(batch) > 0
 	return batch, from, later, moved
 }
 
 // another returns the one that was tried alone least often, of those that are the first of their
 // key and have not failed in this round. None, if enough have. The caller holds mu.
-func (k *marker) another() (least []*unwritten) {
-	if len(k.failed) == maxAlone {
+func (m *marker) another() (least []*unwritten) {
+	if len(m.failed) == maxAlone {
 		return nil
 	}
 	keys := map[string]bool{}
-	for _, u := range k.waiting {
+	for _, u := range m.waiting {
 		key := u.message.Key
 		first := key == "" || !keys[key]
 		keys[key] = true
-		if first && !slices.Contains(k.failed, u) && (least == nil || u.alone < least[0].alone) {
+		if first && !slices.Contains(m.failed, u) && (least == nil || u.alone < least[0].alone) {
 			least = []*unwritten{u}
 		}
 	}
@@ -231,25 +231,25 @@ func (k *marker) another() (least []*unwritten) {
 }
 
 // nextRound has those that have failed alone tried again.
-func (k *marker) nextRound() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.failed = nil
+func (m *marker) nextRound() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed = nil
 }
 
 // write writes a batch. If that fails, the batch waits again.
-func (k *marker) write(batch []*unwritten, from *[]*unwritten) error {
+func (m *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	results := make([]store.Result, len(batch))
 	for i, u := range batch {
 		results[i] = u.result
 	}
 	began := time.Now()
-	marked, err := call(k.relay.calls, opMark, func(ctx context.Context) (store.Marked, error) {
-		return k.relay.store.Mark(ctx, k.relay.config.Name, results)
+	marked, err := call(m.relay.calls, opMark, func(ctx context.Context) (store.Marked, error) {
+		return m.relay.store.Mark(ctx, m.relay.config.Name, results)
 	})
-	k.batch.Wrote(len(batch), time.Since(began), err)
+	m.batch.Wrote(len(batch), time.Since(began), err)
 	if err != nil {
-		k.putBack(batch, from, err)
+		m.putBack(batch, from, err)
 		return err
 	}
 	counts, locked := setOf(marked.Counted), setOf(marked.Locked)
@@ -259,24 +259,24 @@ func (k *marker) write(batch []*unwritten, from *[]*unwritten) error {
 			still = append(still, u)
 			continue
 		}
-		k.relay.report(u.attempt, counts[u.result.ID])
+		m.relay.report(u.attempt, counts[u.result.ID])
 		u.written(counts[u.result.ID])
 	}
-	k.mu.Lock()
+	m.mu.Lock()
 	for _, u := range still {
 		u.refused = nil
 	}
 	// Those of a call for locked rows that has failed are tried alone now that another has not.
-	apart := slices.DeleteFunc(slices.Clone(k.locked.results), func(u *unwritten) bool { return u.refused == nil })
-	k.locked.results = without(k.locked.results, apart)
-	refused := append(k.failed, apart...)
-	k.failed, k.failure = nil, nil
-	k.waiting = without(k.waiting, refused)
-	k.refused.keep(refused, len(batch) > len(still) && from == &k.refused.results, false)
-	k.locked.keep(still, len(still) == 0 && from == &k.locked.results, from == &k.locked.results)
-	k.mu.Unlock()
-	k.tell(still)
-	k.tell(refused)
+	apart := slices.DeleteFunc(slices.Clone(m.locked.results), func(u *unwritten) bool { return u.refused == nil })
+	m.locked.results = without(m.locked.results, apart)
+	refused := append(m.failed, apart...)
+	m.failed, m.failure = nil, nil
+	m.waiting = without(m.waiting, refused)
+	m.refused.keep(refused, len(batch) > len(still) && from == &m.refused.results, false)
+	m.locked.keep(still, len(still) == 0 && from == &m.locked.results, from == &m.locked.results)
+	m.mu.Unlock()
+	m.tell(still)
+	m.tell(refused)
 	return nil
 }
 
@@ -297,7 +297,7 @@ func without(list, some []*unwritten) []*unwritten {
 
 // tell calls kept of each result that is kept now. The caller does not hold mu: kept waits for the
 // shard, which may be in put.
-func (k *marker) tell(results []*unwritten) {
+func (m *marker) tell(results []*unwritten) {
 	for _, u := range results {
 		if !u.told {
 			u.told = true
@@ -307,29 +307,29 @@ func (k *marker) tell(results []*unwritten) {
 }
 
 // putBack has the results of a call that failed wait again.
-func (k *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (m *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	alone := len(batch) == 1
 	if alone {
 		batch[0].refused = err
 		batch[0].alone++
 	}
 	switch {
-	case from == &k.waiting:
-		if k.failure == nil {
-			k.since = time.Now()
+	case from == &m.waiting:
+		if m.failure == nil {
+			m.since = time.Now()
 		}
-		k.failure = err
+		m.failure = err
 		*from = append(batch, *from...)
 		if alone {
-			k.failed = append(k.failed, batch[0])
+			m.failed = append(m.failed, batch[0])
 		}
-	case from == &k.locked.results: // one of them may be refused now
+	case from == &m.locked.results: // one of them may be refused now
 		for _, u := range batch {
 			u.refused = err
 		}
-		k.locked.keep(batch, false, true)
+		m.locked.keep(batch, false, true)
 	default:
 		batch[0].retried = true
 		key := batch[0].message.Key
@@ -337,28 +337,28 @@ func (k *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
 			return key == "" || u.message.Key != key
 		})
 		*from = without(*from, later)
-		k.refused.keep(append(batch, later...), false, true)
+		m.refused.keep(append(batch, later...), false, true)
 	}
 }
 
 // followers moves what waits behind results that are refused, of the same keys, to these, and
 // returns it. The caller holds mu.
-func (k *marker) followers() (moved []*unwritten) {
-	if len(k.refused.results) == 0 {
+func (m *marker) followers() (moved []*unwritten) {
+	if len(m.refused.results) == 0 {
 		return nil
 	}
 	keys := map[string]bool{}
-	for _, u := range k.refused.results {
+	for _, u := range m.refused.results {
 		keys[u.message.Key] = true
 	}
-	for _, u := range k.waiting {
+	for _, u := range m.waiting {
 		if u.message.Key != "" && keys[u.message.Key] {
 			u.refused = errBehind
 			moved = append(moved, u)
 		}
 	}
-	k.waiting, k.failed = without(k.waiting, moved), without(k.failed, moved)
-	k.refused.keep(moved, false, false)
+	m.waiting, m.failed = without(m.waiting, moved), without(m.failed, moved)
+	m.refused.keep(moved, false, false)
 	return moved
 }
 
@@ -367,56 +367,56 @@ var errBehind = errors.New("an earlier one of its key is refused")
 // keep adds results to the list, and says when to try it again. written: the latest call took its
 // results from the list and wrote all of them, so the others are tried at once. tried: it took them
 // from the list and did not write all.
-func (l *kept) keep(results []*unwritten, written, tried bool) {
+func (k *kept) keep(results []*unwritten, written, tried bool) {
 	now := time.Now()
 	for _, u := range results {
 		if u.keptSince.IsZero() {
 			u.keptSince = now
 		}
-		l.results = append(l.results, u)
+		k.results = append(k.results, u)
 	}
 	switch {
-	case len(l.results) == 0:
-		*l = kept{}
+	case len(k.results) == 0:
+		*k = kept{}
 		return
 	case written:
-		l.wait, l.again = 0, now
-	case tried || l.again.IsZero(): // else those that come meanwhile would put it off for good
-		l.wait = min(max(lifecycle.MinWait, 2*l.wait), lifecycle.MaxWait)
-		l.again = now.Add(l.wait/2 + rand.N(l.wait))
+		k.wait, k.again = 0, now
+	case tried || k.again.IsZero(): // else those that come meanwhile would put it off for good
+		k.wait = min(max(lifecycle.MinWait, 2*k.wait), lifecycle.MaxWait)
+		k.again = now.Add(k.wait/2 + rand.N(k.wait))
 	}
-	l.n, l.oldest = len(l.results), slices.MinFunc(l.results, func(a, b *unwritten) int {
+	k.n, k.oldest = len(k.results), slices.MinFunc(k.results, func(a, b *unwritten) int {
 		return a.keptSince.Compare(b.keptSince)
 	})
 }
 
 // unlocked returns an error if results could not be written for long.
-func (k *marker) unlocked() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (m *marker) unlocked() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var none error
-	if took := time.Since(k.since); k.failure != nil && took >= lockedThreshold {
+	if took := time.Since(m.since); m.failure != nil && took >= lockedThreshold {
 		none = fmt.Errorf("the results of %d delivered messages wait, and none could be written for %v: %w",
-			len(k.waiting), took.Round(time.Second), k.failure)
+			len(m.waiting), took.Round(time.Second), m.failure)
 	}
 	return errors.Join(none,
-		k.locked.forLong("another session of the database keeps the rows of %d delivered messages locked, that of "+
+		m.locked.forLong("another session of the database keeps the rows of %d delivered messages locked, that of "+
 			"message %v (topic %q) for %v: end its transaction, or the next relay delivers them again"),
-		k.refused.forLong("the database refuses the results of %d delivered messages, that of message %v (topic %q) "+
+		m.refused.forLong("the database refuses the results of %d delivered messages, that of message %v (topic %q) "+
 			"for %v: mend that, or the next relay delivers them again"))
 }
 
-func (l *kept) forLong(text string) error {
-	if l.n == 0 {
+func (k *kept) forLong(text string) error {
+	if k.n == 0 {
 		return nil
 	}
-	m, took := l.oldest.message, time.Since(l.oldest.keptSince)
+	m, took := k.oldest.message, time.Since(k.oldest.keptSince)
 	if took < lockedThreshold {
 		return nil
 	}
-	err := fmt.Errorf(text, l.n, ID(m.ID), m.Topic, took.Round(time.Second))
-	if l.oldest.refused != nil {
-		err = fmt.Errorf("%w: %w", err, l.oldest.refused)
+	err := fmt.Errorf(text, k.n, ID(m.ID), m.Topic, took.Round(time.Second))
+	if k.oldest.refused != nil {
+		err = fmt.Errorf("%w: %w", err, k.oldest.refused)
 	}
 	return err
 }

@@ -36,7 +36,7 @@ const HeaderID = "Message-Id"
 type ID [16]byte
 
 // String returns the ID in the usual form: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
-func (id ID) String() string { return uuid.UUID(id).String() }
+func (i ID) String() string { return uuid.UUID(i).String() }
 
 // ParseID returns the ID that String has returned.
 func ParseID(text string) (ID, error) {
@@ -48,11 +48,11 @@ func ParseID(text string) (ID, error) {
 }
 
 // MarshalText implements encoding.TextMarshaler: it is String.
-func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+func (i ID) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler: it is ParseID.
-func (id *ID) UnmarshalText(text []byte) (err error) {
-	*id, err = ParseID(string(text))
+func (i *ID) UnmarshalText(text []byte) (err error) {
+	*i, err = ParseID(string(text))
 	return err
 }
 

@@ -86,11 +86,11 @@ func NewRelay(box *Outbox, config RelayConfig) (*Relay, error) {
 }
 
 // sink returns the sink of a topic; nil: there is none.
-func (c RelayConfig) sink(topic string) Sink {
-	if s := c.Sinks[topic]; s != nil {
+func (r RelayConfig) sink(topic string) Sink {
+	if s := r.Sinks[topic]; s != nil {
 		return s
 	}
-	return c.DefaultSink
+	return r.DefaultSink
 }
 
 // Run takes part in the election of each shard, and delivers the messages of those that this host

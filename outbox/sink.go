@@ -34,4 +34,4 @@ func validated(sink Sink) error {
 type SinkFunc func(ctx context.Context, d Delivery) error
 
 // Deliver calls the function.
-func (f SinkFunc) Deliver(ctx context.Context, d Delivery) error { return f(ctx, d) }
+func (s SinkFunc) Deliver(ctx context.Context, d Delivery) error { return s(ctx, d) }

@@ -35,13 +35,13 @@ type start struct {
 // A crashedError is that of a message that is dead because so many relays have died with it.
 type crashedError int
 
-func (e crashedError) Error() string {
-	return fmt.Sprintf("outbox: %d relays in a row have died, or were cut off, while they delivered it", int(e))
+func (c crashedError) Error() string {
+	return fmt.Sprintf("outbox: %d relays in a row have died, or were cut off, while they delivered it", int(c))
 }
 
 // killed reports whether a message is dead because of the relays that died with it.
-func (c RelayConfig) killed(m store.Pending) bool {
-	return c.MaxCrashes != NoLimit && m.Crashes >= c.MaxCrashes
+func (r RelayConfig) killed(m store.Pending) bool {
+	return r.MaxCrashes != NoLimit && m.Crashes >= r.MaxCrashes
 }
 
 // start delivers a message.

@@ -16,19 +16,19 @@ func SQLTx(tx *sql.Tx) Tx { return sqlTx{tx} }
 type sqlTx struct{ tx *sql.Tx }
 
 // QueryRow implements store.Tx.
-func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
-	if t.tx == nil {
+func (s sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {
+	if s.tx == nil {
 		return failedRow{errNilSQLTx}
 	}
-	return t.tx.QueryRowContext(ctx, query, args...)
+	return s.tx.QueryRowContext(ctx, query, args...)
 }
 
 // Exec implements store.Tx.
-func (t sqlTx) Exec(ctx context.Context, query string, args ...any) (rows int64, err error) {
-	if t.tx == nil {
+func (s sqlTx) Exec(ctx context.Context, query string, args ...any) (rows int64, err error) {
+	if s.tx == nil {
 		return 0, errNilSQLTx
 	}
-	result, err := t.tx.ExecContext(ctx, query, args...)
+	result, err := s.tx.ExecContext(ctx, query, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -39,4 +39,4 @@ func (t sqlTx) Exec(ctx context.Context, query string, args ...any) (rows int64,
 type failedRow struct{ err error }
 
 // Scan implements store.Row.
-func (r failedRow) Scan(...any) error { return r.err }
+func (f failedRow) Scan(...any) error { return f.err }

@@ -53,8 +53,8 @@ type dailyWindow struct {
 	wallBlackout
 }
 
-func (w dailyWindow) String() string {
-	return fmt.Sprintf("daily %s to %s in %s", w.from, w.to, zoneName(w.zone))
+func (d dailyWindow) String() string {
+	return fmt.Sprintf("daily %s to %s in %s", d.from, d.to, zoneName(d.zone))
 }
 
 // Weekdays is a blackout on these days of every week, from midnight to midnight in the zone.
@@ -195,22 +195,22 @@ func (b between) String() string {
 type BlackoutFunc func(time.Time) bool
 
 // Check implements Checker.
-func (f BlackoutFunc) Check() error {
-	if f == nil {
+func (b BlackoutFunc) Check() error {
+	if b == nil {
 		return errors.New("BlackoutFunc: it is nil: give it a function")
 	}
 	return nil
 }
 
 // Until implements Blackout.
-func (f BlackoutFunc) Until(t time.Time) time.Time {
-	if !f(t) {
+func (b BlackoutFunc) Until(t time.Time) time.Time {
+	if !b(t) {
 		return time.Time{}
 	}
 	return t.Round(0).Truncate(time.Minute).Add(time.Minute)
 }
 
-func (f BlackoutFunc) String() string { return "when a func says so" }
+func (b BlackoutFunc) String() string { return "when a func says so" }
 
 // A wallBlackout is a blackout in the wall time of a zone.
 type wallBlackout struct {
@@ -221,25 +221,25 @@ type wallBlackout struct {
 }
 
 // Check implements Checker.
-func (b wallBlackout) Check() error { return b.err }
+func (w wallBlackout) Check() error { return w.err }
 
 // Until implements Blackout. It asks again at each clock change.
-func (b wallBlackout) Until(t time.Time) time.Time {
-	if b.err != nil {
+func (w wallBlackout) Until(t time.Time) time.Time {
+	if w.err != nil {
 		return time.Time{}
 	}
 	var until time.Time
 	for range maxSegments {
-		wall := shown(t, offsetAt(t, b.loc))
-		end := b.end(wall)
+		wall := shown(t, offsetAt(t, w.loc))
+		end := w.end(wall)
 		if end.IsZero() {
 			break
 		}
 		over := t.Round(0).Add(end.Sub(wall))
-		if _, changed := segment(t, b.loc); !changed.IsZero() && changed.Before(over) {
+		if _, changed := segment(t, w.loc); !changed.IsZero() && changed.Before(over) {
 			over = changed
 		}
-		t, until = over, over.In(b.loc)
+		t, until = over, over.In(w.loc)
 	}
 	return until
 }

@@ -32,8 +32,8 @@ func (d daily) String() string { return fmt.Sprintf("daily at %s in %s", d.clock
 // onceADay is due at that time after midnight, on clocks that never change.
 type onceADay time.Duration
 
-func (d onceADay) Next(t time.Time) time.Time {
-	next := t.Truncate(24 * time.Hour).Add(time.Duration(d))
+func (o onceADay) Next(t time.Time) time.Time {
+	next := t.Truncate(24 * time.Hour).Add(time.Duration(o))
 	if !next.After(t) {
 		next = next.Add(24 * time.Hour)
 	}
@@ -55,37 +55,37 @@ func At(times ...time.Time) Schedule {
 type instants []time.Time
 
 // Check implements Checker.
-func (in instants) Check() error {
-	if len(in) == 0 {
+func (i instants) Check() error {
+	if len(i) == 0 {
 		return errors.New("At(): it never fires: give it an instant")
 	}
-	if in[0].IsZero() {
+	if i[0].IsZero() {
 		return errors.New("At: one of its instants is the zero time, which is no instant: set it, or take it out")
 	}
 	return nil
 }
 
 // Next implements Schedule.
-func (in instants) Next(t time.Time) time.Time {
-	i, _ := slices.BinarySearchFunc(in, t, func(at, t time.Time) int {
+func (i instants) Next(t time.Time) time.Time {
+	index, _ := slices.BinarySearchFunc(i, t, func(at, t time.Time) int {
 		if at.After(t) {
 			return 1
 		}
 		return -1
 	})
-	if i == len(in) {
+	if index == len(i) {
 		return time.Time{}
 	}
-	return in[i]
+	return i[index]
 }
 
-func (in instants) String() string {
+func (i instants) String() string {
 	const shown = 3
 	var s []string
-	for _, t := range in[:min(shown, len(in))] {
+	for _, t := range i[:min(shown, len(i))] {
 		s = append(s, t.Format(time.RFC3339Nano))
 	}
-	if more := len(in) - len(s); more > 0 {
+	if more := len(i) - len(s); more > 0 {
 		s = append(s, fmt.Sprintf("%d more", more))
 	}
 	return "at " + strings.Join(s, ", ")

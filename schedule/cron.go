@@ -72,8 +72,8 @@ func (c crontab) String() string {
 // nothing can be due any more.
 type wholeMinutes struct{ cron.Schedule }
 
-func (m wholeMinutes) Next(t time.Time) time.Time {
-	return m.Schedule.Next(t.Truncate(time.Minute).Add(time.Minute - 1))
+func (w wholeMinutes) Next(t time.Time) time.Time {
+	return w.Schedule.Next(t.Truncate(time.Minute).Add(time.Minute - 1))
 }
 
 // cronParser parses expressions. By default it requires both the day of month and the day of week
@@ -97,8 +97,8 @@ const dayOfWeek = 5
 // A cronText is an expression that is being checked.
 type cronText string
 
-func (t cronText) fault(at int, format string, args ...any) error {
-	return fault("cron", string(t), at, format, args...)
+func (c cronText) fault(at int, format string, args ...any) error {
+	return fault("cron", string(c), at, format, args...)
 }
 
 // parseCron adds two things to the library's parser: it finds the place of a fault, and it rejects
@@ -137,7 +137,7 @@ func parseCron(spec string) (*cron.SpecSchedule, error) {
 // checkQuartz refuses what is written for Quartz and would be due on other days here. Quartz counts
 // the days of the week from Sunday as 1, and wants a ? in one of the two day fields. So numbers
 // beside a ? in six fields are most likely Quartz's.
-func (t cronText) checkQuartz(fields []piece) error {
+func (c cronText) checkQuartz(fields []piece) error {
 	if len(fields) != len(cronFields) || fields[3].text != "?" {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (t cronText) checkQuartz(fields []piece) error {
 		days, _, _ := strings.Cut(element.text, "#")
 		days, _, _ = strings.Cut(days, "/")
 		if at := strings.IndexAny(days, "0123456789"); at >= 0 {
-			return t.fault(element.at+at, "day of week: beside a ? this may be a number of Quartz, where 1 is "+
+			return c.fault(element.at+at, "day of week: beside a ? this may be a number of Quartz, where 1 is "+
 				"Sunday, and here 1 is Monday: use names, as in MON-FRI or FRI#2, or write * for the ?")
 		}
 	}
@@ -187,10 +187,10 @@ func (p piece) split(separator string) []piece {
 const cronBlanks = " \t\r\n"
 
 // fields splits the expression into fields and returns the faults that concern the whole of it.
-func (t cronText) fields() ([]piece, error) {
-	spec := string(t)
+func (c cronText) fields() ([]piece, error) {
+	spec := string(c)
 	if len(spec) > cron.MaxSpecLength {
-		return nil, t.fault(cron.MaxSpecLength, "it is %d bytes long: use at most %d", len(spec), cron.MaxSpecLength)
+		return nil, c.fault(cron.MaxSpecLength, "it is %d bytes long: use at most %d", len(spec), cron.MaxSpecLength)
 	}
 	var fields []piece
 	for _, f := range (piece{0, strings.NewReplacer("\t", " ", "\r", " ", "\n", " ").Replace(spec)}).split(" ") {
@@ -199,60 +199,60 @@ func (t cronText) fields() ([]piece, error) {
 		}
 	}
 	if len(fields) == 0 {
-		return nil, t.fault(0,
+		return nil, c.fault(0,
 			`it is empty: use five fields (minute, hour, day of month, month, day of week), as in "30 2 * * *"`)
 	}
 	first := fields[0]
 	switch name, _, zoned := strings.Cut(strings.ToUpper(first.text), "="); {
 	case zoned && (name == "TZ" || name == "CRON_TZ"):
-		return nil, t.fault(first.at, "the time zone is the second argument of Cron: take it out here")
+		return nil, c.fault(first.at, "the time zone is the second argument of Cron: take it out here")
 	case strings.HasPrefix(first.text, "@"):
-		return fields, t.checkWord(fields)
+		return fields, c.checkWord(fields)
 	}
 	if i := strings.IndexFunc(spec, func(r rune) bool {
 		return !strings.ContainsRune(cronBlanks+"*?,-/#", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') &&
 			(r < 'a' || r > 'z')
 	}); i >= 0 {
-		return nil, t.fault(i, "a cron expression has no such character")
+		return nil, c.fault(i, "a cron expression has no such character")
 	}
 	const usage = "use five fields (minute, hour, day of month, month, day of week), or six with the second in front"
 	switch n := len(fields); {
 	case n < 5:
-		return nil, t.fault(len(strings.TrimRight(spec, cronBlanks)), "it ends after %d of 5 fields: %s", n, usage)
+		return nil, c.fault(len(strings.TrimRight(spec, cronBlanks)), "it ends after %d of 5 fields: %s", n, usage)
 	case n > 6:
-		return nil, t.fault(fields[6].at, "it has %d fields: %s", n, usage)
+		return nil, c.fault(fields[6].at, "it has %d fields: %s", n, usage)
 	}
 	return fields, nil
 }
 
 var cronWords = []string{"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
 
-func (t cronText) checkWord(fields []piece) error {
+func (c cronText) checkWord(fields []piece) error {
 	word := strings.ToLower(fields[0].text)
 	switch {
 	case word == "@every":
-		return t.fault(fields[0].at, "an interval is not cron: use schedule.Every")
+		return c.fault(fields[0].at, "an interval is not cron: use schedule.Every")
 	case word == "@reboot":
-		return t.fault(fields[0].at, "a fleet has no start that all hosts agree on: call Trigger, or do it before Run")
+		return c.fault(fields[0].at, "a fleet has no start that all hosts agree on: call Trigger, or do it before Run")
 	}
 	for _, w := range cronWords {
 		if w == word {
 			if len(fields) > 1 {
-				return t.fault(fields[1].at, "%s takes no further field", w)
+				return c.fault(fields[1].at, "%s takes no further field", w)
 			}
 			return nil
 		}
 	}
-	return t.fault(fields[0].at, "there is no such macro: use one of %s", strings.Join(cronWords, ", "))
+	return c.fault(fields[0].at, "there is no such macro: use one of %s", strings.Join(cronWords, ", "))
 }
 
 // checkField finds the first fault of a field by asking the library about ever smaller pieces of
 // it.
-func (t cronText) checkField(field int, f piece) error {
+func (c cronText) checkField(field int, f piece) error {
 	kind := cronFields[field]
 	for _, element := range f.split(",") {
 		if element.text == "" {
-			return t.fault(element.at, "%s: a value is missing in the list", kind.name)
+			return c.fault(element.at, "%s: a value is missing in the list", kind.name)
 		}
 		stepped := element.split("/")
 		span := stepped[0]
@@ -260,32 +260,32 @@ func (t cronText) checkField(field int, f piece) error {
 		for _, end := range ends {
 			switch _, err := askField(field, end.text); {
 			case end.text == "":
-				return t.fault(end.at, "%s: a value is missing: use %s", kind.name, kind.takes)
+				return c.fault(end.at, "%s: a value is missing: use %s", kind.name, kind.takes)
 			case err != nil:
-				return t.fault(end.at, "%s: %s is not one of its values: use %s", kind.name, quote(end.text),
+				return c.fault(end.at, "%s: %s is not one of its values: use %s", kind.name, quote(end.text),
 					kind.takes)
 			case len(ends) > 1 && strings.Trim(end.text, "*?") == "":
 				// the library ignores what follows it
-				return t.fault(end.at, "%s: %s is not allowed in a range", kind.name, end.text)
+				return c.fault(end.at, "%s: %s is not allowed in a range", kind.name, end.text)
 			}
 		}
 		if _, err := askField(field, span.text); err != nil {
-			return t.fault(ends[len(ends)-1].at, "%s: %s is not a range: write one as 1-5", kind.name, quote(span.text))
+			return c.fault(ends[len(ends)-1].at, "%s: %s is not a range: write one as 1-5", kind.name, quote(span.text))
 		}
 		if len(stepped) == 1 {
 			continue
 		}
 		step := stepped[1]
 		if len(stepped) > 2 {
-			return t.fault(step.at+len(step.text), "%s: there is more than one step", kind.name)
+			return c.fault(step.at+len(step.text), "%s: there is more than one step", kind.name)
 		}
 		if _, err := askField(field, element.text); err != nil {
-			return t.fault(step.at,
+			return c.fault(step.at,
 				"%s: %s is not a step here: use a number from 1 that is less than the number of values in the range",
 				kind.name, quote(step.text))
 		}
 		if field == dayOfWeek && len(ends) > 1 && !stepsRight(ends[0], span, step) {
-			return t.fault(element.at, "%s: steps over the end of a week are not supported: list the days", kind.name)
+			return c.fault(element.at, "%s: steps over the end of a week are not supported: list the days", kind.name)
 		}
 	}
 	return nil

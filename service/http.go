@@ -33,20 +33,20 @@ type ifUsed struct {
 	used func() bool
 }
 
-func (u ifUsed) Live() error    { return u.ask(u.Source.Live) }
-func (u ifUsed) Started() error { return u.ask(u.Source.Started) }
-func (u ifUsed) Ready() error   { return u.ask(u.Source.Ready) }
+func (i ifUsed) Live() error    { return i.ask(i.Source.Live) }
+func (i ifUsed) Started() error { return i.ask(i.Source.Started) }
+func (i ifUsed) Ready() error   { return i.ask(i.Source.Ready) }
 
-func (u ifUsed) Checks() map[string]func() error {
+func (i ifUsed) Checks() map[string]func() error {
 	checks := map[string]func() error{}
-	for name, f := range u.Source.Checks() {
-		checks[name] = func() error { return u.ask(f) }
+	for name, f := range i.Source.Checks() {
+		checks[name] = func() error { return i.ask(f) }
 	}
 	return checks
 }
 
-func (u ifUsed) ask(f func() error) error {
-	if !u.used() {
+func (i ifUsed) ask(f func() error) error {
+	if !i.used() {
 		return nil
 	}
 	return f()

@@ -16,20 +16,20 @@ import (
 // rejoining reports whether a timer has to wait because a run of its own needs a slot and the store
 // can grant one. A run past its MaxRunTime gets no slot, so nothing waits for it, just as nothing
 // waits for a run whose lease has expired.
-func (n *runner) rejoining(s *settings) bool {
-	return s.shared() && n.withoutSlot(s) != nil && n.store.serves(s)
+func (r *runner) rejoining(s *settings) bool {
+	return s.shared() && r.withoutSlot(s) != nil && r.store.serves(s)
 }
 
 // limitsRejoining reports whether a timer has to wait because a run of another timer with which it
 // shares a limit needs a slot, and the store can grant one.
-func (n *runner) limitsRejoining(s *settings) bool {
+func (r *runner) limitsRejoining(s *settings) bool {
 	waits := func(l *sharedLimit) bool { return l.degraded.Load() > 0 }
 	// Else every tick would look at every timer. Timers that share a limit are on one server.
-	if n.store == nil || !slices.ContainsFunc(s.limits(), waits) || !n.store.serves(s) {
+	if r.store == nil || !slices.ContainsFunc(s.limits(), waits) || !r.store.serves(s) {
 		return false
 	}
-	for _, other := range n.registry.all() {
-		if sharesLimit(other, s) && n.rejoining(other) {
+	for _, other := range r.registry.all() {
+		if sharesLimit(other, s) && r.rejoining(other) {
 			return true
 		}
 	}
@@ -37,20 +37,20 @@ func (n *runner) limitsRejoining(s *settings) bool {
 }
 
 // withoutSlot returns the oldest run that needs a slot; nil: there is none.
-func (n *runner) withoutSlot(s *settings) *Run {
+func (r *runner) withoutSlot(s *settings) *Run {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	return n.oldestWithoutSlot(s)
+	return r.oldestWithoutSlot(s)
 }
 
 // oldestWithoutSlot is called with entry.mu held. It leaves out a run that began with other limits:
 // a lease acquired with these has no permits of those.
-func (n *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
-	for _, r := range s.entry.runs {
-		wants := r != nil && r.Degraded() && !r.over && r.ctx.cause() == nil &&
-			slices.Equal(r.settings.limits(), s.limits())
-		if wants && (oldest == nil || r.startedAt.Before(oldest.startedAt)) {
-			oldest = r
+func (r *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
+	for _, run := range s.entry.runs {
+		wants := run != nil && run.Degraded() && !run.over && run.ctx.cause() == nil &&
+			slices.Equal(run.settings.limits(), s.limits())
+		if wants && (oldest == nil || run.startedAt.Before(oldest.startedAt)) {
+			oldest = run
 		}
 	}
 	return oldest
@@ -58,50 +58,50 @@ func (n *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
 
 // handOver gives a slot that was acquired for a new run to a run that has none. It reports false if
 // there is no such run.
-func (n *runner) handOver(s *settings, lease *dlock.Lease) bool {
+func (r *runner) handOver(s *settings, lease *dlock.Lease) bool {
 	if lease == nil {
 		return false
 	}
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	r := n.oldestWithoutSlot(s)
-	if r == nil {
+	run := r.oldestWithoutSlot(s)
+	if run == nil {
 		return false
 	}
-	n.attach(s, r, lease)
+	r.attach(s, run, lease)
 	return true
 }
 
 // attach gives a lease to a run that went on without the store. Called with entry.mu held.
-func (n *runner) attach(s *settings, r *Run, lease *dlock.Lease) {
-	n.hold(s, r, lease)
-	r.degraded.Store(false) // after the lease is stored: Valid checks this first
+func (r *runner) attach(s *settings, run *Run, lease *dlock.Lease) {
+	r.hold(s, run, lease)
+	run.degraded.Store(false) // after the lease is stored: Valid checks this first
 	s.entry.view.down = false
-	n.store.views.endDegraded(s)
-	n.log.laterLimited(&n.reacquisitions, slog.LevelInfo,
+	r.store.views.endDegraded(s)
+	r.log.laterLimited(&r.reacquisitions, slog.LevelInfo,
 		"timer: a run that went on without the store has a slot again",
-		r.info().line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
+		run.info().line("running_for", time.Since(run.startedAt).Round(time.Millisecond))...)
 }
 
 // hold stores the lease of a run and watches it. Called with entry.mu held.
-func (n *runner) hold(s *settings, r *Run, lease *dlock.Lease) {
-	r.lease.Store(lease)
-	r.holding = true
-	if r.unwatch != nil {
-		r.unwatch()
+func (r *runner) hold(s *settings, run *Run, lease *dlock.Lease) {
+	run.lease.Store(lease)
+	run.holding = true
+	if run.unwatch != nil {
+		run.unwatch()
 	}
 	// The run has settings of its own; the lease may have been acquired with others.
-	r.unwatch = context.AfterFunc(lease.Context(), func() { n.lost(r.settings, r, lease) })
+	run.unwatch = context.AfterFunc(lease.Context(), func() { r.lost(run.settings, run, lease) })
 }
 
 // timersWithoutSlots returns the timers, removed ones included, that have runs without a slot.
-func (n *runner) timersWithoutSlots() []*settings {
+func (r *runner) timersWithoutSlots() []*settings {
 	var list []*settings
-	if !n.store.isWell() || n.store.views.degradedRuns() == 0 {
+	if !r.store.isWell() || r.store.views.degradedRuns() == 0 {
 		return nil
 	}
-	for _, s := range n.registry.all() {
-		if n.withoutSlot(s) != nil {
+	for _, s := range r.registry.all() {
+		if r.withoutSlot(s) != nil {
 			list = append(list, s)
 		}
 	}

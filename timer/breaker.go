@@ -52,10 +52,10 @@ type result struct {
 	renewal  bool
 }
 
-func (w *storeWatch) resultOf(name string, failure error, renewal bool) result {
-	r := result{shard: w.names.of(name), failure: failure, renewal: renewal,
+func (s *storeWatch) resultOf(name string, failure error, renewal bool) result {
+	r := result{shard: s.names.of(name), failure: failure, renewal: renewal,
 		notSetUp: guard.Is(failure, dlock.ErrSetup)}
-	r.alone = failure != nil && r.shard != "" && w.names.elsewhere(r.shard, 0) == ""
+	r.alone = failure != nil && r.shard != "" && s.names.elsewhere(r.shard, 0) == ""
 	return r
 }
 

@@ -51,10 +51,10 @@ type clockLook struct {
 
 // setBack notes what the clocks show, and reports whether the wall clock was set back since the
 // last look.
-func (l *clockLook) setBack(at, shown time.Time) bool {
-	before := *l
-	*l = clockLook{at, shown.Round(0)}
-	return !before.at.IsZero() && steppedBack(l.at.Sub(before.at), l.shown.Sub(before.shown))
+func (c *clockLook) setBack(at, shown time.Time) bool {
+	before := *c
+	*c = clockLook{at, shown.Round(0)}
+	return !before.at.IsZero() && steppedBack(c.at.Sub(before.at), c.shown.Sub(before.shown))
 }
 
 // steppedBack reports whether the wall clock was set back: it advanced by less than the time that

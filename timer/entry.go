@@ -122,15 +122,15 @@ type tickTimes struct {
 }
 
 // read returns the next tick and the latest that came due, in µs; 0: there is none.
-func (c *tickTimes) read() (next, due int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.next, c.due
+func (t *tickTimes) read() (next, due int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.next, t.due
 }
 
 // interval returns the time between the latest tick and the next.
-func (c *tickTimes) interval() time.Duration {
-	next, due := c.read()
+func (t *tickTimes) interval() time.Duration {
+	next, due := t.read()
 	if next == 0 || due == 0 {
 		return math.MaxInt64
 	}
@@ -142,49 +142,49 @@ func (c *tickTimes) interval() time.Duration {
 // time: none. If the wall clock was set back since by less than an interval, that is still so: a
 // nightly run must not be repeated because of a second. Otherwise there is none: ticks that are in
 // the future again do come due again, and the store refuses those that were claimed.
-func (c *tickTimes) tried(now time.Time, interval time.Duration) time.Time {
-	_, due := c.read()
+func (t *tickTimes) tried(now time.Time, interval time.Duration) time.Time {
+	_, due := t.read()
 	if at := time.UnixMicro(due); due != 0 && at.Sub(now) < interval {
 		return at
 	}
 	return time.Time{}
 }
 
-func (c *tickTimes) scheduleFault() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fault == nil {
+func (t *tickTimes) scheduleFault() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fault == nil {
 		return ""
 	}
-	return *c.fault
+	return *t.fault
 }
 
 // set sets the next tick and, if due is not 0, the latest that came due.
-func (c *tickTimes) set(due int64, next time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.next = 0
+func (t *tickTimes) set(due int64, next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = 0
 	if !next.IsZero() {
-		c.next = next.UnixMicro()
+		t.next = next.UnixMicro()
 	}
 	if due != 0 {
-		c.due = due
+		t.due = due
 	}
 }
 
 // clear forgets everything.
-func (c *tickTimes) clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.next, c.due, c.fault = 0, 0, nil
+func (t *tickTimes) clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next, t.due, t.fault = 0, 0, nil
 }
 
-func (c *tickTimes) setFault(fault string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fault = nil
+func (t *tickTimes) setFault(fault string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fault = nil
 	if fault != "" {
-		c.fault = &fault
+		t.fault = &fault
 	}
 }
 

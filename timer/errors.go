@@ -37,17 +37,17 @@ type RefusedError struct {
 	Err    error // a *dlock.NotAcquiredError or *dlock.StoreError, if the store decided
 }
 
-func (e *RefusedError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("timer %q: refused: %s: %v", e.Timer, e.Reason, e.Err)
+func (r *RefusedError) Error() string {
+	if r.Err != nil {
+		return fmt.Sprintf("timer %q: refused: %s: %v", r.Timer, r.Reason, r.Err)
 	}
-	return fmt.Sprintf("timer %q: refused: %s", e.Timer, e.Reason)
+	return fmt.Sprintf("timer %q: refused: %s", r.Timer, r.Reason)
 }
 
 // Is makes errors.Is(err, ErrRefused) true.
-func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+func (r *RefusedError) Is(target error) bool { return target == ErrRefused }
 
-func (e *RefusedError) Unwrap() error { return e.Err }
+func (r *RefusedError) Unwrap() error { return r.Err }
 
 // A CanceledError is the cause of the context of a run that somebody canceled.
 type CanceledError struct {
@@ -55,12 +55,12 @@ type CanceledError struct {
 	Err error        // the *dlock.LostError if it was canceled through the store, else nil
 }
 
-func (e *CanceledError) Error() string { return fmt.Sprintf("timer: the run was canceled %s", e.By) }
+func (c *CanceledError) Error() string { return fmt.Sprintf("timer: the run was canceled %s", c.By) }
 
 // Is makes errors.Is(err, ErrCanceled) true.
-func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
+func (c *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
-func (e *CanceledError) Unwrap() error { return e.Err }
+func (c *CanceledError) Unwrap() error { return c.Err }
 
 // A PanicError is the error of a handler that panicked. Its Value is what the handler called panic
 // with, and Stack that of its goroutine, as debug.Stack returns it.
@@ -74,14 +74,14 @@ type StuckError struct {
 	Hook   string   // of Config.Hooks, such as "RunEnded"; "": none
 }
 
-func (e *StuckError) Error() string {
+func (s *StuckError) Error() string {
 	var left []string
-	if len(e.Timers) > 0 {
-		left = append(left, fmt.Sprintf("%d handlers that ignore their context: %s", len(e.Timers),
-			strings.Join(e.Timers, ", ")))
+	if len(s.Timers) > 0 {
+		left = append(left, fmt.Sprintf("%d handlers that ignore their context: %s", len(s.Timers),
+			strings.Join(s.Timers, ", ")))
 	}
-	if e.Hook != "" {
-		left = append(left, fmt.Sprintf("the hook %s, which does not return", e.Hook))
+	if s.Hook != "" {
+		left = append(left, fmt.Sprintf("the hook %s, which does not return", s.Hook))
 	}
 	return "timer: shut down with " + strings.Join(left, ", and ")
 }

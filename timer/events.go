@@ -49,20 +49,20 @@ func send[T any](v *events, name string, hook func(T), info T) {
 	}
 }
 
-func (v *events) tellOfDrop() {
-	v.log.later(slog.LevelWarn, "timer: hooks are slower than what happens: events were dropped",
-		"dropped", v.queue.Dropped())
+func (e *events) tellOfDrop() {
+	e.log.later(slog.LevelWarn, "timer: hooks are slower than what happens: events were dropped",
+		"dropped", e.queue.Dropped())
 }
 
 // close delivers what waits, and returns the hook that does not return; "": none.
-func (v *events) close() (stuck string) {
-	before := v.queue.Dropped()
-	v.over.Store(true)
-	stuck = v.queue.Close(HookGrace)
-	if v.queue.Dropped() > before {
-		v.tellOfDrop()
+func (e *events) close() (stuck string) {
+	before := e.queue.Dropped()
+	e.over.Store(true)
+	stuck = e.queue.Close(HookGrace)
+	if e.queue.Dropped() > before {
+		e.tellOfDrop()
 	}
-	v.log.flush()
+	e.log.flush()
 	return stuck
 }
 
@@ -77,88 +77,88 @@ func (r *Run) info() RunInfo {
 
 // line returns the attributes that every line about a run begins with, and more. docs/hooks.md has
 // them.
-func (i RunInfo) line(more ...any) []any {
+func (r RunInfo) line(more ...any) []any {
 	args := make([]any, 0, 12+len(more))
-	args = append(args, "timer", i.Timer)
-	if !i.Tick.IsZero() {
-		args = append(args, "tick", i.Tick)
+	args = append(args, "timer", r.Timer)
+	if !r.Tick.IsZero() {
+		args = append(args, "tick", r.Tick)
 	}
-	if i.TriggeredBy != (driver.Cause{}) {
-		args = append(args, "by", i.TriggeredBy.By, "note", i.TriggeredBy.Note)
+	if r.TriggeredBy != (driver.Cause{}) {
+		args = append(args, "by", r.TriggeredBy.By, "note", r.TriggeredBy.Note)
 	}
-	if i.PayloadLen > 0 {
-		args = append(args, "payload_bytes", i.PayloadLen)
+	if r.PayloadLen > 0 {
+		args = append(args, "payload_bytes", r.PayloadLen)
 	}
-	args = append(args, "slot", i.Slot, "fence", int64(i.Fence), "holder", i.Holder.String(), "attempt", i.Attempt)
-	if i.OnStart {
+	args = append(args, "slot", r.Slot, "fence", int64(r.Fence), "holder", r.Holder.String(), "attempt", r.Attempt)
+	if r.OnStart {
 		args = append(args, "on_start", true)
 	}
 	return append(args, more...)
 }
 
 // storeCalled copies the slices of a call, which the session uses again before the hook is called.
-func (v *events) storeCalled(c dlock.StoreCall) {
+func (e *events) storeCalled(c dlock.StoreCall) {
 	c.Grants, c.Results = slices.Clone(c.Grants), slices.Clone(c.Results)
-	send(v, "StoreCalled", v.hooks.StoreCalled, c)
+	send(e, "StoreCalled", e.hooks.StoreCalled, c)
 }
 
-func (v *events) runStarted(r *Run) {
-	if v.hooks.RunStarted != nil {
-		send(v, "RunStarted", v.hooks.RunStarted, r.info())
+func (e *events) runStarted(r *Run) {
+	if e.hooks.RunStarted != nil {
+		send(e, "RunStarted", e.hooks.RunStarted, r.info())
 	}
-	if v.log.debugs() {
-		v.log.later(slog.LevelDebug, "timer: run started", r.info().line()...)
+	if e.log.debugs() {
+		e.log.later(slog.LevelDebug, "timer: run started", r.info().line()...)
 	}
 }
 
 // attemptFailed tells that another attempt follows a failed one.
-func (v *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err error) {
-	if v.hooks.AttemptFailed != nil {
-		send(v, "AttemptFailed", v.hooks.AttemptFailed,
+func (e *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err error) {
+	if e.hooks.AttemptFailed != nil {
+		send(e, "AttemptFailed", e.hooks.AttemptFailed,
 			AttemptInfo{RunInfo: r.info(), FailedAt: at, Err: unmarked(err), RetryIn: wait})
 	}
 	args := r.info().line("of", r.settings.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
 	if p := guard.Panicked(err); p != nil {
 		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
 	}
-	v.log.later(slog.LevelInfo, "timer: an attempt failed, another follows", args...)
+	e.log.later(slog.LevelInfo, "timer: an attempt failed, another follows", args...)
 }
 
 // runEnded is for the hook; logEnd is called before, while no mutex is held.
-func (v *events) runEnded(r *Run, outcome Outcome, took time.Duration, err error) {
-	if v.hooks.RunEnded != nil {
-		send(v, "RunEnded", v.hooks.RunEnded, RunResult{RunInfo: r.info(), Outcome: outcome, Took: took, Err: err})
+func (e *events) runEnded(r *Run, outcome Outcome, took time.Duration, err error) {
+	if e.hooks.RunEnded != nil {
+		send(e, "RunEnded", e.hooks.RunEnded, RunResult{RunInfo: r.info(), Outcome: outcome, Took: took, Err: err})
 	}
 }
 
 // logsEnd reports whether the end of a run is logged.
-func (v *events) logsEnd(outcome Outcome) bool { return outcome != OutcomeOK || v.log.debugs() }
+func (e *events) logsEnd(outcome Outcome) bool { return outcome != OutcomeOK || e.log.debugs() }
 
 // logEnd logs the end of a run at once. Called without a mutex held.
-func (v *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) {
+func (e *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) {
 	args := r.info().line("outcome", string(outcome), "took", took)
 	if err != nil {
 		args = append(args, "err", err)
 	}
 	switch outcome {
 	case OutcomeOK:
-		v.log.Debug("timer: run ended", args...)
+		e.log.Debug("timer: run ended", args...)
 	case OutcomeLeaseLost: // logged when the lease was lost, unless too many were
-		v.log.laterLimited(&v.endings, slog.LevelInfo, "timer: run ended", args...)
-		v.log.flush()
+		e.log.laterLimited(&e.endings, slog.LevelInfo, "timer: run ended", args...)
+		e.log.flush()
 	case OutcomeTimedOut, OutcomeCanceled, OutcomeDraining: // logged when the context ended
-		v.log.Info("timer: run ended", args...)
+		e.log.Info("timer: run ended", args...)
 	case OutcomePanicked:
-		v.log.Error("timer: run panicked", append(args, "stack", string(err.(*PanicError).Stack))...)
+		e.log.Error("timer: run panicked", append(args, "stack", string(err.(*PanicError).Stack))...)
 	default:
-		v.log.Error("timer: run failed", args...)
+		e.log.Error("timer: run failed", args...)
 	}
 }
 
 // ticksSkipped tells of a tick that started no run, or of n that this host missed, the first of
 // which was tick (µs).
-func (v *events) ticksSkipped(s *settings, tick int64, n uint64, reason Reason, err error) {
-	hook, debugs := v.hooks.TickSkipped, v.log.debugs()
+func (e *events) ticksSkipped(s *settings, tick int64, n uint64, reason Reason, err error) {
+	hook, debugs := e.hooks.TickSkipped, e.log.debugs()
 	if hook == nil && !debugs {
 		return
 	}
@@ -167,52 +167,52 @@ func (v *events) ticksSkipped(s *settings, tick int64, n uint64, reason Reason, 
 		info.Holder = no.Holder
 	}
 	if hook != nil {
-		send(v, "TickSkipped", hook, info)
+		send(e, "TickSkipped", hook, info)
 	}
 	if debugs {
-		v.log.later(slog.LevelDebug, "timer: tick skipped", info.line()...)
+		e.log.later(slog.LevelDebug, "timer: tick skipped", info.line()...)
 	}
 }
 
-func (i SkipInfo) line() []any {
-	args := []any{"timer", i.Timer, "tick", i.Tick, "reason", string(i.Reason)}
-	if i.Ticks > 1 {
-		args = append(args, "ticks", i.Ticks)
+func (s SkipInfo) line() []any {
+	args := []any{"timer", s.Timer, "tick", s.Tick, "reason", string(s.Reason)}
+	if s.Ticks > 1 {
+		args = append(args, "ticks", s.Ticks)
 	}
-	if i.Holder != (dlock.Holder{}) {
-		args = append(args, "holder", i.Holder.String())
+	if s.Holder != (dlock.Holder{}) {
+		args = append(args, "holder", s.Holder.String())
 	}
-	if i.Err != nil {
-		args = append(args, "err", i.Err)
+	if s.Err != nil {
+		args = append(args, "err", s.Err)
 	}
 	return args
 }
 
 // leaseLost tells that a run has lost a lease. Called with entry.mu held, so that the run cannot
 // end meanwhile.
-func (v *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool, lost *dlock.LostError) {
+func (e *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool, lost *dlock.LostError) {
 	info := LossInfo{RunInfo: r.info(), LostAt: at, GoesOn: goesOn, Err: lost}
 	info.Slot, info.Fence = lease.Slot(), lease.Fence() // it may have got another since
-	if v.hooks.LeaseLost != nil && !r.over {
-		send(v, "LeaseLost", v.hooks.LeaseLost, info)
+	if e.hooks.LeaseLost != nil && !r.over {
+		send(e, "LeaseLost", e.hooks.LeaseLost, info)
 	}
 	tell := &rateLimit{} // a lease that the store says is lost is always logged
 	if lost.Silent {
-		tell = &v.losses
+		tell = &e.losses
 	}
-	v.log.laterLimited(tell, slog.LevelWarn, "timer: lease lost", info.line("goes_on", goesOn, "err", lost)...)
+	e.log.laterLimited(tell, slog.LevelWarn, "timer: lease lost", info.line("goes_on", goesOn, "err", lost)...)
 }
 
 // storeChanged tells that the breaker of the store, or of one of its servers, has opened or closed.
 // Both are logged where it is known what that means for the timers.
-func (v *events) storeChanged(c change, store, server string, b *breaker) {
+func (e *events) storeChanged(c change, store, server string, b *breaker) {
 	info := StoreInfo{Store: store, Server: server}
 	switch {
-	case c.opened && v.hooks.StoreDown != nil:
+	case c.opened && e.hooks.StoreDown != nil:
 		info.NotSetUp, info.Err = b.setupErr != nil, b.err
-		send(v, "StoreDown", v.hooks.StoreDown, info)
-	case c.closed && v.hooks.StoreUp != nil:
+		send(e, "StoreDown", e.hooks.StoreDown, info)
+	case c.closed && e.hooks.StoreUp != nil:
 		info.DownFor = c.lasted
-		send(v, "StoreUp", v.hooks.StoreUp, info)
+		send(e, "StoreUp", e.hooks.StoreUp, info)
 	}
 }

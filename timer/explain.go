@@ -55,7 +55,7 @@ func causeOf(r *Run) cause {
 	return causeUsual
 }
 
-func (c *decision) ran() bool { return c.cause != causeNone }
+func (d *decision) ran() bool { return d.cause != causeNone }
 
 // A verdict is a Reason or an Outcome. 0: the run goes on, or the reason is one that only the store
 // knows, and is in its error.
@@ -82,30 +82,30 @@ func (v verdict) reason(err error) Reason {
 }
 
 // isOf reports whether the decision is the start of a run.
-func (c *decision) isOf(r *Run) bool {
-	return c.ran() && c.verdict == 0 && c.tick == r.tick && c.when == r.startedAt.UnixNano()
+func (d *decision) isOf(r *Run) bool {
+	return d.ran() && d.verdict == 0 && d.tick == r.tick && d.when == r.startedAt.UnixNano()
 }
 
 // through returns the last instant that the decision covers, in µs.
-func (c *decision) through() int64 {
-	if c.ran() {
-		return c.tick
+func (d *decision) through() int64 {
+	if d.ran() {
+		return d.tick
 	}
-	return c.tick + c.extent.Microseconds()
+	return d.tick + d.extent.Microseconds()
 }
 
 // result returns how the run ended; nil: it has not, or there was none.
-func (c *decision) result(timer string, h dlock.Holder, err error) *RunResult {
-	if !c.ran() || c.verdict == 0 {
+func (d *decision) result(timer string, h dlock.Holder, err error) *RunResult {
+	if !d.ran() || d.verdict == 0 {
 		return nil
 	}
 	r := &RunResult{
-		RunInfo: RunInfo{Timer: timer, OnStart: c.cause == causeOnStart, Slot: int(c.slot), Holder: h,
-			StartedAt: time.Unix(0, c.when), Attempt: int(c.attempts)},
-		Outcome: Outcome(verdicts[c.verdict]), Took: c.extent, Err: err,
+		RunInfo: RunInfo{Timer: timer, OnStart: d.cause == causeOnStart, Slot: int(d.slot), Holder: h,
+			StartedAt: time.Unix(0, d.when), Attempt: int(d.attempts)},
+		Outcome: Outcome(verdicts[d.verdict]), Took: d.extent, Err: err,
 	}
-	if c.tick != 0 {
-		r.Tick = time.UnixMicro(c.tick).UTC()
+	if d.tick != 0 {
+		r.Tick = time.UnixMicro(d.tick).UTC()
 	}
 	return r
 }
@@ -188,7 +188,7 @@ type Explanation struct {
 	Text string // all of the above in words
 }
 
-func (x Explanation) String() string { return x.Text }
+func (e Explanation) String() string { return e.Text }
 
 // Explain tells why a tick of a timer ran or did not. It uses this host's memory of the last 16
 // ticks and, with one call, the store, which knows the overrides and which host claimed the latest
@@ -264,14 +264,14 @@ func decided(s *settings, tick int64) (found *decision, slot int, why error) {
 }
 
 // inspect fills in what the store knows.
-func (x *Explanation) inspect(ctx context.Context, c *control.Control) {
-	o, err := c.Inspect(ctx, x.Timer)
+func (e *Explanation) inspect(ctx context.Context, c *control.Control) {
+	o, err := c.Inspect(ctx, e.Timer)
 	if err != nil {
 		return
 	}
-	x.LastTick, x.ClaimedBy, x.LastTickAhead, x.Pause = o.LastTick, o.ClaimedBy, o.LastTickAhead, o.Pause
+	e.LastTick, e.ClaimedBy, e.LastTickAhead, e.Pause = o.LastTick, o.ClaimedBy, o.LastTickAhead, o.Pause
 	if !o.LastTick.IsZero() {
-		x.LastTick = o.LastTick.UTC()
+		e.LastTick = o.LastTick.UTC()
 	}
 }
 
@@ -290,73 +290,73 @@ type wording struct {
 	onStart bool // RunOnStart started its run
 }
 
-func (x *Explanation) words(w wording) string {
-	text := fmt.Sprintf("%s at %s: ", x.Timer, x.Tick.Format(time.RFC3339Nano))
-	switch at := x.Tick.UnixMicro(); {
-	case x.Known:
-		text += x.here(w)
-	case x.Tick.IsZero():
-		return fmt.Sprintf("%s: no tick has come due on this host yet", x.Timer)
+func (e *Explanation) words(w wording) string {
+	text := fmt.Sprintf("%s at %s: ", e.Timer, e.Tick.Format(time.RFC3339Nano))
+	switch at := e.Tick.UnixMicro(); {
+	case e.Known:
+		text += e.here(w)
+	case e.Tick.IsZero():
+		return fmt.Sprintf("%s: no tick has come due on this host yet", e.Timer)
 	case !w.isTick && at != w.due: // RunOnStartEachHost makes the instant of a start due
 		return text + "not a tick of its schedule"
 	case w.next != 0 && at >= w.next && w.left > 0:
-		return text + fmt.Sprintf("not due yet on %s, for another %v", x.Host, w.left.Round(time.Millisecond))
+		return text + fmt.Sprintf("not due yet on %s, for another %v", e.Host, w.left.Round(time.Millisecond))
 	case at == w.due:
-		text += fmt.Sprintf("being tried on %s, or waiting to be", x.Host)
+		text += fmt.Sprintf("being tried on %s, or waiting to be", e.Host)
 	default:
-		text += fmt.Sprintf("%s does not remember it (it keeps the last %d since it was started)", x.Host, historyLen)
+		text += fmt.Sprintf("%s does not remember it (it keeps the last %d since it was started)", e.Host, historyLen)
 	}
 	switch {
-	case x.LastTickAhead:
+	case e.LastTickAhead:
 		text += fmt.Sprintf("; the store's clock was ahead: the latest tick that was claimed, %s, lies in its future, "+
-			"and counts for nothing", x.LastTick.Format(time.RFC3339Nano))
-	case x.Known && x.Reason == "":
-	case x.LastTick.Equal(x.Tick) && x.ClaimedBy == x.Host:
+			"and counts for nothing", e.LastTick.Format(time.RFC3339Nano))
+	case e.Known && e.Reason == "":
+	case e.LastTick.Equal(e.Tick) && e.ClaimedBy == e.Host:
 		text += "; according to the store, this host claimed it last"
-	case x.LastTick.Equal(x.Tick):
-		text += fmt.Sprintf("; it was claimed last by %s", x.ClaimedBy)
-	case x.LastTick.After(x.Tick):
-		text += fmt.Sprintf("; the latest tick that was claimed is %s, by %s", x.LastTick.Format(time.RFC3339Nano),
-			x.ClaimedBy)
-	case !x.LastTick.IsZero():
+	case e.LastTick.Equal(e.Tick):
+		text += fmt.Sprintf("; it was claimed last by %s", e.ClaimedBy)
+	case e.LastTick.After(e.Tick):
+		text += fmt.Sprintf("; the latest tick that was claimed is %s, by %s", e.LastTick.Format(time.RFC3339Nano),
+			e.ClaimedBy)
+	case !e.LastTick.IsZero():
 		text += fmt.Sprintf("; no host claimed it: the latest that was claimed is %s, by %s",
-			x.LastTick.Format(time.RFC3339Nano), x.ClaimedBy)
+			e.LastTick.Format(time.RFC3339Nano), e.ClaimedBy)
 	}
-	if x.Pause != nil && x.Reason != ReasonPaused {
-		text += fmt.Sprintf("; paused now %s, for another %v", x.Pause.Cause, x.Pause.For.Round(time.Second))
+	if e.Pause != nil && e.Reason != ReasonPaused {
+		text += fmt.Sprintf("; paused now %s, for another %v", e.Pause.Cause, e.Pause.For.Round(time.Second))
 	}
 	return text
 }
 
 // here describes the outcome of the tick on this host.
-func (x *Explanation) here(w wording) string {
-	if x.Reason != "" {
-		return fmt.Sprintf("did not run here, on %s: %s: %s", x.Host, x.Reason, x.why(w))
+func (e *Explanation) here(w wording) string {
+	if e.Reason != "" {
+		return fmt.Sprintf("did not run here, on %s: %s: %s", e.Host, e.Reason, e.why(w))
 	}
 	slot := "without a slot of the store's" // it started and ended during an outage
-	if x.Slot >= 0 {
-		slot = fmt.Sprintf("in slot %d", x.Slot)
+	if e.Slot >= 0 {
+		slot = fmt.Sprintf("in slot %d", e.Slot)
 	}
 	if w.onStart {
 		slot += ", because of RunOnStart"
 	}
-	if x.Run == nil {
-		return fmt.Sprintf("runs here, on %s, %s", x.Host, slot)
+	if e.Run == nil {
+		return fmt.Sprintf("runs here, on %s, %s", e.Host, slot)
 	}
-	text := fmt.Sprintf("ran here, on %s, %s, from %s for %v: %s", x.Host, slot,
-		x.Run.StartedAt.UTC().Format(time.RFC3339Nano), x.Run.Took.Round(time.Millisecond), x.Run.Outcome)
-	if x.Run.Attempt > 1 {
-		text += fmt.Sprintf(" after %d attempts", x.Run.Attempt)
+	text := fmt.Sprintf("ran here, on %s, %s, from %s for %v: %s", e.Host, slot,
+		e.Run.StartedAt.UTC().Format(time.RFC3339Nano), e.Run.Took.Round(time.Millisecond), e.Run.Outcome)
+	if e.Run.Attempt > 1 {
+		text += fmt.Sprintf(" after %d attempts", e.Run.Attempt)
 	}
-	if x.Run.Err != nil {
-		text += ": " + mask.Text(fmt.Sprint(x.Run.Err))
+	if e.Run.Err != nil {
+		text += ": " + mask.Text(fmt.Sprint(e.Run.Err))
 	}
 	return text
 }
 
 // why explains the reason to a person, with the store's answer if the store refused the tick.
-func (x *Explanation) why(w wording) string {
-	if no, refused := errors.AsType[*dlock.NotAcquiredError](x.Err); refused {
+func (e *Explanation) why(w wording) string {
+	if no, refused := errors.AsType[*dlock.NotAcquiredError](e.Err); refused {
 		text := no.Error()
 		switch {
 		case (no.Reason == dlock.ReasonFull || no.Reason == dlock.ReasonLimitFull) && no.Holder != (dlock.Holder{}):
@@ -366,14 +366,14 @@ func (x *Explanation) why(w wording) string {
 		}
 		return text
 	}
-	if _, failed := errors.AsType[*dlock.StoreError](x.Err); x.Reason == ReasonStoreDown && x.Err != nil && !failed {
+	if _, failed := errors.AsType[*dlock.StoreError](e.Err); e.Reason == ReasonStoreDown && e.Err != nil && !failed {
 		// The breaker was open: the error is that of another call.
-		return "the store did not answer: " + mask.Text(fmt.Sprint(x.Err))
+		return "the store did not answer: " + mask.Text(fmt.Sprint(e.Err))
 	}
-	if x.Err != nil {
-		return mask.Text(x.Err.Error())
+	if e.Err != nil {
+		return mask.Text(e.Err.Error())
 	}
-	switch x.Reason {
+	switch e.Reason {
 	case ReasonMissed:
 		if w.window == 0 {
 			return "this host came to it late, or a later one was due already, and CatchUp says to skip it"
@@ -445,13 +445,13 @@ func (t TimerStatus) Decisions() []Explanation {
 
 // brief returns the text of why or here, without the parts that are shown beside it: the timer, the
 // tick, the host and the reason.
-func (x *Explanation) brief(w wording) string {
-	if x.Reason != "" {
-		return strings.TrimPrefix(x.why(w), w.timer.lockName()+": not acquired: ")
+func (e *Explanation) brief(w wording) string {
+	if e.Reason != "" {
+		return strings.TrimPrefix(e.why(w), w.timer.lockName()+": not acquired: ")
 	}
-	text := x.here(w)
+	text := e.here(w)
 	for _, what := range []string{"ran", "runs"} {
-		text = strings.TrimPrefix(text, fmt.Sprintf("%s here, on %s, ", what, x.Host))
+		text = strings.TrimPrefix(text, fmt.Sprintf("%s here, on %s, ", what, e.Host))
 	}
 	return text
 }

@@ -155,11 +155,11 @@ func (p *planner) move(e *entry, wait time.Duration) {
 
 // dueAfterDelay is due for a timer with a fixed delay. Its next tick is only when to ask again
 // if nothing tells: an instant that was passed over was no tick.
-func (tt *schedules) dueAfterDelay(s *settings, tick, now time.Time, delay time.Duration) (c dueTicks) {
+func (s *schedules) dueAfterDelay(set *settings, tick, now time.Time, delay time.Duration) (c dueTicks) {
 	c.first, c.last, c.due = tick, tick, tick
 	again := now.Add(retryIn(delay))
-	if c.blackout = tt.blackout(s, now); c.blackout != nil {
-		again = later(now.Add(minRetryIn), tt.blackoutEnds(s, now, again))
+	if c.blackout = s.blackout(set, now); c.blackout != nil {
+		again = later(now.Add(minRetryIn), s.blackoutEnds(set, now, again))
 	}
 	again = schedule.RoundUp(again)
 	c.next = plan{tick: again, due: again}
@@ -167,8 +167,8 @@ func (tt *schedules) dueAfterDelay(s *settings, tick, now time.Time, delay time.
 }
 
 // blackoutEnds returns when the blackout may end that t is in; otherwise if it does not say.
-func (tt *schedules) blackoutEnds(s *settings, t, otherwise time.Time) time.Time {
-	for _, list := range [...][]schedule.Blackout{s.timer.Blackouts, tt.blackouts} {
+func (s *schedules) blackoutEnds(set *settings, t, otherwise time.Time) time.Time {
+	for _, list := range [...][]schedule.Blackout{set.timer.Blackouts, s.blackouts} {
 		if until, _, err := schedule.BlackedOut(list, t); err == nil && !until.IsZero() {
 			return until
 		}

@@ -15,9 +15,9 @@ type item struct {
 // half the cache misses. container/heap would allocate an interface per item.
 type tickHeap []item
 
-func (h *tickHeap) push(it item) {
-	*h = append(*h, it)
-	s := *h
+func (t *tickHeap) push(it item) {
+	*t = append(*t, it)
+	s := *t
 	i := len(s) - 1
 	for i > 0 {
 		parent := (i - 1) / 4
@@ -30,12 +30,12 @@ func (h *tickHeap) push(it item) {
 	s[i] = it
 }
 
-func (h *tickHeap) pop() item {
-	s := *h
+func (t *tickHeap) pop() item {
+	s := *t
 	top, last := s[0], s[len(s)-1]
 	s[len(s)-1] = item{}
 	s = s[:len(s)-1]
-	*h = s
+	*t = s
 	if len(s) > 0 {
 		s.sink(0, last)
 	}
@@ -43,45 +43,45 @@ func (h *tickHeap) pop() item {
 }
 
 // sink puts an item at i or below.
-func (h tickHeap) sink(i int, it item) {
+func (t tickHeap) sink(i int, it item) {
 	for {
 		child := 4*i + 1
-		if child >= len(h) {
+		if child >= len(t) {
 			break
 		}
 		least := child
-		for c := child + 1; c < min(child+4, len(h)); c++ {
-			if h[c].when < h[least].when {
+		for c := child + 1; c < min(child+4, len(t)); c++ {
+			if t[c].when < t[least].when {
 				least = c
 			}
 		}
-		if it.when <= h[least].when {
+		if it.when <= t[least].when {
 			break
 		}
-		h[i] = h[least]
+		t[i] = t[least]
 		i = least
 	}
-	h[i] = it
+	t[i] = it
 }
 
 // removeStale removes the items of next ticks that no longer count.
-func (h *tickHeap) removeStale() {
-	*h = slices.DeleteFunc(*h, func(it item) bool {
+func (t *tickHeap) removeStale() {
+	*t = slices.DeleteFunc(*t, func(it item) bool {
 		stale := it.when != it.e.planned
 		if !stale {
 			it.e.planned = -it.when // a second one of the same instant is stale
 		}
 		return stale
 	})
-	for _, it := range *h {
+	for _, it := range *t {
 		it.e.planned = it.when
 	}
-	h.order()
+	t.order()
 }
 
 // order restores the heap property from any order.
-func (h tickHeap) order() {
-	for i := (len(h) - 2) / 4; i >= 0 && len(h) > 1; i-- {
-		h.sink(i, h[i])
+func (t tickHeap) order() {
+	for i := (len(t) - 2) / 4; i >= 0 && len(t) > 1; i-- {
+		t.sink(i, t[i])
 	}
 }

@@ -89,10 +89,10 @@ type rateLimit struct {
 const linesPerMinute = 10
 
 // exceeded counts a line, and reports whether it is one too many.
-func (f *rateLimit) exceeded() bool {
-	if now := time.Now(); f.since.IsZero() || now.Sub(f.since) >= logInterval {
-		*f = rateLimit{since: now}
+func (r *rateLimit) exceeded() bool {
+	if now := time.Now(); r.since.IsZero() || now.Sub(r.since) >= logInterval {
+		*r = rateLimit{since: now}
 	}
-	f.n++
-	return f.n > linesPerMinute
+	r.n++
+	return r.n > linesPerMinute
 }

@@ -22,8 +22,8 @@ const (
 	MaxRunsSkip
 )
 
-func (p MaxRunsPolicy) String() string {
-	switch p {
+func (m MaxRunsPolicy) String() string {
+	switch m {
 	case MaxRunsWait:
 		return "wait"
 	case MaxRunsSkip:

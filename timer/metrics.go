@@ -338,46 +338,46 @@ type series struct {
 	list      []prometheus.Metric
 }
 
-func (w *series) gauge(d *prometheus.Desc, value float64, labels ...string) {
-	w.list = append(w.list, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...))
+func (s *series) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	s.list = append(s.list, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...))
 }
 
-func (w *series) counter(d *prometheus.Desc, n uint64, labels ...string) {
-	if w.createdAt.IsZero() {
-		w.list = append(w.list, prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...))
+func (s *series) counter(d *prometheus.Desc, n uint64, labels ...string) {
+	if s.createdAt.IsZero() {
+		s.list = append(s.list, prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...))
 		return
 	}
-	w.list = append(w.list, prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, float64(n),
-		w.createdAt, labels...))
+	s.list = append(s.list, prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, float64(n),
+		s.createdAt, labels...))
 }
 
 // counters adds a counter for each name.
-func (w *series) counters(d *prometheus.Desc, list counts, label string) {
+func (s *series) counters(d *prometheus.Desc, list counts, label string) {
 	for _, c := range list {
-		w.counter(d, c.n, label, c.name)
+		s.counter(d, c.n, label, c.name)
 	}
 }
 
 // histogram adds a histogram, unless it is empty.
-func (w *series) histogram(d *prometheus.Desc, bounds []float64, h *histogram, label string) {
+func (s *series) histogram(d *prometheus.Desc, bounds []float64, h *histogram, label string) {
 	switch n := h.count(); {
 	case n == 0:
-	case w.classic:
-		w.list = append(w.list, prometheus.MustNewConstHistogramWithCreatedTimestamp(d, n, h.sum, h.classic(bounds),
-			w.createdAt, label))
+	case s.classic:
+		s.list = append(s.list, prometheus.MustNewConstHistogramWithCreatedTimestamp(d, n, h.sum, h.classic(bounds),
+			s.createdAt, label))
 	default:
 		buckets, zero := h.native()
-		w.list = append(w.list, prometheus.MustNewConstNativeHistogram(d, n, h.sum, buckets, nil, zero, nativeSchema,
-			nativeZeroThreshold, w.createdAt, label))
+		s.list = append(s.list, prometheus.MustNewConstNativeHistogram(d, n, h.sum, buckets, nil, zero, nativeSchema,
+			nativeZeroThreshold, s.createdAt, label))
 	}
 }
 
-func (w *series) send(ch chan<- prometheus.Metric) {
-	for _, m := range w.list {
+func (s *series) send(ch chan<- prometheus.Metric) {
+	for _, m := range s.list {
 		ch <- m
 	}
-	clear(w.list)
-	w.list = w.list[:0]
+	clear(s.list)
+	s.list = s.list[:0]
 }
 
 // boundValue returns +Inf if there is no bound or it is not known, so that an alert that compares

@@ -51,8 +51,8 @@ const (
 	CatchUpOnce
 )
 
-func (p CatchUpPolicy) String() string {
-	switch p {
+func (c CatchUpPolicy) String() string {
+	switch c {
 	case CatchUpSkip:
 		return "skip"
 	case CatchUpOnce:
@@ -64,15 +64,15 @@ func (p CatchUpPolicy) String() string {
 
 // lastMissed returns the tick to be run if no host claimed it, which the store decides; the zero
 // tick: none.
-func (tt *schedules) lastMissed(s *settings, now time.Time) tick {
-	if !s.claimsMissed() {
+func (s *schedules) lastMissed(set *settings, now time.Time) tick {
+	if !set.claimsMissed() {
 		return tick{}
 	}
-	last := tt.lastDue(s, now, s.catchUpWindow())
+	last := s.lastDue(set, now, set.catchUpWindow())
 	if last.IsZero() {
 		return tick{}
 	}
-	return tick{s: s, at: last.UnixMicro(), missedAt: tt.startsAt(s, last).UnixMicro()}
+	return tick{s: set, at: last.UnixMicro(), missedAt: s.startsAt(set, last).UnixMicro()}
 }
 
 // claimsMissed reports whether the store knows which ticks of a timer were missed, and one of them
@@ -83,17 +83,17 @@ func (s *settings) claimsMissed() bool {
 
 // lastDue returns the latest tick that this host would have tried by now, if it is no older than
 // window; else the zero time.
-func (tt *schedules) lastDue(s *settings, now time.Time, window time.Duration) time.Time {
-	reached := now.Add(-s.spread(tt.host))
-	last := schedule.Latest(s.timer.Schedule, reached, window)
-	if last.IsZero() || !tt.startsAt(s, last).After(now) {
+func (s *schedules) lastDue(set *settings, now time.Time, window time.Duration) time.Time {
+	reached := now.Add(-set.spread(s.host))
+	last := schedule.Latest(set.timer.Schedule, reached, window)
+	if last.IsZero() || !s.startsAt(set, last).After(now) {
 		return last
 	}
 	before := last.Add(-time.Microsecond) // the last is still delayed by its jitter
 	if window -= reached.Sub(before); window <= 0 {
 		return time.Time{}
 	}
-	return schedule.Latest(s.timer.Schedule, before, window)
+	return schedule.Latest(set.timer.Schedule, before, window)
 }
 
 // catchUpWindow returns how old a missed tick may be that still runs; 0: none does.

@@ -32,8 +32,8 @@ const (
 	FullWait
 )
 
-func (p FullPolicy) String() string {
-	switch p {
+func (f FullPolicy) String() string {
+	switch f {
 	case FullSkip:
 		return "skip"
 	case FullWait:

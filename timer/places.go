@@ -9,15 +9,15 @@ import (
 // free.
 
 // await waits until a removed timer has at most callers places taken, or ctx ends.
-func (g *registry) await(ctx context.Context, r *registration, callers int32) error {
-	g.mu.Lock()
-	if r.places <= callers {
-		g.mu.Unlock()
+func (r *registry) await(ctx context.Context, reg *registration, callers int32) error {
+	r.mu.Lock()
+	if reg.places <= callers {
+		r.mu.Unlock()
 		return nil
 	}
 	waits := &removal{callers: callers, done: make(chan struct{})}
-	r.removal = waits
-	g.mu.Unlock()
+	reg.removal = waits
+	r.mu.Unlock()
 	select {
 	case <-waits.done:
 		return nil
@@ -27,58 +27,58 @@ func (g *registry) await(ctx context.Context, r *registration, callers int32) er
 }
 
 // enter takes one of at most limit places of a timer; "" means that it did.
-func (g *registry) enter(s *settings, limit int) Reason {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if why := g.whyNot(s, limit); why != "" {
+func (r *registry) enter(s *settings, limit int) Reason {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if why := r.whyNot(s, limit); why != "" {
 		return why
 	}
-	if g.waiting.isFull() {
+	if r.waiting.isFull() {
 		return ReasonMaxRuns
 	}
 	s.takePlace()
-	g.places++
-	g.active.n++
+	r.places++
+	r.active.n++
 	return ""
 }
 
 // leave gives a place back, to the registration that it was taken for.
-func (g *registry) leave(s *settings) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.leaveLocked(s)
+func (r *registry) leave(s *settings) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaveLocked(s)
 }
 
 // leaveLocked is leave, with mu held.
-func (g *registry) leaveLocked(s *settings) {
-	g.places--
+func (r *registry) leaveLocked(s *settings) {
+	r.places--
 	s.entry.places.Add(-1)
-	g.entries.forget(s.entry, g.labels)
-	r := s.registration
-	if r.places--; r.removal != nil && r.places <= r.removal.callers {
-		close(r.removal.done)
-		r.removal = nil
+	r.entries.forget(s.entry, r.labels)
+	reg := s.registration
+	if reg.places--; reg.removal != nil && reg.places <= reg.removal.callers {
+		close(reg.removal.done)
+		reg.removal = nil
 	}
-	g.waiting.givePlaces()
-	g.active.end()
+	r.waiting.givePlaces()
+	r.active.end()
 }
 
 // join makes Run wait until done is called, for work that is not a run. It reports false if nothing
 // may start any more.
-func (g *registry) join() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.starting() {
+func (r *registry) join() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.starting() {
 		return false
 	}
-	g.active.n++
+	r.active.n++
 	return true
 }
 
-func (g *registry) done() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.active.end()
+func (r *registry) done() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active.end()
 }
 
 // An activity counts what Run waits for: places, and background calls. Guarded by registry.mu.
@@ -97,40 +97,40 @@ func (a *activity) end() {
 
 // whenIdle returns a channel that is closed when Run need not wait any longer. It is called when
 // nothing may start any more.
-func (g *registry) whenIdle() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (r *registry) whenIdle() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	idle := make(chan struct{})
-	if g.active.n == 0 {
+	if r.active.n == 0 {
 		close(idle)
 	} else {
-		g.active.idle = idle
+		r.active.idle = idle
 	}
 	return idle
 }
 
 // reserve reserves a place for something of a timer. Called with mu held.
-func (g *registry) reserve(e *entry) {
-	g.places++
-	g.active.n++ // Run waits for what follows
-	g.reserved[e]++
+func (r *registry) reserve(e *entry) {
+	r.places++
+	r.active.n++ // Run waits for what follows
+	r.reserved[e]++
 }
 
 // unreserve is called with mu held.
-func (g *registry) unreserve(e *entry) {
-	if g.reserved[e]--; g.reserved[e] == 0 {
-		delete(g.reserved, e)
+func (r *registry) unreserve(e *entry) {
+	if r.reserved[e]--; r.reserved[e] == 0 {
+		delete(r.reserved, e)
 	}
 }
 
 // enterReserved is enter for a tick or a Trigger that has a place reserved. Otherwise the
 // caller calls giveUp.
-func (g *registry) enterReserved(s *settings, limit int) Reason {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	why := g.whyNot(s, limit)
+func (r *registry) enterReserved(s *settings, limit int) Reason {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	why := r.whyNot(s, limit)
 	if why == "" {
-		g.unreserve(s.entry)
+		r.unreserve(s.entry)
 		s.takePlace()
 	}
 	return why
@@ -138,9 +138,9 @@ func (g *registry) enterReserved(s *settings, limit int) Reason {
 
 // whyNot returns why nothing of a timer may take a place, apart from MaxRuns; "": it may. Called
 // with mu held.
-func (g *registry) whyNot(s *settings, limit int) Reason {
+func (r *registry) whyNot(s *settings, limit int) Reason {
 	switch {
-	case !g.mayStart(s):
+	case !r.mayStart(s):
 		return ReasonDraining
 	case s.placesTaken() >= limit:
 		return ReasonHostFull
@@ -155,16 +155,16 @@ func (s *settings) takePlace() {
 }
 
 // giveUp gives the place back that was reserved for something of a timer.
-func (g *registry) giveUp(s *settings) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.giveUpTurn(s.entry)
+func (r *registry) giveUp(s *settings) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.giveUpTurn(s.entry)
 }
 
 // giveUpTurn is giveUp, with mu held.
-func (g *registry) giveUpTurn(e *entry) {
-	g.unreserve(e)
-	g.places--
-	g.waiting.givePlaces()
-	g.active.end()
+func (r *registry) giveUpTurn(e *entry) {
+	r.unreserve(e)
+	r.places--
+	r.waiting.givePlaces()
+	r.active.end()
 }

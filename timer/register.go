@@ -129,105 +129,105 @@ type timerChange struct {
 func newTimerChange(s *Scheduler) *timerChange { return &timerChange{s, s.config.Middleware} }
 
 // prepare returns the settings of a timer, with its first tick, or every fault of the timer.
-func (g *timerChange) prepare(t Timer, now time.Time) (s *settings, first plan, err error) {
-	limits, faults := g.host.limits.of(t)
-	if err := errors.Join(t.check(g.host.config.Store != nil), errors.Join(faults...),
-		errors.Join(t.checkDelay(g.host.config.Store)...)); err != nil {
+func (t *timerChange) prepare(timer Timer, now time.Time) (s *settings, first plan, err error) {
+	limits, faults := t.host.limits.of(timer)
+	if err := errors.Join(timer.check(t.host.config.Store != nil), errors.Join(faults...),
+		errors.Join(timer.checkDelay(t.host.config.Store)...)); err != nil {
 		return nil, first, err
 	}
-	run, err := guard.Wrap(t.Run, g.middleware)
+	run, err := guard.Wrap(timer.Run, t.middleware)
 	if err != nil {
-		g.middleware = nil // it would say the same of every timer
-		return nil, first, fmt.Errorf("timer %.60q: %w", t.Name, err)
+		t.middleware = nil // it would say the same of every timer
+		return nil, first, fmt.Errorf("timer %.60q: %w", timer.Name, err)
 	}
-	t.Run = run
-	s = newSettings(t, g.host.config.Store != nil)
+	timer.Run = run
+	s = newSettings(timer, t.host.config.Store != nil)
 	s.shares = newShares(limits)
-	first, err = g.host.planner.schedules.first(s, now, time.Time{})
-	first.atOnce = g.host.planner.schedules.atOnce(s, now)
+	first, err = t.host.planner.schedules.first(s, now, time.Time{})
+	first.atOnce = t.host.planner.schedules.atOnce(s, now)
 	if err != nil {
-		return nil, first, fmt.Errorf("timer %.60q: Schedule: %w", t.Name, err)
+		return nil, first, fmt.Errorf("timer %.60q: Schedule: %w", timer.Name, err)
 	}
 	return s, first, nil
 }
 
 // add adds timers that were prepared, and calls no user code. It returns errSetBack if the clock is
 // behind the time by which they were.
-func (g *timerChange) add(list []*settings, firsts []plan, names map[string]bool, at time.Time) error {
-	g.host.registry.mu.Lock()
-	if g.host.planner.now().Before(at) {
-		g.host.registry.mu.Unlock()
+func (t *timerChange) add(list []*settings, firsts []plan, names map[string]bool, at time.Time) error {
+	t.host.registry.mu.Lock()
+	if t.host.planner.now().Before(at) {
+		t.host.registry.mu.Unlock()
 		return errSetBack // from here on, replan would see it, too
 	}
-	continuing, errs := g.host.registry.add(list, names)
+	continuing, errs := t.host.registry.add(list, names)
 	if len(errs) == 0 {
 		for _, s := range continuing {
-			g.host.ledger.resetDeadman(s.entry)
-			if g.host.store != nil {
-				g.host.store.views.reset(s)
+			t.host.ledger.resetDeadman(s.entry)
+			if t.host.store != nil {
+				t.host.store.views.reset(s)
 			}
 		}
-		g.host.planner.add(list, firsts)
+		t.host.planner.add(list, firsts)
 	}
-	begun := g.host.registry.starting() // otherwise Run announces them
-	g.host.registry.mu.Unlock()
+	begun := t.host.registry.starting() // otherwise Run announces them
+	t.host.registry.mu.Unlock()
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	if g.host.store != nil {
-		g.host.store.overrides.readAgain()
+	if t.host.store != nil {
+		t.host.store.overrides.readAgain()
 	}
 	if begun {
-		g.host.announcer.add(list)
+		t.host.announcer.add(list)
 	}
 	return nil
 }
 
 // update gives a timer settings that were prepared, and plans it.
-func (g *timerChange) update(s *settings) error {
-	g.host.registry.mu.Lock()
-	old, interval, err := g.host.planner.update(s)
+func (t *timerChange) update(s *settings) error {
+	t.host.registry.mu.Lock()
+	old, interval, err := t.host.planner.update(s)
 	if err == nil {
-		g.withdraw(s.entry)
+		t.withdraw(s.entry)
 	}
-	g.host.registry.mu.Unlock()
+	t.host.registry.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	if g.host.store != nil {
-		g.host.store.views.reset(s) // what it says of limits was about the old ones
+	if t.host.store != nil {
+		t.host.store.views.reset(s) // what it says of limits was about the old ones
 		if old.timer.LocalOnly && !s.timer.LocalOnly {
-			g.host.store.overrides.readAgain()
+			t.host.store.overrides.readAgain()
 		}
 	}
-	g.host.planner.proceed(old, s, interval)
-	g.host.announcer.add([]*settings{s})
-	g.host.log.flush()
+	t.host.planner.proceed(old, s, interval)
+	t.host.announcer.add([]*settings{s})
+	t.host.log.flush()
 	return nil
 }
 
-func (g *timerChange) remove(name string) (*settings, error) {
-	g.host.registry.mu.Lock()
-	s := g.host.registry.remove(name)
+func (t *timerChange) remove(name string) (*settings, error) {
+	t.host.registry.mu.Lock()
+	s := t.host.registry.remove(name)
 	if s != nil {
-		g.host.planner.drop(s.entry)
-		g.withdraw(s.entry)
+		t.host.planner.drop(s.entry)
+		t.withdraw(s.entry)
 	}
-	g.host.registry.mu.Unlock()
+	t.host.registry.mu.Unlock()
 	if s == nil {
 		return nil, fmt.Errorf("%w: %q", ErrNoTimer, name)
 	}
-	g.host.runner.endWaits(s)
-	g.host.log.flush()
+	t.host.runner.endWaits(s)
+	t.host.log.flush()
 	return s, nil
 }
 
 // withdraw ends the waits of a timer that was removed or updated. An updated one goes on with its
 // tick, unless that is of another schedule. Called with the registry's mutex held.
-func (g *timerChange) withdraw(e *entry) {
-	if p := g.host.waiting.withdraw(e); p != nil {
-		g.host.ledger.skip(p.s, p.at, p.abandoned(), nil)
-		g.host.waiting.release(p)
+func (t *timerChange) withdraw(e *entry) {
+	if p := t.host.waiting.withdraw(e); p != nil {
+		t.host.ledger.skip(p.s, p.at, p.abandoned(), nil)
+		t.host.waiting.release(p)
 	}
 }
 

@@ -46,40 +46,40 @@ func newRegistry(config Config) *registry {
 	return g
 }
 
-func (g *registry) current() Phase { return g.life.Phase() }
+func (r *registry) current() Phase { return r.life.Phase() }
 
 // starting reports whether runs may start.
-func (g *registry) starting() bool {
-	p := g.current()
+func (r *registry) starting() bool {
+	p := r.current()
 	return p == PhaseRunning || p == PhasePreStop
 }
 
 // mayStart reports whether ticks and triggers may be tried with these settings.
-func (g *registry) mayStart(s *settings) bool { return g.starting() && s.current() }
+func (r *registry) mayStart(s *settings) bool { return r.starting() && s.current() }
 
-func (g *registry) setPhase(p Phase) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.life.Enter(p)
+func (r *registry) setPhase(p Phase) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.life.Enter(p)
 }
 
 // begin enters PhaseRunning. prepare is called before anything may start, with mu held.
-func (g *registry) begin(prepare func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (r *registry) begin(prepare func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	prepare()
-	g.life.Enter(PhaseRunning)
-	close(g.ran)
+	r.life.Enter(PhaseRunning)
+	close(r.ran)
 }
 
 // add adds timers: all or, if a name is taken, none. A timer that takes the name of a removed one
 // whose runs go on shares its entry, and is one of continuing. Called with mu held.
-func (g *registry) add(list []*settings, names map[string]bool) (continuing []*settings, errs []error) {
-	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
+func (r *registry) add(list []*settings, names map[string]bool) (continuing []*settings, errs []error) {
+	if p := r.current(); p == PhaseDraining || p == PhaseStopped {
 		errs = append(errs, errShuttingDown)
 	}
 	for name := range names {
-		if g.entries.find(name) != nil {
+		if r.entries.find(name) != nil {
 			errs = append(errs,
 				fmt.Errorf("timer %.60q: Name: it is registered already: Remove that one first, or choose another name",
 					name))
@@ -90,13 +90,13 @@ func (g *registry) add(list []*settings, names map[string]bool) (continuing []*s
 	}
 	for _, s := range list {
 		s.registration = new(registration)
-		if e := g.entries[s.timer.Name]; e != nil {
+		if e := r.entries[s.timer.Name]; e != nil {
 			s.entry, s.nth = e, e.settings.Load().nth+1
 			e.knownAt.Store(0) // of what may have been another schedule
 			continuing = append(continuing, s)
 		} else {
-			g.entries[s.timer.Name] = s.entry
-			g.labels.join(&s.entry.record)
+			r.entries[s.timer.Name] = s.entry
+			r.labels.join(&s.entry.record)
 		}
 		s.entry.settings.Store(s)
 	}
@@ -105,11 +105,11 @@ func (g *registry) add(list []*settings, names map[string]bool) (continuing []*s
 
 // update swaps the settings of the timer of that name, and returns the old ones. Called with mu
 // held.
-func (g *registry) update(s *settings) (old *settings, err error) {
-	if p := g.current(); p == PhaseDraining || p == PhaseStopped {
+func (r *registry) update(s *settings) (old *settings, err error) {
+	if p := r.current(); p == PhaseDraining || p == PhaseStopped {
 		return nil, errShuttingDown
 	}
-	old = g.entries.find(s.timer.Name)
+	old = r.entries.find(s.timer.Name)
 	if old == nil {
 		return nil, fmt.Errorf("%w: %q", ErrNoTimer, s.timer.Name)
 	}
@@ -123,39 +123,39 @@ func (g *registry) update(s *settings) (old *settings, err error) {
 }
 
 // get returns the settings of the timer of that name; nil: there is none.
-func (g *registry) get(name string) *settings {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.entries.find(name)
+func (r *registry) get(name string) *settings {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.entries.find(name)
 }
 
 // named returns the settings of the timer of that name, which may be a removed one whose runs go
 // on; nil: there is neither.
-func (g *registry) named(name string) *settings {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if e := g.entries[name]; e != nil {
+func (r *registry) named(name string) *settings {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.entries[name]; e != nil {
 		return e.settings.Load()
 	}
 	return nil
 }
 
 // registered returns the settings of the timers of this host.
-func (g *registry) registered() []*settings {
-	return slices.DeleteFunc(g.all(), (*settings).removed)
+func (r *registry) registered() []*settings {
+	return slices.DeleteFunc(r.all(), (*settings).removed)
 }
 
 // all returns the settings of the timers of this host, and of the removed ones whose runs go on.
-func (g *registry) all() []*settings {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.list()
+func (r *registry) all() []*settings {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.list()
 }
 
 // list is all, with mu held.
-func (g *registry) list() []*settings {
-	list := make([]*settings, 0, len(g.entries))
-	for _, e := range g.entries {
+func (r *registry) list() []*settings {
+	list := make([]*settings, 0, len(r.entries))
+	for _, e := range r.entries {
 		list = append(list, e.settings.Load())
 	}
 	return list
@@ -163,26 +163,26 @@ func (g *registry) list() []*settings {
 
 // remove removes a timer, of which nothing starts any more; nil: there is none of that name. Called
 // with mu held.
-func (g *registry) remove(name string) *settings {
-	s := g.entries.find(name)
+func (r *registry) remove(name string) *settings {
+	s := r.entries.find(name)
 	if s == nil {
 		return nil
 	}
 	s.registration.removed.Store(true)
-	g.entries.forget(s.entry, g.labels)
+	r.entries.forget(s.entry, r.labels)
 	return s
 }
 
 // retire removes a timer of which nothing goes on or waits. It reports false if something does.
 // Called with mu held.
-func (g *registry) retire(e *entry) bool {
+func (r *registry) retire(e *entry) bool {
 	s := e.settings.Load()
-	if e.places.Load() > 0 || g.reserved[e] > 0 || e.pending != nil || g.waiting.placeQueue.hasTriggerOf(e) {
+	if e.places.Load() > 0 || r.reserved[e] > 0 || e.pending != nil || r.waiting.placeQueue.hasTriggerOf(e) {
 		return false
 	}
 	if !s.removed() {
 		s.registration.removed.Store(true)
-		g.entries.forget(e, g.labels)
+		r.entries.forget(e, r.labels)
 	}
 	return true
 }
@@ -192,17 +192,17 @@ func (g *registry) retire(e *entry) bool {
 type entries map[string]*entry
 
 // find returns the settings of the timer of that name; nil: there is none.
-func (m entries) find(name string) *settings {
-	if e := m[name]; e != nil && !e.settings.Load().removed() {
-		return e.settings.Load()
+func (e entries) find(name string) *settings {
+	if known := e[name]; known != nil && !known.settings.Load().removed() {
+		return known.settings.Load()
 	}
 	return nil
 }
 
 // forget drops a timer that was removed, and its label, unless runs of it go on.
-func (m entries) forget(e *entry, l labels) {
-	if s := e.settings.Load(); s.removed() && e.places.Load() == 0 {
-		delete(m, s.timer.Name)
-		l.part(&e.record)
+func (e entries) forget(gone *entry, l labels) {
+	if s := gone.settings.Load(); s.removed() && gone.places.Load() == 0 {
+		delete(e, s.timer.Name)
+		l.part(&gone.record)
 	}
 }

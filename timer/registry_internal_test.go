@@ -76,10 +76,10 @@ func inForce(s *settings) *settings {
 }
 
 // busy reports whether Run would have to wait.
-func (g *registry) busy() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.active.n > 0
+func (r *registry) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.active.n > 0
 }
 
 // A timer is removed while something of it is counted, and without a TimerLabel the registry does

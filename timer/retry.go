@@ -65,43 +65,43 @@ func unmarked(err error) error {
 	return err
 }
 
-func (p Retry) withDefaults() Retry {
-	if p.MaxAttempts == 0 {
-		p.MaxAttempts = 1
+func (r Retry) withDefaults() Retry {
+	if r.MaxAttempts == 0 {
+		r.MaxAttempts = 1
 	}
-	if p.FirstWait == 0 {
-		p.FirstWait = defaultRetryFirstWait
-		if p.MaxWait != 0 {
-			p.FirstWait = min(p.FirstWait, p.MaxWait)
+	if r.FirstWait == 0 {
+		r.FirstWait = defaultRetryFirstWait
+		if r.MaxWait != 0 {
+			r.FirstWait = min(r.FirstWait, r.MaxWait)
 		}
 	}
-	if p.MaxWait == 0 {
-		p.MaxWait = max(defaultRetryMaxWait, p.FirstWait)
+	if r.MaxWait == 0 {
+		r.MaxWait = max(defaultRetryMaxWait, r.FirstWait)
 	}
-	return p
+	return r
 }
 
 // check reports the faults of a policy. maxRunTime may be 0 or invalid: it is checked elsewhere.
-func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, args ...any)) {
+func (r Retry) check(maxRunTime time.Duration, fault func(field, format string, args ...any)) {
 	good := true
 	bad := func(field, format string, args ...any) {
 		good = false
 		fault(field, format, args...)
 	}
 	switch {
-	case p.MaxAttempts < 0:
-		bad("Retry.MaxAttempts", "%d is negative: use 1 to %d, or 0 for no retry", p.MaxAttempts, maxRetryAttempts)
-	case p.MaxAttempts > maxRetryAttempts:
+	case r.MaxAttempts < 0:
+		bad("Retry.MaxAttempts", "%d is negative: use 1 to %d, or 0 for no retry", r.MaxAttempts, maxRetryAttempts)
+	case r.MaxAttempts > maxRetryAttempts:
 		bad("Retry.MaxAttempts", "%d is more than %d: use a smaller number, and leave the rest to the next tick",
-			p.MaxAttempts, maxRetryAttempts)
-	case p.MaxAttempts == 0 && (p.FirstWait != 0 || p.MaxWait != 0 || p.If != nil):
+			r.MaxAttempts, maxRetryAttempts)
+	case r.MaxAttempts == 0 && (r.FirstWait != 0 || r.MaxWait != 0 || r.If != nil):
 		bad("Retry.MaxAttempts",
 			"it is not set, so the rest of Retry does nothing: set how many attempts there may be, or 1 for no retry")
 	}
 	for _, wait := range []struct {
 		field string
 		value time.Duration
-	}{{"Retry.FirstWait", p.FirstWait}, {"Retry.MaxWait", p.MaxWait}} {
+	}{{"Retry.FirstWait", r.FirstWait}, {"Retry.MaxWait", r.MaxWait}} {
 		switch {
 		case wait.value < 0:
 			bad(wait.field, "%v is negative: use a positive duration, or 0 for the default", wait.value)
@@ -115,29 +115,29 @@ func (p Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 	if !good {
 		return
 	}
-	if p.MaxWait != 0 && p.MaxWait < p.FirstWait {
-		fault("Retry.MaxWait", "%v is less than FirstWait (%v): raise it, or lower FirstWait", p.MaxWait, p.FirstWait)
+	if r.MaxWait != 0 && r.MaxWait < r.FirstWait {
+		fault("Retry.MaxWait", "%v is less than FirstWait (%v): raise it, or lower FirstWait", r.MaxWait, r.FirstWait)
 		return
 	}
 	if maxRunTime == 0 {
 		maxRunTime = defaultMaxRunTime
 	}
-	if p = p.withDefaults(); p.MaxAttempts > 1 && maxRunTime > 0 && p.FirstWait >= maxRunTime {
+	if r = r.withDefaults(); r.MaxAttempts > 1 && maxRunTime > 0 && r.FirstWait >= maxRunTime {
 		fault("Retry.FirstWait",
 			"%v is not shorter than MaxRunTime (%v), which counts the waits, too: lower it, or raise MaxRunTime",
-			p.FirstWait, maxRunTime)
+			r.FirstWait, maxRunTime)
 	}
 }
 
 // wants reports whether an error is to be retried. It calls methods of the user's error and
 // Retry.If, and returns their panic.
-func (p Retry) wants(err error) (yes bool, panicked error) {
+func (r Retry) wants(err error) (yes bool, panicked error) {
 	panicked = guard.Call("policy", func() error {
 		if _, final := errors.AsType[*backoff.PermanentError](err); final {
 			return nil
 		}
-		if p.If != nil {
-			yes = p.If(err)
+		if r.If != nil {
+			yes = r.If(err)
 			return nil
 		}
 		yes = guard.Panicked(err) == nil
@@ -147,10 +147,10 @@ func (p Retry) wants(err error) (yes bool, panicked error) {
 }
 
 // backOff returns the waits of one run, each between half and all of its nominal length.
-func (p Retry) backOff() backoff.ExponentialBackOff {
+func (r Retry) backOff() backoff.ExponentialBackOff {
 	return backoff.ExponentialBackOff{ // it varies a wait in both directions, by RandomizationFactor
-		InitialInterval:     p.FirstWait - p.FirstWait/4,
-		MaxInterval:         p.MaxWait - p.MaxWait/4,
+		InitialInterval:     r.FirstWait - r.FirstWait/4,
+		MaxInterval:         r.MaxWait - r.MaxWait/4,
 		RandomizationFactor: 1. / 3,
 		Multiplier:          2,
 	}
@@ -167,76 +167,76 @@ const recheckLease = time.Second
 
 // again reports whether another attempt follows a failed one. If so, it has waited for it and
 // counted it.
-func (n *runner) again(s *settings, r *Run, err error) bool {
-	policy, attempt := s.timer.Retry, r.Attempt()
+func (r *runner) again(s *settings, run *Run, err error) bool {
+	policy, attempt := s.timer.Retry, run.Attempt()
 	if err == nil || attempt >= policy.MaxAttempts {
 		return false
 	}
-	failedAt := r.now() // before Retry.If, which may take long
-	if !n.mayRetry(s, r) {
+	failedAt := run.now() // before Retry.If, which may take long
+	if !r.mayRetry(s, run) {
 		return false
 	}
 	yes, panicked := policy.wants(err)
 	if panicked != nil {
-		n.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry",
+		r.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry",
 			"timer", s.timer.Name, "panic", guard.Panicked(panicked).Value)
 	}
 	if !yes {
 		return false
 	}
-	if r.retrying == nil {
+	if run.retrying == nil {
 		s.entry.mu.Lock()
-		r.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(time.Hour)}
+		run.retrying = &retrying{waits: policy.backOff(), alarm: time.NewTimer(time.Hour)}
 		s.entry.mu.Unlock()
 	}
-	wait := r.retrying.waits.NextBackOff()
-	if time.Until(r.endsAt()) <= wait {
+	wait := run.retrying.waits.NextBackOff()
+	if time.Until(run.endsAt()) <= wait {
 		return false // it would hold the slot for nothing
 	}
-	n.events.attemptFailed(r, failedAt, wait, err)
-	n.log.flush()
-	return n.waitToRetry(s, r, time.Now().Add(wait))
+	r.events.attemptFailed(run, failedAt, wait, err)
+	r.log.flush()
+	return r.waitToRetry(s, run, time.Now().Add(wait))
 }
 
-func (n *runner) waitToRetry(s *settings, r *Run, until time.Time) bool {
+func (r *runner) waitToRetry(s *settings, run *Run, until time.Time) bool {
 	for {
 		s.entry.mu.Lock()
 		left := time.Until(until)
-		if !n.mayRetry(s, r) {
+		if !r.mayRetry(s, run) {
 			s.entry.mu.Unlock()
 			return false
 		}
-		if left <= 0 && !r.Degraded() && !r.Valid() {
+		if left <= 0 && !run.Degraded() && !run.Valid() {
 			left = recheckLease // the lease is in doubt: soon the context ends or the run is degraded
 		}
 		if left <= 0 {
-			r.attempt.Add(1)
-			n.ledger.count(&s.entry.record, func(t *tally) { t.retries++ })
+			run.attempt.Add(1)
+			r.ledger.count(&s.entry.record, func(t *tally) { t.retries++ })
 			s.entry.mu.Unlock()
 			return true
 		}
-		r.retrying.alarm.Reset(left)
+		run.retrying.alarm.Reset(left)
 		s.entry.mu.Unlock()
 		select {
-		case <-r.ctx.Done():
-		case <-r.retrying.alarm.C:
+		case <-run.ctx.Done():
+		case <-run.retrying.alarm.C:
 		}
 	}
 }
 
 // mayRetry reports whether a run may wait for another attempt.
-func (n *runner) mayRetry(s *settings, r *Run) bool {
-	return n.registry.starting() && !s.removed() && r.ctx.cause() == nil
+func (r *runner) mayRetry(s *settings, run *Run) bool {
+	return r.registry.starting() && !s.removed() && run.ctx.cause() == nil
 }
 
 // endWaits wakes the runs of a timer that wait for another attempt, so that they end if no attempt
 // may follow.
-func (n *runner) endWaits(s *settings) {
+func (r *runner) endWaits(s *settings) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	for _, r := range s.entry.runs {
-		if r != nil && r.retrying != nil {
-			r.retrying.alarm.Reset(0)
+	for _, run := range s.entry.runs {
+		if run != nil && run.retrying != nil {
+			run.retrying.alarm.Reset(0)
 		}
 	}
 }

@@ -209,75 +209,75 @@ type runContext struct {
 type runKey struct{}
 
 // base returns the context of all runs.
-func (c *runContext) base() context.Context { return c.run.host.base }
+func (r *runContext) base() context.Context { return r.run.host.base }
 
 // Deadline implements context.Context.
-func (c *runContext) Deadline() (time.Time, bool) { return c.run.endsAt(), true }
+func (r *runContext) Deadline() (time.Time, bool) { return r.run.endsAt(), true }
 
 // Done implements context.Context.
-func (c *runContext) Done() <-chan struct{} { return c.context().Done() }
+func (r *runContext) Done() <-chan struct{} { return r.context().Done() }
 
 // Err implements context.Context.
-func (c *runContext) Err() error { return c.context().Err() }
+func (r *runContext) Err() error { return r.context().Err() }
 
 // Value implements context.Context.
-func (c *runContext) Value(key any) any {
+func (r *runContext) Value(key any) any {
 	if _, ok := key.(runKey); ok {
-		return c.run
+		return r.run
 	}
-	if t := c.run.trigger; t != nil && t.values != nil {
+	if t := r.run.trigger; t != nil && t.values != nil {
 		if value := t.values.Value(key); value != nil {
 			return value
 		}
 	}
-	return c.context().Value(key)
+	return r.context().Value(key)
 }
 
-func (c *runContext) String() string { return "timer.Run(" + c.run.Timer() + ")" }
+func (r *runContext) String() string { return "timer.Run(" + r.run.Timer() + ")" }
 
-func (c *runContext) context() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (r *runContext) context() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch {
-	case c.made != nil:
-	case c.over: // the end of the run came first, whatever has happened since
-		c.made, c.cancel = context.WithCancelCause(context.WithoutCancel(c.base()))
-		c.cancel(nil)
+	case r.made != nil:
+	case r.over: // the end of the run came first, whatever has happened since
+		r.made, r.cancel = context.WithCancelCause(context.WithoutCancel(r.base()))
+		r.cancel(nil)
 	default:
-		c.made, c.cancel = context.WithCancelCause(c.base())
-		c.made, c.stop = context.WithDeadlineCause(c.made, c.run.endsAt(), ErrMaxRunTime)
+		r.made, r.cancel = context.WithCancelCause(r.base())
+		r.made, r.stop = context.WithDeadlineCause(r.made, r.run.endsAt(), ErrMaxRunTime)
 	}
-	return c.made
+	return r.made
 }
 
 // lose ends the context of a run that has lost its lease.
-func (c *runContext) lose(cause error) {
-	c.context()
-	c.cancel(cause)
+func (r *runContext) lose(cause error) {
+	r.context()
+	r.cancel(cause)
 }
 
 // cause returns why the context has ended; nil: it has not. It creates no context unless it has to.
-func (c *runContext) cause() error {
-	c.mu.Lock()
-	made, over := c.made != nil, c.over
-	c.mu.Unlock()
+func (r *runContext) cause() error {
+	r.mu.Lock()
+	made, over := r.made != nil, r.over
+	r.mu.Unlock()
 	switch {
 	case made:
 	case over:
 		return context.Canceled
-	case c.base().Err() == nil && time.Now().Before(c.run.endsAt()):
+	case r.base().Err() == nil && time.Now().Before(r.run.endsAt()):
 		return nil
 	}
-	return context.Cause(c.context())
+	return context.Cause(r.context())
 }
 
 // end ends the context when the run has ended.
-func (c *runContext) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over = true
-	if c.stop != nil { // release what the parent holds
-		c.stop()
-		c.cancel(nil)
+func (r *runContext) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.stop != nil { // release what the parent holds
+		r.stop()
+		r.cancel(nil)
 	}
 }

@@ -47,50 +47,50 @@ func newRunHost(h dlock.Holder) runHost { return runHost{holder: h, idPrefix: h.
 
 // startRun returns a started run, which the caller carries out. The run takes over the caller's
 // place.
-func (n *runner) startRun(t tick, by *triggering, lease *dlock.Lease, degraded bool) *Run {
-	r := n.newRun(t, lease == nil && !degraded)
-	r.trigger = by
-	n.begin(t.s, r, lease)
-	n.log.flush()
-	return r
+func (r *runner) startRun(t tick, by *triggering, lease *dlock.Lease, degraded bool) *Run {
+	run := r.newRun(t, lease == nil && !degraded)
+	run.trigger = by
+	r.begin(t.s, run, lease)
+	r.log.flush()
+	return run
 }
 
 // runAll starts runs without the store, and carries out each in a goroutine. The caller has taken a
 // place for each. The scheduling goroutine has to start only one.
-func (n *runner) runAll(starts []tick) {
+func (r *runner) runAll(starts []tick) {
 	last := len(starts) - 1
 	for _, t := range starts[:last] {
-		go n.carryOut(n.startRun(t, nil, nil, false))
+		go r.carryOut(r.startRun(t, nil, nil, false))
 	}
-	n.carryOut(n.startRun(starts[last], nil, nil, false))
+	r.carryOut(r.startRun(starts[last], nil, nil, false))
 }
 
-func (n *runner) newRun(t tick, local bool) *Run {
-	r := &Run{settings: t.s, host: &n.runHost, tick: t.at, caughtUp: t.missedAt != 0, onStart: t.onStart,
+func (r *runner) newRun(t tick, local bool) *Run {
+	run := &Run{settings: t.s, host: &r.runHost, tick: t.at, caughtUp: t.missedAt != 0, onStart: t.onStart,
 		startedAt: time.Now(), local: local}
-	r.ctx.run = r
-	r.attempt.Store(1)
-	return r
+	run.ctx.run = run
+	run.attempt.Store(1)
+	return run
 }
 
 // carryOut calls the handler and cleans up after it.
-func (n *runner) carryOut(r *Run) {
-	s := r.settings
+func (r *runner) carryOut(run *Run) {
+	s := run.settings
 	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
 	err, returned := errGoexit, false
 	defer func() {
-		cause := r.ctx.cause()
+		cause := run.ctx.cause()
 		outcome := outcomeOf(cause, err, !returned && guard.Panicked(err) != nil)
-		r.ctx.end()
-		n.finish(s, r, outcome, unmarked(err))
-		if r.trigger != nil {
-			r.trigger.handle.end(outcome, cause, unmarked(err))
+		run.ctx.end()
+		r.finish(s, run, outcome, unmarked(err))
+		if run.trigger != nil {
+			run.trigger.handle.end(outcome, cause, unmarked(err))
 		}
 	}()
-	for retry := true; retry; retry = n.again(s, r, err) {
+	for retry := true; retry; retry = r.again(s, run, err) {
 		err, returned = errGoexit, false
 		err = guard.Call("handler", func() error {
-			err := s.timer.Run(&r.ctx)
+			err := s.timer.Run(&run.ctx)
 			returned = true // it may return a *PanicError, of something that it has called
 			return err
 		})
@@ -98,181 +98,181 @@ func (n *runner) carryOut(r *Run) {
 }
 
 // begin records that a run has started.
-func (n *runner) begin(s *settings, r *Run, lease *dlock.Lease) {
+func (r *runner) begin(s *settings, run *Run, lease *dlock.Lease) {
 	e := s.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.place(r)
-	n.number(r, lease)
-	r.maxRunTimer = time.AfterFunc(time.Until(r.endsAt()), func() { n.outOfTime(s, r) })
+	e.place(run)
+	r.number(run, lease)
+	run.maxRunTimer = time.AfterFunc(time.Until(run.endsAt()), func() { r.outOfTime(s, run) })
 	switch {
 	case lease != nil:
-		n.hold(s, r, lease)
-	case !r.local:
-		r.degraded.Store(true)
-		n.store.views.beginDegraded(s)
-		n.store.startedWithout()
+		r.hold(s, run, lease)
+	case !run.local:
+		run.degraded.Store(true)
+		r.store.views.beginDegraded(s)
+		r.store.startedWithout()
 	}
-	n.ledger.began(&s.entry.record, r)
+	r.ledger.began(&s.entry.record, run)
 }
 
 // number gives a run what its ID is made of.
-func (n *runner) number(r *Run, lease *dlock.Lease) {
+func (r *runner) number(run *Run, lease *dlock.Lease) {
 	if lease != nil && lease.Fence() != 0 {
-		r.firstSlot, r.number = int32(lease.Slot()), int64(lease.Fence())
+		run.firstSlot, run.number = int32(lease.Slot()), int64(lease.Fence())
 	} else {
-		r.firstSlot, r.number = -1, n.started.Add(1)
+		run.firstSlot, run.number = -1, r.started.Add(1)
 	}
-	if r.trigger != nil {
-		r.trigger.handle.timer, r.trigger.handle.id = r.Timer(), r.ID()
+	if run.trigger != nil {
+		run.trigger.handle.timer, run.trigger.handle.id = run.Timer(), run.ID()
 	}
 }
 
 // finish releases the slot of a run, records the outcome, and gives back its place.
-func (n *runner) finish(s *settings, r *Run, outcome Outcome, err error) {
-	took := time.Since(r.startedAt)
-	logged := n.events.logsEnd(outcome)
+func (r *runner) finish(s *settings, run *Run, outcome Outcome, err error) {
+	took := time.Since(run.startedAt)
+	logged := r.events.logsEnd(outcome)
 	e := s.entry
 	e.mu.Lock()
-	abandoned := n.gaveUp.Load()
-	r.over = true // it gets no slot any more
-	if r.late {
+	abandoned := r.gaveUp.Load()
+	run.over = true // it gets no slot any more
+	if run.late {
 		e.overdue.Add(-1)
 	}
 	e.endedAt.Store(int64(time.Since(programStart)))
-	if r.unwatch != nil {
-		r.unwatch()
+	if run.unwatch != nil {
+		run.unwatch()
 	}
-	r.maxRunTimer.Stop()
-	if r.Degraded() {
-		n.store.views.endDegraded(s)
+	run.maxRunTimer.Stop()
+	if run.Degraded() {
+		r.store.views.endDegraded(s)
 	}
-	lease := r.lease.Load()
+	lease := run.lease.Load()
 	e.mu.Unlock()
 	if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire
 		if outcome == OutcomeOK {
 			lease.MarkSucceeded()
 		}
-		n.release(s, lease)
+		r.release(s, lease)
 	}
 	// After the release, as Update or a timer that takes the name may have set it meanwhile.
 	now := e.settings.Load()
 	if delay, fixed := now.delay(); fixed {
-		n.waiting.moveNext(now, delay)
+		r.waiting.moveNext(now, delay)
 	}
 	if logged {
-		n.events.logEnd(r, outcome, took, err)
+		r.events.logEnd(run, outcome, took, err)
 	}
 	// Both at once: nobody sees the run ended while its place is still taken.
-	n.registry.mu.Lock()
+	r.registry.mu.Lock()
 	e.mu.Lock()
-	e.runs[r.place] = nil
-	n.ledger.ended(&e.record, r, outcome, took, r.late, err)
-	if n.store != nil {
-		n.store.views.slotFree(s)
+	e.runs[run.place] = nil
+	r.ledger.ended(&e.record, run, outcome, took, run.late, err)
+	if r.store != nil {
+		r.store.views.slotFree(s)
 	}
-	n.countReleased(r)
-	n.limits.leave(s)
-	n.registry.leaveLocked(s)
+	r.countReleased(run)
+	r.limits.leave(s)
+	r.registry.leaveLocked(s)
 	e.mu.Unlock()
-	n.registry.mu.Unlock()
-	if !n.triggers.runEnded(s) {
-		n.waiting.runEnded(s)
+	r.registry.mu.Unlock()
+	if !r.triggers.runEnded(s) {
+		r.waiting.runEnded(s)
 	}
-	n.log.flush()
+	r.log.flush()
 }
 
 // countReleased counts, once, that a run no longer holds its slot. Called with entry.mu held.
-func (n *runner) countReleased(r *Run) {
-	if !r.holding {
+func (r *runner) countReleased(run *Run) {
+	if !run.holding {
 		return
 	}
-	r.holding = false
-	n.store.metrics.held(time.Since(r.lease.Load().AcquiredAt()))
+	run.holding = false
+	r.store.metrics.held(time.Since(run.lease.Load().AcquiredAt()))
 }
 
 // lost is called when the lease of a run ends.
-func (n *runner) lost(s *settings, r *Run, lease *dlock.Lease) {
+func (r *runner) lost(s *settings, run *Run, lease *dlock.Lease) {
 	err := lease.Err()
 	lost, ok := errors.AsType[*dlock.LostError](err)
 	if !ok {
 		return // released: the handler has returned
 	}
-	lostAt := r.now()
+	lostAt := run.now()
 	goOn := lost.Silent && s.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown &&
-		!n.store.notSetUp(s) // its last answer may have been that it is not set up right
+		!r.store.notSetUp(s) // its last answer may have been that it is not set up right
 	switch { // before waiting for a mutex
 	case lost.RevokedBy != nil:
-		n.cancel(r, &CanceledError{By: *lost.RevokedBy, Err: lost})
+		r.cancel(run, &CanceledError{By: *lost.RevokedBy, Err: lost})
 	case !goOn:
-		r.ctx.lose(err)
+		run.ctx.lose(err)
 	}
-	defer n.log.flush()
+	defer r.log.flush()
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	if goOn && !r.over && !r.Degraded() {
-		n.store.views.wentDown(s)
-		r.degraded.Store(true)
-		n.store.views.beginDegraded(s)
+	if goOn && !run.over && !run.Degraded() {
+		r.store.views.wentDown(s)
+		run.degraded.Store(true)
+		r.store.views.beginDegraded(s)
 	}
-	n.countReleased(r)
+	r.countReleased(run)
 	if lost.RevokedBy != nil {
 		return
 	}
-	n.ledger.count(&s.entry.record, func(t *tally) { t.leasesLost++ })
-	n.events.leaseLost(r, lease, lostAt, goOn, lost)
+	r.ledger.count(&s.entry.record, func(t *tally) { t.leasesLost++ })
+	r.events.leaseLost(run, lease, lostAt, goOn, lost)
 }
 
 // outOfTime is called at MaxRunTime, and at 1.5 × MaxRunTime.
-func (n *runner) outOfTime(s *settings, r *Run) {
-	defer n.log.flush()
-	cause := r.ctx.cause()
+func (r *runner) outOfTime(s *settings, run *Run) {
+	defer r.log.flush()
+	cause := run.ctx.cause()
 	lost := cause != nil && !guard.Is(cause, ErrMaxRunTime) // without a mutex: it may be the store's error
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	switch {
-	case r.over:
+	case run.over:
 		return
-	case r.late:
-		n.overlong(s, r)
+	case run.late:
+		r.overlong(s, run)
 		return
 	case lost:
 		return // it ended earlier, which was logged
 	}
-	if l := r.lease.Load(); l != nil {
+	if l := run.lease.Load(); l != nil {
 		l.StopRenewing()
 	}
-	n.log.later(slog.LevelWarn,
+	r.log.later(slog.LevelWarn,
 		"timer: a run reached its MaxRunTime: its context has ended and its slot is no longer renewed",
-		r.info().line("max_run_time", s.timer.MaxRunTime)...)
-	r.late = true
+		run.info().line("max_run_time", s.timer.MaxRunTime)...)
+	run.late = true
 	s.entry.overdue.Add(1)
-	if r.tick != 0 {
-		n.ledger.countOverdue(&s.entry.record)
+	if run.tick != 0 {
+		r.ledger.countOverdue(&s.entry.record)
 	}
-	r.maxRunTimer.Reset(s.timer.MaxRunTime / 2)
+	run.maxRunTimer.Reset(s.timer.MaxRunTime / 2)
 }
 
 // overlong is called with entry.mu held.
-func (n *runner) overlong(s *settings, r *Run) {
-	n.log.later(slog.LevelError,
+func (r *runner) overlong(s *settings, run *Run) {
+	r.log.later(slog.LevelError,
 		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host "+
 			"until it returns",
-		r.info().line("running_for", time.Since(r.startedAt).Round(time.Millisecond))...)
-	n.ledger.count(&s.entry.record, func(t *tally) { t.overlongHolds++ })
+		run.info().line("running_for", time.Since(run.startedAt).Round(time.Millisecond))...)
+	r.ledger.count(&s.entry.record, func(t *tally) { t.overlongHolds++ })
 }
 
 // isOver reports whether the handler of a run has returned.
-func (n *runner) isOver(r *Run) bool {
-	e := r.settings.entry
+func (r *runner) isOver(run *Run) bool {
+	e := run.settings.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return r.over
+	return run.over
 }
 
 // counts returns how many runs of a timer there are on this host, and how many of them are past
 // MaxRunTime and ignore their context.
-func (n *runner) counts(s *settings) (runs, overdue int) {
+func (r *runner) counts(s *settings) (runs, overdue int) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	return s.entry.count((*Run).any), int(s.entry.overdue.Load())
@@ -280,35 +280,35 @@ func (n *runner) counts(s *settings) (runs, overdue int) {
 
 // giveUp returns the names of the timers whose runs have not ended, once per run. Their slots are
 // left to expire.
-func (n *runner) giveUp() (stuck []string) {
-	n.gaveUp.Store(true)
-	for _, s := range n.registry.all() {
-		runs, _ := n.counts(s)
+func (r *runner) giveUp() (stuck []string) {
+	r.gaveUp.Store(true)
+	for _, s := range r.registry.all() {
+		runs, _ := r.counts(s)
 		for range runs {
 			stuck = append(stuck, s.timer.Name)
 		}
-		n.giveUpWaits(s)
+		r.giveUpWaits(s)
 	}
 	slices.Sort(stuck)
 	return stuck
 }
 
 // giveUpWaits ends the waits for the results of runs that have not ended.
-func (n *runner) giveUpWaits(s *settings) {
+func (r *runner) giveUpWaits(s *settings) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	for _, r := range s.entry.runs {
-		if r != nil && r.trigger != nil {
-			r.trigger.handle.end(OutcomeDraining, ErrDraining, nil)
+	for _, run := range s.entry.runs {
+		if run != nil && run.trigger != nil {
+			run.trigger.handle.end(OutcomeDraining, ErrDraining, nil)
 		}
 	}
 }
 
 // release logs an error at Debug only: a lost lease was logged when it was lost, and a release that
 // was not answered is repeated by the session.
-func (n *runner) release(s *settings, lease *dlock.Lease) {
-	if err := lease.Release(n.base); err != nil {
-		n.log.Debug("timer: the slot was not released", "timer", s.timer.Name, "slot", lease.Slot(), "err", err)
+func (r *runner) release(s *settings, lease *dlock.Lease) {
+	if err := lease.Release(r.base); err != nil {
+		r.log.Debug("timer: the slot was not released", "timer", s.timer.Name, "slot", lease.Slot(), "err", err)
 	}
 }
 
@@ -356,22 +356,22 @@ func (s *Scheduler) CancelRun(timer, id string, by driver.Cause) error {
 }
 
 // find returns the run with that ID; nil: there is none.
-func (n *runner) find(s *settings, id string) *Run {
+func (r *runner) find(s *settings, id string) *Run {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	for _, r := range s.entry.runs {
-		if r != nil && !r.over && r.ID() == id {
-			return r
+	for _, run := range s.entry.runs {
+		if run != nil && !run.over && run.ID() == id {
+			return run
 		}
 	}
 	return nil
 }
 
 // cancel ends the context of a run, unless it has ended. Called without a mutex held.
-func (n *runner) cancel(r *Run, cause *CanceledError) {
-	r.ctx.lose(cause)
-	if r.ctx.cause() == error(cause) {
-		n.log.Info("timer: run canceled",
-			"timer", r.Timer(), "slot", r.Slot(), "run", r.ID(), "by", cause.By.By, "note", cause.By.Note)
+func (r *runner) cancel(run *Run, cause *CanceledError) {
+	run.ctx.lose(cause)
+	if run.ctx.cause() == error(cause) {
+		r.log.Info("timer: run canceled",
+			"timer", run.Timer(), "slot", run.Slot(), "run", run.ID(), "by", cause.By.By, "note", cause.By.Note)
 	}
 }

@@ -42,8 +42,8 @@ const (
 	RunOnStartEachHost
 )
 
-func (p RunOnStartPolicy) String() string {
-	switch p {
+func (r RunOnStartPolicy) String() string {
+	switch r {
 	case RunOnStartNever:
 		return "never"
 	case RunOnStartOnce:
@@ -74,17 +74,17 @@ func (t Timer) checkRunOnStart(shared, claims bool, fault func(string, string, .
 
 // atOnce returns the tick to be tried when this host, or the timer, starts: that of RunOnStart, or
 // else a missed one; the zero tick: none.
-func (tt *schedules) atOnce(s *settings, now time.Time) tick {
-	if s.timer.RunOnStart == RunOnStartNever {
-		return tt.lastMissed(s, now)
+func (s *schedules) atOnce(set *settings, now time.Time) tick {
+	if set.timer.RunOnStart == RunOnStartNever {
+		return s.lastMissed(set, now)
 	}
-	if s.timer.RunOnStart == RunOnStartEachHost || s.local {
-		return tick{s: s, at: now.UnixMicro(), onStart: true, ownStart: true}
+	if set.timer.RunOnStart == RunOnStartEachHost || set.local {
+		return tick{s: set, at: now.UnixMicro(), onStart: true, ownStart: true}
 	}
 	// Hosts agree on it. It is not a tick that Delay still holds back, which has yet to run.
-	last := tt.lastDue(s, now, previousWithin)
+	last := s.lastDue(set, now, previousWithin)
 	if last.IsZero() {
 		return tick{}
 	}
-	return tick{s: s, at: last.UnixMicro(), onStart: true}
+	return tick{s: set, at: last.UnixMicro(), onStart: true}
 }

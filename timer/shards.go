@@ -20,24 +20,24 @@ type shardNames struct {
 }
 
 // of returns the server that has a name; "": the store is one server.
-func (n shardNames) of(name string) (shard string) {
-	if n.sharder == nil {
+func (s shardNames) of(name string) (shard string) {
+	if s.sharder == nil {
 		return ""
 	}
 	defer func() { _ = recover() }() // a store that panics is taken for one server
-	return n.sharder.Shard(name)
+	return s.sharder.Shard(name)
 }
 
 // elsewhere returns a name that probes another server than the given one; "": there is none.
-func (n shardNames) elsewhere(shard string, slot int) string {
-	return n.probe(slot, func(other string) bool { return other != shard })
+func (s shardNames) elsewhere(shard string, slot int) string {
+	return s.probe(slot, func(other string) bool { return other != shard })
 }
 
 // probe returns a name that probes a server which use accepts; "": there is none.
-func (n shardNames) probe(slot int, use func(shard string) bool) string {
+func (s shardNames) probe(slot int, use func(shard string) bool) string {
 	for i := range 1000 { // the hash of a name decides on its server
 		name := fmt.Sprintf(probeLock+":%d", slot, i)
-		if shard := n.of(name); shard != "" && use(shard) {
+		if shard := s.of(name); shard != "" && use(shard) {
 			return name
 		}
 	}
@@ -92,13 +92,13 @@ func (b *breakers) failing() []string {
 
 // ofAll reports whether a call to one of several servers decides about the whole store, too: it was
 // answered, or no other server is known that is well. Called with mu held.
-func (w *storeWatch) ofAll(r result) bool {
+func (s *storeWatch) ofAll(r result) bool {
 	if r.failure == nil {
 		return true
 	}
 	called := 0
-	for _, b := range w.breakers.servers {
-		if time.Since(b.heardAt) > 2*w.ttl { // it may no longer be one of them
+	for _, b := range s.breakers.servers {
+		if time.Since(b.heardAt) > 2*s.ttl { // it may no longer be one of them
 			continue
 		}
 		if b.well() {
@@ -109,7 +109,7 @@ func (w *storeWatch) ofAll(r result) bool {
 	if called > 1 || r.alone {
 		return true
 	}
-	w.wakeProber() // the prober calls another
+	s.wakeProber() // the prober calls another
 	return false
 }
 

@@ -251,9 +251,9 @@ type limitFullError struct {
 	runs  int
 }
 
-func (e *limitFullError) Error() string {
-	return fmt.Sprintf("%d runs that hold the limit %q go on here, and the store was not asked", e.runs,
-		e.limit)
+func (l *limitFullError) Error() string {
+	return fmt.Sprintf("%d runs that hold the limit %q go on here, and the store was not asked", l.runs,
+		l.limit)
 }
 
 // A limitRateError says that the rate of a limit is reached on this host, which does not ask the
@@ -263,9 +263,9 @@ type limitRateError struct {
 	wait  time.Duration
 }
 
-func (e *limitRateError) Error() string {
+func (l *limitRateError) Error() string {
 	return fmt.Sprintf("the limit %q had its %d starts within %v here, and the store was not asked: "+
-		"the next is allowed in %v", e.limit.Name, e.limit.Rate, e.limit.Per, e.wait.Round(time.Millisecond))
+		"the next is allowed in %v", l.limit.Name, l.limit.Rate, l.limit.Per, l.wait.Round(time.Millisecond))
 }
 
 // rateAgain returns after how long a tick is tried again that was refused because of a rate. The

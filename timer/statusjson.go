@@ -19,22 +19,22 @@ import (
 type jsonLimit int
 
 // MarshalJSON implements json.Marshaler.
-func (l jsonLimit) MarshalJSON() ([]byte, error) {
-	if l == NoLimit {
+func (j jsonLimit) MarshalJSON() ([]byte, error) {
+	if j == NoLimit {
 		return []byte("null"), nil
 	}
-	return json.Marshal(int(l))
+	return json.Marshal(int(j))
 }
 
 // A jsonSeconds is a number of seconds, or null for NoLimit.
 type jsonSeconds time.Duration
 
 // MarshalJSON implements json.Marshaler.
-func (d jsonSeconds) MarshalJSON() ([]byte, error) {
-	if d == NoLimit {
+func (j jsonSeconds) MarshalJSON() ([]byte, error) {
+	if j == NoLimit {
 		return []byte("null"), nil
 	}
-	return json.Marshal(time.Duration(d).Seconds())
+	return json.Marshal(time.Duration(j).Seconds())
 }
 
 // some returns list, or an empty slice in place of nil: JSON shows that as [] and not as null.
@@ -183,10 +183,10 @@ func (p PauseStatus) MarshalJSON() ([]byte, error) {
 type jsonRun RunInfo
 
 // MarshalJSON implements json.Marshaler.
-func (r jsonRun) MarshalJSON() ([]byte, error) {
+func (j jsonRun) MarshalJSON() ([]byte, error) {
 	var slot *int // left out: it has none
-	if r.Slot >= 0 {
-		slot = &r.Slot
+	if j.Slot >= 0 {
+		slot = &j.Slot
 	}
 	return json.Marshal(struct {
 		ID          string        `json:"id"`
@@ -202,18 +202,18 @@ func (r jsonRun) MarshalJSON() ([]byte, error) {
 		Degraded    bool          `json:"degraded"`
 		Valid       bool          `json:"valid"`
 		Overdue     bool          `json:"overdue"`
-	}{r.ID, r.Tick.UTC(), r.CaughtUp, r.OnStart, originOf(r.TriggeredBy), r.PayloadLen, slot, r.Fence,
-		r.StartedAt.UTC(), r.Attempt, r.Degraded, r.Valid, r.Overdue})
+	}{j.ID, j.Tick.UTC(), j.CaughtUp, j.OnStart, originOf(j.TriggeredBy), j.PayloadLen, slot, j.Fence,
+		j.StartedAt.UTC(), j.Attempt, j.Degraded, j.Valid, j.Overdue})
 }
 
 // A jsonResult is the result of a run in a TimerStatus.
 type jsonResult RunResult
 
 // MarshalJSON implements json.Marshaler.
-func (r jsonResult) MarshalJSON() ([]byte, error) {
+func (j jsonResult) MarshalJSON() ([]byte, error) {
 	text := ""
-	if r.Err != nil {
-		text = mask.Text(fmt.Sprint(r.Err)) // fmt survives an Error that panics
+	if j.Err != nil {
+		text = mask.Text(fmt.Sprint(j.Err)) // fmt survives an Error that panics
 	}
 	return json.Marshal(struct {
 		Tick      time.Time   `json:"tick,omitzero"`
@@ -223,5 +223,5 @@ func (r jsonResult) MarshalJSON() ([]byte, error) {
 		Outcome   Outcome     `json:"outcome"`
 		Attempts  int         `json:"attempts"`
 		Err       string      `json:"err,omitempty"`
-	}{r.Tick.UTC(), r.OnStart, r.StartedAt.UTC(), jsonSeconds(r.Took), r.Outcome, r.Attempt, text})
+	}{j.Tick.UTC(), j.OnStart, j.StartedAt.UTC(), jsonSeconds(j.Took), j.Outcome, j.Attempt, text})
 }

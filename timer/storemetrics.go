@@ -71,14 +71,14 @@ func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetric
 
 // acquired counts an attempt to get a slot, made with ctx. It calls methods of the store's error,
 // so no mutex may be held.
-func (m *storeMetrics) acquired(ctx context.Context, lease *dlock.Lease, err error, took time.Duration) {
-	if m == nil {
+func (s *storeMetrics) acquired(ctx context.Context, lease *dlock.Lease, err error, took time.Duration) {
+	if s == nil {
 		return
 	}
-	m.took.Observe(took.Seconds())
-	m.results.WithLabelValues(acquireResult(ctx, err)).Inc()
+	s.took.Observe(took.Seconds())
+	s.results.WithLabelValues(acquireResult(ctx, err)).Inc()
 	if lease != nil && lease.PreviousExpired() {
-		m.expired.Inc()
+		s.expired.Inc()
 	}
 }
 
@@ -104,24 +104,24 @@ func resultOf(reason Reason) string {
 	return string(reason)
 }
 
-func (m *storeMetrics) held(d time.Duration) {
-	if m != nil {
-		m.hold.Observe(d.Seconds())
+func (s *storeMetrics) held(d time.Duration) {
+	if s != nil {
+		s.hold.Observe(d.Seconds())
 	}
 }
 
-func (m *storeMetrics) renewed(outcome driver.GrantOutcome) {
-	if m != nil {
-		m.beats[min(outcome, driver.GrantLost)].Inc()
+func (s *storeMetrics) renewed(outcome driver.GrantOutcome) {
+	if s != nil {
+		s.beats[min(outcome, driver.GrantLost)].Inc()
 	}
 }
 
 // called counts a call to the store.
-func (m *storeMetrics) called(op dlock.StoreOp, took time.Duration, failed bool) {
-	if m == nil {
+func (s *storeMetrics) called(op dlock.StoreOp, took time.Duration, failed bool) {
+	if s == nil {
 		return
 	}
-	o, ok := m.ops[op]
+	o, ok := s.ops[op]
 	if !ok {
 		return
 	}

@@ -72,74 +72,74 @@ func storeLabel(store dlock.DistributedLock) string {
 
 // begin is called when Run begins, before anything calls the store. It needs no mutex then, and
 // must not take one, because the registry's is held.
-func (w *storeWatch) begin(base context.Context) {
-	w.base, w.awaitingFirst = base, true
+func (s *storeWatch) begin(base context.Context) {
+	s.base, s.awaitingFirst = base, true
 }
 
 // wakeProber makes the prober call the store now.
-func (w *storeWatch) wakeProber() {
+func (s *storeWatch) wakeProber() {
 	select {
-	case w.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
 // called is the session's hook.
-func (w *storeWatch) called(c dlock.StoreCall) {
+func (s *storeWatch) called(c dlock.StoreCall) {
 	failure := c.Err
 	if c.Refused() {
 		failure = nil // an answer
 	}
-	w.metrics.called(c.Op, c.Took, failure != nil && !c.Canceled)
+	s.metrics.called(c.Op, c.Took, failure != nil && !c.Canceled)
 	if c.Op != dlock.StoreOpExtend { // an acquire may take two calls, and is judged by its result
 		return
 	}
-	defer w.log.flush()
-	w.heartbeats(c)
+	defer s.log.flush()
+	s.heartbeats(c)
 	if c.Canceled { // it says nothing about the store
 		return
 	}
 	if guard.Is(failure, dlock.ErrFault) {
 		failure = nil
 	}
-	w.saw(w.resultOf(c.Name, failure, true))
+	s.saw(s.resultOf(c.Name, failure, true))
 }
 
 // heartbeats counts renewals by result, and takes the version of the overrides from them.
-func (w *storeWatch) heartbeats(c dlock.StoreCall) {
+func (s *storeWatch) heartbeats(c dlock.StoreCall) {
 	for i, g := range c.Grants {
 		outcome := driver.GrantUnknown
 		if c.Err == nil {
 			outcome = c.Results[i].Outcome
 		}
 		if outcome == driver.GrantOK && g.Name == fleet.HostsLock {
-			w.overrides.noteVersion(c.Results[i].Info.Version)
+			s.overrides.noteVersion(c.Results[i].Info.Version)
 		}
 		if fleet.IsTimer(g.Name) {
-			w.metrics.renewed(outcome)
+			s.metrics.renewed(outcome)
 		}
 	}
 }
 
 // recordAnswer records what the store answered to an acquire of a timer's slot, and reports whether
 // the timer goes on without the store.
-func (w *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degraded bool) {
-	s := t.s
+func (s *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degraded bool) {
+	set := t.s
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch no := refusal(err); {
 	case failed:
-		return w.views.recordDown(s, reasonOf(err), err)
+		return s.views.recordDown(set, reasonOf(err), err)
 	case lease != nil:
-		w.overrides.applyAnswer(s, lease.Info(), nil)
-		w.views.granted(s, lease.Info())
-		w.endQuarantine()
+		s.overrides.applyAnswer(set, lease.Info(), nil)
+		s.views.granted(set, lease.Info())
+		s.endQuarantine()
 	case no != nil:
 		if t.missedAt == 0 { // a missed tick may be refused because of a pause that has ended
-			w.overrides.applyAnswer(s, no.Info, no)
+			s.overrides.applyAnswer(set, no.Info, no)
 		}
-		w.views.refused(t, no)
+		s.views.refused(t, no)
 		if no.Reason == dlock.ReasonQuarantine {
-			w.beginQuarantine(no.ExpiresIn)
+			s.beginQuarantine(no.ExpiresIn)
 		}
 	}
 	return false
@@ -147,24 +147,24 @@ func (w *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degrad
 
 // saw records what a call says about the store. It returns what is wrong with the set-up of the
 // server that was called; nil: nothing is known.
-func (w *storeWatch) saw(r result) (setupErr error) {
-	w.mu.Lock()
-	server, store := w.record(r)
-	setupErr = w.breakers.at(r.shard).setupErr
-	w.mu.Unlock()
+func (s *storeWatch) saw(r result) (setupErr error) {
+	s.mu.Lock()
+	server, store := s.record(r)
+	setupErr = s.breakers.at(r.shard).setupErr
+	s.mu.Unlock()
 	if store.opened {
-		local, skip := w.policies()
-		w.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says",
-			"store", w.label, "timers_run_local", local, "timers_skip", skip, "err", r.failure)
+		local, skip := s.policies()
+		s.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says",
+			"store", s.label, "timers_run_local", local, "timers_skip", skip, "err", r.failure)
 	}
 	if store.back {
-		w.audit()
-		if w.views.degradedRuns() > 0 {
-			w.wakeProber()
+		s.audit()
+		if s.views.degradedRuns() > 0 {
+			s.wakeProber()
 		}
 	}
 	if server.back || store.back && r.shard == "" {
-		w.storeIsBack(r.shard)
+		s.storeIsBack(r.shard)
 	}
 	return setupErr
 }
@@ -177,30 +177,30 @@ type effect struct {
 
 // record records a call to the store, or to one of its servers. It returns what has changed for
 // that server, and for the whole store. Called with mu held.
-func (w *storeWatch) record(r result) (server, store effect) {
+func (s *storeWatch) record(r result) (server, store effect) {
 	if r.shard != "" {
-		if server = w.note(r, r.shard); !w.ofAll(r) {
+		if server = s.note(r, r.shard); !s.ofAll(r) {
 			return server, store
 		}
 	}
-	return server, w.note(r, "")
+	return server, s.note(r, "")
 }
 
 // note records what a call says about a server, or about the whole store (""). Called with mu held.
-func (w *storeWatch) note(r result, shard string) (e effect) {
-	b := w.breakers.at(shard)
+func (s *storeWatch) note(r result, shard string) (e effect) {
+	b := s.breakers.at(shard)
 	c := b.saw(r.failure, r.notSetUp, r.renewal)
-	w.events.storeChanged(c, w.label, shard, b)
-	if c.recovered = c.answered && !b.Open() && !c.closed && w.ranWithout > 0; c.recovered {
+	s.events.storeChanged(c, s.label, shard, b)
+	if c.recovered = c.answered && !b.Open() && !c.closed && s.ranWithout > 0; c.recovered {
 		c.log = b.startLogging(&b.loggedAt, time.Now())
 		b.logging = false
 	}
 	if c.log {
-		e.opened = w.logChange(c, r, shard)
+		e.opened = s.logChange(c, r, shard)
 	}
 	e.back = c.answered && !b.Open() || c.closed
-	if e.back && (shard == "" || len(w.breakers.down()) == 0) {
-		w.ranWithout = 0
+	if e.back && (shard == "" || len(s.breakers.down()) == 0) {
+		s.ranWithout = 0
 	}
 	return e
 }
@@ -208,46 +208,46 @@ func (w *storeWatch) note(r result, shard string) (e effect) {
 // logChange logs what has changed for a server, or for the whole store (""). It reports true if the
 // breaker of the store has opened: that is logged with the timers that it concerns, which cannot be
 // counted with mu held. Called with mu held.
-func (w *storeWatch) logChange(c change, r result, shard string) (opened bool) {
-	what, whose, args := "the store", "timers that share it", []any{"store", w.label}
+func (s *storeWatch) logChange(c change, r result, shard string) (opened bool) {
+	what, whose, args := "the store", "timers that share it", []any{"store", s.label}
 	if shard != "" {
 		what, whose, args = "a server of the store", "timers that live on it", append(args, "server", shard)
 	}
 	switch {
 	case c.notSetUp:
-		w.log.later(slog.LevelWarn, "timer: "+what+" is not set up right: until it is fixed, "+whose+
+		s.log.later(slog.LevelWarn, "timer: "+what+" is not set up right: until it is fixed, "+whose+
 			" skip their ticks, whatever their OnStoreDown", append(args, "err", r.failure)...)
 	case c.opened && shard == "":
 		return true
 	case c.opened:
-		w.log.later(slog.LevelWarn, "timer: "+what+" fails or does not answer; "+whose+
+		s.log.later(slog.LevelWarn, "timer: "+what+" fails or does not answer; "+whose+
 			" go on as their OnStoreDown says", append(args, "err", r.failure)...)
 	case c.closed:
-		w.log.later(slog.LevelInfo, "timer: "+what+" answers again",
-			append(args, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it", w.ranWithout)...)
+		s.log.later(slog.LevelInfo, "timer: "+what+" answers again",
+			append(args, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it", s.ranWithout)...)
 	case c.recovered:
-		w.log.later(slog.LevelWarn, "timer: "+what+" did not answer for a moment, and runs started without it",
-			append(args, "runs_without_it", w.ranWithout)...)
+		s.log.later(slog.LevelWarn, "timer: "+what+" did not answer for a moment, and runs started without it",
+			append(args, "runs_without_it", s.ranWithout)...)
 	}
 	return false
 }
 
 // recordAcquire records what the result of an acquire says about the store itself. It returns the
 // error; if the store's last answer was that it is not set up right, the error says so, too.
-func (w *storeWatch) recordAcquire(name string, err error) error {
+func (s *storeWatch) recordAcquire(name string, err error) error {
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok {
 		if err == nil || errors.Is(err, dlock.ErrNotAcquired) {
-			w.saw(w.resultOf(name, nil, false))
+			s.saw(s.resultOf(name, nil, false))
 		}
 		return err
 	}
 	why := reasonOf(failed)
 	if why == ReasonStoreFault { // one key is bad, but the store answers
-		w.saw(w.resultOf(name, nil, false))
+		s.saw(s.resultOf(name, nil, false))
 		return err
 	}
-	setupErr := w.saw(w.resultOf(name, failed.Err, false))
+	setupErr := s.saw(s.resultOf(name, failed.Err, false))
 	if setupErr != nil && why != ReasonStoreSetup {
 		return fmt.Errorf("%w; its last answer was: %w", err, setupErr)
 	}
@@ -255,11 +255,11 @@ func (w *storeWatch) recordAcquire(name string, err error) error {
 }
 
 // policies counts the timers that share the store, by OnStoreDown.
-func (w *storeWatch) policies() (local, skip int) {
-	for _, s := range w.registry.registered() {
+func (s *storeWatch) policies() (local, skip int) {
+	for _, set := range s.registry.registered() {
 		switch {
-		case !s.shared():
-		case s.timer.OnStoreDown == StoreDownRunLocal:
+		case !set.shared():
+		case set.timer.OnStoreDown == StoreDownRunLocal:
 			local++
 		default:
 			skip++
@@ -271,77 +271,77 @@ func (w *storeWatch) policies() (local, skip int) {
 // bypass reports whether the breaker is open for a timer, so that the store is not to be called.
 // Then it returns what is wrong with the store (nil: it has just answered again), and records and
 // reports whether the timer goes on without it.
-func (w *storeWatch) bypass(s *settings) (open bool, why error, degraded bool) {
-	shard := w.names.of(s.entry.lockName)
-	w.mu.Lock()
-	b := w.breakers.at(shard)
+func (s *storeWatch) bypass(set *settings) (open bool, why error, degraded bool) {
+	shard := s.names.of(set.entry.lockName)
+	s.mu.Lock()
+	b := s.breakers.at(shard)
 	open = b.Open()
 	var reason Reason
 	if open {
 		why, reason = b.why(), b.reason()
 	}
-	w.mu.Unlock()
+	s.mu.Unlock()
 	if !open {
 		return false, nil, false
 	}
-	degraded = w.views.recordDown(s, reason, why)
-	if !w.isOpen(s) { // storeIsBack may have come before recordDown
-		w.views.upAgain(s)
+	degraded = s.views.recordDown(set, reason, why)
+	if !s.isOpen(set) { // storeIsBack may have come before recordDown
+		s.views.upAgain(set)
 	}
 	return true, why, degraded
 }
 
 // isOpen reports whether the breaker is open for a timer.
-func (w *storeWatch) isOpen(s *settings) bool {
-	shard := w.names.of(s.entry.lockName)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.breakers.at(shard).Open()
+func (s *storeWatch) isOpen(set *settings) bool {
+	shard := s.names.of(set.entry.lockName)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.breakers.at(shard).Open()
 }
 
 // serves reports whether the last call to a timer's server was answered and its breaker is closed.
-func (w *storeWatch) serves(s *settings) bool {
-	shard := w.names.of(s.entry.lockName)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.breakers.at(shard).well()
+func (s *storeWatch) serves(set *settings) bool {
+	shard := s.names.of(set.entry.lockName)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.breakers.at(shard).well()
 }
 
 // allOpen reports whether the breaker is open for all timers.
-func (w *storeWatch) allOpen() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.breakers.whole.Open()
+func (s *storeWatch) allOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.breakers.whole.Open()
 }
 
 // notSetUp reports whether the last answer of a timer's server was that it is not set up right.
-func (w *storeWatch) notSetUp(s *settings) bool {
-	shard := w.names.of(s.entry.lockName)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.breakers.at(shard).setupErr != nil
+func (s *storeWatch) notSetUp(set *settings) bool {
+	shard := s.names.of(set.entry.lockName)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.breakers.at(shard).setupErr != nil
 }
 
 // isWell reports whether the last call to the store was answered and the breaker is closed.
-func (w *storeWatch) isWell() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.breakers.whole.well()
+func (s *storeWatch) isWell() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.breakers.whole.well()
 }
 
 // startedWithout counts a run that started without the store.
-func (w *storeWatch) startedWithout() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ranWithout++
+func (s *storeWatch) startedWithout() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ranWithout++
 }
 
 // hostsSeen returns how many hosts share the store, this one included, when last counted; 0: not
 // known.
-func (w *storeWatch) hostsSeen() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.hosts
+func (s *storeWatch) hostsSeen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hosts
 }
 
 // unknownQuarantine is after how long a store is called again that does not say when its quarantine
@@ -349,73 +349,73 @@ func (w *storeWatch) hostsSeen() int {
 const unknownQuarantine = time.Second
 
 // beginQuarantine records for how long a store that restarted grants nothing, and logs it once.
-func (w *storeWatch) beginQuarantine(endsIn time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (s *storeWatch) beginQuarantine(endsIn time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	endsIn = max(endsIn, unknownQuarantine)
-	if !now.Before(w.quarantinedUntil) {
-		w.log.later(slog.LevelWarn,
+	if !now.Before(s.quarantinedUntil) {
+		s.log.later(slog.LevelWarn,
 			"timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must "+
 				"have ended",
-			"store", w.label, "for", endsIn)
+			"store", s.label, "for", endsIn)
 	}
-	if until := now.Add(endsIn); until.After(w.quarantinedUntil) {
-		w.quarantinedUntil = until
+	if until := now.Add(endsIn); until.After(s.quarantinedUntil) {
+		s.quarantinedUntil = until
 	}
 }
 
 // endQuarantine records that the store grants, and logs it once after a quarantine.
-func (w *storeWatch) endQuarantine() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.quarantinedUntil.IsZero() && !time.Now().Before(w.quarantinedUntil) {
-		w.quarantinedUntil = time.Time{}
-		w.log.later(slog.LevelInfo, "timer: the store grants again", "store", w.label)
+func (s *storeWatch) endQuarantine() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.quarantinedUntil.IsZero() && !time.Now().Before(s.quarantinedUntil) {
+		s.quarantinedUntil = time.Time{}
+		s.log.later(slog.LevelInfo, "timer: the store grants again", "store", s.label)
 	}
 }
 
 // audit makes the store check the settings of its server, when it first answers and whenever it
 // answers again: it may be another server then.
-func (w *storeWatch) audit() {
-	auditor := w.caps.Auditor
-	if auditor == nil || !w.registry.join() {
+func (s *storeWatch) audit() {
+	auditor := s.caps.Auditor
+	if auditor == nil || !s.registry.join() {
 		return
 	}
-	w.mu.Lock()
-	busy := w.auditing
-	w.auditing = true
-	w.mu.Unlock()
+	s.mu.Lock()
+	busy := s.auditing
+	s.auditing = true
+	s.mu.Unlock()
 	if busy {
-		w.registry.done()
+		s.registry.done()
 		return
 	}
 	go func() {
-		defer w.registry.done()
-		defer w.log.flush()
-		ctx, cancel := context.WithTimeout(w.base, w.timeout)
+		defer s.registry.done()
+		defer s.log.flush()
+		ctx, cancel := context.WithTimeout(s.base, s.timeout)
 		defer cancel()
 		var warnings []string
 		err := guard.Call("store", func() (err error) { warnings, err = auditor.Audit(ctx); return err })
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		for _, text := range warnings {
-			if !w.newWarning(text) {
+			if !s.newWarning(text) {
 				continue
 			}
 			if note, ok := strings.CutPrefix(text, driver.AuditNote); ok {
-				w.log.later(slog.LevelInfo, "timer: a note about the settings of the store", "store", w.label, "note",
+				s.log.later(slog.LevelInfo, "timer: a note about the settings of the store", "store", s.label, "note",
 					note)
 				continue
 			}
-			w.log.later(slog.LevelWarn, "timer: the store is not set up for leases",
-				"store", w.label, "warning", text)
+			s.log.later(slog.LevelWarn, "timer: the store is not set up for leases",
+				"store", s.label, "warning", text)
 		}
-		if err != nil && w.newWarning("settings could not be checked") {
-			w.log.later(slog.LevelInfo, "timer: the store's settings could not be checked",
-				"store", w.label, "err", err)
+		if err != nil && s.newWarning("settings could not be checked") {
+			s.log.later(slog.LevelInfo, "timer: the store's settings could not be checked",
+				"store", s.label, "err", err)
 		}
-		w.auditing = false
+		s.auditing = false
 	}()
 }
 
@@ -428,75 +428,75 @@ var measured = regexp.MustCompile(`\b([0-9.]+(ns|µs|ms|s|m|h))+\b|\b[0-9]+ (byt
 
 // newWarning reports whether a warning was not logged within warnEvery, and records that it is now.
 // Called with mu held.
-func (w *storeWatch) newWarning(text string) bool {
+func (s *storeWatch) newWarning(text string) bool {
 	text = measured.ReplaceAllString(text, "")
 	now := time.Now()
-	maps.DeleteFunc(w.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= warnEvery })
-	if _, told := w.warned[text]; told {
+	maps.DeleteFunc(s.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= warnEvery })
+	if _, told := s.warned[text]; told {
 		return false
 	}
-	if w.warned == nil {
-		w.warned = make(map[string]time.Time)
+	if s.warned == nil {
+		s.warned = make(map[string]time.Time)
 	}
-	w.warned[text] = now
+	s.warned[text] = now
 	return true
 }
 
 // storeIsBack ends the fallback of all timers of the store, or of one of its servers.
-func (w *storeWatch) storeIsBack(shard string) {
-	list := w.registry.all()
+func (s *storeWatch) storeIsBack(shard string) {
+	list := s.registry.all()
 	if shard != "" {
-		list = slices.DeleteFunc(list, func(s *settings) bool { return w.names.of(s.entry.lockName) != shard })
+		list = slices.DeleteFunc(list, func(set *settings) bool { return s.names.of(set.entry.lockName) != shard })
 	}
-	w.views.upAgain(list...)
+	s.views.upAgain(list...)
 }
 
 // noteOwnFault records a fault that the store finds in fleet.HostsLock or a probe's lock. No timer
 // suffers, but the hosts are not counted, and other keys may be damaged, too. why is the reason of
 // the error. Called with mu held.
-func (w *storeWatch) noteOwnFault(why Reason, err error) {
+func (s *storeWatch) noteOwnFault(why Reason, err error) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch {
 	case !failed:
-		w.ownFault = nil
+		s.ownFault = nil
 	case why == ReasonStoreFault:
-		if w.ownFault == nil {
-			w.log.later(slog.LevelWarn,
+		if s.ownFault == nil {
+			s.log.later(slog.LevelWarn,
 				"timer: the store found something wrong with tickslot's own keys; timers go on",
-				"store", w.label, "err", err)
+				"store", s.label, "err", err)
 		}
-		w.ownFault = err
+		s.ownFault = err
 	}
 }
 
 // calledOnce reports whether the prober has called the store, whatever it answered.
-func (w *storeWatch) calledOnce() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.wasCalled
+func (s *storeWatch) calledOnce() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wasCalled
 }
 
 // serversDown lists the servers that failed several times in a row.
-func (w *storeWatch) serversDown() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.breakers.down()
+func (s *storeWatch) serversDown() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.breakers.down()
 }
 
 // gauges returns the store's metrics.
-func (w *storeWatch) gauges() (called, up, open bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b := &w.breakers.whole
-	return b.called, b.why() == nil && w.ownFault == nil, b.Open()
+func (s *storeWatch) gauges() (called, up, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := &s.breakers.whole
+	return b.called, b.why() == nil && s.ownFault == nil, b.Open()
 }
 
 // status returns the store's part of Status.
-func (w *storeWatch) status() StoreStatus {
-	w.mu.Lock()
-	b, down, fault := w.breakers.whole, w.breakers.down(), w.ownFault
-	w.mu.Unlock()
-	st := b.status(w.label)
+func (s *storeWatch) status() StoreStatus {
+	s.mu.Lock()
+	b, down, fault := s.breakers.whole, s.breakers.down(), s.ownFault
+	s.mu.Unlock()
+	st := b.status(s.label)
 	st.ServersDown = down
 	if fault != nil {
 		st.Up, st.Err = false, mask.Text(fmt.Sprint(fault))
@@ -505,18 +505,18 @@ func (w *storeWatch) status() StoreStatus {
 }
 
 // reachable returns what keeps the store from serving, or nil.
-func (w *storeWatch) reachable() error {
-	w.mu.Lock()
-	b, fault, quarantine := w.breakers.whole, w.ownFault, w.quarantinedUntil
-	w.mu.Unlock()
+func (s *storeWatch) reachable() error {
+	s.mu.Lock()
+	b, fault, quarantine := s.breakers.whole, s.ownFault, s.quarantinedUntil
+	s.mu.Unlock()
 	since := b.changedAt.UTC().Format(time.RFC3339)
 	switch {
 	case b.Open() && b.setupErr != nil:
-		return fmt.Errorf("the store (%s) has been unable to serve timers since %s: %w", w.label, since, b.setupErr)
+		return fmt.Errorf("the store (%s) has been unable to serve timers since %s: %w", s.label, since, b.setupErr)
 	case fault != nil:
-		return fmt.Errorf("the store (%s) found something wrong with tickslot's own keys: %w", w.label, fault)
+		return fmt.Errorf("the store (%s) found something wrong with tickslot's own keys: %w", s.label, fault)
 	case b.Open():
-		return fmt.Errorf("the store (%s) has not answered since %s: %w", w.label, since, cmp.Or(b.err, errOnlyJust))
+		return fmt.Errorf("the store (%s) has not answered since %s: %w", s.label, since, cmp.Or(b.err, errOnlyJust))
 	}
 	if left := time.Until(quarantine); left > 0 {
 		return fmt.Errorf("the store restarted and may have lost its leases: it grants nothing for another %v",

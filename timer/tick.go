@@ -58,88 +58,88 @@ type schedules struct {
 }
 
 // due asks the schedule and the blackouts about a tick that was to be tried at due.
-func (tt *schedules) due(s *settings, tick, due, now time.Time) (c dueTicks) {
-	if delay, fixed := s.delay(); fixed {
-		return tt.dueAfterDelay(s, tick, now, delay)
+func (s *schedules) due(set *settings, tick, due, now time.Time) (c dueTicks) {
+	if delay, fixed := set.delay(); fixed {
+		return s.dueAfterDelay(set, tick, now, delay)
 	}
 	var next time.Time
 	c.first = tick
-	c.last, next, c.missed, c.err = schedule.Advance(s.timer.Schedule, tick, now.Add(-s.spread(tt.host)))
+	c.last, next, c.missed, c.err = schedule.Advance(set.timer.Schedule, tick, now.Add(-set.spread(s.host)))
 	if !c.last.Equal(tick) {
-		due = tt.startsAt(s, c.last)
+		due = s.startsAt(set, c.last)
 		if due.After(now) { // the last is still delayed by its jitter, so the one before it is tried
-			c.last, next, c.missed, c.err = schedule.Advance(s.timer.Schedule, tick, c.last.Add(-time.Microsecond))
-			due = tt.startsAt(s, c.last)
+			c.last, next, c.missed, c.err = schedule.Advance(set.timer.Schedule, tick, c.last.Add(-time.Microsecond))
+			due = s.startsAt(set, c.last)
 		}
 	}
 	c.due, c.late = due, now.Sub(due)
-	c.blackout = tt.blackout(s, due)
-	if c.blackout == nil && c.late > lateGrace && c.late <= s.catchUpWindow() {
-		c.blackout = tt.blackout(s, now) // a missed tick would start now
+	c.blackout = s.blackout(set, due)
+	if c.blackout == nil && c.late > lateGrace && c.late <= set.catchUpWindow() {
+		c.blackout = s.blackout(set, now) // a missed tick would start now
 	}
-	c.next = tt.planned(s, next)
+	c.next = s.planned(set, next)
 	return c
 }
 
 // first asks the schedule for the first tick after a given one that this host has yet to try.
-func (tt *schedules) first(s *settings, now, after time.Time) (plan, error) {
-	if s.timer.Schedule == nil {
+func (s *schedules) first(set *settings, now, after time.Time) (plan, error) {
+	if set.timer.Schedule == nil {
 		return plan{}, nil
 	}
-	if _, fixed := s.delay(); fixed { // at once; the store knows when the last run ended
-		return tt.planned(s, schedule.RoundUp(now.Round(0))), nil
+	if _, fixed := set.delay(); fixed { // at once; the store knows when the last run ended
+		return s.planned(set, schedule.RoundUp(now.Round(0))), nil
 	}
-	next, err := schedule.Next(s.timer.Schedule, later(now.Add(-s.spread(tt.host)), after))
+	next, err := schedule.Next(set.timer.Schedule, later(now.Add(-set.spread(s.host)), after))
 	if err != nil {
 		return plan{}, err
 	}
-	if late := tt.delayed(s, now, next); late.After(after) {
+	if late := s.delayed(set, now, next); late.After(after) {
 		next = late
 	}
-	return tt.planned(s, next), nil
+	return s.planned(set, next), nil
 }
 
 // delayed returns the tick before next if its jitter still delays it, or the zero time.
-func (tt *schedules) delayed(s *settings, now, next time.Time) time.Time {
-	if s.timer.Delay.Jitter == 0 || next.IsZero() {
+func (s *schedules) delayed(set *settings, now, next time.Time) time.Time {
+	if set.timer.Delay.Jitter == 0 || next.IsZero() {
 		return time.Time{}
 	}
-	reached := now.Add(-s.spread(tt.host))
+	reached := now.Add(-set.spread(s.host))
 	// The longest time that its jitter can delay a tick.
-	jitterBound := float64(next.Sub(reached)) * s.timer.Delay.Jitter / (1 - s.timer.Delay.Jitter)
-	last := schedule.Latest(s.timer.Schedule, reached, time.Duration(min(jitterBound, math.MaxInt64/2)))
-	if last.IsZero() || !tt.startsAt(s, last).After(now) {
+	jitterBound := float64(next.Sub(reached)) * set.timer.Delay.Jitter / (1 - set.timer.Delay.Jitter)
+	last := schedule.Latest(set.timer.Schedule, reached, time.Duration(min(jitterBound, math.MaxInt64/2)))
+	if last.IsZero() || !s.startsAt(set, last).After(now) {
 		return time.Time{}
 	}
 	return last
 }
 
 // planned returns the plan for a tick.
-func (tt *schedules) planned(s *settings, tick time.Time) plan {
+func (s *schedules) planned(set *settings, tick time.Time) plan {
 	if tick.IsZero() {
 		return plan{}
 	}
-	return plan{tick: tick, due: tt.startsAt(s, tick)}
+	return plan{tick: tick, due: s.startsAt(set, tick)}
 }
 
 // startsAt returns when this host tries a tick, Delay included.
-func (tt *schedules) startsAt(s *settings, tick time.Time) time.Time {
-	return tick.Add(s.spread(tt.host) + s.jitter(tick))
+func (s *schedules) startsAt(set *settings, tick time.Time) time.Time {
+	return tick.Add(set.spread(s.host) + set.jitter(tick))
 }
 
 // askAgain asks a schedule that failed for the tick after the latest that came due, so that ticks
 // that came due meanwhile are counted. If that fails, too, it asks for the first tick from now on.
-func (tt *schedules) askAgain(s *settings, due int64, now time.Time) (plan, error) {
+func (s *schedules) askAgain(set *settings, due int64, now time.Time) (plan, error) {
 	var after time.Time
 	if due != 0 {
 		after = time.UnixMicro(due)
-		if next, err := schedule.Next(s.timer.Schedule, after); err == nil {
-			return tt.planned(s, next), nil
+		if next, err := schedule.Next(set.timer.Schedule, after); err == nil {
+			return s.planned(set, next), nil
 		}
 	}
-	next, err := tt.first(s, now, after)
+	next, err := s.first(set, now, after)
 	if err == nil && due == 0 {
-		next.atOnce = tt.atOnce(s, now)
+		next.atOnce = s.atOnce(set, now)
 	}
 	return next, err
 }
@@ -147,30 +147,30 @@ func (tt *schedules) askAgain(s *settings, due int64, now time.Time) (plan, erro
 // updated returns the first tick of a timer that was updated. begun is whether Run has planned it
 // before; if not, it is planned as a timer that was there when Run started. interval is the time
 // between the latest tick and the next of the old schedule.
-func (tt *schedules) updated(
-	old, s *settings, now time.Time, interval time.Duration, begun bool,
+func (s *schedules) updated(
+	old, set *settings, now time.Time, interval time.Duration, begun bool,
 ) (plan, error) {
 	if !begun {
-		first, err := tt.first(s, now, time.Time{})
-		first.atOnce = tt.atOnce(s, now)
+		first, err := s.first(set, now, time.Time{})
+		first.atOnce = s.atOnce(set, now)
 		return first, err
 	}
-	ticks := &s.entry.ticks
+	ticks := &set.entry.ticks
 	next, _ := ticks.read()
 	if tick := time.UnixMicro(next); next != 0 && !tick.After(now) {
 		// It has come due, and its delay is not over, or this host has not come to it yet.
-		when := tt.startsAt(s, tick)
-		if was := tt.startsAt(old, tick); was.After(when) { // so it is not as late as it seems
+		when := s.startsAt(set, tick)
+		if was := s.startsAt(old, tick); was.After(when) { // so it is not as late as it seems
 			when = later(when, earlier(was, now))
 		}
 		return plan{tick: tick, due: when}, nil
 	}
-	if _, fixed := s.delay(); fixed && next != 0 && tt.blackout(old, now) == nil {
-		return tt.planned(s, time.UnixMicro(next)), nil // the store told when, or a run that ended here
+	if _, fixed := set.delay(); fixed && next != 0 && s.blackout(old, now) == nil {
+		return s.planned(set, time.UnixMicro(next)), nil // the store told when, or a run that ended here
 	}
-	first, err := tt.first(s, now, ticks.tried(now, interval))
-	if err == nil && s.nth == old.nth {
-		first.atOnce = tt.lastMissed(s, now)
+	first, err := s.first(set, now, ticks.tried(now, interval))
+	if err == nil && set.nth == old.nth {
+		first.atOnce = s.lastMissed(set, now)
 	}
 	return first, err
 }
@@ -184,21 +184,21 @@ func earlier(a, b time.Time) time.Time {
 
 // usesUserCode reports whether a timer's schedule or blackouts may be user code. That may take
 // long, and other timers must not wait for it: these items are dispatched last, one by one.
-func (tt *schedules) usesUserCode(s *settings) bool {
-	_, ours := s.timer.Schedule.(schedule.Interval)
-	if _, fixed := s.delay(); fixed {
+func (s *schedules) usesUserCode(set *settings) bool {
+	_, ours := set.timer.Schedule.(schedule.Interval)
+	if _, fixed := set.delay(); fixed {
 		ours = true
 	}
-	return !ours || tt.hasBlackouts(s)
+	return !ours || s.hasBlackouts(set)
 }
 
-func (tt *schedules) hasBlackouts(s *settings) bool {
-	return len(s.timer.Blackouts) > 0 || len(tt.blackouts) > 0
+func (s *schedules) hasBlackouts(set *settings) bool {
+	return len(set.timer.Blackouts) > 0 || len(s.blackouts) > 0
 }
 
 // blackout returns an error if nothing may start at t.
-func (tt *schedules) blackout(s *settings, t time.Time) error {
-	for _, list := range [...][]schedule.Blackout{s.timer.Blackouts, tt.blackouts} {
+func (s *schedules) blackout(set *settings, t time.Time) error {
+	for _, list := range [...][]schedule.Blackout{set.timer.Blackouts, s.blackouts} {
 		until, by, err := schedule.BlackedOut(list, t)
 		if err != nil {
 			return &brokenBlackout{err} // it may have been meant to prevent this start
@@ -212,16 +212,16 @@ func (tt *schedules) blackout(s *settings, t time.Time) error {
 }
 
 // blackoutAgain returns an error if a tick that is tried again may not start.
-func (tt *schedules) blackoutAgain(t tick, now time.Time) error {
+func (s *schedules) blackoutAgain(t tick, now time.Time) error {
 	if t.yielded {
 		return nil // it came due moments ago, and the blackouts were asked then
 	}
 	if t.missedAt != 0 {
-		if err := tt.blackout(t.s, time.UnixMicro(t.missedAt)); err != nil {
+		if err := s.blackout(t.s, time.UnixMicro(t.missedAt)); err != nil {
 			return err
 		}
 	}
-	return tt.blackout(t.s, now)
+	return s.blackout(t.s, now)
 }
 
 // A brokenBlackout panicked, or returned an end that is not later.

@@ -210,8 +210,8 @@ const (
 	StoreDownSkip
 )
 
-func (p StoreDownPolicy) String() string {
-	switch p {
+func (s StoreDownPolicy) String() string {
+	switch s {
 	case StoreDownRunLocal:
 		return "run_local"
 	case StoreDownSkip:

@@ -159,10 +159,10 @@ type TriggerOptions struct {
 }
 
 // check returns what is wrong with the options.
-func (o TriggerOptions) check() error {
-	err := fleet.CheckPayload(o.Payload)
-	if o.By != (driver.Cause{}) {
-		err = errors.Join(err, o.By.Validate())
+func (t TriggerOptions) check() error {
+	err := fleet.CheckPayload(t.Payload)
+	if t.By != (driver.Cause{}) {
+		err = errors.Join(err, t.By.Validate())
 	}
 	return err
 }
@@ -196,69 +196,69 @@ type Handle struct {
 }
 
 // ID is the Run.ID of the run, which CancelRun takes.
-func (t *Handle) ID() string { return t.id }
+func (h *Handle) ID() string { return h.id }
 
 // Done returns a channel that is closed when the run has ended: after its last attempt, when its
 // slot is released and Status shows the end. If Run gives up on the handler (StuckError), it is
 // closed then.
-func (t *Handle) Done() <-chan struct{} { return t.done }
+func (h *Handle) Done() <-chan struct{} { return h.done }
 
 // Wait waits until the run has ended, and returns what its handler passed to Run.SetResult last, or
 // nil. The error is nil only if the outcome is OutcomeOK. Otherwise it is an *OutcomeError with the
 // outcome; what the run had set before is returned beside it.
 //
 // If ctx ends first, the run goes on, and the error is the cause of ctx and no *OutcomeError.
-func (t *Handle) Wait(ctx context.Context) (result any, err error) {
+func (h *Handle) Wait(ctx context.Context) (result any, err error) {
 	if ctx == nil {
 		return nil, errNilContext
 	}
 	select {
-	case <-t.done:
+	case <-h.done:
 	default:
 		select {
-		case <-t.done:
+		case <-h.done:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("timer %q: run %s goes on: %w", t.timer, t.id, context.Cause(ctx))
+			return nil, fmt.Errorf("timer %q: run %s goes on: %w", h.timer, h.id, context.Cause(ctx))
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.err != nil {
-		return t.result, t.err
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return h.result, h.err
 	}
-	return t.result, nil
+	return h.result, nil
 }
 
-func (t *Handle) set(result any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.over {
-		t.result = result
+func (h *Handle) set(result any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.over {
+		h.result = result
 	}
 }
 
-func (t *Handle) get() any {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.result
+func (h *Handle) get() any {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.result
 }
 
 // end records the outcome, once: a handler that was given up on may return later.
-func (t *Handle) end(outcome Outcome, cause, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.over {
+func (h *Handle) end(outcome Outcome, cause, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
 		return
 	}
-	t.over = true
+	h.over = true
 	if outcome != OutcomeOK {
-		t.err = &OutcomeError{Timer: t.timer, ID: t.id, Outcome: outcome, Err: err}
+		h.err = &OutcomeError{Timer: h.timer, ID: h.id, Outcome: outcome, Err: err}
 		switch outcome {
 		case OutcomeLeaseLost, OutcomeTimedOut, OutcomeCanceled, OutcomeDraining:
-			t.err.Cause = cause
+			h.err.Cause = cause
 		}
 	}
-	close(t.done)
+	close(h.done)
 }
 
 // An OutcomeError says why a triggered run did not end with OutcomeOK. errors.Is and errors.As see
@@ -272,9 +272,9 @@ type OutcomeError struct {
 	Cause   error // why the context of the run ended, if that decided the outcome; else nil
 }
 
-func (e *OutcomeError) Error() string {
-	text, last := fmt.Sprintf("timer %q: run %s: %s", e.Timer, e.ID, e.Outcome), ""
-	for _, err := range e.Unwrap() {
+func (o *OutcomeError) Error() string {
+	text, last := fmt.Sprintf("timer %q: run %s: %s", o.Timer, o.ID, o.Outcome), ""
+	for _, err := range o.Unwrap() {
 		if more := fmt.Sprintf(": %v", err); more != last { // a handler often returns the cause
 			text, last = text+more, more // fmt survives an Error that panics
 		}
@@ -283,8 +283,8 @@ func (e *OutcomeError) Error() string {
 }
 
 // Unwrap returns Cause and Err, without those that are nil.
-func (e *OutcomeError) Unwrap() (errs []error) {
-	for _, err := range []error{e.Cause, e.Err} {
+func (o *OutcomeError) Unwrap() (errs []error) {
+	for _, err := range []error{o.Cause, o.Err} {
 		if err != nil {
 			errs = append(errs, err)
 		}

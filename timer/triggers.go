@@ -77,96 +77,96 @@ type waitingTriggers struct {
 }
 
 // look makes a worker look at the queue of a timer with the next call of carryOut.
-func (q *triggers) look(s *settings) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	w := q.waiting[s.timer.Name]
+func (t *triggers) look(s *settings) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := t.waiting[s.timer.Name]
 	if w == nil {
 		w = &waitingTriggers{timer: s.timer.Name, started: make(map[string]bool), reported: make(map[string]bool)}
-		q.waiting[s.timer.Name] = w
-		q.n.Add(1)
+		t.waiting[s.timer.Name] = w
+		t.n.Add(1)
 	}
 	w.entry, w.again = s.entry, true
 }
 
 // any reports whether a queue may not be empty.
-func (q *triggers) any() bool { return q.n.Load() > 0 }
+func (t *triggers) any() bool { return t.n.Load() > 0 }
 
 // carryOut works on all queues in the background. Run waits for it.
-func (q *triggers) carryOut() {
-	q.mu.Lock()
+func (t *triggers) carryOut() {
+	t.mu.Lock()
 	var list []*waitingTriggers
-	for _, w := range q.waiting {
+	for _, w := range t.waiting {
 		if !w.busy {
 			w.busy, w.again, w.read = true, false, false
 			list = append(list, w)
 		}
 	}
-	q.mu.Unlock()
+	t.mu.Unlock()
 	var next atomic.Int64
 	for range min(triggerWorkers, len(list)) {
-		if !q.registry.join() {
+		if !t.registry.join() {
 			return // draining: nothing starts any more
 		}
 		go func() {
-			defer q.registry.done()
+			defer t.registry.done()
 			for i := next.Add(1); int(i) <= len(list); i = next.Add(1) {
-				q.work(list[i-1])
+				t.work(list[i-1])
 			}
 		}()
 	}
 }
 
 // work starts what may start of one queue. It reports whether a run has started.
-func (q *triggers) work(w *waitingTriggers) (started bool) {
-	for more := true; more; more = q.offeredAgain(w) {
-		s, begun := q.registry.get(w.timer), w.begun
-		if !q.canSkip(s, w) {
+func (t *triggers) work(w *waitingTriggers) (started bool) {
+	for more := true; more; more = t.offeredAgain(w) {
+		s, begun := t.registry.get(w.timer), w.begun
+		if !t.canSkip(s, w) {
 			for range 4 * fleet.MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
-				if !q.step(s, w) {
+				if !t.step(s, w) {
 					break
 				}
 			}
 		}
 		started = started || w.begun > begun
 	}
-	q.finish(w)
+	t.finish(w)
 	return started
 }
 
 // finish ends the work on a queue, and forgets one that is empty.
-func (q *triggers) finish(w *waitingTriggers) {
-	s := q.registry.get(w.timer)
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (t *triggers) finish(w *waitingTriggers) {
+	s := t.registry.get(w.timer)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	w.busy, w.offered = false, false
 	if !w.again && w.read && (len(w.list) == 0 || s == nil && len(w.started) == 0 && len(w.late) == 0 && !w.mine) {
-		delete(q.waiting, w.timer)
-		q.n.Add(-1)
+		delete(t.waiting, w.timer)
+		t.n.Add(-1)
 	}
 }
 
 // canSkip reports whether the triggers need not be read, with their payloads: nothing may start
 // here, none of them has expired, and nobody has changed them.
-func (q *triggers) canSkip(s *settings, w *waitingTriggers) bool {
-	if s == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || q.whyNot(s, w) == "" {
+func (t *triggers) canSkip(s *settings, w *waitingTriggers) bool {
+	if s == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || t.whyNot(s, w) == "" {
 		return false
 	}
-	for _, t := range w.list {
-		if t.ExpiresIn <= time.Since(w.readAt) {
+	for _, trigger := range w.list {
+		if trigger.ExpiresIn <= time.Since(w.readAt) {
 			return false
 		}
 	}
-	ctx, cancel := context.WithTimeout(q.base(), q.queues.Timeout)
+	ctx, cancel := context.WithTimeout(t.base(), t.queues.Timeout)
 	defer cancel()
-	state, err := fleet.Inspect(ctx, q.queues.Store, []string{fleet.QueueLock(w.timer)})
+	state, err := fleet.Inspect(ctx, t.queues.Store, []string{fleet.QueueLock(w.timer)})
 	return err != nil || state[0].Err == nil && state[0].Version == w.version
 }
 
 // whyNot returns why this host takes no trigger now; "": it may. It notes whether room may have
 // been freed since this host last tried.
-func (q *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
-	why, places := q.why(s), s.placesTaken()
+func (t *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
+	why, places := t.why(s), s.placesTaken()
 	w.freed = w.freed || why != "" || places < w.places
 	w.places = places
 	if why == "" && !w.freed && time.Now().Before(w.retryAt) {
@@ -177,109 +177,110 @@ func (q *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
 
 // step makes one change to a queue, or starts one run. It returns false if there is nothing more to
 // do now. s is nil if the timer was removed.
-func (q *triggers) step(s *settings, w *waitingTriggers) (more bool) {
-	queue, version, now, err := q.queues.Read(q.base(), w.timer)
+func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
+	queue, version, now, err := t.queues.Read(t.base(), w.timer)
 	if err != nil {
 		if guard.Is(err, dlock.ErrFault) && !w.faulty {
 			w.faulty = true
-			q.log.Warn("timer: the triggers of a timer cannot be read", "timer", w.timer, "err", err)
+			t.log.Warn("timer: the triggers of a timer cannot be read", "timer", w.timer, "err", err)
 		}
 		return false
 	}
 	// Another host may have removed and reported them: better twice than never.
-	w.late = slices.DeleteFunc(w.late, func(t fleet.Trigger) bool { return queue.Has(t.ID) })
-	q.report(w.timer, w.late)
+	w.late = slices.DeleteFunc(w.late, func(trigger fleet.Trigger) bool { return queue.Has(trigger.ID) })
+	t.report(w.timer, w.late)
 	w.late = nil
-	q.note(w, &queue, version, now)
+	t.note(w, &queue, version, now)
 	var late []fleet.Trigger
-	gone := queue.TakeOut(func(t *fleet.Trigger) bool {
-		if !w.started[t.ID] && t.Expired(now) {
-			late = append(late, *t)
+	gone := queue.TakeOut(func(trigger *fleet.Trigger) bool {
+		if !w.started[trigger.ID] && trigger.Expired(now) {
+			late = append(late, *trigger)
 			return true
 		}
-		return w.started[t.ID]
+		return w.started[trigger.ID]
 	})
 	if len(gone) > 0 {
-		err := q.queues.Write(q.base(), w.timer, &queue, version)
+		err := t.queues.Write(t.base(), w.timer, &queue, version)
 		switch {
 		case err == nil:
-			q.report(w.timer, late)
+			t.report(w.timer, late)
 		case !guard.Is(err, driver.ErrChanged):
 			w.late = late // the next look shows whether they are gone
 			return false
 		}
 		return true
 	}
-	t := queue.Next(q.taker)
-	if t == nil {
+	trigger := queue.Next(t.taker)
+	if trigger == nil {
 		return false
 	}
 	why := ReasonDraining // the timer was removed
 	if s != nil {
-		why = q.whyNot(s, w)
+		why = t.whyNot(s, w)
 	}
 	if why != "" {
-		q.noteRoom(w, why)
+		t.noteRoom(w, why)
 		if s != nil && s.current() { // else the next look is with others
-			q.tell(w, t, why, nil)
+			t.tell(w, trigger, why, nil)
 		}
 		if w.mine { // it could not be given back before
-			q.release(w, why, 0)
+			t.release(w, why, 0)
 		}
 		return false
 	}
 	// Written also if this host has it already: this changes the version, so that an earlier write
 	// that got no answer, such as one that gives it back, cannot be made any more.
-	t.Taker, t.Host, queue.Ran, queue.Retry = q.taker, q.holder, true, 0
-	if err := q.queues.Write(q.base(), w.timer, &queue, version); err != nil {
+	trigger.Taker, trigger.Host, queue.Ran, queue.Retry = t.taker, t.holder, true, 0
+	if err := t.queues.Write(t.base(), w.timer, &queue, version); err != nil {
 		return guard.Is(err, driver.ErrChanged)
 	}
 	w.freed = false
-	why, named, started := q.startRun(s, w, t)
+	why, named, started := t.startRun(s, w, trigger)
 	if !started {
-		q.release(w, why, named)
+		t.release(w, why, named)
 	}
 	return started // and removes it
 }
 
 // startRun starts the run of a trigger that this host has taken, or returns why not, as far as that
 // is known, and after how long the store allows it; 0: it has named no time.
-func (q *triggers) startRun(s *settings, w *waitingTriggers, t *fleet.Trigger) (why Reason, named time.Duration,
+func (t *triggers) startRun(s *settings, w *waitingTriggers, trigger *fleet.Trigger) (why Reason, named time.Duration,
 	started bool) {
-	ctx, cancel := context.WithTimeout(q.base(), 2*q.queues.Timeout)
+	ctx, cancel := context.WithTimeout(t.base(), 2*t.queues.Timeout)
 	defer cancel()
-	err := q.start(ctx, s, newTriggering(TriggerOptions{Payload: t.Payload, By: t.By}, nil), w.reported[t.ID])
+	err := t.start(ctx, s, newTriggering(TriggerOptions{Payload: trigger.Payload, By: trigger.By}, nil),
+		w.reported[trigger.ID])
 	if err == nil {
-		w.started[t.ID] = true
+		w.started[trigger.ID] = true
 		w.begun++
-		q.noteRoom(w, "")
-		q.log.Info("timer: triggered", "timer", w.timer, "by", t.By.By, "note", t.By.Note,
-			"payload_bytes", len(t.Payload))
+		t.noteRoom(w, "")
+		t.log.Info("timer: triggered", "timer", w.timer, "by", trigger.By.By, "note", trigger.By.Note,
+			"payload_bytes", len(trigger.Payload))
 		return "", 0, true
 	}
 	if no, refused := errors.AsType[*RefusedError](err); refused {
 		why = no.Reason
 		named, _ = rateAgain(refusal(no.Err), no.Err)
 	}
-	q.noteRoom(w, why)
-	q.tell(w, t, why, err)
-	w.reported[t.ID] = true
+	t.noteRoom(w, why)
+	t.tell(w, trigger, why, err)
+	w.reported[trigger.ID] = true
 	return why, named, false
 }
 
 // release lets other hosts take what this host has taken and whose run did not start here. why is
 // the reason, if it is known, and named the time that the store has named.
-func (q *triggers) release(w *waitingTriggers, why Reason, named time.Duration) {
-	err := q.queues.Change(q.base(), w.timer, func(queue *fleet.Queue, now int64) (done bool, err error) {
+func (t *triggers) release(w *waitingTriggers, why Reason, named time.Duration) {
+	err := t.queues.Change(t.base(), w.timer, func(queue *fleet.Queue, now int64) (done bool, err error) {
 		done = true
 		for i := range queue.Triggers {
-			t := &queue.Triggers[i]
-			if t.Taker != q.taker || w.started[t.ID] {
+			trigger := &queue.Triggers[i]
+			if trigger.Taker != t.taker || w.started[trigger.ID] {
 				continue
 			}
-			t.Taker, t.Host, done = "", dlock.Holder{}, false
+			trigger.Taker, trigger.Host, done = "", dlock.Holder{}, false
 			if why == ReasonFull || why == ReasonLimitFull || why == ReasonLimitRate {
-				queue.DeferRetry(t, now, named)
+				queue.DeferRetry(trigger, now, named)
 			}
 		}
 		return done, nil
@@ -288,13 +289,13 @@ func (q *triggers) release(w *waitingTriggers, why Reason, named time.Duration) 
 }
 
 // note keeps what was read, for Status.
-func (q *triggers) note(w *waitingTriggers, queue *fleet.Queue, version, now int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (t *triggers) note(w *waitingTriggers, queue *fleet.Queue, version, now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	w.read, w.version, w.readAt, w.list = true, version, time.Now(), queue.Pending(now)
 	w.retryAt = w.readAt.Add(queue.RetryIn(now))
-	w.mine = slices.ContainsFunc(queue.Triggers, func(t fleet.Trigger) bool {
-		return t.Taker == q.taker && !w.started[t.ID]
+	w.mine = slices.ContainsFunc(queue.Triggers, func(trigger fleet.Trigger) bool {
+		return trigger.Taker == t.taker && !w.started[trigger.ID]
 	})
 	for _, ids := range []map[string]bool{w.started, w.reported} {
 		maps.DeleteFunc(ids, func(id string, _ bool) bool { return !queue.Has(id) })
@@ -302,39 +303,39 @@ func (q *triggers) note(w *waitingTriggers, queue *fleet.Queue, version, now int
 }
 
 // tell logs why a trigger waits, once on each host.
-func (q *triggers) tell(w *waitingTriggers, t *fleet.Trigger, why Reason, err error) {
-	if _, was := w.reported[t.ID]; was {
+func (t *triggers) tell(w *waitingTriggers, trigger *fleet.Trigger, why Reason, err error) {
+	if _, was := w.reported[trigger.ID]; was {
 		return
 	}
-	w.reported[t.ID] = false
-	args := []any{"timer", w.timer, "by", t.By.By, "note", t.By.Note, "reason", string(why)}
+	w.reported[trigger.ID] = false
+	args := []any{"timer", w.timer, "by", trigger.By.By, "note", trigger.By.Note, "reason", string(why)}
 	if err != nil {
 		args = append(args, "err", err)
 	}
-	q.log.Info("timer: a trigger waits: nothing may start here now", args...)
+	t.log.Info("timer: a trigger waits: nothing may start here now", args...)
 }
 
 // report logs triggers that have expired, which this host has removed.
-func (q *triggers) report(timer string, late []fleet.Trigger) {
+func (t *triggers) report(timer string, late []fleet.Trigger) {
 	if len(late) == 0 {
 		return
 	}
-	s := q.registry.get(timer)
-	q.mu.Lock()
-	maps.DeleteFunc(q.expired, func(e *entry, _ int) bool { return e.settings.Load().removed() })
+	s := t.registry.get(timer)
+	t.mu.Lock()
+	maps.DeleteFunc(t.expired, func(e *entry, _ int) bool { return e.settings.Load().removed() })
 	if s != nil {
-		q.expired[s.entry] += len(late)
+		t.expired[s.entry] += len(late)
 	}
-	q.mu.Unlock()
-	fleet.LogExpired(q.log.Logger, timer, late)
+	t.mu.Unlock()
+	fleet.LogExpired(t.log.Logger, timer, late)
 }
 
 // fill adds the triggers of a timer to its status.
-func (q *triggers) fill(s *settings, t *TimerStatus) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	t.ExpiredTriggers = q.expired[s.entry]
-	w := q.waiting[s.timer.Name]
+func (t *triggers) fill(s *settings, status *TimerStatus) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	status.ExpiredTriggers = t.expired[s.entry]
+	w := t.waiting[s.timer.Name]
 	if w == nil {
 		return
 	}
@@ -342,6 +343,6 @@ func (q *triggers) fill(s *settings, t *TimerStatus) {
 	for _, p := range w.list {
 		p.Age += since
 		p.ExpiresIn = max(0, p.ExpiresIn-since)
-		t.Triggers = append(t.Triggers, control.PendingTrigger(p))
+		status.Triggers = append(status.Triggers, control.PendingTrigger(p))
 	}
 }

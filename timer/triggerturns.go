@@ -18,18 +18,18 @@ import (
 
 // offerTime is how long ticks wait at most for a trigger that was offered a place. An offer costs
 // up to four calls, so half of that passes between two of one timer.
-func (q *triggers) offerTime() time.Duration { return q.queues.Timeout }
+func (t *triggers) offerTime() time.Duration { return t.queues.Timeout }
 
 // noteRoom notes why a trigger does not start; "": it has.
-func (q *triggers) noteRoom(w *waitingTriggers, why Reason) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (t *triggers) noteRoom(w *waitingTriggers, why Reason) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	w.wantsRoom = why == ReasonFull || why == ReasonLimitFull || why == ReasonHostFull
 }
 
 // waitsFor reports whether triggers wait for what a run with settings s takes. Called with mu held.
-func (q *triggers) waitsFor(w *waitingTriggers, s *settings) bool {
-	untaken := func(t fleet.Pending) bool { return t.TakenBy == dlock.Holder{} }
+func (t *triggers) waitsFor(w *waitingTriggers, s *settings) bool {
+	untaken := func(pending fleet.Pending) bool { return pending.TakenBy == dlock.Holder{} }
 	if !w.wantsRoom || !slices.ContainsFunc(w.list, untaken) {
 		return false
 	}
@@ -43,14 +43,14 @@ func sharesLimit(a, b *settings) bool {
 
 // runEnded offers the place of a run that has ended here to the triggers that wait for it, the
 // oldest first. It reports whether any does.
-func (q *triggers) runEnded(s *settings) (offered bool) {
-	if q == nil || q.n.Load() == 0 {
+func (t *triggers) runEnded(s *settings) (offered bool) {
+	if t == nil || t.n.Load() == 0 {
 		return false
 	}
-	q.mu.Lock()
+	t.mu.Lock()
 	var list []*waitingTriggers
-	for _, w := range q.waiting {
-		if !q.waitsFor(w, s) || time.Since(w.offeredAt) < q.offerTime()/2 {
+	for _, w := range t.waiting {
+		if !t.waitsFor(w, s) || time.Since(w.offeredAt) < t.offerTime()/2 {
 			continue
 		}
 		offered = true
@@ -62,21 +62,21 @@ func (q *triggers) runEnded(s *settings) (offered bool) {
 	}
 	since := func(w *waitingTriggers) time.Time { return w.readAt.Add(-w.list[0].Age) }
 	slices.SortFunc(list, func(a, b *waitingTriggers) int { return since(a).Compare(since(b)) })
-	q.mu.Unlock()
+	t.mu.Unlock()
 	if len(list) == 0 {
 		return offered
 	}
-	if !q.registry.join() {
+	if !t.registry.join() {
 		return false // draining: nothing starts any more
 	}
 	go func() {
-		defer q.registry.done()
+		defer t.registry.done()
 		started := false
 		for _, w := range list {
 			if started {
-				q.finish(w) // it was one place
+				t.finish(w) // it was one place
 			} else {
-				started = q.work(w)
+				started = t.work(w)
 			}
 		}
 	}()
@@ -84,9 +84,9 @@ func (q *triggers) runEnded(s *settings) (offered bool) {
 }
 
 // offeredAgain reports whether a place has become free while a worker was busy with a queue.
-func (q *triggers) offeredAgain(w *waitingTriggers) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (t *triggers) offeredAgain(w *waitingTriggers) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	again := w.offered
 	w.offered, w.freed = false, w.freed || again
 	return again
@@ -94,20 +94,20 @@ func (q *triggers) offeredAgain(w *waitingTriggers) bool {
 
 // goFirst returns how long a tick lets triggers go first; 0: it does not. yielded: it has done
 // so, and waits only while one is being started here.
-func (q *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
-	if q == nil || q.n.Load() == 0 {
+func (t *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
+	if t == nil || t.n.Load() == 0 {
 		return 0
 	}
 	interval := s.entry.ticks.interval()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, w := range q.waiting {
-		switch left := q.offerTime() - time.Since(w.offeredAt); {
-		case !q.waitsFor(w, s):
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, w := range t.waiting {
+		switch left := t.offerTime() - time.Since(w.offeredAt); {
+		case !t.waitsFor(w, s):
 		case left > 0 && w.busy:
-			return max(min(left, q.offerTime()/16), time.Millisecond)
+			return max(min(left, t.offerTime()/16), time.Millisecond)
 		case !yielded: // but no later tick is to overtake it
-			wait = min(q.offerTime()/2, interval/4)
+			wait = min(t.offerTime()/2, interval/4)
 			wait -= rand.N(wait/2 + 1)
 		}
 	}

@@ -145,8 +145,8 @@ func (v *views) fallback(s *settings) bool {
 }
 
 // fallback is called with entry.mu held.
-func (w *view) fallback(s *settings) bool {
-	return s.timer.OnStoreDown == StoreDownRunLocal && (w.down && !s.local || w.degraded > 0)
+func (v *view) fallback(s *settings) bool {
+	return s.timer.OnStoreDown == StoreDownRunLocal && (v.down && !s.local || v.degraded > 0)
 }
 
 // fill adds a timer's view to its status. Called with entry.mu held.

@@ -207,9 +207,9 @@ func timerNotices(rows []timerRow) (list []Notice) {
 }
 
 // differText says which limits hosts have.
-func (r timerRow) differText() string {
+func (t timerRow) differText() string {
 	var texts []string
-	for _, d := range r.Differ {
+	for _, d := range t.Differ {
 		limit := "no limit"
 		if d.Limit >= 0 {
 			limit = fmt.Sprint(d.Limit)
@@ -221,23 +221,23 @@ func (r timerRow) differText() string {
 
 // whyNot says why a timer does not succeed: how its last run ended, what keeps ticks from starting,
 // and who has had a slot for longest.
-func (r timerRow) whyNot() string {
+func (t timerRow) whyNot() string {
 	var why []string
-	if r.Last != nil && !r.Last.Succeeded() {
-		text := fmt.Sprintf("the latest ended %s on %s as %s", ago(r.Last.EndedAt), r.Last.Holder.Host, r.Last.Outcome)
-		if r.Last.Err != "" {
-			text += ": " + r.Last.Err
+	if t.Last != nil && !t.Last.Succeeded() {
+		text := fmt.Sprintf("the latest ended %s on %s as %s", ago(t.Last.EndedAt), t.Last.Holder.Host, t.Last.Outcome)
+		if t.Last.Err != "" {
+			text += ": " + t.Last.Err
 		}
 		why = append(why, text)
 	}
-	for _, s := range r.Skipped() {
+	for _, s := range t.Skipped() {
 		if s.Reason != string(timer.ReasonTickTaken) { // then another host ran it
 			why = append(why, fmt.Sprintf("%s skipped here: %s", pagekit.Count(int(s.Count), "tick"), s.Reason))
 			break
 		}
 	}
 	var oldest *cluster.Lease
-	for _, box := range r.Slots {
+	for _, box := range t.Slots {
 		if box.Lease != nil && (oldest == nil || box.Lease.AcquiredAt.Before(oldest.AcquiredAt)) {
 			oldest = box.Lease
 		}

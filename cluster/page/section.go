@@ -90,7 +90,7 @@ type Field struct {
 // A BadRequestError says what is wrong with what a user has typed.
 type BadRequestError struct{ Text string }
 
-func (e *BadRequestError) Error() string { return e.Text }
+func (b *BadRequestError) Error() string { return b.Text }
 
 // statusOf returns the HTTP status for an error of a View or an Action.
 func statusOf(err error) int {

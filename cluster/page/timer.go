@@ -100,9 +100,9 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	return Content{"Timer " + name, v}, nil
 }
 
-func (v *timerView) fault(err error) {
+func (t *timerView) fault(err error) {
 	if err != nil && !errors.Is(err, control.ErrNoControl) {
-		v.Faults = append(v.Faults, mask.Text(err.Error()))
+		t.Faults = append(t.Faults, mask.Text(err.Error()))
 	}
 }
 

@@ -65,41 +65,41 @@ func (p *Page) timerActions() map[string]Action {
 // timerChanges change timers in the whole fleet.
 type timerChanges struct{ control *control.Control }
 
-func (c timerChanges) pause(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
+func (t timerChanges) pause(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
 	d, err := Duration(v.Get("for"))
 	if err != nil {
 		return "", err
 	}
 	until := time.Now().Add(d)
-	return "paused until " + until.UTC().Format(time.RFC3339), c.control.Pause(ctx, name, until, by)
+	return "paused until " + until.UTC().Format(time.RFC3339), t.control.Pause(ctx, name, until, by)
 }
 
-func (c timerChanges) resume(ctx context.Context, name string, _ url.Values, by driver.Cause) (string, error) {
-	return "resumed", c.control.Resume(ctx, name, by)
+func (t timerChanges) resume(ctx context.Context, name string, _ url.Values, by driver.Cause) (string, error) {
+	return "resumed", t.control.Resume(ctx, name, by)
 }
 
-func (c timerChanges) limit(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
+func (t timerChanges) limit(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
 	n, err := strconv.Atoi(v.Get("n"))
 	if err != nil || n < 0 || n > driver.MaxSlots {
 		return "", &BadRequestError{fmt.Sprintf("%q: use a number from 0 to %d", v.Get("n"), driver.MaxSlots)}
 	}
-	return fmt.Sprintf("limited to %d runs at once", n), c.control.SetMaxConcurrency(ctx, name, n, by)
+	return fmt.Sprintf("limited to %d runs at once", n), t.control.SetMaxConcurrency(ctx, name, n, by)
 }
 
-func (c timerChanges) unlimit(ctx context.Context, name string, _ url.Values, by driver.Cause) (string, error) {
-	return "limit reset", c.control.ResetMaxConcurrency(ctx, name, by)
+func (t timerChanges) unlimit(ctx context.Context, name string, _ url.Values, by driver.Cause) (string, error) {
+	return "limit reset", t.control.ResetMaxConcurrency(ctx, name, by)
 }
 
-func (c timerChanges) trigger(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
+func (t timerChanges) trigger(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
 	d, err := Duration(v.Get("expires"))
 	if err != nil {
 		return "", err
 	}
-	return "triggered", c.control.Trigger(ctx, name, control.TriggerOptions{By: by, ExpiresIn: d,
+	return "triggered", t.control.Trigger(ctx, name, control.TriggerOptions{By: by, ExpiresIn: d,
 		Payload: []byte(v.Get("payload"))})
 }
 
-func (c timerChanges) cancelRun(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
+func (t timerChanges) cancelRun(ctx context.Context, name string, v url.Values, by driver.Cause) (string, error) {
 	id := v.Get("id")
-	return "canceled run " + id, c.control.CancelRun(ctx, name, id, by)
+	return "canceled run " + id, t.control.CancelRun(ctx, name, id, by)
 }

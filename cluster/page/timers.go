@@ -84,22 +84,22 @@ func (s slotBox) CancelID() string {
 }
 
 // LimitText is how many slots there are.
-func (r timerRow) LimitText() string {
+func (t timerRow) LimitText() string {
 	switch {
-	case r.Limit == nil && r.Hosts == 0 && r.Local == nil:
+	case t.Limit == nil && t.Hosts == 0 && t.Local == nil:
 		return "unknown"
-	case r.Limit == nil:
+	case t.Limit == nil:
 		return "no limit"
 	}
-	return fmt.Sprint(*r.Limit)
+	return fmt.Sprint(*t.Limit)
 }
 
 // Skipped are the ticks that this host skipped, the most frequent reason first.
-func (r timerRow) Skipped() (list []skipCount) {
-	if r.Local == nil {
+func (t timerRow) Skipped() (list []skipCount) {
+	if t.Local == nil {
 		return nil
 	}
-	for reason, n := range r.Local.Skipped {
+	for reason, n := range t.Local.Skipped {
 		list = append(list, skipCount{string(reason), n})
 	}
 	slices.SortFunc(list, func(a, b skipCount) int {
@@ -246,22 +246,22 @@ func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus) timerRow {
 }
 
 // take takes the runs of a timer, and what follows from them.
-func (r *timerRow) take(f *cluster.FleetTimer) {
-	r.fleet, r.Runs, r.Last, r.Failed = f, f.Runs, f.Last(), f.Failed()
+func (t *timerRow) take(f *cluster.FleetTimer) {
+	t.fleet, t.Runs, t.Last, t.Failed = f, f.Runs, f.Last(), f.Failed()
 }
 
 // setSlots makes boxes: as many as there may be held, and those that are beyond.
-func (r *timerRow) setSlots(held []*cluster.Lease) {
+func (t *timerRow) setSlots(held []*cluster.Lease) {
 	bySlot, size := map[int]*cluster.Lease{}, 0
-	if r.Limit != nil {
-		size = *r.Limit
+	if t.Limit != nil {
+		size = *t.Limit
 	}
 	for _, l := range held {
 		bySlot[l.Slot] = l
 		size = max(size, l.Slot+1)
 	}
-	r.More = max(0, size-maxBoxes)
-	r.Slots = make([]slotBox, 0, min(size, maxBoxes))
+	t.More = max(0, size-maxBoxes)
+	t.Slots = make([]slotBox, 0, min(size, maxBoxes))
 	for slot := range size {
 		l := bySlot[slot]
 		if slot >= maxBoxes && l == nil {
@@ -274,13 +274,13 @@ func (r *timerRow) setSlots(held []*cluster.Lease) {
 				box.State = "stale"
 			}
 			if slot >= maxBoxes {
-				r.More--
+				t.More--
 			}
 		}
-		if r.Limit == nil && l == nil {
+		if t.Limit == nil && l == nil {
 			continue
 		}
-		r.Slots = append(r.Slots, box)
+		t.Slots = append(t.Slots, box)
 	}
 }
 
@@ -289,9 +289,9 @@ func late(t *timer.TimerStatus) bool {
 	return t != nil && t.AlarmAfter > 0 && t.TicksSinceSuccess >= t.AlarmAfter
 }
 
-func (r *timerRow) state() cluster.TimerState {
-	state := r.fleet.State(r.Pause != nil, late(r.Local))
-	if state == cluster.TimerNoHost && r.Local != nil { // its row is not there yet
+func (t *timerRow) state() cluster.TimerState {
+	state := t.fleet.State(t.Pause != nil, late(t.Local))
+	if state == cluster.TimerNoHost && t.Local != nil { // its row is not there yet
 		return cluster.TimerIdle
 	}
 	return state
@@ -304,8 +304,8 @@ type bar struct {
 }
 
 // Bars are the latest runs, the oldest first, as high as they took long.
-func (r timerRow) Bars() []bar {
-	runs := r.Runs[:min(len(r.Runs), maxBars)]
+func (t timerRow) Bars() []bar {
+	runs := t.Runs[:min(len(t.Runs), maxBars)]
 	var longest time.Duration
 	for _, run := range runs {
 		longest = max(longest, run.Took)
@@ -323,12 +323,12 @@ func (r timerRow) Bars() []bar {
 }
 
 // BarsText says the same in words.
-func (r timerRow) BarsText() string {
-	if len(r.Runs) == 0 {
+func (t timerRow) BarsText() string {
+	if len(t.Runs) == 0 {
 		return "no run is known"
 	}
-	n, shortest, longest, failed := min(len(r.Runs), maxBars), r.Runs[0].Took, r.Runs[0].Took, 0
-	for _, run := range r.Runs[:n] {
+	n, shortest, longest, failed := min(len(t.Runs), maxBars), t.Runs[0].Took, t.Runs[0].Took, 0
+	for _, run := range t.Runs[:n] {
 		shortest, longest = min(shortest, run.Took), max(longest, run.Took)
 		if !run.Succeeded() {
 			failed++

@@ -104,12 +104,12 @@ type kind struct {
 }
 
 // Work implements rivertype.WorkerMiddleware.
-func (m *limit) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
-	k, ok := m.kinds[job.Kind]
+func (l *limit) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	k, ok := l.kinds[job.Kind]
 	if !ok {
 		return work(ctx)
 	}
-	waits, cancel := context.WithTimeout(ctx, m.options.Wait)
+	waits, cancel := context.WithTimeout(ctx, l.options.Wait)
 	lease, err := k.acquire(waits)
 	cancel()
 	switch {
@@ -118,10 +118,10 @@ func (m *limit) Work(ctx context.Context, job *rivertype.JobRow, work func(conte
 		return ctx.Err()
 	default:
 		if no, ok := errors.AsType[*dlock.NotAcquiredError](err); !ok || no.Reason != dlock.ReasonFull {
-			m.options.Logger.WarnContext(ctx, "tickslotriver: a job got no slot, although there may be some: it is "+
+			l.options.Logger.WarnContext(ctx, "tickslotriver: a job got no slot, although there may be some: it is "+
 				"snoozed", "kind", job.Kind, "job", job.ID, "err", err)
 		}
-		return river.JobSnooze(m.options.SnoozeFor)
+		return river.JobSnooze(l.options.SnoozeFor)
 	}
 	working, end := context.WithCancelCause(ctx)
 	defer end(nil)

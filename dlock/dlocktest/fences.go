@@ -21,11 +21,11 @@ func needsFence(f Features) string {
 // fenceLog remembers the highest fence per slot of a name.
 type fenceLog map[int]driver.Fence
 
-func (l fenceLog) add(c *check, how string, g driver.Grant) {
-	if last, ok := l[g.Slot]; ok && g.Fence <= last {
+func (f fenceLog) add(c *check, how string, g driver.Grant) {
+	if last, ok := f[g.Slot]; ok && g.Fence <= last {
 		c.note(2, "%s: slot %d of %q has fence %d after %d: must grow", how, g.Slot, g.Name, g.Fence, last)
 	}
-	l[g.Slot] = g.Fence
+	f[g.Slot] = g.Fence
 }
 
 // fencesGrow catches a counter that is lost with the lease, or that stands still when grants follow

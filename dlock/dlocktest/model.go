@@ -73,33 +73,33 @@ func (m *model) lock(k lockKey) *modelLock {
 	return l
 }
 
-func (l *modelLock) tick(at int64) *modelTick {
-	t := l.ticks[at]
+func (m *modelLock) tick(at int64) *modelTick {
+	t := m.ticks[at]
 	if t == nil {
 		t = new(modelTick)
-		l.ticks[at] = t
+		m.ticks[at] = t
 	}
 	return t
 }
 
 // sure: held at every moment up to got.
-func (a *modelAttempt) sure(got time.Time) bool { return !a.lateRelease && a.heldTo.After(got) }
+func (m *modelAttempt) sure(got time.Time) bool { return !m.lateRelease && m.heldTo.After(got) }
 
 // possible: maybe held at some moment from sent on.
-func (a *modelAttempt) possible(sent time.Time) bool { return a.lateKeep || a.maybeTo.After(sent) }
+func (m *modelAttempt) possible(sent time.Time) bool { return m.lateKeep || m.maybeTo.After(sent) }
 
 // keep notes that the lease may last for a TTL after got.
-func (a *modelAttempt) keep(until time.Time) {
-	if until.After(a.maybeTo) {
-		a.maybeTo = until
+func (m *modelAttempt) keep(until time.Time) {
+	if until.After(m.maybeTo) {
+		m.maybeTo = until
 	}
 }
 
 // over notes that the lease is not held now. What is still on its way may bring it back.
-func (a *modelAttempt) over() {
-	a.heldTo = time.Time{}
-	if !a.wild {
-		a.maybeTo = time.Time{}
+func (m *modelAttempt) over() {
+	m.heldTo = time.Time{}
+	if !m.wild {
+		m.maybeTo = time.Time{}
 	}
 }
 

@@ -48,23 +48,23 @@ type Cause struct {
 	Note string `json:"note,omitempty"` // 0 to 256 bytes of such text
 }
 
-func (o Cause) String() string {
-	by := o.By
+func (c Cause) String() string {
+	by := c.By
 	if by == "" {
 		by = "somebody unknown"
 	}
-	if o.Note == "" {
+	if c.Note == "" {
 		return "by " + by
 	}
-	return fmt.Sprintf("by %s: %s", by, o.Note)
+	return fmt.Sprintf("by %s: %s", by, c.Note)
 }
 
 // Validate returns what is wrong with an origin.
-func (o Cause) Validate() error {
-	if o.By == "" {
+func (c Cause) Validate() error {
+	if c.By == "" {
 		return errors.New("an empty By: say who makes the change")
 	}
-	for _, text := range []string{o.By, o.Note} {
+	for _, text := range []string{c.By, c.Note} {
 		if len(text) > MaxCauseLen {
 			return fmt.Errorf("%.20q… in By or Note is %d bytes long: at most %d", text, len(text), MaxCauseLen)
 		}

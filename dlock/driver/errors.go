@@ -88,38 +88,38 @@ type NotAcquiredError struct {
 	Info     Info
 }
 
-func (e *NotAcquiredError) Error() string {
+func (n *NotAcquiredError) Error() string {
 	var why string
-	switch e.Reason {
+	switch n.Reason {
 	case ReasonFull:
 		why = "held"
 		switch {
-		case e.Slots > 1 && e.Holder != (Holder{}):
-			why = fmt.Sprintf("all %d slots held, first to end: %s,", e.Slots, e.Holder)
-		case e.Slots > 1:
-			why = fmt.Sprintf("all %d slots held", e.Slots)
-		case e.Holder != (Holder{}):
-			why = fmt.Sprintf("held by %s", e.Holder)
+		case n.Slots > 1 && n.Holder != (Holder{}):
+			why = fmt.Sprintf("all %d slots held, first to end: %s,", n.Slots, n.Holder)
+		case n.Slots > 1:
+			why = fmt.Sprintf("all %d slots held", n.Slots)
+		case n.Holder != (Holder{}):
+			why = fmt.Sprintf("held by %s", n.Holder)
 		}
-		if e.Holder != (Holder{}) { // not every store knows
-			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(e.HeldFor), round(e.ExpiresIn))
+		if n.Holder != (Holder{}) { // not every store knows
+			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(n.HeldFor), round(n.ExpiresIn))
 		}
 	case ReasonLimitFull:
-		why = e.limitFull()
+		why = n.limitFull()
 	case ReasonLimitRate:
-		why = fmt.Sprintf("%s had its %d starts within %v, and allows the next in %s", e.Shared.Name, e.Shared.Rate,
-			e.Shared.Per, round(e.ExpiresIn))
+		why = fmt.Sprintf("%s had its %d starts within %v, and allows the next in %s", n.Shared.Name, n.Shared.Rate,
+			n.Shared.Per, round(n.ExpiresIn))
 	case ReasonTickTaken:
 		why = "the tick has had all its starts"
-		if e.Holder != (Holder{}) {
-			why += fmt.Sprintf(", the last by %s", e.Holder)
+		if n.Holder != (Holder{}) {
+			why += fmt.Sprintf(", the last by %s", n.Holder)
 		}
 	case ReasonTickFirst:
 		why = "no tick of this schedule was claimed before, so none was missed"
 	case ReasonTickHeld:
 		why = "it was held when the tick came due, so the tick was skipped then, not missed"
 	case ReasonTickEarly:
-		why = fmt.Sprintf("the delay since the last lease ended is not over, for another %s", round(e.ExpiresIn))
+		why = fmt.Sprintf("the delay since the last lease ended is not over, for another %s", round(n.ExpiresIn))
 	case ReasonTickLate:
 		why = "a later tick has been claimed already"
 	case ReasonTickAhead:
@@ -127,38 +127,38 @@ func (e *NotAcquiredError) Error() string {
 			MaxTickAhead)
 	case ReasonQuarantine:
 		// Redis tells its age in whole seconds, so the end is known to a second only.
-		about := max(time.Second, (e.ExpiresIn + time.Second - 1).Truncate(time.Second))
+		about := max(time.Second, (n.ExpiresIn + time.Second - 1).Truncate(time.Second))
 		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in about %s", about)
 	case ReasonPaused:
 		why = "paused"
-		if e.PausedBy != (Cause{}) { // not every store knows
-			why = fmt.Sprintf("paused %s", e.PausedBy)
+		if n.PausedBy != (Cause{}) { // not every store knows
+			why = fmt.Sprintf("paused %s", n.PausedBy)
 		}
-		if e.ExpiresIn > 0 {
-			why += fmt.Sprintf(" (for another %s)", round(e.ExpiresIn))
+		if n.ExpiresIn > 0 {
+			why += fmt.Sprintf(" (for another %s)", round(n.ExpiresIn))
 		}
 	case "":
 		why = "the store gave no reason"
 	default:
-		why = string(e.Reason)
+		why = string(n.Reason)
 	}
-	return fmt.Sprintf("%s: not acquired: %s", e.Name, why)
+	return fmt.Sprintf("%s: not acquired: %s", n.Name, why)
 }
 
 // limitFull says which semaphore of Request.Shared refused, and why.
-func (e *NotAcquiredError) limitFull() string {
+func (n *NotAcquiredError) limitFull() string {
 	switch {
-	case e.PausedBy != (Cause{}):
-		return fmt.Sprintf("%s is paused %s", e.Shared.Name, e.PausedBy)
-	case e.Holder != (Holder{}):
+	case n.PausedBy != (Cause{}):
+		return fmt.Sprintf("%s is paused %s", n.Shared.Name, n.PausedBy)
+	case n.Holder != (Holder{}):
 		return fmt.Sprintf("all %d slots of %s are held, first to end: %s, for %s, ends in %s unless extended",
-			e.Shared.Slots, e.Shared.Name, e.Holder, round(e.HeldFor), round(e.ExpiresIn))
+			n.Shared.Slots, n.Shared.Name, n.Holder, round(n.HeldFor), round(n.ExpiresIn))
 	default:
-		return fmt.Sprintf("all %d slots of %s are held", e.Shared.Slots, e.Shared.Name)
+		return fmt.Sprintf("all %d slots of %s are held", n.Shared.Slots, n.Shared.Name)
 	}
 }
 
 // Is makes errors.Is(err, ErrNotAcquired) true.
-func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
+func (n *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquired }
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

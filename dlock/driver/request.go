@@ -113,16 +113,16 @@ func (r Request) checkShared() (errs []error) {
 }
 
 // checkRate returns the faults of Rate and Per.
-func (l SemaphoreSpec) checkRate() (errs []error) {
-	if l.Rate == 0 && l.Per == 0 {
+func (s SemaphoreSpec) checkRate() (errs []error) {
+	if s.Rate == 0 && s.Per == 0 {
 		return nil
 	}
-	if l.Rate < 1 || l.Rate > MaxRate {
-		errs = append(errs, fmt.Errorf("a Rate of %d for %q: must be 1 to %d, or 0 and no Per", l.Rate, l.Name,
+	if s.Rate < 1 || s.Rate > MaxRate {
+		errs = append(errs, fmt.Errorf("a Rate of %d for %q: must be 1 to %d, or 0 and no Per", s.Rate, s.Name,
 			MaxRate))
 	}
-	if l.Per < MinPer || l.Per > MaxPer {
-		errs = append(errs, fmt.Errorf("a Rate of %q with Per %v: must be %v to %v", l.Name, l.Per, MinPer, MaxPer))
+	if s.Per < MinPer || s.Per > MaxPer {
+		errs = append(errs, fmt.Errorf("a Rate of %q with Per %v: must be %v to %v", s.Name, s.Per, MinPer, MaxPer))
 	}
 	return errs
 }

@@ -160,8 +160,8 @@ const (
 	GrantLost                        // it had ended before: final
 )
 
-func (o GrantOutcome) String() string {
-	switch o {
+func (g GrantOutcome) String() string {
+	switch g {
 	case GrantOK:
 		return "ok"
 	case GrantLost:

@@ -109,45 +109,45 @@ func newStore(db *sql.DB, opts Options, dialect dialect) *Store {
 }
 
 // Check implements driver.Checker: it returns the faults of the options and of the pool.
-func (n *Store) Check() error {
-	if err := n.usable(); err != nil {
+func (s *Store) Check() error {
+	if err := s.usable(); err != nil {
 		return err
 	}
-	return n.checkPoolSize()
+	return s.checkPoolSize()
 }
 
-func (n *Store) usable() error {
-	if n == nil || n.dialect == nil {
+func (s *Store) usable() error {
+	if s == nil || s.dialect == nil {
 		return fmt.Errorf("nativelock: %w: an empty *Store: make one with PostgresAdvisory, MySQLGetLock or "+
 			"SQLServerAppLock", driver.ErrSetup)
 	}
-	if n.fault != nil {
-		return fmt.Errorf("%w: %w", driver.ErrSetup, n.fault)
+	if s.fault != nil {
+		return fmt.Errorf("%w: %w", driver.ErrSetup, s.fault)
 	}
 	return nil
 }
 
-func (n *Store) String() string {
-	if n == nil || n.dialect == nil {
+func (s *Store) String() string {
+	if s == nil || s.dialect == nil {
 		return "sql-native"
 	}
-	return n.dialect.String()
+	return s.dialect.String()
 }
 
 // lock returns the key of a lock. Kind, slot and name are separated by zero bytes, which no name
 // contains, so no two locks have the same text.
-func (n *Store) lock(name string, slots, slot int) string {
+func (s *Store) lock(name string, slots, slot int) string {
 	kind := "mutex"
 	if slots > 0 {
 		kind = "slot"
 	}
-	return n.dialect.key(sha256.Sum256([]byte("tickslot lock 1\x00" + kind + "\x00" + strconv.Itoa(slot) + "\x00" +
-		n.prefix + name)))
+	return s.dialect.key(sha256.Sum256([]byte("tickslot lock 1\x00" + kind + "\x00" + strconv.Itoa(slot) + "\x00" +
+		s.prefix + name)))
 }
 
 // TryAcquire implements driver.Store.
-func (n *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
-	if err := n.usable(); err != nil {
+func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
+	if err := s.usable(); err != nil {
 		return driver.Grant{}, err
 	}
 	if err := req.Validate(); err != nil {
@@ -159,16 +159,16 @@ func (n *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	if len(req.Shared) > 0 {
 		return driver.Grant{}, errShared
 	}
-	slot, err := inTurn(n, ctx, func(ctx context.Context) (slot int, err error) {
-		fresh, err := n.connect(ctx)
+	slot, err := inTurn(s, ctx, func(ctx context.Context) (slot int, err error) {
+		fresh, err := s.connect(ctx)
 		if err != nil {
 			return 0, err
 		}
-		slot, err = n.acquire(ctx, req)
-		if n.session == nil && !fresh && !errors.Is(err, errNotOurs) && ctx.Err() == nil {
+		slot, err = s.acquire(ctx, req)
+		if s.session == nil && !fresh && !errors.Is(err, errNotOurs) && ctx.Err() == nil {
 			// It broke while it lay idle. What it may have locked just now has ended with it.
-			if _, err = n.connect(ctx); err == nil {
-				slot, err = n.acquire(ctx, req)
+			if _, err = s.connect(ctx); err == nil {
+				slot, err = s.acquire(ctx, req)
 			}
 		}
 		return slot, err
@@ -184,26 +184,26 @@ func (n *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 
 // Extend implements driver.Store. One round trip for all grants verifies that the
 // connection still leads to the session that holds them.
-func (n *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+func (s *Store) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	if ttl < time.Millisecond || ttl > driver.MaxTTL {
 		return nil, fmt.Errorf("nativelock: a TTL of %v: must be 1ms to %v", ttl, driver.MaxTTL)
 	}
-	return n.each(ctx, grants, func(ctx context.Context, held []*lease) error { return n.extend(ctx, ttl, held) })
+	return s.each(ctx, grants, func(ctx context.Context, held []*lease) error { return s.extend(ctx, ttl, held) })
 }
 
 // Release implements driver.Store.
-func (n *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
-	return n.each(ctx, grants, func(ctx context.Context, held []*lease) error {
-		n.release(ctx, held)
+func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	return s.each(ctx, grants, func(ctx context.Context, held []*lease) error {
+		s.release(ctx, held)
 		return nil
 	})
 }
 
 // each calls do with those of the grants that are held. The others are lost; all are if the session
 // ends meanwhile.
-func (n *Store) each(ctx context.Context, grants []driver.Grant,
+func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	do func(context.Context, []*lease) error) ([]driver.Result, error) {
-	if err := n.usable(); err != nil {
+	if err := s.usable(); err != nil {
 		return nil, err
 	}
 	for _, g := range grants {
@@ -212,12 +212,12 @@ func (n *Store) each(ctx context.Context, grants []driver.Grant,
 			return nil, err
 		}
 	}
-	return inTurn(n, ctx, func(ctx context.Context) ([]driver.Result, error) {
+	return inTurn(s, ctx, func(ctx context.Context) ([]driver.Result, error) {
 		results := make([]driver.Result, len(grants))
 		var held []*lease
 		for i, g := range grants {
 			results[i].Outcome = driver.GrantLost
-			if l := n.find(g); l != nil {
+			if l := s.find(g); l != nil {
 				held = append(held, l)
 				results[i].Outcome = driver.GrantOK
 			}
@@ -226,7 +226,7 @@ func (n *Store) each(ctx context.Context, grants []driver.Grant,
 			return results, nil
 		}
 		err := do(ctx, held)
-		if n.session == nil {
+		if s.session == nil {
 			for i := range results {
 				results[i].Outcome = driver.GrantLost
 			}
@@ -238,25 +238,25 @@ func (n *Store) each(ctx context.Context, grants []driver.Grant,
 
 // Close frees all locks and closes the connection. It does not wait for calls in progress: they end
 // with an error that matches driver.ErrClosed, as do calls that come later.
-func (n *Store) Close() error {
-	if n == nil || n.dialect == nil {
+func (s *Store) Close() error {
+	if s == nil || s.dialect == nil {
 		return nil
 	}
-	n.mu.Lock()
-	first := !n.closed
-	n.closed = true
-	if n.expiry != nil {
-		n.expiry.Stop()
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	if s.expiry != nil {
+		s.expiry.Stop()
 	}
-	n.mu.Unlock()
-	n.end()
-	n.calls.Wait()
-	if !first || n.session == nil {
+	s.mu.Unlock()
+	s.end()
+	s.calls.Wait()
+	if !first || s.session == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), minCallTime)
 	defer cancel()
-	n.release(ctx, n.session.all()) // they would end with the connection, too, but a moment later
-	n.disconnect()
+	s.release(ctx, s.session.all()) // they would end with the connection, too, but a moment later
+	s.disconnect()
 	return nil
 }

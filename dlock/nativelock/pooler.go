@@ -24,8 +24,8 @@ var errNotOurs = fmt.Errorf("nativelock: %w: a pooler shares server connections 
 	"or use a store on a table, such as sqllock.Postgres, which needs none", driver.ErrSetup)
 
 // checkPoolSize returns an error if the pool has no room for a second connection.
-func (n *Store) checkPoolSize() error {
-	if n.db.Stats().MaxOpenConnections != 1 {
+func (s *Store) checkPoolSize() error {
+	if s.db.Stats().MaxOpenConnections != 1 {
 		return nil
 	}
 	return fmt.Errorf("nativelock: %w: this *sql.DB may open one connection only; native locks keep that, and need "+
@@ -35,19 +35,19 @@ func (n *Store) checkPoolSize() error {
 
 // take takes a connection out of the pool. If all are in use it fails early enough for the caller
 // to get the reason.
-func (n *Store) take(ctx context.Context) (*sql.Conn, error) {
-	if s := n.db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
+func (s *Store) take(ctx context.Context) (*sql.Conn, error) {
+	if stats := s.db.Stats(); stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections {
 		until, _ := ctx.Deadline() // inTurn has set one
 		ctx, cancel := context.WithTimeout(ctx, time.Until(until)/3)
 		defer cancel()
-		conn, err := n.db.Conn(ctx)
+		conn, err := s.db.Conn(ctx)
 		if err != nil {
 			err = fmt.Errorf("all %d connections of the pool are in use: allow more, or give the locks a *sql.DB of "+
-				"their own: %w", s.InUse, err)
+				"their own: %w", stats.InUse, err)
 		}
 		return conn, err
 	}
-	return n.db.Conn(ctx)
+	return s.db.Conn(ctx)
 }
 
 // compareRounds: an idle pooler reuses its last connection, so the first round detects it. In a
@@ -59,31 +59,31 @@ const compareRounds = 4
 // checkSession verifies that the new session is not shared and that its locks exclude others. It
 // compares it with a second connection in a transaction, for which a pooler has to reserve a server
 // connection.
-func (n *Store) checkSession(ctx context.Context) error {
+func (s *Store) checkSession(ctx context.Context) error {
 	for tries := 0; ; tries++ {
-		other, err := n.take(ctx)
+		other, err := s.take(ctx)
 		if err != nil {
 			return noSecondConn(err)
 		}
-		if err = n.checkAgainst(ctx, other); err == nil {
+		if err = s.checkAgainst(ctx, other); err == nil {
 			_ = other.Close()
 			return nil
 		}
-		n.endConn(other)
+		s.endConn(other)
 		// else it was closed while it lay in the pool
-		if !errors.Is(err, sqldriver.ErrBadConn) || n.session == nil || tries == sqlkit.MaxStale {
+		if !errors.Is(err, sqldriver.ErrBadConn) || s.session == nil || tries == sqlkit.MaxStale {
 			return err
 		}
 	}
 }
 
-func (n *Store) checkAgainst(ctx context.Context, other *sql.Conn) error {
+func (s *Store) checkAgainst(ctx context.Context, other *sql.Conn) error {
 	for range compareRounds {
-		if err := n.compareSessions(ctx, other); err != nil {
+		if err := s.compareSessions(ctx, other); err != nil {
 			return err
 		}
 	}
-	return n.checkExclusion(ctx, other)
+	return s.checkExclusion(ctx, other)
 }
 
 func noSecondConn(err error) error {
@@ -94,9 +94,9 @@ func noSecondConn(err error) error {
 
 // compareSessions asks both connections for their sessions, while the other one is in a
 // transaction.
-func (n *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
+func (s *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
 	tx, err := other.BeginTx(ctx, nil)
-	if told := n.explain(err); errors.Is(told, errNotOurs) {
+	if told := s.explain(err); errors.Is(told, errNotOurs) {
 		return told
 	} else if err != nil {
 		return noSecondConn(err) // a pooler connects to the server only now
@@ -104,17 +104,17 @@ func (n *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
 	defer tx.Rollback()
 	var id string
 	var none sql.NullString
-	if err := sqlkit.QueryRow(ctx, tx, n.dialect.probe().text, nil, &id, &none); err != nil {
-		return n.explain(err)
+	if err := sqlkit.QueryRow(ctx, tx, s.dialect.probe().text, nil, &id, &none); err != nil {
+		return s.explain(err)
 	}
-	if sessionID(id) == sessionID(n.session.id) {
+	if sessionID(id) == sessionID(s.session.id) {
 		return fmt.Errorf("%w: two connections, used at the same time, both are session %s", errNotOurs, sessionID(id))
 	}
-	if _, err := n.ask(ctx, n.dialect.probe()); err != nil {
+	if _, err := s.ask(ctx, s.dialect.probe()); err != nil {
 		return err
 	}
 	if err := tx.Rollback(); err != nil {
-		return n.explain(err)
+		return s.explain(err)
 	}
 	return nil
 }
@@ -122,27 +122,27 @@ func (n *Store) compareSessions(ctx context.Context, other *sql.Conn) error {
 // checkExclusion tries to lock on the second connection what the first one holds. Some servers that
 // speak the protocol always grant, some clusters have separate locks on each node, and a MySQL
 // before 5.7 drops a lock when it grants another.
-func (n *Store) checkExclusion(ctx context.Context, other *sql.Conn) error {
-	id, _, err := askConn(ctx, other, n.dialect.probe())
+func (s *Store) checkExclusion(ctx context.Context, other *sql.Conn) error {
+	id, _, err := askConn(ctx, other, s.dialect.probe())
 	if err != nil {
-		return n.explain(err)
+		return s.explain(err)
 	}
 	var keys []string
 	for range 2 {
-		keys = append(keys, n.dialect.key(sha256.Sum256([]byte("tickslot proof\x00"+rand.Text()))))
-		if _, err := n.ask(ctx, n.dialect.try(n.session.id, keys[len(keys)-1:], 0)[0]); err != nil {
+		keys = append(keys, s.dialect.key(sha256.Sum256([]byte("tickslot proof\x00"+rand.Text()))))
+		if _, err := s.ask(ctx, s.dialect.try(s.session.id, keys[len(keys)-1:], 0)[0]); err != nil {
 			return err
 		}
 	}
-	_, taken, err := askConn(ctx, other, n.dialect.try(id, keys[:1], 0)[0])
+	_, taken, err := askConn(ctx, other, s.dialect.try(id, keys[:1], 0)[0])
 	if err != nil {
-		return n.explain(err)
+		return s.explain(err)
 	}
 	if taken.Valid {
 		return fmt.Errorf("nativelock: %w: this server grants a lock to two connections, so it cannot limit "+
 			"anything: use a store on a table", driver.ErrSetup)
 	}
-	freed, err := n.ask(ctx, n.dialect.free(n.session.id, keys, 0)[0])
+	freed, err := s.ask(ctx, s.dialect.free(s.session.id, keys, 0)[0])
 	if err == nil && freed.String != "11" {
 		err = fmt.Errorf("%w: two locks taken, and freed %q", errAnswer, freed.String)
 	}
@@ -150,7 +150,7 @@ func (n *Store) checkExclusion(ctx context.Context, other *sql.Conn) error {
 }
 
 // explain adds to an error what to do about it. Some errors reveal a pooler.
-func (n *Store) explain(err error) error {
+func (s *Store) explain(err error) error {
 	switch state := sqlkit.State(err); {
 	case err == nil, errors.Is(err, errNotOurs):
 		return err

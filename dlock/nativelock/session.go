@@ -157,49 +157,49 @@ func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T,
 }
 
 // schedule sets the timer for the lease that ends first.
-func (n *Store) schedule() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.expiry != nil {
-		n.expiry.Stop()
-		n.expiry = nil
+func (s *Store) schedule() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.expiry != nil {
+		s.expiry.Stop()
+		s.expiry = nil
 	}
-	if n.closed || n.session == nil || len(n.session.leases) == 0 {
+	if s.closed || s.session == nil || len(s.session.leases) == 0 {
 		return
 	}
-	n.expiry = time.AfterFunc(time.Until(n.session.first), func() {
+	s.expiry = time.AfterFunc(time.Until(s.session.first), func() {
 		// every call sweeps
-		_, _ = inTurn(n, n.life, func(context.Context) (struct{}, error) { return struct{}{}, nil })
+		_, _ = inTurn(s, s.life, func(context.Context) (struct{}, error) { return struct{}{}, nil })
 	})
 }
 
 // freeExpired unlocks the leases that were not extended in time.
-func (n *Store) freeExpired(ctx context.Context) {
-	s, now := n.session, time.Now()
-	if s == nil || len(s.leases) == 0 || now.Before(s.first) {
+func (s *Store) freeExpired(ctx context.Context) {
+	session, now := s.session, time.Now()
+	if session == nil || len(session.leases) == 0 || now.Before(session.first) {
 		return
 	}
 	var ended []*lease
-	s.first = s.last()
-	for _, l := range s.leases {
+	session.first = session.last()
+	for _, l := range session.leases {
 		switch {
 		case !now.Before(l.expiresAt):
 			ended = append(ended, l)
-		case l.expiresAt.Before(s.first):
-			s.first = l.expiresAt
+		case l.expiresAt.Before(session.first):
+			session.first = l.expiresAt
 		}
 	}
 	if len(ended) > 0 {
-		n.release(ctx, ended)
+		s.release(ctx, ended)
 	}
 }
 
 // find returns the lease of a grant, or nil.
-func (n *Store) find(g driver.Grant) *lease {
-	if n.session == nil {
+func (s *Store) find(g driver.Grant) *lease {
+	if s.session == nil {
 		return nil
 	}
-	l := n.session.leases[leaseIDOf(g.Name, g.Slots, g.Token)]
+	l := s.session.leases[leaseIDOf(g.Name, g.Slots, g.Token)]
 	if l == nil || g.Slot != driver.AnySlot && g.Slot != l.slot {
 		return nil
 	}
@@ -207,31 +207,31 @@ func (n *Store) find(g driver.Grant) *lease {
 }
 
 // acquire returns the slot that it took, or that this token already had, or -1.
-func (n *Store) acquire(ctx context.Context, req driver.Request) (slot int, err error) {
-	s := n.session
-	if l := n.find(driver.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: driver.AnySlot}); l != nil {
+func (s *Store) acquire(ctx context.Context, req driver.Request) (slot int, err error) {
+	session := s.session
+	if l := s.find(driver.Grant{Name: req.Name, Slots: req.Slots, Token: req.Token, Slot: driver.AnySlot}); l != nil {
 		if l.slot >= max(req.Slots, 1) {
 			return 0, fmt.Errorf("nativelock: %w: the token was granted slot %d before, and now asks for one of %d",
 				driver.ErrFault, l.slot, req.Slots)
 		}
-		return l.slot, n.extend(ctx, req.TTL, []*lease{l})
+		return l.slot, s.extend(ctx, req.TTL, []*lease{l})
 	}
 	// A session can lock again what it has locked: skip those.
 	var keys []string
 	var slots []int
 	for i := range max(req.Slots, 1) {
-		if key := n.lock(req.Name, req.Slots, i); !s.keys[key] {
+		if key := s.lock(req.Name, req.Slots, i); !session.keys[key] {
 			keys, slots = append(keys, key), append(slots, i)
 		}
 	}
 	if len(keys) == 0 {
 		return -1, nil
 	}
-	idle := n.idleLimit(req.TTL)
-	for _, st := range n.dialect.try(s.id, keys, idle) {
-		answer, err := n.ask(ctx, st)
+	idle := s.idleLimit(req.TTL)
+	for _, st := range s.dialect.try(session.id, keys, idle) {
+		answer, err := s.ask(ctx, st)
 		if err != nil {
-			n.clear(ctx, keys) // one of them may have been locked before it failed
+			s.clear(ctx, keys) // one of them may have been locked before it failed
 			return 0, err
 		}
 		if !answer.Valid {
@@ -239,13 +239,13 @@ func (n *Store) acquire(ctx context.Context, req driver.Request) (slot int, err 
 		}
 		i, err := strconv.Atoi(answer.String)
 		if err != nil || i < 0 || i >= len(keys) {
-			n.clear(ctx, keys)
+			s.clear(ctx, keys)
 			return 0, fmt.Errorf("%w: it locked number %q of %d", errAnswer, answer.String, len(keys))
 		}
 		l := &lease{leaseID: leaseIDOf(req.Name, req.Slots, req.Token), slot: slots[i], key: keys[i]}
-		s.leases[l.leaseID], s.keys[l.key] = l, true
-		s.setEnd(l, time.Now().Add(req.TTL))
-		if err := n.setIdleLimit(ctx, idle); err != nil {
+		session.leases[l.leaseID], session.keys[l.key] = l, true
+		session.setEnd(l, time.Now().Add(req.TTL))
+		if err := s.setIdleLimit(ctx, idle); err != nil {
 			return 0, err
 		}
 		return l.slot, nil
@@ -255,17 +255,17 @@ func (n *Store) acquire(ctx context.Context, req driver.Request) (slot int, err 
 
 // clear unlocks what a failed statement may have left locked. If that fails, too, it ends the
 // connection.
-func (n *Store) clear(ctx context.Context, keys []string) {
-	if n.session == nil {
+func (s *Store) clear(ctx context.Context, keys []string) {
+	if s.session == nil {
 		return
 	}
-	id := n.session.id
+	id := s.session.id
 	// The second way writes warnings to the server's log, but works even where the lock table is so
 	// full that pg_locks cannot be read.
-	for _, way := range [][]statement{n.dialect.clear(id, keys), n.dialect.free(id, keys, n.session.idle)} {
+	for _, way := range [][]statement{s.dialect.clear(id, keys), s.dialect.free(id, keys, s.session.idle)} {
 		failed := false
 		for _, st := range way {
-			if _, err := n.ask(ctx, st); n.session == nil {
+			if _, err := s.ask(ctx, st); s.session == nil {
 				return
 			} else if err != nil {
 				failed = true
@@ -275,93 +275,93 @@ func (n *Store) clear(ctx context.Context, keys []string) {
 			return
 		}
 	}
-	n.disconnect()
+	s.disconnect()
 }
 
 // extend extends leases to ttl from now if the session is still the one that holds them.
-func (n *Store) extend(ctx context.Context, ttl time.Duration, leases []*lease) error {
-	idle := n.idleLimit(ttl)
-	if _, err := n.ask(ctx, n.dialect.keep(n.session.id, idle)); err != nil {
+func (s *Store) extend(ctx context.Context, ttl time.Duration, leases []*lease) error {
+	idle := s.idleLimit(ttl)
+	if _, err := s.ask(ctx, s.dialect.keep(s.session.id, idle)); err != nil {
 		return err
 	}
 	for _, l := range leases {
-		n.session.setEnd(l, time.Now().Add(ttl))
+		s.session.setEnd(l, time.Now().Add(ttl))
 	}
-	return n.setIdleLimit(ctx, idle)
+	return s.setIdleLimit(ctx, idle)
 }
 
 // release unlocks. If that fails it ends the session, which unlocks, too.
-func (n *Store) release(ctx context.Context, leases []*lease) {
-	s := n.session
+func (s *Store) release(ctx context.Context, leases []*lease) {
+	session := s.session
 	keys := make([]string, len(leases))
 	for i, l := range leases {
 		keys[i] = l.key
 	}
-	idle := s.idle
-	if len(leases) == len(s.leases) {
+	idle := session.idle
+	if len(leases) == len(session.leases) {
 		idle = 0
 	}
 	var freed strings.Builder
-	for _, st := range n.dialect.free(s.id, keys, idle) {
-		answer, err := n.ask(ctx, st)
+	for _, st := range s.dialect.free(session.id, keys, idle) {
+		answer, err := s.ask(ctx, st)
 		if err != nil {
-			n.clear(ctx, keys) // what was unlocked before it failed must not be taken for held
-			if n.session != nil {
-				s.forget(leases)
+			s.clear(ctx, keys) // what was unlocked before it failed must not be taken for held
+			if s.session != nil {
+				session.forget(leases)
 			}
 			return
 		}
 		freed.WriteString(answer.String)
 	}
-	s.forget(leases)
+	session.forget(leases)
 	if freed.String() != strings.Repeat("1", len(keys)) {
-		n.disconnect() // somebody else unlocked in our session: then nothing is known any more
+		s.disconnect() // somebody else unlocked in our session: then nothing is known any more
 		return
 	}
-	_ = n.setIdleLimit(ctx, idle) // the leases have ended in any case
+	_ = s.setIdleLimit(ctx, idle) // the leases have ended in any case
 }
 
 // idleLimit is how long the session may be idle once it also holds a lease of ttl.
-func (n *Store) idleLimit(ttl time.Duration) time.Duration { return max(n.session.idle, ttl+idleGrace) }
+func (s *Store) idleLimit(ttl time.Duration) time.Duration { return max(s.session.idle, ttl+idleGrace) }
 
 // setIdleLimit stores how long the session may be idle, and sets that on the server unless the
 // statement before has done so.
-func (n *Store) setIdleLimit(ctx context.Context, idle time.Duration) error {
-	s := n.session
-	if text := n.dialect.idle(idle); text != "" && idle != s.idle {
-		if _, err := s.conn.ExecContext(ctx, text); err != nil {
-			n.disconnect()
-			return n.explain(err)
+func (s *Store) setIdleLimit(ctx context.Context, idle time.Duration) error {
+	session := s.session
+	if text := s.dialect.idle(idle); text != "" && idle != session.idle {
+		if _, err := session.conn.ExecContext(ctx, text); err != nil {
+			s.disconnect()
+			return s.explain(err)
 		}
 	}
-	s.idle = idle
+	session.idle = idle
 	return nil
 }
 
 // ask executes a statement in the session. It ends the session if the session is broken or shared.
-func (n *Store) ask(ctx context.Context, st statement) (answer sql.NullString, err error) {
-	s := n.session
-	who, answer, err := askConn(ctx, s.conn, st)
-	if err == nil && who == s.id {
+func (s *Store) ask(ctx context.Context, st statement) (answer sql.NullString, err error) {
+	session := s.session
+	who, answer, err := askConn(ctx, session.conn, st)
+	if err == nil && who == session.id {
 		return answer, nil
 	}
 	if err != nil {
 		// Either the statement failed or the connection.
-		again, _, broken := askConn(ctx, s.conn, n.dialect.probe())
-		if broken == nil && again == s.id {
-			return answer, n.explain(err)
+		again, _, broken := askConn(ctx, session.conn, s.dialect.probe())
+		if broken == nil && again == session.id {
+			return answer, s.explain(err)
 		}
 		who = again
 		if broken != nil {
-			n.disconnect()
-			return answer, n.explain(err)
+			s.disconnect()
+			return answer, s.explain(err)
 		}
 	}
-	n.disconnect()
-	if strings.HasSuffix(who, readOnlyMark) && !strings.HasSuffix(s.id, readOnlyMark) {
+	s.disconnect()
+	if strings.HasSuffix(who, readOnlyMark) && !strings.HasSuffix(session.id, readOnlyMark) {
 		return answer, fmt.Errorf("nativelock: %w: %s", driver.ErrSetup, hasBecomeReadOnly)
 	}
-	return answer, fmt.Errorf("%w: it was session %s, and is %s", errNotOurs, sessionID(s.id), sessionID(who))
+	return answer, fmt.Errorf("%w: it was session %s, and is %s", errNotOurs, sessionID(session.id), sessionID(who))
 }
 
 func askConn(ctx context.Context, conn *sql.Conn, st statement) (who string, answer sql.NullString, err error) {
@@ -376,29 +376,29 @@ func sessionID(session string) string {
 }
 
 // disconnect ends the connection, and with it every lock.
-func (n *Store) disconnect() {
-	if n.session == nil {
+func (s *Store) disconnect() {
+	if s.session == nil {
 		return
 	}
-	conn := n.session.conn
-	n.session = nil
-	n.endConn(conn)
+	conn := s.session.conn
+	s.session = nil
+	s.endConn(conn)
 }
 
 // abandon is disconnect after a panic of the driver: database/sql then holds an internal lock for
 // which conn.Close would wait forever.
-func (n *Store) abandon() {
-	if n.session == nil {
+func (s *Store) abandon() {
+	if s.session == nil {
 		return
 	}
-	conn := n.session.conn
-	n.session = nil
+	conn := s.session.conn
+	s.session = nil
 	_ = conn.Raw(func(c any) error { return c.(sqldriver.Conn).Close() })
 }
 
 // endConn closes a connection instead of returning it to the pool.
-func (n *Store) endConn(conn *sql.Conn) {
-	if text := n.dialect.beforeClose(); text != "" {
+func (s *Store) endConn(conn *sql.Conn) {
+	if text := s.dialect.beforeClose(); text != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), minCallTime)
 		_, _ = conn.ExecContext(ctx, text)
 		cancel()
@@ -408,33 +408,33 @@ func (n *Store) endConn(conn *sql.Conn) {
 }
 
 // connect opens a session if there is none, and reports whether it did.
-func (n *Store) connect(ctx context.Context) (fresh bool, err error) {
-	if n.session != nil {
+func (s *Store) connect(ctx context.Context) (fresh bool, err error) {
+	if s.session != nil {
 		return false, nil
 	}
-	if err := n.checkPoolSize(); err != nil {
+	if err := s.checkPoolSize(); err != nil {
 		return false, err
 	}
 	for tries := 0; ; tries++ {
-		conn, err := n.take(ctx)
+		conn, err := s.take(ctx)
 		if err != nil {
 			return false, explain(fmt.Errorf("no connection for the locks: %w", err))
 		}
-		id, refusal, err := askConn(ctx, conn, n.dialect.open(rand.Text()))
+		id, refusal, err := askConn(ctx, conn, s.dialect.open(rand.Text()))
 		switch {
 		case errors.Is(err, sqldriver.ErrBadConn) && tries < sqlkit.MaxStale: // it was closed while it lay in the pool
-			n.endConn(conn)
+			s.endConn(conn)
 			continue
 		case err != nil:
-			n.endConn(conn)
-			return false, n.explain(err)
+			s.endConn(conn)
+			return false, s.explain(err)
 		case refusal.Valid:
-			n.endConn(conn)
+			s.endConn(conn)
 			return false, fmt.Errorf("nativelock: %w: %s", driver.ErrSetup, refusal.String)
 		}
-		n.session = &session{conn: conn, id: id, leases: map[leaseID]*lease{}, keys: map[string]bool{}}
-		if err := n.checkSession(ctx); err != nil {
-			n.disconnect()
+		s.session = &session{conn: conn, id: id, leases: map[leaseID]*lease{}, keys: map[string]bool{}}
+		if err := s.checkSession(ctx); err != nil {
+			s.disconnect()
 			return false, err
 		}
 		return true, nil

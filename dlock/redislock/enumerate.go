@@ -107,14 +107,14 @@ const clockStep = 1_000
 
 // info describes a lease that is held at the server's time now (ms), and whose key lasts for
 // another left ms.
-func (v stored) info(now, left int64) driver.LeaseInfo {
-	l := driver.LeaseInfo{Holder: v.holder(), Fence: driver.Fence(max(0, v.Fence)), ExpiresIn: milliseconds(left)}
-	if v.AcquiredAt > 0 {
-		l.HeldFor = milliseconds(now - v.AcquiredAt)
+func (s stored) info(now, left int64) driver.LeaseInfo {
+	l := driver.LeaseInfo{Holder: s.holder(), Fence: driver.Fence(max(0, s.Fence)), ExpiresIn: milliseconds(left)}
+	if s.AcquiredAt > 0 {
+		l.HeldFor = milliseconds(now - s.AcquiredAt)
 	}
 	// If more is left than it was extended by, the clock was set back, or the key is not ours.
-	if v.TTL > 0 && left >= 0 && left-v.TTL <= clockStep {
-		l.RenewedAgo = max(time.Microsecond, min(milliseconds(v.TTL-left), l.HeldFor))
+	if s.TTL > 0 && left >= 0 && left-s.TTL <= clockStep {
+		l.RenewedAgo = max(time.Microsecond, min(milliseconds(s.TTL-left), l.HeldFor))
 	}
 	return l
 }

@@ -185,19 +185,19 @@ type lateError struct {
 	err  error // how it ended; nil: with a reply
 }
 
-func (e *lateError) Error() string {
-	text := fmt.Sprintf("redislock: the call to %s ended %v", e.addr, errTooLate)
-	if e.err != nil {
-		text += ": " + e.err.Error()
+func (l *lateError) Error() string {
+	text := fmt.Sprintf("redislock: the call to %s ended %v", l.addr, errTooLate)
+	if l.err != nil {
+		text += ": " + l.err.Error()
 	}
 	return text
 }
 
-func (e *lateError) Unwrap() []error {
-	if e.err == nil {
+func (l *lateError) Unwrap() []error {
+	if l.err == nil {
 		return []error{errTooLate}
 	}
-	return []error{errTooLate, e.err}
+	return []error{errTooLate, l.err}
 }
 
 // current returns the last answer of the sentinels, after asking them if that is too old.

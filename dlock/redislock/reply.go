@@ -319,7 +319,7 @@ type stored struct {
 	TTL        int64  `json:"ttl"` // ms, of the grant or the last extension
 }
 
-func (v stored) holder() driver.Holder { return driver.Holder{Host: v.Host, PID: v.PID, ID: v.ID} }
+func (s stored) holder() driver.Holder { return driver.Holder{Host: s.Host, PID: s.PID, ID: s.ID} }
 
 func parseValue(value string) (v stored, err error) {
 	err = json.Unmarshal([]byte(value), &v)

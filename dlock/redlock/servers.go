@@ -124,12 +124,12 @@ type undecidedError struct {
 	err     error
 }
 
-func (e *undecidedError) Error() string {
-	return fmt.Sprintf("redlock: no majority of %d servers: %s", e.servers,
-		strings.ReplaceAll(e.err.Error(), "\n", "; "))
+func (u *undecidedError) Error() string {
+	return fmt.Sprintf("redlock: no majority of %d servers: %s", u.servers,
+		strings.ReplaceAll(u.err.Error(), "\n", "; "))
 }
 
-func (e *undecidedError) Unwrap() error { return e.err }
+func (u *undecidedError) Unwrap() error { return u.err }
 
 // mutex returns redsync's mutex for one key. Redlock deducts one percent of a lease for clock
 // drift. This deducts what a dlock.Session deducts, which is more: a tenth, at most a second. So
@@ -186,20 +186,20 @@ type nodeConn struct {
 }
 
 // Eval is how redsync extends and releases.
-func (c *nodeConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
-	answer, err := c.Conn.Eval(script, keysAndArgs...)
-	if err != nil && c.ctx.Err() != nil {
-		c.node.hung.note(c.node.number)
+func (n *nodeConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
+	answer, err := n.Conn.Eval(script, keysAndArgs...)
+	if err != nil && n.ctx.Err() != nil {
+		n.node.hung.note(n.node.number)
 	}
 	if err == nil && answer != int64(1) {
-		c.node.lacks.Store(true)
+		n.node.lacks.Store(true)
 	}
 	return answer, err
 }
 
-func (c *nodeConn) Close() error {
-	c.cancel()
-	return c.Conn.Close()
+func (n *nodeConn) Close() error {
+	n.cancel()
+	return n.Conn.Close()
 }
 
 var errHung = errors.New("did not answer for another lease")

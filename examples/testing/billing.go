@@ -51,12 +51,12 @@ func Timers(store dlock.DistributedLock, log *slog.Logger, jobs Jobs) (*timer.Sc
 	)
 }
 
-func (jobs Jobs) sendInvoices(ctx context.Context) error {
+func (j Jobs) sendInvoices(ctx context.Context) error {
 	run, _ := timer.RunFromContext(ctx)
 	// Not time.Now: the tick is the same on every host, however late the run starts.
 	day := run.Tick()
 	if day.IsZero() { // started by Trigger
 		day = time.Now()
 	}
-	return jobs.SendInvoices(ctx, day)
+	return j.SendInvoices(ctx, day)
 }

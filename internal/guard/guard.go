@@ -24,14 +24,14 @@ type PanicError struct {
 	code string // such as "handler"
 }
 
-func (e *PanicError) Error() string {
+func (p *PanicError) Error() string {
 	switch {
-	case e == nil:
+	case p == nil:
 		return "no panic" // code of users may return a nil one
-	case e.code == "":
-		return fmt.Sprintf("panic: %v", e.Value)
+	case p.code == "":
+		return fmt.Sprintf("panic: %v", p.Value)
 	}
-	return fmt.Sprintf("the %s panicked: %v", e.code, e.Value) // fmt survives a value that panics
+	return fmt.Sprintf("the %s panicked: %v", p.code, p.Value) // fmt survives a value that panics
 }
 
 // Call calls f, and returns its panic as a *PanicError. code says whose it is, such as "handler".

@@ -92,8 +92,8 @@ func Headers(headers map[string]string) map[string]string {
 // A maskedError is an error whose text is masked. errors.Is and errors.As see the error itself.
 type maskedError struct{ err error }
 
-func (e *maskedError) Error() string { return Text(e.err.Error()) }
-func (e *maskedError) Unwrap() error { return e.err }
+func (m *maskedError) Error() string { return Text(m.err.Error()) }
+func (m *maskedError) Unwrap() error { return m.err }
 
 // Error returns an error with the same meaning, without secrets in its text: err itself if there is
 // none.

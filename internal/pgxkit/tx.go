@@ -41,4 +41,4 @@ func unprepared(tx pgx.Tx, args []any) []any {
 type failedRow struct{ err error }
 
 // Scan implements pgx.Row.
-func (r failedRow) Scan(...any) error { return r.err }
+func (f failedRow) Scan(...any) error { return f.err }

@@ -45,5 +45,5 @@ func (u undialed) SyscallConn() (syscall.RawConn, error) { return nil, u.err }
 // returns.
 type dialError struct{ err error }
 
-func (e dialError) Error() string { return e.err.Error() }
-func (e dialError) Unwrap() error { return e.err }
+func (d dialError) Error() string { return d.err.Error() }
+func (d dialError) Unwrap() error { return d.err }

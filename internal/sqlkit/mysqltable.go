@@ -85,15 +85,15 @@ type Index struct{ Name, Columns string }
 
 // Faults returns how the table, which goes by this name, differs from what is needed. What it has
 // besides is ignored.
-func (t *MySQLTable) Faults(name string, columns []Column, indexes []Index) []error {
-	faults := CheckColumns(name, t.columns, columns)
-	if !strings.EqualFold(t.engine, "InnoDB") {
-		faults = append(faults, fmt.Errorf("%s has engine %s, and has to have InnoDB", name, t.engine))
+func (m *MySQLTable) Faults(name string, columns []Column, indexes []Index) []error {
+	faults := CheckColumns(name, m.columns, columns)
+	if !strings.EqualFold(m.engine, "InnoDB") {
+		faults = append(faults, fmt.Errorf("%s has engine %s, and has to have InnoDB", name, m.engine))
 	}
 	for _, want := range indexes {
 		var list []string
-		for seq := 1; t.indexes[fmt.Sprint(want.Name, " ", seq)] != ""; seq++ {
-			list = append(list, t.indexes[fmt.Sprint(want.Name, " ", seq)])
+		for seq := 1; m.indexes[fmt.Sprint(want.Name, " ", seq)] != ""; seq++ {
+			list = append(list, m.indexes[fmt.Sprint(want.Name, " ", seq)])
 		}
 		if on := strings.Join(list, ","); on != want.Columns {
 			faults = append(faults, fmt.Errorf("index %s of %s is on (%s), and has to be on (%s)", want.Name, name, on,

@@ -33,35 +33,35 @@ var migrating = settings{"STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "NO_CHAIN
 	seconds(pause), seconds(lastWait), 0}
 
 // SessionLock implements lock.SessionLocker.
-func (l *mysqlLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+func (m *mysqlLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	if _, err := conn.ExecContext(ctx, mysqlAnew); err != nil {
 		return err
 	}
-	if err := l.before.read(ctx, conn); err != nil {
+	if err := m.before.read(ctx, conn); err != nil {
 		return err
 	}
 	err := migrating.set(ctx, conn)
 	if err == nil {
 		var got sql.NullInt64
-		query := fmt.Sprintf("SELECT GET_LOCK(%s, %d)", l.name(), max(1, int64(wait(ctx).Seconds())))
+		query := fmt.Sprintf("SELECT GET_LOCK(%s, %d)", m.name(), max(1, int64(wait(ctx).Seconds())))
 		err = sqlkit.QueryRow(ctx, conn, query, nil, &got)
 		if err == nil && got.Int64 != 1 {
 			err = errBusy
 		}
 	}
 	if err != nil {
-		_ = l.SessionUnlock(context.WithoutCancel(ctx), conn)
+		_ = m.SessionUnlock(context.WithoutCancel(ctx), conn)
 	}
 	return err
 }
 
 // SessionUnlock implements lock.SessionLocker. The context that goose passes never ends. If it
 // fails, the connection is broken, and the lock ends with its session.
-func (l *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+func (m *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, lastWait)
 	defer cancel()
-	if _, err := conn.ExecContext(ctx, "DO RELEASE_LOCK("+l.name()+")"); err == nil {
-		_ = l.before.set(ctx, conn)
+	if _, err := conn.ExecContext(ctx, "DO RELEASE_LOCK("+m.name()+")"); err == nil {
+		_ = m.before.set(ctx, conn)
 	}
 	return nil // what was to be done is done
 }
@@ -69,9 +69,9 @@ func (l *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 var errBusy = errors.New("another host is migrating, or has stopped in the middle of it")
 
 // name is an expression: the server has locks of one name for all databases.
-func (l *mysqlLock) name() string {
+func (m *mysqlLock) name() string {
 	return fmt.Sprintf("CONCAT('tickslot migrate ', LEFT(SHA2(CONCAT(COALESCE(DATABASE(), ''), ' %x'), 256), 40))",
-		uint64(l.key))
+		uint64(m.key))
 }
 
 func (s *settings) read(ctx context.Context, conn *sql.Conn) error {

@@ -63,23 +63,23 @@ func inDatabase(f fleet) *pgDatabase {
 }
 
 // bare makes the table of the bare INSERTs: that of tickslot's messages, whoever is measured.
-func (m *appends) bare() error {
-	box := pgxoutbox.New(m.pool, outbox.Options{TableName: "model"})
+func (a *appends) bare() error {
+	box := pgxoutbox.New(a.pool, outbox.Options{TableName: "model"})
 	err := errors.Join(box.Migrate(ctx), box.Close())
 	if err == nil {
-		_, err = m.pool.Exec(ctx, "CREATE TABLE bare (LIKE model INCLUDING ALL)")
+		_, err = a.pool.Exec(ctx, "CREATE TABLE bare (LIKE model INCLUDING ALL)")
 	}
 	return err
 }
 
-func (m *appends) measure(window time.Duration) (sample, error) {
+func (a *appends) measure(window time.Duration) (sample, error) {
 	var theirs, bare []time.Duration
 	for began := time.Now(); time.Since(began) < window; {
-		err := pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error {
+		err := pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
 			for range 2 * appendsEach {
-				m.turn = !m.turn
-				list, insert := &theirs, m.insert
-				if m.turn {
+				a.turn = !a.turn
+				list, insert := &theirs, a.insert
+				if a.turn {
 					list, insert = &bare, insertBare
 				}
 				began := time.Now()

@@ -109,30 +109,30 @@ func parallel(n int, f func(int) error) error {
 
 // play lasts until every lease has been renewed, and for a window at least. If it ends within a
 // beat, it counts only the renewals made by then.
-func (h *tickslotHeart) measure(window time.Duration) (sample, error) {
-	h.store.goroutines.Store(0)
-	renewed, used, began := h.store.renewed.Load(), cpu(), time.Now()
-	did := func() int { return int(h.store.renewed.Load() - renewed) }
+func (t *tickslotHeart) measure(window time.Duration) (sample, error) {
+	t.store.goroutines.Store(0)
+	renewed, used, began := t.store.renewed.Load(), cpu(), time.Now()
+	did := func() int { return int(t.store.renewed.Load() - renewed) }
 	time.Sleep(window) // polling would cost as much as what is measured
-	for did() < len(h.leases) && time.Since(began) < 4*window {
+	for did() < len(t.leases) && time.Since(began) < 4*window {
 		select {
-		case <-h.store.answered:
+		case <-t.store.answered:
 		case <-time.After(window):
 		}
 	}
 	usedNow, all := cpu()-used, did()
-	if all < len(h.leases) {
-		return sample{}, fmt.Errorf("%d of %d leases were renewed", all, len(h.leases))
+	if all < len(t.leases) {
+		return sample{}, fmt.Errorf("%d of %d leases were renewed", all, len(t.leases))
 	}
-	if n := h.store.lost.Load(); n > 0 {
+	if n := t.store.lost.Load(); n > 0 {
 		return sample{}, fmt.Errorf("%d were not renewed", n)
 	}
-	for i, l := range h.leases {
+	for i, l := range t.leases {
 		if !l.Valid() {
 			return sample{}, fmt.Errorf("lease %d is not valid: %w", i, l.Err())
 		}
 	}
-	return beatSample(usedNow, float64(all), int(h.store.goroutines.Load())-h.goroutines), nil
+	return beatSample(usedNow, float64(all), int(t.store.goroutines.Load())-t.goroutines), nil
 }
 
 func beatSample(used time.Duration, did float64, goroutines int) sample {
@@ -188,7 +188,7 @@ func (p *perLease) measure(window time.Duration) (sample, error) {
 
 func (p *perLease) close() error { return nil }
 
-func (h *tickslotHeart) close() error { return nil }
+func (t *tickslotHeart) close() error { return nil }
 
 func redsyncBeats(s spec) (runner, error) {
 	rs := redsync.New(goredis.NewPool(newClient(s.Redis)))

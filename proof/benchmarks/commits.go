@@ -42,23 +42,23 @@ const settled = 500 * time.Millisecond
 
 // one appends a message, and returns how long after the commit it is delivered: 0 if whoever polls
 // has found it before the producer knows that it is committed.
-func (m *commits) one() (time.Duration, error) {
-	if err := m.queue(atOnceDue(1)); err != nil {
+func (c *commits) one() (time.Duration, error) {
+	if err := c.queue(atOnceDue(1)); err != nil {
 		return 0, err
 	}
 	done := time.Now()
 	select {
-	case had := <-m.had:
+	case had := <-c.had:
 		return max(0, had.Sub(done)), nil
 	case <-time.After(longestLate):
 		return 0, fmt.Errorf("a message was not delivered within %v", longestLate)
 	}
 }
 
-func (m *commits) measure(window time.Duration) (sample, error) {
+func (c *commits) measure(window time.Duration) (sample, error) {
 	var late []time.Duration
 	for began := time.Now(); time.Since(began) < window; time.Sleep(rand.N(2 * between)) {
-		one, err := m.one()
+		one, err := c.one()
 		if err != nil {
 			return sample{}, err
 		}

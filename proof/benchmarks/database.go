@@ -39,8 +39,8 @@ func (p *postgresServer) newDatabase(counted bool) (*pgDatabase, error) {
 	return d, nil
 }
 
-func (d *pgDatabase) newPool(addr string, size int) (*pgxpool.Pool, error) {
-	dsn := strings.Replace(d.server.DSN("", "", d.name), d.server.Addr(), addr, 1)
+func (p *pgDatabase) newPool(addr string, size int) (*pgxpool.Pool, error) {
+	dsn := strings.Replace(p.server.DSN("", "", p.name), p.server.Addr(), addr, 1)
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (d *pgDatabase) newPool(addr string, size int) (*pgxpool.Pool, error) {
 	config.MaxConns = int32(size)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err == nil {
-		d.pools = append(d.pools, pool)
+		p.pools = append(p.pools, pool)
 	}
 	return pool, err
 }
@@ -57,41 +57,41 @@ func (d *pgDatabase) newPool(addr string, size int) (*pgxpool.Pool, error) {
 const workerConnections = 10
 
 // pool makes one for a worker, as in a process of its own.
-func (d *pgDatabase) pool() (*pgxpool.Pool, error) {
-	addr := d.server.Addr()
-	if d.wire != nil {
-		addr = d.wire.Addr()
+func (p *pgDatabase) pool() (*pgxpool.Pool, error) {
+	addr := p.server.Addr()
+	if p.wire != nil {
+		addr = p.wire.Addr()
 	}
-	return d.newPool(addr, workerConnections)
+	return p.newPool(addr, workerConnections)
 }
 
-func (d *pgDatabase) settle() error {
+func (p *pgDatabase) settle() error {
 	for _, statement := range []string{"ANALYZE", "CHECKPOINT"} {
-		if _, err := d.admin.Exec(ctx, statement); err != nil {
+		if _, err := p.admin.Exec(ctx, statement); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *pgDatabase) count(query string) (n int, err error) {
-	err = d.admin.QueryRow(ctx, query).Scan(&n)
+func (p *pgDatabase) count(query string) (n int, err error) {
+	err = p.admin.QueryRow(ctx, query).Scan(&n)
 	return n, err
 }
 
 var errUncounted = errors.New("nobody counts its statements")
 
-func (d *pgDatabase) asked() (statements, trips int64, err error) {
-	if d.wire == nil {
+func (p *pgDatabase) asked() (statements, trips int64, err error) {
+	if p.wire == nil {
 		return 0, 0, errUncounted
 	}
-	return d.wire.Statements(), d.wire.RoundTrips(), nil
+	return p.wire.Statements(), p.wire.RoundTrips(), nil
 }
 
 // hold begins a transaction that takes a snapshot and then stays idle, like a forgotten reporting
 // session.
-func (d *pgDatabase) hold() (release func() error, err error) {
-	tx, err := d.admin.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+func (p *pgDatabase) hold() (release func() error, err error) {
+	tx, err := p.admin.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		return nil, err
 	}
@@ -101,17 +101,17 @@ func (d *pgDatabase) hold() (release func() error, err error) {
 	return func() error { return tx.Rollback(ctx) }, nil
 }
 
-func (d *pgDatabase) dead() (int, error) {
-	return d.count("SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables")
+func (p *pgDatabase) dead() (int, error) {
+	return p.count("SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables")
 }
 
-func (d *pgDatabase) close() error {
-	for _, pool := range d.pools {
+func (p *pgDatabase) close() error {
+	for _, pool := range p.pools {
 		pool.Close()
 	}
-	if d.wire != nil {
-		d.wire.Close()
+	if p.wire != nil {
+		p.wire.Close()
 	}
-	_, err := d.server.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+d.name+" WITH (FORCE)")
+	_, err := p.server.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+p.name+" WITH (FORCE)")
 	return err
 }

@@ -50,27 +50,27 @@ type durableFleet struct {
 	running int
 }
 
-func (s durableSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
-	database, err := s.open()
+func (d durableSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
+	database, err := d.open()
 	if err != nil {
 		return nil, err
 	}
 	f := &durableFleet{runDatabase: database, ended: make(chan error, workers), stop: func() {}}
-	if err := f.fill(s, workers, places, work); err != nil {
+	if err := f.fill(d, workers, places, work); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
 }
 
-func (f *durableFleet) fill(s durableSide, workers, places int, work func(due time.Time)) (err error) {
-	if f.client, err = f.store(); err != nil {
+func (d *durableFleet) fill(s durableSide, workers, places int, work func(due time.Time)) (err error) {
+	if d.client, err = d.store(); err != nil {
 		return err
 	}
-	if err := f.client.Migrate(ctx); err != nil {
+	if err := d.client.Migrate(ctx); err != nil {
 		return err
 	}
 	for range workers {
-		store, err := f.store()
+		store, err := d.store()
 		if err != nil {
 			return err
 		}
@@ -88,20 +88,20 @@ func (f *durableFleet) fill(s durableSide, workers, places int, work func(due ti
 		for i := range s.schedules {
 			w.Schedule(fmt.Sprint("yearly-", i), "job", schedule.Cron("@yearly", ""), durable.ScheduleOptions{})
 		}
-		f.workers = append(f.workers, w)
+		d.workers = append(d.workers, w)
 	}
 	return nil
 }
 
-func (f *durableFleet) start() error {
+func (d *durableFleet) start() error {
 	life, stop := context.WithCancel(ctx)
-	f.stop = stop
-	for _, w := range f.workers {
-		f.running++
-		go func() { f.ended <- w.Run(life) }()
+	d.stop = stop
+	for _, w := range d.workers {
+		d.running++
+		go func() { d.ended <- w.Run(life) }()
 	}
 	return testkit.Poll(30*time.Second, "the workers", func(context.Context) error {
-		for _, w := range f.workers {
+		for _, w := range d.workers {
 			if err := w.Ready(); err != nil {
 				return err
 			}
@@ -111,15 +111,15 @@ func (f *durableFleet) start() error {
 }
 
 // queue triggers one run by itself, and many in transactions. Then it notifies.
-func (f *durableFleet) queue(due []time.Time) error {
+func (d *durableFleet) queue(due []time.Time) error {
 	var err error
 	if len(due) == 1 {
-		err = f.trigger(nil, due[0])
+		err = d.trigger(nil, due[0])
 	} else {
 		err = inBatches(due, func(part []time.Time) error {
-			return f.transact(func(tx durable.Tx) error {
+			return d.transact(func(tx durable.Tx) error {
 				for _, at := range part {
-					if err := f.trigger(tx, at); err != nil {
+					if err := d.trigger(tx, at); err != nil {
 						return err
 					}
 				}
@@ -130,11 +130,11 @@ func (f *durableFleet) queue(due []time.Time) error {
 	if err != nil {
 		return err
 	}
-	f.client.Notify()
+	d.client.Notify()
 	return nil
 }
 
-func (f *durableFleet) trigger(tx durable.Tx, at time.Time) error {
+func (d *durableFleet) trigger(tx durable.Tx, at time.Time) error {
 	payload, err := json.Marshal(jobDue(at))
 	if err != nil {
 		return err
@@ -143,30 +143,30 @@ func (f *durableFleet) trigger(tx durable.Tx, at time.Time) error {
 	if at.After(time.Now()) {
 		options.RunAt = at
 	}
-	_, err = f.client.Trigger(ctx, tx, "job", payload, options)
+	_, err = d.client.Trigger(ctx, tx, "job", payload, options)
 	return err
 }
 
 // done counts what has its attempt in the history.
-func (f *durableFleet) done() (int, error) {
-	return f.count("SELECT count(*) FROM tickslot_durable_runs AS r JOIN tickslot_durable_attempts AS a " +
+func (d *durableFleet) done() (int, error) {
+	return d.count("SELECT count(*) FROM tickslot_durable_runs AS r JOIN tickslot_durable_attempts AS a " +
 		"ON a.run_id = r.id WHERE r.state = 'succeeded' AND a.outcome = 'ok'")
 }
 
 // serverCPU is that of Postgres.
-func (f *durableFleet) serverCPU() time.Duration {
-	if d, ok := f.runDatabase.(*runsOnPostgres); ok {
-		return d.serverCPU()
+func (d *durableFleet) serverCPU() time.Duration {
+	if onPostgres, ok := d.runDatabase.(*runsOnPostgres); ok {
+		return onPostgres.serverCPU()
 	}
 	return 0
 }
 
-func (f *durableFleet) close() (err error) {
-	f.stop()
-	for range f.running {
-		err = errors.Join(err, <-f.ended)
+func (d *durableFleet) close() (err error) {
+	d.stop()
+	for range d.running {
+		err = errors.Join(err, <-d.ended)
 	}
-	return errors.Join(err, f.runDatabase.close())
+	return errors.Join(err, d.runDatabase.close())
 }
 
 // runsOnPostgres is a database of the run's Postgres.
@@ -182,16 +182,16 @@ func (p *postgresServer) runs(counted bool) func() (runDatabase, error) {
 	}
 }
 
-func (d *runsOnPostgres) store() (*durable.Store, error) {
-	pool, err := d.pool()
-	if d.client == nil {
-		d.client = pool
+func (r *runsOnPostgres) store() (*durable.Store, error) {
+	pool, err := r.pool()
+	if r.client == nil {
+		r.client = pool
 	}
 	return pgxdurable.New(pool, durable.Options{}), err
 }
 
-func (d *runsOnPostgres) transact(f func(durable.Tx) error) error {
-	tx, err := d.client.Begin(ctx)
+func (r *runsOnPostgres) transact(f func(durable.Tx) error) error {
+	tx, err := r.client.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -213,29 +213,29 @@ func newRunsOnSQLite() (runDatabase, error) {
 	return &runsOnSQLite{dir: dir}, err
 }
 
-func (d *runsOnSQLite) open() (*sql.DB, error) {
-	file := url.URL{Scheme: "file", Path: filepath.Join(d.dir, "runs.db"),
+func (r *runsOnSQLite) open() (*sql.DB, error) {
+	file := url.URL{Scheme: "file", Path: filepath.Join(r.dir, "runs.db"),
 		RawQuery: "_pragma=synchronous(normal)&_pragma=busy_timeout(5000)&_txlock=immediate"}
 	db, err := sql.Open("sqlite", file.String())
 	if err == nil {
-		d.dbs = append(d.dbs, db)
+		r.dbs = append(r.dbs, db)
 	}
 	return db, err
 }
 
-func (d *runsOnSQLite) store() (*durable.Store, error) {
-	if d.only == nil {
-		db, err := d.open()
+func (r *runsOnSQLite) store() (*durable.Store, error) {
+	if r.only == nil {
+		db, err := r.open()
 		if err != nil {
 			return nil, err
 		}
-		d.only = durable.SQLite(db, durable.Options{})
+		r.only = durable.SQLite(db, durable.Options{})
 	}
-	return d.only, nil
+	return r.only, nil
 }
 
-func (d *runsOnSQLite) transact(f func(durable.Tx) error) error {
-	tx, err := d.dbs[0].BeginTx(ctx, nil)
+func (r *runsOnSQLite) transact(f func(durable.Tx) error) error {
+	tx, err := r.dbs[0].BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -245,24 +245,24 @@ func (d *runsOnSQLite) transact(f func(durable.Tx) error) error {
 	return tx.Commit()
 }
 
-func (d *runsOnSQLite) settle() error { return nil }
+func (r *runsOnSQLite) settle() error { return nil }
 
-func (d *runsOnSQLite) count(query string) (n int, err error) {
-	err = d.dbs[0].QueryRowContext(ctx, query).Scan(&n)
+func (r *runsOnSQLite) count(query string) (n int, err error) {
+	err = r.dbs[0].QueryRowContext(ctx, query).Scan(&n)
 	return n, err
 }
 
-func (d *runsOnSQLite) asked() (statements, trips int64, err error) { return 0, 0, errUncounted }
+func (r *runsOnSQLite) asked() (statements, trips int64, err error) { return 0, 0, errUncounted }
 
-func (d *runsOnSQLite) hold() (func() error, error) {
+func (r *runsOnSQLite) hold() (func() error, error) {
 	return nil, errors.New("there is no xmin in SQLite")
 }
 
-func (d *runsOnSQLite) dead() (int, error) { return 0, nil }
+func (r *runsOnSQLite) dead() (int, error) { return 0, nil }
 
-func (d *runsOnSQLite) close() (err error) {
-	for _, db := range d.dbs {
+func (r *runsOnSQLite) close() (err error) {
+	for _, db := range r.dbs {
 		err = errors.Join(err, db.Close())
 	}
-	return errors.Join(err, os.RemoveAll(d.dir))
+	return errors.Join(err, os.RemoveAll(r.dir))
 }

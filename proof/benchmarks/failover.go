@@ -48,52 +48,52 @@ func failsOver(name string, s outboxSide, ttl time.Duration) Case {
 }
 
 // relay starts one more.
-func (m *failOver) relay() error {
-	m.started++
-	name := fmt.Sprint("relay ", m.started)
-	c, err := inChild(spec{Kind: "relay", Name: name, TTL: m.ttl,
-		Postgres: m.database.server.DSN("", "", m.database.name)})()
+func (f *failOver) relay() error {
+	f.started++
+	name := fmt.Sprint("relay ", f.started)
+	c, err := inChild(spec{Kind: "relay", Name: name, TTL: f.ttl,
+		Postgres: f.database.server.DSN("", "", f.database.name)})()
 	if err == nil {
-		m.relays[name] = c.(*childRunner)
+		f.relays[name] = c.(*childRunner)
 	}
 	return err
 }
 
 // measure kills the relay that delivers, and starts another one in its place.
-func (m *failOver) measure(time.Duration) (sample, error) {
-	leader, err := m.delivered("", longestOver)
+func (f *failOver) measure(time.Duration) (sample, error) {
+	leader, err := f.delivered("", longestOver)
 	if err != nil {
 		return sample{}, err
 	}
-	killed := m.relays[leader]
+	killed := f.relays[leader]
 	if killed == nil {
 		return sample{}, fmt.Errorf("%q delivers, who is dead", leader)
 	}
-	delete(m.relays, leader)
+	delete(f.relays, leader)
 	began := time.Now()
 	if err := killed.kill(); err != nil {
 		return sample{}, err
 	}
-	if _, err := m.delivered(leader, m.ttl+outbox.DefaultRetryInterval+longestOver); err != nil {
+	if _, err := f.delivered(leader, f.ttl+outbox.DefaultRetryInterval+longestOver); err != nil {
 		return sample{}, err
 	}
 	took := time.Since(began).Seconds()
-	return sample{Value: took, Did: 1, Extra: map[string]float64{"TTL s": m.ttl.Seconds()}}, m.relay()
+	return sample{Value: took, Did: 1, Extra: map[string]float64{"TTL s": f.ttl.Seconds()}}, f.relay()
 }
 
 // delivered appends messages until somebody has delivered one of them, and returns who. Not is
 // somebody else.
-func (m *failOver) delivered(not string, within time.Duration) (who string, err error) {
+func (f *failOver) delivered(not string, within time.Duration) (who string, err error) {
 	var first int64
-	row := m.database.admin.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM tickslot_outbox")
+	row := f.database.admin.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM tickslot_outbox")
 	if err := row.Scan(&first); err != nil {
 		return "", err
 	}
 	for began := time.Now(); time.Since(began) < within; time.Sleep(appendPause) {
-		if err := m.queue(atOnceDue(1)); err != nil {
+		if err := f.queue(atOnceDue(1)); err != nil {
 			return "", err
 		}
-		row := m.database.admin.QueryRow(ctx, `SELECT coalesce((SELECT node FROM tickslot_outbox_attempts
+		row := f.database.admin.QueryRow(ctx, `SELECT coalesce((SELECT node FROM tickslot_outbox_attempts
 			WHERE message > $1 AND node <> $2 ORDER BY message DESC LIMIT 1), '')`, first, not)
 		if err := row.Scan(&who); who != "" || err != nil {
 			return who, err
@@ -102,11 +102,11 @@ func (m *failOver) delivered(not string, within time.Duration) (who string, err 
 	return "", fmt.Errorf("nobody but %q has delivered within %v", not, within)
 }
 
-func (m *failOver) close() (err error) {
-	for _, c := range m.relays {
+func (f *failOver) close() (err error) {
+	for _, c := range f.relays {
 		err = errors.Join(err, c.close())
 	}
-	return errors.Join(err, m.fleet.close())
+	return errors.Join(err, f.fleet.close())
 }
 
 // relayInChild runs a relay that is never measured itself.

@@ -48,21 +48,21 @@ func horizonOf(name string, s side, held bool) Case {
 	}}
 }
 
-func (m *horizon) measure(window time.Duration) (s sample, err error) {
-	if m.held {
-		release, err := m.hold()
+func (h *horizon) measure(window time.Duration) (s sample, err error) {
+	if h.held {
+		release, err := h.hold()
 		if err != nil {
 			return sample{}, err
 		}
 		defer func() { err = errors.Join(err, release()) }()
 	}
-	m.late.reset()
-	first, began := m.count.Load(), time.Now()
+	h.late.reset()
+	first, began := h.count.Load(), time.Now()
 	var all sync.WaitGroup
 	errs := make([]error, offering)
 	var queued atomic.Int64
 	for c := range offering {
-		all.Go(func() { errs[c] = m.offer(began, window, &queued) })
+		all.Go(func() { errs[c] = h.offer(began, window, &queued) })
 	}
 	s.Extra = map[string]float64{}
 	parts := horizonParts
@@ -73,7 +73,7 @@ func (m *horizon) measure(window time.Duration) (s sample, err error) {
 	for part := range parts {
 		until := window * time.Duration(part+1) / time.Duration(parts)
 		time.Sleep(until - time.Since(began))
-		n := m.count.Load()
+		n := h.count.Load()
 		s.Extra[byTime(until)] = float64(n-last) / (window / time.Duration(parts)).Seconds()
 		last = n
 	}
@@ -85,18 +85,18 @@ func (m *horizon) measure(window time.Duration) (s sample, err error) {
 	s.Did = float64(last - first)
 	s.Value = s.Did / elapsed
 	s.Extra["queued/s"] = float64(queued.Load()) / elapsed
-	s.Extra["p50 ms"], s.Extra["p99 ms"] = m.late.quantile(0.5), m.late.quantile(0.99)
-	dead, err := m.dead()
+	s.Extra["p50 ms"], s.Extra["p99 ms"] = h.late.quantile(0.5), h.late.quantile(0.99)
+	dead, err := h.dead()
 	s.Extra["dead rows"] = float64(dead)
 	return s, err
 }
 
 // offer queues its share of the jobs, and catches up if it is late.
-func (m *horizon) offer(began time.Time, window time.Duration, queued *atomic.Int64) error {
+func (h *horizon) offer(began time.Time, window time.Duration, queued *atomic.Int64) error {
 	const each = int(offeredRate * int64(offeredEvery) / int64(time.Second) / offering)
 	for at := began; at.Sub(began) < window && time.Since(began) < window; at = at.Add(offeredEvery) {
 		time.Sleep(time.Until(at))
-		if err := m.queue(atOnceDue(each)); err != nil {
+		if err := h.queue(atOnceDue(each)); err != nil {
 			return err
 		}
 		queued.Add(int64(each))

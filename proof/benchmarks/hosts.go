@@ -69,28 +69,28 @@ type crowd struct {
 	tick  time.Time
 }
 
-func (p *crowd) measure(window time.Duration) (sample, error) {
-	used, err := p.redis.cpu()
+func (c *crowd) measure(window time.Duration) (sample, error) {
+	used, err := c.redis.cpu()
 	if err != nil {
 		return sample{}, err
 	}
-	before, err := p.proof.count()
+	before, err := c.proof.count()
 	if err != nil {
 		return sample{}, err
 	}
 	attempts := 0
 	for began := time.Now(); time.Since(began) < window; {
-		p.tick = time.Now()
-		if _, _, err := p.atOnce(p.hosts); err != nil {
+		c.tick = time.Now()
+		if _, _, err := c.atOnce(c.hosts); err != nil {
 			return sample{}, err
 		}
-		attempts += p.hosts
+		attempts += c.hosts
 	}
-	usedNow, err := p.redis.cpu()
+	usedNow, err := c.redis.cpu()
 	if err != nil {
 		return sample{}, err
 	}
-	after, err := p.proof.count()
+	after, err := c.proof.count()
 	if err != nil {
 		return sample{}, err
 	}

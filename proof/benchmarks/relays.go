@@ -43,29 +43,29 @@ type outboxFleet struct {
 // relayTopic is that of all messages.
 const relayTopic = "job"
 
-func (s outboxSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
-	database, err := s.postgres.newDatabase(false)
+func (o outboxSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
+	database, err := o.postgres.newDatabase(false)
 	if err != nil {
 		return nil, err
 	}
-	f := &outboxFleet{pgDatabase: database, side: s, order: keyOrder{last: map[string]int64{}},
+	f := &outboxFleet{pgDatabase: database, side: o, order: keyOrder{last: map[string]int64{}},
 		stop: func() {}, ended: make(chan error, workers)}
-	if err := f.fill(s, workers, places, work); err != nil {
+	if err := f.fill(o, workers, places, work); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
 }
 
-func (f *outboxFleet) fill(s outboxSide, workers, places int, work func(due time.Time)) (err error) {
+func (o *outboxFleet) fill(s outboxSide, workers, places int, work func(due time.Time)) (err error) {
 	for i := range 1 + workers {
-		pool, err := f.pool()
+		pool, err := o.pool()
 		if err != nil {
 			return err
 		}
 		box := pgxoutbox.New(pool, outbox.Options{})
-		f.boxes = append(f.boxes, box)
+		o.boxes = append(o.boxes, box)
 		if i == 0 {
-			f.producer = pool
+			o.producer = pool
 			continue
 		}
 		config := s.config
@@ -75,7 +75,7 @@ func (f *outboxFleet) fill(s outboxSide, workers, places int, work func(due time
 			if err := json.Unmarshal(d.Payload, &j); err != nil {
 				return outbox.Permanent(err)
 			}
-			f.order.had(d)
+			o.order.had(d)
 			work(j.at())
 			return nil
 		})
@@ -83,42 +83,42 @@ func (f *outboxFleet) fill(s outboxSide, workers, places int, work func(due time
 		if err != nil {
 			return err
 		}
-		f.relays = append(f.relays, relay)
+		o.relays = append(o.relays, relay)
 	}
-	if err := f.boxes[0].Migrate(ctx); err != nil {
+	if err := o.boxes[0].Migrate(ctx); err != nil {
 		return err
 	}
-	return f.finished(s.history)
+	return o.finished(s.history)
 }
 
 // finished writes messages as they are long after they were delivered, or could not be, with an
 // attempt each. They have the keys of those to come.
-func (f *outboxFleet) finished(n int) error {
+func (o *outboxFleet) finished(n int) error {
 	if n == 0 {
 		return nil
 	}
-	_, err := f.admin.Exec(ctx, `INSERT INTO tickslot_outbox (message_id, topic, key, key_hash, payload, headers, state,
+	_, err := o.admin.Exec(ctx, `INSERT INTO tickslot_outbox (message_id, topic, key, key_hash, payload, headers, state,
 			attempts, finished_at, last_error)
 		SELECT gen_random_uuid(), $1, 'key ' || i % $2, i % $2, '{"due":0}', '{}',
 			CASE i % 2 WHEN 0 THEN 'dead' ELSE 'dispatched' END, 1, now(), CASE i % 2 WHEN 0 THEN 'no' ELSE '' END
-		FROM generate_series(1, $3::bigint) AS i`, relayTopic, max(1, f.side.keys), 2*n)
+		FROM generate_series(1, $3::bigint) AS i`, relayTopic, max(1, o.side.keys), 2*n)
 	if err == nil {
-		_, err = f.admin.Exec(ctx, `INSERT INTO tickslot_outbox_attempts (message, attempt, at, took, node, outcome, error)
+		_, err = o.admin.Exec(ctx, `INSERT INTO tickslot_outbox_attempts (message, attempt, at, took, node, outcome, error)
 			SELECT seq, 1, finished_at, 1, 'node', CASE state WHEN 'dead' THEN 'permanent' ELSE 'ok' END, last_error
 			FROM tickslot_outbox`)
 	}
 	return err
 }
 
-func (f *outboxFleet) start() error {
+func (o *outboxFleet) start() error {
 	life, stop := context.WithCancel(ctx)
-	f.stop = stop
-	for _, r := range f.relays {
-		f.running++
-		go func() { f.ended <- r.Run(life) }()
+	o.stop = stop
+	for _, r := range o.relays {
+		o.running++
+		go func() { o.ended <- r.Run(life) }()
 	}
 	return testkit.Poll(30*time.Second, "the relays", func(context.Context) error {
-		for _, r := range f.relays {
+		for _, r := range o.relays {
 			if err := r.Started(); err != nil {
 				return err
 			}
@@ -128,58 +128,58 @@ func (f *outboxFleet) start() error {
 }
 
 // queue appends in transactions, and notifies after the commit.
-func (f *outboxFleet) queue(due []time.Time) error {
+func (o *outboxFleet) queue(due []time.Time) error {
 	err := inBatches(due, func(part []time.Time) error {
-		return pgx.BeginFunc(ctx, f.producer, func(tx pgx.Tx) error {
+		return pgx.BeginFunc(ctx, o.producer, func(tx pgx.Tx) error {
 			for _, at := range part {
 				payload, err := json.Marshal(jobDue(at))
 				if err != nil {
 					return err
 				}
-				if _, err := f.boxes[0].Append(ctx, pgxoutbox.Tx(tx), outbox.Message{ID: outbox.RandomID(),
-					Topic: relayTopic, Key: f.key(), Payload: payload}); err != nil {
+				if _, err := o.boxes[0].Append(ctx, pgxoutbox.Tx(tx), outbox.Message{ID: outbox.RandomID(),
+					Topic: relayTopic, Key: o.key(), Payload: payload}); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	})
-	f.boxes[0].Notify()
+	o.boxes[0].Notify()
 	return err
 }
 
 // key is that of the next message.
-func (f *outboxFleet) key() string {
-	f.appended++
+func (o *outboxFleet) key() string {
+	o.appended++
 	switch {
-	case f.side.keys == 0:
+	case o.side.keys == 0:
 		return ""
-	case f.side.hot && f.appended%2 == 0:
+	case o.side.hot && o.appended%2 == 0:
 		return "key 0"
 	}
-	return fmt.Sprint("key ", f.appended%f.side.keys)
+	return fmt.Sprint("key ", o.appended%o.side.keys)
 }
 
 // done counts what has its attempt in the history, without what was there before. It fails if a key
 // was delivered in another order.
-func (f *outboxFleet) done() (int, error) {
-	if err := f.order.broken(); err != nil {
+func (o *outboxFleet) done() (int, error) {
+	if err := o.order.broken(); err != nil {
 		return 0, err
 	}
-	n, err := f.count("SELECT count(*) FROM tickslot_outbox AS m JOIN tickslot_outbox_attempts AS a " +
+	n, err := o.count("SELECT count(*) FROM tickslot_outbox AS m JOIN tickslot_outbox_attempts AS a " +
 		"ON a.message = m.seq WHERE m.state = 'dispatched' AND a.outcome = 'ok'")
-	return n - f.side.history, err
+	return n - o.side.history, err
 }
 
-func (f *outboxFleet) close() (err error) {
-	f.stop()
-	for range f.running {
-		err = errors.Join(err, <-f.ended)
+func (o *outboxFleet) close() (err error) {
+	o.stop()
+	for range o.running {
+		err = errors.Join(err, <-o.ended)
 	}
-	for _, box := range f.boxes {
+	for _, box := range o.boxes {
 		err = errors.Join(err, box.Close())
 	}
-	return errors.Join(err, f.pgDatabase.close())
+	return errors.Join(err, o.pgDatabase.close())
 }
 
 // keyOrder is a receiver that knows which message of each key it has had last.
@@ -189,20 +189,20 @@ type keyOrder struct {
 	err  error
 }
 
-func (o *keyOrder) had(d outbox.Delivery) {
+func (k *keyOrder) had(d outbox.Delivery) {
 	if d.Key == "" {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if last := o.last[d.Key]; d.Seq <= last && o.err == nil {
-		o.err = fmt.Errorf("%s: message %d came after %d", d.Key, d.Seq, last)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if last := k.last[d.Key]; d.Seq <= last && k.err == nil {
+		k.err = fmt.Errorf("%s: message %d came after %d", d.Key, d.Seq, last)
 	}
-	o.last[d.Key] = d.Seq
+	k.last[d.Key] = d.Seq
 }
 
-func (o *keyOrder) broken() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.err
+func (k *keyOrder) broken() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
 }

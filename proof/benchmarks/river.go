@@ -52,12 +52,12 @@ type riverWorker struct {
 	work func(due time.Time)
 }
 
-func (w *riverWorker) Work(_ context.Context, j *river.Job[job]) error {
+func (r *riverWorker) Work(_ context.Context, j *river.Job[job]) error {
 	due := j.Args.at()
 	if j.Args.Due == 0 { // it is periodic
 		due = j.ScheduledAt
 	}
-	w.work(due)
+	r.work(due)
 	return nil
 }
 
@@ -77,20 +77,20 @@ func periodicJob(s river.PeriodicSchedule, id string) *river.PeriodicJob {
 		&river.PeriodicJobOpts{ID: id})
 }
 
-func (s riverSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
-	database, err := s.postgres.newDatabase(s.counted)
+func (r riverSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
+	database, err := r.postgres.newDatabase(r.counted)
 	if err != nil {
 		return nil, err
 	}
-	f := &riverFleet{pgDatabase: database, history: s.history}
-	if err := f.fill(s, workers, places, work); err != nil {
+	f := &riverFleet{pgDatabase: database, history: r.history}
+	if err := f.fill(r, workers, places, work); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
 }
 
-func (f *riverFleet) fill(s riverSide, workers, places int, work func(due time.Time)) (err error) {
-	migrator, err := rivermigrate.New(riverpgxv5.New(f.admin), &rivermigrate.Config{Logger: warnings})
+func (r *riverFleet) fill(s riverSide, workers, places int, work func(due time.Time)) (err error) {
+	migrator, err := rivermigrate.New(riverpgxv5.New(r.admin), &rivermigrate.Config{Logger: warnings})
 	if err != nil {
 		return err
 	}
@@ -98,14 +98,14 @@ func (f *riverFleet) fill(s riverSide, workers, places int, work func(due time.T
 		return err
 	}
 	open := func(config river.Config) (*river.Client[pgx.Tx], error) {
-		pool, err := f.pool()
+		pool, err := r.pool()
 		if err != nil {
 			return nil, err
 		}
 		config.Logger = warnings
 		return river.NewClient(riverpgxv5.New(pool), &config)
 	}
-	if f.client, err = open(river.Config{FetchCooldown: s.config.FetchCooldown}); err != nil {
+	if r.client, err = open(river.Config{FetchCooldown: s.config.FetchCooldown}); err != nil {
 		return err
 	}
 	for range workers {
@@ -122,7 +122,7 @@ func (f *riverFleet) fill(s riverSide, workers, places int, work func(due time.T
 				fmt.Sprint("yearly-", i)))
 		}
 		if s.limit > 0 {
-			limit, err := f.limited(s)
+			limit, err := r.limited(s)
 			if err != nil {
 				return err
 			}
@@ -132,30 +132,30 @@ func (f *riverFleet) fill(s riverSide, workers, places int, work func(due time.T
 		if err != nil {
 			return err
 		}
-		f.workers = append(f.workers, client)
+		r.workers = append(r.workers, client)
 	}
-	return f.finished(s.history)
+	return r.finished(s.history)
 }
 
 // limited keeps the limit for one client, whose session is its own, as in a process of its own.
-func (f *riverFleet) limited(s riverSide) (rivertype.WorkerMiddleware, error) {
+func (r *riverFleet) limited(s riverSide) (rivertype.WorkerMiddleware, error) {
 	client := s.redis.client()
-	store := redislock.New(client, redislock.Options{Prefix: f.name + ":", NoQuarantine: true})
+	store := redislock.New(client, redislock.Options{Prefix: r.name + ":", NoQuarantine: true})
 	session, err := dlock.NewSession(store, dlock.SessionOptions{})
 	if err != nil {
 		return nil, errors.Join(err, store.Close(), client.Close())
 	}
-	f.stop = append(f.stop, func() error { return errors.Join(session.Close(ctx), store.Close(), client.Close()) })
+	r.stop = append(r.stop, func() error { return errors.Join(session.Close(ctx), store.Close(), client.Close()) })
 	return tickslotriver.Limit(session, tickslotriver.LimitOptions{Max: map[string]int{job{}.Kind(): s.limit},
 		Logger: warnings})
 }
 
 // finished writes jobs as they are long after they were worked, or could not be.
-func (f *riverFleet) finished(n int) error {
+func (r *riverFleet) finished(n int) error {
 	if n == 0 {
 		return nil
 	}
-	_, err := f.admin.Exec(ctx, `INSERT INTO river_job (args, attempt, attempted_at, finalized_at, kind, max_attempts,
+	_, err := r.admin.Exec(ctx, `INSERT INTO river_job (args, attempt, attempted_at, finalized_at, kind, max_attempts,
 			state)
 		SELECT '{"due":0}', 1, now(), now(), $1, 25,
 			(CASE i % 2 WHEN 0 THEN 'discarded' ELSE 'completed' END)::river_job_state
@@ -163,19 +163,19 @@ func (f *riverFleet) finished(n int) error {
 	return err
 }
 
-func (f *riverFleet) start() error {
-	for _, w := range f.workers {
+func (r *riverFleet) start() error {
+	for _, w := range r.workers {
 		if err := w.Start(ctx); err != nil {
 			return err
 		}
-		f.running++
+		r.running++
 	}
 	return nil
 }
 
-func (f *riverFleet) queue(due []time.Time) error {
+func (r *riverFleet) queue(due []time.Time) error {
 	if len(due) == 1 {
-		_, err := f.client.Insert(ctx, jobDue(due[0]), riverWhen(due[0]))
+		_, err := r.client.Insert(ctx, jobDue(due[0]), riverWhen(due[0]))
 		return err
 	}
 	return inBatches(due, func(part []time.Time) error {
@@ -183,7 +183,7 @@ func (f *riverFleet) queue(due []time.Time) error {
 		for _, at := range part {
 			params = append(params, river.InsertManyParams{Args: jobDue(at), InsertOpts: riverWhen(at)})
 		}
-		_, err := f.client.InsertMany(ctx, params)
+		_, err := r.client.InsertMany(ctx, params)
 		return err
 	})
 }
@@ -195,19 +195,19 @@ func riverWhen(at time.Time) *river.InsertOpts {
 	return &river.InsertOpts{ScheduledAt: at}
 }
 
-func (f *riverFleet) done() (int, error) {
-	n, err := f.count("SELECT count(*) FROM river_job WHERE state = 'completed'")
-	return n - f.history, err
+func (r *riverFleet) done() (int, error) {
+	n, err := r.count("SELECT count(*) FROM river_job WHERE state = 'completed'")
+	return n - r.history, err
 }
 
-func (f *riverFleet) close() (err error) {
+func (r *riverFleet) close() (err error) {
 	limited, cancel := context.WithTimeout(ctx, childGrace)
 	defer cancel()
-	for _, w := range f.workers[:f.running] {
+	for _, w := range r.workers[:r.running] {
 		err = errors.Join(err, w.Stop(limited))
 	}
-	for _, stop := range f.stop {
+	for _, stop := range r.stop {
 		err = errors.Join(err, stop())
 	}
-	return errors.Join(err, f.pgDatabase.close())
+	return errors.Join(err, r.pgDatabase.close())
 }

@@ -69,4 +69,4 @@ func (p *postgresServer) cpu() time.Duration {
 }
 
 // serverCPU is that of the server of a fleet's database.
-func (d *pgDatabase) serverCPU() time.Duration { return d.server.cpu() }
+func (p *pgDatabase) serverCPU() time.Duration { return p.server.cpu() }

@@ -48,20 +48,20 @@ func startsOf(name string, s side, how occurrence) Case {
 	}}
 }
 
-func (m *starts) measure(window time.Duration) (sample, error) {
-	if !m.warm {
-		m.warm = true
-		if m.how.ticks {
+func (s *starts) measure(window time.Duration) (sample, error) {
+	if !s.warm {
+		s.warm = true
+		if s.how.ticks {
 			select {
-			case <-m.late:
+			case <-s.late:
 			case <-time.After(longestLate):
 			}
 			time.Sleep(tickWarmUp)
-		} else if _, err := m.collect(atOnceDue(1)); err != nil {
+		} else if _, err := s.collect(atOnceDue(1)); err != nil {
 			return sample{}, err
 		}
 	}
-	late, err := m.measured(window)
+	late, err := s.measured(window)
 	if err == nil && len(late) == 0 {
 		err = errors.New("no job was started")
 	}
@@ -75,27 +75,27 @@ func (m *starts) measure(window time.Duration) (sample, error) {
 }
 
 // measured returns how late the jobs of a window have started.
-func (m *starts) measured(window time.Duration) (late []time.Duration, err error) {
+func (s *starts) measured(window time.Duration) (late []time.Duration, err error) {
 	began := time.Now()
 	switch {
-	case m.how.ticks:
-		for len(m.late) > 0 { // those of before
-			<-m.late
+	case s.how.ticks:
+		for len(s.late) > 0 { // those of before
+			<-s.late
 		}
 		for over := time.After(window); ; {
 			select {
-			case d := <-m.late:
+			case d := <-s.late:
 				late = append(late, d)
 			case <-over:
 				return late, nil
 			}
 		}
-	case m.how.ahead > 0:
-		return m.collect(within(began.Add(m.how.ahead), window))
+	case s.how.ahead > 0:
+		return s.collect(within(began.Add(s.how.ahead), window))
 	}
 	for time.Since(began) < window && err == nil {
 		var one []time.Duration
-		one, err = m.collect(atOnceDue(1))
+		one, err = s.collect(atOnceDue(1))
 		late = append(late, one...)
 		time.Sleep(rand.N(2 * between))
 	}
@@ -112,15 +112,15 @@ func within(from time.Time, window time.Duration) []time.Time {
 }
 
 // collect queues jobs, and returns how late each has started.
-func (m *starts) collect(due []time.Time) (late []time.Duration, err error) {
-	if err := m.queue(due); err != nil {
+func (s *starts) collect(due []time.Time) (late []time.Duration, err error) {
+	if err := s.queue(due); err != nil {
 		return nil, err
 	}
 	last := slices.MaxFunc(due, time.Time.Compare)
 	overdue := time.After(time.Until(last) + longestLate)
 	for range due {
 		select {
-		case d := <-m.late:
+		case d := <-s.late:
 			late = append(late, d)
 		case <-overdue:
 			return nil, fmt.Errorf("%d of %d jobs were started", len(late), len(due))

@@ -38,8 +38,8 @@ type taskFleet struct {
 	running   int
 }
 
-func (s asynqSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
-	f := &taskFleet{redis: s.redis, own: s.redis == nil, work: work, db: 1 + int(taskDatabases.Add(1)%15)}
+func (a asynqSide) fleet(workers, places int, work func(due time.Time)) (fleet, error) {
+	f := &taskFleet{redis: a.redis, own: a.redis == nil, work: work, db: 1 + int(taskDatabases.Add(1)%15)}
 	if f.own {
 		server, err := redistest.Start(redistest.Options{Persistence: redistest.AOF})
 		if err != nil {
@@ -51,33 +51,33 @@ func (s asynqSide) fleet(workers, places int, work func(due time.Time)) (fleet, 
 		DB: f.db}
 	f.client, f.inspector = asynq.NewClient(option), asynq.NewInspector(option)
 	for range workers {
-		config := s.config
+		config := a.config
 		config.Concurrency, config.LogLevel = places, asynq.ErrorLevel
 		f.workers = append(f.workers, asynq.NewServer(option, config))
 	}
 	return f, nil
 }
 
-func (f *taskFleet) start() error {
-	for _, w := range f.workers {
-		err := w.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+func (t *taskFleet) start() error {
+	for _, w := range t.workers {
+		err := w.Start(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
 			var j job
-			if err := json.Unmarshal(t.Payload(), &j); err != nil {
+			if err := json.Unmarshal(task.Payload(), &j); err != nil {
 				return err
 			}
-			f.work(j.at())
+			t.work(j.at())
 			return nil
 		}))
 		if err != nil {
 			return err
 		}
-		f.running++
+		t.running++
 	}
 	return nil
 }
 
 // queue enqueues all one by one, as there is no other way. An instant of asynq's is a second.
-func (f *taskFleet) queue(due []time.Time) error {
+func (t *taskFleet) queue(due []time.Time) error {
 	return parallel(len(due), func(i int) error {
 		at, options := due[i], []asynq.Option{asynq.Retention(kept)}
 		if at.After(time.Now()) {
@@ -86,16 +86,16 @@ func (f *taskFleet) queue(due []time.Time) error {
 		}
 		payload, err := json.Marshal(jobDue(at))
 		if err == nil {
-			_, err = f.client.Enqueue(asynq.NewTask(job{}.Kind(), payload), options...)
+			_, err = t.client.Enqueue(asynq.NewTask(job{}.Kind(), payload), options...)
 		}
 		return err
 	})
 }
 
-func (f *taskFleet) settle() error { return nil }
+func (t *taskFleet) settle() error { return nil }
 
-func (f *taskFleet) done() (int, error) {
-	info, err := f.inspector.GetQueueInfo("default")
+func (t *taskFleet) done() (int, error) {
+	info, err := t.inspector.GetQueueInfo("default")
 	if err != nil {
 		return 0, err
 	}
@@ -103,24 +103,24 @@ func (f *taskFleet) done() (int, error) {
 }
 
 // asked counts the commands of the server, some of which are those of scripts.
-func (f *taskFleet) asked() (statements, trips int64, err error) {
-	n, err := f.redis.figure("stats", "total_commands_processed")
+func (t *taskFleet) asked() (statements, trips int64, err error) {
+	n, err := t.redis.figure("stats", "total_commands_processed")
 	return int64(n), int64(n), err
 }
 
-func (f *taskFleet) hold() (func() error, error) { return nil, errors.New("there is no xmin in Redis") }
+func (t *taskFleet) hold() (func() error, error) { return nil, errors.New("there is no xmin in Redis") }
 
-func (f *taskFleet) dead() (int, error) { return 0, nil }
+func (t *taskFleet) dead() (int, error) { return 0, nil }
 
-func (f *taskFleet) close() (err error) {
-	for _, w := range f.workers[:f.running] {
+func (t *taskFleet) close() (err error) {
+	for _, w := range t.workers[:t.running] {
 		w.Shutdown()
 	}
-	all := redis.NewClient(&redis.Options{Addr: f.redis.Addr(), Password: servertest.Canary, DB: f.db})
-	err = errors.Join(all.FlushDB(ctx).Err(), all.Close(), f.client.Close(), f.inspector.Close())
-	if f.own {
-		err = errors.Join(err, f.redis.admin.Close())
-		f.redis.Close()
+	all := redis.NewClient(&redis.Options{Addr: t.redis.Addr(), Password: servertest.Canary, DB: t.db})
+	err = errors.Join(all.FlushDB(ctx).Err(), all.Close(), t.client.Close(), t.inspector.Close())
+	if t.own {
+		err = errors.Join(err, t.redis.admin.Close())
+		t.redis.Close()
 	}
 	return err
 }

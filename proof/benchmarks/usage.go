@@ -85,24 +85,24 @@ func slotsOf(name string, s side, shape slotShape, long time.Duration) Case {
 	}}
 }
 
-func (m *slots) measure(window time.Duration) (sample, error) {
-	m.use.mu.Lock()
-	m.use.most = 0
-	first := m.use.began
-	m.use.mu.Unlock()
-	before, began := m.use.change(0)
+func (s *slots) measure(window time.Duration) (sample, error) {
+	s.use.mu.Lock()
+	s.use.most = 0
+	first := s.use.began
+	s.use.mu.Unlock()
+	before, began := s.use.change(0)
 	time.Sleep(window)
-	after, ended := m.use.change(0)
-	m.use.mu.Lock()
-	all, most := m.use.began, m.use.most
-	m.use.mu.Unlock()
+	after, ended := s.use.change(0)
+	s.use.mu.Lock()
+	all, most := s.use.began, s.use.most
+	s.use.mu.Unlock()
 	switch {
-	case m.queued-all < m.limit:
-		return sample{}, fmt.Errorf("only %d jobs were left", m.queued-all)
-	case most > m.limit:
-		return sample{}, fmt.Errorf("%d jobs went on at once, and the limit is %d", most, m.limit)
+	case s.queued-all < s.limit:
+		return sample{}, fmt.Errorf("only %d jobs were left", s.queued-all)
+	case most > s.limit:
+		return sample{}, fmt.Errorf("%d jobs went on at once, and the limit is %d", most, s.limit)
 	}
 	elapsed := ended.Sub(began).Seconds()
-	return sample{Value: 100 * (after - before).Seconds() / elapsed / float64(m.limit), Did: float64(all - first),
+	return sample{Value: 100 * (after - before).Seconds() / elapsed / float64(s.limit), Did: float64(all - first),
 		Extra: map[string]float64{"jobs/s": float64(all-first) / elapsed, "most at once": float64(most)}}, nil
 }

@@ -42,12 +42,12 @@ type watermillFleet struct {
 	running     int
 }
 
-func (s watermillSide) fleet(workers, _ int, work func(due time.Time)) (fleet, error) {
-	database, err := s.postgres.newDatabase(false)
+func (w watermillSide) fleet(workers, _ int, work func(due time.Time)) (fleet, error) {
+	database, err := w.postgres.newDatabase(false)
 	if err != nil {
 		return nil, err
 	}
-	f := &watermillFleet{pgDatabase: database, side: s, work: work, ended: make(chan error, workers),
+	f := &watermillFleet{pgDatabase: database, side: w, work: work, ended: make(chan error, workers),
 		schema: watermillsql.DefaultPostgreSQLSchema{}}
 	if err := f.fill(workers); err != nil {
 		return nil, errors.Join(err, f.close())
@@ -55,39 +55,39 @@ func (s watermillSide) fleet(workers, _ int, work func(due time.Time)) (fleet, e
 	return f, nil
 }
 
-func (f *watermillFleet) fill(workers int) (err error) {
+func (w *watermillFleet) fill(workers int) (err error) {
 	var offsets watermillsql.OffsetsAdapter = watermillsql.DefaultPostgreSQLOffsetsAdapter{}
-	if f.side.queue {
-		f.schema = watermillsql.PostgreSQLQueueSchema{}
+	if w.side.queue {
+		w.schema = watermillsql.PostgreSQLQueueSchema{}
 		offsets = watermillsql.PostgreSQLQueueOffsetsAdapter{DeleteOnAck: true}
 	}
-	if f.producer, err = f.pool(); err != nil {
+	if w.producer, err = w.pool(); err != nil {
 		return err
 	}
 	for range workers {
-		pool, err := f.pool()
+		pool, err := w.pool()
 		if err != nil {
 			return err
 		}
 		s, err := watermillsql.NewSubscriber(watermillsql.BeginnerFromPgx(pool), watermillsql.SubscriberConfig{
-			SchemaAdapter: f.schema, OffsetsAdapter: offsets, PollInterval: f.side.poll}, nil)
+			SchemaAdapter: w.schema, OffsetsAdapter: offsets, PollInterval: w.side.poll}, nil)
 		if err != nil {
 			return err
 		}
 		if err := s.SubscribeInitialize(relayTopic); err != nil {
 			return err
 		}
-		f.subscribers = append(f.subscribers, s)
+		w.subscribers = append(w.subscribers, s)
 	}
-	return f.acknowledged(f.side.history)
+	return w.acknowledged(w.side.history)
 }
 
 // acknowledged writes messages that were acknowledged.
-func (f *watermillFleet) acknowledged(n int) error {
+func (w *watermillFleet) acknowledged(n int) error {
 	if n == 0 {
 		return nil
 	}
-	_, err := f.admin.Exec(ctx, `WITH had AS (
+	_, err := w.admin.Exec(ctx, `WITH had AS (
 			INSERT INTO watermill_job (uuid, payload, metadata, transaction_id)
 			SELECT gen_random_uuid(), '{"due":0}', '{}', pg_current_xact_id() FROM generate_series(1, $1::bigint)
 			RETURNING "offset", transaction_id)
@@ -96,16 +96,16 @@ func (f *watermillFleet) acknowledged(n int) error {
 	return err
 }
 
-func (f *watermillFleet) start() error {
-	for _, s := range f.subscribers {
-		if f.side.forwarder {
-			fwd, err := forwarder.NewForwarder(s, toWork(f.had), nil, forwarder.Config{ForwarderTopic: relayTopic})
+func (w *watermillFleet) start() error {
+	for _, s := range w.subscribers {
+		if w.side.forwarder {
+			fwd, err := forwarder.NewForwarder(s, toWork(w.had), nil, forwarder.Config{ForwarderTopic: relayTopic})
 			if err != nil {
 				return err
 			}
-			f.forwarders = append(f.forwarders, fwd)
-			f.running++
-			go func() { f.ended <- fwd.Run(ctx) }()
+			w.forwarders = append(w.forwarders, fwd)
+			w.running++
+			go func() { w.ended <- fwd.Run(ctx) }()
 			<-fwd.Running()
 			continue
 		}
@@ -113,9 +113,9 @@ func (f *watermillFleet) start() error {
 		if err != nil {
 			return err
 		}
-		f.handling.Go(func() {
+		w.handling.Go(func() {
 			for m := range messages {
-				if f.had(m) == nil {
+				if w.had(m) == nil {
 					m.Ack()
 				} else {
 					m.Nack()
@@ -126,31 +126,31 @@ func (f *watermillFleet) start() error {
 	return nil
 }
 
-func (f *watermillFleet) had(m *message.Message) error {
+func (w *watermillFleet) had(m *message.Message) error {
 	var j job
 	if err := json.Unmarshal(m.Payload, &j); err != nil {
 		return err
 	}
-	f.work(j.at())
+	w.work(j.at())
 	return nil
 }
 
 // toWork is what a forwarder publishes to.
 type toWork func(*message.Message) error
 
-func (w toWork) Publish(_ string, messages ...*message.Message) error {
+func (t toWork) Publish(_ string, messages ...*message.Message) error {
 	for _, m := range messages {
-		if err := w(m); err != nil {
+		if err := t(m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w toWork) Close() error { return nil }
+func (t toWork) Close() error { return nil }
 
 // queue publishes in transactions.
-func (f *watermillFleet) queue(due []time.Time) error {
+func (w *watermillFleet) queue(due []time.Time) error {
 	return inBatches(due, func(part []time.Time) error {
 		var list []*message.Message
 		for _, at := range part {
@@ -160,53 +160,53 @@ func (f *watermillFleet) queue(due []time.Time) error {
 			}
 			list = append(list, message.NewMessage(outbox.RandomID().String(), payload))
 		}
-		f.published += len(part)
-		return pgx.BeginFunc(ctx, f.producer, func(tx pgx.Tx) error { return f.publish(tx, list...) })
+		w.published += len(part)
+		return pgx.BeginFunc(ctx, w.producer, func(tx pgx.Tx) error { return w.publish(tx, list...) })
 	})
 }
 
 // publish publishes in a transaction, which takes a publisher of its own.
-func (f *watermillFleet) publish(tx pgx.Tx, list ...*message.Message) error {
+func (w *watermillFleet) publish(tx pgx.Tx, list ...*message.Message) error {
 	var p message.Publisher
 	p, err := watermillsql.NewPublisher(watermillsql.TxFromPgx(tx), watermillsql.PublisherConfig{
-		SchemaAdapter: f.schema}, nil)
+		SchemaAdapter: w.schema}, nil)
 	if err != nil {
 		return err
 	}
-	if f.side.forwarder {
+	if w.side.forwarder {
 		p = forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: relayTopic})
 	}
 	return p.Publish(relayTopic, list...)
 }
 
 // done counts what is acknowledged, without what was there before.
-func (f *watermillFleet) done() (n int, err error) {
-	if f.side.queue {
-		left, err := f.count("SELECT count(*) FROM watermill_job")
-		return f.published - left, err
+func (w *watermillFleet) done() (n int, err error) {
+	if w.side.queue {
+		left, err := w.count("SELECT count(*) FROM watermill_job")
+		return w.published - left, err
 	}
-	n, err = f.count(`SELECT count(*) FROM watermill_job AS m JOIN watermill_offsets_job AS o ON true
+	n, err = w.count(`SELECT count(*) FROM watermill_job AS m JOIN watermill_offsets_job AS o ON true
 		WHERE (m.transaction_id, m."offset") <= (o.last_processed_transaction_id, o.offset_acked)`)
-	return n - f.side.history, err
+	return n - w.side.history, err
 }
 
-func (f *watermillFleet) close() (err error) {
+func (w *watermillFleet) close() (err error) {
 	limited, cancel := context.WithTimeout(ctx, childGrace)
 	defer cancel()
-	for _, fwd := range f.forwarders {
+	for _, fwd := range w.forwarders {
 		err = errors.Join(err, fwd.Close())
 	}
-	for range f.running {
+	for range w.running {
 		select {
-		case e := <-f.ended:
+		case e := <-w.ended:
 			err = errors.Join(err, e)
 		case <-limited.Done():
 			err = errors.Join(err, fmt.Errorf("a forwarder does not end"))
 		}
 	}
-	for _, s := range f.subscribers {
+	for _, s := range w.subscribers {
 		err = errors.Join(err, s.Close())
 	}
-	f.handling.Wait()
-	return errors.Join(err, f.pgDatabase.close())
+	w.handling.Wait()
+	return errors.Join(err, w.pgDatabase.close())
 }

@@ -143,7 +143,7 @@ var ofClocks = []mutant{
 	{
 		name: "another host blamed for a clock that was ahead",
 		edits: []edit{{"timer/explain.go",
-			"case x.LastTickAhead:",
+			"case e.LastTickAhead:",
 			"case false:"}},
 		layer: timers("^TestClocksThatStepTogether$"),
 		says:  "must say that the store's clock was ahead",

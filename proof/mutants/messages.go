@@ -22,7 +22,7 @@ var ofMessages = []mutant{
 	{
 		name: "a message that was requeued and is tried for longer than receivers remember",
 		edits: []edit{{"outbox/delivery.go",
-			"if m.Budget > 0 && m.Age-m.Failing < c.InboxRetention {",
+			"if m.Budget > 0 && m.Age-m.Failing < r.InboxRetention {",
 			"if false {"}},
 		layer: relays("^TestMessageIsTriedForAsLongAsReceiversRemember$"),
 		says:  "requeued: ",
@@ -30,7 +30,7 @@ var ofMessages = []mutant{
 	{
 		name: "a message that is dead early because a clock was set forward",
 		edits: []edit{{"outbox/delivery.go",
-			"	return min(day, p.MaxElapsedTime/10)\n",
+			"	return min(day, r.MaxElapsedTime/10)\n",
 			"	return 1000 * day\n"}},
 		layer: relays("^TestClockOfTheDatabaseIsSetForward$"),
 		says:  "want it pending",
@@ -290,7 +290,7 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 	{
 		name: "results behind one that is refused are not tried alone",
 		edits: []edit{{"outbox/marker.go",
-			"		batch = k.another()\n", "		batch = nil\n"}},
+			"		batch = m.another()\n", "		batch = nil\n"}},
 		layer: relays("^TestResultThatTheDatabaseRefuses$"),
 		says:  "messages are dispatched",
 	},
@@ -312,7 +312,7 @@ func (o outside) Exec(ctx context.Context, text string, args ...any) (int64, err
 	{
 		name: "results of locked rows that others put off for good",
 		edits: []edit{{"outbox/marker.go",
-			"case tried || l.again.IsZero():", "case tried || !now.Before(l.again):"}},
+			"case tried || k.again.IsZero():", "case tried || !now.Before(k.again):"}},
 		layer: relays("^TestLockedRowIsFreeUnderLoad$"),
 		says:  "after its row was free",
 	},

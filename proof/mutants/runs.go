@@ -45,7 +45,7 @@ var ofRuns = []mutant{
 	{
 		name: "no local deadline of a run",
 		edits: []edit{{"durable/leasebook.go",
-			"wait := max(0, min(b.trust()-t.since(a.trustedFrom), sleepCheck))",
+			"wait := max(0, min(l.trust()-t.since(a.trustedFrom), sleepCheck))",
 			"wait := time.Duration(1 << 60)"}},
 		layer: runs("^TestRunEndsBeforeAnotherHasIt$"),
 		says:  "ended after",
@@ -77,8 +77,8 @@ var ofRuns = []mutant{
 	{
 		name: "a run that is given up before its time is over",
 		edits: []edit{{"durable/handler.go",
-			"return p.MaxElapsedTime - elapsed\n",
-			"return p.MaxElapsedTime/2 - elapsed\n"}},
+			"return r.MaxElapsedTime - elapsed\n",
+			"return r.MaxElapsedTime/2 - elapsed\n"}},
 		layer: runs("^TestRunIsTriedForThreeWeeks$"),
 		says:  "it was tried for",
 	},

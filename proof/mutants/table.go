@@ -212,8 +212,8 @@ var ofLocksAndTimers = []mutant{
 	{
 		name: "rejoin without adopting",
 		edits: []edit{{"timer/attach.go",
-			"wants := r != nil && r.Degraded()",
-			"wants := false && r.Degraded()"}},
+			"wants := run != nil && run.Degraded()",
+			"wants := false && run.Degraded()"}},
 		layer: timers("^TestI1RejoinWithoutOverrun$"),
 		says:  "while another of its own goes on without a slot",
 	},
@@ -228,14 +228,14 @@ var ofLocksAndTimers = []mutant{
 	{
 		name: "release before return",
 		edits: []edit{{"timer/runner.go",
-			"\t\t\terr := s.timer.Run(&r.ctx)\n",
+			"\t\t\terr := s.timer.Run(&run.ctx)\n",
 			`			ended := make(chan error, 1)
-			go func() { ended <- s.timer.Run(&r.ctx) }()
+			go func() { ended <- s.timer.Run(&run.ctx) }()
 			var err error
 			select {
 			case err = <-ended:
-			case <-r.ctx.Done():
-				err = context.Cause(&r.ctx)
+			case <-run.ctx.Done():
+				err = context.Cause(&run.ctx)
 			}
 `}},
 		layer: timers("^TestI8StuckHandlerIsNamedAndItsSlotExpires$"),
@@ -332,7 +332,7 @@ var ofLocksAndTimers = []mutant{
 	},
 	{
 		name:  "place of a run that ended is not offered to triggers",
-		edits: []edit{{"timer/runner.go", "if !n.triggers.runEnded(s) {", "{"}},
+		edits: []edit{{"timer/runner.go", "if !r.triggers.runEnded(s) {", "{"}},
 		layer: timers("^TestTriggersBesideABusyLimit$"),
 		says:  "triggers ran after",
 	},

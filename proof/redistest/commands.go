@@ -25,33 +25,33 @@ const (
 
 // feed takes the next chunk and returns the names, in upper case, of the
 // commands whose names end in it.
-func (p *commandParser) feed(b []byte) (names []string) {
+func (c *commandParser) feed(b []byte) (names []string) {
 	for len(b) > 0 {
-		if p.body > 0 {
-			n := min(p.body, len(b))
-			if p.first && len(p.name) < longestName {
-				p.name = append(p.name, b[:n]...)
+		if c.body > 0 {
+			n := min(c.body, len(b))
+			if c.first && len(c.name) < longestName {
+				c.name = append(c.name, b[:n]...)
 			}
 			b = b[n:]
-			if p.body -= n; p.body == 0 {
-				p.args--
-				if p.first {
-					names = append(names, upper(p.name))
-					p.first, p.name = false, p.name[:0]
+			if c.body -= n; c.body == 0 {
+				c.args--
+				if c.first {
+					names = append(names, upper(c.name))
+					c.first, c.name = false, c.name[:0]
 				}
 			}
 			continue
 		}
 		end := bytes.IndexByte(b, '\n')
 		if end < 0 {
-			if p.line = append(p.line, b...); len(p.line) > longestLine {
-				p.line = p.line[:0]
+			if c.line = append(c.line, b...); len(c.line) > longestLine {
+				c.line = c.line[:0]
 			}
 			break
 		}
-		line := string(bytes.TrimSpace(append(p.line, b[:end]...)))
-		p.line, b = p.line[:0], b[end+1:]
-		if name := p.readLine(line); name != "" {
+		line := string(bytes.TrimSpace(append(c.line, b[:end]...)))
+		c.line, b = c.line[:0], b[end+1:]
+		if name := c.readLine(line); name != "" {
 			names = append(names, name)
 		}
 	}
@@ -60,19 +60,19 @@ func (p *commandParser) feed(b []byte) (names []string) {
 
 // readLine takes a line outside of arguments, and returns the command's name if
 // it is an inline command.
-func (p *commandParser) readLine(line string) string {
+func (c *commandParser) readLine(line string) string {
 	kind, rest := "", ""
 	if line != "" {
 		kind, rest = line[:1], line[1:]
 	}
 	n, err := strconv.Atoi(rest)
 	switch {
-	case p.args > 0 && kind == "$" && err == nil && n >= 0:
-		p.body = n + len("\r\n")
-	case p.args > 0:
-		p.args = 0 // not RESP: start over with the next line
+	case c.args > 0 && kind == "$" && err == nil && n >= 0:
+		c.body = n + len("\r\n")
+	case c.args > 0:
+		c.args = 0 // not RESP: start over with the next line
 	case kind == "*" && err == nil:
-		p.args, p.first, p.name = max(n, 0), true, p.name[:0]
+		c.args, c.first, c.name = max(n, 0), true, c.name[:0]
 	case line != "":
 		return upper([]byte(strings.Fields(line)[0]))
 	}
@@ -80,8 +80,8 @@ func (p *commandParser) readLine(line string) string {
 }
 
 // between reports whether the stream so far ends at the end of a command.
-func (p *commandParser) between() bool {
-	return p.args == 0 && p.body == 0 && len(p.line) == 0
+func (c *commandParser) between() bool {
+	return c.args == 0 && c.body == 0 && len(c.line) == 0
 }
 
 func upper(name []byte) string { return strings.ToUpper(string(bytes.TrimSpace(name))) }

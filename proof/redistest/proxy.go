@@ -50,36 +50,36 @@ func NewCountingProxy(target string) (*CountingProxy, error) {
 // one, and so is a pipeline or a transaction written in one go. Bursts that
 // consist of connection setup alone (HELLO, CLIENT, AUTH, SELECT, READONLY,
 // CLUSTER, COMMAND, PING) do not count.
-func (p *CountingProxy) RoundTrips() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.trips
+func (c *CountingProxy) RoundTrips() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trips
 }
 
 // Commands returns how often clients have sent each command, by its name in
 // upper case, connection setup included.
-func (p *CountingProxy) Commands() map[string]int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return maps.Clone(p.commands)
+func (c *CountingProxy) Commands() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.commands)
 }
 
 // Reset sets the counts to zero. It leaves the faults as they are.
-func (p *CountingProxy) Reset() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.trips = 0
-	clear(p.commands)
+func (c *CountingProxy) Reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trips = 0
+	clear(c.commands)
 }
 
 // burstReader returns a function that reads and counts the next burst.
-func (p *CountingProxy) burstReader(conn net.Conn) func() ([]byte, error) {
+func (c *CountingProxy) burstReader(conn net.Conn) func() ([]byte, error) {
 	buf := make([]byte, 64<<10)
 	var parser commandParser
 	return func() ([]byte, error) {
 		var burst []byte
 		var names []string
-		defer func() { p.count(names) }()
+		defer func() { c.count(names) }()
 		for {
 			// Wait without limit for a burst, and for the rest of a command:
 			// clients flush full buffers in the middle of one.
@@ -104,15 +104,15 @@ func (p *CountingProxy) burstReader(conn net.Conn) func() ([]byte, error) {
 }
 
 // count counts a burst of the named commands.
-func (p *CountingProxy) count(names []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *CountingProxy) count(names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	trip := false
 	for _, name := range names {
-		p.commands[name]++
+		c.commands[name]++
 		trip = trip || !setup[name]
 	}
 	if trip {
-		p.trips++
+		c.trips++
 	}
 }

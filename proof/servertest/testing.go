@@ -93,28 +93,28 @@ type Shared[S interface {
 }
 
 // Get returns the server and starts it if necessary.
-func (h *Shared[S]) Get(t testing.TB, start func() (S, error)) S {
+func (s *Shared[S]) Get(t testing.TB, start func() (S, error)) S {
 	t.Helper()
 	// Deferred, so that a failed test or a panic does not lock out the others.
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.started && h.server.Pid() == 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started && s.server.Pid() == 0 {
 		// A server that crashed must not make all the other tests fail.
-		t.Logf("shared server died:\n%s", h.server.Log())
-		h.server.Close()
-		h.started = false
+		t.Logf("shared server died:\n%s", s.server.Log())
+		s.server.Close()
+		s.started = false
 	}
-	if !h.started {
-		s, err := start()
+	if !s.started {
+		server, err := start()
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.server, h.started = s, true
+		s.server, s.started = server, true
 		atEnd.Lock()
 		defer atEnd.Unlock()
-		atEnd.close = append(atEnd.close, s.Close)
+		atEnd.close = append(atEnd.close, server.Close)
 	}
-	return h.server
+	return s.server
 }
 
 // atEnd holds what Main closes.

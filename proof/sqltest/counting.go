@@ -42,30 +42,30 @@ func (s *Server) NewCountingProxy(t testing.TB) *CountingProxy {
 }
 
 // DSN is that of the server, through the proxy.
-func (p *CountingProxy) DSN(user, password, database string) string {
-	return strings.Replace(p.server.DSN(user, password, database), p.server.Addr(), p.Addr(), 1)
+func (c *CountingProxy) DSN(user, password, database string) string {
+	return strings.Replace(c.server.DSN(user, password, database), c.server.Addr(), c.Addr(), 1)
 }
 
 // RoundTrips returns how often clients have waited for an answer. The login does not count, nor
 // does the ping with which pgx begins if nobody has used the connection for a second: what counts
 // must not depend on how busy the machine is.
-func (p *CountingProxy) RoundTrips() int64 { return p.trips.Load() }
+func (c *CountingProxy) RoundTrips() int64 { return c.trips.Load() }
 
 // Statements returns how many statements clients have had executed: one round trip may have several
 // of them, or, if it prepares one, none.
-func (p *CountingProxy) Statements() int64 { return p.statements.Load() }
+func (c *CountingProxy) Statements() int64 { return c.statements.Load() }
 
 // reader returns a function that reads and counts the next message.
-func (p *CountingProxy) reader(conn net.Conn) func() ([]byte, error) {
+func (c *CountingProxy) reader(conn net.Conn) func() ([]byte, error) {
 	first := true
 	return func() ([]byte, error) {
-		m, err := p.server.read(conn, first)
+		m, err := c.server.read(conn, first)
 		first = false
 		if m.waits {
-			p.trips.Add(1)
+			c.trips.Add(1)
 		}
 		if m.executes {
-			p.statements.Add(1)
+			c.statements.Add(1)
 		}
 		return m.bytes, err
 	}

@@ -38,8 +38,8 @@ type Server struct {
 	client func(database string) *exec.Cmd
 	dsn    func(user, password, database string) string
 	drop   func(database string) error
-	// state tells databases apart that are not as CREATE DATABASE makes them, and empty tries to make
-	// one so again. "": databases are dropped.
+	// state tells databases apart that are not as CREATE DATABASE makes them, and empty tries to
+	// make one so again. "": databases are dropped.
 	state, empty string
 	made         databases
 	// read reads the next message of a client.

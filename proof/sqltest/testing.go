@@ -103,8 +103,8 @@ func SharedMariaDB(t testing.TB) *Server {
 
 // NewDatabase creates a database for a test, and returns its name. After the test
 // the sessions that are still in it are ended, and it is dropped, or made empty for
-// the next test, unless the server has ended. The clauses follow the name in CREATE DATABASE, such as
-// "ENCODING 'LATIN1' TEMPLATE template0", or "CHARACTER SET latin1".
+// the next test, unless the server has ended. The clauses follow the name in CREATE
+// DATABASE, such as "ENCODING 'LATIN1' TEMPLATE template0", or "CHARACTER SET latin1".
 func (s *Server) NewDatabase(t testing.TB, clauses ...string) string {
 	t.Helper()
 	name, err := s.database(strings.Join(clauses, " "))

@@ -121,34 +121,34 @@ type teller struct {
 	tell func(event)
 }
 
-func (l teller) Value(ctx context.Context, name string) (driver.ValueState, error) {
-	v, err := l.link.Value(ctx, name)
+func (t teller) Value(ctx context.Context, name string) (driver.ValueState, error) {
+	v, err := t.link.Value(ctx, name)
 	if name, ok := strings.CutPrefix(name, "tickslot:trigger:"); ok {
 		e := event{What: looked, Timer: name, At: time.Now()}
 		if err != nil {
 			e.Cause = err.Error()
 		}
-		l.tell(e)
+		t.tell(e)
 	}
 	return v, err
 }
 
-func (l teller) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+func (t teller) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
 	sent := time.Now()
-	results, err := l.link.Extend(ctx, ttl, grants...)
+	results, err := t.link.Extend(ctx, ttl, grants...)
 	for i, r := range results {
 		if g := grants[i]; g.Name == "timer:"+endless && r.Outcome == driver.GrantOK {
-			l.tell(event{What: beaten, Timer: endless, Slot: g.Slot, Fence: g.Fence, At: sent})
+			t.tell(event{What: beaten, Timer: endless, Slot: g.Slot, Fence: g.Fence, At: sent})
 		}
 	}
 	return results, err
 }
 
-func (l teller) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
-	results, err := l.link.Release(ctx, grants...)
+func (t teller) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Result, error) {
+	results, err := t.link.Release(ctx, grants...)
 	for i, r := range results {
 		if g := grants[i]; g.Name == "timer:"+endless {
-			l.tell(event{What: released, Timer: endless, Slot: g.Slot, Fence: g.Fence, At: time.Now(),
+			t.tell(event{What: released, Timer: endless, Slot: g.Slot, Fence: g.Fence, At: time.Now(),
 				Cause: r.Outcome.String()})
 		}
 	}

@@ -24,8 +24,8 @@ type operator struct {
 	*control.Control
 }
 
-func (f *realFleet) operator() operator {
-	return operator{f, control.New(control.Config{Store: f.taker})}
+func (r *realFleet) operator() operator {
+	return operator{r, control.New(control.Config{Store: r.taker})}
 }
 
 // does repeats a change until it is acknowledged: a call may time out on a busy machine.
@@ -61,7 +61,7 @@ func (o operator) triggers(name string) time.Time {
 
 // hears returns when every reachable host must know an update: after a heartbeat, and a call to
 // read it.
-func (f *realFleet) hears() time.Duration { return f.suite.TTL/3 + 2*f.storeTimeout() }
+func (r *realFleet) hears() time.Duration { return r.suite.TTL/3 + 2*r.storeTimeout() }
 
 // control shows that overrides reach every host, also one that could not be reached when they were
 // set.

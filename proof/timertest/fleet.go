@@ -42,134 +42,134 @@ func (s *suite) fleet(t *testing.T) *realFleet {
 }
 
 // storeTimeout of the hosts. A call may take half of it before it counts as failed.
-func (f *realFleet) storeTimeout() time.Duration { return f.suite.TTL / 3 }
+func (r *realFleet) storeTimeout() time.Duration { return r.suite.TTL / 3 }
 
 // late is how long after its deadline a call may return. The failures that this is about take five
 // to ten seconds, or forever.
-func (f *realFleet) late(since time.Time) time.Duration {
-	return 1500*time.Millisecond + f.suite.late.Since(since)
+func (r *realFleet) late(since time.Time) time.Duration {
+	return 1500*time.Millisecond + r.suite.late.Since(since)
 }
 
 // strained reports whether so much went wrong since then that a host may have lost a lease to a
 // busy machine.
-func (f *realFleet) strained(h *host, since time.Time) bool {
-	return f.suite.late.Since(since) > f.suite.TTL/8 || h.Link.failed(since) > 0
+func (r *realFleet) strained(h *host, since time.Time) bool {
+	return r.suite.late.Since(since) > r.suite.TTL/8 || h.Link.failed(since) > 0
 }
 
 // connect opens a client of the store for a host that is to be made.
-func (f *realFleet) connect() *link {
-	l := newLink(f.store.Open(f.t))
-	if f.isDown && f.store.Down == nil {
+func (r *realFleet) connect() *link {
+	l := newLink(r.store.Open(r.t))
+	if r.isDown && r.store.Down == nil {
 		l.Inject(dlocktest.Hang)
 	}
 	return l
 }
 
-func (f *realFleet) start(config timer.Config, timers ...timer.Timer) *host {
-	f.t.Helper()
-	return f.startOn(f.connect(), config, timers...)
+func (r *realFleet) start(config timer.Config, timers ...timer.Timer) *host {
+	r.t.Helper()
+	return r.startOn(r.connect(), config, timers...)
 }
 
 // startOn starts a host whose link is there already.
-func (f *realFleet) startOn(l *link, config timer.Config, timers ...timer.Timer) *host {
-	f.t.Helper()
-	config.TTL, config.StoreTimeout = f.suite.TTL, f.storeTimeout()
+func (r *realFleet) startOn(l *link, config timer.Config, timers ...timer.Timer) *host {
+	r.t.Helper()
+	config.TTL, config.StoreTimeout = r.suite.TTL, r.storeTimeout()
 	if config.DrainTimeout == 0 {
 		config.DrainTimeout = 10 * time.Second // handlers of these tests end with their gates
 	}
 	var h *host
 	timers = slices.Clone(timers)
 	for i := range timers {
-		timers[i] = f.watch.before(func() *host { return h }, timers[i])
+		timers[i] = r.watch.before(func() *host { return h }, timers[i])
 	}
-	h = f.NewHost(l, config, timers...)
-	f.Run(context.Background(), h)
-	f.t.Cleanup(func() { // whatever became of the test; its clients are closed after this
-		f.open()
+	h = r.NewHost(l, config, timers...)
+	r.Run(context.Background(), h)
+	r.t.Cleanup(func() { // whatever became of the test; its clients are closed after this
+		r.open()
 		h.Link.Heal()
 		h.Cancel()
 		select {
 		case <-h.done:
 		case <-time.After(patience):
-			f.t.Errorf("Run has not returned")
+			r.t.Errorf("Run has not returned")
 		}
 	})
-	f.until("the host is ready", func() bool { return h.Ready() == nil })
+	r.until("the host is ready", func() bool { return h.Ready() == nil })
 	h.ready = time.Now()
 	return h
 }
 
 // gate returns a channel that handlers can wait for, and what closes it; the test's end does, too.
-func (f *realFleet) gate() (<-chan struct{}, func()) {
+func (r *realFleet) gate() (<-chan struct{}, func()) {
 	g := make(chan struct{})
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.gates = append(f.gates, g)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gates = append(r.gates, g)
 	return g, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if i := slices.Index(f.gates, g); i >= 0 {
-			f.gates = slices.Delete(f.gates, i, i+1)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if i := slices.Index(r.gates, g); i >= 0 {
+			r.gates = slices.Delete(r.gates, i, i+1)
 			close(g)
 		}
 	}
 }
 
 // open opens the gates that are left.
-func (f *realFleet) open() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, g := range f.gates {
+func (r *realFleet) open() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.gates {
 		close(g)
 	}
-	f.gates = nil
+	r.gates = nil
 }
 
 // down makes the store unreachable for everybody, up makes it reachable again.
-func (f *realFleet) down() {
-	f.isDown = true
-	if f.store.Down != nil {
-		f.t.Cleanup(f.store.Up) // it can be called twice
-		f.store.Down()
+func (r *realFleet) down() {
+	r.isDown = true
+	if r.store.Down != nil {
+		r.t.Cleanup(r.store.Up) // it can be called twice
+		r.store.Down()
 		return
 	}
-	f.inject(dlocktest.Hang)
+	r.inject(dlocktest.Hang)
 }
 
-func (f *realFleet) up() {
-	f.isDown = false
-	if f.store.Up != nil {
-		f.store.Up()
+func (r *realFleet) up() {
+	r.isDown = false
+	if r.store.Up != nil {
+		r.store.Up()
 		return
 	}
-	f.heal()
+	r.heal()
 }
 
 // inject makes all links fail; heal ends it.
-func (f *realFleet) inject(fault dlocktest.Fault) {
-	for _, h := range f.Hosts {
+func (r *realFleet) inject(fault dlocktest.Fault) {
+	for _, h := range r.Hosts {
 		h.Link.Inject(fault)
 	}
 }
 
-func (f *realFleet) heal() {
-	for _, h := range f.Hosts {
+func (r *realFleet) heal() {
+	for _, h := range r.Hosts {
 		h.Link.Heal()
 	}
 }
 
 // until waits until cond holds. It ends the test at once if the watcher has seen something that
 // must not be.
-func (f *realFleet) until(what string, cond func() bool) {
-	f.t.Helper()
+func (r *realFleet) until(what string, cond func() bool) {
+	r.t.Helper()
 	start, left := time.Now(), patience
 	for {
 		err := testkit.Poll(left, what, func() bool {
 			if cond() {
 				return true
 			}
-			if f.watch.check(f.t); f.t.Failed() {
-				f.t.FailNow()
+			if r.watch.check(r.t); r.t.Failed() {
+				r.t.FailNow()
 			}
 			return false
 		})
@@ -177,33 +177,33 @@ func (f *realFleet) until(what string, cond func() bool) {
 			return
 		}
 		// What this process stood still meanwhile does not count: nothing could come of it.
-		stood := f.suite.late.Since(start)
+		stood := r.suite.late.Since(start)
 		if left = patience + stood - time.Since(start); left < 0 {
-			f.t.Fatalf("%v, besides %v in which this process stood still", err, stood)
+			r.t.Fatalf("%v, besides %v in which this process stood still", err, stood)
 		}
 	}
 }
 
 // stop stops hosts, all if none is named, and fails the test if one reports an error or something
 // was broken so far.
-func (f *realFleet) stop(hosts ...*host) {
-	f.t.Helper()
-	f.Stop(hosts...)
-	f.watch.check(f.t)
+func (r *realFleet) stop(hosts ...*host) {
+	r.t.Helper()
+	r.Stop(hosts...)
+	r.watch.check(r.t)
 }
 
 // trigger starts a run of a timer on a host. It retries, because an attempt can fail on a busy
 // machine; a slot whose grant was lost with its reply is released soon.
-func (f *realFleet) trigger(h *host, name string) {
-	f.t.Helper()
-	testkit.Eventually(f.t, patience, "trigger "+name, func() error { return h.Trigger(f.t.Context(), name) })
+func (r *realFleet) trigger(h *host, name string) {
+	r.t.Helper()
+	testkit.Eventually(r.t, patience, "trigger "+name, func() error { return h.Trigger(r.t.Context(), name) })
 }
 
 // answered triggers a timer until the store answers, and returns that answer.
-func (f *realFleet) answered(h *host, name string) (err error) {
-	f.t.Helper()
+func (r *realFleet) answered(h *host, name string) (err error) {
+	r.t.Helper()
 	_ = testkit.Poll(patience, "an answer", func() bool {
-		err = h.Trigger(f.t.Context(), name)
+		err = h.Trigger(r.t.Context(), name)
 		return !refused(err, timer.ReasonStoreDown)
 	})
 	return err
@@ -215,7 +215,7 @@ func refused(err error, reason timer.Reason) bool {
 }
 
 // status returns what a host says of a timer.
-func (f *realFleet) status(h *host, name string) timer.TimerStatus {
+func (r *realFleet) status(h *host, name string) timer.TimerStatus {
 	st, _ := h.Status().Timer(name)
 	return st
 }
@@ -231,11 +231,11 @@ func skipped(name string, reason timer.Reason, hosts ...*host) (n uint64) {
 
 // take acquires n slots of a name with a client that is no host's, waiting for each until the store
 // grants it, and gives them back. It returns the fences by slot.
-func (f *realFleet) take(name string, slots, n int) map[int]dlock.Fence {
-	f.t.Helper()
-	return f.acquire(name, slots, n, func(try func() error) error {
+func (r *realFleet) take(name string, slots, n int) map[int]dlock.Fence {
+	r.t.Helper()
+	return r.acquire(name, slots, n, func(try func() error) error {
 		var err error
-		f.until(fmt.Sprintf("%s grants %d slots", name, n), func() bool {
+		r.until(fmt.Sprintf("%s grants %d slots", name, n), func() bool {
 			err = try()
 			return err == nil
 		})
@@ -244,11 +244,11 @@ func (f *realFleet) take(name string, slots, n int) map[int]dlock.Fence {
 }
 
 // takeNow is take for slots that must be free: it fails the test if one is refused.
-func (f *realFleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
-	f.t.Helper()
-	return f.acquire(name, slots, n, func(try func() error) error {
+func (r *realFleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
+	r.t.Helper()
+	return r.acquire(name, slots, n, func(try func() error) error {
 		var err error
-		f.until(name+" is answered for", func() bool {
+		r.until(name+" is answered for", func() bool {
 			err = try()
 			return err == nil || errors.Is(err, dlock.ErrNotAcquired)
 		})
@@ -256,17 +256,17 @@ func (f *realFleet) takeNow(name string, slots, n int) map[int]dlock.Fence {
 	})
 }
 
-func (f *realFleet) acquire(name string, slots, n int, wait func(try func() error) error) map[int]dlock.Fence {
-	f.t.Helper()
+func (r *realFleet) acquire(name string, slots, n int, wait func(try func() error) error) map[int]dlock.Fence {
+	r.t.Helper()
 	fences := map[int]dlock.Fence{}
 	var grants []driver.Grant
 	for range n {
 		// One token for all tries: whatever a busy machine does to a reply, it is one grant.
-		req := driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: f.suite.TTL,
+		req := driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: r.suite.TTL,
 			Holder: dlock.Holder{Host: "taker"}}
 		err := wait(func() error {
-			grant, err := call(f.t, func(ctx context.Context) (driver.Grant, error) {
-				return f.taker.TryAcquire(ctx, req)
+			grant, err := call(r.t, func(ctx context.Context) (driver.Grant, error) {
+				return r.taker.TryAcquire(ctx, req)
 			})
 			if err == nil {
 				fences[grant.Slot] = grant.Fence
@@ -275,15 +275,15 @@ func (f *realFleet) acquire(name string, slots, n int, wait func(try func() erro
 			return err
 		})
 		if err != nil {
-			f.t.Errorf("%d of %d slots were granted: %v", len(grants), n, err)
+			r.t.Errorf("%d of %d slots were granted: %v", len(grants), n, err)
 			break
 		}
 	}
 	if len(grants) > 0 {
-		if _, err := call(f.t, func(ctx context.Context) ([]driver.Result, error) {
-			return f.taker.Release(ctx, grants...)
+		if _, err := call(r.t, func(ctx context.Context) ([]driver.Result, error) {
+			return r.taker.Release(ctx, grants...)
 		}); err != nil {
-			f.t.Errorf("release: %v", err)
+			r.t.Errorf("release: %v", err)
 		}
 	}
 	return fences

@@ -45,9 +45,9 @@ type TriggerOptions struct {
 }
 
 // check returns what is wrong with the options.
-func (o TriggerOptions) check() error {
-	err := errors.Join(fleet.CheckPayload(o.Payload), o.By.Validate())
-	if d := o.ExpiresIn; d != 0 && (d < minTriggerExpiry || d > MaxTriggerExpiry) {
+func (t TriggerOptions) check() error {
+	err := errors.Join(fleet.CheckPayload(t.Payload), t.By.Validate())
+	if d := t.ExpiresIn; d != 0 && (d < minTriggerExpiry || d > MaxTriggerExpiry) {
 		err = errors.Join(err, fmt.Errorf("ExpiresIn %v: use 0 for the default (%v), or %v to %v", d,
 			DefaultTriggerExpiry, minTriggerExpiry, MaxTriggerExpiry))
 	}
@@ -68,10 +68,10 @@ type PendingTrigger struct {
 
 // MarshalJSON implements json.Marshaler: durations are in seconds, and what is not there is left
 // out.
-func (t PendingTrigger) MarshalJSON() ([]byte, error) {
+func (p PendingTrigger) MarshalJSON() ([]byte, error) {
 	takenBy := ""
-	if t.TakenBy != (dlock.Holder{}) {
-		takenBy = t.TakenBy.String()
+	if p.TakenBy != (dlock.Holder{}) {
+		takenBy = p.TakenBy.String()
 	}
 	return json.Marshal(struct {
 		By         driver.Cause `json:"by"`
@@ -79,7 +79,7 @@ func (t PendingTrigger) MarshalJSON() ([]byte, error) {
 		Age        float64      `json:"age_seconds"`
 		ExpiresIn  float64      `json:"expires_in_seconds"`
 		TakenBy    string       `json:"taken_by,omitempty"`
-	}{t.By, t.PayloadLen, t.Age.Seconds(), t.ExpiresIn.Seconds(), takenBy})
+	}{p.By, p.PayloadLen, p.Age.Seconds(), p.ExpiresIn.Seconds(), takenBy})
 }
 
 // Trigger makes one host run the timer, at most once, as soon as there is room: usually within a

@@ -282,20 +282,20 @@ type roundError struct {
 
 // ignoresContext reports whether a call of the user's code has not returned, and does not within
 // grace.
-func (e *roundError) ignoresContext(grace time.Duration) bool {
-	if e.underWay == nil {
+func (r *roundError) ignoresContext(grace time.Duration) bool {
+	if r.underWay == nil {
 		return false
 	}
-	_, returned := lifecycle.Await(e.underWay, grace)
+	_, returned := lifecycle.Await(r.underWay, grace)
 	return !returned
 }
 
 // newRoundError makes the text at once: the methods of the error may be the user's.
 func newRoundError(err error) *roundError { return &roundError{err: err, text: fmt.Sprintf("%v", err)} }
 
-func (e *roundError) Error() string { return "manager: the timers do not follow the rows: " + e.text }
+func (r *roundError) Error() string { return "manager: the timers do not follow the rows: " + r.text }
 
-func (e *roundError) Unwrap() error { return e.err }
+func (r *roundError) Unwrap() error { return r.err }
 
 // note keeps what a round returned, and logs that the rows cannot be followed, or can be again.
 func (m *Manager[Row]) note(err error) {

@@ -44,8 +44,8 @@ type namelessRow struct {
 	err error
 }
 
-func (e namelessRow) Error() string {
-	return fmt.Sprintf("manager: row %d: %v", e.row, e.err)
+func (n namelessRow) Error() string {
+	return fmt.Sprintf("manager: row %d: %v", n.row, n.err)
 }
 
 // errOver is what a round returns when the Scheduler takes no timers any more.
@@ -165,17 +165,17 @@ func equal[Row comparable](a, b Row) (same bool, err error) {
 
 // needsTimer reports whether a row that has not changed has to be made into a timer: it had a
 // fault, or its timer was removed before the last of its instants had come.
-func (t *managed[Row]) needsTimer() bool {
-	if !t.registered || t.fault != nil {
+func (m *managed[Row]) needsTimer() bool {
+	if !m.registered || m.fault != nil {
 		return true
 	}
-	if t.timerIn == t.rowIn {
+	if m.timerIn == m.rowIn {
 		return false
 	}
-	if t.schedule == nil || !schedule.Ends(t.schedule) {
+	if m.schedule == nil || !schedule.Ends(m.schedule) {
 		return true
 	}
-	next, err := schedule.Next(t.schedule, time.Now())
+	next, err := schedule.Next(m.schedule, time.Now())
 	return err != nil || !next.IsZero()
 }
 
@@ -239,16 +239,16 @@ func (m *Manager[Row]) removeGone() (removed int) {
 
 // take updates the timer of a row to the one that was made of it, or registers that if there is
 // none.
-func (t *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
-	next := t.next
-	t.next, t.fault = nil, next.err
-	if t.fault != nil {
+func (m *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
+	next := m.next
+	m.next, m.fault = nil, next.err
+	if m.fault != nil {
 		return false
 	}
 	// A schedule's own check may return an error whose methods panic.
-	t.fault = guard.Call("error of its timer", func() error {
+	m.fault = guard.Call("error of its timer", func() error {
 		err := timer.ErrNoTimer
-		if t.registered {
+		if m.registered {
 			err = s.Update(next.timer)
 		}
 		if isNew = guard.Is(err, timer.ErrNoTimer); isNew {
@@ -256,8 +256,8 @@ func (t *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
 		}
 		return err
 	})
-	if t.fault == nil {
-		t.registered, t.row, t.schedule = true, next.row, next.timer.Schedule
+	if m.fault == nil {
+		m.registered, m.row, m.schedule = true, next.row, next.timer.Schedule
 	}
 	return isNew
 }
@@ -315,9 +315,9 @@ func (m *Manager[Row]) faults(nameless []namelessRow) error {
 }
 
 // faultOf returns the fault of a row, or that there are several.
-func (t *managed[Row]) faultOf(name string) error {
-	if t.fault == nil && t.twice {
+func (m *managed[Row]) faultOf(name string) error {
+	if m.fault == nil && m.twice {
 		return fmt.Errorf("timer %.60q: several rows have this name: one of them counts", name)
 	}
-	return t.fault
+	return m.fault
 }

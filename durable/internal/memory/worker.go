@@ -100,9 +100,9 @@ func compareDue(a, b store.DueSchedule) int {
 	return cmp.Or(planAt(a).Compare(planAt(b)), cmp.Compare(a.Name, b.Name))
 }
 
-func (r *scheduleRow) due() store.DueSchedule {
-	return store.DueSchedule{Name: r.Name, Spec: r.Spec, NextSpec: r.nextSpec, NextDueAt: r.NextDueAt,
-		PausedAt: r.pausedAt, PausedUntil: r.pausedUntil}
+func (s *scheduleRow) due() store.DueSchedule {
+	return store.DueSchedule{Name: s.Name, Spec: s.Spec, NextSpec: s.nextSpec, NextDueAt: s.NextDueAt,
+		PausedAt: s.pausedAt, PausedUntil: s.pausedUntil}
 }
 
 func isPaused(p *store.Pause, now time.Time) bool { return p != nil && p.Until.After(now) }
@@ -275,11 +275,11 @@ func (s *Store) nextStart(req store.ClaimRequest, due []*runRow, now time.Time) 
 const unlimited = 1 << 30
 
 // limit returns the limit of a handler that is in force; 0: none is, or nothing starts.
-func (r *handlerRow) limit(h store.Handler) int {
-	if r.override >= 0 {
-		return r.override
+func (h *handlerRow) limit(registered store.Handler) int {
+	if h.override >= 0 {
+		return h.override
 	}
-	return h.MaxConcurrency
+	return registered.MaxConcurrency
 }
 
 // room returns how many runs of each handler this worker may claim, and any worker; one that is

@@ -108,11 +108,11 @@ type otherDatabaseError struct {
 	err   error
 }
 
-func (e otherDatabaseError) Error() string {
-	return fmt.Sprintf("the transaction is not one of the SQLite database of this store (SQLSTATE %s)", e.state)
+func (o otherDatabaseError) Error() string {
+	return fmt.Sprintf("the transaction is not one of the SQLite database of this store (SQLSTATE %s)", o.state)
 }
 
-func (e otherDatabaseError) Unwrap() error { return e.err }
+func (o otherDatabaseError) Unwrap() error { return o.err }
 
 // Cancel implements store.Client.
 func (s *Store) Cancel(ctx context.Context, id int64, by store.Cause) (store.State, error) {

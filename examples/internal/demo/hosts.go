@@ -29,25 +29,25 @@ func newHosts(size int, store *Store, rec *recorder, log *slog.Logger) (*hosts, 
 }
 
 // run runs all hosts until ctx ends and all of them have drained.
-func (all *hosts) run(ctx context.Context) error {
-	errs := make(chan error, len(all.byName))
+func (h *hosts) run(ctx context.Context) error {
+	errs := make(chan error, len(h.byName))
 	var running sync.WaitGroup
-	for _, h := range all.byName {
-		running.Go(func() { errs <- h.timers.Run(ctx) })
+	for _, host := range h.byName {
+		running.Go(func() { errs <- host.timers.Run(ctx) })
 	}
 	running.Wait()
 	close(errs)
-	err := all.close()
+	err := h.close()
 	for e := range errs {
 		err = errors.Join(err, e)
 	}
 	return err
 }
 
-func (all *hosts) close() error {
+func (h *hosts) close() error {
 	var errs []error
-	for _, h := range all.byName {
-		errs = append(errs, h.close())
+	for _, host := range h.byName {
+		errs = append(errs, host.close())
 	}
 	return errors.Join(errs...)
 }
@@ -62,24 +62,24 @@ type cutOff struct {
 
 // cutOneOff waits for a run to begin, cuts its host off, and waits for a run of another host in the
 // same slot.
-func (all *hosts) cutOneOff(ctx context.Context) (cutOff, error) {
-	lost, err := all.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })
+func (h *hosts) cutOneOff(ctx context.Context) (cutOff, error) {
+	lost, err := h.rec.await(ctx, 2*LeaseTTL, func(s start) bool { return s.timer == resizeImages })
 	if err != nil {
 		return cutOff{}, fmt.Errorf("no run of %s began: %w", resizeImages, err)
 	}
-	all.byName[lost.host].wire.cut()
+	h.byName[lost.host].wire.cut()
 	at := time.Now()
-	all.rec.cutOff(lost.host)
+	h.rec.cutOff(lost.host)
 
 	cut := cutOff{timer: lost.timer, slot: lost.slot, host: lost.host}
-	next, err := all.rec.await(ctx, 2*LeaseTTL, func(s start) bool {
+	next, err := h.rec.await(ctx, 2*LeaseTTL, func(s start) bool {
 		return s.timer == cut.timer && s.slot == cut.slot && s.host != cut.host
 	})
 	if err != nil {
 		return cut, fmt.Errorf("slot %d of %s did not come back: %w", cut.slot, cut.timer, err)
 	}
 	cut.recovered = next.at.Sub(at)
-	all.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", next.host, cut.slot, cut.timer,
+	h.rec.say("%s has slot %d of %s, %.1fs after %s was cut off", next.host, cut.slot, cut.timer,
 		cut.recovered.Seconds(), cut.host)
 	return cut, nil
 }

@@ -20,15 +20,15 @@ type server struct {
 	pool    Pool
 }
 
-func (v server) do(ctx context.Context, w way, list []sqlkit.Statement, begin func(), row func(store.Row) error) error {
+func (s server) do(ctx context.Context, w way, list []sqlkit.Statement, begin func(), row func(store.Row) error) error {
 	return sqlkit.Repeat(ctx, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return sqlkit.With(ctx, v.pool.DB, func(conn *sql.Conn) error {
+		return sqlkit.With(ctx, s.pool.DB, func(conn *sql.Conn) error {
 			begin()
-			if v.dialect == sqlkit.Postgres {
-				return v.pool.Transact(ctx, conn, list, row)
+			if s.dialect == sqlkit.Postgres {
+				return s.pool.Transact(ctx, conn, list, row)
 			}
 			list := slices.Clone(list)
 			for i := range list {

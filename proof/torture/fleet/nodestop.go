@@ -20,14 +20,14 @@ const watched = 60
 
 // nodeStop has a master and its replica hang, so that nobody takes over, and looks whether leases
 // on the other nodes were lost by it.
-func (s *clusterStore) nodeStop(master *redistest.Server, length time.Duration) (err error) {
-	d, err := open(s.spec(nil), s.timing())
+func (c *clusterStore) nodeStop(master *redistest.Server, length time.Duration) (err error) {
+	d, err := open(c.spec(nil), c.timing())
 	if err != nil {
 		return err
 	}
 	defer d.close()
-	session, err := dlock.NewSession(d.lock, dlock.SessionOptions{TTL: s.timing().TTL,
-		StoreTimeout: s.timing().StoreTimeout})
+	session, err := dlock.NewSession(d.lock, dlock.SessionOptions{TTL: c.timing().TTL,
+		StoreTimeout: c.timing().StoreTimeout})
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *clusterStore) nodeStop(master *redistest.Server, length time.Duration) 
 		return err
 	}
 	stopped := []*redistest.Server{master}
-	_, replicas := s.roles()
+	_, replicas := c.roles()
 	for _, r := range replicas {
 		info, err := r.Client().Info(ctx, "replication").Result()
 		if err != nil {

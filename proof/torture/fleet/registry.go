@@ -172,12 +172,12 @@ func startRegistry(spec Spec, lock dlock.DistributedLock, holder dlock.Holder,
 }
 
 // end ends Run, which must return at once, however the registry is.
-func (h *registryHost) end() error {
-	h.stop()
-	h.looks.Wait()
-	defer h.door.close()
+func (r *registryHost) end() error {
+	r.stop()
+	r.looks.Wait()
+	defer r.door.close()
 	select {
-	case err := <-h.ended:
+	case err := <-r.ended:
 		return err
 	case <-time.After(registryTTL):
 		return errors.New("the registry's Run does not return")
@@ -196,23 +196,23 @@ type timed struct {
 	granted sync.Map // tokens: an answer that is repeated is no further start
 }
 
-func (s *timed) Unwrap() dlock.DistributedLock { return s.DistributedLock }
+func (t *timed) Unwrap() dlock.DistributedLock { return t.DistributedLock }
 
-func (s *timed) since(from int64) {
-	if last := nemesis.Mono(); last-from > int64(s.most) {
-		s.log.Write(torture.Line{Kind: torture.Slow, First: from, Last: last})
+func (t *timed) since(from int64) {
+	if last := nemesis.Mono(); last-from > int64(t.most) {
+		t.log.Write(torture.Line{Kind: torture.Slow, First: from, Last: last})
 	}
 }
 
-func (s *timed) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
+func (t *timed) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
 	now := nemesis.Mono()
-	defer s.since(now)
-	first, _ := s.asked.LoadOrStore(req.Token, now)
-	g, err := s.DistributedLock.TryAcquire(ctx, req)
+	defer t.since(now)
+	first, _ := t.asked.LoadOrStore(req.Token, now)
+	g, err := t.DistributedLock.TryAcquire(ctx, req)
 	if err == nil {
 		for _, l := range req.Shared {
-			if _, again := s.granted.LoadOrStore(req.Token, true); l.Rate > 0 && !again {
-				s.log.Write(torture.Line{Kind: torture.Granted, Target: strings.TrimPrefix(l.Name, "limit:"),
+			if _, again := t.granted.LoadOrStore(req.Token, true); l.Rate > 0 && !again {
+				t.log.Write(torture.Line{Kind: torture.Granted, Target: strings.TrimPrefix(l.Name, "limit:"),
 					First: first.(int64), Last: nemesis.Mono()})
 			}
 		}
@@ -220,9 +220,9 @@ func (s *timed) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	return g, err
 }
 
-func (s *timed) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
-	defer s.since(nemesis.Mono())
-	return s.DistributedLock.Extend(ctx, ttl, grants...)
+func (t *timed) Extend(ctx context.Context, ttl time.Duration, grants ...driver.Grant) ([]driver.Result, error) {
+	defer t.since(nemesis.Mono())
+	return t.DistributedLock.Extend(ctx, ttl, grants...)
 }
 
 // A listener writes down what the registry says to its Logger.
@@ -253,7 +253,7 @@ type sight struct {
 func sightOf(dir, name string) string { return filepath.Join(dir, name+".sight") }
 
 // look writes down again and again whom this host sees.
-func (h *registryHost) look(ctx context.Context) {
+func (r *registryHost) look(ctx context.Context) {
 	tick := time.NewTicker(sightEvery)
 	defer tick.Stop()
 	for {
@@ -262,7 +262,7 @@ func (h *registryHost) look(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		s, err := h.Snapshot(ctx)
+		s, err := r.Snapshot(ctx)
 		if err != nil {
 			continue
 		}
@@ -274,10 +274,10 @@ func (h *registryHost) look(ctx context.Context) {
 		}
 		text, err := json.Marshal(seen)
 		if err == nil {
-			err = os.WriteFile(h.sight+".new", text, 0o600)
+			err = os.WriteFile(r.sight+".new", text, 0o600)
 		}
 		if err == nil {
-			err = os.Rename(h.sight+".new", h.sight)
+			err = os.Rename(r.sight+".new", r.sight)
 		}
 		if err != nil {
 			panic(err)
@@ -294,23 +294,23 @@ type fragile struct {
 }
 
 // suffer has the registry fail for a while, as in "registry_full 1s".
-func (h *registryHost) suffer(ctx context.Context, order string) {
+func (r *registryHost) suffer(ctx context.Context, order string) {
 	kind, length, _ := strings.Cut(order, " ")
 	lasts, err := time.ParseDuration(length)
 	if err != nil {
 		panic(err)
 	}
-	h.store.set(kind)
+	r.store.set(kind)
 	from := nemesis.Mono()
 	select {
 	case <-time.After(lasts):
 	case <-ctx.Done():
 	}
 	if kind != "registry_full" { // it can still be read
-		h.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: kind, Target: h.Holder().Host, First: from,
+		r.log.Write(torture.Line{Kind: torture.RegistryBroken, Fault: kind, Target: r.Holder().Host, First: from,
 			Last: nemesis.Mono()})
 	}
-	h.store.set("")
+	r.store.set("")
 }
 
 func (f *fragile) set(kind string) {

@@ -86,55 +86,55 @@ type redisStore struct {
 	clock *redistest.Clock
 }
 
-func (s *redisStore) timing() Timing {
+func (r *redisStore) timing() Timing {
 	return Timing{TTL: 800 * time.Millisecond, StoreTimeout: 250 * time.Millisecond, Period: 160 * time.Millisecond}
 }
 
-func (s *redisStore) targets() []string { return []string{s.Addr()} }
+func (r *redisStore) targets() []string { return []string{r.Addr()} }
 
-func (s *redisStore) spec(via []string) StoreSpec {
+func (r *redisStore) spec(via []string) StoreSpec {
 	if via == nil {
-		via = s.targets()
+		via = r.targets()
 	}
 	return StoreSpec{Kind: "redis", Addrs: via}
 }
 
-func (s *redisStore) close() { s.Close() }
+func (r *redisStore) close() { r.Close() }
 
-func (s *redisStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
+func (r *redisStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 	ctx := context.Background()
 	switch f.Kind {
 	case "store_kill":
-		if err := s.Kill(); err != nil {
+		if err := r.Kill(); err != nil {
 			return err
 		}
 		time.Sleep(f.For)
-		return s.Restart()
+		return r.Restart()
 	case torture.Wiped:
 		from := nemesis.Mono()
-		if err := s.Kill(); err != nil {
+		if err := r.Kill(); err != nil {
 			return err
 		}
 		time.Sleep(f.For)
-		err := s.RestartEmpty()
+		err := r.RestartEmpty()
 		mark(torture.Wiped, from)
 		return err
 	case "store_stop":
-		return nemesis.Stop(s.Server.Server, f.For)
+		return nemesis.Stop(r.Server.Server, f.For)
 	case "store_connections_killed":
-		return s.Client().Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
+		return r.Client().Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
 	case "store_client_pause":
-		err := s.Client().Do(ctx, "CLIENT", "PAUSE", f.For.Milliseconds(), "ALL").Err()
+		err := r.Client().Do(ctx, "CLIENT", "PAUSE", f.For.Milliseconds(), "ALL").Err()
 		time.Sleep(f.For)
 		return err
 	case "store_scripts_flushed":
-		return s.Client().ScriptFlush(ctx).Err()
+		return r.Client().ScriptFlush(ctx).Err()
 	case "store_right_revoked": // without INFO no script knows whether the server restarted
-		if err := s.Client().Do(ctx, "ACL", "SETUSER", "default", "-info").Err(); err != nil {
+		if err := r.Client().Do(ctx, "ACL", "SETUSER", "default", "-info").Err(); err != nil {
 			return err
 		}
 		time.Sleep(f.For)
-		return s.Client().Do(ctx, "ACL", "SETUSER", "default", "+info").Err()
+		return r.Client().Do(ctx, "ACL", "SETUSER", "default", "+info").Err()
 	}
 	return f.Unknown()
 }
@@ -143,25 +143,25 @@ func (s *redisStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 // last, and a master that was stopped goes on granting for a moment when it is resumed.
 type clusterStore struct{ *redistest.Cluster }
 
-func (s *clusterStore) timing() Timing {
+func (c *clusterStore) timing() Timing {
 	return Timing{TTL: time.Second, StoreTimeout: 330 * time.Millisecond, Period: 240 * time.Millisecond}
 }
 
-func (s *clusterStore) targets() []string { return s.Addrs() }
+func (c *clusterStore) targets() []string { return c.Addrs() }
 
-func (s *clusterStore) spec(via []string) StoreSpec {
-	spec := StoreSpec{Kind: "cluster", Addrs: s.Addrs(), Via: map[string]string{}}
+func (c *clusterStore) spec(via []string) StoreSpec {
+	spec := StoreSpec{Kind: "cluster", Addrs: c.Addrs(), Via: map[string]string{}}
 	for i, to := range via {
-		spec.Via[s.Addrs()[i]] = to
+		spec.Via[c.Addrs()[i]] = to
 	}
 	return spec
 }
 
-func (s *clusterStore) close() { s.Close() }
+func (c *clusterStore) close() { c.Close() }
 
-func (s *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
+func (c *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 	ctx := context.Background()
-	masters, replicas := s.roles()
+	masters, replicas := c.roles()
 	if len(masters) != 3 || len(replicas) != 3 {
 		return fmt.Errorf("the cluster has %d masters and %d replicas", len(masters), len(replicas))
 	}
@@ -176,7 +176,7 @@ func (s *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 			return err
 		}
 		err := testkit.Poll(20*time.Second, "failover", func(context.Context) error {
-			if now, _ := s.roles(); len(now) < 3 {
+			if now, _ := c.roles(); len(now) < 3 {
 				return fmt.Errorf("%d masters", len(now))
 			}
 			return nil
@@ -184,15 +184,15 @@ func (s *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 		if restart := victim.Restart(); restart != nil {
 			return errors.Join(err, restart)
 		}
-		return errors.Join(err, s.settle())
+		return errors.Join(err, c.settle())
 	case "failover_stop":
 		if err := nemesis.Stop(victim.Server, f.For); err != nil {
 			return err
 		}
-		return s.settle()
+		return c.settle()
 	case "node_stop":
 		defer func() { mark(torture.Failover, from) }() // its replica may become the master when both go on
-		return errors.Join(s.nodeStop(victim, f.For), s.settle())
+		return errors.Join(c.nodeStop(victim, f.For), c.settle())
 	case "failover_graceful", "failover_forced":
 		how := []any{"CLUSTER", "FAILOVER"}
 		if f.Kind == "failover_forced" {
@@ -207,9 +207,9 @@ func (s *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 			return err
 		}
 		time.Sleep(500 * time.Millisecond) // it answers before it has begun
-		return s.settle()
+		return c.settle()
 	case "store_connections_killed":
-		for _, n := range s.Nodes {
+		for _, n := range c.Nodes {
 			if err := n.Client().Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
 				return err
 			}
@@ -220,8 +220,8 @@ func (s *clusterStore) hurt(f nemesis.Fault, mark func(string, int64)) error {
 }
 
 // roles asks every node what it takes itself for.
-func (s *clusterStore) roles() (masters, replicas []*redistest.Server) {
-	for _, n := range s.Nodes {
+func (c *clusterStore) roles() (masters, replicas []*redistest.Server) {
+	for _, n := range c.Nodes {
 		if n.Pid() == 0 {
 			continue
 		}
@@ -238,9 +238,9 @@ func (s *clusterStore) roles() (masters, replicas []*redistest.Server) {
 }
 
 // settle waits until each master has a replica that is in sync.
-func (s *clusterStore) settle() error {
+func (c *clusterStore) settle() error {
 	return testkit.Poll(30*time.Second, "cluster", func(ctx context.Context) error {
-		masters, replicas := s.roles()
+		masters, replicas := c.roles()
 		if len(masters) != 3 || len(replicas) != 3 {
 			return fmt.Errorf("%d masters, %d replicas", len(masters), len(replicas))
 		}
@@ -261,22 +261,22 @@ func (s *clusterStore) settle() error {
 // One Postgres.
 type postgresStore struct{ *sqltest.Server }
 
-func (s *postgresStore) timing() Timing {
+func (p *postgresStore) timing() Timing {
 	return Timing{TTL: 1200 * time.Millisecond, StoreTimeout: 400 * time.Millisecond, Period: 280 * time.Millisecond,
 		Lingers: 3}
 }
 
-func (s *postgresStore) targets() []string { return []string{s.Addr()} }
+func (p *postgresStore) targets() []string { return []string{p.Addr()} }
 
-func (s *postgresStore) spec(via []string) StoreSpec {
-	dsn := s.DSN("", "", "")
+func (p *postgresStore) spec(via []string) StoreSpec {
+	dsn := p.DSN("", "", "")
 	if via != nil {
-		dsn = strings.Replace(dsn, s.Addr(), via[0], 1)
+		dsn = strings.Replace(dsn, p.Addr(), via[0], 1)
 	}
 	return StoreSpec{Kind: "postgres", DSN: dsn}
 }
 
-func (s *postgresStore) migrate() error { return migrate(s.spec(nil), s.timing()) }
+func (p *postgresStore) migrate() error { return migrate(p.spec(nil), p.timing()) }
 
 func migrate(spec StoreSpec, timing Timing) error {
 	d, err := open(spec, timing)
@@ -289,18 +289,18 @@ func migrate(spec StoreSpec, timing Timing) error {
 	return d.lock.(*sqllock.Store).Migrate(ctx)
 }
 
-func (s *postgresStore) close() { s.Close() }
+func (p *postgresStore) close() { p.Close() }
 
-func (s *postgresStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
+func (p *postgresStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
 	if f.Kind != "store_table_missing" {
-		return nemesis.Postgres(s.Server, f, sqllock.DefaultTableName, "slot >= 0")
+		return nemesis.Postgres(p.Server, f, sqllock.DefaultTableName, "slot >= 0")
 	}
 	const away = sqllock.DefaultTableName + "_away"
-	if _, err := s.Exec("", "ALTER TABLE "+sqllock.DefaultTableName+" RENAME TO "+away); err != nil {
+	if _, err := p.Exec("", "ALTER TABLE "+sqllock.DefaultTableName+" RENAME TO "+away); err != nil {
 		return err
 	}
 	time.Sleep(f.For)
-	_, err := s.Exec("", "ALTER TABLE "+away+" RENAME TO "+sqllock.DefaultTableName)
+	_, err := p.Exec("", "ALTER TABLE "+away+" RENAME TO "+sqllock.DefaultTableName)
 	return err
 }
 
@@ -311,58 +311,58 @@ type mariaStore struct{ *sqltest.Server }
 const mariaDatabase = "torture"
 
 // A call that does not end in time costs a connection, and a new one takes long on a busy machine.
-func (s *mariaStore) timing() Timing {
+func (m *mariaStore) timing() Timing {
 	return Timing{TTL: 2400 * time.Millisecond, StoreTimeout: 800 * time.Millisecond, Period: 400 * time.Millisecond,
 		Lingers: 3}
 }
 
-func (s *mariaStore) targets() []string { return []string{s.Addr()} }
-func (s *mariaStore) close()            { s.Close() }
+func (m *mariaStore) targets() []string { return []string{m.Addr()} }
+func (m *mariaStore) close()            { m.Close() }
 
-func (s *mariaStore) spec(via []string) StoreSpec {
-	dsn := s.DSN("", "", mariaDatabase) + "?interpolateParams=true&wait_timeout=10"
+func (m *mariaStore) spec(via []string) StoreSpec {
+	dsn := m.DSN("", "", mariaDatabase) + "?interpolateParams=true&wait_timeout=10"
 	if via != nil {
-		dsn = strings.Replace(dsn, s.Addr(), via[0], 1)
+		dsn = strings.Replace(dsn, m.Addr(), via[0], 1)
 	}
 	return StoreSpec{Kind: "mariadb", DSN: dsn}
 }
 
-func (s *mariaStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
-	return nemesis.MariaDB(s.Server, f, mariaDatabase, sqllock.DefaultTableName, "slot >= 0")
+func (m *mariaStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
+	return nemesis.MariaDB(m.Server, f, mariaDatabase, sqllock.DefaultTableName, "slot >= 0")
 }
 
 // A SQLite file that all processes share.
 type fileStore struct{ path, dir string }
 
-func (s *fileStore) timing() Timing {
+func (f *fileStore) timing() Timing {
 	return Timing{TTL: 1800 * time.Millisecond, StoreTimeout: 600 * time.Millisecond, Period: 440 * time.Millisecond}
 }
 
-func (s *fileStore) targets() []string       { return nil }
-func (s *fileStore) spec([]string) StoreSpec { return StoreSpec{Kind: "sqlite", DSN: s.path} }
-func (s *fileStore) migrate() error          { return migrate(s.spec(nil), s.timing()) }
+func (f *fileStore) targets() []string       { return nil }
+func (f *fileStore) spec([]string) StoreSpec { return StoreSpec{Kind: "sqlite", DSN: f.path} }
+func (f *fileStore) migrate() error          { return migrate(f.spec(nil), f.timing()) }
 
-func (s *fileStore) close() { _ = os.Remove(s.path) }
+func (f *fileStore) close() { _ = os.Remove(f.path) }
 
-func (s *fileStore) hurt(f nemesis.Fault, _ func(string, int64)) error {
-	switch f.Kind {
+func (f *fileStore) hurt(fault nemesis.Fault, _ func(string, int64)) error {
+	switch fault.Kind {
 	// somebody else has the lock of the file, and gives it back or dies in the middle of a
 	// transaction
 	case "file_locked", "writer_killed":
 		name := fmt.Sprint("writer-", nemesis.Mono())
-		p, err := nemesis.Spawn("", s.dir, name, Spec{Role: "writer", Name: name, Dir: s.dir,
-			Store: []StoreSpec{s.spec(nil)}})
+		p, err := nemesis.Spawn("", f.dir, name, Spec{Role: "writer", Name: name, Dir: f.dir,
+			Store: []StoreSpec{f.spec(nil)}})
 		if err != nil {
 			return err
 		}
-		time.Sleep(100*time.Millisecond + f.For)
-		if f.Kind == "writer_killed" {
+		time.Sleep(100*time.Millisecond + fault.For)
+		if fault.Kind == "writer_killed" {
 			p.Kill()
 			return nil
 		}
 		return p.End(10 * time.Second)
 	}
-	return f.Unknown()
+	return fault.Unknown()
 }
 
 // runWriter locks the file until it is told to end, and undoes what it wrote.

@@ -170,19 +170,19 @@ type Queues struct {
 
 // Read returns the queue of a timer and the version that a write needs. now is the store's clock in
 // µs; 0: it keeps nothing.
-func (s Queues) Read(ctx context.Context, timer string) (q Queue, version, now int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+func (q Queues) Read(ctx context.Context, timer string) (queue Queue, version, now int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
 	var v driver.ValueState
-	err = guard.Call("store", func() (err error) { v, err = s.Store.Value(ctx, QueueLock(timer)); return err })
+	err = guard.Call("store", func() (err error) { v, err = q.Store.Value(ctx, QueueLock(timer)); return err })
 	if err != nil || v.Text == "" {
-		return q, v.Version, clockOf(v), err
+		return queue, v.Version, clockOf(v), err
 	}
-	if err := json.Unmarshal([]byte(v.Text), &q); err != nil {
-		return q, 0, 0, fmt.Errorf("%w: what the store keeps under %s is no queue of triggers: remove it there, and "+
-			"trigger again: %w", dlock.ErrFault, QueueLock(timer), err)
+	if err := json.Unmarshal([]byte(v.Text), &queue); err != nil {
+		return queue, 0, 0, fmt.Errorf("%w: what the store keeps under %s is no queue of triggers: remove it there, "+
+			"and trigger again: %w", dlock.ErrFault, QueueLock(timer), err)
 	}
-	return q, v.Version, clockOf(v), nil
+	return queue, v.Version, clockOf(v), nil
 }
 
 func clockOf(v driver.ValueState) int64 {
@@ -194,11 +194,11 @@ func clockOf(v driver.ValueState) int64 {
 
 // Write replaces a queue that was read with that version. After an error other than
 // driver.ErrChanged it may have been replaced, or be replaced yet, unless another write is faster.
-func (s Queues) Write(ctx context.Context, timer string, q *Queue, version int64) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+func (q Queues) Write(ctx context.Context, timer string, queue *Queue, version int64) error {
+	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
-	change := driver.Update{Value: &driver.Value{Text: q.text(), Version: version}}
-	return guard.Call("store", func() error { return s.Store.Update(ctx, QueueLock(timer), change) })
+	change := driver.Update{Value: &driver.Value{Text: queue.text(), Version: version}}
+	return guard.Call("store", func() error { return q.Store.Update(ctx, QueueLock(timer), change) })
 }
 
 // Change reads a queue, calls change with it, and writes the result, until a write succeeds or
@@ -208,17 +208,17 @@ func (s Queues) Write(ctx context.Context, timer string, q *Queue, version int64
 //
 // If the answer to a write was lost, and the queue was changed after that, the write may have been
 // made, and what it wrote may be gone already. Then nothing is written again.
-func (s Queues) Change(ctx context.Context, timer string,
-	change func(q *Queue, now int64) (done bool, err error), wrote func()) error {
+func (q Queues) Change(ctx context.Context, timer string,
+	change func(queue *Queue, now int64) (done bool, err error), wrote func()) error {
 	var unknown error  // of a write that may have been made
 	var replaces int64 // the version that it replaces
 	for range 50 {
-		q, version, now, err := s.Read(ctx, timer)
+		queue, version, now, err := q.Read(ctx, timer)
 		if err != nil {
 			return errors.Join(unknown, err)
 		}
 		if now != 0 { // the first trigger of the timer has to know the store's clock
-			done, err := change(&q, now)
+			done, err := change(&queue, now)
 			switch {
 			case done:
 				return nil
@@ -228,7 +228,7 @@ func (s Queues) Change(ctx context.Context, timer string,
 				return err
 			}
 		}
-		err = s.Write(ctx, timer, &q, version)
+		err = q.Write(ctx, timer, &queue, version)
 		if wrote != nil && !guard.Is(err, driver.ErrChanged) {
 			wrote()
 		}
@@ -247,21 +247,21 @@ func (s Queues) Change(ctx context.Context, timer string,
 
 // Push adds a trigger, and returns the expired ones that it has removed. After an error they may or
 // may not be removed: they are to be reported all the same, because nobody else may find them.
-func (s Queues) Push(ctx context.Context, timer string, t Trigger, expiry time.Duration) (expired []Trigger,
+func (q Queues) Push(ctx context.Context, timer string, t Trigger, expiry time.Duration) (expired []Trigger,
 	err error) {
 	var late []Trigger
-	err = s.Change(ctx, timer, func(q *Queue, now int64) (bool, error) {
-		if q.Has(t.ID) {
+	err = q.Change(ctx, timer, func(queue *Queue, now int64) (bool, error) {
+		if queue.Has(t.ID) {
 			return true, nil
 		}
-		late = q.TakeOut(func(t *Trigger) bool { return t.Expired(now) })
-		if len(q.Triggers) >= MaxPendingTriggers {
-			oldest := q.Pending(now)[0]
+		late = queue.TakeOut(func(t *Trigger) bool { return t.Expired(now) })
+		if len(queue.Triggers) >= MaxPendingTriggers {
+			oldest := queue.Pending(now)[0]
 			return false, fmt.Errorf("%w: %d, the oldest for %v: try again when a host has started one (see "+
 				"Control.Triggers)", ErrTooManyTriggers, MaxPendingTriggers, oldest.Age.Round(time.Second))
 		}
 		t.At, t.Until = now, now+expiry.Microseconds()
-		q.Triggers = append(q.Triggers, t)
+		queue.Triggers = append(queue.Triggers, t)
 		return false, nil
 	}, func() {
 		for _, t := range late {
@@ -274,9 +274,9 @@ func (s Queues) Push(ctx context.Context, timer string, t Trigger, expiry time.D
 }
 
 // Withdraw removes a trigger that nobody has taken.
-func (s Queues) Withdraw(ctx context.Context, timer, id string) (gone bool, err error) {
-	err = s.Change(ctx, timer, func(q *Queue, _ int64) (bool, error) {
-		gone = len(q.TakeOut(func(t *Trigger) bool { return t.ID == id && t.Taker == "" })) > 0
+func (q Queues) Withdraw(ctx context.Context, timer, id string) (gone bool, err error) {
+	err = q.Change(ctx, timer, func(queue *Queue, _ int64) (bool, error) {
+		gone = len(queue.TakeOut(func(t *Trigger) bool { return t.ID == id && t.Taker == "" })) > 0
 		return !gone, nil
 	}, nil)
 	return gone, err

@@ -106,12 +106,12 @@ type controller interface {
 // A scheduleController controls schedules of durable runs, which can be paused and have no limit.
 type scheduleController struct{ *durable.Control }
 
-func (c scheduleController) Pause(ctx context.Context, name string, until time.Time, by driver.Cause) error {
-	return c.PauseSchedule(ctx, name, until, by)
+func (s scheduleController) Pause(ctx context.Context, name string, until time.Time, by driver.Cause) error {
+	return s.PauseSchedule(ctx, name, until, by)
 }
 
-func (c scheduleController) Resume(ctx context.Context, name string, by driver.Cause) error {
-	return c.ResumeSchedule(ctx, name, by)
+func (s scheduleController) Resume(ctx context.Context, name string, by driver.Cause) error {
+	return s.ResumeSchedule(ctx, name, by)
 }
 
 // A target is what a command controls: a timer, with --durable the runs of a handler, or with

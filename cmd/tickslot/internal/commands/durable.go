@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-func (l *runLists) handlers(ctx context.Context, filter string) (*show.Table, error) {
-	if l.store.Durable == nil {
+func (r *runLists) handlers(ctx context.Context, filter string) (*show.Table, error) {
+	if r.store.Durable == nil {
 		return nil, errNoDurable
 	}
-	list, err := l.store.Durable.Handlers(ctx)
+	list, err := r.store.Durable.Handlers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +41,11 @@ func (l *runLists) handlers(ctx context.Context, filter string) (*show.Table, er
 	return t, nil
 }
 
-func (l *runLists) schedules(ctx context.Context, filter string) (*show.Table, error) {
-	if l.store.Durable == nil {
+func (r *runLists) schedules(ctx context.Context, filter string) (*show.Table, error) {
+	if r.store.Durable == nil {
 		return nil, errNoDurable
 	}
-	list, err := l.store.Durable.Schedules(ctx)
+	list, err := r.store.Durable.Schedules(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -100,41 +100,41 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 
 // reason says what follows from what is known. unregistered says that no process writes to the
 // registry; "": some do.
-func (x *explanation) reason(now time.Time, unregistered string) {
-	because := func(format string, args ...any) { x.Because = append(x.Because, fmt.Sprintf(format, args...)) }
-	if p := x.Pause; p != nil {
+func (e *explanation) reason(now time.Time, unregistered string) {
+	because := func(format string, args ...any) { e.Because = append(e.Because, fmt.Sprintf(format, args...)) }
+	if p := e.Pause; p != nil {
 		because("it is paused for another %s, %s: \"tickslot resume\" ends that", show.Span(p.Left), p.Cause)
 	}
-	limit := x.Limit
-	if l := x.Set; l != nil {
+	limit := e.Limit
+	if l := e.Set; l != nil {
 		limit = l.Limit
-		because("its limit was set to %d %s: \"tickslot limit %s reset\" ends that", *l.Limit, l.Cause, x.Name)
+		because("its limit was set to %d %s: \"tickslot limit %s reset\" ends that", *l.Limit, l.Cause, e.Name)
 	}
 	switch {
-	case x.Hosts > 0:
+	case e.Hosts > 0:
 	case unregistered != "":
 		because("%s", unregistered)
 	default:
 		because("no host that is alive has it registered")
 	}
-	for _, limit := range slices.Sorted(maps.Keys(x.Differ)) {
-		because("hosts differ in its limit: %d of them have %s", x.Differ[limit], limitText(limit))
+	for _, limit := range slices.Sorted(maps.Keys(e.Differ)) {
+		because("hosts differ in its limit: %d of them have %s", e.Differ[limit], limitText(limit))
 	}
-	if limit != nil && *limit > 0 && len(x.Held) >= *limit {
+	if limit != nil && *limit > 0 && len(e.Held) >= *limit {
 		because("all %d slots are held: a tick that comes due is skipped, or waits, as its OnFull says", *limit)
 	}
-	for _, l := range x.Held {
+	for _, l := range e.Held {
 		if l.HostState == cluster.HostGone || l.HostState == cluster.HostSuspect {
 			because("slot %d is held by %s, which is %s: it is free in %s at the latest, unless that host renews "+
 				"it", l.Slot,
 				l.Holder, l.HostState, show.Span(l.ExpiresAt.Sub(now)))
 		}
 	}
-	if x.Failed > 0 && x.Last != nil {
-		because("its last %d runs did not succeed; the latest: %s: %s", x.Failed, x.Last.Outcome, x.Last.Err)
+	if e.Failed > 0 && e.Last != nil {
+		because("its last %d runs did not succeed; the latest: %s: %s", e.Failed, e.Last.Outcome, e.Last.Err)
 	}
-	if len(x.Waiting) > 0 {
-		because("%d triggers wait for a host with room", len(x.Waiting))
+	if len(e.Waiting) > 0 {
+		because("%d triggers wait for a host with room", len(e.Waiting))
 	}
 }
 
@@ -145,36 +145,36 @@ func limitText(n int) string {
 	return fmt.Sprint(n)
 }
 
-func (x *explanation) print(w io.Writer) error {
+func (e *explanation) print(w io.Writer) error {
 	now := time.Now()
-	line(w, "%s: %s", x.Name, x.State)
-	if len(x.Because) == 0 {
+	line(w, "%s: %s", e.Name, e.State)
+	if len(e.Because) == 0 {
 		line(w, "Nothing that the store knows keeps it from running.")
 	}
-	for _, text := range x.Because {
+	for _, text := range e.Because {
 		line(w, "- %s", text)
 	}
 	line(w, "")
-	line(w, "hosts that have it: %d, limit: %s", x.Hosts, orNone(x.LimitText()))
+	line(w, "hosts that have it: %d, limit: %s", e.Hosts, orNone(e.LimitText()))
 	switch {
-	case x.Ahead:
+	case e.Ahead:
 		line(w, "latest tick claimed: %s, while the store's clock was ahead: it counts for nothing",
-			instant(x.LastTick))
-	case !x.LastTick.IsZero():
-		line(w, "latest tick claimed: %s (%s ago) by %s", instant(x.LastTick), show.Ago(x.LastTick, now), x.Claimed)
+			instant(e.LastTick))
+	case !e.LastTick.IsZero():
+		line(w, "latest tick claimed: %s (%s ago) by %s", instant(e.LastTick), show.Ago(e.LastTick, now), e.Claimed)
 	}
-	for _, l := range x.Held {
+	for _, l := range e.Held {
 		line(w, "slot %d: %s (%s) for %s, ends in %s unless renewed, fence %d", l.Slot, l.Holder,
 			stateText(l.HostState), show.Ago(l.AcquiredAt, now), show.Span(l.ExpiresAt.Sub(now)), l.Fence)
 	}
-	for _, t := range x.Waiting {
+	for _, t := range e.Waiting {
 		taken := ""
 		if t.TakenBy != (dlock.Holder{}) {
 			taken = ", taken by " + t.TakenBy.String()
 		}
 		line(w, "trigger %s: waits for %s, expires in %s%s", t.By, show.Span(t.Age), show.Span(t.ExpiresIn), taken)
 	}
-	for _, r := range x.Runs[:min(len(x.Runs), explainedRuns)] {
+	for _, r := range e.Runs[:min(len(e.Runs), explainedRuns)] {
 		line(w, "run %s ago by %s: %s in %s %s", show.Ago(r.EndedAt, now), r.Holder, r.Outcome, show.Span(r.Took),
 			r.Err)
 	}

@@ -126,10 +126,10 @@ type unknownNameError struct {
 	like       []string
 }
 
-func (e *unknownNameError) Error() string {
-	text := fmt.Sprintf("no %s %q is known", e.what, e.name)
-	if len(e.like) > 0 {
-		text += fmt.Sprintf("; did you mean %s?", strings.Join(e.like, ", "))
+func (u *unknownNameError) Error() string {
+	text := fmt.Sprintf("no %s %q is known", u.what, u.name)
+	if len(u.like) > 0 {
+		text += fmt.Sprintf("; did you mean %s?", strings.Join(u.like, ", "))
 	}
 	return text
 }

@@ -32,62 +32,64 @@ type runLists struct {
 	limit int
 }
 
-func (l *runLists) timerFlag(c *cobra.Command) {
-	c.Flags().StringVar(&l.timer, "timer", "", "the last 50 runs of this timer")
+func (r *runLists) timerFlag(c *cobra.Command) {
+	c.Flags().StringVar(&r.timer, "timer", "", "the last 50 runs of this timer")
 }
 
 func (a *app) stateFlag(c *cobra.Command) {
 	c.Flags().StringVar(&a.state, "state", "", "only those in this state")
 }
 
-func (l *runLists) limitFlag(c *cobra.Command) {
-	c.Flags().IntVar(&l.limit, "limit", 100, "at most so many, 1 to 1000")
+func (r *runLists) limitFlag(c *cobra.Command) {
+	c.Flags().IntVar(&r.limit, "limit", 100, "at most so many, 1 to 1000")
 }
 
-func (l *runLists) checkLimit() error {
-	if l.limit < 1 || l.limit > outbox.MaxPage {
-		return fmt.Errorf("--limit %d: use 1 to %d", l.limit, outbox.MaxPage)
+func (r *runLists) checkLimit() error {
+	if r.limit < 1 || r.limit > outbox.MaxPage {
+		return fmt.Errorf("--limit %d: use 1 to %d", r.limit, outbox.MaxPage)
 	}
 	return nil
 }
 
-func (l *runLists) runs(ctx context.Context, filter string) (*show.Table, error) {
-	s, err := l.snapshot(ctx)
+func (r *runLists) runs(ctx context.Context, filter string) (*show.Table, error) {
+	s, err := r.snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	all := s.Runs
-	if l.timer != "" {
-		if all, err = l.registry.Runs(ctx, l.timer); err != nil {
+	if r.timer != "" {
+		if all, err = r.registry.Runs(ctx, r.timer); err != nil {
 			return nil, err
 		}
 	}
-	t := &show.Table{None: l.none("no run is known", "none is recorded"),
+	t := &show.Table{None: r.none("no run is known", "none is recorded"),
 		Columns: []string{"=ENDED", "TIMER", "OUTCOME", "TOOK", "ATTEMPTS", "HOLDER", "ERROR", "+SLOT", "+TICK", "+BY"}}
 	list := []cluster.HistoryRun{}
-	for _, r := range all {
-		if !strings.Contains(r.Timer, filter) {
+	for _, run := range all {
+		if !strings.Contains(run.Timer, filter) {
 			continue
 		}
-		list = append(list, r)
-		t.Add(instant(r.EndedAt), r.Timer, r.Outcome, show.Span(r.Took), fmt.Sprint(r.Attempts), holderText(r.Holder),
-			r.Err, fmt.Sprint(r.Slot), instant(r.Tick), r.By)
+		list = append(list, run)
+		t.Add(instant(run.EndedAt), run.Timer, run.Outcome, show.Span(run.Took), fmt.Sprint(run.Attempts),
+			holderText(run.Holder),
+			run.Err, fmt.Sprint(run.Slot), instant(run.Tick), run.By)
 	}
 	t.Data = list
 	return t, nil
 }
 
-func (l *runLists) durable(ctx context.Context, filter string) (*show.Table, error) {
-	list, err := l.durableRuns(ctx, l.state, filter)
+func (r *runLists) durable(ctx context.Context, filter string) (*show.Table, error) {
+	list, err := r.durableRuns(ctx, r.state, filter)
 	if err != nil {
 		return nil, err
 	}
 	t := &show.Table{None: "there is no such durable run", Data: list,
 		Columns: []string{"=ID", "HANDLER", "STATE", "ATTEMPT", "WORKER", "LAST ERROR", "=RUN AT", "+SCHEDULE", "+DUE",
 			"+KEY", "+ENQUEUED", "+FINISHED", "+BY"}}
-	for _, r := range list {
-		t.Add(fmt.Sprint(r.ID), r.Handler, string(r.State), attemptText(r), r.Worker, r.LastError, instant(r.RunAt),
-			r.Schedule, instant(r.DueAt), r.Key, instant(r.EnqueuedAt), instant(r.FinishedAt), r.TriggeredBy.By)
+	for _, run := range list {
+		t.Add(fmt.Sprint(run.ID), run.Handler, string(run.State), attemptText(run), run.Worker, run.LastError,
+			instant(run.RunAt), run.Schedule, instant(run.DueAt), run.Key, instant(run.EnqueuedAt),
+			instant(run.FinishedAt), run.TriggeredBy.By)
 	}
 	return t, nil
 }
@@ -99,22 +101,24 @@ func attemptText(r durable.RunRecord) string {
 	return fmt.Sprintf("%d of %d", r.Attempt, r.MaxAttempts)
 }
 
-func (l *runLists) durableRuns(ctx context.Context, state, filter string) ([]durable.RunRecord, error) {
-	if l.store.Durable == nil {
+func (r *runLists) durableRuns(ctx context.Context, state, filter string) ([]durable.RunRecord, error) {
+	if r.store.Durable == nil {
 		return nil, errNoDurable
 	}
-	if err := l.checkLimit(); err != nil {
+	if err := r.checkLimit(); err != nil {
 		return nil, err
 	}
 	which := durable.RunFilter{}
 	if state != "" {
 		which.States = []durable.State{durable.State(state)}
 	}
-	list, err := l.store.Durable.Runs(ctx, which, l.limit)
+	list, err := r.store.Durable.Runs(ctx, which, r.limit)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(list, func(r durable.RunRecord) bool { return !strings.Contains(r.Handler, filter) }), nil
+	return slices.DeleteFunc(list, func(run durable.RunRecord) bool {
+		return !strings.Contains(run.Handler, filter)
+	}), nil
 }
 
 // A messageRow is a message as programs see it.
@@ -132,8 +136,8 @@ type messageRow struct {
 	LastError     string       `json:"last_error,omitempty"`
 }
 
-func (l *runLists) outbox(ctx context.Context, filter string) (*show.Table, error) {
-	list, err := l.messages(ctx, outbox.State(l.state), filter)
+func (r *runLists) outbox(ctx context.Context, filter string) (*show.Table, error) {
+	list, err := r.messages(ctx, outbox.State(r.state), filter)
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +151,11 @@ func (l *runLists) outbox(ctx context.Context, filter string) (*show.Table, erro
 	return t, nil
 }
 
-func (l *runLists) messages(ctx context.Context, state outbox.State, filter string) ([]messageRow, error) {
-	if l.store.Outbox == nil {
+func (r *runLists) messages(ctx context.Context, state outbox.State, filter string) ([]messageRow, error) {
+	if r.store.Outbox == nil {
 		return nil, errNoOutbox
 	}
-	if err := l.checkLimit(); err != nil {
+	if err := r.checkLimit(); err != nil {
 		return nil, err
 	}
 	switch state {
@@ -160,7 +164,7 @@ func (l *runLists) messages(ctx context.Context, state outbox.State, filter stri
 		return nil, fmt.Errorf("--state %q: use %s, %s or %s", state, outbox.StatePending, outbox.StateDispatched,
 			outbox.StateDead)
 	}
-	records, err := l.store.Outbox.Messages(ctx, outbox.Filter{State: state}, l.limit)
+	records, err := r.store.Outbox.Messages(ctx, outbox.Filter{State: state}, r.limit)
 	if err != nil {
 		return nil, err
 	}
@@ -185,24 +189,24 @@ type deadRow struct {
 }
 
 // dead lists both sorts. A part whose tables are not there has none.
-func (l *runLists) dead(ctx context.Context, filter string) (*show.Table, error) {
-	if l.store.Outbox == nil {
+func (r *runLists) dead(ctx context.Context, filter string) (*show.Table, error) {
+	if r.store.Outbox == nil {
 		return nil, errNoOutbox
 	}
 	list, parts := []deadRow{}, 0
-	for _, part := range l.store.Parts {
+	for _, part := range r.store.Parts {
 		var err error
 		switch part.Name {
 		case "durable":
 			var runs []durable.RunRecord
-			runs, err = l.durableRuns(ctx, string(durable.StateDead), filter)
-			for _, r := range runs {
-				list = append(list, deadRow{part.Name, fmt.Sprint(r.ID), r.Handler, r.Attempt, r.FinishedAt,
-					r.LastError})
+			runs, err = r.durableRuns(ctx, string(durable.StateDead), filter)
+			for _, run := range runs {
+				list = append(list, deadRow{part.Name, fmt.Sprint(run.ID), run.Handler, run.Attempt, run.FinishedAt,
+					run.LastError})
 			}
 		case "outbox":
 			var messages []messageRow
-			messages, err = l.messages(ctx, outbox.StateDead, filter)
+			messages, err = r.messages(ctx, outbox.StateDead, filter)
 			for _, m := range messages {
 				list = append(list, deadRow{part.Name, m.ID.String(), m.Topic, m.Attempts, m.FinishedAt.UTC(),
 					m.LastError})
@@ -214,7 +218,7 @@ func (l *runLists) dead(ctx context.Context, filter string) (*show.Table, error)
 		case err == nil:
 			parts++
 		case errors.Is(part.Verify(ctx), dlock.ErrSetup):
-			l.note("%s has no tables here, or others than this version needs: \"tickslot migrate up --only %s\" "+
+			r.note("%s has no tables here, or others than this version needs: \"tickslot migrate up --only %s\" "+
 				"creates or upgrades them", part.Name, part.Name)
 		default:
 			return nil, err

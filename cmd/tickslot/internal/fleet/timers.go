@@ -50,18 +50,18 @@ type Override struct {
 }
 
 // LimitText is how many runs may go on at once.
-func (r *Timer) LimitText() string {
+func (t *Timer) LimitText() string {
 	switch {
-	case r.Set != nil:
-		return fmt.Sprintf("%d (set)", *r.Set.Limit)
-	case r.Hosts == 0:
+	case t.Set != nil:
+		return fmt.Sprintf("%d (set)", *t.Set.Limit)
+	case t.Hosts == 0:
 		return ""
 	}
 	text := "none"
-	if r.Limit != nil {
-		text = fmt.Sprint(*r.Limit)
+	if t.Limit != nil {
+		text = fmt.Sprint(*t.Limit)
 	}
-	if len(r.Differ) > 0 {
+	if len(t.Differ) > 0 {
 		text += " (hosts differ)"
 	}
 	return text
@@ -155,25 +155,25 @@ func Keep(before, list []*Timer) {
 }
 
 // SetState sets the state, from what is known of the timer and its overrides.
-func (r *Timer) SetState() {
-	if r.Unknown != "" {
-		r.State = "unknown"
+func (t *Timer) SetState() {
+	if t.Unknown != "" {
+		t.State = "unknown"
 		return
 	}
-	state := r.fleet.State(r.Pause != nil || r.Set != nil && *r.Set.Limit == 0, false)
-	r.State = string(state)
-	if state == cluster.TimerNoHost && r.noRegistry {
-		r.State = "unknown"
+	state := t.fleet.State(t.Pause != nil || t.Set != nil && *t.Set.Limit == 0, false)
+	t.State = string(state)
+	if state == cluster.TimerNoHost && t.noRegistry {
+		t.State = "unknown"
 	}
 }
 
 // Slots is how many slots there are; -1: without a limit, or it is not known.
-func (r *Timer) Slots() int {
+func (t *Timer) Slots() int {
 	switch {
-	case r.Set != nil:
-		return *r.Set.Limit
-	case r.Limit != nil:
-		return *r.Limit
+	case t.Set != nil:
+		return *t.Set.Limit
+	case t.Limit != nil:
+		return *t.Limit
 	}
 	return -1
 }

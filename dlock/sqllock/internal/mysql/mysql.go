@@ -48,13 +48,13 @@ func New(d store.Pool, t store.Table) *DB {
 	return &DB{Pool: d, table: t, texts: sqlkit.ReadTexts(files, sqlkit.MySQL, names)}
 }
 
-func (m *DB) String() string { return "mysql" }
+func (d *DB) String() string { return "mysql" }
 
 // call calls a procedure. After an error it discards the connection: its settings may not have been
 // restored, and after a KILL QUERY, which runs no handlers, its session may be within a
 // transaction.
-func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) error {
-	return m.With(ctx, func(conn *sql.Conn) error {
+func (d *DB) call(ctx context.Context, query string, args []any, dest ...any) error {
+	return d.With(ctx, func(conn *sql.Conn) error {
 		err := sqlkit.QueryRow(ctx, conn, query, args, dest...)
 		if err != nil {
 			_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
@@ -65,8 +65,8 @@ func (m *DB) call(ctx context.Context, query string, args []any, dest ...any) er
 
 // Acquire passes text as bytes, because the server converts text from the connection's character
 // set.
-func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
-	err = m.call(ctx, m.texts["acquire"], []any{
+func (d *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
+	err = d.call(ctx, d.texts["acquire"], []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule,
 		driver.MaxTickAhead.Microseconds(),
 		cut(c.Holder.Host), c.Holder.PID, cut(c.Holder.ID), min(c.Wait, store.LongestWait), sharedJSON(c.Shared),
@@ -90,10 +90,10 @@ func sharedJSON(shared []store.SemaphoreSpec) *string {
 }
 
 // TakesShared implements store.Database.
-func (m *DB) TakesShared() bool { return true }
+func (d *DB) TakesShared() bool { return true }
 
 // KeepsDelay implements store.Database.
-func (m *DB) KeepsDelay() bool { return true }
+func (d *DB) KeepsDelay() bool { return true }
 
 // cut shortens text to the 255 characters of a column.
 func cut(text string) []byte {
@@ -111,19 +111,19 @@ func cut(text string) []byte {
 const maxText = 255
 
 // Extend implements store.Database.
-func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+func (d *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.call(ctx, m.texts["extend"], []any{ttl, list, min(store.LockWait(ctx), store.LongestWait)}, &answers)
+		err = d.call(ctx, d.texts["extend"], []any{ttl, list, min(store.LockWait(ctx), store.LongestWait)}, &answers)
 	}
 	return answers, err
 }
 
 // Release implements store.Database.
-func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
+func (d *DB) Release(ctx context.Context, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.call(ctx, m.texts["release"], []any{list, min(store.LockWait(ctx), store.LongestWait)}, &answers)
+		err = d.call(ctx, d.texts["release"], []any{list, min(store.LockWait(ctx), store.LongestWait)}, &answers)
 	}
 	return answers, err
 }
@@ -146,9 +146,9 @@ func grantsOf(text string) (string, error) {
 }
 
 // List reads row by row, because MariaDB cuts aggregated text after group_concat_max_len bytes.
-func (m *DB) List(ctx context.Context, resource string) (string, error) {
+func (d *DB) List(ctx context.Context, resource string) (string, error) {
 	held := []store.Lease{}
-	err := m.read(ctx, m.texts["list"], []any{[]byte(resource)}, func(rows *sql.Rows) error {
+	err := d.read(ctx, d.texts["list"], []any{[]byte(resource)}, func(rows *sql.Rows) error {
 		var h store.Lease
 		err := rows.Scan(&h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor, &h.RenewedAgo, &h.ExpiresIn)
 		held = append(held, h)
@@ -162,10 +162,10 @@ func (m *DB) List(ctx context.Context, resource string) (string, error) {
 }
 
 // Enumerate implements store.Database.
-func (m *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (p store.LeasePage, err error) {
+func (d *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (p store.LeasePage, err error) {
 	after := []byte(c.After.Resource)
 	args := []any{len(c.Prefix), []byte(c.Prefix), c.Released, after, after, c.After.Slot, c.Limit}
-	err = m.read(ctx, m.texts["enumerate"], args, func(rows *sql.Rows) error {
+	err = d.read(ctx, d.texts["enumerate"], args, func(rows *sql.Rows) error {
 		var h store.Lease
 		var live bool
 		err := rows.Scan(&live, &h.Resource, &h.Slot, &h.Host, &h.PID, &h.ID, &h.Fence, &h.HeldFor, &h.RenewedAgo,
@@ -181,9 +181,9 @@ func (m *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (p store.Le
 
 // read calls row for each row of a query. It runs in a new transaction: with autocommit = 0, or
 // completion_type = CHAIN, an older one could still be open, with an old snapshot.
-func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
+func (d *DB) read(ctx context.Context, query string, args []any, row func(*sql.Rows) error) error {
 	const end = "ROLLBACK AND NO CHAIN NO RELEASE"
-	return m.With(ctx, func(conn *sql.Conn) error {
+	return d.With(ctx, func(conn *sql.Conn) error {
 		for _, statement := range []string{end, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"} {
 			if _, err := conn.ExecContext(ctx, statement); err != nil {
 				return err
@@ -199,8 +199,8 @@ func (m *DB) read(ctx context.Context, query string, args []any, row func(*sql.R
 }
 
 // Update implements store.Database.
-func (m *DB) Update(ctx context.Context, c store.Update) (done bool, err error) {
-	err = m.call(ctx, m.texts["update"], []any{
+func (d *DB) Update(ctx context.Context, c store.Update) (done bool, err error) {
+	err = d.call(ctx, d.texts["update"], []any{
 		[]byte(c.Resource), c.Pause, store.OrNull(c.PauseOrigin), c.Limit, store.OrNull(c.LimitOrigin),
 		store.OrNull(c.TriggerOrigin), []byte(c.Value), c.IfVersion, min(store.LockWait(ctx), store.LongestWait),
 	}, &done)
@@ -208,13 +208,13 @@ func (m *DB) Update(ctx context.Context, c store.Update) (done bool, err error) 
 }
 
 // Inspect implements store.Database.
-func (m *DB) Inspect(ctx context.Context, resources string, values bool) (string, error) {
+func (d *DB) Inspect(ctx context.Context, resources string, values bool) (string, error) {
 	names, err := store.HexNames(resources)
 	if err != nil {
 		return "", err
 	}
 	known := []store.Control{}
-	err = m.read(ctx, m.texts["inspect"], []any{values, names}, func(rows *sql.Rows) error {
+	err = d.read(ctx, d.texts["inspect"], []any{values, names}, func(rows *sql.Rows) error {
 		var o store.Control
 		err := rows.Scan(&o.Resource, &o.Version, &o.PauseLeft, &o.PauseOrigin, &o.Limit, &o.LimitOrigin,
 			&o.TriggeredAt, &o.TriggerAge, &o.TriggerOrigin, &o.Tick, &o.Host, &o.PID, &o.ID, &o.Clock, &o.Value)
@@ -229,15 +229,15 @@ func (m *DB) Inspect(ctx context.Context, resources string, values bool) (string
 }
 
 // Revoke implements store.Database.
-func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
-	err = m.call(ctx, m.texts["revoke"], []any{[]byte(resource), slot, fence, by,
+func (d *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
+	err = d.call(ctx, d.texts["revoke"], []any{[]byte(resource), slot, fence, by,
 		min(store.LockWait(ctx), store.LongestWait)}, &held)
 	return held, err
 }
 
 // Cleanup implements store.Database.
-func (m *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (p store.Page, err error) {
-	err = m.call(ctx, m.texts["cleanup"], []any{[]byte(after.Resource), after.Slot, limit, retention,
+func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (p store.Page, err error) {
+	err = d.call(ctx, d.texts["cleanup"], []any{[]byte(after.Resource), after.Slot, limit, retention,
 		min(store.LockWait(ctx), store.LongestWait)},
 		&p.Seen, &p.Deleted, &p.Last.Resource, &p.Last.Slot)
 	return p, err
@@ -245,34 +245,34 @@ func (m *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limi
 
 // schema returns the table, and the procedures, which are created besides. (Not every MySQL 8.0
 // supports IF NOT EXISTS for procedures.)
-func (m *DB) schema() sqlmigrate.Schema {
-	s := sqlmigrate.Schema{Dialect: sqlkit.MySQL, AnySettings: true, Schema: m.table.Schema, Name: m.table.Name,
-		Table: m.table.Name, Migrations: [][]string{{m.texts["schema"]}}}
+func (d *DB) schema() sqlmigrate.Schema {
+	s := sqlmigrate.Schema{Dialect: sqlkit.MySQL, AnySettings: true, Schema: d.table.Schema, Name: d.table.Name,
+		Table: d.table.Name, Migrations: [][]string{{d.texts["schema"]}}}
 	for _, routine := range routines {
-		s.Repeat = append(s.Repeat, m.texts["create_"+routine])
+		s.Repeat = append(s.Repeat, d.texts["create_"+routine])
 	}
 	return s
 }
 
 // Tables implements store.Database.
-func (m *DB) Tables() sqlmigrate.Tables {
-	return sqlmigrate.Tables{Schema: m.schema(), Besides: m.besides,
+func (d *DB) Tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: d.schema(), Besides: d.besides,
 		Read: func(ctx context.Context, query string, args []any, begin func(), row func(sqlmigrate.Row) error) error {
 			begin()
-			return m.read(ctx, query, args, func(rows *sql.Rows) error { return row(rows) })
+			return d.read(ctx, query, args, func(rows *sql.Rows) error { return row(rows) })
 		},
-		Up: func(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }}
+		Up: func(ctx context.Context) error { return d.schema().Up(ctx, d.DB) }}
 }
 
 // besides returns which procedures are missing.
-func (m *DB) besides(ctx context.Context) ([]error, error) {
+func (d *DB) besides(ctx context.Context) ([]error, error) {
 	var found int
-	args, exact := []any{store.OrNull(m.table.Schema)}, []any{}
+	args, exact := []any{store.OrNull(d.table.Schema)}, []any{}
 	for _, routine := range routines {
-		name := m.table.Name + "_" + routine + version
+		name := d.table.Name + "_" + routine + version
 		args, exact = append(args, name), append(exact, []byte(name))
 	}
-	err := m.read(ctx, m.texts["routines"], append(args, exact...), func(rows *sql.Rows) error {
+	err := d.read(ctx, d.texts["routines"], append(args, exact...), func(rows *sql.Rows) error {
 		return rows.Scan(&found)
 	})
 	if err != nil || found == len(routines) {
@@ -284,12 +284,12 @@ func (m *DB) besides(ctx context.Context) ([]error, error) {
 }
 
 // Audit implements store.Database.
-func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+func (d *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
 	var clock int64
 	var flush, binlog, sync int
 	var readOnly string
 	sent := now()
-	err = m.QueryRow(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), "+
+	err = d.QueryRow(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)), "+
 		"@@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.log_bin, @@GLOBAL.sync_binlog, CONCAT(@@GLOBAL.read_only)",
 		nil,
 		&clock, &flush, &binlog, &sync, &readOnly)

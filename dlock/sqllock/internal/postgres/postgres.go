@@ -74,7 +74,7 @@ func New(d store.Driver, t store.Table) *DB {
 	return p
 }
 
-func (p *DB) String() string { return "postgres" }
+func (d *DB) String() string { return "postgres" }
 
 // strangeSession is the SQLSTATE of a function that does not trust the settings of its session: see
 // session.sql. It has done nothing.
@@ -86,19 +86,19 @@ const queryCanceled = "57014"
 // QueryRow implements store.Driver. A call is a statement, and costs one round trip, unless the
 // settings of the sessions are not fit for it. Then this and all later ones have a transaction of
 // their own, with the right settings, which takes four with database/sql.
-func (p *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	if !p.alone.Load() {
-		err := p.Driver.QueryRow(ctx, query, args, dest...)
+func (d *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
+	if !d.alone.Load() {
+		err := d.Driver.QueryRow(ctx, query, args, dest...)
 		switch state := sqlkit.State(err); {
 		case state == strangeSession:
-			p.alone.Store(true)
+			d.alone.Store(true)
 		case state != queryCanceled || ctx.Err() != nil: // else statement_timeout was over at once
 			return err
 		}
 	}
 	// A server that is busy may need longer than a short statement_timeout to change it.
 	for tries := 3; ; tries-- {
-		err := p.QueryRowAlone(ctx, query, args, dest...)
+		err := d.QueryRowAlone(ctx, query, args, dest...)
 		if sqlkit.State(err) != queryCanceled || ctx.Err() != nil || tries == 0 {
 			return err
 		}
@@ -106,8 +106,8 @@ func (p *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any
 }
 
 // Acquire implements store.Database.
-func (p *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
-	err = p.QueryRow(ctx, p.texts["acquire"], []any{
+func (d *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
+	err = d.QueryRow(ctx, d.texts["acquire"], []any{
 		c.Resource, c.Slots, c.Token, c.TTL, c.Tick, c.Max, c.MissedAt, c.Schedule, driver.MaxTickAhead.Microseconds(),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID,
 		c.Wait, sharedJSON(c.Shared), store.DelayOrNull(c),
@@ -130,34 +130,34 @@ func sharedJSON(shared []store.SemaphoreSpec) *string {
 }
 
 // TakesShared implements store.Database.
-func (p *DB) TakesShared() bool { return true }
+func (d *DB) TakesShared() bool { return true }
 
 // KeepsDelay implements store.Database.
-func (p *DB) KeepsDelay() bool { return true }
+func (d *DB) KeepsDelay() bool { return true }
 
 // Extend implements store.Database.
-func (p *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.texts["extend"], []any{ttl, grants, store.LockWait(ctx)}, &answers)
+func (d *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+	err = d.QueryRow(ctx, d.texts["extend"], []any{ttl, grants, store.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
 // Release implements store.Database.
-func (p *DB) Release(ctx context.Context, grants string) (answers string, err error) {
-	err = p.QueryRow(ctx, p.texts["release"], []any{grants, store.LockWait(ctx)}, &answers)
+func (d *DB) Release(ctx context.Context, grants string) (answers string, err error) {
+	err = d.QueryRow(ctx, d.texts["release"], []any{grants, store.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
 // List implements store.Database.
-func (p *DB) List(ctx context.Context, resource string) (held string, err error) {
-	err = p.QueryRow(ctx, p.texts["list"], []any{resource, store.LockWait(ctx)}, &held)
+func (d *DB) List(ctx context.Context, resource string) (held string, err error) {
+	err = d.QueryRow(ctx, d.texts["list"], []any{resource, store.LockWait(ctx)}, &held)
 	return held, err
 }
 
 // Enumerate implements store.Database.
-func (p *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (pg store.LeasePage, err error) {
+func (d *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (pg store.LeasePage, err error) {
 	var leases string
 	args := []any{c.Prefix, c.After.Resource, c.After.Slot, c.Limit, c.Released, store.LockWait(ctx)}
-	if err := p.QueryRow(ctx, p.texts["enumerate"], args, &leases, &pg.Seen, &pg.Last.Resource,
+	if err := d.QueryRow(ctx, d.texts["enumerate"], args, &leases, &pg.Seen, &pg.Last.Resource,
 		&pg.Last.Slot); err != nil {
 		return pg, err
 	}
@@ -166,9 +166,9 @@ func (p *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (pg store.L
 }
 
 // Update implements store.Database.
-func (p *DB) Update(ctx context.Context, c store.Update) (bool, error) {
+func (d *DB) Update(ctx context.Context, c store.Update) (bool, error) {
 	var version int64
-	err := p.QueryRow(ctx, p.texts["update"], []any{
+	err := d.QueryRow(ctx, d.texts["update"], []any{
 		c.Resource, c.Pause, store.OrNull(c.PauseOrigin), c.Limit, store.OrNull(c.LimitOrigin),
 		store.OrNull(c.TriggerOrigin), c.Value, c.IfVersion, store.LockWait(ctx),
 	}, &version)
@@ -176,49 +176,49 @@ func (p *DB) Update(ctx context.Context, c store.Update) (bool, error) {
 }
 
 // Inspect implements store.Database.
-func (p *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
-	err = p.QueryRow(ctx, p.texts["inspect"], []any{resources, values, store.LockWait(ctx)}, &answers)
+func (d *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
+	err = d.QueryRow(ctx, d.texts["inspect"], []any{resources, values, store.LockWait(ctx)}, &answers)
 	return answers, err
 }
 
 // Revoke implements store.Database.
-func (p *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
-	err = p.QueryRow(ctx, p.texts["revoke"], []any{resource, slot, fence, by, store.LockWait(ctx)}, &held)
+func (d *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error) {
+	err = d.QueryRow(ctx, d.texts["revoke"], []any{resource, slot, fence, by, store.LockWait(ctx)}, &held)
 	return held, err
 }
 
 // Cleanup implements store.Database.
-func (p *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (pg store.Page, err error) {
+func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (pg store.Page, err error) {
 	pg.Last.Slot = driver.MaxSlots // it looks at all slots of a name
-	err = p.QueryRow(ctx, p.texts["cleanup"], []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted,
+	err = d.QueryRow(ctx, d.texts["cleanup"], []any{retention, after.Resource, limit}, &pg.Seen, &pg.Deleted,
 		&pg.Last.Resource)
 	return pg, err
 }
 
 // schemaOf returns the table, and what is created besides: indexes and functions.
-func (p *DB) schemaOf(schema, name string) sqlmigrate.Schema {
+func (d *DB) schemaOf(schema, name string) sqlmigrate.Schema {
 	s := sqlmigrate.Schema{Dialect: sqlkit.Postgres, AnySettings: true, Schema: schema, Name: name, Table: name,
-		Migrations: [][]string{sqlmigrate.Statements(p.texts["schema"])},
-		Repeat:     sqlmigrate.Statements(p.texts["indexes"])}
+		Migrations: [][]string{sqlmigrate.Statements(d.texts["schema"])},
+		Repeat:     sqlmigrate.Statements(d.texts["indexes"])}
 	for _, function := range functions {
-		s.Repeat = append(s.Repeat, p.texts["create_"+function])
+		s.Repeat = append(s.Repeat, d.texts["create_"+function])
 	}
 	return s
 }
 
 // Tables implements store.Database.
-func (p *DB) Tables() sqlmigrate.Tables {
-	return sqlmigrate.Tables{Schema: p.schema, Read: store.ReadRow(p.QueryRow), Besides: p.besides,
+func (d *DB) Tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: d.schema, Read: store.ReadRow(d.QueryRow), Besides: d.besides,
 		Up: func(ctx context.Context) error {
-			return p.WithDB(func(db *sql.DB) error { return p.schema.Up(ctx, db) })
+			return d.WithDB(func(db *sql.DB) error { return d.schema.Up(ctx, db) })
 		}}
 }
 
 // besides returns which functions are missing.
-func (p *DB) besides(ctx context.Context) ([]error, error) {
+func (d *DB) besides(ctx context.Context) ([]error, error) {
 	var version string
 	var missing int
-	if err := p.QueryRow(ctx, p.texts["verify"], []any{p.functions()}, &version, &missing); err != nil {
+	if err := d.QueryRow(ctx, d.texts["verify"], []any{d.functions()}, &version, &missing); err != nil {
 		return nil, err
 	}
 	if !isPostgres(version) {
@@ -243,12 +243,12 @@ func isPostgres(version string) bool {
 }
 
 // Audit implements store.Database.
-func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+func (d *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
 	var clock int64
 	var fsync, isolation, role string
 	var replica, readOnly, super bool
 	sent := now()
-	if err := p.QueryRow(ctx, p.texts["audit"], nil, &clock, &fsync, &replica, &readOnly, &isolation, &role,
+	if err := d.QueryRow(ctx, d.texts["audit"], nil, &clock, &fsync, &replica, &readOnly, &isolation, &role,
 		&super); err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 				"with database/sql: ALTER ROLE %s SET default_transaction_isolation = 'read committed'", isolation,
 			role))
 	}
-	old, err := p.vacuum(ctx)
+	old, err := d.vacuum(ctx)
 	warnings = append(warnings, old...)
 	if super || err != nil {
 		if super {
@@ -281,16 +281,16 @@ func (p *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string
 		}
 		return warnings, err
 	}
-	missing, err := p.rights(ctx, role)
+	missing, err := d.rights(ctx, role)
 	return append(warnings, missing...), err
 }
 
 // vacuum warns of old transactions and of dead rows that VACUUM has not removed, which slow down
 // every operation.
-func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
+func (d *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 	var old string
 	var dead, live int64
-	err = p.QueryRow(ctx, p.texts["vacuum"], []any{p.names["table"], p.OldTransactionAge.Seconds()}, &old, &dead, &live)
+	err = d.QueryRow(ctx, d.texts["vacuum"], []any{d.names["table"], d.OldTransactionAge.Seconds()}, &old, &dead, &live)
 	if sqlkit.State(err) == insufficientPrivilege { // rights tells
 		return nil, nil
 	}
@@ -303,25 +303,25 @@ func (p *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 		warnings = append(warnings, fmt.Sprintf(
 			"%s has %d old versions of %d rows, which VACUUM has not removed: look for autovacuum = off, and for "+
 				"old transactions"+
-				" (pg_stat_activity, pg_prepared_xacts, pg_replication_slots): %s", p.names["table"], dead, live, why))
+				" (pg_stat_activity, pg_prepared_xacts, pg_replication_slots): %s", d.names["table"], dead, live, why))
 	}
 	return warnings, err
 }
 
 // functions returns the names of the functions, as JSON.
-func (p *DB) functions() string {
+func (d *DB) functions() string {
 	var list []string
 	for _, function := range functions {
-		list = append(list, p.names[function])
+		list = append(list, d.names[function])
 	}
 	return store.AsJSON(list)
 }
 
 // rights warns of privileges that the role lacks.
-func (p *DB) rights(ctx context.Context, role string) (warnings []string, err error) {
-	n := p.names
+func (d *DB) rights(ctx context.Context, role string) (warnings []string, err error) {
+	n := d.names
 	var table, functions string
-	err = p.QueryRow(ctx, p.texts["privileges"], []any{n["table"], p.functions()}, &table, &functions)
+	err = d.QueryRow(ctx, d.texts["privileges"], []any{n["table"], d.functions()}, &table, &functions)
 	if sqlkit.State(err) == insufficientPrivilege {
 		return []string{fmt.Sprintf("%s may not use the schema of %s, so nothing is granted: GRANT USAGE ON SCHEMA "+
 			"… TO %s", role, n["table"], role)}, nil
@@ -346,7 +346,7 @@ func (p *DB) rights(ctx context.Context, role string) (warnings []string, err er
 const insufficientPrivilege = "42501"
 
 // FunctionName returns the name of a function without its schema.
-func (p *DB) FunctionName(function string) string {
-	name := p.names[function]
+func (d *DB) FunctionName(function string) string {
+	name := d.names[function]
 	return name[strings.LastIndex(name, ".")+1:]
 }

@@ -53,9 +53,9 @@ func one[R any](rows []R, err error) (row R, _ error) {
 // write calls do in a transaction that has the write lock, and rolls back if do fails or ctx has
 // ended. It prepares query before the transaction begins, because preparing takes longer than
 // executing, and would keep all other writers waiting.
-func (s *DB) write(ctx context.Context, query string, do func(*sql.Conn, *sql.Stmt) error) error {
-	defer s.file.Turn(ctx)()
-	return s.file.With(ctx, func(conn *sql.Conn) error {
+func (d *DB) write(ctx context.Context, query string, do func(*sql.Conn, *sql.Stmt) error) error {
+	defer d.file.Turn(ctx)()
+	return d.file.With(ctx, func(conn *sql.Conn) error {
 		restore, err := sqlkit.TurnOffBusyTimeout(conn)
 		if err != nil {
 			return err

@@ -50,65 +50,65 @@ type snapshot struct {
 	log   startlog.Log // the same, less what is not believed
 }
 
-func (l *snapshot) dest() []any {
+func (s *snapshot) dest() []any {
 	return []any{
-		&l.now, &l.tick, &l.starts, &l.schedule, &l.asked, &l.askedAt, &l.slots, &l.success, &l.claimer.Host,
-		&l.claimer.PID, &l.claimer.ID,
-		&l.version, &l.pausedUntil, &l.resumedAt, &l.pauseOrigin, &l.limit, &l.limitOrigin,
-		&l.first, &l.ends, &l.firstEndAt, &l.firstAcquiredAt, &l.holder.Host, &l.holder.PID, &l.holder.ID, &l.held,
-		&l.last, &l.present,
-		&l.lastHeld, &l.again, &l.format, &l.renewed, &l.rated,
+		&s.now, &s.tick, &s.starts, &s.schedule, &s.asked, &s.askedAt, &s.slots, &s.success, &s.claimer.Host,
+		&s.claimer.PID, &s.claimer.ID,
+		&s.version, &s.pausedUntil, &s.resumedAt, &s.pauseOrigin, &s.limit, &s.limitOrigin,
+		&s.first, &s.ends, &s.firstEndAt, &s.firstAcquiredAt, &s.holder.Host, &s.holder.PID, &s.holder.ID, &s.held,
+		&s.last, &s.present,
+		&s.lastHeld, &s.again, &s.format, &s.renewed, &s.rated,
 	}
 }
 
 // disbelieve forgets what was noted while the clock was ahead: it would refuse everything until
 // then.
-func (l *snapshot) disbelieve() {
-	latest := l.now + ahead
-	l.tick.Valid = l.tick.Valid && l.tick.V <= latest
-	l.asked.Valid = l.asked.Valid && l.askedAt <= latest
-	l.success.Valid = l.success.Valid && l.success.V <= latest
-	if !l.tick.Valid {
-		l.tick.V = 0
+func (s *snapshot) disbelieve() {
+	latest := s.now + ahead
+	s.tick.Valid = s.tick.Valid && s.tick.V <= latest
+	s.asked.Valid = s.asked.Valid && s.askedAt <= latest
+	s.success.Valid = s.success.Valid && s.success.V <= latest
+	if !s.tick.Valid {
+		s.tick.V = 0
 	}
-	if l.resumedAt > latest {
-		l.resumedAt = -1
+	if s.resumedAt > latest {
+		s.resumedAt = -1
 	}
 }
 
 // successAge is the time since the last success, 0 if none is known.
-func (l snapshot) successAge() int64 {
-	if !l.success.Valid {
+func (s snapshot) successAge() int64 {
+	if !s.success.Valid {
 		return 0
 	}
-	return max(1, l.now-l.success.V)
+	return max(1, s.now-s.success.V)
 }
 
 // n is the number of slots.
-func (l snapshot) n(c store.AcquireParams) int {
-	if l.limit.V > 0 {
-		return l.limit.V
+func (s snapshot) n(c store.AcquireParams) int {
+	if s.limit.V > 0 {
+		return s.limit.V
 	}
 	return max(c.Slots, 1)
 }
 
 // Acquire first reads without a lock, so that a refusal is one statement. If a slot is free, or a
 // schedule becomes known, it reads again with the lock.
-func (s *DB) Acquire(ctx context.Context, c store.AcquireParams) (store.AcquireResult, error) {
+func (d *DB) Acquire(ctx context.Context, c store.AcquireParams) (store.AcquireResult, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (v store.AcquireResult, err error) {
 		in := window(rand.IntN(1 << 30))
-		look, err := s.looks(c, in, func(args []any) (snapshot, error) {
-			return read(ctx, s.file, s.texts["snapshot"], args, (*snapshot).dest)
+		look, err := d.looks(c, in, func(args []any) (snapshot, error) {
+			return read(ctx, d.file, d.texts["snapshot"], args, (*snapshot).dest)
 		})
-		if err := cmp.Or(s.file.OnePath(), err); err != nil {
+		if err := cmp.Or(d.file.OnePath(), err); err != nil {
 			return v, err
 		}
 		if v, _ = decideAll(look, c, in); v.Reason != "" && !look[0].becomesKnown(c, v) {
-			s.shorten(ctx, look, c)
+			d.shorten(ctx, look, c)
 			return v, nil
 		}
-		err = s.write(ctx, s.texts["snapshot"], func(conn *sql.Conn, statement *sql.Stmt) error {
-			look, err := s.looks(c, in, func(args []any) (snapshot, error) {
+		err = d.write(ctx, d.texts["snapshot"], func(conn *sql.Conn, statement *sql.Stmt) error {
+			look, err := d.looks(c, in, func(args []any) (snapshot, error) {
 				return one(scan((*snapshot).dest)(statement.QueryContext(local, args...)))
 			})
 			if err != nil {
@@ -121,12 +121,12 @@ func (s *DB) Acquire(ctx context.Context, c store.AcquireParams) (store.AcquireR
 				if since > look[0].now+ahead {
 					since = look[0].now
 				}
-				_, err = conn.ExecContext(local, s.texts["asked"], c.Resource, c.Schedule, since)
+				_, err = conn.ExecContext(local, d.texts["asked"], c.Resource, c.Schedule, since)
 			}
 			if v.Reason != "" {
 				return err
 			}
-			v, err = s.grantAll(conn, look, c, free, in)
+			v, err = d.grantAll(conn, look, c, free, in)
 			return err
 		})
 		return v, err
@@ -134,7 +134,7 @@ func (s *DB) Acquire(ctx context.Context, c store.AcquireParams) (store.AcquireR
 }
 
 // looks reads the snapshot of the name, and those of the further semaphores.
-func (s *DB) looks(c store.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
+func (d *DB) looks(c store.AcquireParams, in window, read func(args []any) (snapshot, error)) ([]snapshot, error) {
 	// 1. read: everything that decides, of each semaphore.
 	list := make([]snapshot, 0, 1+len(c.Shared))
 	for i := range cap(list) {
@@ -162,76 +162,76 @@ const gap = -1
 
 // decide returns the result if it is a refusal. Otherwise the token has a slot already, or the slot
 // free can be granted.
-func (l snapshot) decide(c store.AcquireParams, window window) (v store.AcquireResult, free int) {
-	v = l.info()
-	before, last := window.of(l.n(c))
+func (s snapshot) decide(c store.AcquireParams, window window) (v store.AcquireResult, free int) {
+	v = s.info()
+	before, last := window.of(s.n(c))
 	switch {
 	// 2. again: the same attempt, because its reply was lost. decideAll has checked that the token
 	// has a slot of each semaphore.
-	case l.again:
+	case s.again:
 
 	// 3. first: a missed tick of a schedule that was not known when it came due.
-	case l.isFirst(c):
+	case s.isFirst(c):
 		v.Reason = string(driver.ReasonTickFirst)
 
 	// 4. overrides: a pause, or a limit of 0.
-	case l.pausedUntil >= l.now:
-		v.Reason, v.ExpiresIn, v.Origin = string(driver.ReasonPaused), max(1, l.pausedUntil-l.now), l.pauseOrigin
-	case l.limit.Valid && l.limit.V == 0:
-		v.Reason, v.Origin = string(driver.ReasonPaused), l.limitOrigin
-	case c.MissedAt != nil && *c.MissedAt < max(l.pausedUntil, l.resumedAt):
-		v.Reason, v.Origin = string(driver.ReasonPaused), l.pauseOrigin
+	case s.pausedUntil >= s.now:
+		v.Reason, v.ExpiresIn, v.Origin = string(driver.ReasonPaused), max(1, s.pausedUntil-s.now), s.pauseOrigin
+	case s.limit.Valid && s.limit.V == 0:
+		v.Reason, v.Origin = string(driver.ReasonPaused), s.limitOrigin
+	case c.MissedAt != nil && *c.MissedAt < max(s.pausedUntil, s.resumedAt):
+		v.Reason, v.Origin = string(driver.ReasonPaused), s.pauseOrigin
 
 	// 5. tick: it is started at most Max times, never after a later one, and not if it was missed
 	// while a host had a lease.
-	case c.Tick != nil && *c.Tick > l.now+driver.MaxTickAhead.Microseconds():
+	case c.Tick != nil && *c.Tick > s.now+driver.MaxTickAhead.Microseconds():
 		v.Reason = string(driver.ReasonTickAhead)
-	case c.Tick != nil && *c.Tick < l.tick.V:
+	case c.Tick != nil && *c.Tick < s.tick.V:
 		v.Reason = string(driver.ReasonTickLate)
-	case c.Tick != nil && l.tick.Valid && *c.Tick == l.tick.V && l.starts.V >= c.Max,
-		c.MissedAt != nil && *c.Tick <= l.tick.V:
-		v.Reason, v.Holder = string(driver.ReasonTickTaken), l.claimer
-	case c.MissedAt != nil && *c.MissedAt < l.lastHeld:
+	case c.Tick != nil && s.tick.Valid && *c.Tick == s.tick.V && s.starts.V >= c.Max,
+		c.MissedAt != nil && *c.Tick <= s.tick.V:
+		v.Reason, v.Holder = string(driver.ReasonTickTaken), s.claimer
+	case c.MissedAt != nil && *c.MissedAt < s.lastHeld:
 		v.Reason = string(driver.ReasonTickHeld)
 
 	// 6 and 7. slot, delay: a limit counts the leases of all slots, because after it was lowered
 	// there may be more than it allows. With a delay no lease may be held. The slot is one that
 	// ended, a new one, or one whose row is missing.
-	case l.limit.V > 0 && l.held >= l.limit.V, c.Delay > 0 && l.held > 0:
-		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(driver.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
-			l.firstEndAt-l.now
-	case c.Delay > 0 && l.now <= l.lastHeld+c.Delay: // the clock is coarse
-		v.Reason, v.ExpiresIn = string(driver.ReasonTickEarly), l.lastHeld+c.Delay+1-l.now
-	case !l.first.Valid: // no slot was ever granted
-	case l.ends < l.now:
-		free = l.first.V
-	case l.last.V < l.n(c)-1:
-		free = l.last.V + 1
-	case l.present < last-before:
+	case s.limit.V > 0 && s.held >= s.limit.V, c.Delay > 0 && s.held > 0:
+		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(driver.ReasonFull), s.holder, s.now-s.firstAcquiredAt,
+			s.firstEndAt-s.now
+	case c.Delay > 0 && s.now <= s.lastHeld+c.Delay: // the clock is coarse
+		v.Reason, v.ExpiresIn = string(driver.ReasonTickEarly), s.lastHeld+c.Delay+1-s.now
+	case !s.first.Valid: // no slot was ever granted
+	case s.ends < s.now:
+		free = s.first.V
+	case s.last.V < s.n(c)-1:
+		free = s.last.V + 1
+	case s.present < last-before:
 		free = gap
 	default:
-		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(driver.ReasonFull), l.holder, l.now-l.firstAcquiredAt,
-			l.firstEndAt-l.now
+		v.Reason, v.Holder, v.HeldFor, v.ExpiresIn = string(driver.ReasonFull), s.holder, s.now-s.firstAcquiredAt,
+			s.firstEndAt-s.now
 	}
 	return v, free
 }
 
 // isFirst reports whether a missed tick is of a schedule that is not known, or was not yet when the
 // tick came due.
-func (l snapshot) isFirst(c store.AcquireParams) bool {
-	return c.MissedAt != nil && *c.Tick <= l.now+ahead &&
-		(!l.tick.Valid || l.schedule != c.Schedule) && (!l.hasAsked(c) || *c.MissedAt <= l.askedAt)
+func (s snapshot) isFirst(c store.AcquireParams) bool {
+	return c.MissedAt != nil && *c.Tick <= s.now+ahead &&
+		(!s.tick.Valid || s.schedule != c.Schedule) && (!s.hasAsked(c) || *c.MissedAt <= s.askedAt)
 }
 
 // hasAsked reports whether a schedule was asked about before.
-func (l snapshot) hasAsked(c store.AcquireParams) bool {
-	return l.asked.Valid && l.asked.V == c.Schedule
+func (s snapshot) hasAsked(c store.AcquireParams) bool {
+	return s.asked.Valid && s.asked.V == c.Schedule
 }
 
 // info is the part of the result that every answer has.
-func (l snapshot) info() store.AcquireResult {
-	return store.AcquireResult{Declared: l.slots.V, SuccessAge: l.successAge(), Version: l.version,
-		Limit: max(0, l.limit.V)}
+func (s snapshot) info() store.AcquireResult {
+	return store.AcquireResult{Declared: s.slots.V, SuccessAge: s.successAge(), Version: s.version,
+		Limit: max(0, s.limit.V)}
 }
 
 // windowSize is the number of slots among which one acquire notices deleted rows when all other
@@ -249,20 +249,20 @@ func (w window) of(n int) (before, last int) {
 
 // shorten has leases that were renewed while the clock was ahead end a TTL from now, and starts
 // that were counted then count from now on. If that fails, the next refusal does it.
-func (s *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams) {
+func (d *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams) {
 	for i, l := range look {
 		if l.renewed > l.now+ahead {
-			_, _ = s.change(ctx, s.texts["shorten"], partOf(c, i).Resource)
+			_, _ = d.change(ctx, d.texts["shorten"], partOf(c, i).Resource)
 		}
 		if starts := l.log.String(); i > 0 && c.Shared[i-1].Rate > 0 && starts != l.rated {
-			_, _ = s.change(ctx, s.texts["count_start"], c.Shared[i-1].Resource, starts, l.rated)
+			_, _ = d.change(ctx, d.texts["count_start"], c.Shared[i-1].Resource, starts, l.rated)
 		}
 	}
 }
 
 // becomesKnown reports whether a refusal makes the schedule known.
-func (l snapshot) becomesKnown(c store.AcquireParams, v store.AcquireResult) bool {
-	return v.Reason == string(driver.ReasonTickFirst) && !l.hasAsked(c)
+func (s snapshot) becomesKnown(c store.AcquireParams, v store.AcquireResult) bool {
+	return v.Reason == string(driver.ReasonTickFirst) && !s.hasAsked(c)
 }
 
 // partOf returns the request for one of the semaphores alone; 0: for the name itself.
@@ -326,19 +326,19 @@ const grain = 1000
 
 // grantAll gives free slots of all semaphores to the token, or extends the leases that it has. The
 // caller has the write lock.
-func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, free []int,
+func (d *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, free []int,
 	in window) (v store.AcquireResult, err error) {
 	parts := make([]store.Part, 0, len(c.Shared))
 	for i := range look {
 		p, slot := partOf(c, i), free[i]
 		if slot == gap {
 			before, last := in.of(look[i].n(p))
-			row := conn.QueryRowContext(local, s.texts["missing_row"], p.Resource, before, last)
+			row := conn.QueryRowContext(local, d.texts["missing_row"], p.Resource, before, last)
 			if err := row.Scan(&slot); err != nil {
 				return v, err
 			}
 		}
-		got, err := s.grant(conn, look[i], p, slot)
+		got, err := d.grant(conn, look[i], p, slot)
 		if err != nil {
 			return v, err
 		}
@@ -349,7 +349,7 @@ func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, fr
 		parts = append(parts, got.Part())
 		if l := c.Shared[i-1]; l.Rate > 0 && !look[i].again {
 			starts := look[i].log.Add(look[i].now, l.Rate, l.Per, grain).String()
-			_, err := conn.ExecContext(local, s.texts["count_start"], l.Resource, starts, look[i].rated)
+			_, err := conn.ExecContext(local, d.texts["count_start"], l.Resource, starts, look[i].rated)
 			if err != nil {
 				return v, err
 			}
@@ -362,34 +362,34 @@ func (s *DB) grantAll(conn *sql.Conn, look []snapshot, c store.AcquireParams, fr
 }
 
 // TakesShared implements store.Database.
-func (s *DB) TakesShared() bool { return true }
+func (d *DB) TakesShared() bool { return true }
 
 // KeepsDelay implements store.Database.
-func (s *DB) KeepsDelay() bool { return true }
+func (d *DB) KeepsDelay() bool { return true }
 
 // grant gives a free slot to the token, or extends the lease that the token has. The caller has the
 // write lock.
-func (s *DB) grant(conn *sql.Conn, look snapshot, c store.AcquireParams, free int) (store.AcquireResult, error) {
+func (d *DB) grant(conn *sql.Conn, look snapshot, c store.AcquireParams, free int) (store.AcquireResult, error) {
 	granted := scan(func(v *store.AcquireResult) []any {
 		*v = look.info()
 		v.Reason = "ok"
 		return []any{&v.Slot, &v.Fence}
 	})
 	if look.again {
-		return one(granted(conn.QueryContext(local, s.texts["regrant"], c.Resource, c.Token, roundTTL(c.TTL))))
+		return one(granted(conn.QueryContext(local, d.texts["regrant"], c.Resource, c.Token, roundTTL(c.TTL))))
 	}
 	if c.Delay > 0 {
 		c.Tick = &look.now
 	}
 	// 9. grant: the lease.
-	v, err := one(granted(conn.QueryContext(local, s.texts["grant"], c.Resource, free, c.Token, roundTTL(c.TTL),
+	v, err := one(granted(conn.QueryContext(local, d.texts["grant"], c.Resource, free, c.Token, roundTTL(c.TTL),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID)))
 	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted
 	// that.
 	v.PreviousExpired = look.first.Valid && free == look.first.V && look.ends > 0
 	// 10. record: the start of the tick, and how many slots were declared.
 	if err == nil && (c.Tick != nil || !look.slots.Valid || look.slots.V != c.Slots) {
-		_, err = conn.ExecContext(local, s.texts["name_row"], c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID,
+		_, err = conn.ExecContext(local, d.texts["name_row"], c.Resource, c.Tick, c.Slots, c.Holder.Host, c.Holder.PID,
 			c.Holder.ID, c.Schedule)
 	}
 	return v, err

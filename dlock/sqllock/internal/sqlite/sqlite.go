@@ -56,27 +56,27 @@ func New(db store.Pool, t store.Table) *DB {
 	return s
 }
 
-func (s *DB) String() string { return "sqlite" }
+func (d *DB) String() string { return "sqlite" }
 
 // Close leaves the *sql.DB alone: it is the caller's.
-func (s *DB) Close() error { return nil }
+func (d *DB) Close() error { return nil }
 
 // roundTTL rounds up to the milliseconds of SQLite's clock. A lease ends when the clock shows more
 // than its start plus this, so it is never shorter than its holder trusts it.
 func roundTTL(micros int64) int64 { return (micros + 999) / 1000 * 1000 }
 
 // Extend implements store.Database.
-func (s *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
-	return s.each(ctx, s.texts["extend"], grants, roundTTL(ttl), grants)
+func (d *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+	return d.each(ctx, d.texts["extend"], grants, roundTTL(ttl), grants)
 }
 
 // Release implements store.Database.
-func (s *DB) Release(ctx context.Context, grants string) (answers string, err error) {
-	return s.each(ctx, s.texts["release"], grants, grants)
+func (d *DB) Release(ctx context.Context, grants string) (answers string, err error) {
+	return d.each(ctx, d.texts["release"], grants, grants)
 }
 
 // each executes a statement that returns those of the grants that were held, and answers for all.
-func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answers string, err error) {
+func (d *DB) each(ctx context.Context, query, grants string, args ...any) (answers string, err error) {
 	type key struct{ resource, token string }
 	type row struct {
 		key
@@ -89,7 +89,7 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 		return "", err
 	}
 	held, err := sqlkit.InTime(ctx, func(ctx context.Context) (held map[key]row, err error) {
-		err = s.write(ctx, query, func(conn *sql.Conn, statement *sql.Stmt) error {
+		err = d.write(ctx, query, func(conn *sql.Conn, statement *sql.Stmt) error {
 			rows, err := scan(func(r *row) []any {
 				return []any{&r.resource, &r.token, &r.declared, &r.version, &r.revoked}
 			})(statement.QueryContext(local, args...))
@@ -106,7 +106,7 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 					continue
 				}
 				noted[w.Resource] = true
-				if _, err := conn.ExecContext(local, s.texts["mark_succeeded"], w.Resource); err != nil {
+				if _, err := conn.ExecContext(local, d.texts["mark_succeeded"], w.Resource); err != nil {
 					return err
 				}
 			}
@@ -132,18 +132,18 @@ func (s *DB) each(ctx context.Context, query, grants string, args ...any) (answe
 }
 
 // List implements store.Database.
-func (s *DB) List(ctx context.Context, resource string) (held string, err error) {
+func (d *DB) List(ctx context.Context, resource string) (held string, err error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (string, error) {
-		return read(ctx, s.file, s.texts["list"], []any{resource}, func(held *string) []any { return []any{held} })
+		return read(ctx, d.file, d.texts["list"], []any{resource}, func(held *string) []any { return []any{held} })
 	})
 }
 
 // Enumerate implements store.Database.
-func (s *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (store.LeasePage, error) {
+func (d *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (store.LeasePage, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (store.LeasePage, error) {
 		var leases string
 		args := []any{c.Prefix, c.After.Resource, c.After.Slot, c.Limit, c.Released}
-		p, err := read(ctx, s.file, s.texts["enumerate"], args, func(p *store.LeasePage) []any {
+		p, err := read(ctx, d.file, d.texts["enumerate"], args, func(p *store.LeasePage) []any {
 			return []any{&leases, &p.Seen, &p.Last.Resource, &p.Last.Slot}
 		})
 		if err == nil {
@@ -154,35 +154,35 @@ func (s *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (store.Leas
 }
 
 // Update implements store.Database.
-func (s *DB) Update(ctx context.Context, c store.Update) (bool, error) {
+func (d *DB) Update(ctx context.Context, c store.Update) (bool, error) {
 	if c.Pause != nil {
 		left := roundTTL(*c.Pause)
 		c.Pause = &left
 	}
-	rows, err := s.change(ctx, s.texts["update"], c.Resource, c.Pause, store.OrNull(c.PauseOrigin), c.Limit,
+	rows, err := d.change(ctx, d.texts["update"], c.Resource, c.Pause, store.OrNull(c.PauseOrigin), c.Limit,
 		store.OrNull(c.LimitOrigin), store.OrNull(c.TriggerOrigin), c.Value, c.IfVersion)
 	return rows > 0, err
 }
 
 // Inspect implements store.Database.
-func (s *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
+func (d *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (string, error) {
-		return read(ctx, s.file, s.texts["inspect"], []any{resources, values}, func(answers *string) []any {
+		return read(ctx, d.file, d.texts["inspect"], []any{resources, values}, func(answers *string) []any {
 			return []any{answers}
 		})
 	})
 }
 
 // Revoke implements store.Database.
-func (s *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
-	rows, err := s.change(ctx, s.texts["revoke"], resource, slot, fence, by)
+func (d *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
+	rows, err := d.change(ctx, d.texts["revoke"], resource, slot, fence, by)
 	return rows > 0, err
 }
 
 // change executes a statement that writes, and returns the number of rows it wrote.
-func (s *DB) change(ctx context.Context, query string, args ...any) (int64, error) {
+func (d *DB) change(ctx context.Context, query string, args ...any) (int64, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (rows int64, err error) {
-		err = s.write(ctx, query, func(_ *sql.Conn, statement *sql.Stmt) error {
+		err = d.write(ctx, query, func(_ *sql.Conn, statement *sql.Stmt) error {
 			result, err := statement.ExecContext(local, args...)
 			if err != nil {
 				return err
@@ -195,16 +195,16 @@ func (s *DB) change(ctx context.Context, query string, args ...any) (int64, erro
 }
 
 // Cleanup implements store.Database.
-func (s *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (store.Page, error) {
+func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (store.Page, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (store.Page, error) {
-		p, err := read(ctx, s.file, s.texts["cleanup_page"], []any{after.Resource, after.Slot, limit},
+		p, err := read(ctx, d.file, d.texts["cleanup_page"], []any{after.Resource, after.Slot, limit},
 			func(p *store.Page) []any {
 				return []any{&p.Seen, &p.Last.Resource, &p.Last.Slot}
 			})
 		if err != nil || p.Seen == 0 {
 			return p, err
 		}
-		err = s.write(ctx, s.texts["cleanup"], func(_ *sql.Conn, statement *sql.Stmt) error {
+		err = d.write(ctx, d.texts["cleanup"], func(_ *sql.Conn, statement *sql.Stmt) error {
 			result, err := statement.ExecContext(local, after.Resource, after.Slot, p.Last.Resource, retention)
 			if err != nil {
 				return err
@@ -219,17 +219,17 @@ func (s *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limi
 
 // Tables implements store.Database. Its Schema leaves out journal_mode, which cannot be changed
 // within a transaction, where migration tools would execute it.
-func (s *DB) Tables() sqlmigrate.Tables {
-	return sqlmigrate.Tables{Schema: s.schema, Read: sqlmigrate.ReadFile(s.file), File: s.file,
-		Up: func(ctx context.Context) error { return s.schema.UpFile(ctx, s.file) }}
+func (d *DB) Tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: d.schema, Read: sqlmigrate.ReadFile(d.file), File: d.file,
+		Up: func(ctx context.Context) error { return d.schema.UpFile(ctx, d.file) }}
 }
 
 // Audit does not compare clocks: SQLite uses the host's.
-func (s *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
+func (d *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 	return sqlkit.InTime(ctx, func(ctx context.Context) (warnings []string, _ error) {
 		var journal, path string
 		var synchronous, tables int
-		err := s.file.With(ctx, func(conn *sql.Conn) (err error) {
+		err := d.file.With(ctx, func(conn *sql.Conn) (err error) {
 			if path, err = sqlkit.PathOf(conn); err != nil {
 				return err
 			}
@@ -252,7 +252,7 @@ func (s *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 			warnings = append(warnings, "synchronous is off: a crash of the machine may destroy the file; set it to "+
 				"normal")
 		}
-		if kind := s.RemoteKind(path); kind != "" {
+		if kind := d.RemoteKind(path); kind != "" {
 			warnings = append(warnings, fmt.Sprintf(
 				"the file is on %s, a file system over a network or shared with another kernel: locks do not work "+
 					"there, and two may hold one slot; "+

@@ -36,15 +36,15 @@ func New(d store.Pool, t store.Table) *DB {
 }
 
 // file returns the text of a statement. LOCK_TIMEOUT takes no parameter: it is part of the text.
-func (m *DB) file(name string, wait int64) string {
-	return strings.ReplaceAll(m.texts[name], "{wait}", strconv.FormatInt(wait, 10))
+func (d *DB) file(name string, wait int64) string {
+	return strings.ReplaceAll(d.texts[name], "{wait}", strconv.FormatInt(wait, 10))
 }
 
-func (m *DB) String() string { return "sqlserver" }
+func (d *DB) String() string { return "sqlserver" }
 
 // Acquire implements store.Database.
-func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
-	err = m.QueryRow(ctx, m.file("acquire", c.Wait), []any{
+func (d *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.AcquireResult, err error) {
+	err = d.QueryRow(ctx, d.file("acquire", c.Wait), []any{
 		[]byte(c.Resource), c.Slots, []byte(c.Token), c.TTL, c.Tick, c.Max, c.MissedAt,
 		driver.MaxTickAhead.Microseconds(), c.Holder.Host, c.Holder.PID, c.Holder.ID, c.Wait, c.Schedule,
 	}, v.Columns()...)
@@ -52,26 +52,26 @@ func (m *DB) Acquire(ctx context.Context, c store.AcquireParams) (v store.Acquir
 }
 
 // Extend implements store.Database.
-func (m *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
+func (d *DB) Extend(ctx context.Context, ttl int64, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.QueryRow(ctx, m.file("extend", store.LockWait(ctx)), []any{ttl, list}, &answers)
+		err = d.QueryRow(ctx, d.file("extend", store.LockWait(ctx)), []any{ttl, list}, &answers)
 	}
 	return answers, err
 }
 
 // TakesShared implements store.Database. No code for it is added here while this store cannot be
 // run against a server.
-func (m *DB) TakesShared() bool { return false }
+func (d *DB) TakesShared() bool { return false }
 
 // KeepsDelay implements store.Database: see TakesShared.
-func (m *DB) KeepsDelay() bool { return false }
+func (d *DB) KeepsDelay() bool { return false }
 
 // Release implements store.Database.
-func (m *DB) Release(ctx context.Context, grants string) (answers string, err error) {
+func (d *DB) Release(ctx context.Context, grants string) (answers string, err error) {
 	list, err := grantsOf(grants)
 	if err == nil {
-		err = m.QueryRow(ctx, m.file("release", store.LockWait(ctx)), []any{list}, &answers)
+		err = d.QueryRow(ctx, d.file("release", store.LockWait(ctx)), []any{list}, &answers)
 	}
 	return answers, err
 }
@@ -93,17 +93,17 @@ func grantsOf(text string) (string, error) {
 }
 
 // List implements store.Database.
-func (m *DB) List(ctx context.Context, resource string) (held string, err error) {
-	err = m.QueryRow(ctx, m.file("list", 0), []any{[]byte(resource)}, &held)
+func (d *DB) List(ctx context.Context, resource string) (held string, err error) {
+	err = d.QueryRow(ctx, d.file("list", 0), []any{[]byte(resource)}, &held)
 	return held, err
 }
 
 // Enumerate implements store.Database.
-func (m *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (p store.LeasePage, err error) {
+func (d *DB) Enumerate(ctx context.Context, c store.EnumerateParams) (p store.LeasePage, err error) {
 	var leases string
 	var last []byte
 	args := []any{[]byte(c.Prefix), []byte(c.After.Resource), c.After.Slot, c.Limit, c.Released}
-	if err := m.QueryRow(ctx, m.file("enumerate", store.LockWait(ctx)), args, &leases, &p.Seen, &last,
+	if err := d.QueryRow(ctx, d.file("enumerate", store.LockWait(ctx)), args, &leases, &p.Seen, &last,
 		&p.Last.Slot); err != nil {
 		return p, err
 	}
@@ -127,9 +127,9 @@ func nameOf(text string) (string, error) {
 }
 
 // Update implements store.Database.
-func (m *DB) Update(ctx context.Context, c store.Update) (bool, error) {
+func (d *DB) Update(ctx context.Context, c store.Update) (bool, error) {
 	wait, rows := store.LockWait(ctx), 0
-	err := m.QueryRow(ctx, m.file("update", wait), []any{
+	err := d.QueryRow(ctx, d.file("update", wait), []any{
 		[]byte(c.Resource), c.Pause, store.OrNull(c.PauseOrigin), c.Limit, store.OrNull(c.LimitOrigin),
 		store.OrNull(c.TriggerOrigin), wait, c.Value, c.IfVersion,
 	}, &rows)
@@ -137,12 +137,12 @@ func (m *DB) Update(ctx context.Context, c store.Update) (bool, error) {
 }
 
 // Inspect implements store.Database.
-func (m *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
+func (d *DB) Inspect(ctx context.Context, resources string, values bool) (answers string, err error) {
 	names, err := store.HexNames(resources)
 	if err != nil {
 		return "", err
 	}
-	if err := m.QueryRow(ctx, m.file("inspect", 0), []any{names, values}, &answers); err != nil {
+	if err := d.QueryRow(ctx, d.file("inspect", 0), []any{names, values}, &answers); err != nil {
 		return "", err
 	}
 	var known []store.Control
@@ -159,39 +159,39 @@ func (m *DB) Inspect(ctx context.Context, resources string, values bool) (answer
 }
 
 // Revoke implements store.Database.
-func (m *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
+func (d *DB) Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (bool, error) {
 	rows := 0
-	err := m.QueryRow(ctx, m.file("revoke", store.LockWait(ctx)), []any{[]byte(resource), slot, fence, by}, &rows)
+	err := d.QueryRow(ctx, d.file("revoke", store.LockWait(ctx)), []any{[]byte(resource), slot, fence, by}, &rows)
 	return rows > 0, err
 }
 
 // Cleanup implements store.Database.
-func (m *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (p store.Page, err error) {
+func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limit int) (p store.Page, err error) {
 	var last []byte
-	err = m.QueryRow(ctx, m.file("cleanup", min(store.LockWait(ctx), store.LongestWait)),
+	err = d.QueryRow(ctx, d.file("cleanup", min(store.LockWait(ctx), store.LongestWait)),
 		[]any{[]byte(after.Resource), after.Slot, limit, retention}, &p.Seen, &p.Deleted, &last, &p.Last.Slot)
 	p.Last.Resource = string(last)
 	return p, err
 }
 
 // schema returns the table, with its indexes.
-func (m *DB) schema() sqlmigrate.Schema {
-	return sqlmigrate.Schema{Dialect: sqlkit.SQLServer, Schema: m.table.Schema, Name: m.table.Name,
-		Table: m.table.Name, Migrations: [][]string{{m.file("schema", 0)}}}
+func (d *DB) schema() sqlmigrate.Schema {
+	return sqlmigrate.Schema{Dialect: sqlkit.SQLServer, Schema: d.table.Schema, Name: d.table.Name,
+		Table: d.table.Name, Migrations: [][]string{{d.file("schema", 0)}}}
 }
 
 // Tables implements store.Database.
-func (m *DB) Tables() sqlmigrate.Tables {
-	return sqlmigrate.Tables{Schema: m.schema(), Read: store.ReadRow(m.QueryRow),
-		Up: func(ctx context.Context) error { return m.schema().Up(ctx, m.DB) }}
+func (d *DB) Tables() sqlmigrate.Tables {
+	return sqlmigrate.Tables{Schema: d.schema(), Read: store.ReadRow(d.QueryRow),
+		Up: func(ctx context.Context) error { return d.schema().Up(ctx, d.DB) }}
 }
 
 // Audit implements store.Database.
-func (m *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
+func (d *DB) Audit(ctx context.Context, now func() time.Time) (warnings []string, err error) {
 	var clock int64
 	var delayed int
 	sent := now()
-	if err := m.QueryRow(ctx, "SELECT DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()), delayed_durability "+
+	if err := d.QueryRow(ctx, "SELECT DATEDIFF_BIG(MICROSECOND, '1970-01-01', SYSUTCDATETIME()), delayed_durability "+
 		"FROM sys.databases WHERE database_id = DB_ID()", nil, &clock, &delayed); err != nil {
 		return nil, err
 	}

@@ -122,23 +122,23 @@ func (p Part) MarshalJSON() ([]byte, error) {
 }
 
 // Part returns the result as one about a further semaphore.
-func (v *AcquireResult) Part() Part {
-	p := Part{Slot: int64(v.Slot), Fence: v.Fence, Declared: int64(v.Declared), Version: v.Version,
-		Limit: int64(v.Limit)}
-	if v.PreviousExpired {
+func (a *AcquireResult) Part() Part {
+	p := Part{Slot: int64(a.Slot), Fence: a.Fence, Declared: int64(a.Declared), Version: a.Version,
+		Limit: int64(a.Limit)}
+	if a.PreviousExpired {
 		p.Expired = 1
 	}
 	return p
 }
 
 // ColumnsOfAll returns where to scan the columns of a database that TakesShared.
-func (v *AcquireResult) ColumnsOfAll() []any { return append(v.Columns(), &v.Shared) }
+func (a *AcquireResult) ColumnsOfAll() []any { return append(a.Columns(), &a.Shared) }
 
 // Columns returns where to scan the fourteen columns of the result.
-func (v *AcquireResult) Columns() []any {
+func (a *AcquireResult) Columns() []any {
 	return []any{
-		&v.Reason, &v.Slot, &v.Fence, &v.Declared, &v.SuccessAge, &v.Holder.Host, &v.Holder.PID, &v.Holder.ID,
-		&v.HeldFor, &v.ExpiresIn, &v.PreviousExpired, &v.Version, &v.Limit, &v.Origin,
+		&a.Reason, &a.Slot, &a.Fence, &a.Declared, &a.SuccessAge, &a.Holder.Host, &a.Holder.PID, &a.Holder.ID,
+		&a.HeldFor, &a.ExpiresIn, &a.PreviousExpired, &a.Version, &a.Limit, &a.Origin,
 	}
 }
 
