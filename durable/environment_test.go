@@ -83,7 +83,7 @@ func TestWorkerThatIsRefusedLater(t *testing.T) {
 		first := f.trigger("report", durable.TriggerOptions{})
 		pass(6 * time.Second) // within a poll
 		refuse(errRefused)
-		second := f.trigger("report", durable.TriggerOptions{})
+		second := f.queue("report", durable.TriggerOptions{})
 		pass(time.Minute)
 		select {
 		case err := <-h.ended:

@@ -151,11 +151,21 @@ func (f *fleet) end() {
 	}
 }
 
-// trigger queues a run.
-func (f *fleet) trigger(handler string, options durable.TriggerOptions) int64 {
+// queue queues a run, which hosts that have just looked find at their next poll.
+func (f *fleet) queue(handler string, options durable.TriggerOptions) int64 {
 	f.t.Helper()
 	id, err := durable.NewStore(f.store).Trigger(f.t.Context(), nil, handler, nil, options)
 	if err != nil {
+		f.t.Fatal(err)
+	}
+	return id
+}
+
+// trigger queues a run, and wakes the hosts.
+func (f *fleet) trigger(handler string, options durable.TriggerOptions) int64 {
+	f.t.Helper()
+	id := f.queue(handler, options)
+	if err := f.store.Notify(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
 	return id

@@ -207,7 +207,7 @@ func TestNotify(t *testing.T) {
 		f.add(durable.Config{PollInterval: time.Hour}).handle("report", sleeps(0), durable.HandlerOptions{}).start()
 		pass(time.Minute)
 		for i := range 5 {
-			id := f.trigger("report", durable.TriggerOptions{})
+			id := f.queue("report", durable.TriggerOptions{})
 			pass(time.Second)
 			if f.watch.called(id) != 0 {
 				t.Fatal("it was found without a hint")
