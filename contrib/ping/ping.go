@@ -159,10 +159,14 @@ func idOf(i timer.RunInfo) string {
 	return fmt.Sprintf("%s\x00%s\x00%d", i.ID, i.Holder, i.StartedAt.UnixNano())
 }
 
-// Start, Success and Fail ping for runs of what is no timer, by the name that New was given with a
-// URL. run is any text that is the same for all pings of a run, and of no other.
-func (p *Pinger) Start(name, run string)   { p.add(name, run, "start", "") }
+// Start pings that a run of something that is no timer has started, by the name that New was given
+// with a URL. run is any text that is the same for all pings of a run, and of no other.
+func (p *Pinger) Start(name, run string) { p.add(name, run, "start", "") }
+
+// Success pings that a run has succeeded: see Start.
 func (p *Pinger) Success(name, run string) { p.add(name, run, "", "") }
+
+// Fail pings that a run has failed, and why: see Start.
 func (p *Pinger) Fail(name, run string, err error) {
 	p.add(name, run, "fail", guard.Text(err, maxError))
 }
