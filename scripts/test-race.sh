@@ -9,13 +9,14 @@ set -u
 cd -- "$(dirname -- "$0")/.." || exit
 code=0
 
+# What takes longest begins first, or it would go on alone at the end.
 # shellcheck disable=SC2046 # packages have no spaces
-sh scripts/test.sh -race -count=1 -p 2 -timeout 20m $(sh scripts/unraced.sh raced $(go list ./...)) || code=1
+sh scripts/test.sh -race -count=1 -p 2 -timeout 20m ./timer ./outbox ./durable $(sh scripts/unraced.sh raced $(go list ./...)) || code=1
 for module in cmd/tickslot contrib/river oteltickslot health/grpchealth contrib/watermill; do
 	(root=$PWD && cd "$module" && sh "$root/scripts/test.sh" -race -count=1 -timeout 20m ./...) || code=1
 done
-# Without that of sqllock, which takes as long as all others together: the tests of outbox and
-# examples, which take its locks, run above.
+# Without that of sqllock, which takes as long as all others together: the tests of outbox, which take
+# its locks, run above.
 suites=$(sh scripts/unraced.sh stores $(grep -l '^func TestConformance' $(git ls-files '*_test.go') | sed 's/^/.\//; s/\/[^/]*$//' | sort -u) | grep -v /sqllock)
 # shellcheck disable=SC2086
 sh scripts/test.sh -race -count=1 -p 1 -timeout 20m -run '^TestConformance' $suites || code=1
