@@ -88,8 +88,8 @@ func (s *screen) pass(d time.Duration) {
 		case msg := <-s.messages:
 			s.next(msg)
 		case <-end:
-			synctest.Wait()
-			for len(s.messages) > 0 {
+			// What a message leads to is over, too, so that the test may look at what it does.
+			for synctest.Wait(); len(s.messages) > 0; synctest.Wait() {
 				s.next(<-s.messages)
 			}
 			return
