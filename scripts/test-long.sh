@@ -44,8 +44,9 @@ run() {
 	sh scripts/test.sh -count=1 -timeout 20m "$@" -run "^($names)\$" $(echo "$tests" | cut -d' ' -f1 | sort -u) || code=1
 }
 
-# Servers keep both cores busy, so the tests of stores run one after the other.
-run stores -p 1
+# Servers keep both cores busy, so the packages of stores run one after the other. Most of their tests
+# wait for leases to end.
+run stores -p 1 -parallel 10
 # They start processes by the dozen, and measure how soon hosts agree.
 run slow -p 1
 # Most of these is waiting.
