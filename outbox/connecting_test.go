@@ -55,7 +55,7 @@ func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	dispatched := func(n int) {
 		t.Helper()
 		direct.appended(t, box, "key", 2*shards)
-		// Less than the two minutes. On a busy machine calls of 16 shards take longer than CallTimeout.
+		// Less than two minutes. On a busy machine calls of 16 shards take longer than CallTimeout.
 		testkit.Eventually(t, 2*testkit.Patience, "the messages are dispatched", func() bool {
 			list, err := box.Messages(t.Context(), outbox.Filter{State: outbox.StateDispatched}, 1000)
 			if err != nil {
