@@ -136,7 +136,10 @@ func do[T any](ctx context.Context, l *link, op string, f func(context.Context) 
 			return none, err
 		}
 	case stopped:
-		time.Sleep(by)
+		select {
+		case <-time.After(by):
+		case <-l.net.Done(): // what listens may be stopped when the test ends
+		}
 	case twice:
 		go onItsWay(l, by, f)
 	}
