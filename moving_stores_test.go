@@ -111,11 +111,11 @@ func (f movedFleet) control(store dlock.DistributedLock) *control.Control {
 	return control.New(control.Config{Store: store, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// skips waits until some ticks were skipped on a host because of a pause.
+// skips waits until most of a second's ticks were skipped on a host because of a pause.
 func (f movedFleet) skips(h movedHost) {
 	f.Helper()
 	testkit.Eventually(f, testkit.Patience, "ticks are skipped", func() bool {
-		return h.Status().Timers[0].Skipped[timer.ReasonPaused] > 3
+		return h.Status().Timers[0].Skipped[timer.ReasonPaused] > 7
 	})
 }
 
@@ -185,8 +185,9 @@ func TestFleetMovesToAnotherStore(t *testing.T) {
 			if doubled := f.doubled(); doubled > 0 || f.mostActive > 1 {
 				t.Errorf("%d ticks were doubled, %d runs at once", doubled, f.mostActive)
 			}
+			// A host asks about a tick late, after the resume, when the machine is busy.
 			for tick := range f.starts {
-				if tick.After(paused) && tick.Before(resumed.Add(-100*time.Millisecond)) {
+				if tick.After(paused) && tick.Before(resumed.Add(-time.Second)) {
 					t.Errorf("the tick of %v ran, which came due in the pause from %v to %v", tick, paused, resumed)
 				}
 			}
