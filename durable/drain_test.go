@@ -28,13 +28,13 @@ func TestDrainGivesBack(t *testing.T) {
 		f := newFleet(t)
 		options := durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 2}}
 		c := durable.Config{DrainTimeout: 10 * time.Second, PreStopDelay: 3 * time.Second}
-		var causes []error
+		causes := make(chan error, 2) // of the long run, and of a late one that was claimed
 		h := f.add(c).handle("report", func(ctx context.Context, run *durable.Run) error {
 			if run.Key == "short" {
 				return sleeps(12*time.Second)(ctx, run)
 			}
 			<-ctx.Done()
-			causes = append(causes, context.Cause(ctx))
+			causes <- context.Cause(ctx)
 			return ctx.Err()
 		}, options).start()
 		short := f.trigger("report", durable.TriggerOptions{Key: "short"})
@@ -53,8 +53,8 @@ func TestDrainGivesBack(t *testing.T) {
 		if err := h.stop(); err != nil || time.Since(began) != 13*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		if len(causes) == 0 || !errors.Is(causes[0], durable.ErrDraining) {
-			t.Errorf("causes: %v", causes)
+		if err := <-causes; !errors.Is(err, durable.ErrDraining) {
+			t.Errorf("cause: %v", err)
 		}
 		if run, _ := f.run(short); run.State != store.StateSucceeded {
 			t.Errorf("short: %+v", run)
