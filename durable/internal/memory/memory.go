@@ -52,7 +52,7 @@ type scheduleRow struct {
 type handlerRow struct {
 	store.Handler // as it was registered last
 	starts        startlog.Log
-	looks         store.Looks
+	peers         store.Peers
 	override      int // -1: none
 	by            store.Cause
 	paused        *store.Pause

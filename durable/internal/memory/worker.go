@@ -23,7 +23,7 @@ func (s *Store) Register(ctx context.Context, worker string, handlers []store.Ha
 		row := s.handler(h.Name)
 		row.Handler, row.seenAt = h, now
 		if h.MaxConcurrency > 1 {
-			row.looks.See(store.WorkerKey(worker), now.UnixMicro())
+			row.peers.See(store.WorkerKey(worker), now.UnixMicro())
 		}
 	}
 	for _, c := range schedules {
@@ -49,7 +49,7 @@ func (s *Store) Register(ctx context.Context, worker string, handlers []store.Ha
 func (s *Store) handler(name string) *handlerRow {
 	row := s.handlers[name]
 	if row == nil {
-		row = &handlerRow{override: -1, looks: store.Looks{}}
+		row = &handlerRow{override: -1, peers: store.Peers{}}
 		s.handlers[name] = row
 	}
 	return row
@@ -248,7 +248,7 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 		waits := slices.ContainsFunc(waiting, left)
 		c.Held = c.Held || waits && room[h.Name] == 0 && free[h.Name] > 0
 		if row := s.handler(h.Name); row.limit(h) > 1 {
-			row.looks.Ask(store.WorkerKey(req.Worker), len(c.Runs) >= req.Limit,
+			row.peers.Ask(store.WorkerKey(req.Worker), len(c.Runs) >= req.Limit,
 				waits || slices.ContainsFunc(c.Runs, taken), now.UnixMicro(), req.Patience)
 		}
 	}
@@ -306,7 +306,7 @@ func (s *Store) room(req store.ClaimRequest, now time.Time) (room, free map[stri
 			}
 			free[h.Name] = room[h.Name]
 			if limit := row.limit(h); limit > 1 {
-				share := row.looks.Share(limit, store.WorkerKey(req.Worker), waits[h.Name], now.UnixMicro(),
+				share := row.peers.Share(limit, store.WorkerKey(req.Worker), waits[h.Name], now.UnixMicro(),
 					req.Patience)
 				room[h.Name] = min(room[h.Name], max(0, share-mine[h.Name]))
 			}

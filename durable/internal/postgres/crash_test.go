@@ -40,8 +40,8 @@ func init() {
 // readers are the statements that no worker executes, but people who look or steer, and those who
 // migrate; and parts of others.
 var readers = []string{"cancel", "candidates", "columns", "forget_attempts", "forget_schedule", "free", "holds_key",
-	"indexes", "list_attempts", "list_runs", "list_schedules", "looks_of", "looks_with", "next_partition",
-	"next_queued", "of_state", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
+	"indexes", "list_attempts", "list_runs", "list_schedules", "next_partition", "next_queued",
+	"of_state", "peers_of", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
 
 // Three processes share one server, and are killed one after the other at every statement that a
 // worker sends: before it, so that the server has what came before, and after it, so that the

@@ -137,7 +137,7 @@ func (s *Store) read() {
 		"ahead":       fmt.Sprintf("interval '%d s'", store.MaxAhead/time.Second),
 		"ahead_us":    strconv.FormatInt(store.MaxAhead.Microseconds(), 10),
 		"unseen_us":   strconv.FormatInt(store.UnseenAfter.Microseconds(), 10),
-		"max_looks":   strconv.Itoa(store.MaxLooks),
+		"max_peers":   strconv.Itoa(store.MaxPeers),
 		"max_per":     strconv.FormatInt(store.MaxPer.Microseconds(), 10),
 		"first":       strconv.Itoa(store.FirstAttempts),
 		"last":        strconv.Itoa(store.LastAttempts),

@@ -65,7 +65,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 			rates.add(handlers[r.Handler], looks.now)
 		}
 		claimed.Next = earlier(claimed.Next, rates.next(handlers, looks))
-		if claimed.Held, err = s.noteLooks(conn, looks, shares, handlers, request, claimed.Runs); err != nil {
+		if claimed.Held, err = s.notePeers(conn, looks, shares, handlers, request, claimed.Runs); err != nil {
 			return claimed, err
 		}
 		return claimed, s.noteStarts(conn, claimed.Runs, rates)
@@ -139,7 +139,7 @@ func (s *Store) noteStarts(conn *sql.Conn, runs []store.Run, rates rates) error 
 
 // A share is what a worker may have of a handler with a limit.
 type share struct {
-	looks store.Looks
+	peers store.Peers
 	room  int // how many more runs it may claim
 }
 
@@ -154,16 +154,16 @@ func (l looked) shares(handlers map[string]store.Handler, r store.ClaimRequest) 
 	}
 	for _, p := range l.each {
 		if limit := p.limit(handlers[p.handler].MaxConcurrency); limit > 1 && limit < math.MaxInt {
-			looks := store.ParseLooks(p.looks)
-			most := looks.Share(limit, store.WorkerKey(r.Worker), waits[p.handler], l.now.UnixMicro(), r.Patience)
-			shares[p.handler] = share{looks, max(0, most-p.mine)}
+			peers := store.ParsePeers(p.peers)
+			most := peers.Share(limit, store.WorkerKey(r.Worker), waits[p.handler], l.now.UnixMicro(), r.Patience)
+			shares[p.handler] = share{peers, max(0, most-p.mine)}
 		}
 	}
 	return shares
 }
 
-// noteLooks writes that the worker has looked, and reports whether it has left runs to others.
-func (s *Store) noteLooks(conn *sql.Conn, l looked, shares map[string]share, handlers map[string]store.Handler,
+// notePeers writes that the worker has looked, and reports whether it has left runs to others.
+func (s *Store) notePeers(conn *sql.Conn, l looked, shares map[string]share, handlers map[string]store.Handler,
 	r store.ClaimRequest, runs []store.Run) (held bool, err error) {
 	claimed, due := map[string]int{}, map[string]int{}
 	for _, run := range runs {
@@ -183,9 +183,9 @@ func (s *Store) noteLooks(conn *sql.Conn, l looked, shares map[string]share, han
 		noted[p.handler] = true
 		n := claimed[p.handler]
 		held = held || n == share.room && due[p.handler] > n && p.room(handlers[p.handler].MaxConcurrency) > n
-		if share.looks.Ask(store.WorkerKey(r.Worker), len(runs) >= r.Limit, due[p.handler] > 0, l.now.UnixMicro(),
+		if share.peers.Ask(store.WorkerKey(r.Worker), len(runs) >= r.Limit, due[p.handler] > 0, l.now.UnixMicro(),
 			r.Patience) {
-			if _, err := exec(conn, s.texts["note_looks"], p.handler, share.looks.String()); err != nil {
+			if _, err := exec(conn, s.texts["note_peers"], p.handler, share.peers.String()); err != nil {
 				return held, err
 			}
 		}
@@ -204,7 +204,7 @@ type part struct {
 	handler string
 	paused  bool
 	starts  string // of the handler: see package startlog
-	looks   string // of its workers: see store.Looks
+	peers   string // of its workers: see store.Peers
 	mine    int    // of those that are running, on this worker
 	usage
 	// With MaxPerPartition: of which partition, "": without one, and how many of it are running.
@@ -239,7 +239,7 @@ func (s *Store) look(conn *sql.Conn, wanted string, limit int, worker string) (l
 		return l, all, err
 	}
 	l.each, err = rows(conn, s.texts["look"], func(p *part) []any {
-		return []any{&p.handler, &p.override, &p.paused, &p.starts, &p.looks, &p.running, &p.mine, &p.due, at{&p.next}}
+		return []any{&p.handler, &p.override, &p.paused, &p.starts, &p.peers, &p.running, &p.mine, &p.due, at{&p.next}}
 	}, wanted, limit, l.now.UnixMicro(), worker)
 	return l, all, err
 }

@@ -26,12 +26,12 @@ func (s *Store) Register(ctx context.Context, worker string, handlers []store.Ha
 			}
 			var now time.Time
 			var text string
-			if _, err := found(conn, s.texts["looks"], []any{h.Name}, at{&now}, &text); err != nil {
+			if _, err := found(conn, s.texts["peers"], []any{h.Name}, at{&now}, &text); err != nil {
 				return answer, err
 			}
-			looks := store.ParseLooks(text)
-			looks.See(store.WorkerKey(worker), now.UnixMicro())
-			if _, err := exec(conn, s.texts["note_looks"], h.Name, looks.String()); err != nil {
+			peers := store.ParsePeers(text)
+			peers.See(store.WorkerKey(worker), now.UnixMicro())
+			if _, err := exec(conn, s.texts["note_peers"], h.Name, peers.String()); err != nil {
 				return answer, err
 			}
 		}

@@ -15,41 +15,41 @@ import (
 const UnseenAfter = 3*time.Minute + 30*time.Second
 
 const (
-	// MaxLooks is how many workers of a handler are kept. With more, each has the share of so many.
-	MaxLooks = 64
-	// lookWidth is the length of one as text: 16 characters each of key, Seen and Asked.
-	lookWidth = 48
+	// MaxPeers is how many workers of a handler are kept. With more, each has the share of so many.
+	MaxPeers = 64
+	// peerWidth is the length of one as text: 16 characters each of key, Seen and Asked.
+	peerWidth = 48
 )
 
-// Looks are the workers of a handler, by WorkerKey: those with which a worker shares what may run
-// at once. The store of Postgres does the same on the text that String returns.
-type Looks map[string]Look
+// Peers are the workers of a handler, by WorkerKey: those with which a worker shares what may run at
+// once. The store of Postgres does the same on the text that String returns.
+type Peers map[string]Peer
 
-// A Look is when a worker has registered, and when it last claimed, had room left, and there was
-// something to run. In µs of the database's clock; 0: never, or it had no room left since.
-type Look struct{ Seen, Asked int64 }
+// A Peer is a worker: when it registered last, and when it last claimed, had room left, and there
+// was something to run. In µs of the database's clock; 0: never, or it had no room left since.
+type Peer struct{ Seen, Asked int64 }
 
-// WorkerKey is what stands for the name of a worker.
+// WorkerKey is a short key of a worker, made of its name.
 func WorkerKey(worker string) string {
 	sum := sha256.Sum256([]byte(worker))
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// ParseLooks reads what String returned.
-func ParseLooks(text string) Looks {
-	looks := Looks{}
-	for ; len(text) >= lookWidth; text = text[lookWidth:] {
+// ParsePeers reads what String returned.
+func ParsePeers(text string) Peers {
+	peers := Peers{}
+	for ; len(text) >= peerWidth; text = text[peerWidth:] {
 		seen, _ := strconv.ParseInt(text[16:32], 10, 64)
 		asked, _ := strconv.ParseInt(text[32:48], 10, 64)
-		looks[text[:16]] = Look{seen, asked}
+		peers[text[:16]] = Peer{seen, asked}
 	}
-	return looks
+	return peers
 }
 
-func (l Looks) String() string {
+func (p Peers) String() string {
 	var b strings.Builder
-	for key, look := range l {
-		fmt.Fprintf(&b, "%s%016d%016d", key, look.Seen, look.Asked)
+	for key, peer := range p {
+		fmt.Fprintf(&b, "%s%016d%016d", key, peer.Seen, peer.Asked)
 	}
 	return b.String()
 }
@@ -60,56 +60,56 @@ func within(at, now, micros int64) bool { return at > now-micros && at <= now+Ma
 // Share returns how many of limit runs a worker may have. It shares them with the workers that have
 // asked within two times patience, and, unless a run waits that has been due for that long, with
 // those that are registered.
-func (l Looks) Share(limit int, key string, waits bool, now int64, patience time.Duration) int {
+func (p Peers) Share(limit int, key string, waits bool, now int64, patience time.Duration) int {
 	if patience == 0 || limit < 2 {
 		return limit
 	}
 	n := 1
-	for other, look := range l {
-		if other != key && (within(look.Asked, now, 2*patience.Microseconds()) ||
-			!waits && within(look.Seen, now, UnseenAfter.Microseconds())) {
+	for other, peer := range p {
+		if other != key && (within(peer.Asked, now, 2*patience.Microseconds()) ||
+			!waits && within(peer.Seen, now, UnseenAfter.Microseconds())) {
 			n++
 		}
 	}
 	return (limit + n - 1) / n
 }
 
-// Ask notes that a worker has claimed, whether it is full, and whether there was something to run.
-// It returns false if what is noted is good enough.
-func (l Looks) Ask(key string, full, work bool, now int64, patience time.Duration) bool {
-	look := l[key]
+// Ask stores that a worker has claimed, whether it is full, and whether there was something to run.
+// It returns false if nothing has to be written.
+func (p Peers) Ask(key string, full, work bool, now int64, patience time.Duration) bool {
+	peer := p[key]
 	switch {
 	case patience == 0:
 		return false
-	case full && within(look.Asked, now, 2*patience.Microseconds()):
-		look.Asked = 0
-	case !full && work && !within(look.Asked, now, patience.Microseconds()/2):
-		look.Asked = now
+	case full && within(peer.Asked, now, 2*patience.Microseconds()):
+		peer.Asked = 0
+	case !full && work && !within(peer.Asked, now, patience.Microseconds()/2):
+		peer.Asked = now
 	default:
 		return false
 	}
-	l.put(key, look, now)
+	p.put(key, peer, now)
 	return true
 }
 
-// See notes that a worker has registered.
-func (l Looks) See(key string, now int64) { l.put(key, Look{now, l[key].Asked}, now) }
+// See stores that a worker has registered.
+func (p Peers) See(key string, now int64) { p.put(key, Peer{now, p[key].Asked}, now) }
 
-// put notes a look, and forgets those that are too old, or too many.
-func (l Looks) put(key string, look Look, now int64) {
-	delete(l, key)
-	for other, o := range l {
+// put stores a peer, and removes those that are too old, or too many.
+func (p Peers) put(key string, peer Peer, now int64) {
+	delete(p, key)
+	for other, o := range p {
 		if !within(max(o.Seen, o.Asked), now, UnseenAfter.Microseconds()) {
-			delete(l, other)
+			delete(p, other)
 		}
 	}
-	if len(l) >= MaxLooks {
-		keys := slices.SortedFunc(maps.Keys(l), func(a, b string) int {
-			return cmp.Compare(max(l[a].Seen, l[a].Asked), max(l[b].Seen, l[b].Asked))
+	if len(p) >= MaxPeers {
+		keys := slices.SortedFunc(maps.Keys(p), func(a, b string) int {
+			return cmp.Compare(max(p[a].Seen, p[a].Asked), max(p[b].Seen, p[b].Asked))
 		})
-		for _, oldest := range keys[:len(l)-MaxLooks+1] {
-			delete(l, oldest)
+		for _, oldest := range keys[:len(p)-MaxPeers+1] {
+			delete(p, oldest)
 		}
 	}
-	l[key] = look
+	p[key] = peer
 }

@@ -79,7 +79,7 @@ type Worker interface {
 	// partition.
 	//
 	// Of a handler with a MaxConcurrency, or an override of it, a worker has no more than its
-	// share, if it names its Patience: see Looks.Share.
+	// share, if it names its Patience: see Peers.Share.
 	//
 	// Of a handler with a Rate, no more runs are claimed within any Per, wherever that begins. What
 	// counts is every claim by a worker with a Rate, whatever becomes of the run.

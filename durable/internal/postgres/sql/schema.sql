@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS {handlers} (
 	rate            integer NOT NULL DEFAULT 0, -- starts within any per
 	per             bigint NOT NULL DEFAULT 0,  -- µs
 	starts          text COLLATE "C" NOT NULL DEFAULT '', -- that count towards a rate: see package startlog
-	looks           text COLLATE "C" NOT NULL DEFAULT '', -- of workers that share max_concurrency: see store.Looks
+	peers           text COLLATE "C" NOT NULL DEFAULT '', -- of workers that share max_concurrency: see store.Peers
 	override        integer,                    -- takes the place of max_concurrency; 0: nothing starts
 	override_by     text COLLATE "C" NOT NULL DEFAULT '',
 	override_note   text COLLATE "C" NOT NULL DEFAULT '',

@@ -1,19 +1,19 @@
--- name: looks_of
--- The looks of workers in a row, h.
-SELECT substr(h.looks, 48 * i + 1, 16) AS key, substr(h.looks, 48 * i + 17, 16)::bigint AS seen,
-	substr(h.looks, 48 * i + 33, 16)::bigint AS asked
-FROM generate_series(0, length(h.looks) / 48 - 1) AS i
+-- name: peers_of
+-- The peers in a row, h: see store.Peers.
+SELECT substr(h.peers, 48 * i + 1, 16) AS key, substr(h.peers, 48 * i + 17, 16)::bigint AS seen,
+	substr(h.peers, 48 * i + 33, 16)::bigint AS asked
+FROM generate_series(0, length(h.peers) / 48 - 1) AS i
 
--- name: looks_with
--- The looks in a row, h, with that of a worker, w, without those that are too old or too many. What
+-- name: peers_with
+-- The peers in a row, h, with that of a worker, w, without those that are too old or too many. What
 -- of it is NULL stays as it is. w.us is now.
 SELECT string_agg(k.key || lpad(k.seen::text, 16, '0') || lpad(k.asked::text, 16, '0'), '') FROM (
-	(SELECT r.* FROM ({looks_of}) AS r
+	(SELECT r.* FROM ({peers_of}) AS r
 		WHERE r.key <> w.key AND greatest(r.seen, r.asked) > w.us - {unseen_us}
 			AND greatest(r.seen, r.asked) <= w.us + {ahead_us}
-		ORDER BY greatest(r.seen, r.asked) DESC LIMIT {max_looks} - 1)
+		ORDER BY greatest(r.seen, r.asked) DESC LIMIT {max_peers} - 1)
 	UNION ALL
-	SELECT w.key, coalesce(w.seen, max(r.seen), 0), coalesce(w.asked, max(r.asked), 0) FROM ({looks_of}) AS r
+	SELECT w.key, coalesce(w.seen, max(r.seen), 0), coalesce(w.asked, max(r.asked), 0) FROM ({peers_of}) AS r
 	WHERE r.key = w.key
 ) AS k
 
@@ -21,7 +21,7 @@ SELECT string_agg(k.key || lpad(k.seen::text, 16, '0') || lpad(k.asked::text, 16
 -- $1: the names of handlers, as JSON, with their limits, $2: the key of the worker. Rows are
 -- written in the order of their names, so that workers who do so at once wait for each other, and
 -- do not lock each other out.
-INSERT INTO {handlers} AS h (name, max_concurrency, max_per_partition, rate, per, seen_at, looks)
+INSERT INTO {handlers} AS h (name, max_concurrency, max_per_partition, rate, per, seen_at, peers)
 SELECT x.name, x.max_concurrency, x.max_per_partition, x.rate, x.per, clock_timestamp(),
 	CASE WHEN x.max_concurrency > 1 THEN $2::text || lpad((extract(epoch FROM clock_timestamp())
 		* 1000000)::bigint::text, 16, '0') || lpad('', 16, '0') ELSE '' END
@@ -31,9 +31,9 @@ FROM (SELECT name, max_concurrency, max_per_partition, rate, per FROM json_to_re
 ORDER BY x.name COLLATE "C"
 ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency,
 	max_per_partition = excluded.max_per_partition, rate = excluded.rate, per = excluded.per,
-	seen_at = excluded.seen_at, looks = CASE excluded.looks WHEN '' THEN h.looks ELSE (
-		SELECT ({looks_with}) FROM (SELECT $2::text AS key, us, us AS seen, NULL::bigint AS asked
-			FROM (SELECT substr(excluded.looks, 17, 16)::bigint AS us) AS at) AS w) END
+	seen_at = excluded.seen_at, peers = CASE excluded.peers WHEN '' THEN h.peers ELSE (
+		SELECT ({peers_with}) FROM (SELECT $2::text AS key, us, us AS seen, NULL::bigint AS asked
+			FROM (SELECT substr(excluded.peers, 17, 16)::bigint AS us) AS at) AS w) END
 
 -- name: register_schedules
 -- $1: schedules as JSON, $2: whether to take over those that have another spec. A row that has been
@@ -206,18 +206,18 @@ starts AS MATERIALIZED (
 -- runs and have room, and, unless a run has been due for so long that they would have found it,
 -- with those that are registered. And when it has last looked itself.
 shared AS MATERIALIZED (
-	SELECT h.name, h.looks, coalesce(h.override, x.max_concurrency) AS most, EXISTS (
+	SELECT h.name, h.peers, coalesce(h.override, x.max_concurrency) AS most, EXISTS (
 		SELECT FROM {priorities}, LATERAL (SELECT FROM {runs} AS q
 			WHERE q.state = 'queued' AND q.handler = x.name COLLATE "C" AND q.priority = p.priority
 				AND q.run_at <= now.at - $10::bigint * interval '1 microsecond' LIMIT 1) AS due) AS waits
 	FROM now, asked AS x JOIN {handlers} AS h ON h.name = x.name COLLATE "C"
 	WHERE $10::bigint > 0 AND coalesce(h.override, x.max_concurrency) > 1
 ),
-looks AS MATERIALIZED (
+peers AS MATERIALIZED (
 	SELECT h.name, h.most, coalesce(max(r.asked) FILTER (WHERE r.key = $11::text), 0) AS asked,
 		1 + count(*) FILTER (WHERE r.key <> $11::text
 			AND (r.asked > now.us - 2 * $10::bigint OR r.seen > now.us - {unseen_us} AND NOT h.waits)) AS workers
-	FROM now CROSS JOIN shared AS h LEFT JOIN LATERAL ({looks_of}) AS r
+	FROM now CROSS JOIN shared AS h LEFT JOIN LATERAL ({peers_of}) AS r
 		ON greatest(r.seen, r.asked) <= now.us + {ahead_us}
 	GROUP BY h.name, h.most
 ),
@@ -235,7 +235,7 @@ limits AS MATERIALIZED (
 					WHERE s.name = x.name AND s.until > now.us - x.per)) END)
 		ELSE 0 END AS free, (SELECT greatest(0, (k.most + k.workers - 1) / k.workers - (SELECT count(*) FROM {runs} AS r
 			WHERE r.state = 'running' AND r.handler = h.name AND r.worker = $4::text))
-			FROM looks AS k WHERE k.name = x.name) AS share, nullif(x.max_per_partition, 0) AS per,
+			FROM peers AS k WHERE k.name = x.name) AS share, nullif(x.max_per_partition, 0) AS per,
 		nullif(x.rate, 0) AS rate, x.per AS rate_per
 	FROM now, asked AS x
 	LEFT JOIN {handlers} AS h ON h.name = x.name COLLATE "C"
@@ -371,7 +371,7 @@ noted AS MATERIALIZED (
 -- That the worker has looked, if that was not noted lately; or that it has no more room.
 asks AS MATERIALIZED (
 	SELECT k.name, $11::text AS key, now.us, NULL::bigint AS seen, CASE WHEN filled.yes THEN 0 ELSE now.us END AS asked
-	FROM now, looks AS k JOIN limits AS l ON l.name = k.name,
+	FROM now, peers AS k JOIN limits AS l ON l.name = k.name,
 		(SELECT (SELECT count(*) FROM picked) >= $3::bigint AS yes) AS filled
 	WHERE CASE WHEN filled.yes THEN k.asked > now.us - 2 * $10::bigint
 		ELSE k.asked <= now.us - $10::bigint / 2 AND EXISTS (SELECT FROM work WHERE work.name = k.name) END
@@ -380,7 +380,7 @@ note AS (
 	UPDATE {handlers} AS h SET starts = coalesce((
 			SELECT string_agg(lpad(n.until::text, 16, '0') || lpad(n.n::text, 10, '0'), '' ORDER BY n.until)
 			FROM noted AS n WHERE n.name = h.name COLLATE "C"), h.starts),
-		looks = coalesce((SELECT ({looks_with}) FROM asks AS w WHERE w.name = h.name COLLATE "C"), h.looks)
+		peers = coalesce((SELECT ({peers_with}) FROM asks AS w WHERE w.name = h.name COLLATE "C"), h.peers)
 	WHERE h.name = ANY (ARRAY(SELECT c.name FROM started AS c JOIN limits AS l ON l.name = c.name AND l.rate > 0
 		UNION SELECT name FROM asks))
 ),

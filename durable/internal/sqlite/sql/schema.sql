@@ -86,7 +86,7 @@ CREATE TABLE IF NOT EXISTS {handlers} (
 	rate            INTEGER NOT NULL DEFAULT 0,   -- starts within any per
 	per             INTEGER NOT NULL DEFAULT 0,
 	starts          TEXT NOT NULL DEFAULT '',     -- those that count towards a rate: see package startlog
-	looks           TEXT NOT NULL DEFAULT '',     -- of workers that share max_concurrency: see store.Looks
+	peers           TEXT NOT NULL DEFAULT '',     -- of workers that share max_concurrency: see store.Peers
 	override        INTEGER,                      -- takes the place of max_concurrency
 	override_by     TEXT NOT NULL DEFAULT '',
 	override_note   TEXT NOT NULL DEFAULT '',

@@ -11,12 +11,12 @@ INSERT INTO {handlers} (name, max_concurrency, max_per_partition, rate, per, see
 ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency,
 	max_per_partition = excluded.max_per_partition, rate = excluded.rate, per = excluded.per, seen_at = excluded.seen_at
 
--- name: looks
-SELECT {now}, looks FROM {handlers} WHERE name = ?1
+-- name: peers
+SELECT {now}, peers FROM {handlers} WHERE name = ?1
 
--- name: note_looks
--- ?1 the handler, ?2 the looks of workers
-INSERT INTO {handlers} (name, looks) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET looks = excluded.looks
+-- name: note_peers
+-- ?1 the handler, ?2 its peers
+INSERT INTO {handlers} (name, peers) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET peers = excluded.peers
 
 -- name: register_schedule
 -- ?1 name, ?2 handler, ?3 spec, ?4 text, ?5 whether to take over a row with another spec. One that
@@ -59,11 +59,11 @@ SELECT {now}, coalesce((SELECT override FROM {handlers} WHERE name = ''), -1),
 
 -- name: look
 -- What a claim decides by, for each handler in the JSON array ?1 and each priority: the override,
--- or -1; whether the handler is paused; its latest starts and the looks of its workers; how many of
+-- or -1; whether the handler is paused; its latest starts and its peers; how many of
 -- its runs are running, and how many of these on the worker ?4; up to ?2 that are due at ?3; and
 -- when the next one is due that is not due then.
 SELECT wanted.value, coalesce(h.override, -1), coalesce(h.paused_until > ?3, 0), coalesce(h.starts, ''),
-	coalesce(h.looks, ''), (SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = wanted.value),
+	coalesce(h.peers, ''), (SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = wanted.value),
 	(SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = wanted.value AND worker = ?4),
 	(SELECT json_group_array(json_array(p.column1, run_at, id)) FROM (
 		SELECT run_at, id FROM {runs} WHERE state = 'queued' AND handler = wanted.value AND priority = p.column1
