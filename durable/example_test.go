@@ -74,26 +74,31 @@ func ExampleJSON() {
 	// <nil>
 }
 
+// migrated returns a store on a new SQLite file.
+func migrated() (store *durable.Store, remove func()) {
+	dir, err := os.MkdirTemp("", "durable-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "durable.db")+"?_pragma=journal_mode(wal)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	store = durable.SQLite(db, durable.Options{})
+	if err := store.Migrate(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	return store, func() {
+		db.Close()
+		os.RemoveAll(dir)
+	}
+}
+
 // However often the search index is said to be stale, one run waits that brings it up to date.
 func ExampleStore_TriggerMany() {
 	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "durable-example-")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "durable.db"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer db.Close()
-	store := durable.SQLite(db, durable.Options{})
-	if err := store.Migrate(ctx); err != nil {
-		fmt.Println(err)
-		return
-	}
+	store, remove := migrated() // as the example of the package makes it
+	defer remove()
 	var stale []durable.TriggerManyParams
 	for _, tenant := range []string{"ann", "bob", "ann"} {
 		stale = append(stale, durable.TriggerManyParams{Handler: "index", Payload: []byte(tenant),
@@ -107,25 +112,10 @@ func ExampleStore_TriggerMany() {
 // A receiver that takes two requests in 100 ms gets no more, from however many workers: the third
 // waits until the database says that the next start is allowed.
 func ExampleHandlerOptions_rate() {
-	dir, err := os.MkdirTemp("", "durable-example-")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "durable.db")+"?_pragma=journal_mode(wal)")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer db.Close()
-	store := durable.SQLite(db, durable.Options{})
+	store, remove := migrated() // as the example of the package makes it
+	defer remove()
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
-	if err := store.Migrate(ctx); err != nil {
-		fmt.Println(err)
-		return
-	}
 	worker, err := durable.NewWorker(store, durable.Config{MaxRuns: 1})
 	if err != nil {
 		log.Fatal(err)
