@@ -86,8 +86,9 @@ func (p PendingTrigger) MarshalJSON() ([]byte, error) {
 // heartbeat. If there is no room (because of MaxConcurrency, MaxPerHost, MaxRuns, Limits or a
 // pause), timer.Scheduler.Trigger refuses; this trigger waits. The store keeps it, with its
 // payload, until a host has started the run, or TriggerOptions.ExpiresIn has passed. Up to
-// MaxPendingTriggers of a timer wait, and are run in their order; a further one is refused with
-// ErrTooManyTriggers. One that expires is logged as a warning by one of the hosts that run the
+// MaxPendingTriggers of a timer wait; a further one is refused with ErrTooManyTriggers. Hosts take
+// them in their order, but two hosts that take one each in the same moment may start the later one
+// first. One that expires is logged as a warning by one of the hosts that run the
 // timer, and counted in its timer.TimerStatus.ExpiredTriggers. If a later Trigger of the timer
 // finds it first, the Control logs it, and nothing counts it.
 //
