@@ -27,10 +27,10 @@ const (
 // such as a tickslot.Server, and then timers, worker and relay. When ctx ends, these three drain
 // beside each other; your parts, and last the registry, stop when they have ended.
 //
-// Nothing listens before the tables are there, so on a new database probes are refused for a
-// moment. A database that cannot be reached keeps nothing from starting: each part does what it
-// does in an outage. If it then turns out that tables are missing, the part that finds out fails,
-// and Run returns its error: run the program again.
+// The server of probes and page starts when the tables are there, so on a new database connections
+// to it are refused for a moment. If the database cannot be reached, everything starts all the
+// same, and each part does what it does in an outage. If it then turns out that tables are missing,
+// the part that finds out fails, and Run returns its error: run the program again.
 //
 // The error names each part that failed, the first one first. It matches dlock.ErrSetup if somebody
 // has to set something up: a right, a table, or an option. Run closes what the stores have opened.

@@ -15,11 +15,16 @@
 //
 // # To write one
 //
-// Keep, for each name: for each slot the token, the holder, the fence, and when the lease was
-// granted and renewed, ends, and was released; the latest tick, how often it was started, its
-// schedule and who claimed it; the number of slots that the latest grant declared; and the highest
-// fence. A new fence is one more than the last, and at least the server's clock in microseconds:
-// so it grows although the data are lost. Keep this for at least 40 days after the last use. A
+// Keep, for each name:
+//
+//   - for each slot the token, the holder, the fence, and four instants of the lease: granted,
+//     renewed, end, released
+//   - for the latest tick its instant, how often it was started, its schedule, and who claimed it
+//   - the number of slots that the latest grant declared
+//   - the highest fence. A new fence is one more than the last, and at least the server's clock in
+//     microseconds, so that it grows although the data are lost
+//
+// Keep this for at least 40 days after the last use. A
 // mutex is a name of its own with one slot, so that the semaphore of the same name is another lock.
 // A server whose atomic step cannot read a clock of its own cannot be a store. Then:
 //

@@ -515,8 +515,8 @@ func TestDoctorOnHosts(t *testing.T) {
 	})
 }
 
-// The doctor's exit code is 1 for failures only: a roll-out, or a user that may do more than is
-// needed, wakes nobody up. Without hosts it asks whether the prefix is right.
+// The doctor's exit code is 1 for failures only, and not for a roll-out, or for a user with more
+// rights than are needed. If it finds no hosts, it asks whether the prefix is right.
 //
 // Fails when a warning or a note is a failure, or a failure is less.
 func TestDoctorTellsFailuresFromWarnings(t *testing.T) {

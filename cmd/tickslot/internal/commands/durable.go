@@ -63,7 +63,8 @@ func (r *runLists) schedules(ctx context.Context, filter string) (*show.Table, e
 	return t, nil
 }
 
-// handlerLimits are how many runs of a handler may go on at once, and start.
+// handlerLimits describes the limits of a handler: runs at once, in all and per partition, and starts
+// within a time.
 func handlerLimits(h durable.HandlerRecord) string {
 	var limits []string
 	switch {
@@ -81,7 +82,7 @@ func handlerLimits(h durable.HandlerRecord) string {
 	return cmp.Or(strings.Join(limits, ", "), "none")
 }
 
-// pausedText is whether it is paused, and by whom.
+// pausedText says whether something is paused, until when, and who did it.
 func pausedText(p *durable.PauseRecord) (state string, by []string) {
 	if p == nil {
 		return "active", nil

@@ -65,7 +65,7 @@ func serve(t *testing.T, environment map[string]string, flags string) *served {
 	return s
 }
 
-// A request is what is asked of a server. Without a user it logs in nobody.
+// A request is one to the server. Without a user it has no log-in.
 type request struct {
 	method, path, user, password string
 	host                         string
@@ -128,7 +128,7 @@ func usersFile(t *testing.T) string {
 	return file
 }
 
-// On a database the page has timers, durable runs and messages, for who logs in, and lets nobody
+// On a database the page shows timers, durable runs and messages to users who log in. Nobody can
 // change anything. What serves it is no host of the fleet, and ends in good order.
 //
 // Fails when something is shown without the right password, or changed without --control.

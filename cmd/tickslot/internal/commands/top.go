@@ -127,7 +127,7 @@ func (a *app) readWork() func(ctx context.Context) top.Work {
 	}
 }
 
-// topHandlers leaves out that of all together, to which nothing can be done there.
+// topHandlers leaves out the record of all handlers together: top cannot pause or trigger it.
 func topHandlers(records []durable.HandlerRecord) (list []top.Handler) {
 	for _, h := range records {
 		if h.Name != "" {

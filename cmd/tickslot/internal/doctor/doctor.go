@@ -36,10 +36,10 @@ type Target struct {
 	Calls    int // round trips that are measured
 }
 
-// A Severity says how bad it is what a check has found.
+// A Severity says how bad the finding of a check is.
 type Severity string
 
-// The severities. Only a failure wants somebody to act now: a warning passes by itself after a
+// The severities. Somebody has to act at once on a failure only. A warning passes by itself after a
 // roll-out, or endangers the fleet only if something else happens, too.
 const (
 	SeverityOK      Severity = "ok"

@@ -52,7 +52,7 @@ func (r *report) redis(ctx context.Context) {
 	}
 }
 
-// keys reads keys of a lock that nobody has: a user without a right to them cannot take any.
+// keys reads the keys of a lock that nobody uses. A user who may not read them cannot take a lock.
 func (r *report) keys(ctx context.Context) {
 	_, err := driver.CapabilitiesOf(r.Store.Locks).Controller.Inspect(ctx, "tickslot-doctor")
 	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "key") {

@@ -58,8 +58,8 @@ type Options struct {
 	Ready func(url string)
 }
 
-// Check returns what is wrong with how it would be served: nobody may reach it without a log-in
-// from another machine.
+// Check returns what is wrong with the options. It refuses an address that other machines can reach
+// unless users have to log in.
 func (o Options) Check() error {
 	host, _, err := net.SplitHostPort(o.Listen)
 	switch {
@@ -176,7 +176,7 @@ func (s *server) http(ctx context.Context) *http.Server {
 	return web
 }
 
-// scrape answers with metrics of the fleet, as it is now.
+// scrape reads the fleet anew, and answers with its metrics.
 func (s *server) scrape(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 	defer cancel()
