@@ -41,7 +41,7 @@ func init() {
 // migrate; and parts of others.
 var readers = []string{"cancel", "candidates", "columns", "forget_attempts", "forget_schedule", "free", "holds_key",
 	"indexes", "list_attempts", "list_runs", "list_schedules", "next_partition", "next_queued",
-	"of_state", "peers_of", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
+	"of_state", "peers_of", "peers_with", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
 
 // Three processes share one server, and are killed one after the other at every statement that a
 // worker sends: before it, so that the server has what came before, and after it, so that the

@@ -21,8 +21,8 @@ const (
 	peerWidth = 48
 )
 
-// Peers are the workers of a handler, by WorkerKey: those with which a worker shares what may run at
-// once. The store of Postgres does the same on the text that String returns.
+// Peers are the workers of a handler, by WorkerKey: those with which a worker shares what may run
+// at once. The store of Postgres does the same on the text that String returns.
 type Peers map[string]Peer
 
 // A Peer is a worker: when it registered last, and when it last claimed, had room left, and there
