@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // By default a run whose handler fails is tried for three weeks, at least every hour, and its last
@@ -17,6 +18,7 @@ import (
 // Fails when attempts are counted by default, the waits go beyond an hour, or a Requeue does not
 // begin anew.
 func TestRunIsTriedForThreeWeeks(t *testing.T) {
+	testkit.Long(t)
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var began []time.Time

@@ -55,6 +55,7 @@ func TestABatchThatIsTooLargeForItsTime(t *testing.T) {
 // Fails when they are asked for again and again, more at once than the link carries in that time.
 func TestLargeMessagesOnASlowLink(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	server := sqltest.SharedPostgres(t)
 	database := server.NewDatabase(t)
 	wire, err := servertest.NewProxy(server.Addr())

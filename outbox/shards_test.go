@@ -66,6 +66,7 @@ func (l *lineOfKeys) count() int {
 // belongs to no shard.
 func TestShardsChangeOnRealDatabases(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	onEach(t, func(t *testing.T, p place) {
 		box := p.open()
 		t.Cleanup(func() { box.Close() })

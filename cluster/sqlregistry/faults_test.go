@@ -153,12 +153,13 @@ func TestWaitsAreNotLost(t *testing.T) {
 // Fails when a deadlock comes to the caller.
 func TestHostsWriteAndSweepAtOnce(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for _, way := range databases {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			s := ways[way](t)
 			s.migrated(t)
-			rounds := testkit.Rounds(t, 10, 200)
+			rounds := 200
 			var all sync.WaitGroup
 			for host := range 10 {
 				store := s.open(t)

@@ -204,7 +204,7 @@ func (n numbered) TryAcquire(ctx context.Context, req driver.Request) (driver.Gr
 // Fails when calls wait for their turn without watching their context.
 func TestI1I2I7Frozen(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	onOwn(t, func(t *testing.T, s subject) {
 		open, last := s.hosts(t), new(atomic.Int64)
 		c := crowd.Gather(t, crowdOptions, numbered{open(), last}, numbered{open(), last})

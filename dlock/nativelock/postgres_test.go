@@ -144,6 +144,7 @@ func (s subject) poolerOf(t testing.TB, mode string, settings ...string) (subjec
 // pooler's errors.
 func TestPgBouncerAdvisory(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for _, mode := range []string{"transaction", "statement"} {
 		for _, params := range []string{"", "&default_query_exec_mode=exec",
 			"&default_query_exec_mode=simple_protocol"} {

@@ -92,6 +92,7 @@ func startChild(t *testing.T, s subject) (*exec.Cmd, *bufio.Scanner) {
 // Fails, for the stopped one, when the server is not told how long the session may be idle.
 func TestI6Processes(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	onEach(t, func(t *testing.T, s subject) {
 		n := s.open(t, nativelock.Options{})
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {

@@ -27,7 +27,7 @@ import (
 // the first sentinel of the list has to answer.
 func TestI1SentinelFailover(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
 	var stores []driver.Store
 	for range 2 {
@@ -66,7 +66,7 @@ func must(t *testing.T, err error) {
 // looks), and when the first answer of a sentinel counts (the same).
 func TestMasterThatOnlyHostsReach(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relays: true})
 	r := newRivals(t, s)
 	one := r.store()
@@ -105,7 +105,7 @@ func wantHolder(t *testing.T, server *redistest.Server) {
 // Fails when connections to the old master are used without asking (two valid leases for as long).
 func TestMasterThatStoodStill(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
 	r := newRivals(t, s)
 	one, two := r.store(), r.store()
@@ -133,7 +133,7 @@ func TestMasterThatStoodStill(t *testing.T) {
 // Fails when any sentinel that answers is believed.
 func TestHostsCutOffWithTheOldMaster(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3, Relays: true})
 	r := newRivals(t, s)
 	var addrs []string
@@ -211,6 +211,7 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 // master while its lease is valid on the new one.
 func TestI1RenewedOnTheNewMaster(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for range 5 {
 		if renewedOnTheNewMaster(t) {
 			return

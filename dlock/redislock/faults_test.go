@@ -173,7 +173,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 // Fails when the mark is not the server's master_replid.
 func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	server := redistest.New(t, redistest.Options{Persistence: redistest.RDB})
 	c := gather(t, server.Addr(), server.Addr())
 	c.Grants(20, 10*time.Second)
@@ -235,6 +235,7 @@ func TestLeasesSurviveARestartWithAOF(t *testing.T) {
 // Fails when the trust window is closed by the heartbeat instead of a timer.
 func TestI2HostCutOffWithoutReset(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	server := redistest.New(t)
 	proxy := servertest.NewProxyFor(t, server.Addr())
 	c := gather(t, proxy.Addr(), server.Addr())
@@ -341,7 +342,7 @@ func TestI7ServerGone(t *testing.T) {
 // Fails when the map of the nodes is not looked up again: nothing is granted for a minute.
 func TestI1ClusterFailover(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	cluster := redistest.NewClusterWithReplicas(t, 3, 1)
 	client := func() redis.UniversalClient {
 		c := redis.NewClusterClient(&redis.ClusterOptions{Password: canary, Addrs: cluster.Addrs()})

@@ -24,7 +24,7 @@ import (
 // are left as they are: a replica is asked.
 func TestClientThatReadsFromReplicas(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	cluster := redistest.NewClusterWithReplicas(t, 1, 1)
 	master, replica := cluster.Nodes[0], cluster.Nodes[1]
 	client := func(by redis.ClusterOptions) *redis.ClusterClient {

@@ -24,7 +24,7 @@ import (
 // Fails when a script treats a key that has not been moved yet as missing.
 func TestI1ReshardingUnderALease(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	cluster, store := clusterOf(t, redislock.Options{})
 	var all sync.WaitGroup
 	for _, mutex := range []bool{false, true} {

@@ -226,6 +226,7 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 // Fails without that setting: it grants.
 func TestMinReplicasAfterStandingStill(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	p := newPair(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 	must(t, p.master.Pause())
 	must(t, p.replica.Client().ReplicaOf(context.Background(), "NO", "ONE").Err())

@@ -56,7 +56,7 @@ func TestOverridesWhileStopped(t *testing.T) {
 
 func TestOverridesWhileStoppedCluster(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	overridesWhileStopped(t, "cluster", redistest.NewCluster(t, 3).Addrs()...)
 }
 

@@ -28,6 +28,7 @@ var forms = map[string]redislock.KeyForm{"plain": redislock.KeysPlain, "tagged":
 // Fails when the server is known by its run_id, which is the same then.
 func TestI1FailoverAndBack(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for form, keys := range forms {
 		for _, meanwhile := range []bool{false, true} { // whether the other grants something, too, and so notes its run
 			t.Run(fmt.Sprint(form, meanwhile), func(t *testing.T) {
@@ -142,6 +143,7 @@ func TestI1QuarantineIsNotAMillisecondShort(t *testing.T) {
 // Fails when an unknown name is granted because of the server's uptime alone.
 func TestI1TakeoverWithoutTheFirstGrant(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for _, known := range []bool{true, false} { // whether it knows the prefix
 		p := newPair(t)
 		a, b := p.formed(p.master, redislock.KeysPlain), p.formed(p.replica, redislock.KeysPlain)
@@ -218,6 +220,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 // changes.
 func TestFirstReplicaIsNoRestart(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for form, keys := range forms {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
@@ -314,6 +317,7 @@ func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 // Fails when the end of the wait is stored and trusted.
 func TestQuarantineNotedByAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for form, keys := range forms {
 		server, clock := redistest.NewWithClock(t, redistest.Options{})
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: canary})

@@ -39,18 +39,18 @@ func TestMissingOverrideColumns(t *testing.T) {
 
 // Fails when a grant within a limit does not count the leases of all slots.
 func TestLimitsWhileGrantingMySQL(t *testing.T) {
-	testkit.SkipShort(t)
 	t.Parallel()
+	testkit.Long(t)
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
-	limitsWhileGranting(t, s.hosts(t), testkit.Rounds(t, 4, 25))
+	limitsWhileGranting(t, s.hosts(t), 25)
 }
 
 // Fails when the transaction does not read the snapshot again.
 func TestLimitsWhileGrantingSQLite(t *testing.T) {
-	testkit.SkipShort(t)
 	brisk(t)
 	t.Parallel()
-	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), testkit.Rounds(t, 4, 25))
+	testkit.Long(t)
+	limitsWhileGranting(t, sqliteOn(sqlitePath(t)).migrated(t).hosts(t), 25)
 }
 
 // firstUpdates makes several hosts update and acquire new names at the same time. No call may fail,

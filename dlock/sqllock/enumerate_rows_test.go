@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
@@ -97,6 +98,7 @@ func TestEnumerateReadsOnePagePostgres(t *testing.T) {
 // Fails when a page is no range of the primary key.
 func TestEnumerateReadsOnePageMySQL(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	server := sqltest.SharedMariaDB(t)
 	for way, params := range map[string]string{"one trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {

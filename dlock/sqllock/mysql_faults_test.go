@@ -17,9 +17,9 @@ import (
 
 // Fails when a call does not end with its context.
 func TestI2I7FrozenMySQL(t *testing.T) {
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	server := sqltest.MariaDB(t)
-	frozen(t, server, mysqlOn(t, server, oneTrip).migrated(t), testkit.Rounds(t, 1, 3))
+	frozen(t, server, mysqlOn(t, server, oneTrip).migrated(t), 3)
 }
 
 // With and without a binary log, which is part of every commit.
@@ -27,30 +27,24 @@ func TestI2I7FrozenMySQL(t *testing.T) {
 // Fails when the server does not wait for its disk (innodb_flush_log_at_trx_commit=0), which Audit
 // warns of.
 func TestI1I4KilledMySQL(t *testing.T) {
+	testkit.Long(t)
 	for name, settings := range map[string][]string{
 		"plain":      {"innodb-flush-log-at-trx-commit=1"},
 		"binary log": {"innodb-flush-log-at-trx-commit=1", "log-bin", "sync-binlog=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testkit.SkipShort(t)
-			if name != "plain" {
-				testkit.Long(t)
-			}
 			server := sqltest.MariaDB(t, sqltest.Options{Settings: settings})
-			killed(t, server, mysqlOn(t, server, oneTrip).migrated(t), testkit.Rounds(t, 1, 5))
+			killed(t, server, mysqlOn(t, server, oneTrip).migrated(t), 5)
 		})
 	}
 }
 
 // Fails when a call that failed does not give its connection back.
 func TestI7CutOffMySQL(t *testing.T) {
+	testkit.Long(t)
 	for way, params := range map[string]string{"one round trip": oneTrip, "prepared": ""} {
 		t.Run(way, func(t *testing.T) {
-			testkit.SkipShort(t)
-			cuts := testkit.Rounds(t, 3, 10)
-			if way == "prepared" {
-				testkit.Long(t)
-			}
+			const cuts = 10
 			server := sqltest.MariaDB(t)
 			s := mysqlOn(t, server, params).migrated(t)
 			s.exec(t, `DELIMITER //

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/sqllock"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
@@ -104,6 +105,7 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 // Fails when the procedure continues after such a time-out.
 func TestRollbackOnTimeoutMySQL(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	server := sqltest.MySQL(t, sqltest.Options{Settings: []string{"innodb-rollback-on-timeout=ON"}})
 	s := mysqlOn(t, server, oneTrip).migrated(t)
 	store := s.open(t, sqllock.Options{})
@@ -147,6 +149,7 @@ func TestRollbackOnTimeoutMySQL(t *testing.T) {
 // Fails when a call waits for a lock: all leases of the host are lost with the one that is locked.
 func TestForeignRowLockCostsOneLeaseMySQL(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	store, other, server := newLockScene(t, oneTrip)
 	isMariaDB := strings.Contains(execOn(server, "")(t, "SELECT VERSION()"), "MariaDB")
 	var grants []driver.Grant

@@ -142,11 +142,11 @@ func TestTimersMySQL(t *testing.T) {
 }
 
 func TestContentionMySQL(t *testing.T) {
-	testkit.SkipShort(t)
 	t.Parallel()
+	testkit.Long(t)
 	s := mysqlOn(t, quickMariaDB(t), oneTrip).migrated(t)
 	for _, c := range contentions { // half of them: a grant takes longer than in Postgres
-		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts/2*testkit.Rounds(t, 1, 8))
+		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*4)
 	}
 	if n := strings.TrimSpace(s.exec(t,
 		"SELECT COUNT FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'")); n != "0" {
@@ -160,13 +160,13 @@ func TestContentionMySQL(t *testing.T) {
 // and they for it.
 func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	server := quickMariaDB(t)
 	for _, way := range []string{"read committed", "strange"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			s := mysqlOn(t, server, mysqlWays(t, server)[way]).migrated(t)
-			attempts := testkit.Rounds(t, 75, 600)
+			const attempts = 600
 			crowd.Contend(t, s.hosts(t), 3, 12, attempts)
 			crowd.Contend(t, s.hosts(t), 12, 12, attempts)
 		})
@@ -180,13 +180,10 @@ func TestContentionOnStrangeSessionsMySQL(t *testing.T) {
 // COMMITTED.
 func TestReplicasMySQL(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	for i, format := range []string{"STATEMENT", "MIXED", "ROW"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
-			if format != "STATEMENT" {
-				testkit.Long(t) // the statements themselves can differ
-			}
 			primary := quickMariaDB(t, "log-bin=binlog", "server-id=1", "binlog-format="+format)
 			replica := quickMariaDB(t, "server-id=2")
 			if !strings.Contains(execOn(primary, "")(t, "SELECT VERSION()"), "MariaDB") {

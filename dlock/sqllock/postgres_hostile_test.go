@@ -96,6 +96,7 @@ func TestSearchPathThroughAPoolerPostgres(t *testing.T) {
 // every call compile its plan anew.
 func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	s := postgres(t, "pgx").migrated(t)
 	for _, set := range []string{
 		"quote_all_identifiers = on", "enable_nestloop = off", "enable_indexscan = off", "enable_indexonlyscan = off",

@@ -31,10 +31,10 @@ import (
 // pgx waits 15 s for that.
 func TestConnectionsThatDieInSilencePostgres(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for _, way := range []string{"pgx", "database/sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			testkit.SkipShort(t)
 			server := sqltest.SharedPostgres(t)
 			proxy := servertest.NewProxyFor(t, server.Addr())
 			dsn := strings.Replace(server.DSN("", "", server.NewDatabase(t)), server.Addr(), proxy.Addr(), 1) +

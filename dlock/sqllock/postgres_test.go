@@ -156,11 +156,11 @@ func TestConformancePostgres(t *testing.T) {
 }
 
 func TestContentionPostgres(t *testing.T) {
-	testkit.SkipShort(t)
 	t.Parallel()
+	testkit.Long(t)
 	// Only a crash would lose data, and there is none here.
 	s := postgresOn(t, sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}}), "pgx").migrated(t)
 	for _, c := range contentions {
-		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*testkit.Rounds(t, 1, 8))
+		crowd.Contend(t, s.hosts(t), c.slots, c.workers, c.attempts*8)
 	}
 }

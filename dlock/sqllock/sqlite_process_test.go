@@ -57,20 +57,17 @@ func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
 func TestI1I4ProcessesSQLite(t *testing.T) {
 	t.Parallel()
 	brisk(t)
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	for _, slots := range []int{1, 5, 16} {
 		t.Run(fmt.Sprint("N=", slots), func(t *testing.T) {
 			t.Parallel()
-			if slots > 1 {
-				testkit.Long(t)
-			}
 			path := sqlitePath(t)
 			sqliteOn(path).migrated(t)
 			p := &parade{t: t}
 			victim, sleeper := p.start(slots, path), p.start(slots, path)
 			steady := []*process{p.start(slots, path), p.start(slots, path)}
-			rounds, runs := testkit.Rounds(t, 1, 3), int64(testkit.Rounds(t, 10, 25))
-			for range rounds {
+			const runs = 25
+			for range 3 {
 				p.more(runs)
 				victim.signal(t, syscall.SIGKILL)
 				victim = p.start(slots, path)

@@ -50,7 +50,7 @@ func TestOverridesWhileStoppedPostgres(t *testing.T) {
 
 func TestOverridesWhileStoppedMySQL(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
+	testkit.Long(t)
 	server := sqltest.SharedMariaDB(t)
 	s := mysqlOn(t, server, oneTrip).migrated(t).app(t)
 	overridesWhileStopped(t, s, "mysql", server.DSN("app", "", s.database)+oneTrip)
@@ -58,8 +58,8 @@ func TestOverridesWhileStoppedMySQL(t *testing.T) {
 
 func TestOverridesWhileStoppedSQLite(t *testing.T) {
 	t.Parallel()
-	testkit.SkipShort(t)
 	brisk(t)
+	testkit.Long(t)
 	path := sqlitePath(t)
 	overridesWhileStopped(t, sqliteOn(path).migrated(t), "sqlite", sqliteDSN(path))
 }

@@ -40,13 +40,10 @@ func once(s subject) func(testing.TB) subject { return func(testing.TB) subject 
 
 func TestTimersPostgres(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for _, way := range postgresWays {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			testkit.SkipShort(t)
-			if way.name != "pgx" {
-				testkit.Long(t) // they are the same store, reached in another way
-			}
 			keepsTimers(t, once(postgres(t, way.name).migrated(t).app(t)))
 		})
 	}

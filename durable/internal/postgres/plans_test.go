@@ -239,6 +239,7 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 // Fails when a plan joins the few rows with a whole index, because it expects many of them.
 func TestBatchesReadFewPages(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	d := newDatabase(t)
 	s := d.migrated(t)
 	d.exec(t, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
@@ -145,6 +146,7 @@ func documented(t testing.TB, heading string) []string {
 // Fails when a statement needs a right that is not documented, or one that is has no use.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for role, can := range roles {
 		d := newDatabase(t)
 		d.exec(t, "CREATE SCHEMA work", "CREATE TABLE other (x int)")

@@ -256,6 +256,7 @@ func explainSQLite(t *testing.T, db *sql.DB, s sqlstore.Explained) (lines []stri
 // lock all that they read, also what a producer has not committed, and would wait for it.
 func TestPlansOfMySQL(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t)
 	for name, server := range map[string]func(testing.TB) *sqltest.Server{
 		"MariaDB": quickMariaDB, "MySQL": quickMySQL} {
 		for _, rows := range []int{0, 20, 10_000} {
