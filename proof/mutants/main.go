@@ -248,6 +248,9 @@ func (g gate) build(ctx context.Context, l layer, overlay, program string) error
 	return nil
 }
 
+// longProofs is what the tests of long proofs want to see in their environment.
+const longProofs = "TICKSLOT_LONG=1"
+
 var errTooLong = errors.New("it took too long")
 
 // start runs the program of a layer. A test whose server is missing fails.
@@ -264,6 +267,9 @@ func (g gate) start(ctx context.Context, l layer, program string) (string, error
 		cmd.Dir = filepath.Join(g.top, l.pkg)
 	}
 	cmd.Env = append(os.Environ(), "TICKSLOT_REQUIRE_SERVERS=1", "TMPDIR="+g.dir) // logs go with the folder
+	if l.long {
+		cmd.Env = append(cmd.Env, longProofs)
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()

@@ -101,7 +101,7 @@ var ofMessages = []mutant{
 		edits: []edit{{"outbox/election.go",
 			"	if !r.waitForOldLayouts(ctx, layout) {\n",
 			"	if false && !r.waitForOldLayouts(ctx, layout) {\n"}},
-		layer: relays("^TestShardsChangeOnRealDatabases$/^SQLite$"),
+		layer: relays("^TestShardsChangeOnRealDatabases$/^SQLite$").asLongProof(),
 		says:  "two deliveries at once",
 	},
 	{

@@ -79,7 +79,7 @@ var ofRuns = []mutant{
 		edits: []edit{{"durable/handler.go",
 			"return r.MaxElapsedTime - elapsed\n",
 			"return r.MaxElapsedTime/2 - elapsed\n"}},
-		layer: runs("^TestRunIsTriedForThreeWeeks$"),
+		layer: runs("^TestRunIsTriedForThreeWeeks$").asLongProof(),
 		says:  "it was tried for",
 	},
 	{

@@ -26,12 +26,22 @@ type layer struct {
 	// alarm is the output of a real finding. Without it the layer may fail because too little
 	// happened, on a machine that is busy. "": every failure is an alarm.
 	alarm string
+	long  bool // it is one of the long proofs, which others skip
+}
+
+// asLongProof returns the layer as one of the long proofs.
+func (l layer) asLongProof() layer {
+	l.long = true
+	return l
 }
 
 func (l layer) String() string {
 	words := []string{"go", "run", "./" + l.pkg}
 	if l.test != "" {
 		words = []string{"go", "test", "./" + l.pkg, "-run", "'" + l.test + "'"}
+	}
+	if l.long {
+		words = append([]string{longProofs}, words...)
 	}
 	return strings.Join(append(words, l.args...), " ")
 }
@@ -181,7 +191,7 @@ var ofLocksAndTimers = []mutant{
 				"string.match(told, '\\nrun_id:(%w+)')"},
 			{"dlock/redislock/acquire.lua", "'\\nmaster_replid:' .. sub(run", "'\\nrun_id:' .. sub(run"},
 		},
-		layer: redis("^TestI1FailoverAndBack$"),
+		layer: redis("^TestI1FailoverAndBack$").asLongProof(),
 		says:  "two valid leases of slot 0",
 	},
 	{
@@ -189,7 +199,7 @@ var ofLocksAndTimers = []mutant{
 		edits: []edit{{"dlock/redislock/failover.go",
 			"count[v] > len(m.sentinels)/2",
 			"count[v] > 0"}},
-		layer: redis("^TestHostsCutOffWithTheOldMaster$"),
+		layer: redis("^TestHostsCutOffWithTheOldMaster$").asLongProof(),
 		says:  "cut off: <nil>", // what one sentinel says was enough
 	},
 	{
