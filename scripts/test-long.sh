@@ -51,6 +51,8 @@ run stores -p 1 -parallel 10
 run slow -p 1
 # Most of these is waiting.
 run others -race -p 2
-# A module of its own, all of whose tests are long.
+# Modules of their own: all tests of the first are long, the others need large libraries.
 (cd cluster/page/browsertest && sh ../../../scripts/test.sh -race -count=1 -timeout 20m ./...) || code=1
+(cd proof/benchmarks && sh ../../scripts/test.sh -count=1 -timeout 20m ./...) || code=1
+(cd internal/deploytest && sh ../../scripts/test.sh -count=1 -timeout 20m ./...) || code=1
 exit $code
