@@ -258,7 +258,8 @@ var ofRuns = []mutant{
 	{
 		name: "a rate that a retry does not use up",
 		edits: []edit{{"durable/internal/sqlite/claim.go",
-			"	if h.Rate > 0 {\n		r[h.Name] =", "	if h.Rate > 0 && h.MaxAttempts > 99 {\n		r[h.Name] ="}},
+			"	if h.Rate > 0 {\n		r[h.Name] =",
+			"	if h.Rate > 0 && h.MaxAttempts > 99 {\n		r[h.Name] ="}},
 		layer: layer{pkg: "durable/internal/sqlite", test: "^TestSQLite$/^rates$"},
 		says:  "claimed",
 	},
