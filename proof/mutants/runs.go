@@ -256,7 +256,7 @@ var ofRuns = []mutant{
 		says:  "starts within",
 	},
 	{
-		name: "a rate that a retry does not use up",
+		name: "a start that is not noted",
 		edits: []edit{{"durable/internal/sqlite/claim.go",
 			"	if h.Rate > 0 {\n		r[h.Name] =",
 			"	if h.Rate > 0 && h.MaxAttempts > 99 {\n		r[h.Name] ="}},
