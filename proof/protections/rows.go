@@ -503,7 +503,7 @@ var rows = []row{
 			"durable/internal/postgres.TestConformance/directly/registering",
 		"durable sqlite": "durable/internal/sqlite.TestSQLite/registering",
 		"outbox": "" +
-			"no: a message that was appended meanwhile waits until then, as the guarantees say",
+			"no: a message that was appended meanwhile waits until then, as proof/faults.md says",
 		"registry":   "no: it is a view, and shows what was written",
 		"people":     "no: they show what stores and products know",
 		"SQL Server": sqlServer,

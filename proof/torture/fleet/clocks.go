@@ -21,7 +21,7 @@ const together = 4 * time.Second
 var steps = []time.Duration{2 * time.Second, 10 * time.Minute, 2 * time.Hour}
 
 // stepClocks has the clocks step on and back again. When they are set on, leases end early for the
-// store, and when they are set back, ticks of that time may start again (docs/guarantees.md): that
+// store, and when they are set back, ticks of that time may start again (proof/faults.md): that
 // is excused. What is demanded is that all timers run again afterwards, and all else that is
 // demanded always; but a store that loses its data knows no fence of when its clock was ahead.
 func (t *tormentor) stepClocks(by time.Duration) error {

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// Every fault in docs/guarantees.md says what becomes of the limits, and which test shows it, or
+// Every fault in proof/faults.md says what becomes of the limits, and which test shows it, or
 // that none does. The tests exist, and so do the rows that others refer to.
 //
 // Fails when a test is renamed, a row is taken out, or one has nothing to show, or says nothing of
 // the limits.
-func TestGuaranteesNameTestsThatExist(t *testing.T) {
+func TestFaultsNameTestsThatExist(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("docs/guarantees.md")
+	doc, err := os.ReadFile("proof/faults.md")
 	if err != nil {
 		t.Fatal(err)
 	}
