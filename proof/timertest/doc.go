@@ -1,5 +1,5 @@
 // Package timertest runs the timers and leaders of several hosts on a real store, in real time, and
-// checks the invariants I1 to I13 (docs/architecture.md) as the handlers see them. Packages timer
+// checks the invariants I1 to I13 (proof/faults.md) as the handlers see them. Packages timer
 // and leader test the same invariants in virtual time; here a store shows that it keeps its part of
 // them. It is no API: for our own tests. It takes one call in the store's own test file:
 //
