@@ -10,8 +10,8 @@ import (
 // context.WithDeadline it allocates and starts a timer only if somebody waits for its end: a store
 // in memory never does, a driver only while it waits for a free connection.
 //
-// It is there for one figure of docs/performance.md: a tick that finds every slot held, which is
-// what most ticks of a fleet are, makes three allocations above those of the store.
+// It is there for one figure of proof/benchmarks/COSTS.md: a tick that finds every slot held, which
+// is what most ticks of a fleet are, makes three allocations above those of the store.
 // context.WithDeadline would make four more. TestAllocationsOfAnAttempt and
 // timer.TestAllocationsOfATickThatFindsItFull count them.
 type lazyDeadline struct {
