@@ -173,12 +173,38 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// The alerts are rules that Prometheus reads, and those that matter most fire when they should.
+// The alerts are rules that Prometheus reads. Each is silent while all is well, is raised once by a
+// fault of one of two environments, and is in the runbook.
 //
-// Fails when a threshold, a label or a text is changed here only.
+// Fails when a threshold, a label or a text is changed here only, when environments are mixed, and
+// when an alert has no test or nothing to do about it.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	promtool := findPromtool(t)
+	rules, runbook := read(t, "deploy/prometheus/tickslot.rules.yml"), read(t, "docs/runbook.md")
+	tests := read(t, "deploy/prometheus/tickslot.rules_test.yml")
+	alerts := regexp.MustCompile(`(?m)^ +- alert: (\w+)\n`).FindAllStringSubmatch(rules, -1)
+	_, well, _ := strings.Cut(tests, "name: all is well\n")
+	well, _, _ = strings.Cut(well, "\n\n")
+	for _, a := range alerts {
+		name := a[1]
+		if !strings.Contains(well, "alertname: "+name+" }") ||
+			!strings.Contains(tests, "\n        alertname: "+name+"\n        exp_alerts:\n") {
+			t.Errorf("%s has no test in which it is raised, and none in which all is well", name)
+		}
+		url := "runbook_url: https://github.com/tickslot/tickslot/blob/main/docs/runbook.md#" + strings.ToLower(name)
+		if !strings.Contains(runbook, "\n### "+name+"\n") || strings.Count(rules, url+"\n") != 1 {
+			t.Errorf("%s has no part of the runbook, or does not lead there", name)
+		}
+	}
+	if n := strings.Count(runbook, "\n### "); n != len(alerts) || n < 20 {
+		t.Errorf("%d alerts, and %d in the runbook", len(alerts), n)
+	}
+	for _, by := range regexp.MustCompile(`\bby \([^)]*\)?`).FindAllString(rules, -1) {
+		if !strings.HasPrefix(by, "by (job, namespace, environment") {
+			t.Errorf("%q mixes environments", by)
+		}
+	}
 	for _, args := range [][]string{{"check", "rules", "tickslot.rules.yml"},
 		{"test", "rules", "tickslot.rules_test.yml"}} {
 		cmd := exec.Command(promtool, args...)

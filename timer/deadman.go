@@ -91,9 +91,14 @@ func (s *settings) mayEndInTime(no *dlock.NotAcquiredError) bool {
 	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= s.timer.MaxRunTime
 }
 
-// check returns an error after AlarmAfter ticks without a success.
+// alarmed reports whether AlarmAfter ticks came due without a success.
+func (d *deadman) alarmed(t Timer) bool {
+	return t.AlarmAfter != unlimited && int(d.ticks) >= t.AlarmAfter
+}
+
+// check returns an error if alarmed.
 func (d *deadman) check(t Timer, failed Outcome, holder dlock.Holder) error {
-	if t.AlarmAfter == unlimited || int(d.ticks) < t.AlarmAfter {
+	if !d.alarmed(t) {
 		return nil
 	}
 	last := "ever, as far as this host knows"

@@ -3,11 +3,14 @@ package timer_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/internal/testkit"
@@ -16,9 +19,10 @@ import (
 )
 
 // TimersSucceed names a timer without a successful run on any host for AlarmAfter ticks, with the
-// reason.
+// reason, and so does a metric.
 //
-// Fails when ticks are not counted, or when the reason is that of an earlier tick.
+// Fails when ticks are not counted, when the reason is that of an earlier tick, or when the metric
+// has another threshold.
 func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 	hang := func(context.Context) error {
 		time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 8, 30, 0, time.UTC)))
@@ -41,7 +45,8 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
-				h := f.start(timer.Config{DrainTimeout: time.Minute}, timer.Timer{Name: "a",
+				reg := prometheus.NewRegistry()
+				h := f.start(timer.Config{DrainTimeout: time.Minute, Registerer: reg}, timer.Timer{Name: "a",
 					Schedule: schedule.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second,
 					OnStoreDown: timer.StoreDownSkip, Run: succeedOnce(c.run)})
 				time.Sleep(time.Minute) // the one success
@@ -52,8 +57,14 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 				if err := h.TimersSucceed(); err != nil {
 					t.Errorf("after four ticks: %v", err)
 				}
+				if v := gauge(t, reg, "tickslot_alarm_active"); !math.IsNaN(v) { // not there
+					t.Errorf("after four ticks the metric is %v", v)
+				}
 				time.Sleep(3 * time.Minute)
 				err := h.TimersSucceed()
+				if v := gauge(t, reg, "tickslot_alarm_active"); (v == 1) != (c.reason != "") {
+					t.Errorf("the metric is %v, and TimersSucceed says %v", v, err)
+				}
 				if c.reason == "" {
 					if err != nil {
 						t.Error(err)

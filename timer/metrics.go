@@ -24,7 +24,7 @@ type metrics struct {
 	leasesLost, fallbackRuns, overlongHolds              *prometheus.Desc
 	active, slotsHeld, slotsLimit, slotsElsewhere, bound *prometheus.Desc
 	fallbackActive, paused, scheduleFailed, overdueRuns  *prometheus.Desc
-	lastSuccess                                          *prometheus.Desc
+	lastSuccess, alarmActive                             *prometheus.Desc
 	breaker, up, hosts, droppedEvents, waiting, build    *prometheus.Desc
 	limitRuns, limitSize, limitElsewhere                 *prometheus.Desc
 
@@ -78,6 +78,9 @@ func newMetrics(s *Scheduler) *metrics {
 		"timer")
 	m.lastSuccess = desc("last_success_timestamp_seconds",
 		"When the timer's last successful run ended, on any host, as far as this one knows.", "timer")
+	m.alarmActive = desc("alarm_active",
+		"1 while AlarmAfter ticks came due without a successful run on any host, as far as this one knows. Not there "+
+			"otherwise.", "timer")
 	m.breaker = desc("store_breaker_open",
 		"1 while ticks do not ask the store because it failed several times in a row.", "store")
 	m.up = desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.", "store")
@@ -227,7 +230,7 @@ type levels struct {
 
 	active, held, overdue, limit, elsewhere int
 	bound                                   float64
-	fallback, paused, scheduleFailed        int       // timers
+	fallback, paused, scheduleFailed, alarm int       // timers
 	success                                 time.Time // the earliest of their last successes; zero: none known
 }
 
@@ -257,6 +260,7 @@ func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	l.fallback += intIf(st.Fallback)
 	l.scheduleFailed += intIf(e.ticks.scheduleFault() != "")
 	l.paused += intIf(st.Paused != nil)
+	l.alarm += intIf(!set.removed() && e.record.deadman.alarmed(set.timer))
 	if at := e.record.deadman.success; !at.IsZero() && (l.success.IsZero() || at.Before(l.success)) {
 		l.success = at
 	}
@@ -279,7 +283,7 @@ func (m *metrics) writeLevels(w *series, label string, l *levels) {
 		desc  *prometheus.Desc
 		value int
 	}{{m.slotsElsewhere, l.elsewhere}, {m.overdueRuns, l.overdue}, {m.fallbackActive, l.fallback},
-		{m.scheduleFailed, l.scheduleFailed}, {m.paused, l.paused}} {
+		{m.scheduleFailed, l.scheduleFailed}, {m.paused, l.paused}, {m.alarmActive, l.alarm}} {
 		if g.value != 0 {
 			w.gauge(g.desc, float64(g.value), label)
 		}
