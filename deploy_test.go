@@ -110,7 +110,8 @@ func TestMetricsInDeployExist(t *testing.T) {
 
 // A dashboard, as far as it matters here.
 type dashboard struct {
-	Panels []struct {
+	Templating struct{ List []struct{ Name string } }
+	Panels     []struct {
 		ID          int
 		GridPos     struct{ H, W, X, Y int }
 		Type, Title string
@@ -120,9 +121,11 @@ type dashboard struct {
 }
 
 // The queries of the dashboard are PromQL, its panels have numbers and places of their own and say
-// what they show. It has what an operator needs to see of leaders and of the registry.
+// what they show. It has what an operator needs to see of leaders, of the registry, of durable runs
+// and of the outbox, and each query keeps to the service and the environment that was chosen.
 //
-// Fails when a query has a bracket too few, or a panel is put over another.
+// Fails when a query has a bracket too few, a panel is put over another, or a query adds up
+// environments.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	promtool := findPromtool(t)
@@ -134,6 +137,16 @@ func TestDashboard(t *testing.T) {
 	rules := "groups:\n- name: panels\n  rules:\n" // as rules that record, so that promtool reads them
 	queries := 0
 	shown := map[string]bool{}
+	var chosen []string // the matchers of the variables that each metric has
+	for _, v := range d.Templating.List {
+		if v.Name != "datasource" && v.Name != "timer" {
+			chosen = append(chosen, v.Name+`=~"$`+v.Name+`"`)
+		}
+	}
+	if want := "job namespace environment instance"; len(chosen) != len(strings.Fields(want)) {
+		t.Errorf("it has variables for %v, want %s", chosen, want)
+	}
+	aggregation := regexp.MustCompile(`\b(?:sum|max|min|count)\b(?: by \(job, namespace, environment[,)])?`)
 	type place struct{ x, y int }
 	taken := map[place]string{}
 	for _, p := range d.Panels {
@@ -152,14 +165,25 @@ func TestDashboard(t *testing.T) {
 		for _, target := range p.Targets {
 			for _, name := range metricName.FindAllString(target.Expr, -1) {
 				shown[name] = true
+				if !strings.Contains(target.Expr, name+"{"+strings.Join(chosen, ",")) {
+					t.Errorf("%q: %s is of all: it wants %v", p.Title, name, chosen)
+				}
 			}
-			expr := strings.NewReplacer("$__rate_interval", "5m", "$timer", ".*").Replace(target.Expr)
+			for _, by := range aggregation.FindAllString(target.Expr, -1) {
+				if !strings.Contains(by, " by ") {
+					t.Errorf("%q adds up environments: %s", p.Title, target.Expr)
+				}
+			}
+			expr := regexp.MustCompile(`\$[a-z]+`).ReplaceAllString(
+				strings.ReplaceAll(target.Expr, "$__rate_interval", "5m"), ".*")
 			rules += fmt.Sprintf("  - {record: 'panel:%d', expr: %q}\n", queries, expr)
 			queries++
 		}
 	}
 	for _, name := range []string{"tickslot_leader_leading", "tickslot_leader_unhealthy", "tickslot_cluster_hosts",
-		"tickslot_cluster_timer_hosts", "tickslot_cluster_failing"} {
+		"tickslot_cluster_timer_hosts", "tickslot_cluster_failing", "tickslot_alarm_active",
+		"tickslot_durable_runs", "tickslot_durable_oldest_due_age_seconds", "tickslot_durable_attempts_total",
+		"tickslot_outbox_pending", "tickslot_outbox_oldest_due_seconds", "tickslot_outbox_attempts_total"} {
 		if !shown[name] {
 			t.Errorf("no panel shows %s", name)
 		}
