@@ -302,9 +302,10 @@ var rules = []rule{
 		"github.com/redis/go-redis/", "github.com/alicebob/miniredis/", "github.com/prometheus/client_golang/",
 		"modernc.org/sqlite", "github.com/jackc/pgx/", "github.com/go-sql-driver/mysql"},
 		"examples use what a user would"},
-	{"examples/service", []string{"", "cluster/page", "durable", "outbox", "outbox/httpsink", "schedule", "service",
-		"service/sqliteservice", "timer", "modernc.org/sqlite"},
-		"it is the program that one shows a colleague, so it names no part that the assembly makes"},
+	{"examples/service", []string{"", "cluster/page", "dlock", "durable", "leader", "outbox", "outbox/httpsink",
+		"schedule", "service", "service/sqliteservice", "timer", "modernc.org/sqlite"},
+		"it is the program that one shows a colleague, so it names no part that the assembly makes; an election is " +
+			"its own"},
 	{"examples/testing", []string{"dlock", "durable", "outbox", "schedule", "timer"},
 		"it stands for a program of a user, whose tests bring what they test with"},
 	{"examples/quickstart", []string{"dlock", "dlock/memlock", "examples/internal/demo"},

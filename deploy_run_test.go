@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,31 +79,96 @@ type deployment struct {
 }
 
 // addrs are where the hosts serve.
-func (d deployment) addrs() (all [3]string) {
-	for i, h := range d.hosts {
+func (d deployment) addrs() [3]string { return addrs(d.hosts) }
+
+func addrs(hosts [3]*servertest.Server) (all [3]string) {
+	for i, h := range hosts {
 		all[i] = h.Addr()
 	}
 	return all
 }
 
-// deployed starts a deployment with the arguments of compose.yaml, but for the address.
+// A promServer is a real one with the configuration and the rules of deploy/, which scrapes three
+// hosts every second.
+type promServer struct{ *servertest.Server }
+
+func startPrometheus(t *testing.T, hosts [3]string) promServer {
+	t.Helper()
+	program, err := exec.LookPath("prometheus")
+	servertest.Require(t, err, "prometheus is its own package")
+	config := read(t, "deploy/prometheus/prometheus.yml")
+	for i, addr := range hosts {
+		config = proxytest.Replace(t, config, fmt.Sprintf("host-%d:8080", i+1), addr)
+	}
+	config = strings.ReplaceAll(config, "_interval: 15s", "_interval: 1s") // so that it does not take long
+	rules := read(t, "deploy/prometheus/tickslot.rules.yml")
+	const feature = "--enable-feature=native-histograms"
+	if !strings.Contains(read(t, "deploy/compose.yaml"), "- "+feature+" ") {
+		t.Errorf("compose.yaml does not start it with %s", feature)
+	}
+	s, err := servertest.Start(servertest.Program{
+		Name: "prometheus",
+		Prepare: func(s *servertest.Server) error {
+			if err := os.WriteFile(filepath.Join(s.Dir(), "prometheus.yml"), []byte(config), 0o600); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(s.Dir(), "tickslot.rules.yml"), []byte(rules), 0o600)
+		},
+		Command: func(s *servertest.Server) (*exec.Cmd, error) {
+			return s.Command(program, "--config.file=prometheus.yml", "--storage.tsdb.path=data",
+				"--web.listen-address="+s.Addr(), feature), nil
+		},
+		Ready: func(_ context.Context, s *servertest.Server, _ int, _ string) error {
+			_, err := get("http://" + s.Addr() + "/-/ready")
+			return err
+		},
+	})
+	return promServer{servertest.Own(t, s, err)}
+}
+
+// read decodes an answer of its API.
+func (p promServer) read(path string, into any) error {
+	answer, err := get("http://" + p.Addr() + "/api/v1/" + path)
+	if err != nil {
+		return err
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
+}
+
+// query returns the values of an expression now.
+func (p promServer) query(expr string) (values []string, err error) {
+	var answer struct {
+		Data struct{ Result []struct{ Value [2]any } }
+	}
+	err = p.read("query?query="+url.QueryEscape(expr), &answer)
+	for _, r := range answer.Data.Result {
+		values = append(values, fmt.Sprint(r.Value[1]))
+	}
+	return values, err
+}
+
+// deployed starts a deployment.
 func deployed(t *testing.T) (d deployment) {
 	t.Helper()
-	if args := `command: ["-addr", ":8080", "-prestop", "2s"]`; !strings.Contains(read(t, "deploy/compose.yaml"), args) {
-		t.Errorf("compose.yaml has other arguments than %s", args)
-	}
+	d.redis = redistest.New(t)
+	d.hosts = threeHosts(t, "redis", "REDIS_URL="+d.redis.URL(), "-prestop", "2s", "-ttl", "3s")
+	return d
+}
+
+// threeHosts starts three processes of a program of examples/.
+func threeHosts(t *testing.T, example, env string, args ...string) (hosts [3]*servertest.Server) {
+	t.Helper()
 	program := filepath.Join(t.TempDir(), "host")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "./examples/redis")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "./examples/"+example)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	d.redis = redistest.New(t)
-	for i := range d.hosts {
+	for i := range hosts {
 		s, err := servertest.Start(servertest.Program{
 			Name: "host",
 			Command: func(s *servertest.Server) (*exec.Cmd, error) {
-				cmd := s.Command(program, "-addr", s.Addr(), "-prestop", "2s", "-ttl", "3s")
-				cmd.Env = append(os.Environ(), "REDIS_URL="+d.redis.URL())
+				cmd := s.Command(program, append([]string{"-addr", s.Addr()}, args...)...)
+				cmd.Env = append(os.Environ(), env)
 				return cmd, nil
 			},
 			Ready: func(_ context.Context, s *servertest.Server, _ int, _ string) error {
@@ -109,9 +176,9 @@ func deployed(t *testing.T) (d deployment) {
 				return err
 			},
 		})
-		d.hosts[i] = servertest.Own(t, s, err)
+		hosts[i] = servertest.Own(t, s, err)
 	}
-	return d
+	return hosts
 }
 
 // get returns the answer, which is an error unless its status is 200.
@@ -220,47 +287,12 @@ func TestDeployedPrometheus(t *testing.T) {
 	testkit.Long(t)
 	t.Parallel()
 	d := deployed(t)
-	program, err := exec.LookPath("prometheus")
-	servertest.Require(t, err, "prometheus is its own package")
-	config := read(t, "deploy/prometheus/prometheus.yml")
-	for i, addr := range d.addrs() {
-		config = proxytest.Replace(t, config, fmt.Sprintf("host-%d:8080", i+1), addr)
-	}
-	config = strings.ReplaceAll(config, "_interval: 15s", "_interval: 1s") // so that it does not take long
-	rules := read(t, "deploy/prometheus/tickslot.rules.yml")
-	s, err := servertest.Start(servertest.Program{
-		Name: "prometheus",
-		Prepare: func(s *servertest.Server) error {
-			if err := os.WriteFile(filepath.Join(s.Dir(), "prometheus.yml"), []byte(config), 0o600); err != nil {
-				return err
-			}
-			return os.WriteFile(filepath.Join(s.Dir(), "tickslot.rules.yml"), []byte(rules), 0o600)
-		},
-		Command: func(s *servertest.Server) (*exec.Cmd, error) {
-			return s.Command(program, "--config.file=prometheus.yml", "--storage.tsdb.path=data",
-				"--web.listen-address="+s.Addr()), nil
-		},
-		Ready: func(_ context.Context, s *servertest.Server, _ int, _ string) error {
-			_, err := get("http://" + s.Addr() + "/-/ready")
-			return err
-		},
-	})
-	s = servertest.Own(t, s, err)
-	read := func(path string, into any) error {
-		answer, err := get("http://" + s.Addr() + "/api/v1/" + path)
-		if err != nil {
-			return err
-		}
-		return json.NewDecoder(answer.Body).Decode(into)
-	}
+	s := startPrometheus(t, d.addrs())
 	query := func(expr, want string) func() error {
 		return func() error {
-			var answer struct {
-				Data struct{ Result []struct{ Value [2]any } }
-			}
-			err := read("query?query="+url.QueryEscape(expr), &answer)
-			if err == nil && (len(answer.Data.Result) != 1 || answer.Data.Result[0].Value[1] != want) {
-				err = fmt.Errorf("%s is %v, want %s", expr, answer.Data.Result, want)
+			got, err := s.query(expr)
+			if err == nil && (len(got) != 1 || got[0] != want) {
+				err = fmt.Errorf("%s is %v, want %s", expr, got, want)
 			}
 			return err
 		}
@@ -275,7 +307,7 @@ func TestDeployedPrometheus(t *testing.T) {
 	} {
 		testkit.Eventually(t, testkit.Patience, expr, query(expr, want))
 	}
-	wanted := strings.Count(rules, "- alert:")
+	wanted := strings.Count(read(t, "deploy/prometheus/tickslot.rules.yml"), "- alert:")
 	testkit.Eventually(t, testkit.Patience, "every rule is evaluated", func() error {
 		var answer struct {
 			Data struct {
@@ -284,7 +316,7 @@ func TestDeployedPrometheus(t *testing.T) {
 				}
 			}
 		}
-		if err := read("rules", &answer); err != nil {
+		if err := s.read("rules", &answer); err != nil {
 			return err
 		}
 		good := 0
@@ -312,4 +344,58 @@ func TestDeployedPrometheus(t *testing.T) {
 	}
 	testkit.Eventually(t, testkit.Patience, "the alert is pending",
 		query(`count(ALERTS{alertname="TickslotStoreDown",alertstate="pending"})`, "3"))
+}
+
+// Every panel of the dashboard has data of the demo of compose.yaml: three hosts of
+// examples/service with its arguments, which a real Prometheus scrapes. Nothing is of another
+// environment.
+//
+// Fails when a query asks for what no part exports, and without native histograms.
+func TestDashboardShowsTheDemo(t *testing.T) {
+	testkit.Long(t)
+	t.Parallel()
+	if args := `command: ["-addr", ":8080", "-db", "/data/shop.db", "-customers", "1s"]`; !strings.Contains(
+		read(t, "deploy/compose.yaml"), args) {
+		t.Errorf("compose.yaml has other arguments than %s", args)
+	}
+	file := filepath.Join(t.TempDir(), "shop.db")
+	hosts := threeHosts(t, "service", "PAGE_PASSWORD=first", "-db", file, "-customers", "1s")
+	s := startPrometheus(t, addrs(hosts))
+	var d dashboard
+	if err := json.Unmarshal([]byte(read(t, "deploy/grafana/tickslot.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	// has reports whether Prometheus has a number for a panel.
+	has := func(p panel, environment string) (bool, error) {
+		for _, target := range p.Targets {
+			values, err := s.query(target.asked(environment))
+			if err != nil {
+				return false, fmt.Errorf("%q: %w", p.Title, err)
+			}
+			if slices.ContainsFunc(values, func(v string) bool { return v != "NaN" }) {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+	panels := slices.DeleteFunc(d.Panels, func(p panel) bool { return p.Type == "row" })
+	empty := slices.Clone(panels)
+	// Each process asks for the leases of the fleet once a minute, the first time after a minute.
+	testkit.Eventually(t, 5*testkit.Patience, "all panels have data", func() (err error) {
+		empty = slices.DeleteFunc(empty, func(p panel) bool {
+			is, failed := has(p, "demo")
+			err = errors.Join(err, failed)
+			return is
+		})
+		if len(empty) > 0 {
+			err = errors.Join(err, fmt.Errorf("%d of %d are empty: %+v", len(empty), len(panels), empty))
+		}
+		return err
+	})
+	t.Logf("%d panels have data", len(panels))
+	for _, p := range panels {
+		if is, err := has(p, "staging"); err != nil || is {
+			t.Errorf("%q shows something of an environment that there is not: %v", p.Title, err)
+		}
+	}
 }

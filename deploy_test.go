@@ -111,13 +111,23 @@ func TestMetricsInDeployExist(t *testing.T) {
 // A dashboard, as far as it matters here.
 type dashboard struct {
 	Templating struct{ List []struct{ Name string } }
-	Panels     []struct {
-		ID          int
-		GridPos     struct{ H, W, X, Y int }
-		Type, Title string
-		Description string
-		Targets     []struct{ Expr string }
-	}
+	Panels     []panel
+}
+
+type panel struct {
+	ID          int
+	GridPos     struct{ H, W, X, Y int }
+	Type, Title string
+	Description string
+	Targets     []target
+}
+
+type target struct{ Expr string }
+
+// asked returns the query of an environment, with all that the other variables have.
+func (t target) asked(environment string) string {
+	expr := strings.NewReplacer("$__rate_interval", "20s", "$environment", environment).Replace(t.Expr)
+	return regexp.MustCompile(`\$[a-z]+`).ReplaceAllString(expr, ".*")
 }
 
 // The queries of the dashboard are PromQL, its panels have numbers and places of their own and say
@@ -174,9 +184,7 @@ func TestDashboard(t *testing.T) {
 					t.Errorf("%q adds up environments: %s", p.Title, target.Expr)
 				}
 			}
-			expr := regexp.MustCompile(`\$[a-z]+`).ReplaceAllString(
-				strings.ReplaceAll(target.Expr, "$__rate_interval", "5m"), ".*")
-			rules += fmt.Sprintf("  - {record: 'panel:%d', expr: %q}\n", queries, expr)
+			rules += fmt.Sprintf("  - {record: 'panel:%d', expr: %q}\n", queries, target.asked("production"))
 			queries++
 		}
 	}

@@ -5,7 +5,9 @@
 // It prints the address of its page, where an order can be made, and of the operator's page, which
 // shows timers of all kinds, a durable run and a message for each order, and a partner whose server
 // fails now and then. With -json it orders by itself for some seconds, and counts what became of
-// the orders. wiring.go is what a program of yours needs; the rest is the shop.
+// the orders; with -customers 1s somebody in the fleet orders every second. Other machines reach
+// the operator's page with the password of PAGE_PASSWORD. wiring.go is what a program of yours
+// needs; the rest is the shop.
 package main
 
 import (
@@ -30,20 +32,22 @@ func main() {
 	path := flag.String("db", "", "the `FILE` of the database; without it: one that is removed at the end")
 	asJSON := flag.Bool("json", false, "order by itself for a while, and end with a line of JSON")
 	lasts := flag.Duration("for", 20*time.Second, "how long -json orders")
+	s := &shop{password: os.Getenv("PAGE_PASSWORD")}
+	flag.DurationVar(&s.customers, "customers", 0, "how often somebody orders; 0: when you do")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the first Ctrl-C lets runs finish, a second one does not wait
 	if !*asJSON {
 		*lasts = 0
 	}
-	if err := run(ctx, *addr, *path, *lasts); err != nil {
+	if err := run(ctx, s, *addr, *path, *lasts); err != nil {
 		fmt.Fprintln(os.Stderr, "service:", err)
 		os.Exit(1)
 	}
 }
 
 // run serves until ctx ends or, if lasts is not 0, until the play is over.
-func run(ctx context.Context, addr, path string, lasts time.Duration) (err error) {
+func run(ctx context.Context, s *shop, addr, path string, lasts time.Duration) (err error) {
 	if path == "" {
 		folder, err := os.MkdirTemp("", "tickslot-service-")
 		if err != nil {
@@ -64,7 +68,7 @@ func run(ctx context.Context, addr, path string, lasts time.Duration) (err error
 	defer partner.server.Close()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // what fails here, the operator's page shows
 
-	s := &shop{db: db, partner: partner.url}
+	s.db, s.partner = db, partner.url
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	listening, ended := make(chan string, 1), make(chan error, 1)

@@ -28,10 +28,12 @@ type order struct {
 
 // A shop takes orders.
 type shop struct {
-	db      *sql.DB
-	partner string // the URL that gets the messages
-	svc     *sqliteservice.Service
-	receipt service.Job[order]
+	db        *sql.DB
+	partner   string        // the URL that gets the messages
+	customers time.Duration // how often one orders by itself; 0: never
+	password  string        // of the operator's page
+	svc       *sqliteservice.Service
+	receipt   service.Job[order]
 }
 
 const tables = `

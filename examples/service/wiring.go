@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tickslot/tickslot"
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/durable"
+	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/outbox/httpsink"
 	"github.com/tickslot/tickslot/schedule"
@@ -23,10 +28,10 @@ func (s *shop) serve(ctx context.Context, addr string, listening chan<- string) 
 	s.svc, err = sqliteservice.New(s.db, service.Config{
 		Environment:  "demo",
 		DrainTimeout: 10 * time.Second,
-		Relay: outbox.RelayConfig{
-			Sinks: map[string]outbox.Sink{topicPlaced: httpsink.New(s.partner, httpsink.Options{})},
-			Retry: outbox.Retry{MaxWait: 2 * time.Second},
-		},
+		Registerer:   prometheus.DefaultRegisterer, // which has metrics of the process, too
+		Timers:       timer.Config{Limits: []timer.Limit{{Name: "image-server", Size: 4}}},
+		Relay: outbox.RelayConfig{Retry: outbox.Retry{MaxWait: 2 * time.Second},
+			Sinks: map[string]outbox.Sink{topicPlaced: httpsink.New(s.partner, httpsink.Options{})}},
 	}, s.timers()...)
 	if err != nil {
 		return err
@@ -36,7 +41,7 @@ func (s *shop) serve(ctx context.Context, addr string, listening chan<- string) 
 	s.svc.Worker().Schedule("report", "report", schedule.Every(10*time.Second), durable.ScheduleOptions{})
 
 	mux := http.NewServeMux()
-	mux.Handle("/admin/", s.svc.Page(page.Config{Authorize: anybodyHere}))
+	mux.Handle("/admin/", s.login(s.svc.Page(page.Config{Authorize: s.operator})))
 	mux.Handle("/", s.svc.Probes())
 	mux.Handle("/metrics", s.svc.Metrics())
 	mux.HandleFunc("GET /{$}", s.show)
@@ -45,16 +50,30 @@ func (s *shop) serve(ctx context.Context, addr string, listening chan<- string) 
 		listening <- "http://" + l.Addr().String()
 		return context.WithoutCancel(ctx)
 	}}
-	return s.svc.Run(ctx, tickslot.Server(server))
+	return s.svc.Run(ctx, tickslot.Server(server), tickslot.PartFunc(s.followStock))
+}
+
+// followStock runs on one host of the fleet at a time.
+func (s *shop) followStock(ctx context.Context) error {
+	session, err := dlock.NewSession(s.svc.Locks(), dlock.SessionOptions{})
+	if err != nil {
+		return err
+	}
+	defer session.Close(context.WithoutCancel(ctx))
+	return leader.Run(ctx, session, leader.Role{Name: "stock-feed", Registerer: prometheus.DefaultRegisterer,
+		Run: func(ctx context.Context, _ *leader.Term) error {
+			<-ctx.Done() // the feed
+			return nil
+		}})
 }
 
 // timers are of all kinds. Each has a fleet-wide limit: start this program twice with the same -db,
 // at two addresses, and they share them.
 func (s *shop) timers() []timer.Timer {
-	return []timer.Timer{
+	all := []timer.Timer{
 		{Name: "refresh-rates", Schedule: schedule.Every(2 * time.Second), Run: busy(300 * time.Millisecond)},
 		{Name: "resize-images", Schedule: schedule.Every(3 * time.Second), MaxConcurrency: 3, MaxPerTick: 3,
-			Run: busy(4 * time.Second)},
+			Limits: []string{"image-server"}, Run: busy(4 * time.Second)},
 		{Name: "purge-carts", Schedule: schedule.Cron("*/5 * * * * *", "Europe/Berlin"), Run: busy(time.Second / 20)},
 		{Name: "sync-stock", Schedule: schedule.Every(4 * time.Second), Delay: timer.Delay{Jitter: 0.2},
 			OnFull: timer.FullWait, Run: busy(time.Second)},
@@ -64,6 +83,11 @@ func (s *shop) timers() []timer.Timer {
 		{Name: "warm-cache", Schedule: schedule.Every(5 * time.Second), LocalOnly: true, // on every host
 			RunOnStart: timer.RunOnStartEachHost, Run: busy(100 * time.Millisecond)},
 	}
+	if s.customers > 0 {
+		all = append(all, timer.Timer{Name: "customers", Schedule: schedule.Every(s.customers),
+			Run: func(ctx context.Context) error { return s.place(ctx, "dora") }})
+	}
+	return all
 }
 
 // busy returns work that takes a while.
@@ -78,9 +102,27 @@ func busy(takes time.Duration) timer.Handler {
 	}
 }
 
-// anybodyHere lets requests from this machine act. Ask your own sessions instead.
-func anybodyHere(r *http.Request) page.Access {
+// operator lets who knows the password act; without one, requests from this machine. Ask your own
+// sessions instead.
+func (s *shop) operator(r *http.Request) page.Access {
+	if s.password != "" {
+		name, password, _ := r.BasicAuth()
+		may := name != "" && subtle.ConstantTimeCompare([]byte(password), []byte(s.password)) == 1
+		return page.Access{Read: may, Act: may, By: name}
+	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	here := err == nil && net.ParseIP(host).IsLoopback()
 	return page.Access{Read: here, Act: here, By: "you"}
+}
+
+// login has browsers ask for the password, if there is one.
+func (s *shop) login(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.password != "" && !s.operator(r).Read {
+			w.Header().Set("WWW-Authenticate", `Basic realm="tickslot", charset="UTF-8"`)
+			http.Error(w, "Any name, and the password of PAGE_PASSWORD.", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
+	units "github.com/docker/go-units"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -29,29 +31,47 @@ func load(t *testing.T, env types.Mapping) (*types.Project, error) {
 	})
 }
 
-var passwords = types.Mapping{"REDIS_PASSWORD": "first", "GRAFANA_PASSWORD": "second"}
+var passwords = types.Mapping{"PAGE_PASSWORD": "first", "GRAFANA_PASSWORD": "second"}
 
 // Docker Compose accepts the file: three hosts that are alike, whose program has the time it needs
-// to end; nothing is seen from other machines, every image has a version, and what is mounted is
-// there.
+// to end; nothing is seen from other machines, every image has a version, every program knows how
+// much memory it may use, and what is mounted is there.
 //
-// Fails when a key is misspelt, a port is open to all, an image is the latest, or a host is told to
-// end sooner than it may.
+// Fails when a key is misspelt, a port is open to all, an image is the latest, a host is told to end
+// sooner than it may, or Prometheus reads no native histograms.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	project, err := load(t, passwords)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := project.ServiceNames(), []string{"grafana", "host-1", "host-2", "host-3", "prometheus",
-		"redis"}; !slices.Equal(got, want) {
+	if got, want := project.ServiceNames(), []string{"grafana", "host-1", "host-2", "host-3",
+		"prometheus"}; !slices.Equal(got, want) {
 		t.Errorf("its services are %v, want %v", got, want)
 	}
+	if c := project.Services["prometheus"].Command; !slices.Contains(c, "--enable-feature=native-histograms") {
+		t.Errorf("Prometheus is started with %v", c)
+	}
+	drain := regexp.MustCompile(`DrainTimeout: (\d+) \* time.Second`).FindStringSubmatch(
+		read(t, "examples/service/wiring.go"))
+	if drain == nil || !strings.Contains(read(t, "service/service.go"), "returns at most 30 s after that") {
+		t.Fatal("how long the program may take to end is not known")
+	}
+	longest, _ := time.ParseDuration(drain[1] + "s")
+	longest += 30 * time.Second
 	open := map[string]string{}
 	for name, s := range project.Services {
 		pinned(t, s.Image)
 		if !slices.Contains(s.CapDrop, "ALL") || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
 			t.Errorf("%s may do what it need not: %v %v", name, s.CapDrop, s.SecurityOpt)
+		}
+		memory := s.Environment["GOMEMLIMIT"]
+		if memory == nil || !s.ReadOnly {
+			t.Fatalf("%s has no GOMEMLIMIT, or may write to its image", name)
+		}
+		soft, err := units.RAMInBytes(*memory)
+		if err != nil || soft >= int64(s.MemLimit) || soft < int64(s.MemLimit)*3/4 {
+			t.Errorf("%s may use %d bytes, and has GOMEMLIMIT=%s: %v", name, s.MemLimit, *memory, err)
 		}
 		for _, p := range s.Ports {
 			if p.HostIP != "127.0.0.1" || open[p.Published] != "" {
@@ -67,10 +87,10 @@ func TestCompose(t *testing.T) {
 		if !strings.HasPrefix(name, "host-") {
 			continue
 		}
-		if s.Hostname != name || s.DependsOn["redis"].Condition != types.ServiceConditionHealthy {
-			t.Errorf("%s is %q, and waits for %+v", name, s.Hostname, s.DependsOn)
+		if s.Hostname != name {
+			t.Errorf("%s is %q", name, s.Hostname)
 		}
-		if s.StopGracePeriod == nil || time.Duration(*s.StopGracePeriod) <= longest(t, "redis", s.Command) {
+		if s.StopGracePeriod == nil || time.Duration(*s.StopGracePeriod) <= longest {
 			t.Errorf("%s is killed after %v", name, s.StopGracePeriod)
 		}
 		if len(s.Ports) != 1 || port(t, s.Command) != fmt.Sprint(s.Ports[0].Target) {
@@ -80,9 +100,10 @@ func TestCompose(t *testing.T) {
 			"- "+target+"\n") {
 			t.Errorf("Prometheus does not scrape %s", target)
 		}
-		if *s.Environment["REDIS_URL"] != "redis://:first@redis:6379/0" ||
-			*s.Environment["TICKSLOT_STORE"] != *s.Environment["REDIS_URL"] {
-			t.Errorf("%s has %v", name, s.Environment)
+		file := argument(t, s.Command, "-db")
+		if *s.Environment["PAGE_PASSWORD"] != "first" || *s.Environment["TICKSLOT_STORE"] != "sqlite:"+file ||
+			len(s.Volumes) != 1 || s.Volumes[0].Source != "shop" || s.Volumes[0].Target != filepath.Dir(file) {
+			t.Errorf("%s has %v, and %v", name, s.Environment, s.Volumes)
 		}
 		checkDockerfile(t, s.Build)
 	}
@@ -121,9 +142,9 @@ func checkDockerfile(t *testing.T, build *types.BuildConfig) {
 }
 
 // The builder accepts the Dockerfile without a warning. Its image is not root's, has nothing but
-// two programs on a base without a shell, and asks the host by itself whether it is well.
+// two programs and certificates on no other image, and asks the host by itself whether it is well.
 //
-// Fails when an instruction is misspelt, an image is the latest, or USER is left out.
+// Fails when an instruction is misspelt, an image is the latest or has a shell, or USER is left out.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	parsed, err := parser.Parse(strings.NewReader(read(t, "deploy/Dockerfile")))
@@ -141,8 +162,9 @@ func TestDockerfile(t *testing.T) {
 	if len(stages) != 2 || len(args) != 0 {
 		t.Fatalf("%d stages and %d arguments before them", len(stages), len(args))
 	}
-	for _, s := range stages {
-		pinned(t, s.BaseName)
+	pinned(t, stages[0].BaseName)
+	if stages[1].BaseName != "scratch" {
+		t.Errorf("its programs stand on %s", stages[1].BaseName)
 	}
 	var health *instructions.HealthCheckCommand
 	var user string
