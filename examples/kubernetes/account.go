@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,6 +25,18 @@ func createAccount(ctx context.Context, pool *pgxpool.Pool) error {
 		CREATE TABLE IF NOT EXISTS account (id int PRIMARY KEY, settled bigint NOT NULL, fence bigint NOT NULL);
 		INSERT INTO account VALUES (1, 0, 0) ON CONFLICT DO NOTHING`)
 	return err
+}
+
+// balance answers requests.
+func balance(pool *pgxpool.Pool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var settled int64
+		if err := pool.QueryRow(r.Context(), "SELECT settled FROM account").Scan(&settled); err != nil {
+			http.Error(w, "The account cannot be read now.", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "settled:", settled)
+	}
 }
 
 // settle returns a handler that takes half a second, and then writes with the fence of its run.

@@ -34,18 +34,19 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", ":8080", "where requests, probes and /metrics are served")
+	addr := flag.String("addr", ":8080", "where requests are served")
+	probes := flag.String("probes", "", "where probes and /metrics are served; without it: where requests are")
 	preStop := flag.Duration("prestop", 5*time.Second, "how long to serve after SIGTERM, until no node sends requests")
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stdout, nil))) // with milliseconds
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := serve(ctx, *addr, *preStop); err != nil {
+	if err := serve(ctx, *addr, *probes, *preStop); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func serve(ctx context.Context, addr string, preStop time.Duration) error {
+func serve(ctx context.Context, addr, probesAddr string, preStop time.Duration) error {
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil { // which may quote the password
 		return errors.New("set DATABASE_URL to something like postgres://user:password@localhost:5432/database")
@@ -68,16 +69,28 @@ func serve(ctx context.Context, addr string, preStop time.Duration) error {
 		return err
 	}
 
+	probes, requests := http.NewServeMux(), http.NewServeMux()
+	probes.Handle("/", health.New(timers)) // /livez, /readyz, /startupz
+	probes.Handle("/metrics", promhttp.Handler())
+	requests.Handle("GET /{$}", balance(pool))
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/", health.New(timers)) // /livez, /readyz, /startupz
-	mux.Handle("/metrics", promhttp.Handler())
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	probed := listener
+	server := &http.Server{Handler: requests, ReadHeaderTimeout: 5 * time.Second}
+	if probesAddr != "" { // then whoever sends requests sees neither probes nor metrics
+		if probed, err = net.Listen("tcp", probesAddr); err != nil {
+			return err
+		}
+		side := &http.Server{Handler: probes, ReadHeaderTimeout: 5 * time.Second}
+		go side.Serve(probed)
+		defer side.Close() // last: probes are answered until the end
+	} else {
+		requests.Handle("/", probes)
+	}
 	go server.Serve(listener)
-	slog.Info("serving", "addr", listener.Addr())
+	slog.Info("serving", "addr", listener.Addr(), "probes", probed.Addr())
 
 	err = timers.Run(ctx) // requests are served until it returns
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

@@ -33,15 +33,23 @@ func TestThePodIsDeleted(t *testing.T) {
 	const preStop = 700 * time.Millisecond // the next run begins after half a second, and takes as long
 	server := sqltest.SharedPostgres(t)
 	url := server.DSN("", "", server.NewDatabase(t))
-	pod := fleettest.Start(t, 1, []string{"DATABASE_URL=" + url}, "-addr", "127.0.0.1:0", "-prestop", preStop.String())
-	addr := pod.Await(t, "serving", 1).Fields["addr"]
-	probe := func(path string) (status int) {
-		answer, err := http.Get("http://" + addr + path)
+	pod := fleettest.Start(t, 1, []string{"DATABASE_URL=" + url}, "-addr", "127.0.0.1:0", "-probes", "127.0.0.1:0",
+		"-prestop", preStop.String())
+	fields := pod.Await(t, "serving", 1).Fields
+	get := func(url string) (status int) {
+		answer, err := http.Get("http://" + url)
 		if err != nil {
 			return 0
 		}
 		answer.Body.Close()
 		return answer.StatusCode
+	}
+	probe := func(path string) int { return get(fields["probes"] + path) }
+	for path, want := range map[string]int{"/": http.StatusOK, "/metrics": http.StatusNotFound,
+		"/readyz": http.StatusNotFound} {
+		if status := get(fields["addr"] + path); status != want {
+			t.Errorf("a request for %s is answered with %d, want %d", path, status, want)
+		}
 	}
 	testkit.Eventually(t, testkit.Patience, "started", func() bool { return probe("/startupz") == http.StatusOK })
 	testkit.Eventually(t, testkit.Patience, "ready", func() bool { return probe("/readyz") == http.StatusOK })

@@ -63,10 +63,10 @@ func argument(t *testing.T, args []string, flag string) string {
 	return ""
 }
 
-// port is where a program with these arguments serves.
-func port(t *testing.T, args []string) string {
+// port is where a program with these arguments serves, as a flag says.
+func port(t *testing.T, args []string, flag string) string {
 	t.Helper()
-	host, port, found := strings.Cut(argument(t, args, "-addr"), ":")
+	host, port, found := strings.Cut(argument(t, args, flag), ":")
 	if host != "" || !found {
 		t.Errorf("%q serves nobody outside of its container", args)
 	}

@@ -37,8 +37,8 @@ var passwords = types.Mapping{"PAGE_PASSWORD": "first", "GRAFANA_PASSWORD": "sec
 // to end; nothing is seen from other machines, every image has a version, every program knows how
 // much memory it may use, and what is mounted is there.
 //
-// Fails when a key is misspelt, a port is open to all, an image is the latest, a host is told to end
-// sooner than it may, or Prometheus reads no native histograms.
+// Fails when a key is misspelt, a port is open to all, an image is the latest, a host is told to
+// end sooner than it may, or Prometheus reads no native histograms.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	project, err := load(t, passwords)
@@ -93,11 +93,11 @@ func TestCompose(t *testing.T) {
 		if s.StopGracePeriod == nil || time.Duration(*s.StopGracePeriod) <= longest {
 			t.Errorf("%s is killed after %v", name, s.StopGracePeriod)
 		}
-		if len(s.Ports) != 1 || port(t, s.Command) != fmt.Sprint(s.Ports[0].Target) {
-			t.Errorf("%s serves at %s, and opens %+v", name, port(t, s.Command), s.Ports)
+		if len(s.Ports) != 1 || port(t, s.Command, "-addr") != fmt.Sprint(s.Ports[0].Target) {
+			t.Errorf("%s serves at %s, and opens %+v", name, port(t, s.Command, "-addr"), s.Ports)
 		}
-		if target := name + ":" + port(t, s.Command); !strings.Contains(read(t, "deploy/prometheus/prometheus.yml"),
-			"- "+target+"\n") {
+		target := name + ":" + port(t, s.Command, "-addr")
+		if !strings.Contains(read(t, "deploy/prometheus/prometheus.yml"), "- "+target+"\n") {
 			t.Errorf("Prometheus does not scrape %s", target)
 		}
 		file := argument(t, s.Command, "-db")
@@ -144,7 +144,8 @@ func checkDockerfile(t *testing.T, build *types.BuildConfig) {
 // The builder accepts the Dockerfile without a warning. Its image is not root's, has nothing but
 // two programs and certificates on no other image, and asks the host by itself whether it is well.
 //
-// Fails when an instruction is misspelt, an image is the latest or has a shell, or USER is left out.
+// Fails when an instruction is misspelt, an image is the latest or has a shell, or USER is left
+// out.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	parsed, err := parser.Parse(strings.NewReader(read(t, "deploy/Dockerfile")))

@@ -3,35 +3,195 @@ package deploytest
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	units "github.com/docker/go-units"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	network "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resmap"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
 
-const manifest = "deploy/kubernetes/settle.yaml"
+// built returns what "kubectl apply -k" applies of a folder.
+func built(t *testing.T, folder string) resmap.ResMap {
+	t.Helper()
+	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(),
+		filepath.Join(root, folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
 
-// decode reads the object of a kind from the manifest. A field that it does not have is an error.
-func decode[T any](t *testing.T, kind string) (object T) {
+// decode reads an object of deploy/kustomization.yaml. A field that its kind does not have is an
+// error.
+func decode[T any](t *testing.T, kind, name string) (object T) {
 	t.Helper()
 	found := 0
-	for doc := range strings.SplitSeq(read(t, manifest), "\n---\n") {
-		if strings.Contains(doc, "\nkind: "+kind+"\n") {
-			found++
-			if err := yaml.UnmarshalStrict([]byte(doc), &object); err != nil {
-				t.Errorf("%s: %v", kind, err)
-			}
+	for _, r := range built(t, "deploy").Resources() {
+		if r.GetKind() != kind || r.GetName() != name {
+			continue
+		}
+		found++
+		text, err := r.AsYAML()
+		if err == nil {
+			err = yaml.UnmarshalStrict(text, &object)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
 		}
 	}
 	if found != 1 {
-		t.Fatalf("%s has %d objects of kind %s, want one", manifest, found, kind)
+		t.Fatalf("%d objects are a %s with the name %s, want one", found, kind, name)
 	}
 	return object
+}
+
+// Kustomize builds both folders: without an operator, nothing is of a kind that a cluster may not
+// have. All images are one.
+//
+// Fails when a file is missing, or an object of the operator comes with the program.
+func TestKustomizations(t *testing.T) {
+	t.Parallel()
+	for folder, want := range map[string]string{
+		"deploy/kubernetes": "Deployment Job NetworkPolicy PodDisruptionBudget Service ServiceAccount",
+		"deploy": "ConfigMap Deployment Job NetworkPolicy PodDisruptionBudget PrometheusRule Service Service " +
+			"ServiceAccount ServiceMonitor",
+	} {
+		var kinds []string
+		for _, r := range built(t, folder).Resources() {
+			kinds = append(kinds, r.GetKind())
+		}
+		slices.Sort(kinds)
+		if got := strings.Join(kinds, " "); got != want {
+			t.Errorf("%s is %s, want %s", folder, got, want)
+		}
+	}
+	dashboard := decode[core.ConfigMap](t, "ConfigMap", "tickslot-dashboard")
+	if dashboard.Data["tickslot.json"] != read(t, "deploy/grafana/tickslot.json") ||
+		dashboard.Labels["grafana_dashboard"] != "1" {
+		t.Errorf("the sidecar does not find the dashboard by %v", dashboard.Labels)
+	}
+}
+
+// The Job has the rights of the pods, and does what the command line can.
+//
+// Fails when it has another image, or may do more.
+func TestMigrationJob(t *testing.T) {
+	t.Parallel()
+	job := decode[batch.Job](t, "Job", "settle-migrate")
+	pod := decode[apps.Deployment](t, "Deployment", "settle").Spec.Template.Spec
+	c, host := job.Spec.Template.Spec.Containers[0], pod.Containers[0]
+	if c.Image != host.Image || !slices.Equal(c.Command, []string{"/tickslot", "migrate", "up", "--only", "locks"}) {
+		t.Errorf("it runs %v of %s", c.Command, c.Image)
+	}
+	secret := func(c core.Container, name string) *core.SecretKeySelector {
+		for _, e := range c.Env {
+			if e.Name == name && e.ValueFrom != nil {
+				return e.ValueFrom.SecretKeyRef
+			}
+		}
+		t.Fatalf("%s has no %s", c.Name, name)
+		return nil
+	}
+	if *secret(c, "TICKSLOT_STORE") != *secret(host, "DATABASE_URL") {
+		t.Error("it is on another database than the program")
+	}
+	restricted(t, job.Spec.Template.Spec)
+	if job.Spec.TTLSecondsAfterFinished == nil {
+		t.Error("it stays, and the next one cannot be applied")
+	}
+}
+
+// Requests reach the port of requests, and only Prometheus that of probes and metrics, of each pod,
+// also of one that drains.
+//
+// Fails when the Service publishes the metrics, or a port, label or selector is changed in one
+// place only.
+func TestMetricsHaveAPortOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	d := decode[apps.Deployment](t, "Deployment", "settle")
+	s := decode[core.Service](t, "Service", "settle-metrics")
+	m := decode[monitoring.ServiceMonitor](t, "ServiceMonitor", "settle")
+	if !selects(s.Spec.Selector, d) || !s.Spec.PublishNotReadyAddresses || s.Spec.ClusterIP != core.ClusterIPNone ||
+		s.Spec.Ports[0].TargetPort.String() != "probes" {
+		t.Errorf("the Service of metrics is %+v", s.Spec)
+	}
+	if e := m.Spec.Endpoints; len(e) != 1 || e[0].Port != s.Spec.Ports[0].Name || e[0].Path != "/metrics" ||
+		!maps.Equal(m.Spec.Selector.MatchLabels, s.Labels) {
+		t.Errorf("what is scraped is %+v", m.Spec)
+	}
+	p := decode[network.NetworkPolicy](t, "NetworkPolicy", "settle")
+	ports := map[string]network.NetworkPolicyPeer{}
+	for _, rule := range p.Spec.Ingress {
+		if len(rule.From) != 1 || len(rule.Ports) != 1 {
+			t.Fatalf("%+v", rule)
+		}
+		ports[rule.Ports[0].Port.String()] = rule.From[0]
+	}
+	if len(ports) != 2 || len(ports["http"].NamespaceSelector.MatchLabels) != 0 ||
+		ports["probes"].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "monitoring" {
+		t.Errorf("who may ask is %+v", ports)
+	}
+	selector, err := meta.LabelSelectorAsSelector(&p.Spec.PodSelector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := decode[batch.Job](t, "Job", "settle-migrate")
+	for _, pod := range []core.PodTemplateSpec{d.Spec.Template, job.Spec.Template} {
+		if !selector.Matches(labels.Set(pod.Labels)) {
+			t.Errorf("the policy is not for %v", pod.Labels)
+		}
+	}
+}
+
+// The rules of the Prometheus Operator are those of Prometheus.
+//
+// Fails when one file is changed, and not the other.
+func TestRulesOfTheOperator(t *testing.T) {
+	t.Parallel()
+	const path = "deploy/kubernetes/rules.yaml"
+	_, groups, _ := strings.Cut(read(t, "deploy/prometheus/tickslot.rules.yml"), "\ngroups:\n")
+	head, _, found := strings.Cut(read(t, path), "\nspec:\n")
+	want := head + "\nspec:\n  groups:\n"
+	for line := range strings.Lines(groups) {
+		if line != "\n" {
+			line = "  " + line
+		}
+		want += line
+	}
+	if !found || groups == "" {
+		t.Fatal("the groups are not found")
+	}
+	if os.Getenv("UPDATE_RULES") != "" {
+		if err := os.WriteFile(filepath.Join(root, path), []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read(t, path) != want {
+		t.Errorf("%s has other rules: its first lines say how to renew it", path)
+	}
+	rule := decode[monitoring.PrometheusRule](t, "PrometheusRule", "tickslot")
+	n := 0
+	for _, g := range rule.Spec.Groups {
+		n += len(g.Rules)
+	}
+	if n != strings.Count(groups, "- alert:") || n < 20 {
+		t.Errorf("the operator reads %d rules", n)
+	}
 }
 
 // The Deployment asks for what the program has: its probes, its port, as much time to end as it may
@@ -41,7 +201,7 @@ func decode[T any](t *testing.T, kind string) (object T) {
 // -prestop outgrow the grace period.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
-	d := decode[apps.Deployment](t, "Deployment")
+	d := decode[apps.Deployment](t, "Deployment", "settle")
 	pod := d.Spec.Template.Spec
 	if len(pod.Containers) != 1 {
 		t.Fatalf("%d containers", len(pod.Containers))
@@ -56,11 +216,15 @@ func TestDeployment(t *testing.T) {
 	if most := longest(t, "kubernetes", c.Args); grace <= most {
 		t.Errorf("it kills the program after %v, which may take %v", grace, most)
 	}
-	if len(c.Ports) != 1 || port(t, c.Args) != fmt.Sprint(c.Ports[0].ContainerPort) {
-		t.Errorf("the program serves at %s, its container at %+v", port(t, c.Args), c.Ports)
+	if len(c.Ports) != 2 || port(t, c.Args, "-addr") != fmt.Sprint(c.Ports[0].ContainerPort) ||
+		port(t, c.Args, "-probes") != fmt.Sprint(c.Ports[1].ContainerPort) {
+		t.Errorf("the program serves at %v, its container at %+v", c.Args, c.Ports)
+	}
+	if pod.ServiceAccountName != decode[core.ServiceAccount](t, "ServiceAccount", "settle").Name {
+		t.Errorf("it is %s", pod.ServiceAccountName)
 	}
 	for i, p := range []*core.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
-		if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != probes[i] || p.HTTPGet.Port.String() != c.Ports[0].Name {
+		if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != probes[i] || p.HTTPGet.Port.String() != c.Ports[1].Name {
 			t.Errorf("the probe is %+v, want one of %s", p, probes[i])
 		}
 	}
@@ -68,6 +232,9 @@ func TestDeployment(t *testing.T) {
 		t.Error("the program waits by itself: it needs no preStop hook")
 	}
 	for _, e := range c.Env {
+		if e.Name == "GOMEMLIMIT" {
+			continue
+		}
 		if e.Value != "" || e.ValueFrom == nil || e.ValueFrom.SecretKeyRef == nil {
 			t.Errorf("%s is no secret", e.Name)
 		}
@@ -82,8 +249,18 @@ func TestDeployment(t *testing.T) {
 // Fails when one of its rights is given back, or a resource is not asked for.
 func TestPodIsRestricted(t *testing.T) {
 	t.Parallel()
-	pod := decode[apps.Deployment](t, "Deployment").Spec.Template.Spec
+	restricted(t, decode[apps.Deployment](t, "Deployment", "settle").Spec.Template.Spec)
+}
+
+func restricted(t *testing.T, pod core.PodSpec) {
+	t.Helper()
 	c := pod.Containers[0]
+	var soft int64
+	for _, e := range c.Env {
+		if e.Name == "GOMEMLIMIT" {
+			soft, _ = units.RAMInBytes(e.Value)
+		}
+	}
 	p, s := pod.SecurityContext, c.SecurityContext
 	if p == nil || s == nil || p.SeccompProfile == nil || s.Capabilities == nil {
 		t.Fatalf("%+v %+v", p, s)
@@ -100,6 +277,7 @@ func TestPodIsRestricted(t *testing.T) {
 		"no service account's token":  isFalse(pod.AutomountServiceAccountToken),
 		"requests of cpu and memory":  !asked.Cpu().IsZero() && !asked.Memory().IsZero(),
 		"limit of memory":             !c.Resources.Limits.Memory().IsZero(),
+		"GOMEMLIMIT below the limit":  soft > 0 && soft < c.Resources.Limits.Memory().Value(),
 	} {
 		if !is {
 			t.Errorf("it does not have: %s", what)
@@ -112,13 +290,13 @@ func TestPodIsRestricted(t *testing.T) {
 // Fails when a selector, a port's name or a label is changed in one place only.
 func TestServiceAndBudget(t *testing.T) {
 	t.Parallel()
-	d := decode[apps.Deployment](t, "Deployment")
-	s := decode[core.Service](t, "Service")
+	d := decode[apps.Deployment](t, "Deployment", "settle")
+	s := decode[core.Service](t, "Service", "settle")
 	if !selects(s.Spec.Selector, d) || len(s.Spec.Ports) != 1 ||
 		s.Spec.Ports[0].TargetPort.String() != d.Spec.Template.Spec.Containers[0].Ports[0].Name {
 		t.Errorf("the Service has %+v", s.Spec)
 	}
-	b := decode[policy.PodDisruptionBudget](t, "PodDisruptionBudget")
+	b := decode[policy.PodDisruptionBudget](t, "PodDisruptionBudget", "settle")
 	if !selects(b.Spec.Selector.MatchLabels, d) || b.Spec.MaxUnavailable == nil ||
 		b.Spec.MaxUnavailable.IntValue() != 1 {
 		t.Errorf("the PodDisruptionBudget has %+v", b.Spec)
