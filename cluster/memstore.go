@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -13,8 +14,8 @@ import (
 // NewMemoryStore returns a registry in the memory of this process, for tests and for programs of
 // one process. Other processes do not see it. Its clock is time.Now, so that it works under
 // testing/synctest. It is safe for concurrent use. It keeps at most MaxEvents events and
-// RunsPerTimer runs of a timer. The number of hosts, leases and timers is not bounded: what is no
-// longer written stays until a Sweep.
+// RunsPerTimer runs of a timer. The number of hosts, leases, timers and buckets is not bounded: what
+// is no longer written stays until a Sweep.
 func NewMemoryStore() Store {
 	return &memoryStore{
 		hosts:    map[dlock.Holder]memHost{},
@@ -22,6 +23,8 @@ func NewMemoryStore() Store {
 		eventIDs: map[string]bool{},
 		runs:     map[string][]memRun{},
 		runIDs:   map[string]bool{},
+		timers:   map[string]memTimer{},
+		buckets:  map[bucketKey]Bucket{},
 	}
 }
 
@@ -34,12 +37,15 @@ type memoryStore struct {
 	eventIDs map[string]bool
 	runs     map[string][]memRun // by timer, oldest first
 	runIDs   map[string]bool
+	timers   map[string]memTimer
+	buckets  map[bucketKey]Bucket
 }
 
 type (
 	memHost struct {
 		Heartbeat
 		seenAt, startedAt time.Time
+		counted           int64 // the Number of the last batch that was counted
 	}
 	memLease struct {
 		LeaseRecord
@@ -52,6 +58,15 @@ type (
 	memRun struct {
 		Run
 		endedAt time.Time
+	}
+	memTimer struct {
+		TimerRecord
+		at time.Time // of its durations
+	}
+	bucketKey struct {
+		timer string
+		width time.Duration
+		start int64 // µs since 1970
 	}
 )
 
@@ -79,7 +94,10 @@ func (m *memoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	unknown := b.Host != nil && !m.writeHost(*b.Host, now)
+	var known, later bool
+	if b.Host != nil {
+		known, later = m.writeHost(*b.Host, now)
+	}
 	for _, l := range b.Leases {
 		m.writeLease(l, now)
 	}
@@ -89,23 +107,62 @@ func (m *memoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	for _, r := range b.Runs {
 		m.writeRun(r, now)
 	}
-	return Written{At: now, HostUnknown: unknown}, nil
+	if later && b.Number > m.hosts[b.Host.Holder].counted {
+		m.count(b, now)
+	}
+	return Written{At: now, HostUnknown: b.Host != nil && !known && b.Host.Detail == nil}, nil
 }
 
-func (m *memoryStore) writeHost(h Heartbeat, now time.Time) (known bool) {
+// writeHost returns whether the host had a row, and whether a later heartbeat was written to it.
+func (m *memoryStore) writeHost(h Heartbeat, now time.Time) (known, later bool) {
 	row, known := m.hosts[h.Holder]
 	switch {
 	case !known && h.Detail == nil:
-		return false
+		return false, false
 	case known && h.UpFor < row.UpFor: // it has been overtaken
-		return true
+		return true, false
 	case h.Detail == nil:
 		h.Detail = row.Detail
 	default:
 		h.Detail = bytes.Clone(h.Detail)
 	}
-	m.hosts[h.Holder] = memHost{Heartbeat: h, seenAt: now, startedAt: now.Add(-h.UpFor)}
-	return true
+	m.hosts[h.Holder] = memHost{Heartbeat: h, seenAt: now, startedAt: now.Add(-h.UpFor), counted: row.counted}
+	return known, known
+}
+
+// count adds what the runs of a batch add up to.
+func (m *memoryStore) count(b Batch, now time.Time) {
+	h := m.hosts[b.Host.Holder]
+	h.counted = b.Number
+	m.hosts[b.Host.Holder] = h
+	for _, t := range b.Timers {
+		if old, ok := m.timers[t.Last.Timer]; ok {
+			t = Merge(old.after(now.Sub(old.at)), t)
+		}
+		m.timers[t.Last.Timer] = memTimer{t, now}
+	}
+	for _, added := range b.Buckets {
+		width := added.Width.Microseconds()
+		start := now.Add(-added.Ago).UnixMicro() / width * width
+		key := bucketKey{added.Timer, added.Width, start}
+		old := m.buckets[key]
+		m.buckets[key] = Bucket{Runs: old.Runs + added.Runs, Failed: old.Failed + added.Failed,
+			Took: old.Took + added.Took, Longest: max(old.Longest, added.Longest)}
+	}
+}
+
+// after returns the record as it is some time later.
+func (t TimerRecord) after(by time.Duration) TimerRecord {
+	t.Last.EndedAgo += by
+	if t.SucceededAgo != nil {
+		ago := *t.SucceededAgo + by
+		t.SucceededAgo = &ago
+	}
+	if t.Failures > 0 {
+		t.FailingFor += by
+		t.FailedAgo += by
+	}
+	return t
 }
 
 func (m *memoryStore) writeLease(l LeaseRecord, now time.Time) {
@@ -215,6 +272,13 @@ func (m *memoryStore) Read(ctx context.Context, q Query) (Rows, error) {
 		}
 		rows.Runs = newestRuns(all, q.Runs, now)
 	}
+	for _, t := range m.timers {
+		rows.Timers = append(rows.Timers, t.after(now.Sub(t.at)))
+	}
+	slices.SortFunc(rows.Timers, func(a, b TimerRecord) int {
+		return cmp.Or(cmp.Compare(min(1, b.Failures), min(1, a.Failures)), cmp.Compare(a.Last.EndedAgo, b.Last.EndedAgo))
+	})
+	rows.Timers = rows.Timers[:min(max(q.Timers, 0), len(rows.Timers))]
 	return rows, nil
 }
 
@@ -226,6 +290,23 @@ func (m *memoryStore) Runs(ctx context.Context, timer string) ([]Run, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return newestRuns(slices.Clone(m.runs[timer]), RunsPerTimer, time.Now()), nil
+}
+
+// Buckets implements Store.
+func (m *memoryStore) Buckets(ctx context.Context, timer string) (list []Bucket, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for key, b := range m.buckets {
+		if key.timer == timer {
+			b.Timer, b.Width, b.Ago = timer, key.width, now.Sub(time.UnixMicro(key.start))
+			list = append(list, b)
+		}
+	}
+	return list, nil
 }
 
 func newestRuns(runs []memRun, limit int, now time.Time) []Run {
@@ -247,10 +328,10 @@ func (m *memoryStore) Sweep(ctx context.Context, r Retention, limit int) (delete
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	deleted += deleteSome(m.hosts, limit, func(h memHost) bool {
+	deleted += deleteSome(m.hosts, limit, func(_ dlock.Holder, h memHost) bool {
 		return now.Sub(h.seenAt) > max(r.Hosts, 3*h.TTL)
 	})
-	deleted += deleteSome(m.leases, limit, func(l memLease) bool {
+	deleted += deleteSome(m.leases, limit, func(_ leaseKey, l memLease) bool {
 		last := l.renewedAt
 		if !l.Released && l.expiresAt.After(last) {
 			last = l.expiresAt
@@ -266,13 +347,23 @@ func (m *memoryStore) Sweep(ctx context.Context, r Retention, limit int) (delete
 		m.dropRuns(timer, n)
 		deleted, left = deleted+n, left-n
 	}
+	deleted += deleteSome(m.timers, limit, func(_ string, t memTimer) bool {
+		return now.Sub(t.at)+t.Last.EndedAgo > r.Runs
+	})
+	deleted += deleteSome(m.buckets, limit, func(key bucketKey, _ Bucket) bool {
+		keep := CoarseRetention
+		if key.width == FineBucket {
+			keep = FineRetention
+		}
+		return now.Sub(time.UnixMicro(key.start).Add(key.width)) > keep
+	})
 	return deleted, nil
 }
 
 // deleteSome deletes at most limit rows and returns how many.
-func deleteSome[K comparable, V any](rows map[K]V, limit int, gone func(V) bool) (deleted int) {
+func deleteSome[K comparable, V any](rows map[K]V, limit int, gone func(K, V) bool) (deleted int) {
 	for key, row := range rows {
-		if deleted < limit && gone(row) {
+		if deleted < limit && gone(key, row) {
 			delete(rows, key)
 			deleted++
 		}

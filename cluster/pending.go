@@ -32,6 +32,7 @@ type pending struct {
 	events  []pendingEvent // oldest first
 	runs    []pendingRun   // oldest first
 	seq     uint64         // of the newest event or run
+	sent    int            // of the first runs, in a batch whose answer is not there: no other runs join them
 	round   uint64         // of writing leases: each is taken once per round
 	dropped struct{ leases, events, runs uint64 }
 }
@@ -200,6 +201,7 @@ func (p *pending) addRun(r Run, at time.Time) {
 	defer p.mu.Unlock()
 	if len(p.runs) >= maxPendingRuns {
 		p.runs = p.runs[1:]
+		p.sent = max(0, p.sent-1)
 		p.dropped.runs++
 	}
 	p.seq++
@@ -266,7 +268,10 @@ func (p *pending) take(listed bool) (t taken) {
 		t.more = room < len(again)
 	}
 	t.events = append(t.events, p.events[:min(MaxBatch, len(p.events))]...)
-	t.runs = append(t.runs, p.runs[:min(MaxBatch, len(p.runs))]...)
+	if p.sent == 0 {
+		p.sent = min(MaxBatch, len(p.runs))
+	}
+	t.runs = append(t.runs, p.runs[:p.sent]...)
 	t.more = t.more || len(t.events) < len(p.events) || len(t.runs) < len(p.runs)
 	if k := len(t.events); k > 0 {
 		t.lastSeq.events = t.events[k-1].seq
@@ -277,8 +282,8 @@ func (p *pending) take(listed bool) (t taken) {
 	return t
 }
 
-// done is called when what was taken is written.
-func (p *pending) done(t taken) {
+// done is called when what was taken is written. If its runs were not counted, they stay pending.
+func (p *pending) done(t taken, counted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range t.leases {
@@ -294,8 +299,11 @@ func (p *pending) done(t taken) {
 	for len(p.events) > 0 && p.events[0].seq <= t.lastSeq.events {
 		p.events = p.events[1:]
 	}
-	for len(p.runs) > 0 && p.runs[0].seq <= t.lastSeq.runs {
-		p.runs = p.runs[1:]
+	if counted {
+		for len(p.runs) > 0 && p.runs[0].seq <= t.lastSeq.runs {
+			p.runs = p.runs[1:]
+		}
+		p.sent = 0
 	}
 	if len(p.events) == 0 {
 		p.events = nil // what was sliced off is garbage

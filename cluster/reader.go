@@ -15,10 +15,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// How many events and runs a snapshot has.
+// How many events, runs and records of timers a snapshot has.
 const (
 	snapshotEvents = 200
 	snapshotRuns   = 200
+	snapshotTimers = 10_000
 )
 
 // A reader reads the registry and the store of locks, for all viewers together: callers that come
@@ -53,6 +54,7 @@ type rows struct {
 	recorded []Lease
 	events   []HistoryEvent
 	runs     []HistoryRun
+	timers   []TimerHistory
 }
 
 // listed are the leases that the store of locks lists.
@@ -116,7 +118,7 @@ func load[T any](r *reader, p *part[T], age time.Duration, read func(now time.Ti
 // readRows makes one call.
 func (r *reader) readRows(now time.Time) (rows, error) {
 	got, err := call(context.Background(), r.faults, opRead, func(ctx context.Context) (Rows, error) {
-		return r.config.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns})
+		return r.config.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns, Timers: snapshotTimers})
 	})
 	if err != nil {
 		return rows{}, err
@@ -184,6 +186,10 @@ func (r *reader) show(got Rows, now time.Time) (s rows) {
 		s.events = append(s.events, HistoryEvent{Event: e, At: now.Add(-e.Ago)})
 	}
 	s.runs = runsOf(got.Runs, now)
+	for _, t := range got.Timers {
+		s.timers = append(s.timers, timerHistoryOf(t, now))
+	}
+	slices.SortFunc(s.timers, func(a, b TimerHistory) int { return strings.Compare(a.Timer, b.Timer) })
 	return s
 }
 

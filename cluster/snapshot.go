@@ -44,6 +44,10 @@ type Snapshot struct {
 	MoreLeases bool
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
+	// History is what the runs of each timer have come to, by name: of up to 10,000 timers, those
+	// that fail first, then those that ran last. Timers that only hosts of an older version run
+	// have none.
+	History []TimerHistory
 
 	// OtherEnvironments are the environments of live hosts that differ from that of this process,
 	// without those that are refused. Empty: there are none.
@@ -137,7 +141,7 @@ type HistoryRun struct {
 }
 
 // Succeeded reports whether the run ended as its handler wanted: its outcome is timer.OutcomeOK.
-func (h *HistoryRun) Succeeded() bool { return h.Outcome == "ok" }
+func (h *HistoryRun) Succeeded() bool { return h.succeeded() }
 
 // Snapshot returns what is known of the fleet: hosts, leases, events and runs. It works whether Run
 // is running or not.
@@ -157,7 +161,7 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 			GoVersion: runtime.Version(), StartedAt: r.writer.startedAt.UTC().Round(0),
 			UpFor: now.Sub(r.writer.startedAt)},
 		Runners: detail.Runners, Hosts: registered.value.hosts, Leases: leases, MoreLeases: listed.value.more,
-		Events: registered.value.events, Runs: registered.value.runs,
+		Events: registered.value.events, Runs: registered.value.runs, History: registered.value.timers,
 		OtherEnvironments: r.observer.environments(),
 	}
 	at := registered.at
@@ -204,6 +208,25 @@ func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error)
 		return nil, err
 	}
 	return runsOf(runs, now.UTC().Round(0)), nil
+}
+
+// Buckets returns how many runs of a timer ended when, how many of them failed, and how long they
+// took: by five minutes (FineBucket) for the last day, then by the hour (CoarseBucket) for the last
+// month, the oldest first. Those in which no run ended are not there. If timer is "", it returns
+// those of all timers of the fleet together. It is a call to the registry.
+//
+// A run that was written late, after an outage for instance, is in the bucket in which it ended.
+// Not promised: the last seconds, which hosts have yet to write, and runs that are counted in the
+// bucket beside their own because the clock of their host was off.
+func (r *Registry) Buckets(ctx context.Context, timer string) ([]HistoryBucket, error) {
+	now := time.Now()
+	buckets, err := call(ctx, r.faults, opRead, func(ctx context.Context) ([]Bucket, error) {
+		return r.config.Store.Buckets(ctx, clean(timer, maxNameLen))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return historyBucketsOf(buckets, now.UTC().Round(0)), nil
 }
 
 // merge returns the leases of both lists, with the states of their holders. Of one that is in both,

@@ -49,10 +49,11 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 		MoreLeases bool           `json:"more_leases,omitempty"`
 		Events     []HistoryEvent `json:"events"`
 		Runs       []HistoryRun   `json:"runs"`
+		History    []TimerHistory `json:"history"`
 
 		OtherEnvironments []string `json:"other_environments,omitempty"`
 	}{s.Self, some(s.Runners), s.ReadAt.UTC(), jsonSeconds(s.ReadAge), text, some(s.Hosts), some(s.Leases),
-		s.MoreLeases, some(s.Events), some(s.Runs), s.OtherEnvironments})
+		s.MoreLeases, some(s.Events), some(s.Runs), some(s.History), s.OtherEnvironments})
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
@@ -154,4 +155,28 @@ func (h HistoryRun) MarshalJSON() ([]byte, error) {
 		By        string      `json:"by,omitempty"`
 	}{h.ID, h.Timer, holderText(h.Holder), h.Tick.UTC(), h.Slot, h.Fence, h.StartedAt.UTC(), h.EndedAt.UTC(),
 		jsonSeconds(h.Took), h.Outcome, h.Err, h.Attempts, h.By})
+}
+
+// MarshalJSON implements json.Marshaler: see Snapshot.
+func (h TimerHistory) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Timer        string     `json:"timer"`
+		Last         HistoryRun `json:"last_run"`
+		SucceededAt  time.Time  `json:"succeeded_at,omitzero"`
+		Failures     int        `json:"failed_in_a_row"`
+		FailingSince time.Time  `json:"failing_since,omitzero"`
+		Outcomes     []string   `json:"outcomes"`
+	}{h.Timer, h.Last, h.SucceededAt.UTC(), h.Failures, h.FailingSince.UTC(), some(h.Outcomes)})
+}
+
+// MarshalJSON implements json.Marshaler: see Snapshot.
+func (h HistoryBucket) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		StartedAt time.Time   `json:"started_at"`
+		Width     jsonSeconds `json:"width"`
+		Runs      int         `json:"runs"`
+		Failed    int         `json:"failed"`
+		Took      jsonSeconds `json:"took"`
+		Longest   jsonSeconds `json:"longest"`
+	}{h.StartedAt.UTC(), jsonSeconds(h.Width), h.Runs, h.Failed, jsonSeconds(h.Took), jsonSeconds(h.Longest)})
 }

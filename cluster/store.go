@@ -23,14 +23,19 @@ type Store interface {
 	// Write writes what one host has to say.
 	Write(ctx context.Context, b Batch) (Written, error)
 
-	// Read returns the hosts, the recorded leases, and the newest events and runs.
+	// Read returns the hosts, the recorded leases, the records of timers, and the newest events and
+	// runs.
 	Read(ctx context.Context, q Query) (Rows, error)
 
 	// Runs returns the last runs of a timer, newest first, up to RunsPerTimer.
 	Runs(ctx context.Context, timer string) ([]Run, error)
 
+	// Buckets returns the buckets of a timer, or those of the fleet if timer is "".
+	Buckets(ctx context.Context, timer string) ([]Bucket, error)
+
 	// Sweep deletes what is older than the retention, at most limit rows of each sort, and returns
-	// how many. Any host may call it, at any time.
+	// how many. The record of a timer goes when its last run is too old, and buckets when they are
+	// older than FineRetention or CoarseRetention. Any host may call it, at any time.
 	Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error)
 }
 
@@ -52,6 +57,15 @@ type Batch struct {
 	Leases []LeaseRecord
 	Events []Event
 	Runs   []Run
+
+	// Timers and Buckets are what Runs add up to. A Store counts them once, however often a batch
+	// comes: only if Number is higher than that of each batch of Host that was counted before. So
+	// a batch that is sent again has the same Number, and no other runs. Nothing is counted if the
+	// store has no row of Host when the batch comes, or there is no Host; and nothing if a later
+	// heartbeat has overtaken the batch.
+	Number  int64 // 0: nothing is to be counted
+	Timers  []TimerRecord
+	Buckets []Bucket
 }
 
 // Written is the answer to a Batch.
@@ -60,7 +74,8 @@ type Written struct {
 	// its own clock is off, and nothing else. Zero: the store does not say.
 	At time.Time
 	// HostUnknown: Host had no Detail, and there is no row, because it was deleted or the
-	// registry was emptied. Nothing was written about the host: it has to be sent with its Detail.
+	// registry was emptied. Nothing was written about the host, and nothing of the batch was
+	// counted: the host has to be sent with its Detail, and then Timers and Buckets with Runs.
 	HostUnknown bool
 }
 
@@ -159,6 +174,7 @@ type Run struct {
 type Query struct {
 	Events int // how many of the newest events, up to MaxEvents
 	Runs   int // how many of the newest runs, of all timers together
+	Timers int // how many records of timers: those that fail come first, then those that ran last
 }
 
 // Rows are what a Store has.
@@ -167,6 +183,7 @@ type Rows struct {
 	Leases []LeaseRecord // ended ones included, until they are deleted
 	Events []Event       // newest first
 	Runs   []Run         // newest first
+	Timers []TimerRecord // in any order
 }
 
 // A HostRow is the row of a process.

@@ -27,6 +27,7 @@ type writer struct {
 
 	mu      sync.Mutex // of all callers
 	wroteAt time.Time  // zero: not yet
+	storeAt time.Time  // then, by the store's clock; zero: not known
 }
 
 // write writes one batch, and a second one at once if the store has no row of this host. more says
@@ -37,6 +38,11 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 	t := w.pending.take(w.listing.unsupported())
 	detail := w.runners.detail().encode()
 	for range 2 {
+		counted := w.detail != nil // the store has the row of this host, without which it counts no runs
+		if !counted {
+			t.more = t.more || len(t.runs) > 0
+			t.runs = nil
+		}
 		b := w.batch(t)
 		b.Host.Left = left
 		if w.detail == nil || !bytes.Equal(detail, w.detail) {
@@ -51,7 +57,7 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 			return t.more, err // what was taken stays pending
 		}
 		w.answered(sent, answer)
-		w.pending.done(t)
+		w.pending.done(t, counted && !answer.HostUnknown)
 		if !answer.HostUnknown {
 			w.detail = detail
 			return t.more, nil
@@ -102,7 +108,22 @@ func (w *writer) batch(t taken) Batch {
 		r.EndedAgo = max(0, now.Sub(r.at))
 		b.Runs = append(b.Runs, r.Run)
 	}
+	if len(b.Runs) > 0 {
+		b.Number = int64(t.lastSeq.runs)
+		b.Timers, b.Buckets = recordsOf(b.Runs), bucketsOf(b.Runs, w.storeTime(now))
+	}
 	return b
+}
+
+// storeTime returns what the store's clock shows, as last measured. It is by this host's monotonic
+// clock, which nobody sets.
+func (w *writer) storeTime(now time.Time) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.storeAt.IsZero() {
+		return now
+	}
+	return w.storeAt.Add(now.Sub(w.wroteAt))
 }
 
 // answered keeps when the store was last written to, and how far off this host's clock is: the
@@ -112,7 +133,7 @@ func (w *writer) answered(sent time.Time, answer Written) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wroteAt = now
-	if !answer.At.IsZero() {
+	if w.storeAt = answer.At; !answer.At.IsZero() {
 		w.offset = sent.Add(now.Sub(sent) / 2).Round(0).Sub(answer.At)
 	}
 }

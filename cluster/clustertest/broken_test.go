@@ -143,6 +143,19 @@ func TestBrokenStoresAreFound(t *testing.T) {
 				}
 			}
 		}},
+		"counted twice": {"records/a batch is counted once", func(s *broken) {
+			s.before = func(b *cluster.Batch) { b.Number += 10 * s.writes.Load() }
+		}},
+		"never counted": {"records/of hosts", func(s *broken) {
+			s.before = func(b *cluster.Batch) { b.Number = 0 }
+		}},
+		"last written, not last ended": {"records/are merged", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				for i := range b.Timers {
+					b.Timers[i].Last.EndedAgo = 0
+				}
+			}
+		}},
 		"one run too few": {"runs/at most RunsPerTimer", func(s *broken) {
 			s.runs = func(runs []cluster.Run) []cluster.Run { return runs[:min(len(runs), cluster.RunsPerTimer-1)] }
 		}},

@@ -23,6 +23,7 @@ func (c *check) every(b cluster.Batch) []call {
 		{"Write", func(ctx context.Context) error { _, err := c.Store.Write(ctx, b); return err }},
 		{"Read", func(ctx context.Context) error { _, err := c.Store.Read(ctx, everything); return err }},
 		{"Runs", func(ctx context.Context) error { _, err := c.Store.Runs(ctx, "orders"); return err }},
+		{"Buckets", func(ctx context.Context) error { _, err := c.Store.Buckets(ctx, "orders"); return err }},
 		{"Sweep", func(ctx context.Context) error { _, err := c.Store.Sweep(ctx, forever, 1000); return err }},
 	}
 }

@@ -94,7 +94,7 @@ func (c *check) writeTo(store cluster.Store, b cluster.Batch) (w cluster.Written
 	return w, at
 }
 
-var everything = cluster.Query{Events: cluster.MaxEvents, Runs: 10_000}
+var everything = cluster.Query{Events: cluster.MaxEvents, Runs: 10_000, Timers: 10_000}
 
 // read returns all rows.
 func (c *check) read() (cluster.Rows, span) { return c.readFrom(c.Store, everything) }

@@ -89,7 +89,7 @@ type promise struct {
 }
 
 // promises are all of them, in the order in which they are tested.
-var promises = join(hosts, leases, histories, sweeping, texts, calls, crowds)
+var promises = join(hosts, leases, histories, records, sweeping, texts, calls, crowds)
 
 func join(groups ...[]promise) []promise {
 	var all []promise

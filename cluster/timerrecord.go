@@ -1,0 +1,230 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What a Store keeps of the runs of each timer, beyond the runs themselves.
+const (
+	// OutcomesPerTimer is how many outcomes a TimerRecord has at most: those of the runs that were
+	// written last.
+	OutcomesPerTimer = 30
+	// FineBucket is the width of the buckets of a timer that are kept for FineRetention.
+	FineBucket    = 5 * time.Minute
+	FineRetention = 24 * time.Hour
+	// CoarseBucket is the width of the buckets of a timer that are kept for CoarseRetention.
+	CoarseBucket    = time.Hour
+	CoarseRetention = 31 * 24 * time.Hour
+)
+
+// A TimerRecord is what the runs of a timer have come to. A Batch has one of each timer for its
+// Runs, and the Store merges it into the one that it has of all runs before: see Merge.
+//
+// The failures are counted that ended after the last success, by EndedAgo and the store's clock:
+// runs of several hosts are in the order in which they ended, whichever was written first.
+// Everything but a success counts as a failure: see HistoryRun.Succeeded.
+//
+// Not promised: that Failures is exact when a success is written after failures that ended both
+// before and after it, because hosts write a few seconds apart. It is then too low, and FailingFor
+// too short, until the next success.
+type TimerRecord struct {
+	// Last is the run that ended last, as it was written, with its Timer. Its ID is not kept.
+	Last Run
+	// SucceededAgo is when the last success ended; nil: none is known.
+	SucceededAgo *time.Duration
+	// Failures is how many runs failed in a row. If it is 0, FailingFor and FailedAgo are, too.
+	Failures   int
+	FailingFor time.Duration // since the first of these failures ended
+	FailedAgo  time.Duration // since the last of them ended
+	// Outcomes are those of the runs that were written last, one letter each and the oldest first.
+	// Within a batch they are in the order in which the runs ended: see OutcomeOf.
+	Outcomes string
+}
+
+// A Bucket is what the runs of a timer that ended within a while add up to. A Batch has those of
+// its Runs, which the Store adds to those that it has.
+//
+// A Store keeps buckets that are FineBucket wide and those that are CoarseBucket wide. They begin at
+// multiples of their width since 1970, by its clock.
+type Bucket struct {
+	Timer string // "": all timers of the fleet together
+	Width time.Duration
+	// Ago is an instant within the bucket: how long ago its middle was in a Batch, which is negative
+	// if that has yet to come, and how long ago it began in an answer.
+	Ago     time.Duration
+	Runs    int
+	Failed  int           // of the Runs
+	Took    time.Duration // all Runs together
+	Longest time.Duration // of the Runs
+}
+
+// outcomes has the letters of the outcomes of package timer.
+var outcomes = map[string]byte{"ok": 'o', "error": 'e', "panic": 'p', "timeout": 't', "lease_lost": 'l',
+	"canceled": 'c', "draining": 'd'}
+
+// OutcomeOf returns the outcome of a letter of TimerRecord.Outcomes; "": one that package timer does
+// not have, or not yet.
+func OutcomeOf(letter byte) string {
+	for outcome, l := range outcomes {
+		if l == letter {
+			return outcome
+		}
+	}
+	return ""
+}
+
+func letterOf(outcome string) byte { return cmp.Or(outcomes[outcome], '?') }
+
+// succeeded reports whether a run ended as its handler wanted.
+func (r *Run) succeeded() bool { return r.Outcome == "ok" }
+
+// recordsOf returns what the runs of a batch come to, by timer.
+func recordsOf(runs []Run) []TimerRecord {
+	byEnd := slices.Clone(runs)
+	slices.SortStableFunc(byEnd, func(a, b Run) int {
+		return cmp.Or(strings.Compare(a.Timer, b.Timer), cmp.Compare(b.EndedAgo, a.EndedAgo))
+	})
+	var records []TimerRecord
+	for i := range byEnd {
+		r := byEnd[i]
+		one := TimerRecord{Last: r, Outcomes: string(letterOf(r.Outcome))}
+		if r.succeeded() {
+			one.SucceededAgo = &r.EndedAgo
+		} else {
+			one.Failures, one.FailingFor, one.FailedAgo = 1, r.EndedAgo, r.EndedAgo
+		}
+		if last := len(records) - 1; last >= 0 && records[last].Last.Timer == r.Timer {
+			records[last] = Merge(records[last], one)
+		} else {
+			records = append(records, one)
+		}
+	}
+	return records
+}
+
+// Merge returns what a Store has of a timer when it has merged the record of a batch into its own.
+// It is for Stores that are written in Go, and says what the statements of the others do.
+//
+//   - Last is the one that ended last, that of the batch if both ended at once.
+//   - SucceededAgo is the later one.
+//   - The failures of either record count if all of them ended after that success. Of a record whose
+//     last failure ended after it, and whose first one did not, that last one counts.
+//   - The outcomes of the batch come last.
+func Merge(old, batch TimerRecord) TimerRecord {
+	m := TimerRecord{Last: old.Last, SucceededAgo: old.SucceededAgo, Outcomes: old.Outcomes + batch.Outcomes}
+	if batch.Last.EndedAgo <= old.Last.EndedAgo {
+		m.Last = batch.Last
+	}
+	if s := batch.SucceededAgo; s != nil && (m.SucceededAgo == nil || *s < *m.SucceededAgo) {
+		m.SucceededAgo = s
+	}
+	for _, r := range []TimerRecord{old, batch} {
+		failures, since := r.Failures, r.FailingFor
+		if s := m.SucceededAgo; failures > 0 && s != nil && since >= *s {
+			failures, since = 1, r.FailedAgo
+			if since >= *s {
+				failures = 0
+			}
+		}
+		switch {
+		case failures == 0:
+		case m.Failures == 0:
+			m.Failures, m.FailingFor, m.FailedAgo = failures, since, r.FailedAgo
+		default:
+			m.Failures += failures
+			m.FailingFor, m.FailedAgo = max(m.FailingFor, since), min(m.FailedAgo, r.FailedAgo)
+		}
+	}
+	m.Outcomes = m.Outcomes[max(0, len(m.Outcomes)-OutcomesPerTimer):]
+	return m
+}
+
+// bucketsOf returns what the runs of a batch add up to, by bucket, of each timer and of all. now is
+// the time of the store as this host knows it. If it is wrong, a run may be counted in the bucket
+// before or after its own.
+func bucketsOf(runs []Run, now time.Time) []Bucket {
+	type key struct {
+		timer string
+		width time.Duration
+		ago   time.Duration
+	}
+	at := map[key]int{}
+	var buckets []Bucket
+	for _, r := range runs {
+		for _, width := range []time.Duration{FineBucket, CoarseBucket} {
+			start := now.Add(-r.EndedAgo).UnixMicro() / width.Microseconds() * width.Microseconds()
+			ago := now.Sub(time.UnixMicro(start).Add(width / 2))
+			for i, timer := range []string{"", r.Timer} {
+				if i > 0 && timer == "" { // a run without a timer
+					continue
+				}
+				k := key{timer, width, ago}
+				n, ok := at[k]
+				if !ok {
+					n = len(buckets)
+					at[k] = n
+					buckets = append(buckets, Bucket{Timer: timer, Width: width, Ago: ago})
+				}
+				b := &buckets[n]
+				b.Runs++
+				if !r.succeeded() {
+					b.Failed++
+				}
+				b.Took += r.Took
+				b.Longest = max(b.Longest, r.Took)
+			}
+		}
+	}
+	return buckets
+}
+
+// A TimerHistory is a TimerRecord with its instants.
+type TimerHistory struct {
+	Timer        string
+	Last         HistoryRun // that ended last; without an ID
+	SucceededAt  time.Time  // the last success ended; zero: none is known
+	Failures     int        // in a row; 0: the last run succeeded
+	FailingSince time.Time  // the first of them ended; zero: there are none
+	Outcomes     []string   // of the runs that were written last, the oldest first; "": not known
+}
+
+// A HistoryBucket is a Bucket with its instant.
+type HistoryBucket struct {
+	StartedAt time.Time // in UTC, a multiple of Width
+	Width     time.Duration
+	Runs      int
+	Failed    int           // of the Runs
+	Took      time.Duration // all Runs together
+	Longest   time.Duration // of the Runs
+}
+
+func timerHistoryOf(r TimerRecord, now time.Time) TimerHistory {
+	h := TimerHistory{Timer: r.Last.Timer, Last: runsOf([]Run{r.Last}, now)[0], Failures: r.Failures,
+		Outcomes: make([]string, len(r.Outcomes))}
+	if r.SucceededAgo != nil {
+		h.SucceededAt = now.Add(-*r.SucceededAgo)
+	}
+	if r.Failures > 0 {
+		h.FailingSince = now.Add(-r.FailingFor)
+	}
+	for i := range h.Outcomes {
+		h.Outcomes[i] = OutcomeOf(r.Outcomes[i])
+	}
+	return h
+}
+
+func historyBucketsOf(buckets []Bucket, now time.Time) []HistoryBucket {
+	list := make([]HistoryBucket, 0, len(buckets))
+	for _, b := range buckets {
+		// Rounded, because this host's clock may be a little off the store's.
+		list = append(list, HistoryBucket{now.Add(-b.Ago).UTC().Round(b.Width), b.Width, b.Runs, b.Failed, b.Took,
+			b.Longest})
+	}
+	slices.SortFunc(list, func(a, b HistoryBucket) int {
+		return cmp.Or(cmp.Compare(a.Width, b.Width), a.StartedAt.Compare(b.StartedAt))
+	})
+	return list
+}
