@@ -36,6 +36,7 @@ func (s *broken) Write(ctx context.Context, b cluster.Batch) (cluster.Written, e
 	s.writes.Add(1)
 	b.Leases = append([]cluster.LeaseRecord(nil), b.Leases...)
 	b.Events, b.Runs = append([]cluster.Event(nil), b.Events...), append([]cluster.Run(nil), b.Runs...)
+	b.Timers = append([]cluster.TimerRecord(nil), b.Timers...)
 	if b.Host != nil {
 		h := *b.Host
 		b.Host = &h

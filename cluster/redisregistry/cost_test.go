@@ -122,6 +122,25 @@ func TestCostOfALargeFleet(t *testing.T) {
 		}
 		write(b)
 	})
+	number := int64(0)
+	count := func(ago time.Duration) {
+		number++
+		b := cluster.Batch{Host: beat(0), Number: number}
+		for i := range cluster.MaxBatch {
+			name := fmt.Sprint("process-orders-", i)
+			b.Timers = append(b.Timers, cluster.TimerRecord{Last: cluster.Run{Timer: name, Holder: beat(0).Holder,
+				Tick: time.Now(), Outcome: "ok", Took: time.Second, Attempts: 1}, Outcomes: "o", SucceededAgo: &ago})
+			for _, width := range []time.Duration{cluster.FineBucket, cluster.CoarseBucket} {
+				b.Buckets = append(b.Buckets, cluster.Bucket{Timer: name, Width: width, Runs: 1, Took: time.Second,
+					Ago: ago, Longest: time.Second})
+			}
+		}
+		write(b)
+	}
+	measure("Write of what runs of 500 timers add up to", 100, func(i int) {
+		count(time.Duration(i) * 15 * time.Minute)
+	})
+	memory("Memory with a day of buckets of 500 timers")
 	measure("Write of 500 events", 10, func(n int) {
 		var b cluster.Batch
 		for i := range cluster.MaxBatch {
@@ -138,6 +157,12 @@ func TestCostOfALargeFleet(t *testing.T) {
 	measure("Read of 1,000 events and 1,000 runs with it", 10, read(cluster.Query{Events: 1000, Runs: 1000}))
 	measure("Runs of a timer", 50, func(i int) {
 		if _, err := store.Runs(ctx, fmt.Sprint("process-orders-", i)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	measure("Read of the records of 500 timers", 10, read(cluster.Query{Timers: 10_000}))
+	measure("Buckets of a timer", 50, func(i int) {
+		if _, err := store.Buckets(ctx, fmt.Sprint("process-orders-", i)); err != nil {
 			t.Fatal(err)
 		}
 	})

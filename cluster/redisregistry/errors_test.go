@@ -32,6 +32,16 @@ func batch() cluster.Batch {
 	return b
 }
 
+// counted is a batch whose runs are counted if batch was written before.
+func counted(number int64) cluster.Batch {
+	b := batch()
+	b.Number, b.Host.UpFor = number, 2*time.Hour
+	last := cluster.TimerRecord{Last: b.Runs[0], Outcomes: "o", SucceededAgo: new(time.Duration)}
+	b.Timers = []cluster.TimerRecord{last}
+	b.Buckets = []cluster.Bucket{{Timer: "orders", Width: cluster.CoarseBucket, Ago: 40 * 24 * time.Hour, Runs: 60}}
+	return b
+}
+
 // calls makes every call once, and returns the first error. It needs every right.
 func calls(s *redisregistry.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -56,6 +66,7 @@ func every(s *redisregistry.Store) []call {
 			_, err := s.Read(ctx, cluster.Query{Events: 10, Runs: 10})
 			return err
 		}},
+		{"Buckets", func(ctx context.Context) error { _, err := s.Buckets(ctx, "orders"); return err }},
 		{"Runs", func(ctx context.Context) error { _, err := s.Runs(ctx, "orders"); return err }},
 		{"Sweep", func(ctx context.Context) error {
 			_, err := s.Sweep(ctx, cluster.Retention{Leases: time.Hour, Events: time.Hour, Runs: time.Hour}, 10)

@@ -1,10 +1,10 @@
--- Read: all hosts and leases, the newest events and runs.
+-- Read: all hosts and leases, the newest events and runs, and the records of timers.
 --
 -- KEYS     see parts/common.lua
--- ARGV[1]  events to return    ARGV[2]  runs to return
+-- ARGV[1]  events to return    ARGV[2]  runs to return    ARGV[3]  records to return
 --
 -- Returns {now µs, {host key, row …}, {host key, detail …}, {lease row …}, {event row …},
--- {run row …}}; a row may be nil
+-- {run row …}, {record row …}}; a row may be nil
 
 -- Returns the rows of some IDs, 1,000 per call: unpack fails with too many.
 local function rows(hash, ids)
@@ -24,4 +24,4 @@ end
 local ids = newest(ended, ARGV[2])
 for i = 1, #ids do ids[i] = run_id(ids[i]) end
 return {int(now), call('HGETALL', hosts), call('HGETALL', details), call('HVALS', leases),
-  rows(events, newest(order, ARGV[1])), rows(runs, ids)}
+  rows(events, newest(order, ARGV[1])), rows(runs, ids), rows(records, newest(ranked, ARGV[3]))}

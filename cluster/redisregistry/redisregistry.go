@@ -56,7 +56,8 @@ func New(client redis.UniversalClient, opts Options) *Store {
 	// The braces keep all keys on one node of a Cluster. No name of a lock has :slot: in it, so
 	// these are no keys of a lock.
 	base := "{" + opts.Prefix + ":slot:registry}:"
-	for _, part := range []string{"hosts", "details", "leases", "ends", "events", "order", "runs", "ended", "timers"} {
+	for _, part := range []string{"hosts", "details", "leases", "ends", "events", "order", "runs", "ended", "timers",
+		"counted", "records", "ranked", "buckets", "gone"} {
 		s.keys = append(s.keys, base+part)
 	}
 	s.fault = errors.Join(checkClient(client), checkPrefix(opts.Prefix))
@@ -145,7 +146,7 @@ func (s *Store) Write(ctx context.Context, b cluster.Batch) (cluster.Written, er
 
 // Read implements cluster.Store.
 func (s *Store) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
-	reply, err := s.call(ctx, readScript, min(max(q.Events, 0), cluster.MaxEvents), max(q.Runs, 0))
+	reply, err := s.call(ctx, readScript, min(max(q.Events, 0), cluster.MaxEvents), max(q.Runs, 0), max(q.Timers, 0))
 	if err != nil {
 		return cluster.Rows{}, err
 	}
@@ -166,6 +167,26 @@ func (s *Store) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
 		return nil, err
 	}
 	return parseRuns(reply[1], now), nil
+}
+
+// Buckets implements cluster.Store.
+func (s *Store) Buckets(ctx context.Context, timer string) ([]cluster.Bucket, error) {
+	args := []any{timerKey(timer)}
+	for _, k := range spans {
+		args = append(args, k.letter, k.span.Microseconds(), int64(k.keep/k.span)+1)
+	}
+	reply, err := s.call(ctx, bucketsScript, args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) != 2 {
+		return nil, errReply
+	}
+	now, err := instant(reply[0])
+	if err != nil {
+		return nil, err
+	}
+	return parseBuckets(timer, reply[1], now), nil
 }
 
 // Sweep implements cluster.Store.

@@ -1,6 +1,7 @@
 package redisregistry
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -119,14 +120,34 @@ func row(fields any) string {
 	return string(b)
 }
 
+// A span is for how long the buckets of one width are kept in one field.
+type span struct {
+	letter            string
+	width, span, keep time.Duration
+}
+
+var spans = []span{
+	{"f", cluster.FineBucket, time.Hour, cluster.FineRetention},
+	{"c", cluster.CoarseBucket, 24 * time.Hour, cluster.CoarseRetention},
+}
+
+func spanOf(width time.Duration) span {
+	for _, s := range spans {
+		if s.width == width {
+			return s
+		}
+	}
+	return span{"x", width, width, cluster.FineRetention} // of a later version
+}
+
 func writeArgs(b cluster.Batch) []any {
 	hosts := 0
 	if b.Host != nil {
 		hosts = 1
 	}
-	args := make([]any, 0, 7+5*hosts+8*len(b.Leases)+3*len(b.Events)+4*len(b.Runs))
+	args := make([]any, 0, 10+5*hosts+8*len(b.Leases)+3*len(b.Events)+4*len(b.Runs)+9*len(b.Timers)+10*len(b.Buckets))
 	args = append(args, idleExpiry.Milliseconds(), cluster.MaxEvents, cluster.RunsPerTimer,
-		hosts, len(b.Leases), len(b.Events), len(b.Runs))
+		hosts, len(b.Leases), len(b.Events), len(b.Runs), b.Number, len(b.Timers), len(b.Buckets))
 	if h := b.Host; h != nil {
 		args = append(args, holderKey(h.Holder), max(0, micros(h.UpFor)), max(0, micros(h.TTL)),
 			row(wireHost{wireHolder(h.Holder), h.Environment, h.AppVersion, h.Version, int64(h.ClockOffset), h.TTL,
@@ -147,15 +168,32 @@ func writeArgs(b cluster.Batch) []any {
 			row(wireEvent{wireHolder(e.Holder), e.ID, e.Kind, e.Name, e.Slot, e.Fence, cut(e.Text)}))
 	}
 	for _, r := range b.Runs {
-		var tick *int64
-		if !r.Tick.IsZero() {
-			tick = new(r.Tick.UnixMicro())
+		args = append(args, r.ID, timerKey(r.Timer), micros(r.EndedAgo), rowOfRun(r))
+	}
+	for _, t := range b.Timers {
+		succeeded := any("")
+		if t.SucceededAgo != nil {
+			succeeded = micros(*t.SucceededAgo)
 		}
-		args = append(args, r.ID, timerKey(r.Timer), micros(r.EndedAgo),
-			row(wireRun{wireHolder(r.Holder), r.ID, r.Timer, tick, r.Slot, r.Fence, r.Took, r.Outcome, cut(r.Err),
-				r.Attempts, r.By}))
+		t.Last.ID = ""
+		args = append(args, timerKey(t.Last.Timer), micros(t.Last.EndedAgo), succeeded, micros(t.FailingFor),
+			micros(t.FailedAgo), t.Failures, cmp.Or(t.Outcomes, "?"), cluster.OutcomesPerTimer, rowOfRun(t.Last))
+	}
+	for _, k := range b.Buckets {
+		s := spanOf(k.Width)
+		args = append(args, timerKey(k.Timer), s.width.Microseconds(), micros(k.Ago), s.letter, s.span.Microseconds(),
+			s.keep.Microseconds(), k.Runs, k.Failed, max(0, micros(k.Took)), max(0, micros(k.Longest)))
 	}
 	return args
+}
+
+func rowOfRun(r cluster.Run) string {
+	var tick *int64
+	if !r.Tick.IsZero() {
+		tick = new(r.Tick.UnixMicro())
+	}
+	return row(wireRun{wireHolder(r.Holder), r.ID, r.Timer, tick, r.Slot, r.Fence, r.Took, r.Outcome, cut(r.Err),
+		r.Attempts, r.By})
 }
 
 var errReply = errors.New("redisregistry: the server's answer is not one of a script of the registry")
@@ -197,14 +235,14 @@ func until(now int64, at string) time.Duration {
 func since(now int64, at string) time.Duration { return max(0, -until(now, at)) }
 
 func parseRows(reply []any) (rows cluster.Rows, err error) {
-	if len(reply) != 6 {
+	if len(reply) != 7 {
 		return rows, errReply
 	}
 	now, err := instant(reply[0])
 	if err != nil {
 		return rows, err
 	}
-	var parts [5][]any
+	var parts [6][]any
 	for i := range parts {
 		part, ok := reply[1+i].([]any)
 		if !ok {
@@ -243,7 +281,55 @@ func parseRows(reply []any) (rows cluster.Rows, err error) {
 		}
 	}
 	rows.Runs = parseRuns(parts[4], now)
+	rows.Timers = parseRecords(parts[5], now)
 	return rows, nil
+}
+
+func parseRecords(values []any, now int64) (list []cluster.TimerRecord) {
+	for _, value := range values {
+		var r wireRun
+		w, ok := parse(value, 6, &r)
+		if !ok {
+			continue
+		}
+		failures, err := strconv.Atoi(w[4])
+		if err != nil {
+			continue
+		}
+		t := cluster.TimerRecord{Last: r.run(since(now, w[0])), Failures: failures, Outcomes: w[5]}
+		if w[1] != "0" {
+			t.SucceededAgo = new(since(now, w[1]))
+		}
+		if failures > 0 {
+			t.FailingFor, t.FailedAgo = since(now, w[2]), since(now, w[3])
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+func parseBuckets(timer string, reply any, now int64) (list []cluster.Bucket) {
+	values, _ := reply.([]any)
+	for _, value := range values {
+		text, _ := value.(string)
+		for _, s := range spans {
+			rest, ok := strings.CutPrefix(text, s.letter)
+			if !ok {
+				continue
+			}
+			for bucket := range strings.SplitSeq(rest, ";") {
+				var n, took, longest int64
+				b := cluster.Bucket{Timer: timer, Width: s.width}
+				if _, err := fmt.Sscanf(bucket, "%d,%d,%d,%d,%d", &n, &b.Runs, &b.Failed, &took, &longest); err != nil {
+					continue
+				}
+				b.Ago = time.Duration(now-n*s.width.Microseconds()) * time.Microsecond
+				b.Took, b.Longest = time.Duration(took)*time.Microsecond, time.Duration(longest)*time.Microsecond
+				list = append(list, b)
+			}
+		}
+	}
+	return list
 }
 
 func parseRuns(reply any, now int64) (runs []cluster.Run) {
@@ -254,13 +340,16 @@ func parseRuns(reply any, now int64) (runs []cluster.Run) {
 		if !ok {
 			continue
 		}
-		run := cluster.Run{ID: r.RunID, Timer: r.Timer, Holder: dlock.Holder(r.wireHolder), Slot: r.Slot,
-			Fence: r.Fence, EndedAgo: since(now, w[0]), Took: r.Took, Outcome: r.Outcome, Err: r.Err,
-			Attempts: r.Attempts, By: r.By}
-		if r.Tick != nil {
-			run.Tick = time.UnixMicro(*r.Tick)
-		}
-		runs = append(runs, run)
+		runs = append(runs, r.run(since(now, w[0])))
 	}
 	return runs
+}
+
+func (r *wireRun) run(endedAgo time.Duration) cluster.Run {
+	run := cluster.Run{ID: r.RunID, Timer: r.Timer, Holder: dlock.Holder(r.wireHolder), Slot: r.Slot, Fence: r.Fence,
+		EndedAgo: endedAgo, Took: r.Took, Outcome: r.Outcome, Err: r.Err, Attempts: r.Attempts, By: r.By}
+	if r.Tick != nil {
+		run.Tick = time.UnixMicro(*r.Tick)
+	}
+	return run
 }

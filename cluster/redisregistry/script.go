@@ -10,8 +10,9 @@ import (
 var luaFiles embed.FS
 
 var (
-	writeScript = rediskit.NewScript(luaFiles, "parts/common", "parts/whole", "write")
-	readScript  = rediskit.NewScript(luaFiles, "parts/common", "read")
-	runsScript  = rediskit.NewScript(luaFiles, "parts/common", "runs")
-	sweepScript = rediskit.NewScript(luaFiles, "parts/common", "parts/whole", "sweep")
+	writeScript   = rediskit.NewScript(luaFiles, "parts/common", "parts/whole", "parts/record", "write")
+	readScript    = rediskit.NewScript(luaFiles, "parts/common", "read")
+	runsScript    = rediskit.NewScript(luaFiles, "parts/common", "runs")
+	bucketsScript = rediskit.NewScript(luaFiles, "parts/common", "buckets")
+	sweepScript   = rediskit.NewScript(luaFiles, "parts/common", "parts/whole", "parts/record", "sweep")
 )

@@ -28,7 +28,7 @@ func write(t testing.TB, s *redisregistry.Store, b cluster.Batch) cluster.Writte
 
 func read(t testing.TB, s *redisregistry.Store) cluster.Rows {
 	t.Helper()
-	rows, err := s.Read(t.Context(), cluster.Query{Events: cluster.MaxEvents, Runs: 10_000})
+	rows, err := s.Read(t.Context(), cluster.Query{Events: cluster.MaxEvents, Runs: 10_000, Timers: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +64,7 @@ func TestEverythingExpires(t *testing.T) {
 	prefix := unique()
 	s := open(t, server.Client(), prefix)
 	write(t, s, batch())
+	write(t, s, counted(1))
 	if all := keys(t, server.Client(), prefix); len(all) != len(s.Keys()) {
 		t.Errorf("keys %q, want %q", all, s.Keys())
 	}
@@ -96,6 +97,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		}
 		write(t, s, b)
 	}
+	for number := range 3 {
+		write(t, s, counted(int64(1+number)))
+	}
 	for i, key := range s.Keys() {
 		var n int64
 		var err error
@@ -108,7 +112,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			t.Errorf("%s is a %s", key, kind)
 		}
 		want := int64(1)
-		if i >= 6 { // the keys of runs
+		if i >= 6 && i < 9 { // the keys of runs
 			want = cluster.RunsPerTimer
 		}
 		if err != nil || n != want {
@@ -138,6 +142,7 @@ func TestEvictedKeys(t *testing.T) {
 	for i := range open(t, admin, "").Keys() {
 		s := open(t, admin, unique())
 		write(t, s, batch())
+		write(t, s, counted(1))
 		key := s.Keys()[i]
 		if err := admin.Del(t.Context(), key).Err(); err != nil {
 			t.Fatal(err)
@@ -156,7 +161,11 @@ func TestEvictedKeys(t *testing.T) {
 			t.Errorf("without %s the host is unknown: %t", key, w.HostUnknown)
 		}
 		write(t, s, batch())
+		write(t, s, counted(2))
 		complete(t, "without "+key, read(t, s))
+		if timers := read(t, s).Timers; len(timers) != 1 {
+			t.Errorf("without %s: %d records of a timer", key, len(timers))
+		}
 		if runs, err := s.Runs(t.Context(), "orders"); err != nil || len(runs) != cluster.RunsPerTimer {
 			t.Errorf("without %s: %d runs, %v", key, len(runs), err)
 		}
@@ -171,7 +180,8 @@ func TestForeignRows(t *testing.T) {
 		"-1 -1 -1 {}", strings.Repeat("9", 400), "z\xff\xff", "1 1 1 0 1 abc {\"pid\":\"x\"}"} {
 		s := open(t, admin, unique())
 		write(t, s, batch())
-		for _, i := range []int{0, 1, 2, 4, 6} { // the hashes
+		write(t, s, counted(1))
+		for _, i := range []int{0, 1, 2, 4, 6, 9, 10, 12} { // the hashes
 			all, err := admin.HKeys(t.Context(), s.Keys()[i]).Result()
 			if err == nil {
 				err = admin.HSet(t.Context(), s.Keys()[i], all[0], nonsense).Err()
@@ -179,6 +189,9 @@ func TestForeignRows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+		}
+		for _, r := range read(t, s).Timers {
+			t.Errorf("%q is shown as %+v", nonsense, r)
 		}
 		for _, r := range read(t, s).Runs {
 			if r.Timer != "orders" {
@@ -191,10 +204,14 @@ func TestForeignRows(t *testing.T) {
 		b := batch()
 		b.Host.UpFor, b.Leases[0].Grant, b.Leases[0].HeldFor = 2*time.Hour, "next", 0
 		write(t, s, b)
+		write(t, s, counted(2))
 		rows := read(t, s)
 		if len(rows.Hosts) != 1 || rows.Hosts[0].Holder != b.Host.Holder || len(rows.Leases) != 1 ||
 			rows.Leases[0].Name != "orders" {
 			t.Errorf("%q is not replaced: %+v, %+v", nonsense, rows.Hosts, rows.Leases)
+		}
+		if len(rows.Timers) != 1 || rows.Timers[0].Last.Timer != "orders" {
+			t.Errorf("%q is not replaced: %+v", nonsense, rows.Timers)
 		}
 	}
 }

@@ -8,19 +8,27 @@
 
 local limit, deleted = tonumber(ARGV[1]), 0
 
-local rows, gone = call('HGETALL', hosts), 0
+local rows, old_hosts = call('HGETALL', hosts), 0
 for i = 1, #rows, 2 do
   local seen, ttl = string.match(rows[i + 1], '^(%d+) %d+ (%d+) ')
-  if gone < limit and (not seen or now - seen > math.max(tonumber(ARGV[2]), 3 * ttl)) then
+  if old_hosts < limit and (not seen or now - seen > math.max(tonumber(ARGV[2]), 3 * ttl)) then
     call('HDEL', hosts, rows[i])
     call('HDEL', details, rows[i])
-    gone = gone + 1
+    old_hosts = old_hosts + 1
   end
 end
 
--- Calls delete for the members of a sorted set that are older than a retention.
-local function sweep(set, retention, delete)
-  local old = call('ZRANGEBYSCORE', set, '-inf', '(' .. int(now - retention), 'LIMIT', 0, limit)
+if call('HLEN', counted) > call('HLEN', hosts) then
+  for _, key in ipairs(call('HKEYS', counted)) do
+    if call('HEXISTS', hosts, key) == 0 then call('HDEL', counted, key) end
+  end
+end
+
+-- Calls delete for the members of a sorted set that are older than a retention. Their scores are
+-- above a base.
+local function sweep(set, retention, delete, base)
+  base = base or 0
+  local old = call('ZRANGEBYSCORE', set, int(base), '(' .. int(base + now - retention), 'LIMIT', 0, limit)
   for _, member in ipairs(old) do
     delete(member)
     call('ZREM', set, member)
@@ -28,11 +36,15 @@ local function sweep(set, retention, delete)
   deleted = deleted + #old
 end
 
-deleted = gone
+deleted = old_hosts
 sweep(ends, ARGV[3], function(key) call('HDEL', leases, key) end)
 sweep(order, ARGV[4], function(id) call('HDEL', events, id) end)
 sweep(ended, ARGV[5], function(member)
   call('HDEL', runs, run_id(member))
   call('ZREM', timers, member)
 end)
+for _, base in ipairs({0, FAILING}) do
+  sweep(ranked, ARGV[5], function(timer) call('HDEL', records, timer) end, base)
+end
+sweep(gone, 0, function(field) call('HDEL', buckets, field) end)
 return {deleted}

@@ -4,21 +4,26 @@
 -- ARGV[1]  time to live of the keys, ms
 -- ARGV[2]  most events      ARGV[3]  most runs of a timer
 -- ARGV[4]  hosts, 0 or 1    ARGV[5]  leases    ARGV[6]  events    ARGV[7]  runs
+-- ARGV[8]  Number           ARGV[9]  records   ARGV[10] buckets
 -- and then, each row at most once, all times in µs before now, or from now for expires:
 --   of a host   key, up, ttl, row, detail or ''
 --   of a lease  key, held, renewed, expires, released 0 or 1, fence, grant, row
 --   of an event id, ago, row
 --   of a run    id, <length>:<timer>, ended, row
+--   of a record <length>:<timer>, ended, succeeded or '', first, last, failures, outcomes, most
+--               outcomes, row
+--   of a bucket <length>:<timer>, width, middle, letter, span, retention, runs, failed, took,
+--               longest
 --
 -- Returns {now µs, 1 if the host is unknown and has sent no detail}
 
-local next_arg = 7
+local next_arg = 10
 local function arg()
   next_arg = next_arg + 1
   return ARGV[next_arg]
 end
 
-local unknown = 0
+local unknown, counts = 0, false
 for _ = 1, tonumber(ARGV[4]) do
   local key, up, ttl, row, detail = arg(), tonumber(arg()), arg(), arg(), arg()
   local old = call('HGET', hosts, key)
@@ -28,6 +33,11 @@ for _ = 1, tonumber(ARGV[4]) do
   elseif not seen or up >= seen - started then -- else it was overtaken by a later heartbeat
     call('HSET', hosts, key, int(now) .. ' ' .. int(now - up) .. ' ' .. ttl .. ' ' .. row)
     if detail ~= '' then call('HSET', details, key, detail) end
+    local last = string.match(call('HGET', counted, key) or '', '^%d+$') or '0'
+    if seen and (#last > 16 or tonumber(ARGV[8]) > tonumber(last)) then -- else it was counted
+      call('HSET', counted, key, ARGV[8])
+      counts = true
+    end
   end
 end
 
@@ -90,6 +100,61 @@ for timer in pairs(touched) do
     call('ZREM', ended, member)
     call('ZREM', timers, member)
   end
+end
+
+-- Merges the record of a batch into the one that is there: see cluster.Merge.
+local function merge(old, r)
+  local was_ended, was_succeeded, was_first, was_last, was_failures, was_outcomes, was_row =
+    string.match(old, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if not was_row then return r end -- the row is not one of ours
+  local m = {succeeded = math.max(r.succeeded, tonumber(was_succeeded)), failures = 0, first = 0, last = 0,
+    ended = r.ended, row = r.row, outcomes = string.sub(was_outcomes .. r.outcomes, -r.most), most = r.most}
+  for _, f in ipairs({{tonumber(was_first), tonumber(was_last), tonumber(was_failures)}, {r.first, r.last, r.failures}}) do
+    local first, last, failures = f[1], f[2], f[3]
+    if failures > 0 and last > m.succeeded then
+      if first <= m.succeeded then first, failures = last, 1 end
+      m.first = m.failures == 0 and first or math.min(m.first, first)
+      m.last, m.failures = math.max(m.last, last), m.failures + failures
+    end
+  end
+  if tonumber(was_ended) > m.ended then m.ended, m.row = tonumber(was_ended), was_row end
+  return m
+end
+
+for _ = 1, counts and tonumber(ARGV[9]) or 0 do
+  local timer, at, succeeded, first, last = arg(), now - arg(), arg(), now - arg(), now - arg()
+  local failures, outcomes, most, row = tonumber(arg()), arg(), tonumber(arg()), arg()
+  local r = {ended = at, succeeded = succeeded == '' and 0 or now - succeeded, first = first, last = last,
+    failures = failures, outcomes = outcomes, most = most, row = row}
+  r = merge(call('HGET', records, timer) or '', r)
+  if r.failures == 0 then r.first, r.last = 0, 0 end
+  call('HSET', records, timer, string.format('%.0f %.0f %.0f %.0f %d %s %s', r.ended, r.succeeded, r.first, r.last,
+    r.failures, r.outcomes, r.row))
+  call('ZADD', ranked, int(r.ended + (r.failures > 0 and FAILING or 0)), timer)
+end
+
+-- Adds a bucket to those of its span.
+local function add(old, number, runs, failed, took, longest)
+  local all, found = {}, false
+  for n, a, b, c, d in string.gmatch(old, '(%d+),(%d+),(%d+),(%d+),(%d+);') do
+    if n == number then
+      found = true
+      a, b, c, d = int(a + runs), int(b + failed), int(c + took), int(math.max(tonumber(d), tonumber(longest)))
+    end
+    all[#all + 1] = n .. ',' .. a .. ',' .. b .. ',' .. c .. ',' .. d .. ';'
+  end
+  if not found then all[#all + 1] = table.concat({number, runs, failed, took, longest}, ',') .. ';' end
+  return table.concat(all)
+end
+
+for _ = 1, counts and tonumber(ARGV[10]) or 0 do
+  local timer, width, at, letter, span, retention = arg(), arg(), now - arg(), arg(), arg(), arg()
+  local runs, failed, took, longest = arg(), arg(), arg(), arg()
+  local n = math.floor(at / span)
+  local field = timer .. ':' .. letter .. int(n)
+  local old = call('HGET', buckets, field) or ''
+  call('HSET', buckets, field, add(old, int(math.floor(at / width)), runs, failed, took, longest))
+  if old == '' then call('ZADD', gone, int((n + 1) * span + retention), field) end
 end
 
 for _, key in ipairs(KEYS) do call('PEXPIRE', key, ARGV[1]) end

@@ -6,3 +6,5 @@ if call('HLEN', leases) ~= call('ZCARD', ends) then call('DEL', leases, ends) en
 if call('HLEN', events) ~= call('ZCARD', order) then call('DEL', events, order) end
 local count = call('HLEN', runs)
 if count ~= call('ZCARD', ended) or count ~= call('ZCARD', timers) then call('DEL', runs, ended, timers) end
+if call('HLEN', records) ~= call('ZCARD', ranked) then call('DEL', records, ranked) end
+if call('HLEN', buckets) ~= call('ZCARD', gone) then call('DEL', buckets, gone) end
