@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"embed"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,7 +25,7 @@ type database interface {
 	// write writes rows. It calls rows before each attempt, because their ages grow meanwhile. host
 	// is the id of the host whose heartbeat is among them; "": none.
 	write(ctx context.Context, rows func() []row, host string) (answer, error)
-	// query returns the rows of read or timer_runs.
+	// query returns the rows of read, timer_runs or buckets.
 	query(ctx context.Context, name string, p sqlkit.Params) ([]row, error)
 	// sweep returns how many rows it deleted.
 	sweep(ctx context.Context, p sqlkit.Params) (int64, error)
@@ -65,6 +66,7 @@ func newStatements(d sqlkit.Dialect, schema, table string) statements {
 		"recent": d.Quote(table + "_recent"), "named": d.Quote(table + "_named"),
 		"recent_in": in("_recent"), "named_in": in("_named"),
 		"runs_per_timer": strconv.Itoa(cluster.RunsPerTimer), "max_events": strconv.Itoa(cluster.MaxEvents),
+		"max_outcomes": strconv.Itoa(cluster.OutcomesPerTimer),
 	})
 	return statements{d, texts, sqlmigrate.Schema{Dialect: d, Schema: schema, Name: table, Table: table,
 		Migrations: [][]string{sqlmigrate.Statements(texts["schema"])},
@@ -82,5 +84,16 @@ func (s statements) bind(ctx context.Context, name string, p sqlkit.Params) sqlk
 
 // batch are the parameters of write.
 func batch(rows []row, host string) sqlkit.Params {
-	return sqlkit.Params{"rows": sqlkit.InJSON(rows), "host_id": sqlkit.Name(host)}
+	p := sqlkit.Params{"rows": sqlkit.InJSON(rows), "host_id": sqlkit.Name(host)}
+	for i := range rows {
+		if r := &rows[i]; r.Sort == sortHost {
+			p["number"], p["up_for"] = r.Fence, *r.UpFor
+		}
+	}
+	return p
+}
+
+// counts reports whether there are rows that are written only if the batch is counted.
+func counts(rows []row) bool {
+	return slices.ContainsFunc(rows, func(r row) bool { return r.counted() })
 }

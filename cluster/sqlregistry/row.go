@@ -22,6 +22,11 @@ const (
 	sortLease = "lease"
 	sortEvent = "event"
 	sortRun   = "run"
+	// These three are written if the batch is counted. Of the last two the statement makes the end
+	// of the id and happened_at, which is when the bucket began.
+	sortTimer  = "timer"
+	sortFine   = "fine"
+	sortCoarse = "coarse"
 )
 
 // A row is one of the table, as statements take it and give it. Instants are in µs ago, lengths in
@@ -87,13 +92,31 @@ const (
 	maxText  = 4096 // an error, a text of an event
 )
 
+// bucketShards is over how many rows the buckets of the fleet are spread: each host that writes a run
+// adds to one of them, and would otherwise wait for all others.
+const bucketShards = 8
+
+// counted reports whether a row is written only if the batch is counted.
+func (r *row) counted() bool { return r.Sort == sortTimer || r.bucket() }
+
+func (r *row) bucket() bool { return r.Sort == sortFine || r.Sort == sortCoarse }
+
 // rowsOf returns the rows of a batch in the order of the primary key, which all hosts keep, so that
 // no two of them wait for each other. Each row is there once, because a statement that meets a row
 // twice fails, on Postgres.
 func rowsOf(b cluster.Batch) []row {
 	var rows []row
 	if b.Host != nil {
-		rows = append(rows, rowOfHost(*b.Host))
+		rows = append(rows, rowOfHost(*b.Host, b.Number))
+	}
+	if b.Host != nil && b.Number > 0 {
+		for _, t := range b.Timers {
+			rows = append(rows, rowOfRecord(t))
+		}
+		hash := sha256.Sum256([]byte(hostID(b.Host.Holder)))
+		for _, k := range b.Buckets {
+			rows = append(rows, rowOfBucket(k, int(hash[0])%bucketShards))
+		}
 	}
 	for _, l := range b.Leases {
 		rows = append(rows, rowOfLease(l))
@@ -105,13 +128,17 @@ func rowsOf(b cluster.Batch) []row {
 		rows = append(rows, rowOfRun(r))
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(a.ID, b.ID))
+		order := cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(a.ID, b.ID))
+		if order == 0 && a.bucket() { // the end of the id is by when it was
+			order = cmp.Compare(*b.Happened, *a.Happened)
+		}
+		return order
 	})
 	once := rows[:0]
 	for _, r := range rows {
 		last := len(once) - 1
 		switch {
-		case last < 0 || once[last].Sort != r.Sort || once[last].ID != r.ID:
+		case last < 0 || once[last].Sort != r.Sort || once[last].ID != r.ID || r.bucket():
 			once = append(once, r)
 		case replaces(r, once[last]):
 			once[last] = r
@@ -133,8 +160,8 @@ func replaces(r, old row) bool {
 	return *r.Acquired < *old.Acquired
 }
 
-func rowOfHost(h cluster.Heartbeat) row {
-	r := row{Sort: sortHost, ID: hostID(h.Holder), Acquired: micros(h.UpFor), Renewed: new(int64),
+func rowOfHost(h cluster.Heartbeat, number int64) row {
+	r := row{Sort: sortHost, ID: hostID(h.Holder), Fence: number, Acquired: micros(h.UpFor), Renewed: new(int64),
 		TTL: micros(h.TTL), UpFor: micros(h.UpFor)}
 	setHolder(&r, h.Holder)
 	if h.Left {
@@ -171,6 +198,74 @@ func rowOfEvent(e cluster.Event) row {
 	setHolder(&r, e.Holder)
 	setData(&r, eventData{cut(e.Text, maxText)})
 	return r
+}
+
+// rowOfRecord is the row of the last run, without happened_at, and with what the runs have come to.
+func rowOfRecord(t cluster.TimerRecord) row {
+	r := rowOfRun(t.Last)
+	r.Sort, r.ID, r.Happened, r.Renewed = sortTimer, key(t.Last.Timer), nil, r.Happened
+	r.Grant, r.UpFor = t.Outcomes, new(int64(t.Failures))
+	if t.SucceededAgo != nil {
+		r.Released = micros(*t.SucceededAgo)
+	}
+	if t.Failures > 0 {
+		r.Acquired, r.Expires = micros(t.FailingFor), micros(t.FailedAgo)
+	}
+	return r
+}
+
+func recordOf(r *row) cluster.TimerRecord {
+	t := cluster.TimerRecord{Last: runOf(r), Outcomes: r.Grant}
+	t.Last.ID, t.Last.EndedAgo = "", max(0, duration(r.Renewed))
+	if r.Released != nil {
+		t.SucceededAgo = new(duration(r.Released))
+	}
+	if r.UpFor != nil && *r.UpFor > 0 {
+		t.Failures, t.FailingFor, t.FailedAgo = int(*r.UpFor), duration(r.Acquired), duration(r.Expires)
+	}
+	return t
+}
+
+// rowOfBucket has other numbers in columns: see package documentation.
+func rowOfBucket(b cluster.Bucket, shard int) row {
+	r := row{Sort: sortFine, Name: cut(b.Timer, maxName), Slots: int32(b.Width / time.Minute), Happened: micros(b.Ago),
+		Fence: int64(b.Runs), PID: int64(b.Failed), UpFor: micros(b.Took), TTL: micros(b.Longest), Data: "{}"}
+	if b.Width == cluster.CoarseBucket {
+		r.Sort = sortCoarse
+	}
+	if r.ID = short(":"+b.Timer, maxID-20); b.Timer == "" { // the number of the bucket is appended
+		r.ID = strconv.Itoa(shard)
+	}
+	return r
+}
+
+// bucketsOf returns the buckets of rows, those of one instant together.
+func bucketsOf(timer string, list []row) (buckets []cluster.Bucket) {
+	type key struct {
+		sort     string
+		happened int64
+	}
+	at := map[key]int{}
+	for i := range list {
+		r := &list[i]
+		if !r.bucket() || r.Happened == nil || r.UpFor == nil || r.TTL == nil {
+			continue
+		}
+		k := key{r.Sort, *r.Happened}
+		n, ok := at[k]
+		if !ok {
+			n = len(buckets)
+			at[k] = n
+			buckets = append(buckets, cluster.Bucket{Timer: timer, Width: time.Duration(r.Slots) * time.Minute,
+				Ago: duration(r.Happened)})
+		}
+		b := &buckets[n]
+		b.Runs += int(r.Fence)
+		b.Failed += int(r.PID)
+		b.Took += time.Duration(*r.UpFor) * time.Microsecond
+		b.Longest = max(b.Longest, duration(r.TTL))
+	}
+	return buckets
 }
 
 func rowOfRun(run cluster.Run) row {
@@ -237,12 +332,18 @@ func addTo(rows *cluster.Rows, r *row) {
 			Slot: int(r.Slot), Fence: dlock.Fence(r.Fence), Holder: holderOf(r), Text: d.Text,
 			Ago: duration(r.Happened)})
 	case sortRun:
-		var d runData
-		_ = json.Unmarshal([]byte(r.Data), &d)
-		rows.Runs = append(rows.Runs, cluster.Run{ID: r.ID, Timer: r.Name, Holder: holderOf(r), Tick: d.Tick,
-			Slot: int(r.Slot), Fence: dlock.Fence(r.Fence), EndedAgo: duration(r.Happened), Took: d.Took,
-			Outcome: r.Kind, Err: d.Err, Attempts: d.Attempts, By: d.By})
+		rows.Runs = append(rows.Runs, runOf(r))
+	case sortTimer:
+		rows.Timers = append(rows.Timers, recordOf(r))
 	}
+}
+
+func runOf(r *row) cluster.Run {
+	var d runData
+	_ = json.Unmarshal([]byte(r.Data), &d)
+	return cluster.Run{ID: r.ID, Timer: r.Name, Holder: holderOf(r), Tick: d.Tick, Slot: int(r.Slot),
+		Fence: dlock.Fence(r.Fence), EndedAgo: duration(r.Happened), Took: d.Took, Outcome: r.Kind, Err: d.Err,
+		Attempts: d.Attempts, By: d.By}
 }
 
 // later returns rows as they are some time after the call was made: their instants are longer ago.
@@ -277,12 +378,15 @@ func duration(us *int64) time.Duration {
 }
 
 // key returns an ID for a text: the text itself or, if it is long, its beginning and its hash.
-func key(text string) string {
-	if text := guard.Storable(text); len(text) <= maxID {
+func key(text string) string { return short(text, maxID) }
+
+// short is key for IDs of another length.
+func short(text string, maxLen int) string {
+	if text := guard.Storable(text); len(text) <= maxLen {
 		return text
 	}
 	hash := sha256.Sum256([]byte(text))
-	return cut(text, maxID-33) + fmt.Sprintf("#%x", hash[:16])
+	return cut(text, maxLen-33) + fmt.Sprintf("#%x", hash[:16])
 }
 
 // cut returns storable text of at most maxLen bytes. It ends with … if it was longer.

@@ -73,7 +73,11 @@ type mysql struct{ server }
 
 func (m mysql) write(ctx context.Context, rows func() []row, host string) (a answer, err error) {
 	err = m.call(ctx, func(conn *sql.Conn) error {
-		st := m.bind(ctx, "write", batch(rows(), host))
+		list, name := rows(), "write"
+		if counts(list) {
+			name = "write_counted"
+		}
+		st := m.bind(ctx, name, batch(list, host))
 		result, err := conn.ExecContext(ctx, st.Text, st.Args...)
 		if err != nil {
 			return err

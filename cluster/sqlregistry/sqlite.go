@@ -19,10 +19,24 @@ var local = context.Background()
 
 func (s sqlite) write(ctx context.Context, rows func() []row, host string) (answer, error) {
 	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (a answer, err error) {
-		p := batch(rows(), host)
+		list := rows()
+		p := batch(list, host)
+		counts := counts(list)
+		if counts {
+			st := s.bind(ctx, "counts", p)
+			if err := sqlkit.QueryRow(local, conn, st.Text, st.Args, &counts); err != nil {
+				return a, err
+			}
+		}
 		st := s.bind(ctx, "write", p)
 		if _, err := conn.ExecContext(local, st.Text, st.Args...); err != nil {
 			return a, err
+		}
+		if counts {
+			st = s.bind(ctx, "count", p)
+			if _, err := conn.ExecContext(local, st.Text, st.Args...); err != nil {
+				return a, err
+			}
 		}
 		st = s.bind(ctx, "known", p)
 		err = sqlkit.QueryRow(local, conn, st.Text, st.Args, &a.hostKnown, &a.clock)

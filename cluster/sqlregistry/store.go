@@ -138,7 +138,8 @@ func (s *Store) Read(ctx context.Context, q cluster.Query) (rows cluster.Rows, e
 		return rows, err
 	}
 	list, err := s.db.query(ctx, "read", sqlkit.Params{
-		"events": sqlkit.InText(min(max(q.Events, 0), cluster.MaxEvents)), "runs": sqlkit.InText(max(q.Runs, 0))})
+		"events": sqlkit.InText(min(max(q.Events, 0), cluster.MaxEvents)), "runs": sqlkit.InText(max(q.Runs, 0)),
+		"timers": sqlkit.InText(max(q.Timers, 0))})
 	if err != nil {
 		return rows, explain(err)
 	}
@@ -166,6 +167,18 @@ func (s *Store) Runs(ctx context.Context, timer string) ([]cluster.Run, error) {
 	return rows.Runs, nil
 }
 
+// Buckets implements cluster.Store.
+func (s *Store) Buckets(ctx context.Context, timer string) ([]cluster.Bucket, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	list, err := s.db.query(ctx, "buckets", sqlkit.Params{"timer": cut(timer, maxName)})
+	if err != nil {
+		return nil, explain(err)
+	}
+	return bucketsOf(timer, list), nil
+}
+
 // Sweep implements cluster.Store. It also deletes the runs of a timer beyond cluster.RunsPerTimer,
 // and events beyond cluster.MaxEvents.
 func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (deleted int, err error) {
@@ -174,7 +187,9 @@ func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (dele
 	}
 	age := func(d time.Duration) sqlkit.InText { return sqlkit.InText(*micros(d)) }
 	n, err := s.db.sweep(ctx, sqlkit.Params{"limit": sqlkit.InText(limit), "hosts": age(r.Hosts),
-		"leases": age(r.Leases), "events": age(r.Events), "runs": age(r.Runs)})
+		"leases": age(r.Leases), "events": age(r.Events), "runs": age(r.Runs),
+		"fine":   age(cluster.FineRetention + cluster.FineBucket),
+		"coarse": age(cluster.CoarseRetention + cluster.CoarseBucket)})
 	if err != nil {
 		return 0, explain(err)
 	}

@@ -5,8 +5,9 @@
 -- name: schema
 -- The registry of tickslot: who is there, who holds what, and what happened.
 --
--- sort is 'host', 'lease', 'event' or 'run'. For a lease the columns up to released_at say what the
--- holder last reported. Times are UTC. Names and ids are binary because a collation may take 'job',
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up to
+-- released_at say what the holder last reported. Of the last three the documentation of the package
+-- says what is in which column. Times are UTC. Names and ids are binary because a collation may take 'job',
 -- 'JOB' and 'job ' for one; some clients therefore show them as 0x74... Ids are cut and end with a
 -- hash if they are long.
 CREATE TABLE IF NOT EXISTS {table} (
@@ -31,7 +32,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	up_for      BIGINT,                        -- of a host, when it was last seen, in microseconds
 	data        TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the rest, as JSON
 	detail      LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,      -- of a host, as JSON
-	taken       TINYINT NOT NULL DEFAULT 0,    -- 1 if the last write replaced the row: used within one statement only
+	taken       TINYINT NOT NULL DEFAULT 0,    -- whether the last write replaced the row: used within one statement only
 	PRIMARY KEY (sort, id),
 	KEY recent (sort, happened_at, id),        -- finds the newest events and runs of all
 	KEY named (sort, lock_name, happened_at, id) -- finds the newest runs of a timer
@@ -49,18 +50,25 @@ UTC_TIMESTAMP(6)
 -- name: micros
 TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))
 
--- name: write
+-- name: nth
+-- Of a bucket, whose width is in minutes.
+(({micros} - j_happened) DIV (60000000 * j_slots))
+
+-- name: rows_in
 {bounded} INSERT {hint} INTO {table} (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence,
 	grant_id, acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
-SELECT j_sort, j_id, j_name, j_node,
+SELECT j_sort, IF(j_sort IN ('fine', 'coarse'), CONCAT(j_id, ':', {nth}), j_id), j_name, j_node,
 	j_machine, j_pid, j_holder, j_kind, j_slot,
 	-- The answer is what mysql_insert_id returns: twice the time, and one more if the host has a
 	-- row.
 	IF(j_sort = 'host', LAST_INSERT_ID(2 * {micros}) * 0, 0) + j_slots,
-	j_fence, j_grant,
+	IF(j_sort = 'host' AND j_fence > 0 AND NOT EXISTS (SELECT 1 FROM {table} AS h
+		WHERE h.sort = 'host' AND h.id = CAST(j_id AS BINARY)), 0, j_fence), -- without a row it is not counted
+	j_grant,
 	UTC_TIMESTAMP(6) - INTERVAL j_acquired MICROSECOND, UTC_TIMESTAMP(6) - INTERVAL j_renewed MICROSECOND,
 	UTC_TIMESTAMP(6) - INTERVAL j_expires MICROSECOND, UTC_TIMESTAMP(6) - INTERVAL j_released MICROSECOND,
-	UTC_TIMESTAMP(6) - INTERVAL j_happened MICROSECOND, j_ttl, j_up_for, j_data, j_detail
+	IF(j_sort IN ('fine', 'coarse'), TIMESTAMP'1970-01-01 00:00:00' + INTERVAL (60 * j_slots * {nth}) SECOND,
+		UTC_TIMESTAMP(6) - INTERVAL j_happened MICROSECOND), j_ttl, j_up_for, j_data, j_detail
 FROM JSON_TABLE(CONVERT({rows} USING utf8mb4), '$[*]' COLUMNS (
 	j_sort VARCHAR(8) CHARACTER SET utf8mb4 PATH '$.sort', j_id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.id',
 	j_name VARCHAR(512) CHARACTER SET utf8mb4 PATH '$.lock_name',
@@ -74,8 +82,42 @@ FROM JSON_TABLE(CONVERT({rows} USING utf8mb4), '$[*]' COLUMNS (
 	j_released BIGINT PATH '$.released', j_happened BIGINT PATH '$.happened', j_ttl BIGINT PATH '$.ttl',
 	j_up_for BIGINT PATH '$.up_for', j_data TEXT CHARACTER SET utf8mb4 PATH '$.data',
 	j_detail LONGTEXT CHARACTER SET utf8mb4 PATH '$.detail')) AS x
-WHERE j_sort <> 'host' OR j_detail IS NOT NULL
-	OR EXISTS (SELECT 1 FROM {table} AS h WHERE h.sort = 'host' AND h.id = CAST(j_id AS BINARY))
+WHERE (j_sort <> 'host' OR j_detail IS NOT NULL
+	OR EXISTS (SELECT 1 FROM {table} AS h WHERE h.sort = 'host' AND h.id = CAST(j_id AS BINARY)))
+
+-- name: write
+{rows_in}
+{replace}
+
+-- name: write_counted
+-- The row of the host is locked, so that a batch that comes twice waits for itself, and is counted
+-- once.
+{rows_in}
+	AND (j_sort NOT IN ('timer', 'fine', 'coarse') OR EXISTS (SELECT 1 FROM {table} AS m
+		WHERE m.sort = 'host' AND m.id = {host_id} AND m.fence < {number} AND m.up_for <= {up_for} FOR UPDATE))
+{replace}
+
+-- name: replaced
+-- Whether a column of a row is replaced. Of a timer: whether the last run is.
+IF(sort = 'timer', taken >= 9, taken)
+
+-- name: last_success
+COALESCE(GREATEST(released_at, VALUES(released_at)), released_at, VALUES(released_at))
+
+-- name: old_since
+-- Since when the failures of the row count, if they do: see taken.
+CASE taken DIV 3 % 3 WHEN 2 THEN acquired_at WHEN 1 THEN expires_at END
+
+-- name: new_since
+CASE taken % 3 WHEN 2 THEN VALUES(acquired_at) WHEN 1 THEN VALUES(expires_at) END
+
+-- name: old_until
+IF(taken DIV 3 % 3, expires_at, NULL)
+
+-- name: new_until
+IF(taken % 3, VALUES(expires_at), NULL)
+
+-- name: replace
 ON DUPLICATE KEY UPDATE
 	-- Each assignment sees those before it, so what is decided on the old values is kept in taken.
 	taken = CASE sort
@@ -89,15 +131,41 @@ ON DUPLICATE KEY UPDATE
 			WHEN VALUES(released_at) IS NULL AND VALUES(expires_at) > UTC_TIMESTAMP(6)
 				AND (released_at IS NOT NULL OR expires_at <= UTC_TIMESTAMP(6)) THEN 1
 			ELSE VALUES(acquired_at) > acquired_at END
+		-- 9 if the last run is replaced, and of the failures of the row: 6 if all count, 3 if the last
+		-- one does; of those of the batch: 2 and 1. See cluster.Merge.
+		WHEN 'timer' THEN IF(VALUES(renewed_at) >= renewed_at, 9, 0)
+			+ CASE WHEN up_for = 0 THEN 0 WHEN {last_success} IS NULL OR acquired_at > {last_success} THEN 6
+				WHEN expires_at > {last_success} THEN 3 ELSE 0 END
+			+ CASE WHEN VALUES(up_for) = 0 THEN 0
+				WHEN {last_success} IS NULL OR VALUES(acquired_at) > {last_success} THEN 2
+				WHEN VALUES(expires_at) > {last_success} THEN 1 ELSE 0 END
 		ELSE 0 END, -- events and runs are written once
-	lock_name = IF(taken, VALUES(lock_name), lock_name), node_id = IF(taken, VALUES(node_id), node_id),
-	machine = IF(taken, VALUES(machine), machine), pid = IF(taken, VALUES(pid), pid),
-	holder_id = IF(taken, VALUES(holder_id), holder_id), kind = IF(taken, VALUES(kind), kind),
-	slot = IF(taken, VALUES(slot), slot), fence = IF(taken, VALUES(fence), fence),
-	grant_id = IF(taken, VALUES(grant_id), grant_id), acquired_at = IF(taken, VALUES(acquired_at), acquired_at),
-	renewed_at = IF(taken, VALUES(renewed_at), renewed_at), expires_at = IF(taken, VALUES(expires_at), expires_at),
-	released_at = IF(taken, VALUES(released_at), released_at), ttl = IF(taken, VALUES(ttl), ttl),
-	up_for = IF(taken, VALUES(up_for), up_for), data = IF(taken, VALUES(data), data),
+	lock_name = IF({replaced}, VALUES(lock_name), lock_name), node_id = IF({replaced}, VALUES(node_id), node_id),
+	machine = IF({replaced}, VALUES(machine), machine),
+	pid = CASE WHEN sort IN ('fine', 'coarse') THEN pid + VALUES(pid) WHEN {replaced} THEN VALUES(pid) ELSE pid END,
+	holder_id = IF({replaced}, VALUES(holder_id), holder_id), kind = IF({replaced}, VALUES(kind), kind),
+	slot = IF({replaced}, VALUES(slot), slot),
+	fence = CASE WHEN sort IN ('fine', 'coarse') THEN fence + VALUES(fence)
+		-- the number of the last batch that was counted
+		WHEN sort = 'host' THEN IF(taken, GREATEST(fence, VALUES(fence)), fence)
+		WHEN {replaced} THEN VALUES(fence) ELSE fence END,
+	grant_id = IF(sort = 'timer', RIGHT(CONCAT(grant_id, VALUES(grant_id)), {max_outcomes}),
+		IF(taken, VALUES(grant_id), grant_id)),
+	-- What is computed from others comes before them.
+	up_for = CASE WHEN sort IN ('fine', 'coarse') THEN up_for + VALUES(up_for)
+		WHEN sort = 'timer' THEN CASE taken DIV 3 % 3 WHEN 2 THEN up_for ELSE taken DIV 3 % 3 END
+			+ CASE taken % 3 WHEN 2 THEN VALUES(up_for) ELSE taken % 3 END
+		WHEN taken THEN VALUES(up_for) ELSE up_for END,
+	acquired_at = IF(sort = 'timer',
+		LEAST(COALESCE({old_since}, {new_since}), COALESCE({new_since}, {old_since})),
+		IF(taken, VALUES(acquired_at), acquired_at)),
+	renewed_at = IF({replaced}, VALUES(renewed_at), renewed_at),
+	expires_at = IF(sort = 'timer',
+		GREATEST(COALESCE({old_until}, {new_until}), COALESCE({new_until}, {old_until})),
+		IF(taken, VALUES(expires_at), expires_at)),
+	released_at = IF(sort = 'timer', {last_success}, IF(taken, VALUES(released_at), released_at)),
+	ttl = IF(sort IN ('fine', 'coarse'), GREATEST(ttl, VALUES(ttl)), IF(taken, VALUES(ttl), ttl)),
+	data = IF({replaced}, VALUES(data), data),
 	detail = IF(taken, COALESCE(VALUES(detail), detail), detail),
 	slots = IF(sort = 'host' AND detail IS NOT NULL, LAST_INSERT_ID(2 * {micros} + 1) * 0, 0)
 		+ IF(taken, VALUES(slots), slots)
@@ -123,6 +191,9 @@ FROM (
 	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'event' ORDER BY happened_at DESC, id DESC LIMIT {events}) AS e
 	UNION ALL
 	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'run' ORDER BY happened_at DESC, id DESC LIMIT {runs}) AS r
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'timer'
+		ORDER BY up_for > 0 DESC, renewed_at DESC LIMIT {timers}) AS f
 ) AS t
 LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
 
@@ -131,14 +202,22 @@ LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
 FROM {table} AS t WHERE t.sort = 'run' AND t.lock_name = {timer}
 ORDER BY t.happened_at DESC, t.id DESC LIMIT {runs_per_timer}
 
+-- name: buckets
+{bounded} {columns}
+FROM {table} AS t WHERE t.sort IN ('fine', 'coarse') AND t.lock_name = {timer}
+LIMIT 18446744073709551615
+
 -- name: host_is_old
 o.renewed_at < {now} - INTERVAL GREATEST({hosts}, 3 * o.ttl) MICROSECOND
 
 -- name: lease_is_old
 GREATEST(o.renewed_at, IF(o.released_at IS NULL, o.expires_at, o.renewed_at)) < {now} - INTERVAL {leases} MICROSECOND
 
+-- name: timer_is_old
+o.renewed_at < {now} - INTERVAL {runs} MICROSECOND
+
 -- name: sweep
--- Rows that are read are locked, those of hosts and leases last, because these are written all the
+-- Rows that are read are locked, those of timers, hosts and leases last, because these are written all the
 -- time. At read committed they are not, and so looked at again.
 {bounded} DELETE {hint} o FROM {table} AS o JOIN (
 	SELECT * FROM (SELECT sort, id FROM (SELECT sort, id, happened_at,
@@ -157,11 +236,20 @@ GREATEST(o.renewed_at, IF(o.released_at IS NULL, o.expires_at, o.renewed_at)) < 
 			) AS x WHERE n > {runs_per_timer}
 		) AS y LIMIT {limit}) AS r
 	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table}
+		WHERE sort = 'fine' AND happened_at < {now} - INTERVAL {fine} MICROSECOND LIMIT {limit}) AS b
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table}
+		WHERE sort = 'coarse' AND happened_at < {now} - INTERVAL {coarse} MICROSECOND LIMIT {limit}) AS c
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table} AS o WHERE sort = 'timer' AND {timer_is_old} LIMIT {limit}) AS f
+	UNION ALL
 	SELECT * FROM (SELECT sort, id FROM {table} AS o WHERE sort = 'host' AND {host_is_old} LIMIT {limit}) AS h
 	UNION ALL
 	SELECT * FROM (SELECT sort, id FROM {table} AS o WHERE sort = 'lease' AND {lease_is_old} LIMIT {limit}) AS l
 ) AS old ON old.sort = o.sort AND old.id = o.id
-WHERE CASE o.sort WHEN 'host' THEN {host_is_old} WHEN 'lease' THEN {lease_is_old} ELSE 1 END
+WHERE CASE o.sort WHEN 'host' THEN {host_is_old} WHEN 'lease' THEN {lease_is_old} WHEN 'timer' THEN {timer_is_old}
+	ELSE 1 END
 
 -- name: simultaneous
 SELECT @@SESSION.sql_mode LIKE '%SIMULTANEOUS_ASSIGNMENT%'

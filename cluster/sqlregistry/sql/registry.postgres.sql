@@ -3,8 +3,10 @@
 -- name: schema
 -- The registry of tickslot: who is there, who holds what, and what happened.
 --
--- sort is 'host', 'lease', 'event' or 'run'. For a lease the columns up to released_at say what the
--- holder last reported. Text is kept as it is, ids are cut and end with a hash if they are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up to
+-- released_at say what the holder last reported. Of the last three the documentation of the package
+-- says what is in which column. Text is kept as it is, ids are cut and end with a hash if they are
+-- long.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,     -- lease: the slot, if it is a semaphore, a colon, and the name
@@ -41,13 +43,38 @@ CREATE INDEX IF NOT EXISTS {named} ON {table} (sort, lock_name, happened_at, id)
 -- name: now
 pg_catalog.statement_timestamp()
 
+-- name: last_success
+greatest(t.released_at, excluded.released_at)
+
+-- name: old_since
+-- Since when the failures of the row count, if they do: see cluster.Merge.
+CASE WHEN t.up_for = 0 THEN NULL WHEN {last_success} IS NULL OR t.acquired_at > {last_success} THEN t.acquired_at
+	WHEN t.expires_at > {last_success} THEN t.expires_at END
+
+-- name: new_since
+CASE WHEN excluded.up_for = 0 THEN NULL
+	WHEN {last_success} IS NULL OR excluded.acquired_at > {last_success} THEN excluded.acquired_at
+	WHEN excluded.expires_at > {last_success} THEN excluded.expires_at END
+
+-- name: nth
+-- Of a bucket, whose width is in minutes.
+floor(extract(epoch FROM pg_catalog.statement_timestamp() - x.happened * interval '1 microsecond')
+	/ (60 * x.slots))::bigint
+
 -- name: write
 -- rows: as JSON, in the order of the primary key, with their times in microseconds ago.
 -- host_id: of the host whose heartbeat is written.
-WITH written AS (
+WITH x AS (
+	SELECT * FROM pg_catalog.json_to_recordset({rows}::json) AS r(sort text, id text, lock_name text, node_id text,
+		machine text, pid bigint, holder_id text, kind text, slot integer, slots integer, fence bigint, grant_id text,
+		acquired bigint, renewed bigint, expires bigint, released bigint, happened bigint, ttl bigint, up_for bigint,
+		data text, detail text)
+), written AS (
 	INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
 		acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
-	SELECT x.sort, x.id, x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots, x.fence,
+	SELECT x.sort, x.id, x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots,
+		CASE WHEN x.sort = 'host' AND NOT EXISTS (SELECT FROM {table} AS h WHERE h.sort = 'host' AND h.id = x.id)
+			THEN 0 ELSE x.fence END, -- the batch of a host without a row is not counted
 		x.grant_id,
 		pg_catalog.statement_timestamp() - x.acquired * interval '1 microsecond',
 		pg_catalog.statement_timestamp() - x.renewed * interval '1 microsecond',
@@ -55,16 +82,16 @@ WITH written AS (
 		pg_catalog.statement_timestamp() - x.released * interval '1 microsecond',
 		pg_catalog.statement_timestamp() - x.happened * interval '1 microsecond',
 		x.ttl, x.up_for, x.data, x.detail
-	FROM pg_catalog.json_to_recordset({rows}::json) AS x(sort text, id text, lock_name text, node_id text,
-		machine text, pid bigint, holder_id text, kind text, slot integer, slots integer, fence bigint, grant_id text,
-		acquired bigint, renewed bigint, expires bigint, released bigint, happened bigint, ttl bigint, up_for bigint,
-		data text, detail text)
-	WHERE x.sort <> 'host' OR x.detail IS NOT NULL
-		OR EXISTS (SELECT FROM {table} AS h WHERE h.sort = 'host' AND h.id = {host_id})
+	FROM x
+	WHERE x.sort IN ('lease', 'event', 'run') OR x.sort = 'host' AND (x.detail IS NOT NULL
+		OR EXISTS (SELECT FROM {table} AS h WHERE h.sort = 'host' AND h.id = {host_id}))
 	ON CONFLICT (sort, id) DO UPDATE SET
 		lock_name = excluded.lock_name, node_id = excluded.node_id, machine = excluded.machine, pid = excluded.pid,
-		holder_id = excluded.holder_id, kind = excluded.kind, slot = excluded.slot, slots = excluded.slots,
-		fence = excluded.fence, grant_id = excluded.grant_id, acquired_at = excluded.acquired_at,
+		holder_id = excluded.holder_id, kind = excluded.kind, slot = excluded.slot,
+		-- Of a host: 1 if the batch is counted, whose number is the fence.
+		slots = CASE WHEN t.sort <> 'host' THEN excluded.slots WHEN excluded.fence > t.fence THEN 1 ELSE 0 END,
+		fence = CASE WHEN t.sort <> 'host' THEN excluded.fence ELSE greatest(t.fence, excluded.fence) END,
+		grant_id = excluded.grant_id, acquired_at = excluded.acquired_at,
 		renewed_at = excluded.renewed_at, expires_at = excluded.expires_at, released_at = excluded.released_at,
 		ttl = excluded.ttl, up_for = excluded.up_for, data = excluded.data,
 		detail = coalesce(excluded.detail, t.detail)
@@ -79,7 +106,43 @@ WITH written AS (
 				AND (t.released_at IS NOT NULL OR t.expires_at <= pg_catalog.statement_timestamp()) THEN true
 			ELSE excluded.acquired_at > t.acquired_at END
 		ELSE false END -- events and runs are written once
-	RETURNING t.sort, t.detail IS NOT NULL AS known
+	RETURNING t.sort, t.detail IS NOT NULL AS known, t.slots AS counts
+), counted AS (
+	INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
+		acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data)
+	SELECT x.sort, CASE WHEN x.sort = 'timer' THEN x.id ELSE x.id || ':' || {nth} END,
+		x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots, x.fence, x.grant_id,
+		pg_catalog.statement_timestamp() - x.acquired * interval '1 microsecond',
+		pg_catalog.statement_timestamp() - x.renewed * interval '1 microsecond',
+		pg_catalog.statement_timestamp() - x.expires * interval '1 microsecond',
+		pg_catalog.statement_timestamp() - x.released * interval '1 microsecond',
+		CASE WHEN x.sort <> 'timer' THEN pg_catalog.to_timestamp({nth} * 60 * x.slots) END,
+		x.ttl, x.up_for, x.data
+	FROM x
+	-- The row of the host is locked by then, and as the last batch has left it.
+	WHERE x.sort IN ('timer', 'fine', 'coarse') AND EXISTS (SELECT FROM written AS w WHERE w.sort = 'host' AND w.counts = 1)
+	ON CONFLICT (sort, id) DO UPDATE SET
+		node_id = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.node_id ELSE t.node_id END,
+		machine = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.machine ELSE t.machine END,
+		pid = CASE WHEN t.sort <> 'timer' THEN t.pid + excluded.pid
+			WHEN excluded.renewed_at >= t.renewed_at THEN excluded.pid ELSE t.pid END,
+		holder_id = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.holder_id ELSE t.holder_id END,
+		kind = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.kind ELSE t.kind END,
+		slot = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.slot ELSE t.slot END,
+		fence = CASE WHEN t.sort <> 'timer' THEN t.fence + excluded.fence
+			WHEN excluded.renewed_at >= t.renewed_at THEN excluded.fence ELSE t.fence END,
+		grant_id = right(t.grant_id || excluded.grant_id, {max_outcomes}),
+		acquired_at = least({old_since}, {new_since}),
+		renewed_at = greatest(t.renewed_at, excluded.renewed_at),
+		expires_at = greatest(CASE WHEN {old_since} IS NOT NULL THEN t.expires_at END,
+			CASE WHEN {new_since} IS NOT NULL THEN excluded.expires_at END),
+		released_at = {last_success},
+		ttl = greatest(t.ttl, excluded.ttl),
+		up_for = CASE WHEN t.sort <> 'timer' THEN t.up_for + excluded.up_for
+			ELSE CASE {old_since} WHEN t.acquired_at THEN t.up_for WHEN t.expires_at THEN 1 ELSE 0 END
+				+ CASE {new_since} WHEN excluded.acquired_at THEN excluded.up_for WHEN excluded.expires_at THEN 1 ELSE 0 END
+			END,
+		data = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.data ELSE t.data END
 )
 -- A heartbeat that was overtaken is not among what was written.
 SELECT coalesce((SELECT w.known FROM written AS w WHERE w.sort = 'host'),
@@ -105,6 +168,9 @@ FROM (
 	UNION ALL
 	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL
 		ORDER BY happened_at DESC, id DESC LIMIT {runs}) AS r
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'timer'
+		ORDER BY up_for > 0 DESC, renewed_at DESC LIMIT {timers}) AS f
 ) AS t
 
 -- name: timer_runs
@@ -112,12 +178,19 @@ FROM (
 FROM {table} AS t WHERE t.sort = 'run' AND t.lock_name = {timer} AND t.happened_at IS NOT NULL
 ORDER BY t.happened_at DESC, t.id DESC LIMIT {runs_per_timer}
 
+-- name: buckets
+{columns}
+FROM {table} AS t WHERE t.sort IN ('fine', 'coarse') AND t.lock_name = {timer} AND t.happened_at IS NOT NULL
+
 -- name: host_is_old
 o.renewed_at < {now} - greatest({hosts}, 3 * o.ttl) * interval '1 microsecond'
 
 -- name: lease_is_old
 greatest(o.renewed_at, CASE WHEN o.released_at IS NULL THEN o.expires_at END)
 	< {now} - {leases} * interval '1 microsecond'
+
+-- name: timer_is_old
+o.renewed_at < {now} - {runs} * interval '1 microsecond'
 
 -- name: sweep
 -- Rows that another session has locked are left to it. Those that were written since this statement
@@ -144,7 +217,16 @@ DELETE FROM {table} AS t USING (
 						SELECT lock_name FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL
 						GROUP BY lock_name HAVING COUNT(*) > {runs_per_timer})
 				) AS x WHERE n > {runs_per_timer}
-			) AS y LIMIT {limit}) AS r)
-		AND CASE o.sort WHEN 'host' THEN {host_is_old} WHEN 'lease' THEN {lease_is_old} ELSE true END
+			) AS y LIMIT {limit}) AS r
+		UNION ALL
+		SELECT * FROM (SELECT sort, id FROM {table} AS o WHERE sort = 'timer' AND {timer_is_old} LIMIT {limit}) AS f
+		UNION ALL
+		SELECT * FROM (SELECT sort, id FROM {table}
+			WHERE sort = 'fine' AND happened_at < {now} - {fine} * interval '1 microsecond' LIMIT {limit}) AS b
+		UNION ALL
+		SELECT * FROM (SELECT sort, id FROM {table}
+			WHERE sort = 'coarse' AND happened_at < {now} - {coarse} * interval '1 microsecond' LIMIT {limit}) AS c)
+		AND CASE o.sort WHEN 'host' THEN {host_is_old} WHEN 'lease' THEN {lease_is_old}
+			WHEN 'timer' THEN {timer_is_old} ELSE true END
 	ORDER BY o.sort, o.id FOR UPDATE SKIP LOCKED
 ) AS old WHERE t.sort = old.sort AND t.id = old.id

@@ -5,9 +5,10 @@
 -- name: schema
 -- The registry of tickslot: who is there, who holds what, and what happened.
 --
--- sort is 'host', 'lease', 'event' or 'run'. For a lease the columns up to released_at say what the
--- holder last reported. Times are microseconds since 1970. Ids are cut and end with a hash if they
--- are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up to
+-- released_at say what the holder last reported. Of the last three the documentation of the package
+-- says what is in which column. Times are microseconds since 1970. Ids are cut and end with a hash if
+-- they are long.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        TEXT NOT NULL,
 	id          TEXT NOT NULL,                 -- lease: the slot, if it is a semaphore, a colon, and the name
@@ -48,17 +49,21 @@ CREATE INDEX IF NOT EXISTS {named_in} ON {name} (sort, lock_name, happened_at, i
 INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
 	acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
 SELECT value ->> 'sort', value ->> 'id', value ->> 'lock_name', value ->> 'node_id', value ->> 'machine',
-	value ->> 'pid', value ->> 'holder_id', value ->> 'kind', value ->> 'slot', value ->> 'slots', value ->> 'fence',
+	value ->> 'pid', value ->> 'holder_id', value ->> 'kind', value ->> 'slot', value ->> 'slots',
+	CASE WHEN value ->> 'sort' = 'host' AND NOT EXISTS (SELECT 1 FROM {table} AS h
+		WHERE h.sort = 'host' AND h.id = value ->> 'id') THEN 0 ELSE value ->> 'fence' END,
 	value ->> 'grant_id', {now} - (value ->> 'acquired'), {now} - (value ->> 'renewed'), {now} - (value ->> 'expires'),
 	{now} - (value ->> 'released'), {now} - (value ->> 'happened'), value ->> 'ttl', value ->> 'up_for',
 	value ->> 'data', value ->> 'detail'
 FROM json_each({rows})
-WHERE value ->> 'sort' <> 'host' OR value ->> 'detail' IS NOT NULL
-	OR EXISTS (SELECT 1 FROM {table} AS h WHERE h.sort = 'host' AND h.id = value ->> 'id')
+WHERE value ->> 'sort' IN ('lease', 'event', 'run') OR value ->> 'sort' = 'host' AND (value ->> 'detail' IS NOT NULL
+	OR EXISTS (SELECT 1 FROM {table} AS h WHERE h.sort = 'host' AND h.id = value ->> 'id'))
 ON CONFLICT (sort, id) DO UPDATE SET
 	lock_name = excluded.lock_name, node_id = excluded.node_id, machine = excluded.machine, pid = excluded.pid,
 	holder_id = excluded.holder_id, kind = excluded.kind, slot = excluded.slot, slots = excluded.slots,
-	fence = excluded.fence, grant_id = excluded.grant_id, acquired_at = excluded.acquired_at,
+	-- Of a host: the number of the last batch that was counted.
+	fence = CASE WHEN t.sort <> 'host' THEN excluded.fence ELSE max(t.fence, excluded.fence) END,
+	grant_id = excluded.grant_id, acquired_at = excluded.acquired_at,
 	renewed_at = excluded.renewed_at, expires_at = excluded.expires_at, released_at = excluded.released_at,
 	ttl = excluded.ttl, up_for = excluded.up_for, data = excluded.data, detail = coalesce(excluded.detail, t.detail)
 WHERE CASE t.sort
@@ -72,6 +77,62 @@ WHERE CASE t.sort
 			AND (t.released_at IS NOT NULL OR t.expires_at <= {now}) THEN 1
 		ELSE excluded.acquired_at > t.acquired_at END
 	ELSE 0 END -- events and runs are written once
+
+-- name: counts
+-- Whether the batch is counted, before it is written.
+SELECT EXISTS (SELECT 1 FROM {table} WHERE sort = 'host' AND id = {host_id} AND fence < {number} AND up_for <= {up_for})
+
+-- name: last_success
+coalesce(max(t.released_at, excluded.released_at), t.released_at, excluded.released_at, -1)
+
+-- name: old_since
+-- Since when the failures of the row count, if they do: see cluster.Merge.
+CASE WHEN t.up_for = 0 THEN NULL WHEN t.acquired_at > {last_success} THEN t.acquired_at
+	WHEN t.expires_at > {last_success} THEN t.expires_at END
+
+-- name: new_since
+CASE WHEN excluded.up_for = 0 THEN NULL WHEN excluded.acquired_at > {last_success} THEN excluded.acquired_at
+	WHEN excluded.expires_at > {last_success} THEN excluded.expires_at END
+
+-- name: width
+((value ->> 'slots') * 60000000)
+
+-- name: nth
+-- Of a bucket, whose width is in minutes.
+(({now} - (value ->> 'happened')) / {width})
+
+-- name: count
+INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
+	acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data)
+SELECT value ->> 'sort', (value ->> 'id') || CASE WHEN value ->> 'sort' = 'timer' THEN '' ELSE ':' || {nth} END,
+	value ->> 'lock_name', value ->> 'node_id', value ->> 'machine',
+	value ->> 'pid', value ->> 'holder_id', value ->> 'kind', value ->> 'slot', value ->> 'slots', value ->> 'fence',
+	value ->> 'grant_id', {now} - (value ->> 'acquired'), {now} - (value ->> 'renewed'), {now} - (value ->> 'expires'),
+	{now} - (value ->> 'released'), {nth} * {width}, value ->> 'ttl', value ->> 'up_for', value ->> 'data'
+FROM json_each({rows})
+WHERE value ->> 'sort' IN ('timer', 'fine', 'coarse')
+ON CONFLICT (sort, id) DO UPDATE SET
+	node_id = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.node_id ELSE t.node_id END,
+	machine = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.machine ELSE t.machine END,
+	pid = CASE WHEN t.sort <> 'timer' THEN t.pid + excluded.pid
+		WHEN excluded.renewed_at >= t.renewed_at THEN excluded.pid ELSE t.pid END,
+	holder_id = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.holder_id ELSE t.holder_id END,
+	kind = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.kind ELSE t.kind END,
+	slot = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.slot ELSE t.slot END,
+	fence = CASE WHEN t.sort <> 'timer' THEN t.fence + excluded.fence
+		WHEN excluded.renewed_at >= t.renewed_at THEN excluded.fence ELSE t.fence END,
+	grant_id = substr(t.grant_id || excluded.grant_id, -{max_outcomes}),
+	acquired_at = min(coalesce({old_since}, {new_since}), coalesce({new_since}, {old_since})),
+	renewed_at = max(t.renewed_at, excluded.renewed_at),
+	expires_at = nullif(max(CASE WHEN {old_since} IS NULL THEN -1 ELSE t.expires_at END,
+		CASE WHEN {new_since} IS NULL THEN -1 ELSE excluded.expires_at END), -1),
+	released_at = nullif({last_success}, -1),
+	ttl = max(t.ttl, excluded.ttl),
+	up_for = CASE WHEN t.sort <> 'timer' THEN t.up_for + excluded.up_for
+		ELSE CASE {old_since} WHEN t.acquired_at THEN t.up_for WHEN t.expires_at THEN 1 ELSE 0 END
+			+ CASE {new_since} WHEN excluded.acquired_at THEN excluded.up_for WHEN excluded.expires_at THEN 1 ELSE 0 END
+		END,
+	data = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.data ELSE t.data END
 
 -- name: known
 SELECT EXISTS (SELECT 1 FROM {table} WHERE sort = 'host' AND id = {host_id}), {now}
@@ -91,12 +152,18 @@ FROM (
 	UNION ALL
 	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL
 		ORDER BY happened_at DESC, id DESC LIMIT {runs})
+	UNION ALL
+	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'timer' ORDER BY up_for > 0 DESC, renewed_at DESC LIMIT {timers})
 ) AS t
 
 -- name: timer_runs
 {columns}
 FROM {table} AS t WHERE t.sort = 'run' AND t.lock_name = {timer} AND t.happened_at IS NOT NULL
 ORDER BY t.happened_at DESC, t.id DESC LIMIT {runs_per_timer}
+
+-- name: buckets
+{columns}
+FROM {table} AS t WHERE t.sort IN ('fine', 'coarse') AND t.lock_name = {timer} AND t.happened_at IS NOT NULL
 
 -- name: sweep
 DELETE FROM {table} WHERE (sort, id) IN (
@@ -121,4 +188,10 @@ DELETE FROM {table} WHERE (sort, id) IN (
 					SELECT lock_name FROM {table} WHERE sort = 'run' AND happened_at IS NOT NULL
 					GROUP BY lock_name HAVING COUNT(*) > {runs_per_timer})
 			) WHERE n > {runs_per_timer}
-		) LIMIT {limit}))
+		) LIMIT {limit})
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table} WHERE sort = 'timer' AND renewed_at < {now} - {runs} LIMIT {limit})
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table} WHERE sort = 'fine' AND happened_at < {now} - {fine} LIMIT {limit})
+	UNION ALL
+	SELECT * FROM (SELECT sort, id FROM {table} WHERE sort = 'coarse' AND happened_at < {now} - {coarse} LIMIT {limit}))
