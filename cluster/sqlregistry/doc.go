@@ -11,11 +11,22 @@
 //
 // # The table
 //
-//	sort  | id              | lock_name    | node_id    | kind     | …
-//	host  | web-1/4711/k3x9 |              | web-1/4711 |          | renewed_at: its last heartbeat
-//	lease | 3:timer:orders  | timer:orders | web-1/4711 | timer    | acquired_at, renewed_at, expires_at
-//	event | its ID          | the lease    | its host   | acquired | happened_at
-//	run   | its ID          | the timer    | its host   | ok       | happened_at: when it ended
+//	sort   | id              | lock_name    | node_id    | kind     | …
+//	host   | web-1/4711/k3x9 |              | web-1/4711 |          | renewed_at: its last heartbeat
+//	lease  | 3:timer:orders  | timer:orders | web-1/4711 | timer    | acquired_at, renewed_at, expires_at
+//	event  | its ID          | the lease    | its host   | acquired | happened_at
+//	run    | its ID          | the timer    | its host   | ok       | happened_at: when it ended
+//	timer  | orders          | the timer    | its host   | ok       | renewed_at: when its last run ended
+//	fine   | :orders:5982137 | the timer    |            |          | happened_at: when the bucket began
+//	coarse | :orders:498511  | the timer    |            |          | happened_at: when the bucket began
+//
+// A row of a timer has what is known of its last run, and of all its runs: released_at is when the
+// last success ended, up_for how many runs failed in a row since, acquired_at and expires_at when
+// the first and the last of these ended, and grant_id the last outcomes, a letter each. In a bucket
+// slots is its width in minutes, fence how many runs ended in it, pid how many of them failed,
+// up_for how long they took together, and ttl the longest of them, in microseconds. A bucket of the
+// whole fleet has no lock_name, and is spread over several rows. In the row of a host fence is the
+// number of the last batch whose runs were counted.
 //
 // Times are by the database's clock: clients send durations, measured from the beginning of the
 // call, also if it has to wait for a connection or a lock. Fields that are not meant for queries

@@ -73,11 +73,8 @@ type mysql struct{ server }
 
 func (m mysql) write(ctx context.Context, rows func() []row, host string) (a answer, err error) {
 	err = m.call(ctx, func(conn *sql.Conn) error {
-		list, name := rows(), "write"
-		if counts(list) {
-			name = "write_counted"
-		}
-		st := m.bind(ctx, name, batch(list, host))
+		list := rows()
+		st := m.bind(ctx, writing(list), batch(list, host))
 		result, err := conn.ExecContext(ctx, st.Text, st.Args...)
 		if err != nil {
 			return err
@@ -108,10 +105,26 @@ func (m mysql) besides(ctx context.Context) ([]error, error) {
 		"out")}, nil
 }
 
+// writing returns the name of the statement that writes rows. Only one that counts locks the row of
+// the host first.
+func writing(rows []row) string {
+	if counts(rows) {
+		return "write_counted"
+	}
+	return "write"
+}
+
 type sqlserver struct{ server }
 
-func (s sqlserver) write(ctx context.Context, rows func() []row, host string) (answer, error) {
-	return s.server.write(ctx, func() []row { return inHex(rows()) }, host)
+func (s sqlserver) write(ctx context.Context, rows func() []row, host string) (a answer, err error) {
+	err = s.call(ctx, func(conn *sql.Conn) error {
+		list := rows()
+		name, p := writing(list), batch(list, host)
+		p["rows"] = sqlkit.InJSON(inHex(list))
+		st := s.bind(ctx, name, p)
+		return sqlkit.QueryRow(ctx, conn, st.Text, st.Args, &a.hostKnown, &a.clock)
+	})
+	return a, err
 }
 
 // inHex writes the columns that are binary as hex, which no collation changes.

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,10 @@ func TestSQLServerStatements(t *testing.T) {
 	ago := int64(time.Minute / time.Microsecond)
 	read := []driver.Value{[]byte("run"), []byte("1"), []byte("漢"), "a", int64(7), "x", "ok", int64(0), int64(0),
 		int64(1), "", nil, nil, nil, nil, ago, nil, nil, `{"err":"no"}`, nil}
-	script := &scripted{answers: [][]driver.Value{{int64(0), int64(1_700_000_000_000_000)}, read, read, {int64(3)}}}
+	bucket := slices.Clone(read)
+	bucket[0], bucket[8], bucket[9], bucket[16], bucket[17] = []byte("fine"), int64(5), int64(3), int64(20), int64(40)
+	wrote := []driver.Value{int64(0), int64(1_700_000_000_000_000)}
+	script := &scripted{answers: [][]driver.Value{wrote, read, read, {int64(3)}, wrote, bucket}}
 	db := sql.OpenDB(script)
 	defer db.Close()
 	s := sqlregistry.SQLServer(db, sqlregistry.Options{Schema: "o]dd", TableName: "it's"})
@@ -85,8 +89,17 @@ func TestSQLServerStatements(t *testing.T) {
 	if n, err := s.Sweep(t.Context(), cluster.Retention{Hosts: time.Hour}, 10); err != nil || n != 3 {
 		t.Errorf("Sweep: %d, %v", n, err)
 	}
-	if len(script.texts) != 4 {
-		t.Errorf("%d statements for 4 calls", len(script.texts))
+	runs := []cluster.TimerRecord{{Last: rows.Runs[0], Failures: 1}}
+	if _, err := s.Write(t.Context(), cluster.Batch{Host: &h, Number: 1, Timers: runs,
+		Buckets: []cluster.Bucket{{Timer: "漢", Width: cluster.FineBucket, Runs: 1}}}); err != nil {
+		t.Error(err)
+	}
+	if b, err := s.Buckets(t.Context(), "漢"); err != nil || len(b) != 1 || b[0].Runs != 3 || b[0].Failed != 7 ||
+		b[0].Took != 40*time.Microsecond || b[0].Longest != 20*time.Microsecond || b[0].Ago != time.Minute {
+		t.Errorf("Buckets: %+v, %v", b, err)
+	}
+	if len(script.texts) != 6 {
+		t.Errorf("%d statements for 6 calls", len(script.texts))
 	}
 	_ = s.Verify(t.Context())
 	for i, text := range script.texts {

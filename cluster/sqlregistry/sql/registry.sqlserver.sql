@@ -4,8 +4,9 @@
 -- name: schema
 -- The registry of tickslot: who is there, who holds what, and what happened.
 --
--- sort is 'host', 'lease', 'event' or 'run'. For a lease the columns up to released_at say what the
--- holder last reported. Times are UTC. Names and ids are UTF-8 in binary because every collation
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up to
+-- released_at say what the holder last reported. Of the last three the documentation of the package
+-- says what is in which column. Times are UTC. Names and ids are UTF-8 in binary because every collation
 -- takes 'job' and 'job ' for one, and most take 'job' and 'JOB' for one. Ids are cut and end with a
 -- hash if they are long.
 IF OBJECT_ID({table_text}, N'U') IS NULL
@@ -48,27 +49,78 @@ CREATE TABLE {table} (
 -- name: run
 0x72756e
 
--- name: write
--- rows: as JSON, with their times in microseconds ago, and names and ids in hex.
--- host_id: of the host whose heartbeat is written.
+-- name: timer_sort
+0x74696d6572
+
+-- name: fine_sort
+0x66696e65
+
+-- name: coarse_sort
+0x636f61727365
+
+-- name: minutes
+-- When a bucket began, in minutes since 1970, which an int has room for.
+(DATEDIFF_BIG(MICROSECOND, '1970-01-01', happened_at) / (60000000 * NULLIF(CAST(slots AS bigint), 0)) * slots)
+
+-- name: last_success
+CASE WHEN t.released_at IS NULL OR x.released_at > t.released_at THEN x.released_at ELSE t.released_at END
+
+-- name: old_since
+-- Since when the failures of the row count, if they do: see cluster.Merge.
+CASE WHEN t.up_for = 0 THEN NULL WHEN {last_success} IS NULL OR t.acquired_at > {last_success} THEN t.acquired_at
+	WHEN t.expires_at > {last_success} THEN t.expires_at END
+
+-- name: new_since
+CASE WHEN x.up_for = 0 THEN NULL WHEN {last_success} IS NULL OR x.acquired_at > {last_success} THEN x.acquired_at
+	WHEN x.expires_at > {last_success} THEN x.expires_at END
+
+-- name: rows_in
+SELECT CONVERT(varbinary(8), sort, 2) AS sort, CONVERT(varbinary(255), id, 2) AS id,
+	CONVERT(varbinary(512), lock_name, 2) AS lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence,
+	grant_id,
+	DATEADD(microsecond, -(acquired % 1000000), DATEADD(second, -(acquired / 1000000), @now)) AS acquired_at,
+	DATEADD(microsecond, -(renewed % 1000000), DATEADD(second, -(renewed / 1000000), @now)) AS renewed_at,
+	DATEADD(microsecond, -(expires % 1000000), DATEADD(second, -(expires / 1000000), @now)) AS expires_at,
+	DATEADD(microsecond, -(released % 1000000), DATEADD(second, -(released / 1000000), @now)) AS released_at,
+	DATEADD(microsecond, -(happened % 1000000), DATEADD(second, -(happened / 1000000), @now)) AS happened_at,
+	ttl, up_for, data, detail
+FROM OPENJSON(@rows) WITH (sort varchar(16), id varchar(510), lock_name varchar(1024), node_id nvarchar(300),
+	machine nvarchar(255), pid bigint, holder_id nvarchar(255), kind nvarchar(255), slot int, slots int,
+	fence bigint, grant_id nvarchar(255), acquired bigint, renewed bigint, expires bigint, released bigint,
+	happened bigint, ttl bigint, up_for bigint, data nvarchar(max), detail nvarchar(max))
+
+-- name: begin
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait_ms};
-DECLARE @now datetime2(6) = SYSUTCDATETIME();
+DECLARE @now datetime2(6) = SYSUTCDATETIME(), @rows nvarchar(max) = {rows}, @counts bit = 0;
+
+-- name: answer
+SELECT CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE sort = {host} AND id = {host_id}) THEN 1 ELSE 0 END,
+	DATEDIFF_BIG(MICROSECOND, '1970-01-01', @now);
+
+-- name: write
+-- rows: as JSON, with their times in microseconds ago, and names and ids in hex.
+-- host_id: of the host whose heartbeat is written.
+{begin}
+{merge}
+{answer}
+
+-- name: write_counted
+-- The row of the host is locked, so that a batch that comes twice waits for itself, and is counted
+-- once.
+{begin}
+BEGIN TRANSACTION;
+SELECT @counts = 1 FROM {table} WITH (UPDLOCK, HOLDLOCK)
+WHERE sort = {host} AND id = {host_id} AND fence < {number} AND up_for <= {up_for};
+{merge}
+IF @counts = 1 {merge_counted}
+COMMIT TRANSACTION;
+{answer}
+
+-- name: merge
 MERGE {table} WITH (HOLDLOCK) AS t USING (
-	SELECT CONVERT(varbinary(8), sort, 2) AS sort, CONVERT(varbinary(255), id, 2) AS id,
-		CONVERT(varbinary(512), lock_name, 2) AS lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence,
-		grant_id,
-		DATEADD(microsecond, -(acquired % 1000000), DATEADD(second, -(acquired / 1000000), @now)) AS acquired_at,
-		DATEADD(microsecond, -(renewed % 1000000), DATEADD(second, -(renewed / 1000000), @now)) AS renewed_at,
-		DATEADD(microsecond, -(expires % 1000000), DATEADD(second, -(expires / 1000000), @now)) AS expires_at,
-		DATEADD(microsecond, -(released % 1000000), DATEADD(second, -(released / 1000000), @now)) AS released_at,
-		DATEADD(microsecond, -(happened % 1000000), DATEADD(second, -(happened / 1000000), @now)) AS happened_at,
-		ttl, up_for, data, detail
-	FROM OPENJSON({rows}) WITH (sort varchar(16), id varchar(510), lock_name varchar(1024), node_id nvarchar(300),
-		machine nvarchar(255), pid bigint, holder_id nvarchar(255), kind nvarchar(255), slot int, slots int,
-		fence bigint, grant_id nvarchar(255), acquired bigint, renewed bigint, expires bigint, released bigint,
-		happened bigint, ttl bigint, up_for bigint, data nvarchar(max), detail nvarchar(max))
+	SELECT * FROM ({rows_in}) AS r WHERE sort NOT IN ({timer_sort}, {fine_sort}, {coarse_sort})
 ) AS x ON t.sort = x.sort AND t.id = x.id
 WHEN MATCHED AND (
 	t.sort = {host} AND x.up_for >= t.up_for
@@ -84,17 +136,53 @@ WHEN MATCHED AND (
 		WHEN x.acquired_at > t.acquired_at THEN 1 ELSE 0 END
 ) THEN UPDATE SET
 	lock_name = x.lock_name, node_id = x.node_id, machine = x.machine, pid = x.pid, holder_id = x.holder_id,
-	kind = x.kind, slot = x.slot, slots = x.slots, fence = x.fence, grant_id = x.grant_id,
+	kind = x.kind, slot = x.slot, slots = x.slots,
+	-- of a host: the number of the last batch that was counted
+	fence = CASE WHEN t.sort = {host} AND t.fence > x.fence THEN t.fence ELSE x.fence END, grant_id = x.grant_id,
 	acquired_at = x.acquired_at, renewed_at = x.renewed_at, expires_at = x.expires_at, released_at = x.released_at,
 	ttl = x.ttl, up_for = x.up_for, data = x.data, detail = COALESCE(x.detail, t.detail)
 WHEN NOT MATCHED AND (x.sort <> {host} OR x.detail IS NOT NULL) THEN
 	INSERT (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
 		acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
-	VALUES (x.sort, x.id, x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots, x.fence,
-		x.grant_id, x.acquired_at, x.renewed_at, x.expires_at, x.released_at, x.happened_at, x.ttl, x.up_for, x.data,
+	VALUES (x.sort, x.id, x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots,
+		CASE WHEN x.sort = {host} THEN 0 ELSE x.fence END, x.grant_id, x.acquired_at, x.renewed_at, x.expires_at, x.released_at, x.happened_at, x.ttl, x.up_for, x.data,
 		x.detail);
-SELECT CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE sort = {host} AND id = {host_id}) THEN 1 ELSE 0 END,
-	DATEDIFF_BIG(MICROSECOND, '1970-01-01', @now);
+
+-- name: merge_counted
+MERGE {table} WITH (HOLDLOCK) AS t USING (
+	SELECT sort, CASE WHEN sort = {timer_sort} THEN id
+			ELSE id + CONVERT(varbinary(20), CONVERT(varchar(20), {minutes} / NULLIF(slots, 0))) END AS id,
+		lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id, acquired_at, renewed_at,
+		expires_at, released_at, CASE WHEN sort <> {timer_sort} THEN DATEADD(minute, {minutes}, '1970-01-01') END AS happened_at,
+		ttl, up_for, data
+	FROM ({rows_in}) AS r WHERE sort IN ({timer_sort}, {fine_sort}, {coarse_sort})
+) AS x ON t.sort = x.sort AND t.id = x.id
+WHEN MATCHED THEN UPDATE SET
+	node_id = CASE WHEN x.renewed_at >= t.renewed_at THEN x.node_id ELSE t.node_id END,
+	machine = CASE WHEN x.renewed_at >= t.renewed_at THEN x.machine ELSE t.machine END,
+	pid = CASE WHEN t.sort <> {timer_sort} THEN t.pid + x.pid
+		WHEN x.renewed_at >= t.renewed_at THEN x.pid ELSE t.pid END,
+	holder_id = CASE WHEN x.renewed_at >= t.renewed_at THEN x.holder_id ELSE t.holder_id END,
+	kind = CASE WHEN x.renewed_at >= t.renewed_at THEN x.kind ELSE t.kind END,
+	slot = CASE WHEN x.renewed_at >= t.renewed_at THEN x.slot ELSE t.slot END,
+	fence = CASE WHEN t.sort <> {timer_sort} THEN t.fence + x.fence
+		WHEN x.renewed_at >= t.renewed_at THEN x.fence ELSE t.fence END,
+	grant_id = RIGHT(t.grant_id + x.grant_id, {max_outcomes}),
+	acquired_at = CASE WHEN {old_since} IS NULL OR {new_since} < {old_since} THEN {new_since} ELSE {old_since} END,
+	renewed_at = CASE WHEN x.renewed_at >= t.renewed_at THEN x.renewed_at ELSE t.renewed_at END,
+	expires_at = CASE WHEN {new_since} IS NULL THEN CASE WHEN {old_since} IS NOT NULL THEN t.expires_at END
+		WHEN {old_since} IS NULL OR x.expires_at > t.expires_at THEN x.expires_at ELSE t.expires_at END,
+	released_at = {last_success},
+	ttl = CASE WHEN x.ttl > t.ttl THEN x.ttl ELSE t.ttl END,
+	up_for = CASE WHEN t.sort <> {timer_sort} THEN t.up_for + x.up_for
+		ELSE CASE {old_since} WHEN t.acquired_at THEN t.up_for WHEN t.expires_at THEN 1 ELSE 0 END
+			+ CASE {new_since} WHEN x.acquired_at THEN x.up_for WHEN x.expires_at THEN 1 ELSE 0 END END,
+	data = CASE WHEN x.renewed_at >= t.renewed_at THEN x.data ELSE t.data END
+WHEN NOT MATCHED THEN
+	INSERT (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
+		acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data)
+	VALUES (x.sort, x.id, x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots, x.fence,
+		x.grant_id, x.acquired_at, x.renewed_at, x.expires_at, x.released_at, x.happened_at, x.ttl, x.up_for, x.data);
 
 -- name: columns
 SET NOCOUNT ON;
@@ -113,6 +201,9 @@ FROM (
 	SELECT * FROM (SELECT TOP ({events}) * FROM {table} WHERE sort = {event} ORDER BY happened_at DESC, id DESC) AS e
 	UNION ALL
 	SELECT * FROM (SELECT TOP ({runs}) * FROM {table} WHERE sort = {run} ORDER BY happened_at DESC, id DESC) AS r
+	UNION ALL
+	SELECT * FROM (SELECT TOP ({timers}) * FROM {table} WHERE sort = {timer_sort}
+		ORDER BY CASE WHEN up_for > 0 THEN 0 ELSE 1 END, renewed_at DESC) AS f
 ) AS t;
 
 -- name: timer_runs
@@ -121,6 +212,13 @@ FROM (
 	SELECT TOP ({runs_per_timer}) * FROM {table} WHERE sort = {run} AND lock_name = {timer}
 	ORDER BY happened_at DESC, id DESC
 ) AS t;
+
+-- name: buckets
+{columns}
+FROM {table} AS t WHERE t.sort IN ({fine_sort}, {coarse_sort}) AND t.lock_name = {timer};
+
+-- name: timer_is_old
+DATEDIFF_BIG(MICROSECOND, o.renewed_at, @now) > {runs}
 
 -- name: host_is_old
 DATEDIFF_BIG(MICROSECOND, o.renewed_at, @now) > {hosts} AND DATEDIFF_BIG(MICROSECOND, o.renewed_at, @now) > 3 * o.ttl
@@ -154,6 +252,15 @@ DELETE o FROM {table} AS o JOIN (
 					GROUP BY lock_name HAVING COUNT(*) > {runs_per_timer})
 			) AS x WHERE n > {runs_per_timer}
 		) AS y) AS r
+	UNION ALL
+	SELECT * FROM (SELECT TOP ({limit}) sort, id FROM {table} AS o WHERE sort = {timer_sort} AND {timer_is_old}) AS f
+	UNION ALL
+	SELECT * FROM (SELECT TOP ({limit}) sort, id FROM {table} WHERE sort = {fine_sort}
+		AND happened_at < DATEADD(second, -({fine} / 1000000), @now)) AS b
+	UNION ALL
+	SELECT * FROM (SELECT TOP ({limit}) sort, id FROM {table} WHERE sort = {coarse_sort}
+		AND happened_at < DATEADD(second, -({coarse} / 1000000), @now)) AS c
 ) AS old ON old.sort = o.sort AND old.id = o.id
-WHERE o.sort NOT IN ({host}, {lease}) OR o.sort = {host} AND {host_is_old} OR o.sort = {lease} AND {lease_is_old};
+WHERE o.sort NOT IN ({host}, {lease}, {timer_sort}) OR o.sort = {host} AND {host_is_old}
+	OR o.sort = {lease} AND {lease_is_old} OR o.sort = {timer_sort} AND {timer_is_old};
 SELECT @@ROWCOUNT;
