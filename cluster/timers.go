@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // FailingRuns is how many runs in a row have to fail until a timer is failing.
@@ -32,14 +34,54 @@ type FleetTimer struct {
 	Limits map[int]int
 	Held   []*Lease     // of its slots that are held
 	Runs   []HistoryRun // newest first; Registry.Runs has more
+	// History is what all its runs have come to; nil: none was counted.
+	History *TimerHistory
 }
 
-// Failed is how many of the newest runs failed in a row.
-func (f *FleetTimer) Failed() int {
-	if i := slices.IndexFunc(f.Runs, func(r HistoryRun) bool { return r.Succeeded() }); i >= 0 {
-		return i
+// newer reports whether a run is not among those of the History: hosts of an older version write no
+// more than their runs. A run that is written again to be counted may seem to have ended a little
+// earlier than the first time.
+func (f *FleetTimer) newer(r *HistoryRun) bool {
+	return f.History == nil || r.EndedAt.After(f.History.Last.EndedAt.Add(time.Second))
+}
+
+// Failing is how many runs failed in a row, the newest ones, and when the first of them ended, or
+// the zero time if there are none. If there is no History, only Runs are known.
+func (f *FleetTimer) Failing() (failed int, since time.Time) {
+	for i := range f.Runs {
+		r := &f.Runs[i]
+		if !f.newer(r) {
+			break
+		}
+		if r.Succeeded() {
+			return failed, since
+		}
+		failed, since = failed+1, r.EndedAt
 	}
-	return len(f.Runs)
+	if h := f.History; h != nil && h.Failures > 0 {
+		return failed + h.Failures, h.FailingSince
+	}
+	return failed, since
+}
+
+// Failed is how many of the newest runs failed in a row: see Failing.
+func (f *FleetTimer) Failed() int {
+	failed, _ := f.Failing()
+	return failed
+}
+
+// FailingText says in words what Failing returns; "": the last run succeeded, or none is known.
+func (f *FleetTimer) FailingText(now time.Time) string {
+	failed, since := f.Failing()
+	if failed == 0 {
+		return ""
+	}
+	since, now = since.UTC(), now.UTC()
+	format := "15:04 UTC"
+	if since.YearDay() != now.YearDay() || since.Year() != now.Year() {
+		format = "2006-01-02 15:04 UTC"
+	}
+	return fmt.Sprintf("failing since %s, %d in a row", since.Format(format), failed)
 }
 
 // MaxConcurrency is the limit that most hosts have, the lowest of several. It is -1 if that is
@@ -59,10 +101,13 @@ func (f *FleetTimer) HostsDiffer() bool { return len(f.Limits) > 1 }
 
 // Last is the newest run; nil: none is known.
 func (f *FleetTimer) Last() *HistoryRun {
-	if len(f.Runs) == 0 {
-		return nil
+	switch {
+	case len(f.Runs) > 0 && (f.History == nil || !f.Runs[0].EndedAt.Before(f.History.Last.EndedAt)):
+		return &f.Runs[0]
+	case f.History != nil:
+		return &f.History.Last
 	}
-	return &f.Runs[0]
+	return nil
 }
 
 // State is the state of a timer, if an operator has paused it or not, and if a host that runs it
@@ -82,8 +127,11 @@ func (f *FleetTimer) State(paused, late bool) TimerState {
 	}
 }
 
-// Timers returns all timers that a live host has registered, that hold a slot, or that ran lately,
-// by name.
+// ranLately is how long a timer is listed after its last run if no host has it any more.
+const ranLately = 24 * time.Hour
+
+// Timers returns all timers that a live host has registered, that hold a slot, or that ran within
+// the last day, by name.
 func (s *Snapshot) Timers() []*FleetTimer {
 	all := map[string]*FleetTimer{}
 	of := func(name string) *FleetTimer {
@@ -112,6 +160,12 @@ func (s *Snapshot) Timers() []*FleetTimer {
 	for i := range s.Runs {
 		t := of(s.Runs[i].Timer)
 		t.Runs = append(t.Runs, s.Runs[i])
+	}
+	for i := range s.History {
+		h := &s.History[i]
+		if all[h.Timer] != nil || h.Last.EndedAt.After(s.ReadAt.Add(-ranLately)) {
+			of(h.Timer).History = h
+		}
 	}
 	return slices.SortedFunc(maps.Values(all), func(a, b *FleetTimer) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -187,8 +187,7 @@ func timerNotices(rows []timerRow) (list []Notice) {
 			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
 				pagekit.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))
 		case r.Failed >= cluster.FailingRuns:
-			list = append(list, urgent(link, "The last %d runs of %s did not succeed: %s.", r.Failed, r.Name,
-				r.whyNot()))
+			list = append(list, urgent(link, "%s is %s: %s.", r.Name, r.Failing(), r.whyNot()))
 		}
 		if len(r.Differ) > 0 {
 			list = append(list, notable(link, "Hosts differ in the limit of %s: %s.", r.Name, r.differText()))

@@ -90,9 +90,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	if v.Last50 = runs.Value; v.Last50 == nil {
 		v.Last50 = []cluster.HistoryRun{}
 	} else {
-		all := *v.fleet
-		all.Runs = runs.Value
-		v.take(&all)
+		v.takeRuns(runs.Value)
 	}
 	p.addOverrides(ctx, &v)
 	p.addLocal(&v)

@@ -48,15 +48,19 @@ type timerRow struct {
 	State cluster.TimerState `json:"state"`
 	Limit *int               `json:"max_concurrency"` // nil: none, or not known
 	// Limits that hosts differ in, with how many have each; empty: they agree.
-	Differ []differingLimit     `json:"differing,omitempty"`
-	Hosts  int                  `json:"hosts"` // that are alive or suspect, and have it registered
-	Held   int                  `json:"held"`  // slots
-	Slots  []slotBox            `json:"slots"` // the first of them
-	More   int                  `json:"more_slots,omitempty"`
-	Last   *cluster.HistoryRun  `json:"last_run,omitempty"`
-	Failed int                  `json:"failed_in_a_row"` // of the latest runs
-	Runs   []cluster.HistoryRun `json:"-"`               // latest, newest first
-	Pause  *pauseView           `json:"paused,omitempty"`
+	Differ []differingLimit    `json:"differing,omitempty"`
+	Hosts  int                 `json:"hosts"` // that are alive or suspect, and have it registered
+	Held   int                 `json:"held"`  // slots
+	Slots  []slotBox           `json:"slots"` // the first of them
+	More   int                 `json:"more_slots,omitempty"`
+	Last   *cluster.HistoryRun `json:"last_run,omitempty"`
+	Failed int                 `json:"failed_in_a_row"` // of the latest runs
+	// When the first of them ended; zero: the last run succeeded, or none is known.
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	// The outcomes of the latest runs, the oldest first; empty: they are not known.
+	Outcomes []string             `json:"outcomes,omitempty"`
+	Runs     []cluster.HistoryRun `json:"-"` // latest, newest first
+	Pause    *pauseView           `json:"paused,omitempty"`
 	// As this process knows it; nil: it does not run it.
 	Local *timer.TimerStatus `json:"local,omitempty"`
 
@@ -247,7 +251,31 @@ func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus) timerRow {
 
 // take takes the runs of a timer, and what follows from them.
 func (t *timerRow) take(f *cluster.FleetTimer) {
-	t.fleet, t.Runs, t.Last, t.Failed = f, f.Runs, f.Last(), f.Failed()
+	t.fleet, t.Runs, t.Last = f, f.Runs, f.Last()
+	t.Failed, t.FailingSince = f.Failing()
+	if f.History != nil {
+		t.Outcomes = f.History.Outcomes
+	}
+}
+
+// takeRuns takes the runs of a timer that were read by themselves. Their instants are not exactly
+// those of the snapshot, so what it knows of all runs stays as it is.
+func (t *timerRow) takeRuns(runs []cluster.HistoryRun) {
+	if t.fleet.History != nil {
+		t.Runs = runs
+		return
+	}
+	all := *t.fleet
+	all.Runs = runs
+	t.take(&all)
+}
+
+// Failing says since when a timer that is failing does so, and how often; "": it is not.
+func (t timerRow) Failing() string {
+	if t.State != cluster.TimerFailing {
+		return ""
+	}
+	return t.fleet.FailingText(time.Now())
 }
 
 // setSlots makes boxes: as many as there may be held, and those that are beyond.
@@ -303,8 +331,16 @@ type bar struct {
 	Failed       bool
 }
 
-// Bars are the latest runs, the oldest first, as high as they took long.
+// Bars are the latest runs, the oldest first, as high as they took long, or all of one height if
+// only their outcomes are known.
 func (t timerRow) Bars() []bar {
+	if len(t.Runs) < len(t.Outcomes) && len(t.Runs) < maxBars {
+		bars := make([]bar, len(t.Outcomes))
+		for i, outcome := range t.Outcomes {
+			bars[i] = bar{float64(4 * i), 10, 10, !(&cluster.HistoryRun{Run: cluster.Run{Outcome: outcome}}).Succeeded()}
+		}
+		return bars
+	}
 	runs := t.Runs[:min(len(t.Runs), maxBars)]
 	var longest time.Duration
 	for _, run := range runs {
@@ -324,6 +360,18 @@ func (t timerRow) Bars() []bar {
 
 // BarsText says the same in words.
 func (t timerRow) BarsText() string {
+	if bars := t.Bars(); len(t.Runs) < len(bars) {
+		failed := 0
+		for _, b := range bars {
+			if b.Failed {
+				failed++
+			}
+		}
+		if len(bars) == 1 {
+			return []string{"the only run that is known succeeded", "the only run that is known failed"}[failed]
+		}
+		return fmt.Sprintf("of the last %d runs %d failed", len(bars), failed)
+	}
 	if len(t.Runs) == 0 {
 		return "no run is known"
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -131,7 +132,7 @@ func (e *explanation) reason(now time.Time, unregistered string) {
 		}
 	}
 	if e.Failed > 0 && e.Last != nil {
-		because("its last %d runs did not succeed; the latest: %s: %s", e.Failed, e.Last.Outcome, e.Last.Err)
+		because("it is %s; the latest: %s", e.FailingText(now), strings.TrimRight(e.Last.Outcome+": "+e.Last.Err, ": "))
 	}
 	if len(e.Waiting) > 0 {
 		because("%d triggers wait for a host with room", len(e.Waiting))
@@ -147,7 +148,7 @@ func limitText(n int) string {
 
 func (e *explanation) print(w io.Writer) error {
 	now := time.Now()
-	line(w, "%s: %s", e.Name, e.State)
+	line(w, "%s: %s", e.Name, e.StateText(now))
 	if len(e.Because) == 0 {
 		line(w, "Nothing that the store knows keeps it from running.")
 	}

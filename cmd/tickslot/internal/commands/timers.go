@@ -46,7 +46,7 @@ func (a *app) timers(ctx context.Context, filter string) (*show.Table, error) {
 		case r.Set != nil:
 			by = r.Set.Cause.String()
 		}
-		t.Add(r.Name, r.State, r.LimitText(), fmt.Sprint(len(r.Held)), fmt.Sprint(r.Hosts), ago, outcome, took,
+		t.Add(r.Name, r.StateText(now), r.LimitText(), fmt.Sprint(len(r.Held)), fmt.Sprint(r.Hosts), ago, outcome, took,
 			fault, by)
 	}
 	return t, nil

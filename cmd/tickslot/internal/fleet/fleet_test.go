@@ -39,7 +39,8 @@ func TestPausedTimersAreNotUrgent(t *testing.T) {
 		t.Errorf("the states are %q, want %q", states, want)
 	}
 	want := []fleet.Notice{
-		{Urgent: true, Text: "fails: its last 3 runs did not succeed; the latest: error: no paper"},
+		{Urgent: true, Text: "fails is failing since " + now.UTC().Format("15:04 UTC") +
+			", 3 in a row; the latest: error: no paper"},
 		{Text: "limited is paused by ann: moving, until its limit, which is 0, is changed"},
 		{Text: "paused is paused by ann: moving, for another 1h0m"},
 	}

@@ -116,7 +116,7 @@ func (n *notices) timer(t *Timer) {
 	case t.Set != nil && *t.Set.Limit == 0:
 		n.notable("%s is paused %s, until its limit, which is 0, is changed", t.Name, t.Set.Cause)
 	case t.Failed >= cluster.FailingRuns && t.Last != nil:
-		n.urgent("%s: its last %d runs did not succeed; the latest: %s", t.Name, t.Failed,
+		n.urgent("%s is %s; the latest: %s", t.Name, t.FailingText(n.now),
 			strings.TrimRight(t.Last.Outcome+": "+t.Last.Err, ": "))
 	}
 	if limit := t.Slots(); limit > 0 && len(t.Held) >= limit {

@@ -30,12 +30,14 @@ type Timer struct {
 	// Limits that hosts differ in, with how many have each; empty: they agree.
 	Differ map[int]int `json:"differing,omitempty"`
 	// What operators have set; nil: nothing.
-	Set     *Override           `json:"set,omitempty"`
-	Pause   *Override           `json:"pause,omitempty"`
-	Held    []cluster.Lease     `json:"held"`
-	Last    *cluster.HistoryRun `json:"last_run,omitempty"`
-	Failed  int                 `json:"failed_in_a_row"`
-	Unknown string              `json:"overrides_err,omitempty"` // why pause and override are not known
+	Set    *Override           `json:"set,omitempty"`
+	Pause  *Override           `json:"pause,omitempty"`
+	Held   []cluster.Lease     `json:"held"`
+	Last   *cluster.HistoryRun `json:"last_run,omitempty"`
+	Failed int                 `json:"failed_in_a_row"`
+	// When the first of these runs ended; zero: there are none.
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	Unknown      string    `json:"overrides_err,omitempty"` // why pause and override are not known
 
 	fleet      *cluster.FleetTimer
 	noRegistry bool // no process writes to it, so it is not known whether a host has the timer
@@ -86,8 +88,8 @@ func Unregistered(name string, noRegistry bool) *Timer {
 }
 
 func newTimer(f *cluster.FleetTimer) *Timer {
-	r := &Timer{Name: f.Name, Hosts: f.Hosts, Held: make([]cluster.Lease, len(f.Held)), Last: f.Last(),
-		Failed: f.Failed(), fleet: f}
+	r := &Timer{Name: f.Name, Hosts: f.Hosts, Held: make([]cluster.Lease, len(f.Held)), Last: f.Last(), fleet: f}
+	r.Failed, r.FailingSince = f.Failing()
 	for i, l := range f.Held {
 		r.Held[i] = *l
 	}
@@ -166,6 +168,17 @@ func (t *Timer) SetState() {
 		t.State = "unknown"
 	}
 }
+
+// StateText is the state, and of a timer that is failing since when it does so, and how often.
+func (t *Timer) StateText(now time.Time) string {
+	if t.State == string(cluster.TimerFailing) {
+		return t.FailingText(now)
+	}
+	return t.State
+}
+
+// FailingText says since when runs fail, and how many in a row; "": the last one succeeded.
+func (t *Timer) FailingText(now time.Time) string { return t.fleet.FailingText(now) }
 
 // Slots is how many slots there are; -1: without a limit, or it is not known.
 func (t *Timer) Slots() int {
