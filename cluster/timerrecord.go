@@ -29,7 +29,8 @@ const (
 //
 // Not promised: that Failures is exact when a success is written after failures that ended both
 // before and after it, because hosts write a few seconds apart. It is then too low, and FailingFor
-// too short, until the next success.
+// too short, until the next success. And that all runs are counted: those of a batch without an
+// answer are not if the row of their host was deleted before it could be sent again.
 type TimerRecord struct {
 	// Last is the run that ended last, as it was written, with its Timer. Its ID is not kept.
 	Last Run

@@ -24,6 +24,9 @@ type writer struct {
 	writing sync.Mutex
 	offset  time.Duration   // of this host's clock, as last measured
 	detail  json.RawMessage // as it is in the store; nil: it is not known to be there
+	runsWait bool // because the last batch had a detail
+	// The Number of the last batch, if there was no answer; 0: there was.
+	asked int64
 
 	mu      sync.Mutex // of all callers
 	wroteAt time.Time  // zero: not yet
@@ -38,15 +41,24 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 	t := w.pending.take(w.listing.unsupported())
 	detail := w.runners.detail().encode()
 	for range 2 {
-		counted := w.detail != nil // the store has the row of this host, without which it counts no runs
-		if !counted {
-			t.more = t.more || len(t.runs) > 0
+		// A batch with a detail makes the row of this host if it was deleted, and then its runs are not
+		// counted, which the answer would not say. So they wait for the next batch, and it has none.
+		// If it is not known whether runs were counted, because there was no answer, they come first: they
+		// are not sent again if the row was deleted meanwhile, with the number of the last batch.
+		changed := !bytes.Equal(detail, w.detail)
+		withDetail := w.detail == nil || changed && (len(t.runs) == 0 || !w.runsWait && w.asked == 0)
+		if w.runsWait = withDetail && len(t.runs) > 0; w.runsWait {
 			t.runs = nil
 		}
+		t.more = t.more || w.runsWait || changed && !withDetail
 		b := w.batch(t)
 		b.Host.Left = left
-		if w.detail == nil || !bytes.Equal(detail, w.detail) {
+		if withDetail {
 			b.Host.Detail = detail
+		}
+		again := b.Number != 0 && b.Number == w.asked
+		if b.Number != 0 {
+			w.asked = b.Number
 		}
 		var answer Written
 		sent := time.Now()
@@ -57,9 +69,14 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 			return t.more, err // what was taken stays pending
 		}
 		w.answered(sent, answer)
-		w.pending.done(t, counted && !answer.HostUnknown)
+		w.pending.done(t, !w.runsWait && (again || !answer.HostUnknown))
+		if b.Number != 0 {
+			w.asked = 0
+		}
 		if !answer.HostUnknown {
-			w.detail = detail
+			if withDetail {
+				w.detail = detail
+			}
 			return t.more, nil
 		}
 		w.detail = nil // the row was deleted, or the registry emptied

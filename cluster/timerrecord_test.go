@@ -1,0 +1,196 @@
+package cluster_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+)
+
+// A timer that runs once an hour and always fails is failing, in a fleet of a thousand timers that
+// run all the time: since its first failure, with all of them.
+//
+// Fails when the state of a timer is derived from the newest runs of the fleet.
+func TestSeldomTimerThatFailsIsSeen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const hours, busy = 9, 1000
+		f := newFleet(t)
+		h := f.start(cluster.Config{TTL: 20 * time.Minute})
+		time.Sleep(time.Minute)
+		began := time.Now()
+		for range hours {
+			h.RecordRun(cluster.Run{Timer: "nightly", Outcome: "error", Err: "no paper", Took: time.Second})
+			time.Sleep(time.Hour)
+			for i := range busy {
+				h.RecordRun(cluster.Run{Timer: fmt.Sprint("busy", i), Outcome: "ok", Took: time.Millisecond})
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		s := h.snapshot()
+		for _, r := range s.Runs {
+			if r.Timer == "nightly" {
+				t.Error("a run of the timer is among the newest, so this shows nothing")
+			}
+		}
+		timers := map[string]*cluster.FleetTimer{}
+		for _, timer := range s.Timers() {
+			timers[timer.Name] = timer
+		}
+		nightly := timers["nightly"]
+		if len(timers) != busy+1 || nightly == nil {
+			t.Fatalf("%d timers", len(timers))
+		}
+		failed, since := nightly.Failing()
+		if failed != hours || since.Sub(began).Abs() > time.Second || nightly.State(false, false) != cluster.TimerFailing ||
+			nightly.Last().Err != "no paper" || len(nightly.History.Outcomes) != hours {
+			t.Errorf("%d failures since %v, %+v", failed, since, nightly.History)
+		}
+		want := "failing since " + began.UTC().Format("15:04") + " UTC, 9 in a row"
+		if text := nightly.FailingText(began.Add(time.Second)); text != want {
+			t.Errorf("%q, want %q", text, want)
+		}
+		if text := timers["busy0"].FailingText(time.Now()); text != "" || timers["busy0"].Failed() != 0 {
+			t.Errorf("a timer that succeeds: %q", text)
+		}
+		for timer, want := range map[string]int{"nightly": hours, "": hours * (busy + 1)} {
+			count, failures, took := bucketsOf(t, h, timer, cluster.FineBucket)
+			if hourly, _, _ := bucketsOf(t, h, timer, cluster.CoarseBucket); count != want || hourly != want ||
+				failures != hours {
+				t.Errorf("%q: %d runs by five minutes, %d by the hour, %d failed, want %d", timer, count, hourly,
+					failures, want)
+			}
+			if timer == "nightly" && took != hours*time.Second {
+				t.Errorf("they took %v", took)
+			}
+		}
+		f.end()
+	})
+}
+
+// bucketsOf adds up the buckets of a width.
+func bucketsOf(t *testing.T, h *host, timer string, width time.Duration) (runs, failed int, took time.Duration) {
+	t.Helper()
+	list, err := h.Buckets(t.Context(), timer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last time.Time
+	for _, b := range list {
+		if b.Width != width {
+			continue
+		}
+		if !b.StartedAt.After(last) || !b.StartedAt.Equal(b.StartedAt.Truncate(width)) {
+			t.Errorf("a bucket began at %v, and the one before at %v", b.StartedAt, last)
+		}
+		last = b.StartedAt
+		runs, failed, took = runs+b.Runs, failed+b.Failed, took+b.Took
+	}
+	return runs, failed, took
+}
+
+// Each run is counted once: also if the reply to a batch is lost and more runs end before it is sent
+// again, and if runs wait for the host's row. If that row was deleted while there was no answer,
+// runs are not counted rather than twice.
+//
+// Fails when runs join a batch that is sent again, when a batch that came before the row of its
+// host is taken for counted, and when one is sent again that was counted by a row that is gone.
+func TestRunsAreCountedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.make(cluster.Config{})
+		recorded := 0
+		record := func(n int) {
+			for range n {
+				recorded++
+				h.RecordRun(cluster.Run{Timer: "orders", Outcome: "error", Took: time.Second})
+			}
+		}
+		counted := func(when string) {
+			t.Helper()
+			runs, _, _ := bucketsOf(t, h, "orders", cluster.CoarseBucket)
+			timers := h.snapshot().Timers()
+			if runs != recorded || len(timers) != 1 || timers[0].Failed() != recorded {
+				t.Errorf("%s: of %d runs %d are in buckets, and %d failed in a row", when, recorded, runs, timers[0].Failed())
+			}
+		}
+		record(3) // before the host has a row
+		h.begin()
+		time.Sleep(time.Minute)
+		counted("runs that ended before the first heartbeat")
+		h.link.set(func(l *link) { l.lost = true })
+		for range 5 {
+			record(cluster.MaxBatch / 3)
+			time.Sleep(ttl)
+		}
+		h.link.heal()
+		time.Sleep(2 * time.Minute)
+		counted("replies were lost")
+		for _, fails := range []func(*link){func(l *link) { l.lost = true }, func(l *link) { l.err = errDown }} {
+			h.link.set(fails) // for so long that its row is deleted
+			record(2)
+			time.Sleep(2 * ttl)
+			h.link.set(func(l *link) { l.lost, l.err = false, errDown })
+			record(1)
+			time.Sleep(5 * time.Minute)
+			if _, err := f.store.Sweep(t.Context(), cluster.Retention{Leases: time.Hour, Events: time.Hour, Runs: time.Hour,
+				Hosts: time.Minute}, 10); err != nil {
+				t.Fatal(err)
+			}
+			h.link.heal()
+			time.Sleep(2 * time.Minute)
+			runs, _, _ := bucketsOf(t, h, "orders", cluster.CoarseBucket)
+			if runs > recorded || runs < recorded-2 { // it cannot be known whether the two were counted
+				t.Errorf("the row of the host was deleted: of %d runs %d are in buckets", recorded, runs)
+			}
+			recorded = runs
+		}
+		counted("the row of the host was deleted")
+		h.link.set(func(l *link) { l.err = errDown })
+		record(3 * cluster.MaxBatch)
+		time.Sleep(time.Minute)
+		record(1)
+		h.link.heal()
+		time.Sleep(2 * time.Minute)
+		counted("more runs waited than a batch has")
+		record(2) // are written with the last heartbeat
+		f.end()
+		time.Sleep(time.Minute)
+		counted("the host has stopped")
+	})
+}
+
+// What runs add up to is written by the calls that write the runs: a host that runs a timer every
+// ten seconds makes as many calls as one that runs none.
+//
+// Fails when records or buckets are written by a call of their own.
+func TestCountingRunsTakesNoCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		h := f.start(cluster.Config{})
+		calls := func(runs bool) (all int) {
+			time.Sleep(time.Minute)
+			h.link.count()
+			for range 60 {
+				for i := range 20 {
+					if runs {
+						h.RecordRun(cluster.Run{Timer: fmt.Sprint("timer", i), Outcome: "ok"})
+					}
+				}
+				time.Sleep(10 * time.Second)
+			}
+			n := h.link.count()
+			return n["write"]
+		}
+		// With something to write, a read comes between two writes instead of in place of one.
+		if none, some := calls(false), calls(true); some > 60*int(10*time.Second)/int(ttl/3)*10/9+1 {
+			t.Errorf("%d writes with runs, %d without", some, none)
+		} else {
+			t.Logf("%d writes with runs, %d without", some, none)
+		}
+		if runs, _, _ := bucketsOf(t, h, "timer7", cluster.FineBucket); runs < 50 {
+			t.Errorf("%d runs are counted", runs)
+		}
+		f.end()
+	})
+}
