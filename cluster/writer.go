@@ -21,10 +21,10 @@ type writer struct {
 
 	// Held while something is written: by the goroutine of Run, and by a part that asks whether it
 	// may begin.
-	writing sync.Mutex
-	offset  time.Duration   // of this host's clock, as last measured
-	detail  json.RawMessage // as it is in the store; nil: it is not known to be there
-	runsWait bool // because the last batch had a detail
+	writing  sync.Mutex
+	offset   time.Duration   // of this host's clock, as last measured
+	detail   json.RawMessage // as it is in the store; nil: it is not known to be there
+	runsWait bool            // because the last batch had a detail
 	// The Number of the last batch, if there was no answer; 0: there was.
 	asked int64
 

@@ -76,12 +76,13 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 	f.host("dead", cluster.Heartbeat{TTL: time.Millisecond}, cluster.HostDetail{})
 	f.host("stranger", cluster.Heartbeat{Environment: "staging"}, cluster.HostDetail{Refused: true})
 	testkit.Eventually(t, 25*time.Second, "all is seen", func() bool {
-		return strings.Contains(f.get(""), "The last 3 runs of report")
+		return strings.Contains(f.get(""), "report is failing since ")
 	})
 	f.has("", "dead/1/x is gone without having stopped in good order", "The clock of fast/1/x is 3s off",
 		"prober redis on sad/1/x: store_down: "+
 			"connection refused", "Hosts differ in the limit of report: 2 on 1, 3 on 1", "different versions",
-		"stranger/1/x is of environment staging and was refused: it takes no work", "slot 0 is held by host-1", "disk full", `href="timer?name=report"`)
+		"stranger/1/x is of environment staging and was refused: it takes no work", "slot 0 is held by host-1", "disk full", ", 3 in a row: ",
+		`href="timer?name=report"`)
 	f.has("hosts?state=refused", "stranger/1/x", `<span class="state bad">refused</span>`)
 	v := f.json("")
 	notices := v["attention"].([]any)

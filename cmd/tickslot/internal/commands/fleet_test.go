@@ -122,7 +122,12 @@ func redisFleetOn(t *testing.T, args ...string) (url string, registry *redisregi
 			t.Fatal(err)
 		}
 	}
-	write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1),
+	write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1)})
+	since := 9*time.Hour + 30*time.Minute
+	write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1), Number: 1,
+		Timers: []cluster.TimerRecord{{Last: cluster.Run{Timer: "hourly", Holder: holder, Outcome: "error",
+			Err: "no ink", EndedAgo: 30 * time.Minute}, Failures: 9, FailingFor: since, FailedAgo: 30 * time.Minute,
+			Outcomes: "oeeeeeeeee"}},
 		Runs: []cluster.Run{{ID: "r1", Timer: "report", Holder: holder, Slot: 0, Took: 1500 * time.Millisecond,
 			Outcome: "error", Err: "no \x1b[2Jpaper\u202e", Attempts: 3}}})
 	return server.URL(), registry, server
@@ -141,7 +146,12 @@ func TestFleetIsListed(t *testing.T) {
 	has(t, url, "--prefix shop: leaders ls bill", "billing", who)
 	has(t, url, "--prefix shop: runs ls -o wide", "report", "error", "1.5s", `no \u001b[2Jpaper\u202e`)
 	has(t, url, "--prefix shop: timers ls -o json", `"state": "running"`, `"max_concurrency": 1`)
-	has(t, url, "--prefix shop: explain report", "all 1 slots are held", "slot 0: "+who, "last 1 runs did not succeed")
+	has(t, url, "--prefix shop: explain report", "all 1 slots are held", "slot 0: "+who,
+		"it is failing since ", " UTC, 1 in a row; the latest: error: no")
+	// Of a timer none of whose runs is kept any more, say since when it fails.
+	has(t, url, "--prefix shop: timers ls hourly", "failing since ", " UTC, 9 in a row", "error")
+	has(t, url, "--prefix shop: timers ls hourly -o json", `"failed_in_a_row": 9`, `"failing_since": "`)
+	has(t, url, "--prefix shop: explain hourly", "hourly: failing since ", "9 in a row; the latest: error: no ink")
 	has(t, url, "--prefix shop: explain report -o yaml", "because:", "last_run:")
 	has(t, url, "--prefix shop: timers ls nothing", "no timer is known")
 	has(t, url, "--prefix other: hosts ls", "no host is registered")

@@ -206,7 +206,7 @@ func TestScreensOfAllSizes(t *testing.T) {
 			if size[1] >= 24 && size[0] >= 80 {
 				s.has("read 1s ago", "timers: 1 failing, 8 idle", "hosts: 2 alive, 1 suspect", "leases held: 2",
 					"! web-2/7/abc is silent",
-					"! timer-02: its last 3 runs did not succeed; the latest: error: no paper",
+					"! timer-02 is failing since 1999-12-31 23:59 UTC, 3 in a row; the latest: error",
 					"TIMERS by attention", "2/3 #!.", "web-0 1m1s", "0/3 ...", "HOSTS", "web-0/7/abc", "q quit")
 				s.before("timer-02", "timer-00") // it fails
 				s.before("timer-00", "timer-01") // it is paused
