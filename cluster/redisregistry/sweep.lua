@@ -19,8 +19,9 @@ for i = 1, #rows, 2 do
 end
 
 if call('HLEN', counted) > call('HLEN', hosts) then
-  for _, key in ipairs(call('HKEYS', counted)) do
-    if call('HEXISTS', hosts, key) == 0 then call('HDEL', counted, key) end
+  local all = call('HGETALL', counted)
+  for i = 1, #all, 2 do
+    if not call('HGET', hosts, all[i]) then call('HDEL', counted, all[i]) end
   end
 end
 

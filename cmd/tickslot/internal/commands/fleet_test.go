@@ -149,7 +149,7 @@ func TestFleetIsListed(t *testing.T) {
 	has(t, url, "--prefix shop: explain report", "all 1 slots are held", "slot 0: "+who,
 		"it is failing since ", " UTC, 1 in a row; the latest: error: no")
 	// Of a timer none of whose runs is kept any more, say since when it fails.
-	has(t, url, "--prefix shop: timers ls hourly", "failing since ", " UTC, 9 in a row", "error")
+	has(t, url, "--prefix shop: timers ls hourly --state failing", "since ", " UTC, 9 in a row", "error")
 	has(t, url, "--prefix shop: timers ls hourly -o json", `"failed_in_a_row": 9`, `"failing_since": "`)
 	has(t, url, "--prefix shop: explain hourly", "hourly: failing since ", "9 in a row; the latest: error: no ink")
 	has(t, url, "--prefix shop: explain report -o yaml", "because:", "last_run:")

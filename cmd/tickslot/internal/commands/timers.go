@@ -31,8 +31,8 @@ func (a *app) timers(ctx context.Context, filter string) (*show.Table, error) {
 	}
 	t := &show.Table{None: a.none("no timer is known", "only timers that hold a slot now are listed"),
 		Data: list,
-		Columns: []string{"TIMER", "STATE", "LIMIT", "HELD", "HOSTS", "LAST RUN", "OUTCOME", "TOOK", "+ERROR",
-			"+SET BY"}}
+		Columns: []string{"TIMER", "STATE", "LIMIT", "HELD", "HOSTS", "LAST RUN", "OUTCOME", "TOOK",
+			"FAILING", "+ERROR", "+SET BY"}}
 	now := time.Now()
 	for _, r := range list {
 		ago, outcome, took, fault := "", "", "", ""
@@ -46,8 +46,8 @@ func (a *app) timers(ctx context.Context, filter string) (*show.Table, error) {
 		case r.Set != nil:
 			by = r.Set.Cause.String()
 		}
-		t.Add(r.Name, r.StateText(now), r.LimitText(), fmt.Sprint(len(r.Held)), fmt.Sprint(r.Hosts), ago, outcome, took,
-			fault, by)
+		t.Add(r.Name, r.State, r.LimitText(), fmt.Sprint(len(r.Held)), fmt.Sprint(r.Hosts), ago, outcome, took,
+			strings.TrimPrefix(r.FailingText(now), "failing "), fault, by)
 	}
 	return t, nil
 }
