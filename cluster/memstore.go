@@ -14,8 +14,8 @@ import (
 // NewMemoryStore returns a registry in the memory of this process, for tests and for programs of
 // one process. Other processes do not see it. Its clock is time.Now, so that it works under
 // testing/synctest. It is safe for concurrent use. It keeps at most MaxEvents events and
-// RunsPerTimer runs of a timer. The number of hosts, leases, timers and buckets is not bounded: what
-// is no longer written stays until a Sweep.
+// RunsPerTimer runs of a timer. The number of hosts, leases, timers and buckets is not bounded:
+// what is no longer written stays until a Sweep.
 func NewMemoryStore() Store {
 	return &memoryStore{
 		hosts:    map[dlock.Holder]memHost{},
@@ -142,12 +142,12 @@ func (m *memoryStore) count(b Batch, now time.Time) {
 		m.timers[t.Last.Timer] = memTimer{t, now}
 	}
 	for _, added := range b.Buckets {
-		width := added.Width.Microseconds()
+		width := added.Interval.Microseconds()
 		start := now.Add(-added.Ago).UnixMicro() / width * width
-		key := bucketKey{added.Timer, added.Width, start}
+		key := bucketKey{added.Timer, added.Interval, start}
 		old := m.buckets[key]
 		m.buckets[key] = Bucket{Runs: old.Runs + added.Runs, Failed: old.Failed + added.Failed,
-			Took: old.Took + added.Took, Longest: max(old.Longest, added.Longest)}
+			Took: old.Took + added.Took, LongestTook: max(old.LongestTook, added.LongestTook)}
 	}
 }
 
@@ -276,7 +276,8 @@ func (m *memoryStore) Read(ctx context.Context, q Query) (Rows, error) {
 		rows.Timers = append(rows.Timers, t.after(now.Sub(t.at)))
 	}
 	slices.SortFunc(rows.Timers, func(a, b TimerRecord) int {
-		return cmp.Or(cmp.Compare(min(1, b.Failures), min(1, a.Failures)), cmp.Compare(a.Last.EndedAgo, b.Last.EndedAgo))
+		return cmp.Or(cmp.Compare(min(1, b.Failures), min(1, a.Failures)),
+			cmp.Compare(a.Last.EndedAgo, b.Last.EndedAgo))
 	})
 	rows.Timers = rows.Timers[:min(max(q.Timers, 0), len(rows.Timers))]
 	return rows, nil
@@ -302,7 +303,7 @@ func (m *memoryStore) Buckets(ctx context.Context, timer string) (list []Bucket,
 	now := time.Now()
 	for key, b := range m.buckets {
 		if key.timer == timer {
-			b.Timer, b.Width, b.Ago = timer, key.width, now.Sub(time.UnixMicro(key.start))
+			b.Timer, b.Interval, b.Ago = timer, key.width, now.Sub(time.UnixMicro(key.start))
 			list = append(list, b)
 		}
 	}

@@ -158,7 +158,7 @@ func (h HistoryRun) MarshalJSON() ([]byte, error) {
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
-func (h TimerHistory) MarshalJSON() ([]byte, error) {
+func (t TimerHistory) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Timer        string     `json:"timer"`
 		Last         HistoryRun `json:"last_run"`
@@ -166,17 +166,17 @@ func (h TimerHistory) MarshalJSON() ([]byte, error) {
 		Failures     int        `json:"failed_in_a_row"`
 		FailingSince time.Time  `json:"failing_since,omitzero"`
 		Outcomes     []string   `json:"outcomes"`
-	}{h.Timer, h.Last, h.SucceededAt.UTC(), h.Failures, h.FailingSince.UTC(), some(h.Outcomes)})
+	}{t.Timer, t.Last, t.SucceededAt.UTC(), t.Failures, t.FailingSince.UTC(), some(t.Outcomes)})
 }
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
 func (h HistoryBucket) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		StartedAt time.Time   `json:"started_at"`
-		Width     jsonSeconds `json:"width"`
-		Runs      int         `json:"runs"`
-		Failed    int         `json:"failed"`
-		Took      jsonSeconds `json:"took"`
-		Longest   jsonSeconds `json:"longest"`
-	}{h.StartedAt.UTC(), jsonSeconds(h.Width), h.Runs, h.Failed, jsonSeconds(h.Took), jsonSeconds(h.Longest)})
+		StartedAt   time.Time   `json:"started_at"`
+		Interval    jsonSeconds `json:"interval"`
+		Runs        int         `json:"runs"`
+		Failed      int         `json:"failed"`
+		Took        jsonSeconds `json:"took"`
+		LongestTook jsonSeconds `json:"longest_took"`
+	}{h.StartedAt.UTC(), jsonSeconds(h.Interval), h.Runs, h.Failed, jsonSeconds(h.Took), jsonSeconds(h.LongestTook)})
 }

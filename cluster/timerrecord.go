@@ -48,26 +48,26 @@ type TimerRecord struct {
 // A Bucket is what the runs of a timer that ended within a while add up to. A Batch has those of
 // its Runs, which the Store adds to those that it has.
 //
-// A Store keeps buckets that are FineBucket wide and those that are CoarseBucket wide. They begin at
-// multiples of their width since 1970, by its clock.
+// A Store keeps buckets of FineBucket and of CoarseBucket. They begin at multiples of their
+// Interval since 1970, by its clock.
 type Bucket struct {
-	Timer string // "": all timers of the fleet together
-	Width time.Duration
-	// Ago is an instant within the bucket: how long ago its middle was in a Batch, which is negative
-	// if that has yet to come, and how long ago it began in an answer.
-	Ago     time.Duration
-	Runs    int
-	Failed  int           // of the Runs
-	Took    time.Duration // all Runs together
-	Longest time.Duration // of the Runs
+	Timer    string // "": all timers of the fleet together
+	Interval time.Duration
+	// Ago is an instant within the bucket: how long ago its middle was in a Batch, which is
+	// negative if that has yet to come, and how long ago it began in an answer.
+	Ago         time.Duration
+	Runs        int
+	Failed      int           // of the Runs
+	Took        time.Duration // all Runs together
+	LongestTook time.Duration // of the Runs
 }
 
 // outcomes has the letters of the outcomes of package timer.
 var outcomes = map[string]byte{"ok": 'o', "error": 'e', "panic": 'p', "timeout": 't', "lease_lost": 'l',
 	"canceled": 'c', "draining": 'd'}
 
-// OutcomeOf returns the outcome of a letter of TimerRecord.Outcomes; "": one that package timer does
-// not have, or not yet.
+// OutcomeOf returns the outcome of a letter of TimerRecord.Outcomes; "": one that package timer
+// does not have, or not yet.
 func OutcomeOf(letter byte) string {
 	for outcome, l := range outcomes {
 		if l == letter {
@@ -111,8 +111,8 @@ func recordsOf(runs []Run) []TimerRecord {
 //
 //   - Last is the one that ended last, that of the batch if both ended at once.
 //   - SucceededAgo is the later one.
-//   - The failures of either record count if all of them ended after that success. Of a record whose
-//     last failure ended after it, and whose first one did not, that last one counts.
+//   - The failures of either record count if all of them ended after that success. Of a record
+//     whose last failure ended after it, and whose first one did not, that last one counts.
 //   - The outcomes of the batch come last.
 func Merge(old, batch TimerRecord) TimerRecord {
 	m := TimerRecord{Last: old.Last, SucceededAgo: old.SucceededAgo, Outcomes: old.Outcomes + batch.Outcomes}
@@ -167,7 +167,7 @@ func bucketsOf(runs []Run, now time.Time) []Bucket {
 				if !ok {
 					n = len(buckets)
 					at[k] = n
-					buckets = append(buckets, Bucket{Timer: timer, Width: width, Ago: ago})
+					buckets = append(buckets, Bucket{Timer: timer, Interval: width, Ago: ago})
 				}
 				b := &buckets[n]
 				b.Runs++
@@ -175,7 +175,7 @@ func bucketsOf(runs []Run, now time.Time) []Bucket {
 					b.Failed++
 				}
 				b.Took += r.Took
-				b.Longest = max(b.Longest, r.Took)
+				b.LongestTook = max(b.LongestTook, r.Took)
 			}
 		}
 	}
@@ -194,12 +194,12 @@ type TimerHistory struct {
 
 // A HistoryBucket is a Bucket with its instant.
 type HistoryBucket struct {
-	StartedAt time.Time // in UTC, a multiple of Width
-	Width     time.Duration
-	Runs      int
-	Failed    int           // of the Runs
-	Took      time.Duration // all Runs together
-	Longest   time.Duration // of the Runs
+	StartedAt   time.Time // in UTC, a multiple of Interval
+	Interval    time.Duration
+	Runs        int
+	Failed      int           // of the Runs
+	Took        time.Duration // all Runs together
+	LongestTook time.Duration // of the Runs
 }
 
 func timerHistoryOf(r TimerRecord, now time.Time) TimerHistory {
@@ -221,11 +221,11 @@ func historyBucketsOf(buckets []Bucket, now time.Time) []HistoryBucket {
 	list := make([]HistoryBucket, 0, len(buckets))
 	for _, b := range buckets {
 		// Rounded, because this host's clock may be a little off the store's.
-		list = append(list, HistoryBucket{now.Add(-b.Ago).UTC().Round(b.Width), b.Width, b.Runs, b.Failed, b.Took,
-			b.Longest})
+		list = append(list, HistoryBucket{now.Add(-b.Ago).UTC().Round(b.Interval), b.Interval, b.Runs, b.Failed, b.Took,
+			b.LongestTook})
 	}
 	slices.SortFunc(list, func(a, b HistoryBucket) int {
-		return cmp.Or(cmp.Compare(a.Width, b.Width), a.StartedAt.Compare(b.StartedAt))
+		return cmp.Or(cmp.Compare(a.Interval, b.Interval), a.StartedAt.Compare(b.StartedAt))
 	})
 	return list
 }

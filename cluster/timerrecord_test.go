@@ -42,8 +42,9 @@ func TestSeldomTimerThatFailsIsSeen(t *testing.T) {
 			t.Fatalf("%d timers", len(timers))
 		}
 		failed, since := nightly.Failing()
-		if failed != hours || since.Sub(began).Abs() > time.Second || nightly.State(false, false) != cluster.TimerFailing ||
-			nightly.Last().Err != "no paper" || len(nightly.History.Outcomes) != hours {
+		if failed != hours || since.Sub(began).Abs() > time.Second ||
+			nightly.State(false, false) != cluster.TimerFailing || nightly.Last().Err != "no paper" ||
+			len(nightly.History.Outcomes) != hours {
 			t.Errorf("%d failures since %v, %+v", failed, since, nightly.History)
 		}
 		want := "failing since " + began.UTC().Format("15:04") + " UTC, 9 in a row"
@@ -77,7 +78,7 @@ func bucketsOf(t *testing.T, h *host, timer string, width time.Duration) (runs, 
 	}
 	var last time.Time
 	for _, b := range list {
-		if b.Width != width {
+		if b.Interval != width {
 			continue
 		}
 		if !b.StartedAt.After(last) || !b.StartedAt.Equal(b.StartedAt.Truncate(width)) {
@@ -89,9 +90,9 @@ func bucketsOf(t *testing.T, h *host, timer string, width time.Duration) (runs, 
 	return runs, failed, took
 }
 
-// Each run is counted once: also if the reply to a batch is lost and more runs end before it is sent
-// again, and if runs wait for the host's row. If that row was deleted while there was no answer,
-// runs are not counted rather than twice.
+// Each run is counted once: also if the reply to a batch is lost and more runs end before it is
+// sent again, and if runs wait for the host's row. If that row was deleted while there was no
+// answer, runs are not counted rather than twice.
 //
 // Fails when runs join a batch that is sent again, when a batch that came before the row of its
 // host is taken for counted, and when one is sent again that was counted by a row that is gone.
@@ -111,7 +112,8 @@ func TestRunsAreCountedOnce(t *testing.T) {
 			runs, _, _ := bucketsOf(t, h, "orders", cluster.CoarseBucket)
 			timers := h.snapshot().Timers()
 			if runs != recorded || len(timers) != 1 || timers[0].Failed() != recorded {
-				t.Errorf("%s: of %d runs %d are in buckets, and %d failed in a row", when, recorded, runs, timers[0].Failed())
+				t.Errorf("%s: of %d runs %d are in buckets, and %d failed in a row", when, recorded, runs,
+					timers[0].Failed())
 			}
 		}
 		record(3) // before the host has a row
@@ -133,8 +135,8 @@ func TestRunsAreCountedOnce(t *testing.T) {
 			h.link.set(func(l *link) { l.lost, l.err = false, errDown })
 			record(1)
 			time.Sleep(5 * time.Minute)
-			if _, err := f.store.Sweep(t.Context(), cluster.Retention{Leases: time.Hour, Events: time.Hour, Runs: time.Hour,
-				Hosts: time.Minute}, 10); err != nil {
+			if _, err := f.store.Sweep(t.Context(), cluster.Retention{Leases: time.Hour, Events: time.Hour,
+				Runs: time.Hour, Hosts: time.Minute}, 10); err != nil {
 				t.Fatal(err)
 			}
 			h.link.heal()

@@ -219,8 +219,9 @@ var records = []promise{
 		in := func(timer string, width time.Duration, back, runs int) cluster.Bucket {
 			start := now().UnixMicro()/width.Microseconds() - int64(back)
 			middle := time.UnixMicro(start * width.Microseconds()).Add(width / 2)
-			return cluster.Bucket{Timer: timer, Width: width, Ago: now().Sub(middle), Runs: runs, Failed: runs - 1,
-				Took: time.Duration(runs) * 1500 * time.Microsecond, Longest: time.Duration(runs) * time.Millisecond}
+			return cluster.Bucket{Timer: timer, Interval: width, Ago: now().Sub(middle), Runs: runs, Failed: runs - 1,
+				Took:        time.Duration(runs) * 1500 * time.Microsecond,
+				LongestTook: time.Duration(runs) * time.Millisecond}
 		}
 		const fine, coarse = cluster.FineBucket, cluster.CoarseBucket
 		for i, list := range [][]cluster.Bucket{
@@ -237,22 +238,22 @@ var records = []promise{
 		} {
 			got := c.buckets(timer)
 			slices.SortFunc(got, func(a, b cluster.Bucket) int {
-				return int(a.Width-b.Width) + int(b.Ago-a.Ago)/int(time.Second)
+				return int(a.Interval-b.Interval) + int(b.Ago-a.Ago)/int(time.Second)
 			})
 			if len(got) != len(want) {
 				c.fatalf("%q: %d buckets, want %d: %+v", timer, len(got), len(want), got)
 			}
 			for i, g := range got {
 				w := want[i]
-				c.near("Ago", g.Ago, w.Ago+w.Width/2)
+				c.near("Ago", g.Ago, w.Ago+w.Interval/2)
 				g.Ago = w.Ago
 				switch w.Runs { // those that are of two batches
 				case 6:
-					w.Failed, w.Longest = 4, 4*time.Millisecond
+					w.Failed, w.LongestTook = 4, 4*time.Millisecond
 				case 5:
-					w.Failed, w.Longest = 3, 3*time.Millisecond
+					w.Failed, w.LongestTook = 3, 3*time.Millisecond
 				case 7:
-					w.Failed, w.Longest = 5, 4*time.Millisecond
+					w.Failed, w.LongestTook = 5, 4*time.Millisecond
 				}
 				c.same("bucket", g, w)
 			}
@@ -264,7 +265,8 @@ var records = []promise{
 		b.Buckets = nil
 		for _, width := range []time.Duration{cluster.FineBucket, cluster.CoarseBucket} {
 			for i, days := range []time.Duration{0, 23, 26, 30 * 24, 33 * 24} {
-				b.Buckets = append(b.Buckets, cluster.Bucket{Timer: "x", Width: width, Ago: days * time.Hour, Runs: 1 + i})
+				b.Buckets = append(b.Buckets, cluster.Bucket{Timer: "x", Interval: width, Ago: days * time.Hour,
+					Runs: 1 + i})
 			}
 		}
 		c.write(b)
@@ -279,7 +281,7 @@ var records = []promise{
 		c.hasFailures("new", 1)
 		got := map[time.Duration][]int{}
 		for _, b := range c.buckets("x") {
-			got[b.Width] = append(got[b.Width], b.Runs)
+			got[b.Interval] = append(got[b.Interval], b.Runs)
 		}
 		for _, list := range got {
 			slices.Sort(list)
@@ -328,7 +330,7 @@ func (c *check) counted(host string, number int64, runs ...cluster.TimerRecord) 
 		n := len(b.Timers) - 1
 		if n < 0 || b.Timers[n].Last.Timer != r.Last.Timer {
 			b.Timers = append(b.Timers, r)
-			b.Buckets = append(b.Buckets, cluster.Bucket{Timer: r.Last.Timer, Width: cluster.FineBucket})
+			b.Buckets = append(b.Buckets, cluster.Bucket{Timer: r.Last.Timer, Interval: cluster.FineBucket})
 			n++
 		} else {
 			b.Timers[n] = cluster.Merge(b.Timers[n], r)
@@ -336,7 +338,7 @@ func (c *check) counted(host string, number int64, runs ...cluster.TimerRecord) 
 		b.Buckets[n].Runs++
 	}
 	if len(runs) > 0 {
-		b.Buckets = append(b.Buckets, cluster.Bucket{Width: cluster.FineBucket, Runs: len(runs)})
+		b.Buckets = append(b.Buckets, cluster.Bucket{Interval: cluster.FineBucket, Runs: len(runs)})
 	}
 	return b
 }

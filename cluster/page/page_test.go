@@ -81,7 +81,8 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 	f.has("", "dead/1/x is gone without having stopped in good order", "The clock of fast/1/x is 3s off",
 		"prober redis on sad/1/x: store_down: "+
 			"connection refused", "Hosts differ in the limit of report: 2 on 1, 3 on 1", "different versions",
-		"stranger/1/x is of environment staging and was refused: it takes no work", "slot 0 is held by host-1", "disk full", ", 3 in a row: ",
+		"stranger/1/x is of environment staging and was refused: it takes no work", "slot 0 is held by host-1",
+		"disk full", ", 3 in a row: ",
 		`href="timer?name=report"`)
 	f.has("hosts?state=refused", "stranger/1/x", `<span class="state bad">refused</span>`)
 	v := f.json("")

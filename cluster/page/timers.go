@@ -337,7 +337,8 @@ func (t timerRow) Bars() []bar {
 	if len(t.Runs) < len(t.Outcomes) && len(t.Runs) < maxBars {
 		bars := make([]bar, len(t.Outcomes))
 		for i, outcome := range t.Outcomes {
-			bars[i] = bar{float64(4 * i), 10, 10, !(&cluster.HistoryRun{Run: cluster.Run{Outcome: outcome}}).Succeeded()}
+			run := cluster.HistoryRun{Run: cluster.Run{Outcome: outcome}}
+			bars[i] = bar{float64(4 * i), 10, 10, !run.Succeeded()}
 		}
 		return bars
 	}

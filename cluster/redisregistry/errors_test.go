@@ -38,7 +38,7 @@ func counted(number int64) cluster.Batch {
 	b.Number, b.Host.UpFor = number, 2*time.Hour
 	last := cluster.TimerRecord{Last: b.Runs[0], Outcomes: "o", SucceededAgo: new(time.Duration)}
 	b.Timers = []cluster.TimerRecord{last}
-	b.Buckets = []cluster.Bucket{{Timer: "orders", Width: cluster.CoarseBucket, Ago: 40 * 24 * time.Hour, Runs: 60}}
+	b.Buckets = []cluster.Bucket{{Timer: "orders", Interval: cluster.CoarseBucket, Ago: 40 * 24 * time.Hour, Runs: 60}}
 	return b
 }
 

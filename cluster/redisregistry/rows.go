@@ -180,9 +180,9 @@ func writeArgs(b cluster.Batch) []any {
 			micros(t.FailedAgo), t.Failures, cmp.Or(t.Outcomes, "?"), cluster.OutcomesPerTimer, rowOfRun(t.Last))
 	}
 	for _, k := range b.Buckets {
-		s := spanOf(k.Width)
+		s := spanOf(k.Interval)
 		args = append(args, timerKey(k.Timer), s.width.Microseconds(), micros(k.Ago), s.letter, s.span.Microseconds(),
-			s.keep.Microseconds(), k.Runs, k.Failed, max(0, micros(k.Took)), max(0, micros(k.Longest)))
+			s.keep.Microseconds(), k.Runs, k.Failed, max(0, micros(k.Took)), max(0, micros(k.LongestTook)))
 	}
 	return args
 }
@@ -319,12 +319,12 @@ func parseBuckets(timer string, reply any, now int64) (list []cluster.Bucket) {
 			}
 			for bucket := range strings.SplitSeq(rest, ";") {
 				var n, took, longest int64
-				b := cluster.Bucket{Timer: timer, Width: s.width}
+				b := cluster.Bucket{Timer: timer, Interval: s.width}
 				if _, err := fmt.Sscanf(bucket, "%d,%d,%d,%d,%d", &n, &b.Runs, &b.Failed, &took, &longest); err != nil {
 					continue
 				}
 				b.Ago = time.Duration(now-n*s.width.Microseconds()) * time.Microsecond
-				b.Took, b.Longest = time.Duration(took)*time.Microsecond, time.Duration(longest)*time.Microsecond
+				b.Took, b.LongestTook = time.Duration(took)*time.Microsecond, time.Duration(longest)*time.Microsecond
 				list = append(list, b)
 			}
 		}
@@ -345,11 +345,11 @@ func parseRuns(reply any, now int64) (runs []cluster.Run) {
 	return runs
 }
 
-func (r *wireRun) run(endedAgo time.Duration) cluster.Run {
-	run := cluster.Run{ID: r.RunID, Timer: r.Timer, Holder: dlock.Holder(r.wireHolder), Slot: r.Slot, Fence: r.Fence,
-		EndedAgo: endedAgo, Took: r.Took, Outcome: r.Outcome, Err: r.Err, Attempts: r.Attempts, By: r.By}
-	if r.Tick != nil {
-		run.Tick = time.UnixMicro(*r.Tick)
+func (w *wireRun) run(endedAgo time.Duration) cluster.Run {
+	run := cluster.Run{ID: w.RunID, Timer: w.Timer, Holder: dlock.Holder(w.wireHolder), Slot: w.Slot, Fence: w.Fence,
+		EndedAgo: endedAgo, Took: w.Took, Outcome: w.Outcome, Err: w.Err, Attempts: w.Attempts, By: w.By}
+	if w.Tick != nil {
+		run.Tick = time.UnixMicro(*w.Tick)
 	}
 	return run
 }

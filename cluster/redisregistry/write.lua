@@ -109,7 +109,8 @@ local function merge(old, r)
   if not was_row then return r end -- the row is not one of ours
   local m = {succeeded = math.max(r.succeeded, tonumber(was_succeeded)), failures = 0, first = 0, last = 0,
     ended = r.ended, row = r.row, outcomes = string.sub(was_outcomes .. r.outcomes, -r.most), most = r.most}
-  for _, f in ipairs({{tonumber(was_first), tonumber(was_last), tonumber(was_failures)}, {r.first, r.last, r.failures}}) do
+  local was = {tonumber(was_first), tonumber(was_last), tonumber(was_failures)}
+  for _, f in ipairs({was, {r.first, r.last, r.failures}}) do
     local first, last, failures = f[1], f[2], f[3]
     if failures > 0 and last > m.succeeded then
       if first <= m.succeeded then first, failures = last, 1 end

@@ -92,8 +92,8 @@ const (
 	maxText  = 4096 // an error, a text of an event
 )
 
-// bucketShards is over how many rows the buckets of the fleet are spread: each host that writes a run
-// adds to one of them, and would otherwise wait for all others.
+// bucketShards is over how many rows the buckets of the fleet are spread: each host that writes a
+// run adds to one of them, and would otherwise wait for all others.
 const bucketShards = 8
 
 // counted reports whether a row is written only if the batch is counted.
@@ -228,9 +228,10 @@ func recordOf(r *row) cluster.TimerRecord {
 
 // rowOfBucket has other numbers in columns: see package documentation.
 func rowOfBucket(b cluster.Bucket, shard int) row {
-	r := row{Sort: sortFine, Name: cut(b.Timer, maxName), Slots: int32(b.Width / time.Minute), Happened: micros(b.Ago),
-		Fence: int64(b.Runs), PID: int64(b.Failed), UpFor: micros(b.Took), TTL: micros(b.Longest), Data: "{}"}
-	if b.Width == cluster.CoarseBucket {
+	r := row{Sort: sortFine, Name: cut(b.Timer, maxName), Slots: int32(b.Interval / time.Minute),
+		Happened: micros(b.Ago),
+		Fence:    int64(b.Runs), PID: int64(b.Failed), UpFor: micros(b.Took), TTL: micros(b.LongestTook), Data: "{}"}
+	if b.Interval == cluster.CoarseBucket {
 		r.Sort = sortCoarse
 	}
 	if r.ID = short(":"+b.Timer, maxID-20); b.Timer == "" { // the number of the bucket is appended
@@ -256,14 +257,14 @@ func bucketsOf(timer string, list []row) (buckets []cluster.Bucket) {
 		if !ok {
 			n = len(buckets)
 			at[k] = n
-			buckets = append(buckets, cluster.Bucket{Timer: timer, Width: time.Duration(r.Slots) * time.Minute,
+			buckets = append(buckets, cluster.Bucket{Timer: timer, Interval: time.Duration(r.Slots) * time.Minute,
 				Ago: duration(r.Happened)})
 		}
 		b := &buckets[n]
 		b.Runs += int(r.Fence)
 		b.Failed += int(r.PID)
 		b.Took += time.Duration(*r.UpFor) * time.Microsecond
-		b.Longest = max(b.Longest, duration(r.TTL))
+		b.LongestTook = max(b.LongestTook, duration(r.TTL))
 	}
 	return buckets
 }

@@ -91,11 +91,11 @@ func TestSQLServerStatements(t *testing.T) {
 	}
 	runs := []cluster.TimerRecord{{Last: rows.Runs[0], Failures: 1}}
 	if _, err := s.Write(t.Context(), cluster.Batch{Host: &h, Number: 1, Timers: runs,
-		Buckets: []cluster.Bucket{{Timer: "漢", Width: cluster.FineBucket, Runs: 1}}}); err != nil {
+		Buckets: []cluster.Bucket{{Timer: "漢", Interval: cluster.FineBucket, Runs: 1}}}); err != nil {
 		t.Error(err)
 	}
 	if b, err := s.Buckets(t.Context(), "漢"); err != nil || len(b) != 1 || b[0].Runs != 3 || b[0].Failed != 7 ||
-		b[0].Took != 40*time.Microsecond || b[0].Longest != 20*time.Microsecond || b[0].Ago != time.Minute {
+		b[0].Took != 40*time.Microsecond || b[0].LongestTook != 20*time.Microsecond || b[0].Ago != time.Minute {
 		t.Errorf("Buckets: %+v, %v", b, err)
 	}
 	if len(script.texts) != 6 {

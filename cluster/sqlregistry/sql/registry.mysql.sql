@@ -5,11 +5,11 @@
 -- name: schema
 -- The registry of tickslot: who is there, who holds what, and what happened.
 --
--- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up to
--- released_at say what the holder last reported. Of the last three the documentation of the package
--- says what is in which column. Times are UTC. Names and ids are binary because a collation may take 'job',
--- 'JOB' and 'job ' for one; some clients therefore show them as 0x74... Ids are cut and end with a
--- hash if they are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up
+-- to released_at say what the holder last reported. Of the last three the documentation of the
+-- package says what is in which column. Times are UTC. Names and ids are binary because a collation
+-- may take 'job', 'JOB' and 'job ' for one; some clients therefore show them as 0x74... Ids are cut
+-- and end with a hash if they are long.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        VARBINARY(8) NOT NULL,
 	id          VARBINARY(255) NOT NULL,       -- lease: the slot, if it is a semaphore, a colon, and the name
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 	up_for      BIGINT,                        -- of a host, when it was last seen, in microseconds
 	data        TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the rest, as JSON
 	detail      LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,      -- of a host, as JSON
-	taken       TINYINT NOT NULL DEFAULT 0,    -- whether the last write replaced the row: used within one statement only
+	taken       TINYINT NOT NULL DEFAULT 0,    -- whether the last write replaced the row: used within a statement
 	PRIMARY KEY (sort, id),
 	KEY recent (sort, happened_at, id),        -- finds the newest events and runs of all
 	KEY named (sort, lock_name, happened_at, id) -- finds the newest runs of a timer
@@ -131,8 +131,8 @@ ON DUPLICATE KEY UPDATE
 			WHEN VALUES(released_at) IS NULL AND VALUES(expires_at) > UTC_TIMESTAMP(6)
 				AND (released_at IS NOT NULL OR expires_at <= UTC_TIMESTAMP(6)) THEN 1
 			ELSE VALUES(acquired_at) > acquired_at END
-		-- 9 if the last run is replaced, and of the failures of the row: 6 if all count, 3 if the last
-		-- one does; of those of the batch: 2 and 1. See cluster.Merge.
+		-- 9 if the last run is replaced, and of the failures of the row: 6 if all count, 3 if the
+		-- last one does; of those of the batch: 2 and 1. See cluster.Merge.
 		WHEN 'timer' THEN IF(VALUES(renewed_at) >= renewed_at, 9, 0)
 			+ CASE WHEN up_for = 0 THEN 0 WHEN {last_success} IS NULL OR acquired_at > {last_success} THEN 6
 				WHEN expires_at > {last_success} THEN 3 ELSE 0 END
@@ -217,8 +217,8 @@ GREATEST(o.renewed_at, IF(o.released_at IS NULL, o.expires_at, o.renewed_at)) < 
 o.renewed_at < {now} - INTERVAL {runs} MICROSECOND
 
 -- name: sweep
--- Rows that are read are locked, those of timers, hosts and leases last, because these are written all the
--- time. At read committed they are not, and so looked at again.
+-- Rows that are read are locked, those of timers, hosts and leases last, because these are written
+-- all the time. At read committed they are not, and so looked at again.
 {bounded} DELETE {hint} o FROM {table} AS o JOIN (
 	SELECT * FROM (SELECT sort, id FROM (SELECT sort, id, happened_at,
 			ROW_NUMBER() OVER (ORDER BY happened_at DESC, id DESC) AS n

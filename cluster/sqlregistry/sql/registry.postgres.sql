@@ -3,10 +3,10 @@
 -- name: schema
 -- The registry of tickslot: who is there, who holds what, and what happened.
 --
--- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up to
--- released_at say what the holder last reported. Of the last three the documentation of the package
--- says what is in which column. Text is kept as it is, ids are cut and end with a hash if they are
--- long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up
+-- to released_at say what the holder last reported. Of the last three the documentation of the
+-- package says what is in which column. Text is kept as it is, ids are cut and end with a hash if
+-- they are long.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        text COLLATE "C" NOT NULL,
 	id          text COLLATE "C" NOT NULL,     -- lease: the slot, if it is a semaphore, a colon, and the name
@@ -120,7 +120,8 @@ WITH x AS (
 		x.ttl, x.up_for, x.data
 	FROM x
 	-- The row of the host is locked by then, and as the last batch has left it.
-	WHERE x.sort IN ('timer', 'fine', 'coarse') AND EXISTS (SELECT FROM written AS w WHERE w.sort = 'host' AND w.counts = 1)
+	WHERE x.sort IN ('timer', 'fine', 'coarse')
+		AND EXISTS (SELECT FROM written AS w WHERE w.sort = 'host' AND w.counts = 1)
 	ON CONFLICT (sort, id) DO UPDATE SET
 		node_id = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.node_id ELSE t.node_id END,
 		machine = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.machine ELSE t.machine END,
@@ -140,7 +141,8 @@ WITH x AS (
 		ttl = greatest(t.ttl, excluded.ttl),
 		up_for = CASE WHEN t.sort <> 'timer' THEN t.up_for + excluded.up_for
 			ELSE CASE {old_since} WHEN t.acquired_at THEN t.up_for WHEN t.expires_at THEN 1 ELSE 0 END
-				+ CASE {new_since} WHEN excluded.acquired_at THEN excluded.up_for WHEN excluded.expires_at THEN 1 ELSE 0 END
+				+ CASE {new_since} WHEN excluded.acquired_at THEN excluded.up_for WHEN excluded.expires_at THEN 1
+					ELSE 0 END
 			END,
 		data = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.data ELSE t.data END
 )

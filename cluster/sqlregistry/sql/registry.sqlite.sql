@@ -5,10 +5,10 @@
 -- name: schema
 -- The registry of tickslot: who is there, who holds what, and what happened.
 --
--- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up to
--- released_at say what the holder last reported. Of the last three the documentation of the package
--- says what is in which column. Times are microseconds since 1970. Ids are cut and end with a hash if
--- they are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up
+-- to released_at say what the holder last reported. Of the last three the documentation of the
+-- package says what is in which column. Times are microseconds since 1970. Ids are cut and end with
+-- a hash if they are long.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        TEXT NOT NULL,
 	id          TEXT NOT NULL,                 -- lease: the slot, if it is a semaphore, a colon, and the name

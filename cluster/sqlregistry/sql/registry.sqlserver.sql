@@ -4,11 +4,11 @@
 -- name: schema
 -- The registry of tickslot: who is there, who holds what, and what happened.
 --
--- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up to
--- released_at say what the holder last reported. Of the last three the documentation of the package
--- says what is in which column. Times are UTC. Names and ids are UTF-8 in binary because every collation
--- takes 'job' and 'job ' for one, and most take 'job' and 'JOB' for one. Ids are cut and end with a
--- hash if they are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up
+-- to released_at say what the holder last reported. Of the last three the documentation of the
+-- package says what is in which column. Times are UTC. Names and ids are UTF-8 in binary because
+-- every collation takes 'job' and 'job ' for one, and most take 'job' and 'JOB' for one. Ids are
+-- cut and end with a hash if they are long.
 IF OBJECT_ID({table_text}, N'U') IS NULL
 CREATE TABLE {table} (
 	sort        varbinary(8) NOT NULL,
@@ -145,7 +145,8 @@ WHEN NOT MATCHED AND (x.sort <> {host} OR x.detail IS NOT NULL) THEN
 	INSERT (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
 		acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
 	VALUES (x.sort, x.id, x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots,
-		CASE WHEN x.sort = {host} THEN 0 ELSE x.fence END, x.grant_id, x.acquired_at, x.renewed_at, x.expires_at, x.released_at, x.happened_at, x.ttl, x.up_for, x.data,
+		CASE WHEN x.sort = {host} THEN 0 ELSE x.fence END, x.grant_id, x.acquired_at, x.renewed_at, x.expires_at,
+		x.released_at, x.happened_at, x.ttl, x.up_for, x.data,
 		x.detail);
 
 -- name: merge_counted
@@ -153,7 +154,8 @@ MERGE {table} WITH (HOLDLOCK) AS t USING (
 	SELECT sort, CASE WHEN sort = {timer_sort} THEN id
 			ELSE id + CONVERT(varbinary(20), CONVERT(varchar(20), {minutes} / NULLIF(slots, 0))) END AS id,
 		lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id, acquired_at, renewed_at,
-		expires_at, released_at, CASE WHEN sort <> {timer_sort} THEN DATEADD(minute, {minutes}, '1970-01-01') END AS happened_at,
+		expires_at, released_at,
+		CASE WHEN sort <> {timer_sort} THEN DATEADD(minute, {minutes}, '1970-01-01') END AS happened_at,
 		ttl, up_for, data
 	FROM ({rows_in}) AS r WHERE sort IN ({timer_sort}, {fine_sort}, {coarse_sort})
 ) AS x ON t.sort = x.sort AND t.id = x.id
