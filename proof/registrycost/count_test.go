@@ -212,7 +212,7 @@ func viewers(t *testing.T, store cluster.Store, wire func() int64) {
 		all.Wait()
 	}
 	// Warm: a driver may prepare a statement.
-	if _, err := store.Read(t.Context(), cluster.Query{Events: 200, Runs: 200}); err != nil {
+	if _, err := store.Read(t.Context(), cluster.Query{Events: 200, Runs: 200, Timers: 10_000}); err != nil {
 		t.Fatal(err)
 	}
 	before := int64(0)
