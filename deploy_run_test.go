@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -17,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/proof/proxytest"
 	"github.com/tickslot/tickslot/proof/redistest"
@@ -277,6 +281,68 @@ func TestDeployedProxies(t *testing.T) {
 		status, _ := state(0)
 		return strings.HasPrefix(status, "UP") && ask()[gone.Addr()] > 0
 	})
+}
+
+// A HAProxy or an nginx on the same machine, with the configurations of deploy/, opens to nobody a
+// page that only its own machine may read, whatever name the client asks for. A page that says who
+// may read it is asked for by the name that the browser knows.
+//
+// Fails when a file of deploy/ adds no header, or when nginx asks for its upstream's name.
+func TestDeployedProxiesOpenNoPage(t *testing.T) {
+	t.Parallel()
+	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
+	for path, config := range map[string]page.Config{
+		"/ops/": {Authorize: page.Loopback},
+		"/all/": {Authorize: func(*http.Request) page.Access { return page.Access{Read: true} },
+			Hosts: []string{"ops.example.com"}},
+	} {
+		config.Registry, config.Logger = registry, slog.New(slog.DiscardHandler)
+		p, err := page.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux.Handle(path, p)
+	}
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	addr := server.Listener.Addr().String()
+	if answer, err := get("http://" + addr + "/ops/"); err != nil {
+		t.Errorf("the machine itself reads nothing: %v, %v", answer, err)
+	}
+	three := [3]string{addr, addr, addr}
+	for name, start := range map[string]func(testing.TB, [3]string) *servertest.Server{
+		"HAProxy": proxytest.HAProxy, "nginx": proxytest.Nginx,
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := start(t, three)
+			for url, want := range map[string]map[string]int{
+				"/ops/": {"": 403, "localhost": 403, "127.0.0.1": 403, "shop": 403},
+				"/all/": {"ops.example.com": 200, "evil.example": 403},
+			} {
+				for host, want := range want {
+					r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+proxy.Addr()+url, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Host = host
+					client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+					answer, err := client.Do(r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					answer.Body.Close()
+					if answer.StatusCode != want {
+						t.Errorf("%s as %q: %d, want %d", url, host, answer.StatusCode, want)
+					}
+				}
+			}
+		})
+	}
 }
 
 // A real Prometheus with the configuration and the rules of deploy/ scrapes three hosts of

@@ -8,7 +8,7 @@
 //		return err
 //	}
 //	mux.Handle("/", svc.Probes())
-//	mux.Handle("/admin/", svc.Page(page.Config{Authorize: authorize}))
+//	mux.Handle("/admin/", svc.Page(page.Config{Authorize: page.Loopback}))
 //	return svc.Run(ctx, tickslot.Server(&http.Server{Addr: ":8080", Handler: mux}))
 //
 // Packages pgservice, sqliteservice and redisservice (locks and timers only) make the stores; New

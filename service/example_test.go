@@ -35,7 +35,7 @@ func ExampleNew() {
 	mux := http.NewServeMux()
 	mux.Handle("/", svc.Probes())
 	mux.Handle("/metrics", svc.Metrics())
-	mux.Handle("/admin/", svc.Page(page.Config{}))
+	mux.Handle("/admin/", svc.Page(page.Config{Authorize: page.Loopback}))
 	fmt.Println(svc.Run(ctx, tickslot.Server(&http.Server{Addr: "127.0.0.1:0", Handler: mux})))
 	// Output:
 	// the rates are fetched

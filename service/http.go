@@ -58,10 +58,11 @@ func (s *Service) Metrics() http.Handler {
 	return promhttp.HandlerFor(s.gatherer, promhttp.HandlerOpts{})
 }
 
-// Page returns the operator's page, of config's settings: set Authorize and Hosts; the service sets
-// Registry, Timers and Logger, and adds the sections of durable runs and the outbox. Mount it below
-// any path that ends with a slash. If there are faults in config, Run returns them. Run ends the
-// page's live views before your parts stop, so that a server need not wait for them.
+// Page returns the operator's page, of config's settings: set Authorize, which says who may read
+// it, and Hosts; the service sets Registry, Timers and Logger, and adds the sections of durable
+// runs and the outbox. Mount it below any path that ends with a slash. If there are faults in
+// config, Run returns them. Run ends the page's live views before your parts stop, so that a server
+// need not wait for them.
 func (s *Service) Page(config page.Config) http.Handler {
 	config.Registry = s.registry
 	config.Timers = s.timers

@@ -269,7 +269,7 @@ func TestFaultsOfAPage(t *testing.T) {
 func TestPageAndMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := must(service.New(inMemory(), quiet(service.Config{}), everyMinute()))
-		shown := svc.Page(page.Config{})
+		shown := svc.Page(page.Config{Authorize: page.Loopback})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- svc.Run(ctx) }()

@@ -2,7 +2,7 @@
 // something does not run, and lets operators stop or start it. It is an http.Handler for any mux
 // and prefix:
 //
-//	page, err := page.New(page.Config{Registry: registry, Timers: timers})
+//	page, err := page.New(page.Config{Registry: registry, Timers: timers, Authorize: page.Loopback})
 //	...
 //	mux.Handle("/ops/", page)             // with the slash at the end
 //	server.RegisterOnShutdown(page.Close) // or Shutdown waits for viewers
@@ -14,13 +14,15 @@
 //
 // # Who may read, and who may act
 //
-// It is closed unless you open it. Without Config.Authorize only requests from the same machine are
-// answered, and nothing can be changed. With it, your function says for each request who sends it,
-// and what that user may do:
+// It is closed unless you say who may read: New refuses a Config without Authorize, which says for
+// each request who sends it, and what that user may do. Loopback lets the same machine look;
+// BasicAuth asks for a name and a password, ProxyHeader believes a header of your proxy; or write a
+// function:
 //
 //	Authorize: func(r *http.Request) page.Access {
-//		user, ok := userOf(r) // your sessions, or a header of your proxy
-//		return page.Access{Read: ok, Act: user.Operator, By: user.Name}
+//		user, ok := userOf(r) // your sessions
+//		return page.Access{Read: ok, Act: user.Operator, By: user.Name,
+//			Deny: http.RedirectHandler("/login", http.StatusSeeOther)}
 //	},
 //	Hosts: []string{"ops.example.com"}, // the names in the browser's address bar
 //
@@ -42,10 +44,9 @@
 // # What is not promised
 //
 // The page is a view, as old as it says: see package cluster. It shows payloads and errors of your
-// handlers to whoever may read it. Without Authorize a proxy on the same machine that adds none of
-// the usual headers (Forwarded, X-Forwarded-For, X-Real-IP, Via) opens it to whoever can reach the
-// proxy. The name of the user who makes a change is what Authorize returns in By; nothing else
-// checks it.
+// handlers to whoever may read it. With Loopback a proxy on the same machine that adds none of the
+// usual headers opens it to whoever can reach the proxy. The name of the user who makes a change is
+// what Authorize returns in By; nothing else checks it.
 //
 // Schedules, next ticks, and why ticks were skipped are those that Config.Timers knows, which is
 // the scheduler of the process that shows the page. Other hosts may have skipped for other reasons.

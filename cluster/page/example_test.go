@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// The page of a service. Who may act is said by a header that its proxy sets.
+// The page of a service, behind a proxy that names the user in a header. One of them may act.
 func Example() {
 	registry, err := cluster.New(cluster.Config{
 		Store:  cluster.NewMemoryStore(), // in a service: sqlregistry or redisregistry
@@ -20,11 +20,17 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+	user, err := page.ProxyHeader("X-Forwarded-User", "192.0.2.0/24") // the network of the proxy
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	ops, err := page.New(page.Config{
 		Registry: registry, // and Timers: the scheduler of this process
 		Authorize: func(r *http.Request) page.Access {
-			user := r.Header.Get("X-User")
-			return page.Access{Read: user != "", Act: user == "ann", By: user}
+			access := user(r)
+			access.Act = access.By == "ann"
+			return access
 		},
 		Hosts: []string{"ops.example.com"},
 	})
@@ -38,7 +44,7 @@ func Example() {
 	for _, user := range []string{"", "bob"} {
 		r := httptest.NewRequest("GET", "https://ops.example.com/ops/timers", nil)
 		r.Header.Set("Accept", "application/json")
-		r.Header.Set("X-User", user)
+		r.Header.Set("X-Forwarded-User", user)
 		answer := httptest.NewRecorder()
 		mux.ServeHTTP(answer, r)
 		fmt.Println(answer.Code, answer.Header().Get("Content-Type"))

@@ -84,7 +84,7 @@ type fleet struct {
 
 var operator = page.Access{Act: true, By: "ann"}
 
-// newFleet makes a page that lets everybody act, if the config does not say otherwise.
+// newFleet makes a page that this machine may read, if the config does not say otherwise.
 func newFleet(t *testing.T, config page.Config) *fleet {
 	t.Helper()
 	return newFleetThatReads(t, config, 20*time.Millisecond)
@@ -120,6 +120,9 @@ func newFleetThatReads(t *testing.T, config page.Config, age time.Duration) *fle
 		}
 	})
 	config.Registry = f.registry
+	if config.Authorize == nil {
+		config.Authorize = page.Loopback
+	}
 	if config.Control == nil {
 		config.Control = control.New(control.Config{Store: f.locks})
 	}

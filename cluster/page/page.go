@@ -24,7 +24,7 @@ const (
 	changeTimeout = 10 * time.Second // of what an Action does
 )
 
-// Config are the settings of a Page. Registry is required.
+// Config are the settings of a Page. Registry and Authorize are required.
 type Config struct {
 	// Registry knows hosts, leases, events and runs. Its Run should be running: without it, no page
 	// shows this process, and changes by operators are only in the log. Required.
@@ -38,8 +38,9 @@ type Config struct {
 	// Sections are more pages: durablepage.New and outboxpage.New return one each. Default: none.
 	Sections []Section
 
-	// Authorize says who sends a request, and what that user may do. It is called for each request;
-	// if it panics, that request is not answered. Default: requests from this machine may read.
+	// Authorize says who sends a request, and what that user may do: Loopback, what BasicAuth or
+	// ProxyHeader returns, or a function of yours. It is called for each request; if it panics,
+	// that request is not answered. Required: nobody reads the page unless you say who.
 	Authorize func(r *http.Request) Access
 	// Hosts are the names under which the page is reached, without ports; "*": any, which lets
 	// pages of others read this one if Authorize goes by addresses. Default: localhost, and
@@ -77,6 +78,9 @@ func New(config Config) (*Page, error) {
 	var errs []error
 	if config.Registry == nil {
 		errs = append(errs, errors.New("there is no Registry: make one with cluster.New"))
+	}
+	if config.Authorize == nil {
+		errs = append(errs, errNoAuthorize)
 	}
 	if config.RefreshInterval < minRefreshInterval {
 		errs = append(errs, fmt.Errorf("the RefreshInterval %v is too short: use at least %v",
@@ -142,7 +146,11 @@ var fixedPages = []string{pageConfirm, pageDo, pageAPI, pageStyle, pageScript}
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
 	access, err := p.admit(r)
-	if err != nil {
+	switch {
+	case err != nil && access.Deny != nil:
+		access.Deny.ServeHTTP(w, r)
+		return
+	case err != nil:
 		p.fail(w, r, http.StatusForbidden, err)
 		return
 	}

@@ -35,7 +35,7 @@ func (f *fleet) has(target string, want ...string) {
 	}
 }
 
-// New returns all faults at once, and Registry is all that is needed.
+// New returns all faults at once: a page of which nobody has said who may read it is one.
 //
 // Fails when New returns with the first fault, or demands more.
 func TestNewReturnsEveryFault(t *testing.T) {
@@ -43,7 +43,7 @@ func TestNewReturnsEveryFault(t *testing.T) {
 	view := map[string]page.View{"timers": nil}
 	_, err := page.New(page.Config{RefreshInterval: 1, Hosts: []string{"https://ops.example.com"},
 		Sections: []page.Section{{Views: view}}})
-	for _, want := range []string{"Registry", "RefreshInterval", "Hosts", `a page called "timers"`} {
+	for _, want := range []string{"Registry", "Authorize: page.Loopback", "RefreshInterval", "Hosts", `a page called "timers"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in: %v", want, err)
 		}

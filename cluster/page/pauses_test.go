@@ -60,7 +60,7 @@ func TestPausesThatTheStoreDoesNotTell(t *testing.T) {
 		return scheduler.Status().Timers[0].Paused != nil
 	})
 	var err error
-	if f.page, err = page.New(page.Config{Registry: f.registry, Timers: scheduler,
+	if f.page, err = page.New(page.Config{Registry: f.registry, Authorize: page.Loopback, Timers: scheduler,
 		Control: control.New(control.Config{Store: locks}),
 		Logger:  slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)

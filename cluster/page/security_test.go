@@ -28,13 +28,13 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// Nobody but the machine itself reads a page without Authorize, neither directly nor through a
-// proxy, and nobody changes anything.
+// With Loopback nobody but the machine itself reads a page, neither directly nor through a proxy,
+// and nobody changes anything.
 //
-// Fails when admit does not look at the peer, or at what proxies add.
-func TestClosedByDefault(t *testing.T) {
+// Fails when Loopback does not look at the peer, or at what proxies add.
+func TestLoopback(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, page.Config{})
+	f := newFleet(t, page.Config{Authorize: page.Loopback})
 	for what, c := range map[string]struct {
 		peer, host, header string
 		want               int
@@ -71,7 +71,7 @@ func TestClosedByDefault(t *testing.T) {
 		}
 	}
 	if w := f.post("do?action=pause&name=report", url.Values{"for": {"1h"}}); w.Code != http.StatusForbidden {
-		t.Errorf("changed without Authorize: %d %s", w.Code, w.Body)
+		t.Errorf("changed with Loopback: %d %s", w.Code, w.Body)
 	}
 }
 
@@ -104,6 +104,110 @@ func TestAuthorize(t *testing.T) {
 		if w := serve(f.page, r); w.Code != c.act {
 			t.Errorf("%s: act: %d, want %d: %s", what, w.Code, c.act, w.Body)
 		}
+	}
+}
+
+// A user logs in with his own password, and no other; who does not is asked for it, and reads
+// nothing. What would let nobody in, or everybody, is an error.
+//
+// Fails when BasicAuth takes any name or password, or when the page does not call Deny.
+func TestBasicAuth(t *testing.T) {
+	t.Parallel()
+	authorize, err := page.BasicAuth(page.User{Name: "ann", Password: "secret", Act: true},
+		page.User{Name: "bob", Password: "hidden"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t, page.Config{Authorize: authorize})
+	for _, c := range []struct {
+		user, password string
+		read, act      int
+	}{
+		{"ann", "secret", 200, 303}, {"bob", "hidden", 200, 403}, {"ann", "hidden", 401, 401}, {"bob", "", 401, 401},
+		{"eve", "secret", 401, 401}, {"eve", "", 401, 401}, {"", "", 401, 401},
+	} {
+		for method, want := range map[string]int{"GET": c.read, "POST": c.act} {
+			target := map[string]string{"GET": "timers", "POST": "do?action=pause&name=report"}[method]
+			r := request(method, target, "for=1h")
+			if c.user+c.password != "" {
+				r.SetBasicAuth(c.user, c.password)
+			}
+			w := serve(f.page, r)
+			asked := strings.HasPrefix(w.Header().Get("WWW-Authenticate"), "Basic ")
+			told := want == 401 && strings.Contains(w.Body.String(), "host-1")
+			if w.Code != want || asked != (want == 401) || told {
+				t.Errorf("%s as %q, %q: %d, want %d: %v %s", method, c.user, c.password, w.Code, want, w.Header(),
+					w.Body)
+			}
+		}
+	}
+	for what, users := range map[string][]page.User{
+		"no user": nil, "Password": {{Name: "ann"}}, "Name": {{Password: "x"}}, "colon": {{Name: "a:b", Password: "x"}},
+		"twice": {{Name: "ann", Password: "x"}, {Name: "ann", Password: "y"}},
+	} {
+		if _, err := page.BasicAuth(users...); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A header names the user only if the proxy has sent it.
+//
+// Fails when ProxyHeader does not look at the peer, or takes the client's own header beside that of
+// the proxy.
+func TestProxyHeader(t *testing.T) {
+	t.Parallel()
+	const header = "X-Forwarded-User"
+	authorize, err := page.ProxyHeader(header, "10.1.2.0/24", "127.0.0.1", "fd00::/8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(t, page.Config{Authorize: authorize})
+	for what, c := range map[string]struct {
+		peer   string
+		values []string
+		want   int
+	}{
+		"the proxy":              {"10.1.2.9:99", []string{"ann"}, 200},
+		"IPv4 in IPv6":           {"[::ffff:10.1.2.9]:99", []string{"ann"}, 200},
+		"IPv6":                   {"[fd00::1]:99", []string{"ann"}, 200},
+		"by its address":         {"127.0.0.1:99", []string{"ann"}, 200},
+		"a neighbour":            {"10.1.3.9:99", []string{"ann"}, 403},
+		"an address like it":     {"127.0.0.2:99", []string{"ann"}, 403},
+		"a socket":               {"@", []string{"ann"}, 403},
+		"nobody":                 {"10.1.2.9:99", nil, 403},
+		"an empty name":          {"10.1.2.9:99", []string{""}, 403},
+		"the client's, too":      {"10.1.2.9:99", []string{"root", "ann"}, 403},
+		"a name that is no text": {"10.1.2.9:99", []string{"a\x01b"}, 403},
+	} {
+		r := request("GET", "timers", "")
+		r.RemoteAddr = c.peer
+		r.Header[header] = c.values
+		if w := serve(f.page, r); w.Code != c.want {
+			t.Errorf("%s: %d, want %d", what, w.Code, c.want)
+		}
+		r = request("POST", "do?action=pause&name=report", "for=1h")
+		r.RemoteAddr = c.peer
+		r.Header[header] = c.values
+		if w := serve(f.page, r); w.Code != 403 {
+			t.Errorf("%s: changed something: %d", what, w.Code)
+		}
+	}
+	for _, wrong := range [][]string{{header}, {"", "10.0.0.0/8"}, {header, "10.0.0"}, {"X_User", "10.0.0.0/8"}} {
+		if _, err := page.ProxyHeader(wrong[0], wrong[1:]...); err == nil {
+			t.Errorf("%q is taken", wrong)
+		}
+	}
+}
+
+// A function of the user's own may send a browser to its log-in.
+//
+// Fails when the page answers by itself although there is a Deny.
+func TestDeny(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{Authorize: allow(page.Access{Deny: http.RedirectHandler("/login", 303)})})
+	if w := serve(f.page, request("GET", "timers", "")); w.Code != 303 || w.Header().Get("Location") != "/login" {
+		t.Errorf("%d %v", w.Code, w.Header())
 	}
 }
 

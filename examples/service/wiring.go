@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"net"
 	"net/http"
@@ -40,8 +39,12 @@ func (s *shop) serve(ctx context.Context, addr string, listening chan<- string) 
 	s.svc.Worker().Handle("report", s.writeReport, durable.HandlerOptions{})
 	s.svc.Worker().Schedule("report", "report", schedule.Every(10*time.Second), durable.ScheduleOptions{})
 
+	operator, err := s.operator()
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/admin/", s.login(s.svc.Page(page.Config{Authorize: s.operator})))
+	mux.Handle("/admin/", s.svc.Page(page.Config{Authorize: operator}))
 	mux.Handle("/", s.svc.Probes())
 	mux.Handle("/metrics", s.svc.Metrics())
 	mux.HandleFunc("GET /{$}", s.show)
@@ -102,27 +105,15 @@ func busy(takes time.Duration) timer.Handler {
 	}
 }
 
-// operator lets who knows the password act; without one, requests from this machine. Ask your own
-// sessions instead.
-func (s *shop) operator(r *http.Request) page.Access {
+// operator lets who knows the password act, by the name of operator; without a password, requests
+// from this machine. Ask your own sessions instead.
+func (s *shop) operator() (func(*http.Request) page.Access, error) {
 	if s.password != "" {
-		name, password, _ := r.BasicAuth()
-		may := name != "" && subtle.ConstantTimeCompare([]byte(password), []byte(s.password)) == 1
-		return page.Access{Read: may, Act: may, By: name}
+		return page.BasicAuth(page.User{Name: "operator", Password: s.password, Act: true, Payloads: true})
 	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	here := err == nil && net.ParseIP(host).IsLoopback()
-	return page.Access{Read: here, Act: here, By: "you"}
-}
-
-// login has browsers ask for the password, if there is one.
-func (s *shop) login(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.password != "" && !s.operator(r).Read {
-			w.Header().Set("WWW-Authenticate", `Basic realm="tickslot", charset="UTF-8"`)
-			http.Error(w, "Any name, and the password of PAGE_PASSWORD.", http.StatusUnauthorized)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	return func(r *http.Request) page.Access {
+		access := page.Loopback(r)
+		access.Act, access.Payloads, access.By = access.Read, access.Read, "you"
+		return access
+	}, nil
 }

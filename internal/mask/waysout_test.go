@@ -182,7 +182,8 @@ func newRegistry(t *testing.T, said *told, store cluster.Store) *cluster.Registr
 func pageOf(t *testing.T, said *told, registry *cluster.Registry, s *timer.Scheduler,
 	more ...page.Section) *page.Page {
 	t.Helper()
-	p, err := page.New(page.Config{Registry: registry, Timers: s, Logger: logTo(said), Sections: more})
+	p, err := page.New(page.Config{Registry: registry, Authorize: page.Loopback, Timers: s, Logger: logTo(said),
+		Sections: more})
 	if err != nil {
 		t.Fatal(err)
 	}

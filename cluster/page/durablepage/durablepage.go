@@ -1,7 +1,8 @@
 // Package durablepage adds durable runs to the operator's page: handlers, schedules, runs and dead
 // letters with their attempts; cancel, queue again, trigger, pause, limit.
 //
-//	page.New(page.Config{Registry: registry, Sections: []page.Section{durablepage.New(store)}})
+//	page.New(page.Config{Registry: registry, Authorize: page.Loopback,
+//		Sections: []page.Section{durablepage.New(store)}})
 //
 // All viewers share the result of a read for a second: three calls to the database for the list,
 // one for a run. Payloads and errors are shown to everybody who may read the page.

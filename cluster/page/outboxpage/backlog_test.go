@@ -77,7 +77,8 @@ func TestOverviewNamesAllCausesOfAMessageThatIsDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops, err := page.New(page.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler),
+	ops, err := page.New(page.Config{Registry: registry, Authorize: page.Loopback,
+		Logger:   slog.New(slog.DiscardHandler),
 		Sections: []page.Section{outboxpage.New(box)}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,8 @@
 // Package outboxpage adds an outbox to the operator's page: how long messages wait, and pending and
 // dead messages with their attempts. Dead messages can be delivered again, or deleted.
 //
-//	page.New(page.Config{Registry: registry, Sections: []page.Section{outboxpage.New(box)}})
+//	page.New(page.Config{Registry: registry, Authorize: page.Loopback,
+//		Sections: []page.Section{outboxpage.New(box)}})
 //
 // All viewers share the result of a read for a second. For a list these are outbox.Outbox.Messages,
 // one statement, and Backlog, which is one as well, or up to ten for a long queue; for a message

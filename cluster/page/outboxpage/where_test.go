@@ -36,7 +36,7 @@ func TestWhichNodeTheOutboxRunsOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry.Add(relay)
-	pages, err := page.New(page.Config{Registry: registry, Logger: silent,
+	pages, err := page.New(page.Config{Registry: registry, Authorize: page.Loopback, Logger: silent,
 		Sections: []page.Section{outboxpage.New(box)}})
 	if err != nil {
 		t.Fatal(err)

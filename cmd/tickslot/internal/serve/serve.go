@@ -208,9 +208,6 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// proxied are headers that proxies add.
-var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
-
 // admit returns who sends a request, "" without users, or why it is refused.
 func (s *server) admit(r *http.Request) (user string, err error) {
 	if s.Users != nil {
@@ -220,18 +217,12 @@ func (s *server) admit(r *http.Request) (user string, err error) {
 		}
 		return name, nil
 	}
-	for _, name := range proxied {
-		if len(r.Header.Values(name)) > 0 {
-			return "", errElsewhere
-		}
-	}
 	// The name of another site may resolve to our address: to the browser we are that site then.
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !peer.Addr().Unmap().IsLoopback() || !loopback(host) {
+	if !page.Loopback(r).Read || !loopback(host) {
 		return "", errElsewhere
 	}
 	return "", nil
