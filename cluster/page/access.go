@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -19,6 +20,10 @@ import (
 type Access struct {
 	Read bool // look at the page
 	Act  bool // change things; includes Read
+	// Payloads: look at payloads and headers, too, in which there may be what only few may know.
+	// Without it they are neither on the page nor in its JSON. Values of headers that are called as
+	// secrets are (Authorization, Cookie, X-Api-Key) are hidden from everybody.
+	Payloads bool
 	// By is the name of the user, for the log, the events, and for showing who has paused a timer:
 	// 1 to 256 bytes of text. Required to act.
 	By string
@@ -38,8 +43,8 @@ var (
 	errNoName   = errors.New("you may not change anything without a name: Config.Authorize has to fill in Access.By")
 
 	errNoAuthorize = errors.New("there is no Authorize, and nobody reads the page unless you say who: write " +
-		"Authorize: page.Loopback for the machine that it runs on, use page.BasicAuth or page.ProxyHeader, or write a " +
-		"function")
+		"Authorize: page.Loopback for the machine that it runs on, use page.BasicAuth or page.ProxyHeader, or write " +
+		"a function")
 )
 
 // proxied are headers that proxies add.
@@ -70,6 +75,7 @@ type User struct {
 	Name     string // up to 256 bytes of text without a colon
 	Password string
 	Act      bool // may change things
+	Payloads bool // may look at payloads and headers
 }
 
 // BasicAuth returns an Authorize that asks for one of these names with its password (HTTP Basic).
@@ -109,14 +115,15 @@ func BasicAuth(users ...User) (func(*http.Request) Access, error) {
 		if same := subtle.ConstantTimeCompare(want[:], got[:]) == 1; !there || !same {
 			return Access{Deny: deny}
 		}
-		return Access{Read: true, Act: u.Act, By: u.Name}
+		return Access{Read: true, Act: u.Act, By: u.Name, Payloads: u.Payloads}
 	}, nil
 }
 
 // ProxyHeader returns an Authorize that believes the header in which a proxy names the user, if the
 // request comes from a trusted network: "10.1.2.0/24", or the address of the proxy, "10.1.2.3".
-// That user may read. Put a function of yours around it to let some act. The proxy has to replace
-// the header, if the client has sent one; every program in the trusted networks can name any user.
+// That user may read. Put a function of yours around it to let some act, or see payloads. The proxy
+// has to replace the header, if the client has sent one; every program in the trusted networks can
+// name any user.
 func ProxyHeader(header string, trusted ...string) (func(*http.Request) Access, error) {
 	var errs []error
 	if header == "" || strings.ContainsAny(header, " :_\r\n") {
@@ -169,6 +176,15 @@ func (p *Page) admit(r *http.Request) (Access, error) {
 		return access, cmp.Or(access.why, errNoAccess)
 	}
 	return access, nil
+}
+
+type payloadsKey struct{} // of the context of a request whose sender has Access.Payloads
+
+// MayReadPayloads reports whether the viewer for whom a View is called may see payloads and
+// headers. A View of yours that has any asks it.
+func MayReadPayloads(ctx context.Context) bool {
+	may, _ := ctx.Value(payloadsKey{}).(bool)
+	return may
 }
 
 // checkHost refuses host names that are not ours. The name of another site may resolve to our

@@ -154,6 +154,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, http.StatusForbidden, err)
 		return
 	}
+	r = r.WithContext(context.WithValue(r.Context(), payloadsKey{}, access.Payloads))
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	method := http.MethodGet
 	if name == pageDo {
@@ -208,7 +209,7 @@ func (p *Page) view(w http.ResponseWriter, r *http.Request, access Access, name 
 // stream sends a page again and again.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request, access Access, name string) {
 	q := r.URL.Query()
-	key := fmt.Sprintf("%s?%s %v", name, q.Encode(), access.Act)
+	key := fmt.Sprintf("%s?%s %v %v", name, q.Encode(), access.Act, access.Payloads)
 	shown := Access{Read: access.Read, Act: access.Act} // the same for all who share it
 	p.live.serve(w, r, key, func(ctx context.Context) ([]byte, error) {
 		content, err := p.views[name](ctx, q)

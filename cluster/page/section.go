@@ -39,7 +39,8 @@ type Link struct {
 }
 
 // A View loads what a page shows. q are the values of the URL, which must not be trusted. It is
-// called for each viewer, so expensive reads should be shared.
+// called for each viewer, so expensive reads should be shared. It shows payloads only if
+// MayReadPayloads.
 type View func(ctx context.Context, q url.Values) (Content, error)
 
 // Content is what a page shows.

@@ -155,7 +155,7 @@ func newHost(ctx context.Context, s hostSettings) (*host, error) {
 	h.page, err = page.New(page.Config{Registry: h.registry, Timers: timers, RefreshInterval: 300 * time.Millisecond,
 		Sections: []page.Section{durablepage.New(h.store), outboxpage.New(h.box)},
 		Authorize: func(*http.Request) page.Access {
-			return page.Access{Act: true, By: "ann"}
+			return page.Access{Act: true, Payloads: true, By: "ann"}
 		}})
 	return h, err
 }

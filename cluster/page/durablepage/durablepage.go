@@ -5,7 +5,8 @@
 //		Sections: []page.Section{durablepage.New(store)}})
 //
 // All viewers share the result of a read for a second: three calls to the database for the list,
-// one for a run. Payloads and errors are shown to everybody who may read the page.
+// one for a run. Errors are shown to everybody who may read the page, payloads to those with
+// page.Access.Payloads.
 package durablepage
 
 import (
@@ -128,6 +129,8 @@ func some[T any](list []T) []T {
 // A runView is one run.
 type runView struct {
 	durable.RunRecord
+	Hidden bool `json:"payload_hidden,omitempty"` // the viewer may not see it
+
 	Text string `json:"-"` // the payload, if it is text
 	Cut  bool   `json:"-"` // the text is longer
 	Over bool   `json:"-"` // it has ended
@@ -148,6 +151,9 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 		return page.Content{}, r.Err
 	}
 	v := runView{RunRecord: r.Value, Over: !r.Value.FinishedAt.IsZero()}
+	if v.Hidden = !page.MayReadPayloads(ctx); v.Hidden {
+		v.Payload = nil
+	}
 	v.Text, v.Cut = pagekit.Payload(v.Payload)
 	return page.Content{Title: fmt.Sprint("Run ", id), Data: v}, nil
 }

@@ -3,6 +3,7 @@ package durablepage_test
 import (
 	"context"
 	"database/sql"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -22,7 +23,8 @@ import (
 // Dead letters are on the overview, runs are shown with their attempts and payloads, as text only,
 // and each change is made in the database, in the name of who made it.
 //
-// Fails when an action calls another method, or a template has an unescaped text.
+// Fails when an action calls another method, a template has an unescaped text, or who has no right
+// to see payloads does.
 func TestDurableRunsAreShownAndChanged(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "durable.db")+"?_pragma=journal_mode(wal)")
@@ -46,7 +48,9 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 		"100 starts in 1m<")
 	ann.WaitForTexts("durable?state=dead&handler=mail", "durablerun?id="+id)
 	ann.WaitForTexts("durable?state=queued", "None.")
-	ann.WaitForTexts("durablerun?id="+id, "Attempts", "&lt;script&gt;", `\u202e`, "Queue again")
+	ann.WaitForTexts("durablerun?id="+id, "Attempts", "&lt;script&gt;", `\u202e`, "Queue again", "to: &lt;")
+	pagetest.RequireNoPayload(t, durablepage.New(store), "/durablerun", "durablerun?id="+id, "to: ",
+		base64.StdEncoding.EncodeToString([]byte("to: <sc")))
 	ann.WaitForTexts("confirm?action=durable-requeue&id="+id, "Queue again run "+id)
 
 	ann.PostAction(303, "durable-requeue", "id", id, url.Values{"note": {"the server is back"}})

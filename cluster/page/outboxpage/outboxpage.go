@@ -7,7 +7,8 @@
 // All viewers share the result of a read for a second. For a list these are outbox.Outbox.Messages,
 // one statement, and Backlog, which is one as well, or up to ten for a long queue; for a message
 // one. If messages have been pending for long, the overview reads which topics fail, too: one.
-// Payloads and errors are shown to everybody who may read the page.
+// Errors are shown to everybody who may read the page, payloads and headers to those with
+// page.Access.Payloads.
 package outboxpage
 
 import (
@@ -195,6 +196,7 @@ type fullView struct {
 	messageView
 	Headers map[string]string `json:"headers,omitempty"`
 	Payload []byte            `json:"payload,omitempty"`
+	Hidden  bool              `json:"payload_hidden,omitempty"` // and headers: the viewer may not see them
 	Tries   []tryView         `json:"tries"`
 	Text    string            `json:"-"` // the payload, if it is text
 	Cut     bool              `json:"-"` // the text is longer
@@ -225,11 +227,14 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 		return page.Content{}, read.Err
 	}
 	r := read.Value.record
-	v := fullView{messageView: viewOf(r), Headers: mask.Headers(r.Headers), Payload: r.Payload, Tries: []tryView{}}
+	v := fullView{messageView: viewOf(r), Hidden: !page.MayReadPayloads(ctx), Tries: []tryView{}}
+	if !v.Hidden {
+		v.Headers, v.Payload = mask.Headers(r.Headers), r.Payload
+		v.Text, v.Cut = pagekit.Payload(r.Payload)
+	}
 	for _, a := range read.Value.attempts {
 		v.Tries = append(v.Tries, tryView{a.Number, a.FinishedAt.UTC(), a.Took.Seconds(), a.Relay, a.Outcome, a.Error})
 	}
-	v.Text, v.Cut = pagekit.Payload(r.Payload)
 	return page.Content{Title: "Message " + v.ID, Data: v}, nil
 }
 

@@ -3,6 +3,7 @@ package outboxpage_test
 import (
 	"context"
 	"database/sql"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -23,13 +24,14 @@ import (
 // Dead messages are on the overview, messages are shown with their attempts and payloads, as text
 // only, and can be delivered again or deleted.
 //
-// Fails when an action calls another method, or a template has an unescaped text.
+// Fails when an action calls another method, a template has an unescaped text, or who has no right
+// to see payloads does.
 func TestMessagesAreShownAndChanged(t *testing.T) {
 	t.Parallel()
 	db, box := open(t)
 	id := outbox.RandomID()
 	deliver(t, db, box, outbox.Message{ID: id, Topic: "mail", Key: pagetest.HostileText,
-		Payload: []byte("to: " + pagetest.HostileText)})
+		Headers: map[string]string{"Tenant": "acme"}, Payload: []byte("to: " + pagetest.HostileText)})
 	ann := pagetest.NewClient(t, outboxpage.New(box))
 	note := url.Values{"note": {"why not"}}
 	own := page.URL("message", "id", id.String())
@@ -37,7 +39,9 @@ func TestMessagesAreShownAndChanged(t *testing.T) {
 	ann.WaitForTexts("outbox?state=dead", own, "mail", "&lt;script&gt;")
 	ann.WaitForTexts("outbox?state=pending", "None.", "Oldest pending</dt><dd>none", `class="bad">1</a>`)
 	ann.WaitForTexts("outbox?topic=mail", "outbox-requeuetopic")
-	ann.WaitForTexts(own, "Deliver again…", "Delete…", `\u202e`, "permanent", "no &lt;script&gt;")
+	ann.WaitForTexts(own, "Deliver again…", "Delete…", `\u202e`, "permanent", "no &lt;script&gt;", "to: &lt;", "acme")
+	pagetest.RequireNoPayload(t, outboxpage.New(box), "/message", own, "to: ", base64.StdEncoding.EncodeToString(
+		[]byte("to: <sc")), "acme", "Tenant")
 	ann.WaitForTexts("confirm?action=outbox-delete&id="+id.String(), "The message is lost")
 
 	ann.RequireInOpenAPI("/outbox", "outbox")

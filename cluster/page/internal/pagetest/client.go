@@ -1,6 +1,7 @@
 package pagetest
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -28,6 +29,30 @@ type Client struct {
 // NewClient returns a client of a page with one more section, about a registry without hosts.
 func NewClient(t testing.TB, section page.Section) *Client {
 	t.Helper()
+	return newClient(t, section, page.Access{Act: true, Payloads: true, By: "ann"})
+}
+
+// RequireNoPayload fails the test if a page, its JSON or its stream has a text for an operator who
+// may not see payloads.
+func RequireNoPayload(t testing.TB, section page.Section, path, target string, texts ...string) {
+	t.Helper()
+	c := newClient(t, section, page.Access{Act: true, By: "bob"})
+	c.RequireInOpenAPI(path, target)
+	for _, format := range []string{"text/html", "application/json", "text/event-stream"} {
+		w := c.Get(target, format)
+		if w.Code != http.StatusOK {
+			t.Errorf("%s as %s: %d", target, format, w.Code)
+		}
+		for _, text := range texts {
+			if strings.Contains(w.Body.String(), text) {
+				t.Errorf("%s as %s has %q: %s", target, format, text, w.Body)
+			}
+		}
+	}
+}
+
+func newClient(t testing.TB, section page.Section, access page.Access) *Client {
+	t.Helper()
 	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(),
 		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}})
 	if err != nil {
@@ -35,7 +60,7 @@ func NewClient(t testing.TB, section page.Section) *Client {
 	}
 	p, err := page.New(page.Config{Registry: registry, Logger: slog.New(slog.DiscardHandler),
 		Sections:  []page.Section{section},
-		Authorize: func(*http.Request) page.Access { return page.Access{Act: true, By: "ann"} }})
+		Authorize: func(*http.Request) page.Access { return access }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +71,11 @@ func NewClient(t testing.TB, section page.Section) *Client {
 func (c *Client) Get(target, format string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", "http://localhost/"+target, nil)
 	r.Header.Set("Accept", format)
+	if format == "text/event-stream" { // that ends with its first page
+		ctx, stop := context.WithCancel(r.Context())
+		stop()
+		r = r.WithContext(ctx)
+	}
 	w := httptest.NewRecorder()
 	c.page.ServeHTTP(w, r)
 	return w

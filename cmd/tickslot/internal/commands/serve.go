@@ -26,7 +26,8 @@ func (a *app) serve() *cobra.Command {
 	c := &cobra.Command{Use: "serve", Short: "Serve the operator's page", GroupID: groupView, Args: takes(0),
 		Long: "The page of the fleet, at /, for browsers and, with Accept: application/json, for programs; the\n" +
 			"metrics of the fleet for Prometheus at /metrics; and the probes /livez and /readyz. It only shows,\n" +
-			"unless --control is given: then users can pause, limit, trigger and cancel what runs.\n\n" +
+			"unless --control is given: then users can pause, limit, trigger and cancel what runs. Payloads of\n" +
+			"runs and messages, and headers, are shown only with --payloads.\n\n" +
 			"Users log in by HTTP Basic, with a name and a password of the file --users (lines user:hash of\n" +
 			"\"htpasswd -B\"), or with TICKSLOT_USER and TICKSLOT_PASSWORD. Without users only this machine may\n" +
 			"look. Probes need no log-in, and then tell no details. A browser that reaches the page by a name\n" +
@@ -40,6 +41,7 @@ func (a *app) serve() *cobra.Command {
 	f.StringSliceVar(&s.options.Hosts, "host", nil, "`name` under which browsers reach it")
 	f.StringVar(&s.users, "users", "", "`file` with users and their passwords, as of \"htpasswd -B\"")
 	f.BoolVar(&s.options.Control, "control", false, "let users change something")
+	f.BoolVar(&s.options.Payloads, "payloads", false, "show payloads and headers, too")
 	f.StringVar(&s.cert, "tls-cert", "", "`file` with the certificate of this server, in PEM")
 	f.StringVar(&s.key, "tls-key", "", "`file` with the key of --tls-cert, in PEM")
 	c.MarkFlagsRequiredTogether("tls-cert", "tls-key")

@@ -45,6 +45,7 @@ type Options struct {
 	Hosts       []string // names under which browsers reach it, beside addresses and localhost
 	Users       *Users   // nil: only this machine may look
 	Control     bool     // users may also change something
+	Payloads    bool     // they see payloads and headers, too
 	Certificate *tls.Certificate
 	Environment string
 
@@ -231,5 +232,5 @@ func (s *server) admit(r *http.Request) (user string, err error) {
 // access is what the page lets a user do who was let through.
 func (s *server) access(r *http.Request) page.Access {
 	user, ok := r.Context().Value(userKey{}).(string)
-	return page.Access{Read: ok, Act: ok && user != "" && s.Control, By: user}
+	return page.Access{Read: ok, Act: ok && user != "" && s.Control, Payloads: ok && s.Payloads, By: user}
 }
