@@ -39,7 +39,8 @@ type override struct {
 	version     int64     // of the latest report
 	until       time.Time // when the pause ends; zero: when somebody ends it
 	by          driver.Cause
-	triggeredAt time.Time // the latest trigger whose queue this host was told to look at
+	limitedBy   *driver.Cause // who set the limit, as the prober has read; nil: not known
+	triggeredAt time.Time     // the latest trigger whose queue this host was told to look at
 }
 
 // refusal is the error for a start of a timer that is paused.
@@ -85,8 +86,13 @@ func (o *overrides) paused(s *settings) error {
 func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcquiredError) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
-	if !s.entry.override.advanceTo(info.Version) {
+	x := &s.entry.override
+	before := x.version
+	if !x.advanceTo(info.Version) {
 		return
+	}
+	if x.version != before {
+		x.limitedBy = nil // until the prober has read who has changed it
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
 		o.setPause(s, &no.PausedBy, no.ExpiresIn)
@@ -94,6 +100,9 @@ func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcqu
 		o.setPause(s, nil, 0)
 	}
 	o.setLimit(s, info.SlotLimit)
+	if x.limitedBy != nil && no != nil {
+		no.LimitedBy = *x.limitedBy
+	}
 }
 
 // setPause records who paused a timer and how much of the pause is left (0: until somebody ends
@@ -210,6 +219,10 @@ func (o *overrides) update(s *settings, now driver.ControlState) (triggered bool
 		o.setPause(s, nil, 0)
 	}
 	o.setLimit(s, limit)
+	x.limitedBy = nil
+	if now.Limit != nil {
+		x.limitedBy = &now.Limit.Cause
+	}
 	t := now.Trigger
 	if t == nil || !t.At.After(x.triggeredAt) {
 		return false

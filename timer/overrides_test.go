@@ -97,7 +97,8 @@ func TestPauseReachesTheFleet(t *testing.T) {
 // An override of MaxConcurrency applies on every host from its next tick; a MaxPerHost that is not
 // set follows it, one that is set does not.
 //
-// Fails when hostLimit ignores the override, or when setLimit is not called for refusals.
+// Fails when hostLimit ignores the override, when setLimit is not called for refusals, or when a
+// refusal says another number than the one in force, or not who has set it.
 func TestLimitReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -139,6 +140,21 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		time.Sleep(3 * time.Minute) // those that ran before have ended
 		if n := running("stated"); n != 2 {
 			t.Errorf("%d runs of a timer with 2 overridden", n)
+		}
+		told := 0
+		for _, h := range f.Hosts {
+			ts, _ := h.Status().Timer("stated")
+			for _, d := range ts.Decisions() {
+				by := fmt.Sprintf("(limited to 2 %s; 4 in the code)", ann)
+				if strings.Contains(d.Text, "all 2 slots held") && strings.Contains(d.Text, by) {
+					told++
+				} else if strings.Contains(d.Text, "all 4 slots") {
+					t.Errorf("with 2 overridden: %s", d.Text)
+				}
+			}
+		}
+		if told == 0 {
+			t.Error("no host says that all 2 slots are held, and who has limited it")
 		}
 		set("stated", 9)
 		time.Sleep(time.Minute)

@@ -222,6 +222,9 @@ func limitLowered(c *check) {
 	if last := held[2].req.Holder; c.h.Features.Holders && no.Holder != last {
 		c.errorf("under a limit of 2, the refusal names %v: must name %v, whose lease ends first", no.Holder, last)
 	}
+	if text := no.Error(); !strings.Contains(text, "all 2 slots") {
+		c.errorf("under a limit of 2, the refusal says %q: must say that all 2 slots are held", text)
+	}
 }
 
 func limitZero(c *check) {

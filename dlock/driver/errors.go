@@ -85,7 +85,10 @@ type NotAcquiredError struct {
 	ExpiresIn time.Duration
 	// PausedBy is who paused the name, and why (ReasonPaused).
 	PausedBy Cause
-	Info     Info
+	// LimitedBy is who set Info.SlotLimit, and why. Stores leave it out of their answers; a timer
+	// fills it in when it knows.
+	LimitedBy Cause
+	Info      Info
 }
 
 func (n *NotAcquiredError) Error() string {
@@ -93,17 +96,19 @@ func (n *NotAcquiredError) Error() string {
 	switch n.Reason {
 	case ReasonFull:
 		why = "held"
+		slots, limited := inForce(n.Slots, n.Info, n.LimitedBy)
 		switch {
-		case n.Slots > 1 && n.Holder != (Holder{}):
-			why = fmt.Sprintf("all %d slots held, first to end: %s,", n.Slots, n.Holder)
-		case n.Slots > 1:
-			why = fmt.Sprintf("all %d slots held", n.Slots)
+		case slots > 1 && n.Holder != (Holder{}):
+			why = fmt.Sprintf("all %d slots held, first to end: %s,", slots, n.Holder)
+		case slots > 1:
+			why = fmt.Sprintf("all %d slots held", slots)
 		case n.Holder != (Holder{}):
 			why = fmt.Sprintf("held by %s", n.Holder)
 		}
 		if n.Holder != (Holder{}) { // not every store knows
 			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(n.HeldFor), round(n.ExpiresIn))
 		}
+		why += limited
 	case ReasonLimitFull:
 		why = n.limitFull()
 	case ReasonLimitRate:
@@ -145,16 +150,29 @@ func (n *NotAcquiredError) Error() string {
 	return fmt.Sprintf("%s: not acquired: %s", n.Name, why)
 }
 
+// inForce returns how many slots are granted, and says so if an operator has set that number.
+func inForce(declared int, info Info, by Cause) (slots int, limited string) {
+	switch {
+	case declared == 0 || info.SlotLimit == 0 || info.SlotLimit == declared:
+		return declared, ""
+	case by == Cause{}:
+		return info.SlotLimit, fmt.Sprintf(" (limited to %d; %d in the code)", info.SlotLimit, declared)
+	default:
+		return info.SlotLimit, fmt.Sprintf(" (limited to %d %s; %d in the code)", info.SlotLimit, by, declared)
+	}
+}
+
 // limitFull says which semaphore of Request.Shared refused, and why.
 func (n *NotAcquiredError) limitFull() string {
+	slots, limited := inForce(n.Shared.Slots, n.SharedInfo, Cause{})
 	switch {
 	case n.PausedBy != (Cause{}):
 		return fmt.Sprintf("%s is paused %s", n.Shared.Name, n.PausedBy)
 	case n.Holder != (Holder{}):
-		return fmt.Sprintf("all %d slots of %s are held, first to end: %s, for %s, ends in %s unless extended",
-			n.Shared.Slots, n.Shared.Name, n.Holder, round(n.HeldFor), round(n.ExpiresIn))
+		return fmt.Sprintf("all %d slots of %s are held, first to end: %s, for %s, ends in %s unless extended%s",
+			slots, n.Shared.Name, n.Holder, round(n.HeldFor), round(n.ExpiresIn), limited)
 	default:
-		return fmt.Sprintf("all %d slots of %s are held", n.Shared.Slots, n.Shared.Name)
+		return fmt.Sprintf("all %d slots of %s are held%s", slots, n.Shared.Name, limited)
 	}
 }
 
