@@ -178,6 +178,23 @@ func (p *Page) admit(r *http.Request) (Access, error) {
 	return access, nil
 }
 
+// readerOf returns who sends a request, as far as it is known: the name, or the network of the peer.
+// That of a machine with IPv6 is a /64, whose addresses are all its own.
+func readerOf(r *http.Request, access Access) string {
+	if access.By != "" {
+		return "user " + access.By
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return "peer " + r.RemoteAddr
+	}
+	addr := peer.Addr().Unmap().WithZone("")
+	if network, err := addr.Prefix(64); err == nil && addr.Is6() {
+		return "peer " + network.String()
+	}
+	return "peer " + addr.String()
+}
+
 type payloadsKey struct{} // of the context of a request whose sender has Access.Payloads
 
 // MayReadPayloads reports whether the viewer for whom a View is called may see payloads and

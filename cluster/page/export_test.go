@@ -6,3 +6,10 @@ func (p *Page) Followers() (topics, viewers int) {
 	defer p.live.mu.Unlock()
 	return len(p.live.topics), p.live.viewers
 }
+
+// Readers returns how many readers follow a page.
+func (p *Page) Readers() int {
+	p.live.mu.Lock()
+	defer p.live.mu.Unlock()
+	return len(p.live.readers)
+}

@@ -19,12 +19,15 @@ const (
 	// the right to read gets no more pages, and a stream to a browser that is gone ends.
 	streamLifetime = time.Minute
 	sendTimeout    = 10 * time.Second
-	maxViewers     = 1000
+	// maxViewers is how many streams there are. A reader gets no further one when he has as many
+	// as are left: so nobody has more than half of them, and others find a place.
+	maxViewers = 1000
 )
 
 var (
 	errClosing        = errors.New("this process is shutting down")
 	errTooManyViewers = errors.New("too many look at this page: it does not change by itself, reload it")
+	errTooManyStreams = errors.New("you follow too many pages at once: close some")
 )
 
 // live sends pages to viewers. It has no goroutine of its own: the requests of all viewers of a
@@ -35,6 +38,7 @@ type live struct {
 	mu      sync.Mutex // of all requests
 	topics  map[string]*topic
 	viewers int
+	readers map[string]int // how many streams each has
 	ended   bool
 	closed  chan struct{} // when ended
 }
@@ -57,8 +61,8 @@ func (l *live) close() {
 	}
 }
 
-// enter counts a viewer.
-func (l *live) enter(key string) (*topic, error) {
+// enter counts a viewer, and the streams of the reader.
+func (l *live) enter(key, reader string) (*topic, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -66,8 +70,11 @@ func (l *live) enter(key string) (*topic, error) {
 		return nil, errClosing
 	case l.viewers >= maxViewers:
 		return nil, errTooManyViewers
+	case l.readers[reader] >= maxViewers-l.viewers:
+		return nil, errTooManyStreams
 	}
 	l.viewers++
+	l.readers[reader]++
 	t := l.topics[key]
 	if t == nil {
 		t = &topic{}
@@ -77,10 +84,13 @@ func (l *live) enter(key string) (*topic, error) {
 	return t, nil
 }
 
-func (l *live) leave(key string, t *topic) {
+func (l *live) leave(key, reader string, t *topic) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.viewers--
+	if l.readers[reader]--; l.readers[reader] == 0 {
+		delete(l.readers, reader)
+	}
 	if t.viewers--; t.viewers == 0 {
 		delete(l.topics, key)
 	}
@@ -114,15 +124,18 @@ func messageOf(event string, text []byte) []byte {
 	return append(out, '\n')
 }
 
-// serve sends the page to one viewer, until the request, the stream's lifetime or the page ends.
-func (l *live) serve(w http.ResponseWriter, r *http.Request, key string,
+// serve sends the page to a viewer, until the request, the stream's lifetime or the page ends.
+func (l *live) serve(w http.ResponseWriter, r *http.Request, key, reader string,
 	render func(context.Context) ([]byte, error)) {
-	t, err := l.enter(key)
-	if err != nil {
+	t, err := l.enter(key, reader)
+	if errors.Is(err, errTooManyStreams) {
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	} else if err != nil {
 		http.Error(w, mask.Text(err.Error()), http.StatusServiceUnavailable)
 		return
 	}
-	defer l.leave(key, t)
+	defer l.leave(key, reader, t)
 	w.Header().Set("Content-Type", eventStream)
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
 	out := http.NewResponseController(w)

@@ -3,6 +3,7 @@ package page_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -109,6 +110,75 @@ func TestFollowersSeeWhatHappens(t *testing.T) {
 	server.Client().CloseIdleConnections()
 	if topics, left := f.page.Followers(); topics != 0 || left != 0 {
 		t.Errorf("%d pages and %d viewers are left", topics, left)
+	}
+}
+
+// A firstWrite tells when something is written.
+type firstWrite struct {
+	*httptest.ResponseRecorder
+	began chan struct{}
+	once  sync.Once
+}
+
+func (f *firstWrite) WriteHeader(code int) {
+	f.ResponseRecorder.WriteHeader(code)
+	f.once.Do(func() { close(f.began) })
+}
+
+func (f *firstWrite) Write(text []byte) (int, error) {
+	f.WriteHeader(http.StatusOK) // unless another was written
+	return f.ResponseRecorder.Write(text)
+}
+
+// One reader with many streams does not shut out others, whether he is known by name or by the
+// address of his machine. When his streams have ended, nothing of them is kept.
+//
+// Fails when enter does not count the streams of each reader, or leave does not.
+func TestNobodyTakesAllStreams(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{RefreshInterval: time.Hour, Authorize: func(r *http.Request) page.Access {
+		return page.Access{Read: true, By: r.Header.Get("By")}
+	}})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var all sync.WaitGroup
+	follow := func(by, peer string) *httptest.ResponseRecorder {
+		r := request("GET", "events", "").WithContext(ctx)
+		r.Header.Set("Accept", "text/event-stream")
+		r.Header.Set("By", by)
+		r.RemoteAddr = peer
+		w := &firstWrite{httptest.NewRecorder(), make(chan struct{}), sync.Once{}}
+		ended := make(chan struct{})
+		all.Go(func() { defer close(ended); f.page.ServeHTTP(w, r) })
+		<-w.began
+		if w.Code == http.StatusOK {
+			return nil // it goes on
+		}
+		<-ended
+		return w.ResponseRecorder
+	}
+	for i := range 600 {
+		w := follow("eve", fmt.Sprintf("10.0.%d.%d:99", i/200, i%200))
+		if refused := w != nil; refused != (i >= 500) {
+			t.Fatalf("stream %d of eve: refused %t", i, refused)
+		} else if refused && w.Code != http.StatusTooManyRequests {
+			t.Fatalf("stream %d of eve: %d", i, w.Code)
+		}
+	}
+	for i := range 260 {
+		if refused := follow("", fmt.Sprintf("[2001:db8::%x]:99", i)) != nil; refused != (i >= 250) {
+			t.Fatalf("stream %d of a machine with many addresses: refused %t", i, refused)
+		}
+	}
+	for _, other := range [][2]string{{"ann", "10.0.0.1:99"}, {"", "10.0.0.2:99"}, {"", "[2001:db8:0:1::1]:99"}} {
+		if w := follow(other[0], other[1]); w != nil {
+			t.Errorf("%q finds no place: %d", other, w.Code)
+		}
+	}
+	stop()
+	all.Wait()
+	if topics, viewers := f.page.Followers(); topics != 0 || viewers != 0 || f.page.Readers() != 0 {
+		t.Errorf("%d pages, %d viewers and %d readers are left", topics, viewers, f.page.Readers())
 	}
 }
 

@@ -105,7 +105,8 @@ func New(config Config) (*Page, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
-	p.live = &live{interval: config.RefreshInterval, topics: map[string]*topic{}, closed: make(chan struct{})}
+	p.live = &live{interval: config.RefreshInterval, topics: map[string]*topic{}, readers: map[string]int{},
+		closed: make(chan struct{})}
 	return p, nil
 }
 
@@ -211,7 +212,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request, access Access, nam
 	q := r.URL.Query()
 	key := fmt.Sprintf("%s?%s %v %v", name, q.Encode(), access.Act, access.Payloads)
 	shown := Access{Read: access.Read, Act: access.Act} // the same for all who share it
-	p.live.serve(w, r, key, func(ctx context.Context) ([]byte, error) {
+	p.live.serve(w, r, key, readerOf(r, access), func(ctx context.Context) ([]byte, error) {
 		content, err := p.views[name](ctx, q)
 		if err != nil {
 			return nil, err
