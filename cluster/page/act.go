@@ -7,10 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/inert"
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // maxBody is how many bytes a request may have that changes something: a payload of 1 MiB, of which
@@ -25,6 +28,55 @@ type question struct {
 	Fields      []Field
 	Post        string // URL
 	Back        string // URL
+	Fault       string // why what was typed is not done; "": it is asked for the first time
+	Force       bool   // what it is about is not known: who sends the form wants it all the same
+}
+
+// errNotKnown is what a client is told that asks for JSON.
+var errNotKnown error = &BadRequestError{"no host and no store knows it: check how its name is spelt. Send " +
+	"force=yes to do it all the same"}
+
+// ask returns the page that asks for confirmation. Fields have the values that were typed, if any.
+func (p *Page) ask(a Action, v, typed url.Values, access Access) (question, frame) {
+	q := question{Title: a.Title(v), Description: a.Description, Destructive: a.Destructive,
+		Post: "do?" + v.Encode(), Back: a.Back(v)}
+	q.Fields = append(append(q.Fields, a.Fields...), Field{Name: "note", Label: "Why", Help: "For the log, and for " +
+		"those who find it later."})
+	for i, f := range q.Fields {
+		if typed.Has(f.Name) {
+			q.Fields[i].Value = typed.Get(f.Name)
+		}
+	}
+	f := p.frame(pageConfirm, access, Content{q.Title, q})
+	f.Live = false
+	return q, f
+}
+
+// again asks once more for what a user has typed wrong, with all that was typed.
+func (p *Page) again(w http.ResponseWriter, r *http.Request, access Access, a Action, v url.Values, err error) {
+	if wantsJSON(r) {
+		p.fail(w, r, http.StatusBadRequest, err)
+		return
+	}
+	q, f := p.ask(a, v, r.PostForm, access)
+	q.Fault, q.Force = mask.Text(err.Error()), err == errNotKnown
+	if q.Force {
+		q.Fault = "No host and no store knows it: check how its name is spelt. Do it all the same?"
+	}
+	f.Data = q
+	p.html(w, http.StatusBadRequest, pageConfirm, f)
+}
+
+// checkTyped refuses what no field takes but one of several lines.
+func checkTyped(f Field, text string) error {
+	switch {
+	case f.Required && text == "":
+		return &BadRequestError{fmt.Sprintf("%s: fill it in", f.Label)}
+	case !f.Multiline && (!utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl)):
+		return &BadRequestError{fmt.Sprintf("%s: %q is no text, or has a control character: take it out", f.Label,
+			text)}
+	}
+	return nil
 }
 
 // action returns what a request asks for.
@@ -48,12 +100,7 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
 		p.fail(w, r, http.StatusForbidden, errNoAct)
 		return
 	}
-	q := question{Title: a.Title(v), Description: a.Description, Destructive: a.Destructive,
-		Post: "do?" + v.Encode(), Back: a.Back(v)}
-	q.Fields = append(append(q.Fields, a.Fields...), Field{Name: "note", Label: "Why", Help: "For the log, and for " +
-		"those who find it later."})
-	f := p.frame(pageConfirm, access, Content{q.Title, q})
-	f.Live = false
+	_, f := p.ask(a, v, nil, access)
 	p.html(w, http.StatusOK, pageConfirm, f)
 }
 
@@ -82,24 +129,31 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 		p.fail(w, r, statusOf(err), err)
 		return
 	}
+	about := r.URL.Query()
 	for _, f := range a.Fields {
 		v.Set(f.Name, strings.TrimSpace(r.PostForm.Get(f.Name)))
-		if f.Required && v.Get(f.Name) == "" {
-			p.fail(w, r, http.StatusBadRequest, &BadRequestError{fmt.Sprintf("%s: fill it in", f.Label)})
+		if err := checkTyped(f, v.Get(f.Name)); err != nil {
+			p.again(w, r, access, a, about, err)
 			return
 		}
 	}
 	by := driver.Cause{By: access.By, Note: strings.TrimSpace(r.PostForm.Get("note"))}
 	if err := by.Validate(); err != nil {
-		p.fail(w, r, http.StatusBadRequest, &BadRequestError{"Why: " + err.Error()})
+		p.again(w, r, access, a, about, &BadRequestError{"Why: " + err.Error()})
 		return
 	}
 	// A client that disconnects must not leave a change half done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
 	defer cancel()
+	if a.Known != nil && r.PostForm.Get("force") != "yes" && !a.Known(ctx, v) {
+		p.again(w, r, access, a, about, errNotKnown)
+		return
+	}
 	done, err := a.Do(ctx, v, by)
 	p.record(r, a, v, by, done, err)
 	switch {
+	case err != nil && statusOf(err) == http.StatusBadRequest:
+		p.again(w, r, access, a, about, err)
 	case err != nil:
 		p.fail(w, r, statusOf(err), fmt.Errorf("%s: %w", a.Title(v), err))
 	case wantsJSON(r):

@@ -239,6 +239,9 @@ func TestPausesAreSeenWithoutAScheduler(t *testing.T) {
 func TestChangesAreLogged(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, page.Config{Authorize: allow(operator)})
+	f.host("h", cluster.Heartbeat{}, cluster.HostDetail{Timers: []cluster.TimerDetail{{Name: "report",
+		MaxConcurrency: 1}}})
+	f.has("timers", "report")
 	r := request("POST", "do?action=pause&name=report", "for=1h&note=why+not")
 	r.Header.Set("Accept", "application/json")
 	if w := serve(f.page, r); w.Code != 200 || !strings.Contains(w.Body.String(), `"done": "paused until `) {
@@ -333,7 +336,7 @@ func TestAnyPrefix(t *testing.T) {
 				t.Errorf("%s%s: %d", prefix, name, w.Code)
 			}
 		}
-		w := serve(mux, request("POST", prefix+"do?action=pause&name=report", "for=1h"))
+		w := serve(mux, request("POST", prefix+"do?action=pause&name=report", "for=1h&force=yes"))
 		if to := w.Header().Get("Location"); w.Code != 303 || to != "timer?done=pause&name=report" {
 			t.Errorf("%s: %d, to %q", prefix, w.Code, to)
 		}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
 )
 
@@ -72,6 +73,9 @@ type Action struct {
 	// Do does it, and returns what was done, for people who read the log: "paused until 12:00 UTC".
 	// v also has the values of the Fields.
 	Do func(ctx context.Context, v url.Values, by driver.Cause) (done string, err error)
+	// Known reports whether what it is about exists, as far as is known; if not, the page asks
+	// back. It is true if a store does not answer: then Do says so. Default: it exists.
+	Known func(ctx context.Context, v url.Values) bool
 	// About returns the name of the lock that the event in the registry is about; nil, or "": it is
 	// about none.
 	About func(v url.Values) string
@@ -99,6 +103,9 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	}
 	if _, ok := errors.AsType[*BadRequestError](err); ok {
+		return http.StatusBadRequest
+	}
+	if errors.Is(err, timer.ErrPayloadTooLong) {
 		return http.StatusBadRequest
 	}
 	if errors.Is(err, control.ErrNoRun) || errors.Is(err, control.ErrTooManyTriggers) {

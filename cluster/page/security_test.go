@@ -99,7 +99,7 @@ func TestAuthorize(t *testing.T) {
 		if w := serve(f.page, r); w.Code != c.read {
 			t.Errorf("%s: read: %d, want %d", what, w.Code, c.read)
 		}
-		r = request("POST", "do?action=pause&name=report", "for=1h")
+		r = request("POST", "do?action=pause&name=report", "for=1h&force=yes")
 		r.Host, r.RemoteAddr = c.host, "10.0.0.7:99"
 		if w := serve(f.page, r); w.Code != c.act {
 			t.Errorf("%s: act: %d, want %d: %s", what, w.Code, c.act, w.Body)
@@ -128,7 +128,7 @@ func TestBasicAuth(t *testing.T) {
 	} {
 		for method, want := range map[string]int{"GET": c.read, "POST": c.act} {
 			target := map[string]string{"GET": "timers", "POST": "do?action=pause&name=report"}[method]
-			r := request(method, target, "for=1h")
+			r := request(method, target, "for=1h&force=yes")
 			if c.user+c.password != "" {
 				r.SetBasicAuth(c.user, c.password)
 			}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -37,9 +39,13 @@ func (p *Page) timerActions() map[string]Action {
 		return Action{
 			Title:       func(v url.Values) string { return title + " " + v.Get("name") },
 			Description: description, Fields: fields,
+			Known: func(ctx context.Context, v url.Values) bool { return p.knows(ctx, v.Get("name")) },
 			Back:  func(v url.Values) string { return URL("timer", "name", v.Get("name")) },
 			About: func(v url.Values) string { return timerPrefix + v.Get("name") },
 			Do: func(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
+				if err := driver.CheckName(timerPrefix + v.Get("name")); err != nil {
+					return "", &BadRequestError{err.Error()}
+				}
 				defer p.timers.forget()
 				return do(ctx, v.Get("name"), v, by)
 			},
@@ -60,6 +66,20 @@ func (p *Page) timerActions() map[string]Action {
 			Field{Name: "expires", Label: "Give up after", Value: "1h", Required: true, Help: "10s, 30m or 2h"}),
 		"cancelrun": end,
 	}
+}
+
+// knows reports whether a host has a timer, or the store has had one of that name; true if that
+// cannot be found out.
+func (p *Page) knows(ctx context.Context, name string) bool {
+	if driver.CheckName(timerPrefix+name) != nil {
+		return true // Do says what is wrong with it
+	}
+	s, err := p.config.Registry.Snapshot(ctx)
+	if err != nil || slices.ContainsFunc(s.Timers(), func(t *cluster.FleetTimer) bool { return t.Name == name }) {
+		return true
+	}
+	known, err := p.config.Control.Known(ctx, name)
+	return known || err != nil
 }
 
 // timerChanges change timers in the whole fleet.

@@ -151,6 +151,10 @@ func (c changes) unlimit(ctx context.Context, v url.Values, by driver.Cause) (st
 }
 
 func (c changes) trigger(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
+	if n := len(v.Get("payload")); n > durable.MaxPayloadLen {
+		return "", &page.BadRequestError{Text: fmt.Sprintf("Payload: %d bytes: use %d at most", n,
+			durable.MaxPayloadLen)}
+	}
 	id, err := c.control.Trigger(ctx, v.Get("handler"), []byte(v.Get("payload")),
 		durable.TriggerOptions{By: by, Key: v.Get("key")})
 	return fmt.Sprintf("run %d queued", id), err
