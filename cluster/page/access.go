@@ -178,8 +178,8 @@ func (p *Page) admit(r *http.Request) (Access, error) {
 	return access, nil
 }
 
-// readerOf returns who sends a request, as far as it is known: the name, or the peer's network. That
-// of a machine with IPv6 is a /64, whose addresses are all its own.
+// readerOf returns who sends a request, as far as it is known: the name, or the peer's network.
+// That of a machine with IPv6 is a /64, whose addresses are all its own.
 func readerOf(r *http.Request, access Access) string {
 	if access.By != "" {
 		return "user " + access.By
