@@ -308,9 +308,8 @@ var ofLocksAndTimers = []mutant{
 	{
 		name: "page shows errors as drivers make them",
 		edits: []edit{{"cluster/page/internal/readcache/readcache.go",
-			"time.Now(), mask.Error(err), nil",
-			"time.Now(), errors.Join(mask.Error(nil), err), nil"},
-			{"cluster/page/internal/readcache/readcache.go", "	\"context\"\n", "	\"context\"\n	\"errors\"\n"}},
+			"time.Now(), mask.Error(r.Err), nil",
+			"time.Now(), errors.Join(mask.Error(nil), r.Err), nil"}},
 		layer: layer{pkg: "internal/mask", test: "^TestSecretsInErrorsLeaveNowhere$"},
 		says:  "s3cr3t-Canary",
 	},

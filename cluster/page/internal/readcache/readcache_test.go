@@ -3,7 +3,9 @@ package readcache_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +18,8 @@ import (
 // last value, and the read goes on for the others.
 //
 // Fails when Get reads for each caller, when a failure forgets the value, when the end of the
-// context of a caller ends the read, and when Forget has no effect.
+// context of a caller ends the read, when what fails is asked at the same pace, and when Forget has
+// no effect.
 func TestReadsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cache readcache.Cache[int]
@@ -60,8 +63,10 @@ func TestReadsAreShared(t *testing.T) {
 		get(2, true)
 		time.Sleep(time.Second)
 		get(2, true) // it panics
-		time.Sleep(time.Second)
 		fail = nil
+		time.Sleep(time.Second)
+		get(2, true) // it is not asked again so soon
+		time.Sleep(time.Second)
 		get(5, false)
 	})
 }
@@ -86,6 +91,78 @@ func TestForgetWhileReading(t *testing.T) {
 				old = nil
 				synctest.Wait()
 			}
+		}
+	})
+}
+
+// Viewers wait for a read that hangs once, and for no longer than their patience, however many
+// reads they need. While it hangs, they get what was read last at once; when that is old, with the
+// error that there is no answer. There is one read at a time, also of one that ignores its context
+// or ends its goroutine.
+//
+// Fails when Get waits for a read that takes long, begins another one beside it, passes off what is
+// old as new, or never reads again.
+func TestViewersDoNotWaitForWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var caches [3]readcache.Cache[int]
+		var calls atomic.Int32
+		var hang atomic.Pointer[chan struct{}]
+		stop := func() (goOn func()) {
+			stopped := make(chan struct{})
+			hang.Store(&stopped)
+			return func() { hang.Store(nil); close(stopped); synctest.Wait() }
+		}
+		goOn := stop()
+		load := func(context.Context) (int, error) {
+			n := calls.Add(1)
+			if stopped := hang.Load(); stopped != nil {
+				<-*stopped
+			}
+			return int(n), nil
+		}
+		get := func(value int, failed error, waits time.Duration) {
+			t.Helper()
+			began := time.Now()
+			ctx := readcache.WithPatience(t.Context(), readcache.Patience)
+			for i := range caches {
+				if r := caches[i].Get(ctx, "key", load); (value > 0) != (r.Value > 0) || !errors.Is(r.Err, failed) {
+					t.Errorf("%+v, want %d, %v", r, value, failed)
+				}
+			}
+			if waited := time.Since(began); waited != waits {
+				t.Errorf("it waited for %v, want %v", waited, waits)
+			}
+		}
+		get(0, readcache.ErrNoAnswer, readcache.Patience) // nothing was read yet
+		get(0, readcache.ErrNoAnswer, readcache.Patience) // the reads of the others have just begun
+		for range 10 {
+			get(0, readcache.ErrNoAnswer, 0)
+		}
+		if n := calls.Load(); n != int32(len(caches)) {
+			t.Errorf("%d calls", n)
+		}
+		time.Sleep(time.Second)
+		goOn()
+		time.Sleep(time.Minute)
+		get(1, readcache.ErrNoAnswer, 0) // the last read was slow
+		synctest.Wait()
+		time.Sleep(time.Second)
+		get(1, nil, 0)
+		synctest.Wait()
+		goOn = stop()
+		time.Sleep(time.Second)
+		get(1, nil, readcache.Patience) // it is not old yet
+		time.Sleep(time.Minute)
+		get(1, readcache.ErrNoAnswer, 0)
+		goOn()
+
+		var cache readcache.Cache[int]
+		for range 2 {
+			r := cache.Get(t.Context(), "key", func(context.Context) (int, error) { runtime.Goexit(); return 0, nil })
+			if r.Err == nil {
+				t.Errorf("%+v", r)
+			}
+			time.Sleep(time.Second)
 		}
 	})
 }
