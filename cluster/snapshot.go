@@ -33,6 +33,9 @@ type Snapshot struct {
 	// Err is why the data is older than Config.SnapshotAge, or not complete: a store did not
 	// answer, or has too many leases. Nil: neither.
 	Err error
+	// Stale: a store did not answer when it was asked last, so what it has may have changed since
+	// ReadAt.
+	Stale bool
 
 	Hosts []Host // also those that are gone, until their rows are deleted; by Holder
 	// Leases are those that are held in the whole fleet, and those that ended a while ago; by name
@@ -175,7 +178,9 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 			s.Err = errors.Join(s.Err, errMoreLeases)
 		}
 	}
+	s.Stale = registered.err != nil || listed.err != nil && !r.listing.unsupported()
 	if ended := context.Cause(ctx); ended != nil {
+		s.Stale = true
 		s.Err = errors.Join(s.Err, fmt.Errorf("cluster: snapshot: %w", ended))
 	}
 	if !at.IsZero() {

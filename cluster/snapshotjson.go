@@ -44,6 +44,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 		ReadAt     time.Time      `json:"read_at,omitzero"`
 		ReadAge    jsonSeconds    `json:"read_age"`
 		Err        string         `json:"err,omitempty"`
+		Stale      bool           `json:"stale,omitempty"`
 		Hosts      []Host         `json:"hosts"`
 		Leases     []Lease        `json:"leases"`
 		MoreLeases bool           `json:"more_leases,omitempty"`
@@ -52,7 +53,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 		History    []TimerHistory `json:"history"`
 
 		OtherEnvironments []string `json:"other_environments,omitempty"`
-	}{s.Self, some(s.Runners), s.ReadAt.UTC(), jsonSeconds(s.ReadAge), text, some(s.Hosts), some(s.Leases),
+	}{s.Self, some(s.Runners), s.ReadAt.UTC(), jsonSeconds(s.ReadAge), text, s.Stale, some(s.Hosts), some(s.Leases),
 		s.MoreLeases, some(s.Events), some(s.Runs), some(s.History), s.OtherEnvironments})
 }
 

@@ -37,7 +37,7 @@ var errNotKnown error = &BadRequestError{"no host and no store knows it: check h
 	"force=yes to do it all the same"}
 
 // ask returns the page that asks for confirmation. Fields have the values that were typed, if any.
-func (p *Page) ask(a Action, v, typed url.Values, access Access) (question, frame) {
+func (p *Page) ask(ctx context.Context, a Action, v, typed url.Values, access Access) (question, frame) {
 	q := question{Title: a.Title(v), Description: a.Description, Destructive: a.Destructive,
 		Post: "do?" + v.Encode(), Back: a.Back(v)}
 	q.Fields = append(append(q.Fields, a.Fields...), Field{Name: "note", Label: "Why", Help: "For the log, and for " +
@@ -49,6 +49,7 @@ func (p *Page) ask(a Action, v, typed url.Values, access Access) (question, fram
 	}
 	f := p.frame(pageConfirm, access, Content{q.Title, q})
 	f.Live = false
+	p.addBar(ctx, &f)
 	return q, f
 }
 
@@ -58,7 +59,7 @@ func (p *Page) again(w http.ResponseWriter, r *http.Request, access Access, a Ac
 		p.fail(w, r, http.StatusBadRequest, err)
 		return
 	}
-	q, f := p.ask(a, v, r.PostForm, access)
+	q, f := p.ask(r.Context(), a, v, r.PostForm, access)
 	q.Fault, q.Force = mask.Text(err.Error()), err == errNotKnown
 	if q.Force {
 		q.Fault = "No host and no store knows it: check how its name is spelt. Do it all the same?"
@@ -100,7 +101,7 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
 		p.fail(w, r, http.StatusForbidden, errNoAct)
 		return
 	}
-	_, f := p.ask(a, v, nil, access)
+	_, f := p.ask(r.Context(), a, v, nil, access)
 	p.html(w, http.StatusOK, pageConfirm, f)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/dlock/memlock"
@@ -154,6 +155,7 @@ func (f *fleet) host(name string, heartbeat cluster.Heartbeat, detail cluster.Ho
 func request(method, target, body string) *http.Request {
 	r := httptest.NewRequest(method, "http://localhost/"+strings.TrimPrefix(target, "/"), strings.NewReader(body))
 	r.RemoteAddr = "127.0.0.1:1234"
+	r = r.WithContext(readcache.WithPatience(r.Context(), testkit.Patience)) // a test is not about a busy machine
 	if body != "" || method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}

@@ -6,18 +6,16 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
-	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer"
 )
 
 // An overview says first what needs attention.
 type overview struct {
-	seen
+	pagekit.Seen
 	Environment string                 `json:"environment,omitempty"`
 	Notices     []Notice               `json:"attention"`
 	More        int                    `json:"more_attention,omitempty"` // that are not shown
@@ -27,6 +25,7 @@ type overview struct {
 	Leaders     []cluster.Lease        `json:"leaders"`
 	Runs        []cluster.HistoryRun   `json:"runs"`   // latest
 	Events      []cluster.HistoryEvent `json:"events"` // latest
+	Outage      bool                   `json:"-"`      // the first of Notices is about one
 }
 
 const (
@@ -35,59 +34,36 @@ const (
 )
 
 func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
-	var sections sync.WaitGroup // while the fleet is read
-	notices := make([][]Notice, len(p.config.Sections))
-	for i, s := range p.config.Sections {
-		if s.Attention != nil {
-			sections.Go(func() {
-				defer func() {
-					if r := recover(); r != nil {
-						notices[i] = []Notice{{Urgent: true, Text: fmt.Sprintf("A section of this page panicked: %v",
-							r)}}
-					}
-				}()
-				notices[i] = s.Attention(ctx)
-			})
-		}
-	}
-	s := p.snapshot(ctx)
-	rows, err := p.timers.pausedRows(ctx, s)
-	v := overview{seen: seenOf(s, err), Environment: s.Self.Environment, Hosts: map[string]int{},
-		Timers: map[string]int{}, Leaders: s.HeldLeases(cluster.KindLeader),
-		Runs: s.Runs[:min(len(s.Runs), maxLatest)], Events: s.Events[:min(len(s.Events), maxLatest)]}
-	for _, h := range s.Hosts {
+	r := p.read(ctx)
+	v := overview{Seen: seenOf(r.Snapshot, r.unknown), Environment: r.Self.Environment, Hosts: map[string]int{},
+		Timers: map[string]int{}, Leaders: ended(r.HeldLeases(cluster.KindLeader)),
+		Runs: r.Runs[:min(len(r.Runs), maxLatest)], Events: r.Events[:min(len(r.Events), maxLatest)],
+		Outage: r.outage != nil}
+	for _, h := range r.Snapshot.Hosts {
 		v.Hosts[string(h.State)]++
 	}
-	for _, r := range rows {
-		v.Timers[string(r.State)]++
+	for _, row := range r.rows {
+		v.Timers[string(row.State)]++
 	}
-	for _, l := range s.Leases {
+	for _, l := range r.Leases {
 		if l.State == cluster.LeaseHeld {
 			v.Leases++
 		}
 	}
-	v.Notices = append(storeNotices(s, err), append(hostNotices(s), timerNotices(rows)...)...)
-	sections.Wait()
-	v.Notices = append(v.Notices, slices.Concat(notices...)...)
-	for i := range v.Notices {
-		v.Notices[i].Text = mask.Text(v.Notices[i].Text)
-	}
-	slices.SortStableFunc(v.Notices, func(a, b Notice) int {
-		switch {
-		case a.Urgent == b.Urgent:
-			return 0
-		case a.Urgent:
-			return -1
-		default:
-			return 1
-		}
-	})
-	v.More = max(0, len(v.Notices)-maxNotices)
-	v.Notices = v.Notices[:len(v.Notices)-v.More]
+	v.More = max(0, len(r.notices)-maxNotices)
+	v.Notices = r.notices[:len(r.notices)-v.More]
 	if v.Notices == nil {
 		v.Notices = []Notice{}
 	}
 	return Content{"Overview", v}, nil
+}
+
+// Listed are the notices that are not said above the page: that there is an outage is.
+func (o overview) Listed() []Notice {
+	if o.Outage {
+		return o.Notices[1:]
+	}
+	return o.Notices
 }
 
 // urgent and notable make notices of a format.
@@ -99,41 +75,43 @@ func notable(url, format string, args ...any) Notice {
 	return Notice{URL: url, Text: fmt.Sprintf(format, args...)}
 }
 
-// storeNotices say that what is shown is old or not all. unknown is why some pauses are not known.
-func storeNotices(s *cluster.Snapshot, unknown error) (list []Notice) {
+// storeNotices say that what is shown is not all. What an outage explains is not said again.
+func (r *reading) storeNotices() (list []Notice) {
 	switch {
-	case s.Err != nil && s.ReadAt.IsZero():
-		list = append(list, urgent("", "A store did not answer, and nothing was read yet: %v", s.Err))
-	case s.Err != nil:
-		list = append(list, urgent("", "A store did not answer, so this is what it was %s: %v", ago(s.ReadAt), s.Err))
+	case r.outage != nil:
+	case r.Err != nil:
+		list = append(list, urgent("", "Some of this is missing: %s.", pagekit.Plain(r.Err.Error())))
+	case r.unknown != nil:
+		list = append(list, urgent("timers", "A store did not answer: %v", r.unknown))
 	}
-	if unknown != nil {
-		list = append(list, urgent("timers", "A store did not answer: %v", unknown))
-	}
-	if others := s.OtherEnvironments; len(others) > 0 {
+	if others := r.OtherEnvironments; len(others) > 0 {
 		list = append(list, urgent("hosts", "Hosts of other environments share this registry: %s. Give each "+
 			"environment a table or prefix of its own.", strings.Join(others, ", ")))
 	}
 	return list
 }
 
+// storeLoops are the kinds of loops that fail because a store does not answer.
+var storeLoops = []string{"prober", "heartbeat", "registry"}
+
 // clockAlarm is how far a clock may be off before there is a notice about it.
 const clockAlarm = time.Second
 
 // hostNotices are about processes.
-func hostNotices(s *cluster.Snapshot) (list []Notice) {
+func (r *reading) hostNotices(c *clock) (list []Notice) {
+	s := r.Snapshot
 	versions := map[string]bool{}
 	for _, h := range s.Hosts {
 		link := URL("hosts", "q", h.Holder.String())
 		switch {
 		case h.State == cluster.HostSuspect:
-			list = append(list, urgent(link, "%s is silent: its last heartbeat was %s.", h.Holder, ago(h.SeenAt)))
+			list = append(list, urgent(link, "%s is silent: its last heartbeat was %s.", h.Holder, c.ago(h.SeenAt)))
 		case h.State == cluster.HostGone && !h.Left:
 			list = append(list, urgent(link, "%s is gone without having stopped in good order: its last heartbeat was "+
-				"%s.%s", h.Holder, ago(h.SeenAt), stillHeld(s, h)))
+				"%s.%s", h.Holder, c.ago(h.SeenAt), stillHeld(s, h, c)))
 		case h.State == cluster.HostRefused:
 			list = append(list, urgent(link, "%s is of environment %s and was refused: it takes no work. Its last "+
-				"heartbeat was %s. Its log says what to do.", h.Holder, h.Environment, ago(h.SeenAt)))
+				"heartbeat was %s. Its log says what to do.", h.Holder, h.Environment, c.ago(h.SeenAt)))
 		}
 		if !h.State.Live() {
 			continue
@@ -142,10 +120,13 @@ func hostNotices(s *cluster.Snapshot) (list []Notice) {
 		if h.ClockOffset.Abs() > clockAlarm {
 			list = append(list, notable(link, "The clock of %s is %s off the store's.", h.Holder, took(h.ClockOffset)))
 		}
-		for _, r := range h.Runners {
-			if r.Err != "" || r.State == "stuck" {
-				list = append(list, urgent(link, "%s on %s: %s: %s", strings.TrimSpace(r.Kind+" "+r.Name),
-					h.Holder, r.State, r.Err))
+		for _, loop := range h.Runners {
+			if r.outage != nil && slices.Contains(storeLoops, loop.Kind) {
+				continue
+			}
+			if loop.Err != "" || loop.State == "stuck" {
+				list = append(list, urgent(link, "%s on %s: %s: %s", strings.TrimSpace(loop.Kind+" "+loop.Name),
+					h.Holder, loop.State, loop.Err))
 			}
 		}
 	}
@@ -156,7 +137,7 @@ func hostNotices(s *cluster.Snapshot) (list []Notice) {
 }
 
 // stillHeld says what a host that is gone seems to hold.
-func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
+func stillHeld(s *cluster.Snapshot, h cluster.Host, c *clock) string {
 	n, last := 0, time.Time{}
 	for _, l := range s.Leases {
 		if l.State == cluster.LeaseHeld && l.Holder == h.Holder {
@@ -169,25 +150,26 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" It still has %s, the last for another %s.", pagekit.Count(n, "lease"), left(last))
+	return fmt.Sprintf(" It still has %s, the last for another %s.", pagekit.Count(n, "lease"), c.left(last))
 }
 
-// timerNotices are about timers.
-func timerNotices(rows []timerRow) (list []Notice) {
+// timerNotices are about timers. outage: their store does not answer.
+func timerNotices(rows []timerRow, outage bool, c *clock) (list []Notice) {
 	for _, r := range rows {
 		link, local := URL("timer", "name", r.Name), r.Local
 		switch {
 		case r.State == cluster.TimerPaused:
 			text := "until its limit, which is 0, is changed"
 			if until := r.Pause.Until; !until.IsZero() {
-				text = "for another " + left(until)
+				text = "for another " + c.left(until)
 			}
 			list = append(list, notable(link, "%s is paused %s, %s.", r.Name, r.Pause.Cause, text))
+		case outage && r.waits() && r.Failed < cluster.FailingRuns: // that is why
 		case late(local):
 			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
-				pagekit.Count(local.TicksSinceSuccess, "tick"), r.whyNot()))
+				pagekit.Count(local.TicksSinceSuccess, "tick"), r.whyNot(c)))
 		case r.Failed >= cluster.FailingRuns:
-			list = append(list, urgent(link, "%s is %s: %s.", r.Name, r.Failing(), r.whyNot()))
+			list = append(list, urgent(link, "%s is %s: %s.", r.Name, r.Failing(), r.whyNot(c)))
 		}
 		if len(r.Differ) > 0 {
 			list = append(list, notable(link, "Hosts differ in the limit of %s: %s.", r.Name, r.differText()))
@@ -220,10 +202,10 @@ func (t timerRow) differText() string {
 
 // whyNot says why a timer does not succeed: how its last run ended, what keeps ticks from starting,
 // and who has had a slot for longest.
-func (t timerRow) whyNot() string {
+func (t timerRow) whyNot(c *clock) string {
 	var why []string
 	if t.Last != nil && !t.Last.Succeeded() {
-		text := fmt.Sprintf("the latest ended %s on %s as %s", ago(t.Last.EndedAt), t.Last.Holder.Host, t.Last.Outcome)
+		text := fmt.Sprintf("the latest ended %s on %s as %s", c.ago(t.Last.EndedAt), t.Last.Holder.Host, t.Last.Outcome)
 		if t.Last.Err != "" {
 			text += ": " + t.Last.Err
 		}
@@ -243,7 +225,7 @@ func (t timerRow) whyNot() string {
 	}
 	if oldest != nil {
 		why = append(why, fmt.Sprintf("slot %d is held by %s, for %s", oldest.Slot, oldest.Holder.Host,
-			took(time.Since(oldest.AcquiredAt))))
+			took(c.since(oldest.AcquiredAt))))
 	}
 	if len(why) == 0 {
 		return "no reason is known here"

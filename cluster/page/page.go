@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
@@ -63,6 +65,11 @@ type Page struct {
 	render   *renderer
 	live     *live
 	timers   *timers
+
+	snapshots    readcache.Cache[struct{}]
+	latest       atomic.Pointer[cluster.Snapshot] // nil: nothing was read yet
+	failingSince atomic.Pointer[time.Time]        // nil: the latest is not stale
+	attention    readcache.Cache[[]Notice]        // by the index of the section
 }
 
 // New returns a Page, or an error that lists every fault of the settings. It starts nothing, and
@@ -93,6 +100,7 @@ func New(config Config) (*Page, error) {
 	}
 	p := &Page{config: config, guard: http.NewCrossOriginProtection(), views: map[string]View{},
 		actions: map[string]Action{}}
+	p.snapshots.Always, p.attention.Always = true, true // what they ask shares its reads
 	p.timers = &timers{config: config}
 	p.sections = append(append([]Section{p.fleet()}, config.Sections...), p.history())
 	for _, s := range p.sections {
@@ -113,7 +121,7 @@ func New(config Config) (*Page, error) {
 // add adds the pages and actions of a section.
 func (p *Page) add(s Section) error {
 	for name, v := range s.Views {
-		if _, there := p.views[name]; there || slices.Contains(fixedPages, name) {
+		if _, there := p.views[name]; there || slices.Contains(fixedPages, name) || icons[name] != "" {
 			return fmt.Errorf("two Sections have a page called %q", name)
 		}
 		p.views[name] = v
@@ -178,6 +186,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case pageScript:
 		p.asset(w, "text/javascript; charset=utf-8", script)
 	default:
+		if color, ok := icons[name]; ok {
+			p.asset(w, "image/svg+xml", icon(color))
+			return
+		}
 		p.view(w, r, access, name)
 	}
 }
@@ -194,7 +206,8 @@ func (p *Page) view(w http.ResponseWriter, r *http.Request, access Access, name 
 		p.stream(w, r, access, name)
 		return
 	}
-	content, err := v(r.Context(), r.URL.Query())
+	ctx := readcache.WithPatience(r.Context(), readcache.Patience)
+	content, err := v(ctx, r.URL.Query())
 	switch {
 	case err != nil:
 		p.fail(w, r, statusOf(err), err)
@@ -202,6 +215,7 @@ func (p *Page) view(w http.ResponseWriter, r *http.Request, access Access, name 
 		p.json(w, http.StatusOK, content.Data)
 	default:
 		f := p.frame(name, access, content)
+		p.addBar(ctx, &f)
 		f.Done = doneText(p.actions, r.URL.Query())
 		p.html(w, http.StatusOK, name, f)
 	}
@@ -213,10 +227,14 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request, access Access, nam
 	key := fmt.Sprintf("%s?%s %v %v", name, q.Encode(), access.Act, access.Payloads)
 	shown := Access{Read: access.Read, Act: access.Act} // the same for all who share it
 	p.live.serve(w, r, key, readerOf(r, access), func(ctx context.Context) ([]byte, error) {
+		ctx = readcache.WithPatience(ctx, readcache.Patience)
 		content, err := p.views[name](ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		return p.render.body(name, p.frame(name, shown, content).Frame)
+		f := p.frame(name, shown, content)
+		p.addBar(ctx, &f)
+		body, err := p.render.body(name, f.Frame)
+		return append([]byte(f.Bar), body...), err
 	})
 }

@@ -314,8 +314,8 @@ func TestViewersShareWhatIsRead(t *testing.T) {
 	testkit.Eventually(t, 5*time.Second, "it is said", func() bool {
 		return strings.Contains(f.get("hosts"), "A store does not answer")
 	})
-	f.has("hosts", "the registry is down", "This is what was read", "h/1/x")
-	f.has("", "A store did not answer, so this is what it was")
+	f.has("hosts", "the registry is down", "This is as of", "h/1/x")
+	f.has("", "The store does not answer (the registry is down).", "Stale")
 	if text := f.json("hosts")["err"]; !strings.Contains(fmt.Sprint(text), "the registry is down") {
 		t.Error(text)
 	}

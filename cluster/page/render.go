@@ -2,16 +2,20 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/inert"
 	"github.com/tickslot/tickslot/internal/mask"
@@ -45,6 +49,8 @@ type frame struct {
 	Host       string // that shows the page
 	Live       bool   // the script keeps it up to date
 	Done       string // what was just done
+	Status     *status
+	Bar        template.HTML // of the Status
 	Body       template.HTML
 }
 
@@ -60,6 +66,12 @@ func (p *Page) frame(name string, access Access, content Content) frame {
 	return f
 }
 
+// addBar adds what is above each page. A page without it is better than none.
+func (p *Page) addBar(ctx context.Context, f *frame) {
+	f.Status = p.read(readcache.WithPatience(ctx, readcache.Patience)).status(f.Title, p.timers.scheduler())
+	f.Bar, _ = p.render.bar.html(f.Status)
+}
+
 // activeLink returns the name of the link to which a page of a section belongs: timers for timer.
 func activeLink(name string, links []Link) string {
 	for _, l := range links {
@@ -72,17 +84,44 @@ func activeLink(name string, links []Link) string {
 
 // A renderer has the templates.
 type renderer struct {
-	layout *template.Template
-	bodies map[string]*template.Template
+	layout, bar *pageTemplate
+	bodies      map[string]*pageTemplate
+}
+
+// A pageTemplate shows ages as of an instant. It is executed by one goroutine at a time.
+type pageTemplate struct {
+	template *template.Template
+
+	mu    sync.Mutex // held while it is executed
+	clock clock
+}
+
+// execute renders data with ages as of an instant; zero: as of now.
+func (p *pageTemplate) execute(asOf time.Time, data any) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clock.now = asOf
+	var out bytes.Buffer
+	if err := p.template.Execute(&out, data); err != nil {
+		return nil, err
+	}
+	return inert.Bytes(out.Bytes()), nil
+}
+
+// html renders what goes into another template as it is: it was escaped when it was rendered.
+func (p *pageTemplate) html(data any) (template.HTML, error) {
+	out, err := p.execute(time.Time{}, data)
+	return template.HTML(out), err
 }
 
 func newRenderer(sections []Section) (*renderer, error) {
-	base, err := template.New("").Funcs(funcs).ParseFS(templates, "templates/parts.html")
+	base, err := template.New("").Funcs(funcs).Funcs((&clock{}).funcs()).ParseFS(templates, "templates/parts.html")
 	if err != nil {
 		return nil, err
 	}
-	r := &renderer{bodies: map[string]*template.Template{}}
-	add := func(files fs.FS, path, name string) (*template.Template, error) {
+	r := &renderer{bodies: map[string]*pageTemplate{}}
+	add := func(files fs.FS, path, name string) (*pageTemplate, error) {
+		p := &pageTemplate{}
 		t, err := base.Clone()
 		if err != nil {
 			return nil, err
@@ -91,7 +130,11 @@ func newRenderer(sections []Section) (*renderer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the template of %q: %w", name, err)
 		}
-		return t.New(name).Parse(string(text))
+		p.template, err = t.Funcs(p.clock.funcs()).New(name).Parse(string(text))
+		return p, err
+	}
+	if r.bar, err = add(templates, "templates/bar.html", "bar"); err != nil {
+		return nil, err
 	}
 	if r.layout, err = add(templates, "templates/layout.html", "layout"); err != nil {
 		return nil, err
@@ -123,20 +166,20 @@ func newRenderer(sections []Section) (*renderer, error) {
 
 // body renders what is inside the frame, with nothing hidden.
 func (r *renderer) body(name string, f Frame) ([]byte, error) {
-	var out bytes.Buffer
-	if err := r.bodies[name].Execute(&out, f); err != nil {
-		return nil, err
+	var asOf time.Time
+	if seen, ok := f.Data.(interface{ AsOf() time.Time }); ok {
+		asOf = seen.AsOf()
 	}
-	return inert.Bytes(out.Bytes()), nil
+	return r.bodies[name].execute(asOf, f)
 }
 
 // html answers with a page in its frame.
 func (p *Page) html(w http.ResponseWriter, status int, name string, f frame) {
 	body, err := p.render.body(name, f.Frame)
-	var out bytes.Buffer
+	var out []byte
 	if err == nil {
 		f.Body = template.HTML(body) // it was escaped when it was rendered
-		err = p.render.layout.Execute(&out, f)
+		out, err = p.render.layout.execute(time.Time{}, f)
 	}
 	if err != nil {
 		http.Error(w, "this page cannot be shown: "+inert.Text(mask.Text(err.Error())), http.StatusInternalServerError)
@@ -144,7 +187,7 @@ func (p *Page) html(w http.ResponseWriter, status int, name string, f frame) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(inert.Bytes(out.Bytes())) // an error means that the client has disconnected
+	_, _ = w.Write(out) // an error means that the client has disconnected
 }
 
 // json answers with data as JSON.
@@ -169,7 +212,8 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, status int, err erro
 	f := frame{Frame: Frame{Title: http.StatusText(status), Name: "error", Data: err.Error()}}
 	if status != http.StatusForbidden {
 		f = p.frame("error", Access{}, Content{f.Title, f.Data})
-		f.Live = false
+		f.Live = errors.Is(err, readcache.ErrNoAnswer) // then the page comes when there is one
+		p.addBar(r.Context(), &f)
 	}
 	p.html(w, status, "error", f)
 }
@@ -184,12 +228,11 @@ func wantsJSON(r *http.Request) bool {
 	return strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html")
 }
 
-// funcs are for templates.
+// funcs are for templates, with those of a clock.
 var funcs = template.FuncMap{
-	"when": when, "ago": ago, "left": left, "took": took, "holder": holderText, "join": strings.Join,
+	"when": when, "took": took, "holder": holderText, "join": strings.Join,
 	"url": URL, "slot": slotText,
 	"role": func(lock string) string { return strings.TrimPrefix(lock, "leader:") },
-	"age":  func(t time.Time) string { return strings.TrimSuffix(ago(t), " ago") },
 	"table": func(caption string, runs []cluster.HistoryRun, timer bool) runTable {
 		return runTable{caption, runs, timer}
 	},
@@ -217,9 +260,25 @@ func when(t time.Time) template.HTML {
 		t.Format("2006-01-02 15:04:05 UTC")))
 }
 
+// A clock tells ages as of an instant; zero: as of now.
+type clock struct{ now time.Time }
+
+func (c *clock) funcs() template.FuncMap {
+	return template.FuncMap{"ago": c.ago, "left": c.left,
+		"age": func(t time.Time) string { return strings.TrimSuffix(c.ago(t), " ago") }}
+}
+
+// since is how long ago an instant is.
+func (c *clock) since(t time.Time) time.Duration {
+	if c.now.IsZero() {
+		return time.Since(t)
+	}
+	return c.now.Sub(t)
+}
+
 // ago says how long ago an instant is.
-func ago(t time.Time) string {
-	switch d := time.Since(t); {
+func (c *clock) ago(t time.Time) string {
+	switch d := c.since(t); {
 	case t.IsZero():
 		return "never"
 	case d < time.Second:
@@ -230,8 +289,8 @@ func ago(t time.Time) string {
 }
 
 // left says how long it is until an instant.
-func left(t time.Time) string {
-	switch d := time.Until(t); {
+func (c *clock) left(t time.Time) string {
+	switch d := -c.since(t); {
 	case t.IsZero():
 		return "–"
 	case d <= 0:

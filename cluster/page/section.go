@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
@@ -110,6 +111,9 @@ func statusOf(err error) int {
 	}
 	if errors.Is(err, control.ErrNoRun) || errors.Is(err, control.ErrTooManyTriggers) {
 		return http.StatusConflict
+	}
+	if errors.Is(err, readcache.ErrNoAnswer) {
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadGateway // a store did not answer, or refused
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer/control"
@@ -15,7 +18,7 @@ import (
 
 // A timerView is what there is to know of one timer.
 type timerView struct {
-	seen
+	pagekit.Seen
 	timerRow
 	On            []hostTimer              `json:"on"` // hosts that have it
 	Last50        []cluster.HistoryRun     `json:"runs"`
@@ -56,19 +59,23 @@ type limitView struct {
 	Limit int `json:"limit"`
 }
 
-// timer shows one timer. It makes up to three calls to stores besides the Snapshot.
+// timer shows one timer. It makes up to two calls to stores besides the Snapshot.
 func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	name := q.Get("name")
 	s := p.snapshot(ctx)
-	v := timerView{seen: seenOf(s), timerRow: timerRow{Name: name}, Control: p.config.Control != nil,
+	v := timerView{Seen: seenOf(s), timerRow: timerRow{Name: name}, Control: p.config.Control != nil,
 		On: []hostTimer{}, Events: []cluster.HistoryEvent{}}
 	known := false
-	for _, row := range p.timers.rows(s) {
+	rows := p.timers.rows(s)
+	for _, row := range rows {
 		if row.Name == name {
 			v.timerRow, known = row, true
 		}
 	}
-	if !known {
+	switch {
+	case !known && s.ReadAt.IsZero():
+		return Content{}, fmt.Errorf("timer %q: %w", name, cmp.Or(s.Err, readcache.ErrNoAnswer))
+	case !known:
 		return Content{}, fmt.Errorf("%w: no host has a timer %q, and no run of it is kept", ErrNotFound, name)
 	}
 	for _, h := range s.Hosts {
@@ -92,7 +99,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	} else {
 		v.takeRuns(runs.Value)
 	}
-	p.addOverrides(ctx, &v)
+	p.addOverrides(ctx, &v, rows)
 	p.addLocal(&v)
 	v.State = v.state()
 	return Content{"Timer " + name, v}, nil
@@ -104,12 +111,12 @@ func (t *timerView) fault(err error) {
 	}
 }
 
-// addOverrides adds what the store of locks keeps: two calls.
-func (p *Page) addOverrides(ctx context.Context, v *timerView) {
+// addOverrides adds what the store of locks keeps: one call, besides that for all timers.
+func (p *Page) addOverrides(ctx context.Context, v *timerView, rows []timerRow) {
 	if p.config.Control == nil {
 		return
 	}
-	state := p.timers.overrides(ctx, v.Name)
+	state := p.timers.overrides(ctx, rows, v.Name)
 	v.fault(state.Err)
 	if o := state.Value; !state.At.IsZero() {
 		v.Pause = pauseOf(o, state.At) // newer than what this host knows

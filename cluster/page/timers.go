@@ -33,8 +33,9 @@ type timers struct {
 	pauses   readcache.Cache[pauses] // of all timers
 	triggers readcache.Cache[[]control.PendingTrigger]
 
-	mu     sync.Mutex // held while latest is made
-	latest []timerRow // of readAt; it is shared, so it is never modified
+	mu     sync.Mutex    // held while latest is made
+	latest []timerRow    // of readAt; it is shared, so it is never modified
+	local  *timer.Status // of the same moment; nil: there is no scheduler
 	readAt time.Time
 	madeAt time.Time
 }
@@ -128,13 +129,21 @@ func (t *timers) rows(s *cluster.Snapshot) []timerRow {
 	return t.latest
 }
 
+// scheduler returns what the scheduler of this process said last; nil: there is none.
+func (t *timers) scheduler() *timer.Status {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.local
+}
+
 // maxPauses is for how many timers the store is asked whether they are paused.
 const maxPauses = 2000
 
 // pauses are the pauses of timers, as the store has them.
 type pauses struct {
-	known map[string]*pauseView // by timer; nil: it is not paused
-	err   error                 // why those of timers that are not in known could not be read
+	states map[string]driver.ControlState // by timer
+	at     time.Time                      // when they were read
+	err    error                          // why those of timers that are not in known could not be read
 }
 
 // pausedRows returns rows with the pauses that the store has, which takes one more call. If the
@@ -145,28 +154,33 @@ func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) (rows []ti
 	if t.config.Control == nil || len(rows) == 0 {
 		return rows, nil
 	}
-	read := t.pauses.Get(ctx, "", func(ctx context.Context) (pauses, error) {
-		var names []string
-		for _, r := range rows[:min(len(rows), maxPauses)] {
-			names = append(names, r.Name)
-		}
-		return t.readPauses(ctx, names)
-	})
+	read := t.pausesOf(ctx, rows)
 	if err = cmp.Or(read.Err, read.Value.err); errors.Is(err, control.ErrNoControl) { // it keeps none
 		return rows, nil
 	}
 	rows = slices.Clone(rows)
 	for i := range rows[:min(len(rows), maxPauses)] {
-		if pause, known := read.Value.known[rows[i].Name]; known {
-			rows[i].Pause = pause // newer than what this host knows
+		if state, known := read.Value.states[rows[i].Name]; known {
+			rows[i].Pause = pauseOf(state, read.Value.at) // newer than what this host knows
 			rows[i].State = rows[i].state()
 		}
 	}
 	return rows, err
 }
 
+// pausesOf reads what operators have set for the first of these timers.
+func (t *timers) pausesOf(ctx context.Context, rows []timerRow) readcache.Result[pauses] {
+	return t.pauses.Get(ctx, "", func(ctx context.Context) (pauses, error) {
+		var names []string
+		for _, r := range rows[:min(len(rows), maxPauses)] {
+			names = append(names, r.Name)
+		}
+		return t.readPauses(ctx, names)
+	})
+}
+
 func (t *timers) readPauses(ctx context.Context, names []string) (pauses, error) {
-	now := time.Now()
+	found, unknown := pauses{states: map[string]driver.ControlState{}, at: time.Now()}, 0
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return driver.CheckName(timerPrefix+name) != nil // a host that is not ours may say it: no store has it
 	})
@@ -174,10 +188,9 @@ func (t *timers) readPauses(ctx context.Context, names []string) (pauses, error)
 	if err != nil {
 		return pauses{}, fmt.Errorf("the pauses of timers are not known: %w", err)
 	}
-	found, unknown := pauses{known: map[string]*pauseView{}}, 0
 	for _, o := range states {
 		if o.Err == nil {
-			found.known[o.Name] = pauseOf(o, now)
+			found.states[o.Name] = o
 			continue
 		}
 		unknown++
@@ -211,7 +224,9 @@ func (t *timers) make(s *cluster.Snapshot) []timerRow {
 		for _, f := range all {
 			known[f.Name] = true
 		}
-		for _, l := range t.config.Timers.Status().Timers {
+		status := t.config.Timers.Status()
+		t.local = &status
+		for _, l := range status.Timers {
 			local[l.Name] = &l
 			if !known[l.Name] {
 				all = append(all, &cluster.FleetTimer{Name: l.Name})
@@ -389,8 +404,17 @@ func (t timerRow) BarsText() string {
 	return fmt.Sprintf("the last %d runs took %s to %s, %d of them failed", n, took(shortest), took(longest), failed)
 }
 
-// overrides are what the store keeps of a timer.
-func (t *timers) overrides(ctx context.Context, name string) readcache.Result[driver.ControlState] {
+// overrides are what the store keeps of a timer. For one of the first it is read with the others.
+func (t *timers) overrides(ctx context.Context, rows []timerRow, name string) readcache.Result[driver.ControlState] {
+	at := slices.IndexFunc(rows, func(r timerRow) bool { return r.Name == name })
+	if at >= 0 && at < maxPauses {
+		all := t.pausesOf(ctx, rows)
+		state, known := all.Value.states[name]
+		if !known {
+			return readcache.Result[driver.ControlState]{Err: cmp.Or(all.Err, all.Value.err)}
+		}
+		return readcache.Result[driver.ControlState]{Value: state, At: all.Value.at, Err: all.Err}
+	}
 	return t.states.Get(ctx, name, func(ctx context.Context) (driver.ControlState, error) {
 		return t.config.Control.Inspect(ctx, name)
 	})

@@ -10,29 +10,40 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
-	"github.com/tickslot/tickslot/internal/mask"
 )
 
-// seen says how old what is shown is.
-type seen struct {
-	ReadAt   time.Time `json:"read_at,omitzero"`
-	ReadFail string    `json:"err,omitempty"` // why the latest is not shown; "": it is
-}
-
 // seenOf is about a Snapshot, and about what else was read for a page; nil: without an error.
-func seenOf(s *cluster.Snapshot, others ...error) seen {
-	v := seen{ReadAt: s.ReadAt}
-	if err := cmp.Or(append([]error{s.Err}, others...)...); err != nil {
-		v.ReadFail = mask.Text(err.Error())
-	}
-	return v
+func seenOf(s *cluster.Snapshot, others ...error) pagekit.Seen {
+	return pagekit.SeenOf(s.ReadAt, cmp.Or(append([]error{s.Err}, others...)...))
 }
 
 // snapshot is shared by all viewers: see cluster.Registry.Snapshot. Its Err says what could not be
 // read.
 func (p *Page) snapshot(ctx context.Context) *cluster.Snapshot {
-	s, _ := p.config.Registry.Snapshot(ctx)
+	read := p.snapshots.Get(ctx, "", p.readSnapshot)
+	s := p.latest.Load()
+	switch {
+	case s == nil:
+		return &cluster.Snapshot{Err: read.Err, Stale: true}
+	case read.Err != nil && s.Err == nil: // there is no answer yet, and this is old
+		old := *s
+		old.Err, old.Stale = read.Err, true
+		return &old
+	}
 	return s
+}
+
+// readSnapshot keeps also one of which a store has told only a part.
+func (p *Page) readSnapshot(ctx context.Context) (struct{}, error) {
+	began := time.Now()
+	s, _ := p.config.Registry.Snapshot(ctx)
+	p.latest.Store(s)
+	if s.Stale {
+		p.failingSince.CompareAndSwap(nil, &began)
+		return struct{}{}, s.Err
+	}
+	p.failingSince.Store(nil)
+	return struct{}{}, nil // or there are more leases than it has, which is no reason to ask less often
 }
 
 // fleet are the pages about the fleet.
@@ -53,7 +64,7 @@ func (p *Page) history() Section {
 }
 
 type timersView struct {
-	seen
+	pagekit.Seen
 	pager
 	Filter filter     `json:"filter"`
 	Timers []timerRow `json:"timers"`
@@ -66,13 +77,13 @@ func (p *Page) listTimers(ctx context.Context, q url.Values) (Content, error) {
 	rows := slices.DeleteFunc(slices.Clone(all), func(r timerRow) bool {
 		return !matches(q, r.Name) || q.Get("state") != "" && q.Get("state") != string(r.State)
 	})
-	v := timersView{seen: seenOf(s, err), Filter: filterOf(q, timerStates...), Local: p.config.Timers != nil}
+	v := timersView{Seen: seenOf(s, err), Filter: filterOf(q, timerStates...), Local: p.config.Timers != nil}
 	v.Timers, v.pager = pageOf("timers", q, rows)
 	return Content{"Timers", v}, nil
 }
 
 type hostsView struct {
-	seen
+	pagekit.Seen
 	pager
 	Filter filter         `json:"filter"`
 	Hosts  []cluster.Host `json:"hosts"`
@@ -87,14 +98,14 @@ func (p *Page) hosts(ctx context.Context, q url.Values) (Content, error) {
 			rows = append(rows, h)
 		}
 	}
-	v := hostsView{seen: seenOf(s), Filter: filterOf(q, string(cluster.HostAlive), string(cluster.HostSuspect),
+	v := hostsView{Seen: seenOf(s), Filter: filterOf(q, string(cluster.HostAlive), string(cluster.HostSuspect),
 		string(cluster.HostGone), string(cluster.HostRefused))}
 	v.Hosts, v.pager = pageOf("hosts", q, rows)
 	return Content{"Hosts", v}, nil
 }
 
 type leasesView struct {
-	seen
+	pagekit.Seen
 	pager
 	Filter filter           `json:"filter"`
 	Kind   string           `json:"kind,omitempty"`
@@ -115,7 +126,11 @@ func (p *Page) leaders(ctx context.Context, q url.Values) (Content, error) {
 func (p *Page) leasesOf(ctx context.Context, q url.Values, page, title, kind string) Content {
 	s := p.snapshot(ctx)
 	kinds, rows := map[string]bool{}, []cluster.Lease{}
-	for _, l := range s.Leases {
+	leases := s.Leases
+	if s.Stale {
+		leases = ended(slices.Clone(leases)) // others share them
+	}
+	for _, l := range leases {
 		kinds[l.Kind] = true
 		if (kind == "" || l.Kind == kind) && matches(q, l.Name, l.Holder.String()) &&
 			(q.Get("state") == "" || q.Get("state") == string(l.State)) &&
@@ -123,11 +138,22 @@ func (p *Page) leasesOf(ctx context.Context, q url.Values, page, title, kind str
 			rows = append(rows, l)
 		}
 	}
-	v := leasesView{seen: seenOf(s), Kind: kind, More: s.MoreLeases, Filter: filterOf(q, string(cluster.LeaseHeld),
+	v := leasesView{Seen: seenOf(s), Kind: kind, More: s.MoreLeases, Filter: filterOf(q, string(cluster.LeaseHeld),
 		string(cluster.LeaseReleased), string(cluster.LeaseEnded))}
 	v.Leases, v.pager = pageOf(page, q, rows)
 	v.Kinds = options(kinds, kind)
 	return Content{title, v}
+}
+
+// ended returns leases as they are now: that of a host that nobody has heard of since may be over.
+func ended(leases []cluster.Lease) []cluster.Lease {
+	now := time.Now()
+	for i := range leases {
+		if l := &leases[i]; l.State == cluster.LeaseHeld && !l.ExpiresAt.IsZero() && l.ExpiresAt.Before(now) {
+			l.State = cluster.LeaseEnded
+		}
+	}
+	return leases
 }
 
 func options(values map[string]bool, chosen string) (list []pagekit.Option) {
@@ -141,7 +167,7 @@ func options(values map[string]bool, chosen string) (list []pagekit.Option) {
 }
 
 type eventsView struct {
-	seen
+	pagekit.Seen
 	pager
 	Filter filter                 `json:"filter"`
 	Events []cluster.HistoryEvent `json:"events"`
@@ -156,7 +182,7 @@ func (p *Page) events(ctx context.Context, q url.Values) (Content, error) {
 			rows = append(rows, e)
 		}
 	}
-	v := eventsView{seen: seenOf(s), Filter: filterOf(q)}
+	v := eventsView{Seen: seenOf(s), Filter: filterOf(q)}
 	v.Filter.States, v.Filter.StateLabel = options(kinds, q.Get("state")), "Kind"
 	v.Events, v.pager = pageOf("events", q, rows)
 	return Content{"Events", v}, nil

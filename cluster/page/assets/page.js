@@ -25,7 +25,27 @@
   var text = document.createElement("span");
   status.append(text, " ", button);
 
-  function say(words) { text.textContent = words; button.textContent = paused ? "Go on" : "Pause updates"; }
+  function say(words) { // what is said anew is read aloud
+    if (text.textContent !== words) text.textContent = words;
+    button.textContent = paused ? "Go on" : "Pause updates";
+  }
+
+  // What is above the page says how the fleet is, and so do the title and the icon of the window. It
+  // follows also while somebody types.
+  function showBar(parsed) {
+    var fresh = parsed.getElementById("bar"), bar = document.getElementById("bar");
+    if (!fresh) return;
+    localTimes(fresh);
+    say(fresh.dataset.live);
+    document.title = fresh.dataset.title;
+    var icon = document.querySelector("link[rel=icon]");
+    if (icon.getAttribute("href") !== fresh.dataset.icon) {
+      icon.type = "image/svg+xml";
+      icon.setAttribute("href", fresh.dataset.icon);
+    }
+    fresh.remove();
+    if (bar) become(bar, fresh);
+  }
 
   // Whoever types or has selected something is not disturbed.
   function busy() {
@@ -60,10 +80,11 @@
 
   // The focus stays on what it is on, although something above it has come or gone.
   function show(html) {
-    if (busy()) return;
-    var at = document.activeElement, focused = at && body.contains(at) && identity(at);
     // A parsed document runs no scripts, and the policy of this page allows no inline ones.
     var parsed = new DOMParser().parseFromString(html, "text/html");
+    showBar(parsed);
+    if (busy()) return;
+    var at = document.activeElement, focused = at && body.contains(at) && identity(at);
     localTimes(parsed);
     becomeAll(body, parsed.body);
     if (!focused || body.contains(document.activeElement) && identity(document.activeElement) === focused) return;
@@ -71,10 +92,14 @@
     if (same) same.focus({preventScroll: true});
   }
 
+  function live() {
+    var bar = document.getElementById("bar");
+    return bar ? bar.dataset.live : "Live";
+  }
   function start() {
     if (stream || paused || document.hidden) return;
     stream = new EventSource(location.pathname + location.search);
-    stream.addEventListener("page", function (e) { say("Live"); show(e.data); });
+    stream.addEventListener("page", function (e) { show(e.data); });
     stream.addEventListener("failed", function (e) { say("Not live: " + e.data); });
     stream.onerror = function () { say(stream.readyState === EventSource.CLOSED ? "Not live: reload the page" : "Not live: trying again"); };
   }
@@ -85,11 +110,11 @@
   }
   button.addEventListener("click", function () {
     paused = !paused;
-    if (paused) stop("Paused"); else { say("Live"); start(); }
+    if (paused) stop("Paused"); else { say(live()); start(); }
   });
   document.addEventListener("visibilitychange", function () {
-    if (document.hidden) stop("Paused"); else if (!paused) { say("Live"); start(); }
+    if (document.hidden) stop("Paused"); else if (!paused) { say(live()); start(); }
   });
-  say("Live");
+  say(live());
   start();
 })();

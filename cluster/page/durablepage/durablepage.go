@@ -71,8 +71,7 @@ func (s *section) readSchedules(ctx context.Context) readcache.Result[[]durable.
 
 // A listView is what is there.
 type listView struct {
-	ReadAt    time.Time                `json:"read_at,omitzero"`
-	ReadFail  string                   `json:"err,omitempty"`
+	pagekit.Seen
 	Handlers  []durable.HandlerRecord  `json:"handlers"`
 	Schedules []durable.ScheduleRecord `json:"schedules"`
 	Runs      []durable.RunRecord      `json:"runs"` // the newest that match
@@ -108,10 +107,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 		return s.store.Runs(ctx, which, rowsPerPage)
 	})
 	v.Handlers, v.Schedules, v.Runs = some(handlers.Value), some(schedules.Value), some(runs.Value)
-	v.ReadAt = runs.At.UTC()
-	if err := cmp.Or(handlers.Err, schedules.Err, runs.Err); err != nil {
-		v.ReadFail = err.Error()
-	}
+	v.Seen = pagekit.SeenOf(runs.At, cmp.Or(handlers.Err, schedules.Err, runs.Err))
 	if n := len(v.Runs); n == rowsPerPage {
 		v.Next = page.URL("durable", "handler", which.Handler, "schedule", which.Schedule, "state", q.Get("state"),
 			"before", strconv.FormatInt(v.Runs[n-1].ID, 10))
@@ -128,6 +124,7 @@ func some[T any](list []T) []T {
 
 // A runView is one run.
 type runView struct {
+	pagekit.Seen
 	durable.RunRecord
 	Hidden bool `json:"payload_hidden,omitempty"` // the viewer may not see it
 
@@ -147,10 +144,10 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 	switch {
 	case errors.Is(r.Err, durable.ErrNoRun):
 		return page.Content{}, fmt.Errorf("%w: %w", page.ErrNotFound, r.Err)
-	case r.Err != nil:
+	case r.Err != nil && r.At.IsZero():
 		return page.Content{}, r.Err
 	}
-	v := runView{RunRecord: r.Value, Over: !r.Value.FinishedAt.IsZero()}
+	v := runView{Seen: pagekit.SeenOf(r.At, r.Err), RunRecord: r.Value, Over: !r.Value.FinishedAt.IsZero()}
 	if v.Hidden = !page.MayReadPayloads(ctx); v.Hidden {
 		v.Payload = nil
 	}

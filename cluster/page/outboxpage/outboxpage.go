@@ -148,8 +148,7 @@ func viewOf(r outbox.Record) messageView {
 
 // A listView is what is there.
 type listView struct {
-	ReadAt   time.Time        `json:"read_at,omitzero"`
-	ReadFail string           `json:"err,omitempty"`
+	pagekit.Seen
 	Backlog  *backlogView     `json:"backlog,omitempty"` // nil: it was never read
 	Messages []messageView    `json:"messages"`          // the newest that match
 	Topic    string           `json:"topic,omitempty"`
@@ -177,10 +176,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 	if !backlog.At.IsZero() {
 		v.Backlog = backlogOf(backlog.Value)
 	}
-	v.ReadAt = read.At.UTC()
-	if err := cmp.Or(read.Err, backlog.Err); err != nil {
-		v.ReadFail = err.Error()
-	}
+	v.Seen = pagekit.SeenOf(read.At, cmp.Or(read.Err, backlog.Err))
 	for _, r := range read.Value {
 		v.Messages = append(v.Messages, viewOf(r))
 	}
@@ -193,6 +189,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 
 // A fullView is one message.
 type fullView struct {
+	pagekit.Seen
 	messageView
 	Headers map[string]string `json:"headers,omitempty"`
 	Payload []byte            `json:"payload,omitempty"`
@@ -223,11 +220,12 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 	switch {
 	case errors.Is(read.Err, outbox.ErrNoMessage):
 		return page.Content{}, fmt.Errorf("%w: %w", page.ErrNotFound, read.Err)
-	case read.Err != nil:
+	case read.Err != nil && read.At.IsZero():
 		return page.Content{}, read.Err
 	}
 	r := read.Value.record
-	v := fullView{messageView: viewOf(r), Hidden: !page.MayReadPayloads(ctx), Tries: []tryView{}}
+	v := fullView{Seen: pagekit.SeenOf(read.At, read.Err), messageView: viewOf(r), Hidden: !page.MayReadPayloads(ctx),
+		Tries: []tryView{}}
 	if !v.Hidden {
 		v.Headers, v.Payload = mask.Headers(r.Headers), r.Payload
 		v.Text, v.Cut = pagekit.Payload(r.Payload)

@@ -4,8 +4,12 @@ package pagekit
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
+
+	"github.com/tickslot/tickslot/internal/mask"
 )
 
 // maxPayload is how many bytes of a payload are shown.
@@ -35,6 +39,67 @@ func Templates(embedded fs.FS) fs.FS {
 		panic(err)
 	}
 	return files
+}
+
+// Seen says how old what a page shows is.
+type Seen struct {
+	ReadAt   time.Time `json:"read_at,omitzero"`
+	ReadFail string    `json:"err,omitempty"` // why the latest is not shown; "": it is
+}
+
+// SeenOf is about what was read at an instant, and the error of the last try; nil: there is none.
+func SeenOf(at time.Time, err error) Seen {
+	s := Seen{ReadAt: at}
+	if !at.IsZero() {
+		s.ReadAt = at.UTC()
+	}
+	if err != nil {
+		s.ReadFail = mask.Text(err.Error())
+	}
+	return s
+}
+
+// AsOf is the instant as of which a page shows ages; zero: it is now. What was true when a store
+// answered last may not be true now.
+func (s Seen) AsOf() time.Time {
+	if s.ReadFail == "" {
+		return time.Time{}
+	}
+	return s.ReadAt
+}
+
+// Why is the error in words that help; "": there are none.
+func (s Seen) Why() string { return Plain(s.ReadFail) }
+
+// silent are what errors end with of calls that were not answered: our words for that help nobody.
+var silent = []string{"deadline exceeded", "context canceled", "EOF", "i/o timeout", "has not returned",
+	"its time is over", "no answer yet"}
+
+// Plain returns the text of an error without the names of packages and calls that it begins with,
+// and without how our code calls it that a store is silent. Of several errors, which have a line
+// each, it is the first that says something; "": none does.
+func Plain(text string) string {
+	for line := range strings.Lines(text) {
+		parts := strings.Split(strings.TrimSpace(line), ": ")
+		for len(parts) > 0 && !strings.Contains(parts[0], " ") && len(parts) > 1 {
+			parts = parts[1:]
+		}
+		if last := parts[len(parts)-1]; slices.ContainsFunc(silent, func(end string) bool {
+			return strings.HasSuffix(last, end)
+		}) {
+			parts = parts[:len(parts)-1]
+		}
+		if len(parts) > 0 && parts[0] != "" {
+			return strings.Join(parts, ": ")
+		}
+	}
+	return ""
+}
+
+// Reason is the last part of Plain: the words of the store, or of the network.
+func Reason(text string) string {
+	parts := strings.Split(Plain(text), ": ")
+	return parts[len(parts)-1]
 }
 
 // An Option is a value of a list that can be chosen.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
@@ -70,6 +71,7 @@ func newClient(t testing.TB, section page.Section, access page.Access) *Client {
 // Get returns the answer to a request for a page, in a format: "text/html", "application/json".
 func (c *Client) Get(target, format string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", "http://localhost/"+target, nil)
+	r = r.WithContext(readcache.WithPatience(r.Context(), testkit.Patience)) // a test is not about a busy machine
 	r.Header.Set("Accept", format)
 	if format == "text/event-stream" { // that ends with its first page
 		ctx, stop := context.WithCancel(r.Context())

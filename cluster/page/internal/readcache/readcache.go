@@ -77,16 +77,7 @@ func WithPatience(ctx context.Context, d time.Duration) context.Context {
 // The read goes on if ctx ends, because others may wait for it.
 func (c *Cache[T]) Get(ctx context.Context, key string, load func(context.Context) (T, error)) Result[T] {
 	c.mu.Lock()
-	e := c.entries[key]
-	if e == nil {
-		e = &entry[T]{}
-		c.evictStale()
-		c.entries[key] = e
-	}
-	if e.done == nil && c.due(e) {
-		e.done, e.began = make(chan struct{}), time.Now()
-		go c.read(e, e.done, load)
-	}
+	e := c.begin(key, load)
 	done, left := e.done, e.left(ctx)
 	c.mu.Unlock()
 	var ended error
@@ -102,6 +93,28 @@ func (c *Cache[T]) Get(ctx context.Context, key string, load func(context.Contex
 		result.Err = ended
 	}
 	return result
+}
+
+// Begin begins the read for which the next Get may have to wait.
+func (c *Cache[T]) Begin(key string, load func(context.Context) (T, error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begin(key, load)
+}
+
+// begin is called with mu held.
+func (c *Cache[T]) begin(key string, load func(context.Context) (T, error)) *entry[T] {
+	e := c.entries[key]
+	if e == nil {
+		e = &entry[T]{}
+		c.evictStale()
+		c.entries[key] = e
+	}
+	if e.done == nil && c.due(e) {
+		e.done, e.began = make(chan struct{}), time.Now()
+		go c.read(e, e.done, load)
+	}
+	return e
 }
 
 // left returns for how long a viewer waits for the read under way; negative: until it ends. All
