@@ -43,9 +43,9 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 }
 
 // A host keeps to a pause that it knows of while the store is down, until the pause ends: it may be
-// the store that is being moved.
+// the store that is being moved. Until then it is not said to run without the store.
 //
-// Fails when decide does not look at paused.
+// Fails when decide does not look at paused, or when fallback does not.
 func TestPauseOutlastsTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -68,10 +68,22 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 		if after, _ := f.watch.ticks("often"); after != ran {
 			t.Errorf("%d ticks of a paused timer ran while the store was down", after-ran)
 		}
+		without := func(want bool) {
+			t.Helper()
+			said := h.Checks()["store-reachable"]()
+			if said == nil || strings.Contains(said.Error(), `"often" runs without the store`) != want {
+				t.Errorf("it runs without the store: want %t: %v", want, said)
+			}
+			if ts, _ := h.Status().Timer("often"); ts.Fallback != want {
+				t.Errorf("its Fallback is %t", ts.Fallback)
+			}
+		}
+		without(false)
 		time.Sleep(2 * time.Minute)
 		if after, _ := f.watch.ticks("often"); after == ran {
 			t.Error("nothing ran when the pause was over, and the store still down")
 		}
+		without(true)
 		ts, _ := h.Status().Timer("often")
 		if left := timertest.Unaccounted(ts); left < 0 || left > 1 {
 			t.Errorf("%d ticks are neither starts nor skips: %+v", left, ts)

@@ -81,7 +81,7 @@ type TimerStatus struct {
 	Skipped  map[Reason]uint64 // ticks that did not, by reason
 	Running  []RunInfo         // by start
 	Last     *RunResult        // of the run that ended last; nil: none
-	Fallback bool              // it runs, or would run, without the store
+	Fallback bool              // it runs, or would run, without the store; not while it is paused
 	// The tick that waits for a run to end, see FullWait; zero: none.
 	WaitingTick time.Time
 

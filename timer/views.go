@@ -144,9 +144,11 @@ func (v *views) fallback(s *settings) bool {
 	return s.entry.view.fallback(s)
 }
 
-// fallback is called with entry.mu held.
+// fallback is called with entry.mu held. A timer that is paused runs nothing new, with the store or
+// without.
 func (v *view) fallback(s *settings) bool {
-	return s.timer.OnStoreDown == StoreDownRunLocal && (v.down && !s.local || v.degraded > 0)
+	starts := v.down && !s.local && !s.entry.override.inForce()
+	return s.timer.OnStoreDown == StoreDownRunLocal && (starts || v.degraded > 0)
 }
 
 // fill adds a timer's view to its status. Called with entry.mu held.
