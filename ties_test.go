@@ -21,7 +21,6 @@ const mostBack = 15
 // tied are the packages of which more do, and how many: each is to become less.
 var tied = map[string]int{
 	"cluster/clustertest":            32,
-	"cluster/page":                   19,
 	"cmd/tickslot/internal/commands": 21,
 	"dlock":                          19,
 	"dlock/dlocktest":                21,

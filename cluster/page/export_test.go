@@ -13,3 +13,6 @@ func (p *Page) Readers() int {
 	defer p.live.mu.Unlock()
 	return len(p.live.readers)
 }
+
+// PerMinute is how many runs end and fail per minute.
+var PerMinute = perMinute

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -98,7 +99,7 @@ func inStillFleet(t *testing.T, test func(f *stillFleet)) {
 			t.Fatal(err)
 		}
 		idle := func(context.Context) error { return nil }
-		every := schedule.Every(time.Second)
+		every := schedule.Every(10 * time.Second)
 		var schedulers []*timer.Scheduler
 		for i := range 4 {
 			holder := registry.Holder()
@@ -201,12 +202,12 @@ func (f *stillFleet) has(target string, want ...string) {
 
 var allPages = []string{"", "timers", "timer?name=thumbnails", "hosts", "leases", "leaders", "events"}
 
-// While its stores stand still, each page is there within half a second, with what was read last and
-// as of when; the stores are asked now and then only, however many pages are loaded. It is the same
-// if they stand still from the beginning, with nothing to show.
+// While its stores stand still, each page is there within half a second, with what was read last
+// and as of when; the stores are asked now and then only, however many pages are loaded. It is the
+// same if they stand still from the beginning, with nothing to show.
 //
-// Fails when a page waits for a store longer than the patience of all its reads, or each viewer has a
-// read of his own.
+// Fails when a page waits for a store longer than the patience of all its reads, or each viewer has
+// a read of his own.
 func TestPagesDoNotWaitForAStoreThatStandsStill(t *testing.T) {
 	for _, began := range []bool{true, false} {
 		inStillFleet(t, func(f *stillFleet) {
@@ -246,12 +247,13 @@ func TestPagesDoNotWaitForAStoreThatStandsStill(t *testing.T) {
 }
 
 // During an outage the first thing on each page is that there is one, for how long, how many timers
-// run without the store, and by how much they may exceed a limit, once and in plain words. It is not
-// said to be live. Ages stop at the instant of the read, and nobody is said to lead whose lease has
-// ended.
+// run without the store, and by how much they may exceed a limit, once and in plain words. It is
+// not said to be live. Ages stop at the instant of the read, and nobody is said to lead whose lease
+// has ended.
 //
-// Fails when the outage is left out, is told again among the notices, or in words of our code; when a
-// timer that is paused is counted; when an age is as of now; or when a lease counts after its end.
+// Fails when the outage is left out, is told again among the notices, or in words of our code; when
+// a timer that is paused is counted; when an age is as of now; or when a lease counts after its
+// end.
 func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 	inStillFleet(t, func(f *stillFleet) {
 		time.Sleep(20 * time.Second)
@@ -266,7 +268,8 @@ func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 			f.has(target, sentence, "Stale, 2m", `data-live="Stale, 2m"`, "<title>(1) ", "dot-stale.svg", "as of <time")
 		}
 		html := f.get("")
-		for _, text := range []string{"is led by", "deadline", "cluster:", "context", ">Live<", "problem", `class="urgent"`} {
+		for _, text := range []string{"is led by", "deadline", "cluster:", "context", ">Live<", "problem",
+			`class="urgent"`} {
 			if strings.Contains(html, text) {
 				t.Errorf("%q is on the overview: %s", text, html)
 			}
@@ -281,7 +284,7 @@ func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 		ages := regexp.MustCompile(`<td>(now|[0-9.]+m?s?( ago)?)</td>`)
 		before := ages.FindAllString(f.get("hosts"), -1)
 		time.Sleep(20 * time.Second)
-		if after := ages.FindAllString(f.get("hosts"), -1); len(before) < 2 || strings.Join(after, "") != strings.Join(before, "") {
+		if after := ages.FindAllString(f.get("hosts"), -1); len(before) < 2 || !slices.Equal(after, before) {
 			t.Errorf("ages went on: %v, then %v", before, after)
 		}
 	})
@@ -290,8 +293,8 @@ func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 // A section that does not answer holds up nobody: the page says so in its place, and shows what it
 // says when it does. It is not asked again while it has not answered.
 //
-// Fails when a page waits for a section, asks it once more meanwhile, or keeps what it said from the
-// page.
+// Fails when a page waits for a section, asks it once more meanwhile, or keeps what it said from
+// the page.
 func TestASectionThatDoesNotAnswer(t *testing.T) {
 	inStillFleet(t, func(f *stillFleet) {
 		time.Sleep(20 * time.Second)

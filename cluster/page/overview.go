@@ -205,7 +205,8 @@ func (t timerRow) differText() string {
 func (t timerRow) whyNot(c *clock) string {
 	var why []string
 	if t.Last != nil && !t.Last.Succeeded() {
-		text := fmt.Sprintf("the latest ended %s on %s as %s", c.ago(t.Last.EndedAt), t.Last.Holder.Host, t.Last.Outcome)
+		text := fmt.Sprintf("the latest ended %s on %s as %s", c.ago(t.Last.EndedAt), t.Last.Holder.Host,
+			t.Last.Outcome)
 		if t.Last.Err != "" {
 			text += ": " + t.Last.Err
 		}

@@ -1,94 +1,13 @@
 package page
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
-	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/timer"
 )
-
-// A reading is what was read of the fleet for a page, and what is wrong with it.
-type reading struct {
-	*cluster.Snapshot
-	rows    []timerRow
-	unknown error   // why some pauses are not known
-	outage  *outage // nil: there is none
-	notices []Notice
-}
-
-// read reads what every page needs. It waits for all reads together as long as ctx has patience.
-func (p *Page) read(ctx context.Context) *reading {
-	p.snapshots.Begin("", p.readSnapshot)
-	for i := range p.config.Sections {
-		if p.config.Sections[i].Attention != nil {
-			p.attention.Begin(fmt.Sprint(i), p.askSection(i))
-		}
-	}
-	r := &reading{Snapshot: p.snapshot(ctx)}
-	r.rows, r.unknown = p.timers.pausedRows(ctx, r.Snapshot)
-	r.outage = p.outageOf(r.Snapshot, r.rows, p.timers.scheduler())
-	c := &clock{}
-	if r.Stale {
-		c.now = r.ReadAt
-	}
-	if r.outage != nil {
-		r.notices = append(r.notices, urgent("", "%s", r.outage.Text(time.Now())))
-	}
-	r.notices = slices.Concat(r.notices, r.storeNotices(), r.hostNotices(c), timerNotices(r.rows, r.outage != nil, c))
-	for i := range p.config.Sections {
-		if p.config.Sections[i].Attention != nil {
-			r.notices = append(r.notices, p.sectionNotices(ctx, i)...)
-		}
-	}
-	for i := range r.notices {
-		r.notices[i].Text = mask.Text(r.notices[i].Text)
-	}
-	slices.SortStableFunc(r.notices, func(a, b Notice) int {
-		switch {
-		case a.Urgent == b.Urgent:
-			return 0
-		case a.Urgent:
-			return -1
-		default:
-			return 1
-		}
-	})
-	return r
-}
-
-// askSection returns what asks a section what needs attention.
-func (p *Page) askSection(i int) func(context.Context) ([]Notice, error) {
-	return func(ctx context.Context) (list []Notice, err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				list = []Notice{{Urgent: true, Text: fmt.Sprintf("A section of this page panicked: %v", r)}}
-			}
-		}()
-		return p.config.Sections[i].Attention(ctx), nil
-	}
-}
-
-// sectionNotices returns what a section last said, and that it has not answered yet.
-func (p *Page) sectionNotices(ctx context.Context, i int) []Notice {
-	said := p.attention.Get(ctx, fmt.Sprint(i), p.askSection(i))
-	if said.Err == nil {
-		return said.Value
-	}
-	name, url := "A section", ""
-	if links := p.config.Sections[i].Links; len(links) > 0 {
-		name, url = links[0].Title, links[0].Name
-	}
-	if said.At.IsZero() {
-		return []Notice{notable(url, "%s: no answer yet.", name)}
-	}
-	return append(slices.Clone(said.Value), notable(url, "%s: no answer yet, so this is what it was %s.", name,
-		(&clock{}).ago(said.At)))
-}
 
 // A status is what the bar above each page shows.
 type status struct {
@@ -188,28 +107,47 @@ func (r *reading) status(title string, local *timer.Status) *status {
 	return s
 }
 
-// A busy fleet has run more within a minute than is read. Then what a minute has follows from these.
+// manyRuns of a fleet, or cluster.RunsPerTimer of a timer, that are all of the last minute may not
+// be all of that minute: no more are kept, or read.
 const manyRuns = 100
 
 // perMinute returns how many runs ended in the minute before an instant, and how many of them
-// failed. runs are the latest, the newest first.
+// failed. runs are the latest, the newest first. A busy fleet, or timer, has more than these: then
+// it is what it would be at their pace.
 func perMinute(runs []cluster.HistoryRun, at time.Time) (all, failed string) {
-	n, failures := 0, 0
+	type count struct {
+		runs, failed int
+		span         time.Duration // within which they ended
+	}
+	timers, span, n := map[string]*count{}, time.Minute, 0
 	for i := range runs {
-		if at.Sub(runs[i].EndedAt) > time.Minute {
+		age := max(at.Sub(runs[i].EndedAt), time.Second)
+		if age > time.Minute {
 			break
 		}
-		n++
+		t := timers[runs[i].Timer]
+		if t == nil {
+			t = &count{}
+			timers[runs[i].Timer] = t
+		}
+		if n++; n == len(runs) && n >= manyRuns {
+			span = age
+		}
+		t.runs, t.span = t.runs+1, age
 		if !runs[i].Succeeded() {
-			failures++
+			t.failed++
 		}
 	}
-	scale := 1.0
-	if n == len(runs) && n >= manyRuns {
-		scale = float64(time.Minute) / float64(max(time.Second, at.Sub(runs[n-1].EndedAt)))
+	var perMinute, failures float64
+	for _, t := range timers {
+		if t.runs < cluster.RunsPerTimer {
+			t.span = span
+		}
+		scale := float64(time.Minute) / float64(t.span)
+		perMinute += scale * float64(t.runs)
+		failures += scale * float64(t.failed)
 	}
-	show := func(n int) string { return fmt.Sprintf("%.0f", float64(n)*scale) }
-	return show(n), show(failures)
+	return fmt.Sprintf("%.0f", perMinute), fmt.Sprintf("%.0f", failures)
 }
 
 // icons are the dots as icons of the page, by the names of their URLs.

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -11,40 +10,6 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 )
-
-// seenOf is about a Snapshot, and about what else was read for a page; nil: without an error.
-func seenOf(s *cluster.Snapshot, others ...error) pagekit.Seen {
-	return pagekit.SeenOf(s.ReadAt, cmp.Or(append([]error{s.Err}, others...)...))
-}
-
-// snapshot is shared by all viewers: see cluster.Registry.Snapshot. Its Err says what could not be
-// read.
-func (p *Page) snapshot(ctx context.Context) *cluster.Snapshot {
-	read := p.snapshots.Get(ctx, "", p.readSnapshot)
-	s := p.latest.Load()
-	switch {
-	case s == nil:
-		return &cluster.Snapshot{Err: read.Err, Stale: true}
-	case read.Err != nil && s.Err == nil: // there is no answer yet, and this is old
-		old := *s
-		old.Err, old.Stale = read.Err, true
-		return &old
-	}
-	return s
-}
-
-// readSnapshot keeps also one of which a store has told only a part.
-func (p *Page) readSnapshot(ctx context.Context) (struct{}, error) {
-	began := time.Now()
-	s, _ := p.config.Registry.Snapshot(ctx)
-	p.latest.Store(s)
-	if s.Stale {
-		p.failingSince.CompareAndSwap(nil, &began)
-		return struct{}{}, s.Err
-	}
-	p.failingSince.Store(nil)
-	return struct{}{}, nil // or there are more leases than it has, which is no reason to ask less often
-}
 
 // fleet are the pages about the fleet.
 func (p *Page) fleet() Section {

@@ -93,7 +93,7 @@ func TestAStoreThatIsDown(t *testing.T) {
 		}
 		b.isDown()
 		b.visit(f.url(0, ""))
-		b.sees("A store did not answer, so this is what it was ")
+		b.becomes("it is said first", `/answer/.test(document.querySelector("#bar .outage").innerText)`)
 		b.visit(f.url(0, page.URL("timer", "name", timerReport)))
 		b.sees("A store does not answer")
 		b.sees("Next ticks")
@@ -105,8 +105,9 @@ func TestAStoreThatIsDown(t *testing.T) {
 func (b *tab) isDown() {
 	b.t.Helper()
 	b.sees("A store does not answer")
-	b.becomes("its age is told, and grows",
-		`/This is what was read ([2-9]|\d\d)(\.\d)?s ago/.test(document.body.innerText)`)
+	b.becomes("it is not said to be live", `document.getElementById("live").innerText.startsWith("Stale")`)
+	b.becomes("its age is told, and grows", `/Stale, [12]0s/.test(document.getElementById("bar").innerText)`)
+	b.sees("This is as of ")
 	for i := range 3 {
 		if !eval[bool](b, fmt.Sprintf(`document.body.innerText.includes("host-%d/")`, i+1)) {
 			b.t.Errorf("host-%d is not shown any more", i+1)

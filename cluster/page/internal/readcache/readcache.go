@@ -1,6 +1,6 @@
-// Package readcache lets many viewers share one read, and keeps what was read last: a viewer gets it
-// while it is read anew behind him. There is one read of a key at a time, it ends within 5 s, and
-// none begins unless somebody asks.
+// Package readcache lets many viewers share one read, and keeps what was read last: a viewer gets
+// it while it is read anew behind him. There is one read of a key at a time, it gets 5 s, and none
+// begins unless somebody asks.
 package readcache
 
 import (
