@@ -41,6 +41,13 @@
 // and registry per second, for any number of viewers, and further ones if the leases have several
 // pages. Sections say what theirs cost. Nothing runs while there are no viewers.
 //
+// # When a store does not answer
+//
+// No page waits for reads for longer than 300 ms: it shows what was read last, says as of when, and
+// reads it anew behind that. Each page says first which store is silent, since when, how many
+// timers run without it, and by how much they may exceed their limits. That is not promised for
+// Views of your own Sections: they wait for what they read themselves.
+//
 // # What is not promised
 //
 // The page is a view, as old as it says: see package cluster. It shows errors of your handlers to

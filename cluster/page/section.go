@@ -30,7 +30,8 @@ type Section struct {
 	// Actions are what can be changed, by their names. A page links to one with
 	// confirm?action=<name>, and the values that the action needs.
 	Actions map[string]Action
-	// Attention returns what the overview shows under "needs attention"; nil: nothing.
+	// Attention returns what the overview shows under "needs attention"; nil: nothing. It is asked
+	// for each page, by one goroutine at a time, and no page waits for it for long.
 	Attention func(ctx context.Context) []Notice
 }
 
