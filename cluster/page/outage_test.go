@@ -281,11 +281,27 @@ func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 		if html := f.get("leaders"); strings.Contains(html, `ok">held<`) {
 			t.Errorf("a lease that has ended is held: %s", html)
 		}
-		ages := regexp.MustCompile(`<td>(now|[0-9.]+m?s?( ago)?)</td>`)
+		ages := regexp.MustCompile(`<td>(now|[0-9.hms]+( ago)?)</td>`)
 		before := ages.FindAllString(f.get("hosts"), -1)
 		time.Sleep(20 * time.Second)
 		if after := ages.FindAllString(f.get("hosts"), -1); len(before) < 2 || !slices.Equal(after, before) {
 			t.Errorf("ages went on: %v, then %v", before, after)
+		}
+
+		// Only the locks are silent: what else there is is not stale.
+		f.goOn()
+		time.Sleep(time.Minute)
+		f.get("")
+		synctest.Wait()
+		f.has("", "All well")
+		f.locks.Inject(dlocktest.Hang)
+		time.Sleep(2 * time.Minute)
+		f.get("")
+		time.Sleep(20 * time.Second)
+		f.has("hosts", "Redis has not answered for 2m. 2 timers run", "> Outage<", `data-live="Live"`, "read <b>now</b>",
+			"<title>(1) ")
+		if html := f.get(""); strings.Contains(html, `class="urgent"`) {
+			t.Errorf("the outage is told again: %s", html)
 		}
 	})
 }

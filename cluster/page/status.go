@@ -36,7 +36,7 @@ const (
 // Dot is the colour of the status.
 func (s status) Dot() dot {
 	switch {
-	case s.Stale:
+	case s.Stale, s.Outage != "":
 		return dotStale
 	case s.Problems > 0:
 		return dotBad
@@ -51,6 +51,8 @@ func (s status) Says() string {
 		return "Stale"
 	case s.Stale:
 		return "Stale, " + s.Age
+	case s.Outage != "": // of another store than that which was read
+		return "Outage"
 	case s.Problems > 0:
 		return pagekit.Count(s.Problems, "problem")
 	}
@@ -76,7 +78,7 @@ func (s status) FullTitle() string {
 
 // status returns the status of the fleet.
 func (r *reading) status(title string, local *timer.Status) *status {
-	s := &status{Title: title, Store: "Store", ReadAt: r.ReadAt, Stale: r.outage != nil}
+	s := &status{Title: title, Store: "Store", ReadAt: r.ReadAt, Stale: r.Stale}
 	for _, n := range r.notices {
 		if n.Urgent {
 			s.Problems++

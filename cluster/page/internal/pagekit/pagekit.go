@@ -75,19 +75,22 @@ func (s Seen) Why() string { return Plain(s.ReadFail) }
 var silent = []string{"deadline exceeded", "context canceled", "EOF", "i/o timeout", "has not returned",
 	"its time is over", "no answer yet"}
 
+// isSilent reports whether the last part of an error says only that there was no answer.
+func isSilent(part string) bool {
+	return slices.ContainsFunc(silent, func(end string) bool { return strings.HasSuffix(part, end) })
+}
+
 // Plain returns the text of an error without the names of packages and calls that it begins with,
 // and without how our code calls it that a store is silent. Of several errors, which have a line
 // each, it is the first that says something; "": none does.
 func Plain(text string) string {
 	for line := range strings.Lines(text) {
 		parts := strings.Split(strings.TrimSpace(line), ": ")
-		for len(parts) > 0 && !strings.Contains(parts[0], " ") && len(parts) > 1 {
+		for len(parts) > 1 && !strings.Contains(parts[0], " ") {
 			parts = parts[1:]
 		}
-		if last := parts[len(parts)-1]; slices.ContainsFunc(silent, func(end string) bool {
-			return strings.HasSuffix(last, end)
-		}) {
-			parts = parts[:len(parts)-1]
+		if last := len(parts) - 1; isSilent(parts[last]) {
+			parts = parts[:last]
 		}
 		if len(parts) > 0 && parts[0] != "" {
 			return strings.Join(parts, ": ")
@@ -96,10 +99,16 @@ func Plain(text string) string {
 	return ""
 }
 
-// Reason is the last part of Plain: the words of the store, or of the network.
+// Reason is the last part of an error: the words of the store, or of the network. Of several errors
+// it is that of the first; "": the store is silent.
 func Reason(text string) string {
-	parts := strings.Split(Plain(text), ": ")
-	return parts[len(parts)-1]
+	for line := range strings.Lines(text) {
+		parts := strings.Split(strings.TrimSpace(line), ": ")
+		if last := parts[len(parts)-1]; !isSilent(last) {
+			return last
+		}
+	}
+	return ""
 }
 
 // An Option is a value of a list that can be chosen.

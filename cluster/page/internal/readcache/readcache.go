@@ -54,6 +54,7 @@ type entry[T any] struct {
 	triedAt  time.Time // when the last read ended; zero: never, or before Forget
 	slow     bool      // it took longer than Patience
 	failures int       // in a row
+	changed  bool      // Forget was called since it was read
 	// done is closed when the read under way has ended. Nil: there is none, or Forget was called
 	// since it began, and its result is dropped.
 	done  chan struct{}
@@ -87,8 +88,9 @@ func (c *Cache[T]) Get(ctx context.Context, key string, load func(context.Contex
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	result := e.last
-	// What is a few seconds old says so by its age. An error of the last try says more.
-	if known := result.Err != nil || time.Since(result.At) <= maxAge; ended != nil &&
+	// What is a few seconds old says so by its age, unless it is from before a change. An error of
+	// the last try says more.
+	if known := result.Err != nil || !e.changed && time.Since(result.At) <= maxAge; ended != nil &&
 		!(errors.Is(ended, ErrNoAnswer) && known) {
 		result.Err = ended
 	}
@@ -158,7 +160,7 @@ func (c *Cache[T]) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {
-		e.triedAt, e.slow, e.done = time.Time{}, false, nil
+		e.triedAt, e.slow, e.changed, e.done = time.Time{}, false, true, nil
 	}
 }
 
@@ -188,7 +190,7 @@ func (c *Cache[T]) ended(e *entry[T], done chan struct{}, r Result[T]) {
 		e.failures++
 		return
 	}
-	e.last.Value, e.last.At, e.failures = r.Value, r.At, 0
+	e.last.Value, e.last.At, e.failures, e.changed = r.Value, r.At, 0, false
 }
 
 // due reports whether the next read may begin.
