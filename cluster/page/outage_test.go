@@ -262,10 +262,11 @@ func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		f.get("") // it is asked
 		time.Sleep(20 * time.Second)
-		const sentence = "Redis has not answered for 2m. 2 timers run without it: up to 12 runs at once of thumbnails " +
-			"instead of 3; 1 timer waits for it."
+		const sentence = "Redis has not answered for 2m. 2 timers run without it: up to 12 runs at once of " +
+			"thumbnails instead of 3; 1 timer waits for it."
 		for _, target := range allPages {
-			f.has(target, sentence, "Stale, 2m", `data-live="Stale, 2m"`, "<title>(1) ", "dot-stale.svg", "as of <time")
+			f.has(target, sentence, "Stale, 2m", `data-live="Stale, 2m"`, "<title>(1) ", "dot-stale.svg",
+				"as of <time")
 		}
 		html := f.get("")
 		for _, text := range []string{"is led by", "deadline", "cluster:", "context", ">Live<", "problem",

@@ -73,8 +73,8 @@ func TestReadsAreShared(t *testing.T) {
 
 // A read that began before Forget may have seen what was before a change.
 //
-// Fails when Get waits for such a read, when its result takes the place of a newer one, or when what
-// was read before is passed off as new.
+// Fails when Get waits for such a read, when its result takes the place of a newer one, or when
+// what was read before is passed off as new.
 func TestForgetWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cache readcache.Cache[string]
