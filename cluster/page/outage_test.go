@@ -139,8 +139,8 @@ func inStillFleet(t *testing.T, test func(f *stillFleet)) {
 				}
 				return []page.Notice{{Text: "slow is well"}}
 			}}
-		f.page, err = page.New(page.Config{Registry: registry, Authorize: page.Loopback, Timers: schedulers[0], Sections: []page.Section{slow},
-			Logger: logger})
+		f.page, err = page.New(page.Config{Registry: registry, Authorize: page.Loopback, Timers: schedulers[0],
+			Sections: []page.Section{slow}, Logger: logger})
 		if err != nil {
 			t.Fatal(err)
 		}
