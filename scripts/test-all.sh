@@ -22,6 +22,9 @@ chmod 755 "$dir" # some servers refuse root, and are started as another user
 mkdir "$dir/templates" || exit 1
 export TICKSLOT_TEMPLATES="$dir/templates"
 
+# Go commands that run at once would each compile what all of them need.
+go build -trimpath ./... || exit 1
+
 # Much of it is waiting, so more runs at once than there are processors: the command line, which is a
 # module of its own, and, beside the other packages, the one whose tests wait most.
 (cd cmd/tickslot && sh ../../scripts/test.sh -count=1 -timeout 20m ./...) >"$dir/commands" 2>&1 &
