@@ -32,7 +32,7 @@ func main() {
 	path := flag.String("db", "", "the `FILE` of the database; without it: one that is removed at the end")
 	asJSON := flag.Bool("json", false, "order by itself for a while, and end with a line of JSON")
 	lasts := flag.Duration("for", 20*time.Second, "how long -json orders")
-	s := &shop{password: os.Getenv("PAGE_PASSWORD")}
+	s := &shop{}
 	flag.DurationVar(&s.customers, "customers", 0, "how often somebody orders; 0: when you do")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -69,6 +69,9 @@ func run(ctx context.Context, s *shop, addr, path string, lasts time.Duration) (
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // what fails here, the operator's page shows
 
 	s.db, s.partner = db, partner.url
+	if s.operator, err = operator(os.Getenv("PAGE_PASSWORD")); err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	listening, ended := make(chan string, 1), make(chan error, 1)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/tickslot/tickslot/cluster/page"
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/outbox"
 	"github.com/tickslot/tickslot/service"
@@ -31,7 +32,7 @@ type shop struct {
 	db        *sql.DB
 	partner   string        // the URL that gets the messages
 	customers time.Duration // how often one orders by itself; 0: never
-	password  string        // of the operator's page
+	operator  func(*http.Request) page.Access
 	svc       *sqliteservice.Service
 	receipt   service.Job[order]
 }

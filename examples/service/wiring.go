@@ -39,12 +39,8 @@ func (s *shop) serve(ctx context.Context, addr string, listening chan<- string) 
 	s.svc.Worker().Handle("report", s.writeReport, durable.HandlerOptions{})
 	s.svc.Worker().Schedule("report", "report", schedule.Every(10*time.Second), durable.ScheduleOptions{})
 
-	operator, err := s.operator()
-	if err != nil {
-		return err
-	}
 	mux := http.NewServeMux()
-	mux.Handle("/admin/", s.svc.Page(page.Config{Authorize: operator}))
+	mux.Handle("/admin/", s.svc.Page(page.Config{Authorize: s.operator}))
 	mux.Handle("/", s.svc.Probes())
 	mux.Handle("/metrics", s.svc.Metrics())
 	mux.HandleFunc("GET /{$}", s.show)
@@ -107,9 +103,9 @@ func busy(takes time.Duration) timer.Handler {
 
 // operator lets who knows the password act, by the name of operator; without a password, requests
 // from this machine. Ask your own sessions instead.
-func (s *shop) operator() (func(*http.Request) page.Access, error) {
-	if s.password != "" {
-		return page.BasicAuth(page.User{Name: "operator", Password: s.password, Act: true, Payloads: true})
+func operator(password string) (func(*http.Request) page.Access, error) {
+	if password != "" {
+		return page.BasicAuth(page.User{Name: "operator", Password: password, Act: true, Payloads: true})
 	}
 	return func(r *http.Request) page.Access {
 		access := page.Loopback(r)
