@@ -147,6 +147,20 @@ func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 	return after, nil
 }
 
+// BlackoutUntil returns the end of the blackout into which an instant falls, of the timer or of
+// Config; zero: it falls into none, or they cannot tell. Another one may begin then.
+func (t TimerStatus) BlackoutUntil(at time.Time) time.Time {
+	if t.host == nil {
+		return time.Time{}
+	}
+	for _, list := range [...][]schedule.Blackout{t.settings.timer.Blackouts, t.host.config.Blackouts} {
+		if until, _, err := schedule.BlackedOut(list, at); err == nil && !until.IsZero() {
+			return until
+		}
+	}
+	return time.Time{}
+}
+
 // PauseStatus is a pause as this host knows it.
 type PauseStatus struct {
 	driver.Cause

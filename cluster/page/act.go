@@ -3,8 +3,10 @@ package page
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -25,6 +27,7 @@ type question struct {
 	Title       string
 	Description string
 	Destructive bool
+	Of          []string // what it is done to, if these are several
 	Fields      []Field
 	Post        string // URL
 	Back        string // URL
@@ -40,6 +43,9 @@ var errNotKnown error = &BadRequestError{"no host and no store knows it: check h
 func (p *Page) ask(ctx context.Context, a Action, v, typed url.Values, access Access) (question, frame) {
 	q := question{Title: a.Title(v), Description: a.Description, Destructive: a.Destructive,
 		Post: "do?" + v.Encode(), Back: a.Back(v)}
+	if many := chosen(a, v); len(many) > 1 {
+		q.Of = many
+	}
 	q.Fields = append(append(q.Fields, a.Fields...), Field{Name: "note", Label: "Why", Help: "For the log, and for " +
 		"those who find it later."})
 	for i, f := range q.Fields {
@@ -86,7 +92,28 @@ func (p *Page) action(v url.Values) (Action, error) {
 	if !ok {
 		return Action{}, fmt.Errorf("%w: no action %q", ErrNotFound, v.Get("action"))
 	}
+	if a.Many != "" && len(chosen(a, v)) == 0 {
+		return Action{}, &BadRequestError{"nothing is chosen: go back, and tick what it should be done to"}
+	}
 	return a, nil
+}
+
+// chosen are the values of an action that is about many.
+func chosen(a Action, v url.Values) []string {
+	return slices.DeleteFunc(slices.Clone(v[a.Many]), func(value string) bool { return value == "" })
+}
+
+// each returns the values for each thing that an action is about.
+func each(a Action, v url.Values) (list []url.Values) {
+	if a.Many == "" {
+		return []url.Values{v}
+	}
+	for _, value := range chosen(a, v) {
+		one := maps.Clone(v)
+		one.Set(a.Many, value)
+		list = append(list, one)
+	}
+	return list
 }
 
 // confirm asks for confirmation of an action, and for its fields.
@@ -146,19 +173,35 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 	// A client that disconnects must not leave a change half done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTimeout)
 	defer cancel()
-	if a.Known != nil && r.PostForm.Get("force") != "yes" && !a.Known(ctx, v) {
-		p.again(w, r, access, a, about, errNotKnown)
-		return
+	all := each(a, v)
+	for _, one := range all {
+		if a.Known != nil && r.PostForm.Get("force") != "yes" && !a.Known(ctx, one) {
+			p.again(w, r, access, a, about, errNotKnown)
+			return
+		}
 	}
-	done, err := a.Do(ctx, v, by)
-	p.record(r, a, v, by, done, err)
+	var dones []string
+	var failed error
+	var failedOne url.Values
+	for _, one := range all {
+		done, err := a.Do(ctx, one, by)
+		p.record(r, a, one, by, done, err)
+		if err == nil {
+			dones = append(dones, done)
+		} else if failed == nil {
+			failed, failedOne = err, one
+		}
+	}
 	switch {
-	case err != nil && statusOf(err) == http.StatusBadRequest:
-		p.again(w, r, access, a, about, err)
-	case err != nil:
-		p.fail(w, r, statusOf(err), fmt.Errorf("%s: %w", a.Title(v), err))
+	case failed != nil && len(dones) > 0:
+		p.fail(w, r, statusOf(failed), fmt.Errorf("done to %d of %d: %s: %w", len(dones), len(all),
+			a.Title(failedOne), failed))
+	case failed != nil && statusOf(failed) == http.StatusBadRequest:
+		p.again(w, r, access, a, about, failed)
+	case failed != nil:
+		p.fail(w, r, statusOf(failed), fmt.Errorf("%s: %w", a.Title(failedOne), failed))
 	case wantsJSON(r):
-		p.json(w, http.StatusOK, map[string]string{"done": done})
+		p.json(w, http.StatusOK, map[string]string{"done": strings.Join(dones, "; ")})
 	default:
 		u, _ := url.Parse(a.Back(v))
 		q := u.Query()

@@ -28,7 +28,6 @@ func TestWhatIsTypedWrongIsAskedAgain(t *testing.T) {
 		want         string
 	}{
 		"a misspelt name":     {"pause", "reprot", url.Values{"for": {"2h"}}, "No host and no store knows it"},
-		"no name at all":      {"pause", "", url.Values{"for": {"2h"}}, "No host and no store knows it"},
 		"a control character": {"pause", "a\x01b", url.Values{"for": {"2h"}}, "has a control character"},
 		"one in a field":      {"pause", "report", url.Values{"for": {"2\x01h"}}, "For how long: "},
 		"no length of time":   {"pause", "report", url.Values{"for": {"soon"}}, "is not a length of time"},

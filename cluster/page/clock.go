@@ -11,17 +11,19 @@ import (
 type clock struct{ now time.Time }
 
 func (c *clock) funcs() template.FuncMap {
-	return template.FuncMap{"ago": c.ago, "left": c.left,
-		"age": func(t time.Time) string { return strings.TrimSuffix(c.ago(t), " ago") }}
+	return template.FuncMap{"when": c.when, "age": c.age, "left": c.timeLeft, "clock": c.timeOfDay}
+}
+
+// time is the instant as of which ages are.
+func (c *clock) time() time.Time {
+	if c.now.IsZero() {
+		return time.Now()
+	}
+	return c.now
 }
 
 // since is how long ago an instant is.
-func (c *clock) since(t time.Time) time.Duration {
-	if c.now.IsZero() {
-		return time.Since(t)
-	}
-	return c.now.Sub(t)
-}
+func (c *clock) since(t time.Time) time.Duration { return c.time().Sub(t) }
 
 // ago says how long ago an instant is.
 func (c *clock) ago(t time.Time) string {
@@ -47,33 +49,76 @@ func (c *clock) left(t time.Time) string {
 	}
 }
 
-// took shows a duration, rounded to two or three digits.
-func took(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d < 0:
-		return "-" + took(-d)
-	case d < time.Millisecond:
-		return d.Round(time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return strings.Replace(d.Round(time.Second).String(), "m0s", "m", 1)
-	case d < 2*day:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	default:
-		return fmt.Sprintf("%d days", d/day)
-	}
-}
-
-// when shows an instant in UTC; the script puts that of the reader's zone before it.
-func when(t time.Time) template.HTML {
+// when shows how long ago an instant is, or how long it is until then.
+func (c *clock) when(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
 	}
+	if d := -c.since(t); d >= time.Second {
+		return instant(t, "", "in "+took(d))
+	}
+	return instant(t, "", c.ago(t))
+}
+
+// age shows for how long something is so, and timeLeft for how much longer.
+func (c *clock) age(t time.Time) template.HTML {
+	return instant(t, "", strings.TrimSuffix(c.ago(t), " ago"))
+}
+
+func (c *clock) timeLeft(t time.Time) template.HTML { return instant(t, "", c.left(t)) }
+
+// timeOfDay shows an instant as a time of day, of UTC: the script makes it that of the reader's
+// zone.
+func (c *clock) timeOfDay(t time.Time) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	layout := "15:04 UTC"
+	if c.since(t).Abs() > 20*time.Hour {
+		layout = "2 Jan 15:04 UTC"
+	}
+	return instant(t, " data-clock", t.UTC().Format(layout))
+}
+
+// instant shows a text about an instant, which is its tooltip.
+func instant(t time.Time, attribute, text string) template.HTML {
+	if t.IsZero() {
+		return template.HTML(template.HTMLEscapeString(text))
+	}
 	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format(time.RFC3339Nano),
-		t.Format("2006-01-02 15:04:05 UTC")))
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s"%s>%s</time>`, t.Format(time.RFC3339Nano),
+		t.Format("2006-01-02 15:04:05 UTC"), attribute, template.HTMLEscapeString(text)))
+}
+
+// took shows a duration, in two or three digits.
+func took(d time.Duration) string {
+	const day = 24 * time.Hour
+	// two shows a unit, and the next smaller one while there are few of it.
+	two := func(unit, part time.Duration, unitName, partName string) string {
+		n, rest := d/unit, d%unit/part
+		if n >= 10 || rest == 0 {
+			return fmt.Sprintf("%d %s", n, unitName)
+		}
+		return fmt.Sprintf("%d %s %d %s", n, unitName, rest, partName)
+	}
+	switch {
+	case d < 0:
+		return "-" + took(-d)
+	case d == 0:
+		return "0 s"
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", (d + time.Microsecond/2).Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Seconds()), ".0") + " s"
+	case d < 100*time.Second:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < 100*time.Minute:
+		return two(time.Minute, time.Second, "min", "s")
+	case d < 2*day:
+		return two(time.Hour, time.Minute, "h", "min")
+	default:
+		return fmt.Sprintf("%d days", d/day)
+	}
 }

@@ -1,5 +1,10 @@
 package page
 
+import (
+	"html/template"
+	"time"
+)
+
 // Followers returns how many pages are followed, and by how many viewers.
 func (p *Page) Followers() (topics, viewers int) {
 	p.live.mu.Lock()
@@ -16,3 +21,9 @@ func (p *Page) Readers() int {
 
 // PerMinute is how many runs end and fail per minute.
 var PerMinute = perMinute
+
+// Took is how a page shows a duration.
+var Took = took
+
+// TimeOfDay is how a page shows an instant.
+func TimeOfDay(t time.Time) template.HTML { return (&clock{}).timeOfDay(t) }

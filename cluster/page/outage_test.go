@@ -214,7 +214,8 @@ func TestPagesDoNotWaitForAStoreThatStandsStill(t *testing.T) {
 			if began {
 				time.Sleep(20 * time.Second)
 				for _, target := range allPages {
-					f.has(target, "All well", "hosts <b>1/1</b>", "Redis: read <b>now</b>", "dot-well.svg")
+					f.has(target, "All well", "hosts <b>1/1</b>", "Redis: read <b><time", ">now</time></b>",
+						"dot-well.svg")
 				}
 				time.Sleep(time.Minute)
 			}
@@ -257,20 +258,21 @@ func TestPagesDoNotWaitForAStoreThatStandsStill(t *testing.T) {
 func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 	inStillFleet(t, func(f *stillFleet) {
 		time.Sleep(20 * time.Second)
-		f.has("", "<bdi>planner</bdi> is led by <bdi>web-1/1/a</bdi>", "All well", `data-live="Live"`)
+		f.has("", `<bdi>planner</bdi> is led by <bdi class="holder" title="web-1/1/a">web-1</bdi>`, "All well",
+			`data-live="Live"`)
 		f.stop()
 		time.Sleep(2 * time.Minute)
 		f.get("") // it is asked
 		time.Sleep(20 * time.Second)
-		const sentence = "Redis has not answered for 2m. 2 timers run without it: up to 12 runs at once of " +
+		const sentence = "Redis has not answered for 2 min. 2 timers run without it: up to 12 runs at once of " +
 			"thumbnails instead of 3; 1 timer waits for it."
 		for _, target := range allPages {
-			f.has(target, sentence, "Stale, 2m", `data-live="Stale, 2m"`, "<title>(1) ", "dot-stale.svg",
+			f.has(target, sentence, "Stale, 2 min", `data-live="Stale, 2 min"`, "<title>(1) ", "dot-stale.svg",
 				"as of <time")
 		}
 		html := f.get("")
 		for _, text := range []string{"is led by", "deadline", "cluster:", "context", ">Live<", "problem",
-			`class="urgent"`} {
+			`class="urgent"`, `class="card"`} {
 			if strings.Contains(html, text) {
 				t.Errorf("%q is on the overview: %s", text, html)
 			}
@@ -278,11 +280,11 @@ func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 		if n := strings.Count(html, "answer"); n != 2 { // above the page, and that it is as of then
 			t.Errorf("that the store does not answer is said %d times: %s", n, html)
 		}
-		f.has("", "has no leader that is known: the lease of <bdi>web-1/1/a</bdi> ended <time")
+		f.has("", `has no leader that is known: the lease of <bdi class="holder" title="web-1/1/a">web-1</bdi> ended <time`)
 		if html := f.get("leaders"); strings.Contains(html, `ok">held<`) {
 			t.Errorf("a lease that has ended is held: %s", html)
 		}
-		ages := regexp.MustCompile(`<td>(now|[0-9.hms]+( ago)?)</td>`)
+		ages := regexp.MustCompile(`>(now|[0-9.]+ [a-z0-9 ]+)</time>`)
 		before := ages.FindAllString(f.get("hosts"), -1)
 		time.Sleep(20 * time.Second)
 		if after := ages.FindAllString(f.get("hosts"), -1); len(before) < 2 || !slices.Equal(after, before) {
@@ -299,8 +301,8 @@ func TestAnOutageIsSaidFirstAndOnce(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		f.get("")
 		time.Sleep(20 * time.Second)
-		f.has("hosts", "Redis has not answered for 2m. 2 timers run", "> Outage<", `data-live="Live"`, "read <b>now</b>",
-			"<title>(1) ")
+		f.has("hosts", "Redis has not answered for 2 min. 2 timers run", "> Outage<", `data-live="Live"`, "read <b><time",
+			">now</time></b>", "<title>(1) ")
 		if html := f.get(""); strings.Contains(html, `class="urgent"`) {
 			t.Errorf("the outage is told again: %s", html)
 		}
@@ -335,7 +337,7 @@ func TestASectionThatDoesNotAnswer(t *testing.T) {
 		stopped = make(chan struct{})
 		f.hang.Store(&stopped)
 		time.Sleep(time.Minute)
-		f.has("", "slow is well", "Slow: no answer yet, so this is what it was 1m")
+		f.has("", "slow is well", "Slow: no answer yet, so this is what it was 60 s ago")
 		f.hang.Store(nil)
 		close(stopped)
 	})

@@ -25,7 +25,13 @@ type overview struct {
 	Leaders     []cluster.Lease        `json:"leaders"`
 	Runs        []cluster.HistoryRun   `json:"runs"`   // latest
 	Events      []cluster.HistoryEvent `json:"events"` // latest
-	Outage      bool                   `json:"-"`      // the first of Notices is about one
+	Problems    []problem              `json:"-"`
+	Urgent      []Notice               `json:"-"` // for which no card stands
+	Notes       []Notice               `json:"-"` // that are not urgent
+	Unsaid      int                    `json:"-"` // that are neither among these nor on a card
+	Longest     []timerRow             `json:"-"` // timers whose runs go on for longest
+	Outage      bool                   `json:"-"` // it is said above the page
+	Control     bool                   `json:"-"`
 }
 
 const (
@@ -38,7 +44,7 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 	v := overview{Seen: seenOf(r.Snapshot, r.unknown), Environment: r.Self.Environment, Hosts: map[string]int{},
 		Timers: map[string]int{}, Leaders: ended(r.HeldLeases(cluster.KindLeader)),
 		Runs: r.Runs[:min(len(r.Runs), maxLatest)], Events: r.Events[:min(len(r.Events), maxLatest)],
-		Outage: r.outage != nil}
+		Longest: longest(r.rows), Outage: r.outage != nil, Control: p.config.Control != nil}
 	for _, h := range r.Snapshot.Hosts {
 		v.Hosts[string(h.State)]++
 	}
@@ -55,15 +61,32 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 	if v.Notices == nil {
 		v.Notices = []Notice{}
 	}
+	v.addProblems(r)
 	return Content{"Overview", v}, nil
 }
 
-// Listed are the notices that are not said above the page: that there is an outage is.
-func (o overview) Listed() []Notice {
-	if o.Outage {
-		return o.Notices[1:]
+// addProblems adds the notices as the page shows them: cards, then lists.
+func (o *overview) addProblems(r *reading) {
+	o.Problems = problemsOf(r)
+	for _, p := range o.Problems[min(len(o.Problems), maxNotices):] {
+		o.Unsaid += 1 + p.More
 	}
-	return o.Notices
+	o.Problems = o.Problems[:min(len(o.Problems), maxNotices)]
+	rest := r.notices
+	if o.Outage {
+		rest = rest[1:]
+	}
+	for _, n := range rest {
+		switch {
+		case n.card:
+		case len(o.Urgent)+len(o.Notes) == maxNotices:
+			o.Unsaid++
+		case n.Urgent:
+			o.Urgent = append(o.Urgent, n)
+		default:
+			o.Notes = append(o.Notes, n)
+		}
+	}
 }
 
 // urgent and notable make notices of a format.
@@ -164,12 +187,12 @@ func timerNotices(rows []timerRow, outage bool, c *clock) (list []Notice) {
 				text = "for another " + c.left(until)
 			}
 			list = append(list, notable(link, "%s is paused %s, %s.", r.Name, r.Pause.Cause, text))
-		case outage && r.waits() && r.Failed < cluster.FailingRuns: // that is why
-		case late(local):
-			list = append(list, urgent(link, "%s has not succeeded for %s: %s.", r.Name,
-				pagekit.Count(local.TicksSinceSuccess, "tick"), r.whyNot(c)))
-		case r.Failed >= cluster.FailingRuns:
-			list = append(list, urgent(link, "%s is %s: %s.", r.Name, r.Failing(), r.whyNot(c)))
+		default:
+			if text := r.failingText(outage, c); text != "" {
+				n := urgent(link, "%s", text)
+				n.card = true
+				list = append(list, n)
+			}
 		}
 		if len(r.Differ) > 0 {
 			list = append(list, notable(link, "Hosts differ in the limit of %s: %s.", r.Name, r.differText()))

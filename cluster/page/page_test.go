@@ -78,7 +78,7 @@ func TestOverviewSaysWhatNeedsAttention(t *testing.T) {
 	testkit.Eventually(t, 25*time.Second, "all is seen", func() bool {
 		return strings.Contains(f.get(""), "report is failing since ")
 	})
-	f.has("", "dead/1/x is gone without having stopped in good order", "The clock of fast/1/x is 3s off",
+	f.has("", "dead/1/x is gone without having stopped in good order", "The clock of fast/1/x is 3 s off",
 		"prober redis on sad/1/x: store_down: "+
 			"connection refused", "Hosts differ in the limit of report: 2 on 1, 3 on 1", "different versions",
 		"stranger/1/x is of environment staging and was refused: it takes no work", "slot 0 is held by host-1",
@@ -222,7 +222,7 @@ func TestPausesAreSeenWithoutAScheduler(t *testing.T) {
 	f.has("timers?state=idle", "report")
 	f.post("do?action=pause&name=report", url.Values{"for": {"1h"}, "note": {"the database is moved"}})
 	f.has("timers?state=paused", "by ann: the database is moved", "1 to 1 of 1")
-	f.has("", "report is paused by ann: the database is moved, for another 59m", `state=paused">1 paused`)
+	f.has("", "report is paused by ann: the database is moved, for another 59 min", `state=paused">1 paused`)
 	f.post("do?action=resume&name=report", nil)
 	if html := f.get("timers"); strings.Contains(html, "the database is moved") {
 		t.Errorf("it is still paused: %s", html)

@@ -66,10 +66,7 @@ func (p *Page) read(ctx context.Context) *reading {
 	r := &reading{Snapshot: p.snapshot(ctx)}
 	r.rows, r.unknown = p.timers.pausedRows(ctx, r.Snapshot)
 	r.outage = p.outageOf(r.Snapshot, r.rows, p.timers.scheduler())
-	c := &clock{}
-	if r.Stale {
-		c.now = r.ReadAt
-	}
+	c := r.clock()
 	if r.outage != nil {
 		r.notices = append(r.notices, urgent("", "%s", r.outage.Text(time.Now())))
 	}
@@ -93,6 +90,14 @@ func (p *Page) read(ctx context.Context) *reading {
 		}
 	})
 	return r
+}
+
+// clock tells ages as of when the snapshot was read, if it is old.
+func (r *reading) clock() *clock {
+	if r.Stale {
+		return &clock{r.ReadAt}
+	}
+	return &clock{}
 }
 
 // askSection returns what asks a section what needs attention.

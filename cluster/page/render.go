@@ -230,8 +230,7 @@ func wantsJSON(r *http.Request) bool {
 
 // funcs are for templates, with those of a clock.
 var funcs = template.FuncMap{
-	"when": when, "took": took, "holder": holderText, "join": strings.Join,
-	"url": URL, "slot": slotText,
+	"took": took, "host": host, "holder": holderText, "join": strings.Join, "url": URL, "slot": slotText,
 	"role": func(lock string) string { return strings.TrimPrefix(lock, "leader:") },
 	"table": func(caption string, runs []cluster.HistoryRun, timer bool) runTable {
 		return runTable{caption, runs, timer}
@@ -248,6 +247,15 @@ type runTable struct {
 type eventTable struct {
 	Caption string
 	Events  []cluster.HistoryEvent
+}
+
+// host shows the host of a process; the tooltip has all of the holder.
+func host(h dlock.Holder) template.HTML {
+	if h == (dlock.Holder{}) {
+		return "–"
+	}
+	return template.HTML(fmt.Sprintf(`<bdi class="holder" title="%s">%s</bdi>`, template.HTMLEscapeString(h.String()),
+		template.HTMLEscapeString(h.Host)))
 }
 
 func holderText(h dlock.Holder) string {

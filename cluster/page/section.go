@@ -58,6 +58,8 @@ type Notice struct {
 	Text   string `json:"text"`
 	// URL is that of a page which shows more, such as "timer?name=report"; "": there is none.
 	URL string `json:"url,omitempty"`
+
+	card bool // one stands for it on the overview
 }
 
 // An Action changes something.
@@ -70,6 +72,10 @@ type Action struct {
 	Destructive bool
 	// Fields are what the page asks for, beside a note for the log, which it always asks for.
 	Fields []Field
+	// Many is the value of the URL of which there may be several, such as name: it is done to each,
+	// one after the other, and logged for each. "": what it is about is not chosen from a list.
+	// Title and Back have all of them, or none.
+	Many string
 	// Back is the page that is shown afterwards: "timer?name=report".
 	Back func(v url.Values) string
 	// Do does it, and returns what was done, for people who read the log: "paused until 12:00 UTC".

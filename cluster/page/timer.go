@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
@@ -32,6 +33,10 @@ type timerView struct {
 	Triggers      []control.PendingTrigger `json:"triggers,omitempty"`
 	Events        []cluster.HistoryEvent   `json:"events"`
 	Faults        []string                 `json:"faults,omitempty"` // why some of it is not known
+	Failures      []failureGroup           `json:"failures"`         // of the runs, by their errors
+	Lanes         plot                     `json:"-"`                // who has had which slot
+	Durations     plot                     `json:"-"`
+	Newest, Older []cluster.HistoryRun     `json:"-"` // runs
 	Control       bool                     `json:"-"`
 }
 
@@ -102,6 +107,11 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	p.addOverrides(ctx, &v, rows)
 	p.addLocal(&v)
 	v.State = v.state()
+	c := &clock{v.AsOf()}
+	v.Failures = failuresOf(v.Last50)
+	v.Lanes, v.Durations = lanesOf(&v.timerRow, v.Last50, c), durationsOf(v.Last50, c)
+	n := min(len(v.Last50), maxLatest)
+	v.Newest, v.Older = v.Last50[:n], v.Last50[n:]
 	return Content{"Timer " + name, v}, nil
 }
 
@@ -144,7 +154,7 @@ func (p *Page) addLocal(v *timerView) {
 	}
 	ticks, err := v.Local.NextTicks(nextTicks)
 	v.fault(err)
-	v.Ticks = ticks
+	v.Ticks = slices.DeleteFunc(ticks, func(t time.Time) bool { return t.Before(v.BlackoutUntil) })
 	if v.Local.Ticks != 0 {
 		v.Why = skippedText(v.timerRow)
 	}
@@ -158,6 +168,30 @@ func (p *Page) addLocal(v *timerView) {
 		}
 		v.Decided = append(v.Decided, d)
 	}
+}
+
+// P50Took is how long half of the runs took at most.
+func (t timerView) P50Took() time.Duration { return percentile(t.Runs, 50) }
+
+// A skipView is a reason why ticks did not run on this host.
+type skipView struct {
+	skipCount
+	Text string // of the latest such decision; "": it is forgotten
+}
+
+// Skips are the reasons why ticks did not run here, the most frequent first.
+func (t timerView) Skips() (list []skipView) {
+	for _, s := range t.Skipped() {
+		v := skipView{skipCount: s}
+		for _, d := range t.Decided {
+			if !d.Ran && d.Outcome == s.Reason {
+				v.Text = d.Text
+				break
+			}
+		}
+		list = append(list, v)
+	}
+	return list
 }
 
 // skippedText says how ticks went on this host.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -37,10 +38,15 @@ func (p *Page) timerActions() map[string]Action {
 	c := timerChanges{p.config.Control}
 	action := func(title, description string, do change, fields ...Field) Action {
 		return Action{
-			Title:       func(v url.Values) string { return title + " " + v.Get("name") },
-			Description: description, Fields: fields,
+			Title:       func(v url.Values) string { return title + " " + pagekit.Chosen(v["name"], "timer") },
+			Description: description, Fields: fields, Many: "name",
 			Known: func(ctx context.Context, v url.Values) bool { return p.knows(ctx, v.Get("name")) },
-			Back:  func(v url.Values) string { return URL("timer", "name", v.Get("name")) },
+			Back: func(v url.Values) string {
+				if len(v["name"]) != 1 {
+					return "timers"
+				}
+				return URL("timer", "name", v.Get("name"))
+			},
 			About: func(v url.Values) string { return timerPrefix + v.Get("name") },
 			Do: func(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 				if err := driver.CheckName(timerPrefix + v.Get("name")); err != nil {

@@ -22,7 +22,7 @@ import (
 const (
 	timerPrefix = "timer:" // of the lock of a timer
 	maxBoxes    = 64       // slots that are shown as boxes
-	maxBars     = 30       // runs in a sparkline
+	maxMarks    = 30       // runs in a strip
 )
 
 // timers reads what is known of timers, for all viewers together.
@@ -40,8 +40,13 @@ type timers struct {
 	madeAt time.Time
 }
 
-var timerStates = []string{string(cluster.TimerRunning), string(cluster.TimerIdle), string(cluster.TimerPaused),
-	string(cluster.TimerFailing), string(cluster.TimerNoHost)}
+// These are states of a timer as this process knows it, besides those of package cluster.
+const (
+	stateBlackout cluster.TimerState = "blackout"
+	stateNever    cluster.TimerState = "never ran"
+	stateFull     cluster.TimerState = "full"              // a tab only: it is running
+	stateNoStore  cluster.TimerState = "without the store" // a tab only: it is idle, running or failing
+)
 
 // A timerRow is a timer of the fleet.
 type timerRow struct {
@@ -62,6 +67,11 @@ type timerRow struct {
 	Outcomes []string             `json:"outcomes,omitempty"`
 	Runs     []cluster.HistoryRun `json:"-"` // latest, newest first
 	Pause    *pauseView           `json:"paused,omitempty"`
+	// BlackoutUntil is until when the schedule starts nothing; zero: it does, or this process does
+	// not know.
+	BlackoutUntil time.Time `json:"blackout_until,omitzero"`
+	Full          bool      `json:"full,omitempty"`          // all slots are held
+	NoStore       bool      `json:"without_store,omitempty"` // this process runs it without the store
 	// As this process knows it; nil: it does not run it.
 	Local *timer.TimerStatus `json:"local,omitempty"`
 
@@ -257,6 +267,14 @@ func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus) timerRow {
 		}
 	}
 	r.setSlots(f.Held)
+	r.Full = r.Limit != nil && *r.Limit > 0 && r.Held >= *r.Limit &&
+		(*r.Limit > 1 || local != nil && local.Skipped[timer.ReasonFull] > 0) // else each run fills it
+	if local != nil {
+		r.NoStore = local.Fallback
+		if local.Skipped[timer.ReasonBlackout] > 0 { // else there is none, or it has not begun
+			r.BlackoutUntil = local.BlackoutUntil(time.Now())
+		}
+	}
 	if local != nil && local.Paused != nil {
 		r.Pause = &pauseView{local.Paused.Cause, local.Paused.Until}
 	}
@@ -335,63 +353,198 @@ func late(t *timer.TimerStatus) bool {
 func (t *timerRow) state() cluster.TimerState {
 	state := t.fleet.State(t.Pause != nil, late(t.Local))
 	if state == cluster.TimerNoHost && t.Local != nil { // its row is not there yet
-		return cluster.TimerIdle
+		state = cluster.TimerIdle
+	}
+	switch {
+	case state != cluster.TimerIdle || t.Local == nil:
+		return state
+	case !t.BlackoutUntil.IsZero():
+		return stateBlackout
+	case t.Last == nil && t.Local.LastRunAt.IsZero() && t.Local.LastSuccessAt.IsZero() &&
+		t.Local.TicksSinceSuccess == 0:
+		return stateNever
 	}
 	return state
 }
 
-// A bar is a run in a sparkline.
-type bar struct {
-	X, Y, Height float64
-	Failed       bool
+// in reports whether a timer is among those of a tab.
+func (t *timerRow) in(state cluster.TimerState) bool {
+	switch state {
+	case stateFull:
+		return t.Full
+	case stateNoStore:
+		return t.NoStore
+	}
+	return t.State == state
 }
 
-// Bars are the latest runs, the oldest first, as high as they took long, or all of one height if
-// only their outcomes are known.
-func (t timerRow) Bars() []bar {
-	if len(t.Runs) < len(t.Outcomes) && len(t.Runs) < maxBars {
-		bars := make([]bar, len(t.Outcomes))
-		for i, outcome := range t.Outcomes {
-			run := cluster.HistoryRun{Run: cluster.Run{Outcome: outcome}}
-			bars[i] = bar{float64(4 * i), 10, 10, !run.Succeeded()}
-		}
-		return bars
+// attention sorts timers by how soon somebody should look at them.
+func (t *timerRow) attention() int {
+	switch {
+	case t.State == cluster.TimerFailing:
+		return 0
+	case t.NoStore:
+		return 1
+	case t.State == cluster.TimerPaused:
+		return 2
+	case t.State == cluster.TimerNoHost:
+		return 4
 	}
-	runs := t.Runs[:min(len(t.Runs), maxBars)]
-	var longest time.Duration
-	for _, run := range runs {
-		longest = max(longest, run.Took)
-	}
-	var bars []bar
-	for i := len(runs) - 1; i >= 0; i-- {
-		height := 1.0
-		if longest > 0 {
-			height += 19 * float64(runs[i].Took) / float64(longest)
-		}
-		bars = append(bars, bar{float64(4 * len(bars)), 20 - height, height,
-			!runs[i].Succeeded()})
-	}
-	return bars
+	return 3
 }
 
-// BarsText says the same in words.
-func (t timerRow) BarsText() string {
-	if bars := t.Bars(); len(t.Runs) < len(bars) {
+// Tone is the class of the state: what is red needs somebody.
+func (t timerRow) Tone() string {
+	switch {
+	case t.State == cluster.TimerFailing:
+		return "bad"
+	case t.State == cluster.TimerPaused, t.NoStore:
+		return "warn"
+	case t.State == cluster.TimerRunning:
+		return "busy"
+	}
+	return ""
+}
+
+// texts are what a search looks at.
+func (t *timerRow) texts() []string {
+	texts := []string{t.Name}
+	if t.Last != nil {
+		texts = append(texts, t.Last.By)
+		if !t.Last.Succeeded() {
+			texts = append(texts, t.Last.Err, t.Last.Outcome)
+		}
+	}
+	if t.Pause != nil {
+		texts = append(texts, t.Pause.By, t.Pause.Note)
+	}
+	return texts
+}
+
+// RunningFrom is since when a slot is held for longest; zero: none is.
+func (t timerRow) RunningFrom() (from time.Time) {
+	for _, l := range t.fleet.Held {
+		if from.IsZero() || l.AcquiredAt.Before(from) {
+			from = l.AcquiredAt
+		}
+	}
+	return from
+}
+
+func (t timerRow) lastEnd() time.Time {
+	if t.Last == nil {
+		return time.Time{}
+	}
+	return t.Last.EndedAt
+}
+
+// NextAt is when a run may start by the schedule; zero: it is not known, or never.
+func (t timerRow) NextAt() time.Time {
+	if t.Local == nil || t.Pause != nil {
+		if t.Pause != nil {
+			return t.Pause.Until
+		}
+		return time.Time{}
+	}
+	if t.Local.Next.Before(t.BlackoutUntil) {
+		return t.BlackoutUntil
+	}
+	return t.Local.Next
+}
+
+// P95Took is how long 19 of 20 of the latest runs took at most; 0: no run is known.
+func (t timerRow) P95Took() time.Duration { return percentile(t.Runs, 95) }
+
+// percentile returns how long so many per cent of runs took at most.
+func percentile(runs []cluster.HistoryRun, percent int) time.Duration {
+	if len(runs) == 0 {
+		return 0
+	}
+	all := make([]time.Duration, len(runs))
+	for i := range runs {
+		all[i] = runs[i].Took
+	}
+	slices.Sort(all)
+	return all[(len(all)*percent+99)/100-1]
+}
+
+// maxSlotMarks is how many slots a row shows one by one.
+const maxSlotMarks = 8
+
+// FewSlots reports whether each slot is shown.
+func (t timerRow) FewSlots() bool { return len(t.Slots) <= maxSlotMarks }
+
+// SlotMarks are the slots of a row, or nil if there are too many.
+func (t timerRow) SlotMarks() []mark {
+	if !t.FewSlots() {
+		return nil
+	}
+	var marks []mark
+	for i, s := range t.Slots {
+		marks = append(marks, mark{12 * i, s.State})
+	}
+	return marks
+}
+
+// MarksWidth is that of the picture of SlotMarks.
+func (t timerRow) MarksWidth() int { return 12 * len(t.Slots) }
+
+// HeldPart is how many per cent of the slots are held.
+func (t timerRow) HeldPart() int {
+	if t.Limit == nil || *t.Limit == 0 {
+		return 0
+	}
+	return min(100, 100*t.Held/(*t.Limit))
+}
+
+// A mark is at a place in a picture.
+type mark struct {
+	X     int
+	Class string
+}
+
+// Strip are the outcomes of the latest runs, the oldest first.
+func (t timerRow) Strip() []mark {
+	outcomes := t.Outcomes
+	if !t.onlyOutcomes() {
+		outcomes = nil
+		for _, run := range slices.Backward(t.Runs[:min(len(t.Runs), maxMarks)]) {
+			outcomes = append(outcomes, run.Outcome)
+		}
+	}
+	marks := make([]mark, len(outcomes))
+	for i, outcome := range outcomes {
+		run := cluster.HistoryRun{Run: cluster.Run{Outcome: outcome}}
+		marks[i] = mark{4 * i, "ran"}
+		if !run.Succeeded() {
+			marks[i].Class = "failed"
+		}
+	}
+	return marks
+}
+
+// onlyOutcomes reports whether of the latest runs no more than the outcomes are known: the snapshot
+// has the latest runs of the whole fleet, and a busy one has few of each timer.
+func (t timerRow) onlyOutcomes() bool { return len(t.Runs) < len(t.Outcomes) && len(t.Runs) < maxMarks }
+
+// StripText says the same in words.
+func (t timerRow) StripText() string {
+	if marks := t.Strip(); t.onlyOutcomes() {
 		failed := 0
-		for _, b := range bars {
-			if b.Failed {
+		for _, m := range marks {
+			if m.Class == "failed" {
 				failed++
 			}
 		}
-		if len(bars) == 1 {
+		if len(marks) == 1 {
 			return []string{"the only run that is known succeeded", "the only run that is known failed"}[failed]
 		}
-		return fmt.Sprintf("of the last %d runs %d failed", len(bars), failed)
+		return fmt.Sprintf("of the last %d runs %d failed", len(marks), failed)
 	}
 	if len(t.Runs) == 0 {
 		return "no run is known"
 	}
-	n, shortest, longest, failed := min(len(t.Runs), maxBars), t.Runs[0].Took, t.Runs[0].Took, 0
+	n, shortest, longest, failed := min(len(t.Runs), maxMarks), t.Runs[0].Took, t.Runs[0].Took, 0
 	for _, run := range t.Runs[:n] {
 		shortest, longest = min(shortest, run.Took), max(longest, run.Took)
 		if !run.Succeeded() {

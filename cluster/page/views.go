@@ -28,25 +28,6 @@ func (p *Page) history() Section {
 		Templates: pagekit.Templates(templates)}
 }
 
-type timersView struct {
-	pagekit.Seen
-	pager
-	Filter filter     `json:"filter"`
-	Timers []timerRow `json:"timers"`
-	Local  bool       `json:"-"` // this process knows schedules
-}
-
-func (p *Page) listTimers(ctx context.Context, q url.Values) (Content, error) {
-	s := p.snapshot(ctx)
-	all, err := p.timers.pausedRows(ctx, s)
-	rows := slices.DeleteFunc(slices.Clone(all), func(r timerRow) bool {
-		return !matches(q, r.Name) || q.Get("state") != "" && q.Get("state") != string(r.State)
-	})
-	v := timersView{Seen: seenOf(s, err), Filter: filterOf(q, timerStates...), Local: p.config.Timers != nil}
-	v.Timers, v.pager = pageOf("timers", q, rows)
-	return Content{"Timers", v}, nil
-}
-
 type hostsView struct {
 	pagekit.Seen
 	pager

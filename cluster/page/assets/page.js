@@ -1,22 +1,70 @@
-// The page works without this. With it, times are also those of the reader's zone, and what is
-// shown follows what happens.
+// The page works without this. With it, times are those of the reader's zone if he wants, what is
+// shown follows what happens, and there are keys.
 (function () {
   "use strict";
   var body = document.getElementById("body");
   var main = document.getElementById("main");
   var status = document.getElementById("live");
 
-  function localTimes(root) {
+  // Times are of UTC, or of the reader's zone, which the server does not know.
+  var utc = false;
+  try { utc = localStorage.getItem("tickslot-utc") === "1"; } catch (e) { /* it is not kept */ }
+  function zoneTimes(root) {
+    var zone = utc ? {timeZone: "UTC", timeZoneName: "short"} : {timeZoneName: "short"};
     root.querySelectorAll("time[datetime]").forEach(function (t) {
       var at = new Date(t.getAttribute("datetime"));
-      if (isNaN(at) || t.dataset.local) return;
-      t.dataset.local = "1";
-      var utc = document.createElement("small");
-      utc.textContent = t.textContent;
-      t.replaceChildren(at.toLocaleString(undefined, {dateStyle: "short", timeStyle: "medium"}), " ", utc);
+      if (isNaN(at)) return;
+      var clock = {hour: "2-digit", minute: "2-digit", hour12: false, timeZone: zone.timeZone};
+      var day = {day: "numeric", month: "short", timeZone: zone.timeZone};
+      t.title = at.toLocaleDateString(undefined, Object.assign({year: "numeric"}, day)) + " " +
+        at.toLocaleTimeString(undefined, Object.assign({second: "2-digit"}, clock, zone));
+      if (!("clock" in t.dataset)) return;
+      var far = Math.abs(Date.now() - at) > 20 * 3600e3 ? at.toLocaleDateString(undefined, day) + " " : "";
+      t.textContent = far + at.toLocaleTimeString(undefined, clock) + (utc ? " UTC" : "");
     });
   }
-  localTimes(document);
+  var zones = document.createElement("button");
+  zones.type = "button";
+  zones.className = "zone";
+  function nameZone() {
+    zones.textContent = utc ? "UTC" : "Local";
+    zones.title = utc ? "Times are of UTC: show those of my zone" : "Times are of your zone: show UTC";
+    zoneTimes(document);
+  }
+  zones.addEventListener("click", function () {
+    utc = !utc;
+    try { localStorage.setItem("tickslot-utc", utc ? "1" : "0"); } catch (e) { /* it is not kept */ }
+    nameZone();
+  });
+  document.querySelector("header").append(zones);
+  nameZone();
+
+  // Keys: / searches, j and k go down and up the rows, g and a letter goes to a page.
+  var pages = {o: ".", t: "timers", h: "hosts", l: "leases", d: "durable", x: "outbox", e: "events"}, go = false;
+  function toRow(step) {
+    var links = Array.from(body.querySelectorAll("tbody th a"));
+    var at = links.indexOf(document.activeElement);
+    var next = links[at < 0 ? (step > 0 ? 0 : links.length - 1) : at + step];
+    if (next) next.focus();
+  }
+  document.addEventListener("keydown", function (e) {
+    var at = e.target;
+    if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName)) return;
+    var went = go;
+    go = false;
+    if (went && pages[e.key]) {
+      var link = document.querySelector('nav a[href="' + pages[e.key] + '"]');
+      if (link) link.click();
+    } else if (e.key === "/") {
+      var search = body.querySelector("input[type=search]");
+      if (!search) return;
+      search.focus();
+    } else if (e.key === "j" || e.key === "k") toRow(e.key === "j" ? 1 : -1);
+    else if (e.key === "g") { go = true; return; }
+    else return;
+    e.preventDefault();
+  });
+
   if (!("live" in main.dataset) || !window.EventSource) return;
 
   var stream = null, paused = false;
@@ -35,7 +83,7 @@
   function showBar(parsed) {
     var fresh = parsed.getElementById("bar"), bar = document.getElementById("bar");
     if (!fresh) return;
-    localTimes(fresh);
+    zoneTimes(fresh);
     say(fresh.dataset.live);
     document.title = fresh.dataset.title;
     var icon = document.querySelector("link[rel=icon]");
@@ -50,7 +98,7 @@
   // Whoever types or has selected something is not disturbed.
   function busy() {
     var at = document.activeElement, chosen = String(window.getSelection());
-    return chosen !== "" || at && body.contains(at) && /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName);
+    return chosen !== "" || body.querySelector("input:checked") || at && body.contains(at) && /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName);
   }
 
   // Makes a node as another one is, and leaves alone what is the same: so a table stays where it was
@@ -61,7 +109,7 @@
     } else if (node.nodeType !== Node.ELEMENT_NODE) {
       if (node.data !== other.data) node.data = other.data;
     } else {
-      Array.from(node.attributes).forEach(function (a) { if (!other.hasAttribute(a.name)) node.removeAttribute(a.name); });
+      Array.from(node.attributes).forEach(function (a) { if (!other.hasAttribute(a.name) && a.name !== "open") node.removeAttribute(a.name); });
       Array.from(other.attributes).forEach(function (a) { if (node.getAttribute(a.name) !== a.value) node.setAttribute(a.name, a.value); });
       becomeAll(node, other);
     }
@@ -85,7 +133,7 @@
     showBar(parsed);
     if (busy()) return;
     var at = document.activeElement, focused = at && body.contains(at) && identity(at);
-    localTimes(parsed);
+    zoneTimes(parsed);
     becomeAll(body, parsed.body);
     if (!focused || body.contains(document.activeElement) && identity(document.activeElement) === focused) return;
     var same = Array.from(body.querySelectorAll(at.nodeName)).find(function (e) { return identity(e) === focused; });

@@ -138,7 +138,7 @@ func TestByKeyboard(t *testing.T) {
 	f := onRedis(t)
 	b := browse(t)(wide)
 	b.visit(f.url(0, page.URL("timer", "name", timerTick)))
-	b.becomes("its runs were read", `!!document.querySelector("#runs + p + .scroll tbody tr time")`)
+	b.becomes("its runs were read", `!!document.querySelector("#runs ~ .scroll tbody tr time")`)
 	b.do(chromedp.KeyEvent("\t"))
 	at := eval[string](b, `(e => e.innerText + e.getBoundingClientRect().left)(document.activeElement)`)
 	if at != "To the content0" {
@@ -150,9 +150,9 @@ func TestByKeyboard(t *testing.T) {
 		b.do(chromedp.KeyEvent("\t"))
 	}
 	at = eval[string](b, `document.activeElement.getAttribute("aria-label")`)
-	first := eval[string](b, `document.querySelector("#runs + p + .scroll tbody tr time").getAttribute("datetime")`)
+	first := eval[string](b, `document.querySelector("#runs ~ .scroll tbody tr time").getAttribute("datetime")`)
 	b.becomes("another run has ended", fmt.Sprintf(
-		`document.querySelector("#runs + p + .scroll tbody tr time").getAttribute("datetime") !== %q`, first))
+		`document.querySelector("#runs ~ .scroll tbody tr time").getAttribute("datetime") !== %q`, first))
 	if now := eval[string](b, `document.activeElement.getAttribute("aria-label")`); now != at || at == "" {
 		t.Errorf("the focus was on %q, and is on %q", at, now)
 	}

@@ -106,7 +106,7 @@ func (b *tab) isDown() {
 	b.t.Helper()
 	b.sees("A store does not answer")
 	b.becomes("it is not said to be live", `document.getElementById("live").innerText.startsWith("Stale")`)
-	b.becomes("its age is told, and grows", `/Stale, [12]0s/.test(document.getElementById("bar").innerText)`)
+	b.becomes("its age is told, and grows", `/Stale, [12]0 s/.test(document.getElementById("bar").innerText)`)
 	b.sees("This is as of ")
 	for i := range 3 {
 		if !eval[bool](b, fmt.Sprintf(`document.body.innerText.includes("host-%d/")`, i+1)) {

@@ -73,10 +73,10 @@ func checkPage(b *tab, source, what string, l viewport) {
 	for _, fault := range eval[[]string](b, faultsOf) {
 		b.t.Errorf("%s: %s", what, fault)
 	}
-	if dark := eval[bool](b, `getComputedStyle(document.body).backgroundColor !== "rgb(255, 255, 255)"`); dark != l.dark {
+	if dark := eval[bool](b, `getComputedStyle(document.body).backgroundColor.match(/\d+/)[0] < 128`); dark != l.dark {
 		b.t.Errorf("%s: it is dark: %v", what, dark)
 	}
-	if eval[bool](b, `!!document.querySelector("[data-live]")`) {
+	if eval[bool](b, `!!document.querySelector("main[data-live]")`) {
 		b.becomes("it is live", `document.getElementById("live").innerText.startsWith("Live")`)
 		b.do(chromedp.Click(chromedp.CSS("#live button"))) // what is looked at does not change meanwhile
 	}

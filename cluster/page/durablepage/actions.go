@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/durable"
 )
@@ -36,9 +37,13 @@ type change func(ctx context.Context, v url.Values, by driver.Cause) (done strin
 // action makes one that is about the value of a name in the URL.
 func (s *section) action(title, about, description string, back func(v url.Values) string, do change,
 	fields ...page.Field) page.Action {
+	many := "" // a handler or schedule is not chosen from a list
+	if about == "id" {
+		many = about
+	}
 	return page.Action{
-		Title:       func(v url.Values) string { return title + " " + v.Get(about) },
-		Description: description, Fields: fields, Back: back,
+		Title:       func(v url.Values) string { return pagekit.About(title, v[about]) },
+		Description: description, Fields: fields, Back: back, Many: many,
 		Do: func(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 			defer s.forget()
 			done, err := do(ctx, v, by)
@@ -51,7 +56,12 @@ func (s *section) action(title, about, description string, back func(v url.Value
 }
 
 func (s *section) actions() map[string]page.Action {
-	toRun := func(v url.Values) string { return page.URL("durablerun", "id", v.Get("id")) }
+	toRun := func(v url.Values) string {
+		if len(v["id"]) != 1 {
+			return "durable?state=dead"
+		}
+		return page.URL("durablerun", "id", v.Get("id"))
+	}
 	toHandler := func(v url.Values) string { return page.URL("durable", "handler", v.Get("handler")) }
 	toSchedule := func(v url.Values) string { return page.URL("durable", "schedule", v.Get("schedule")) }
 	pause := page.Field{Name: "for", Label: "For how long", Value: "1h", Required: true, Help: "30m, 2h or 36h"}

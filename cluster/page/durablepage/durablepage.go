@@ -78,6 +78,7 @@ type listView struct {
 	Filter    runFilter                `json:"filter"`
 	Next      string                   `json:"next,omitempty"` // URL of older runs
 	States    []pagekit.Option         `json:"-"`
+	Dead      pagekit.Failures         `json:"-"` // of Runs, by their errors
 }
 
 type runFilter struct {
@@ -108,6 +109,12 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 	})
 	v.Handlers, v.Schedules, v.Runs = some(handlers.Value), some(schedules.Value), some(runs.Value)
 	v.Seen = pagekit.SeenOf(runs.At, cmp.Or(handlers.Err, schedules.Err, runs.Err))
+	for _, r := range v.Runs {
+		if r.State == durable.StateDead {
+			v.Dead.Add(r.LastError, strconv.FormatInt(r.ID, 10))
+		}
+	}
+	v.Dead = v.Dead.Sorted()
 	if n := len(v.Runs); n == rowsPerPage {
 		v.Next = page.URL("durable", "handler", which.Handler, "schedule", which.Schedule, "state", q.Get("state"),
 			"before", strconv.FormatInt(v.Runs[n-1].ID, 10))

@@ -45,12 +45,16 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 	id := strconv.FormatInt(runs[0].ID, 10)
 	ann.WaitForTexts("", "1 dead letter of mail")
 	ann.WaitForTexts("durable", "mail", "dead", "&lt;script&gt;", "durable-requeueall", "7 per partition",
-		"100 starts in 1m<")
+		"100 starts in 60 s<")
 	ann.WaitForTexts("durable?state=dead&handler=mail", "durablerun?id="+id)
-	ann.WaitForTexts("durable?state=queued", "None.")
-	ann.WaitForTexts("durablerun?id="+id, "Attempts", "&lt;script&gt;", `\u202e`, "Queue again", "to: &lt;")
+	ann.WaitForTexts("durablerun?id="+id, "Discard…", "Attempts", "&lt;script&gt;", `\u202e`, "Queue again",
+		"to: &lt;")
 	pagetest.RequireNoPayload(t, durablepage.New(store), "/durablerun", "durablerun?id="+id, "to: ",
 		base64.StdEncoding.EncodeToString([]byte("to: <sc")))
+	ann.WaitForTexts("durable?state=queued", "No run matches")
+	ann.WaitForTexts("durable?state=dead", "1 ×", "confirm?action=durable-requeue&amp;id="+id, "Discard these…",
+		`<input type="checkbox" name="id" value="`+id)
+	ann.WaitForTexts("confirm?action=durable-cancel&id=1&id=2", "Cancel runs: 2", "<li><bdi>2</bdi></li>")
 	ann.WaitForTexts("confirm?action=durable-requeue&id="+id, "Queue again run "+id)
 
 	ann.PostAction(303, "durable-requeue", "id", id, url.Values{"note": {"the server is back"}})

@@ -156,6 +156,7 @@ type listView struct {
 	State    string           `json:"state,omitempty"`
 	Next     string           `json:"next,omitempty"` // URL of older messages
 	States   []pagekit.Option `json:"-"`
+	DeadBy   pagekit.Failures `json:"-"` // dead ones of Messages, by their errors
 }
 
 func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) {
@@ -179,7 +180,11 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 	v.Seen = pagekit.SeenOf(read.At, cmp.Or(read.Err, backlog.Err))
 	for _, r := range read.Value {
 		v.Messages = append(v.Messages, viewOf(r))
+		if r.State == outbox.StateDead {
+			v.DeadBy.Add(r.LastError, r.ID.String())
+		}
 	}
+	v.DeadBy = v.DeadBy.Sorted()
 	if n := len(v.Messages); n == rowsPerPage {
 		v.Next = page.URL("outbox", "topic", v.Topic, "key", v.Key, "state", v.State, "before",
 			strconv.FormatInt(v.Messages[n-1].Seq, 10))
@@ -292,16 +297,25 @@ const (
 func (s *section) actions() map[string]page.Action {
 	action := func(title, about, description string, back func(v url.Values) string,
 		do func(ctx context.Context, v url.Values, by driver.Cause) (string, error)) page.Action {
+		many := "" // a topic is not chosen from a list
+		if about == "id" {
+			many = about
+		}
 		return page.Action{
-			Title:       func(v url.Values) string { return title + " " + v.Get(about) },
-			Description: description, Back: back,
+			Title:       func(v url.Values) string { return pagekit.About(title, v[about]) },
+			Description: description, Back: back, Many: many,
 			Do: func(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 				defer s.forget()
 				return do(ctx, v, by)
 			},
 		}
 	}
-	toMessage := func(v url.Values) string { return page.URL("message", "id", v.Get("id")) }
+	toMessage := func(v url.Values) string {
+		if len(v["id"]) != 1 {
+			return "outbox?state=dead"
+		}
+		return page.URL("message", "id", v.Get("id"))
+	}
 	toTopic := func(v url.Values) string { return page.URL("outbox", "topic", v.Get("topic")) }
 	gone := action("Delete message", "id", deleteMeans, func(url.Values) string { return "outbox?state=dead" },
 		s.delete)

@@ -4,6 +4,7 @@ package pagekit
 import (
 	"fmt"
 	"io/fs"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,58 @@ func Count[N int | int64](n N, one string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// Chosen names what was chosen: the only one by its name, several by their number.
+func Chosen(names []string, one string) string {
+	switch len(names) {
+	case 0:
+		return one + "s"
+	case 1:
+		return names[0]
+	}
+	return Count(len(names), one)
+}
+
+// About returns the title of an action on things that were chosen by their IDs.
+func About(title string, ids []string) string {
+	switch len(ids) {
+	case 0:
+		return title + "s"
+	case 1:
+		return title + " " + ids[0]
+	}
+	return fmt.Sprintf("%ss: %d", title, len(ids))
+}
+
+// A Failure is what ended for good with the same error.
+type Failure struct {
+	Text string
+	IDs  []string
+}
+
+// Confirm returns the URL that asks whether to do something to all of it.
+func (f Failure) Confirm(action string) string {
+	return "confirm?" + url.Values{"action": {action}, "id": f.IDs}.Encode()
+}
+
+// Failures groups things by their errors, the most frequent first.
+type Failures []Failure
+
+// Add adds one of them.
+func (f *Failures) Add(text, id string) {
+	i := slices.IndexFunc(*f, func(g Failure) bool { return g.Text == text })
+	if i < 0 {
+		i = len(*f)
+		*f = append(*f, Failure{Text: text})
+	}
+	(*f)[i].IDs = append((*f)[i].IDs, id)
+}
+
+// Sorted returns them.
+func (f Failures) Sorted() Failures {
+	slices.SortStableFunc(f, func(a, b Failure) int { return len(b.IDs) - len(a.IDs) })
+	return f
 }
 
 // Templates returns the files in the folder templates.
