@@ -205,7 +205,8 @@ func TestProxyHeader(t *testing.T) {
 // Fails when the page answers by itself although there is a Deny.
 func TestDeny(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, page.Config{Authorize: allow(page.Access{Deny: http.RedirectHandler("/login", http.StatusSeeOther)})})
+	login := http.RedirectHandler("/login", http.StatusSeeOther)
+	f := newFleet(t, page.Config{Authorize: allow(page.Access{Deny: login})})
 	if w := serve(f.page, request("GET", "timers", "")); w.Code != 303 || w.Header().Get("Location") != "/login" {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}
