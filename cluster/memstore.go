@@ -151,7 +151,7 @@ func (m *memoryStore) count(b Batch, now time.Time) {
 	}
 }
 
-// after returns the record as it is some time later.
+// after returns the record with every age longer by the given time.
 func (t TimerRecord) after(by time.Duration) TimerRecord {
 	t.Last.EndedAgo += by
 	if t.SucceededAgo != nil {

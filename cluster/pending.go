@@ -282,7 +282,7 @@ func (p *pending) take(listed bool) (t taken) {
 	return t
 }
 
-// done is called when what was taken is written. If its runs were not counted, they stay pending.
+// done removes what was written from what is pending. Runs that were not counted stay.
 func (p *pending) done(t taken, counted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

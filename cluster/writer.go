@@ -41,11 +41,11 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 	t := w.pending.take(w.listing.unsupported())
 	detail := w.runners.detail().encode()
 	for range 2 {
-		// A batch with a detail makes the row of this host if it was deleted, and then its runs are
-		// not counted, which the answer would not say. So they wait for the next batch, and it has
-		// none. If it is not known whether runs were counted, because there was no answer, they
-		// come first: they are not sent again if the row was deleted meanwhile, with the number of
-		// the last batch.
+		// A batch with a detail creates the row of this host if it was deleted. Then the store
+		// would not count the batch's runs, and the answer would not say so. So a batch with a
+		// detail has no runs: they wait for the next one. Runs of a batch without an answer come
+		// first: if the row, which has the number of the last batch, was deleted meanwhile, they
+		// are not sent again.
 		changed := !bytes.Equal(detail, w.detail)
 		withDetail := w.detail == nil || changed && (len(t.runs) == 0 || !w.runsWait && w.asked == 0)
 		if w.runsWait = withDetail && len(t.runs) > 0; w.runsWait {

@@ -52,8 +52,8 @@ var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Re
 
 // Loopback is an Authorize that lets requests from the same machine read, and change nothing. It
 // refuses what came through a proxy, by the headers that proxies add (Forwarded, X-Forwarded-For,
-// X-Forwarded-Host, X-Real-IP, Via): a proxy on the same machine that adds none of them opens the
-// page to whoever can reach the proxy.
+// X-Forwarded-Host, X-Real-IP, Via): if a proxy on the same machine adds none of them,
+// everybody who can reach the proxy can read the page.
 func Loopback(r *http.Request) Access {
 	for _, name := range proxied {
 		if len(r.Header.Values(name)) > 0 {
@@ -178,8 +178,8 @@ func (p *Page) admit(r *http.Request) (Access, error) {
 	return access, nil
 }
 
-// readerOf returns who sends a request, as far as it is known: the name, or the peer's network.
-// That of a machine with IPv6 is a /64, whose addresses are all its own.
+// readerOf returns the reader for whom streams are counted: the name of the user or, without one,
+// the peer's address. Of an IPv6 address it is the /64 network, all of which one machine may use.
 func readerOf(r *http.Request, access Access) string {
 	if access.By != "" {
 		return "user " + access.By

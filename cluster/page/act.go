@@ -35,7 +35,7 @@ type question struct {
 	Force       bool   // what it is about is not known: who sends the form wants it all the same
 }
 
-// errNotKnown is what a client is told that asks for JSON.
+// errNotKnown is the answer to a client that asks for JSON. People get the form again.
 var errNotKnown error = &BadRequestError{"no host and no store knows it: check how its name is spelt. Send " +
 	"force=yes to do it all the same"}
 

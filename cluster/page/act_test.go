@@ -11,8 +11,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A change of a timer that nobody knows is made only when asked for once more. What is typed wrong
-// is said on the form, which keeps what was typed, and is no fault of the store.
+// A timer that no host and no store knows is changed only after the user has confirmed it once
+// more. If a field has a wrong value, the form says so and keeps all values; it is no fault of the
+// store.
 //
 // Fails when do does not ask Known, or answers what is wrong without the form.
 func TestWhatIsTypedWrongIsAskedAgain(t *testing.T) {

@@ -14,7 +14,7 @@ func (c *clock) funcs() template.FuncMap {
 	return template.FuncMap{"when": c.when, "age": c.age, "left": c.timeLeft, "clock": c.timeOfDay}
 }
 
-// time is the instant as of which ages are.
+// time returns the instant at which ages end: that of the read, or now.
 func (c *clock) time() time.Time {
 	if c.now.IsZero() {
 		return time.Now()

@@ -51,10 +51,11 @@
 // # What is not promised
 //
 // The page is a view, as old as it says: see package cluster. It shows errors of your handlers to
-// whoever may read it, without what looks like a secret, and payloads and headers to who has
-// Access.Payloads: what is secret in a payload it does not know. With Loopback a proxy on the same
-// machine that adds none of the usual headers opens it to whoever can reach the proxy. The name of
-// the user who makes a change is what Authorize returns in By; nothing else checks it.
+// everybody who may read it, without what looks like a secret. It shows payloads and headers to
+// users with Access.Payloads, and cannot tell what is secret in a payload. With Loopback, if a
+// proxy on the same machine adds none of the usual headers, everybody who can reach the proxy can
+// read the page. The name of the user who makes a change is what Authorize returns in By; nothing
+// else checks it.
 //
 // Schedules, next ticks, and why ticks were skipped are those that Config.Timers knows, which is
 // the scheduler of the process that shows the page. Other hosts may have skipped for other reasons.

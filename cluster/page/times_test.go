@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/cluster/page"
 )
 
-// A duration is shown in two or three digits, and an instant as a time of day that says that it is
-// of UTC, with the whole of it in the tooltip.
+// A duration has two or three digits. An instant is a time of day with the letters UTC, and its
+// tooltip has the date, too.
 //
 // Fails when took loses the smaller unit of a few minutes, or an instant has no tooltip.
 func TestTimesAreShort(t *testing.T) {

@@ -34,8 +34,8 @@ var ErrNoAnswer = errors.New("no answer yet")
 
 // A Cache has the results of reads, by keys. The zero value is ready.
 type Cache[T any] struct {
-	// Always has each Get begin a read unless one is under way or the last one failed, because what
-	// it calls shares its own reads. Default: what was read is shared for TTL.
+	// Always: each Get begins a read, unless one is under way or the last one failed. It is for
+	// sources that share reads themselves. Default: results are shared for TTL.
 	Always bool
 
 	mu      sync.Mutex
