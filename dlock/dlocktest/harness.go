@@ -112,7 +112,7 @@ func Run(t *testing.T, h Harness) {
 				synctest.Test(t, func(t *testing.T) { c = h.try(t, p) })
 			} else {
 				t.Parallel()
-				c = h.try(t, p)
+				c = h.tryInTime(t, p)
 			}
 			for _, broken := range c.broken {
 				t.Error(broken)
@@ -132,6 +132,20 @@ func (h Harness) withDefaults() Harness {
 		h.Slack = 50 * time.Millisecond
 	}
 	return h
+}
+
+// tryInTime tries again, twice at most, if a busy machine took longer than the leases of a store
+// with a MaxTTL last: leases that have ended say nothing about the store.
+func (h Harness) tryInTime(t testing.TB, p promise) *check {
+	for tries := 1; ; tries++ {
+		began := time.Now()
+		c := h.try(t, p)
+		took := time.Since(began)
+		if len(c.broken) == 0 || c.long == 0 || took < c.long || tries == 3 {
+			return c
+		}
+		t.Logf("it took %v, and leases last at most %v: %s", took, c.long, c.broken[0])
+	}
 }
 
 // try lets a store show that it keeps a promise, and returns what it found.
