@@ -49,7 +49,8 @@ func call[T any](c *calls, op string, f func(context.Context) (T, error)) (T, er
 }
 
 // callFor makes a call for a shard. If it hangs, it holds up no other shard.
-func callFor[T any](s *shard, op string, f func(context.Context) (T, error)) (T, error) {
-	c := s.relay.calls
-	return answers.DoFor(c.Life(), c.Calls, op, s.term.Slot(), f)
+func callFor[T any](
+	ctx context.Context, s *shard, op string, f func(context.Context) (T, error),
+) (T, error) {
+	return answers.DoFor(ctx, s.relay.calls.Calls, op, s.term.Slot(), f)
 }

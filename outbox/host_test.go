@@ -22,8 +22,9 @@ import (
 // A host reaches the database of a fleet over a link of its own.
 type host struct {
 	*fleet
-	cut atomic.Bool // nothing comes back: calls hang until their contexts end
-	lag atomic.Int64
+	cut   atomic.Bool // nothing comes back: calls hang until their contexts end
+	lag   atomic.Int64
+	calls atomic.Int64 // under way
 	// most is how many keys and messages a relay has had in memory when it asked for more.
 	most atomic.Int64
 }
@@ -56,6 +57,8 @@ type linked struct {
 }
 
 func over[T any](ctx context.Context, h *host, f func() (T, error)) (none T, err error) {
+	h.calls.Add(1)
+	defer h.calls.Add(-1)
 	if err := h.ask(ctx); err != nil {
 		return none, err
 	}
@@ -142,6 +145,29 @@ func TestLeaderIsCutOff(t *testing.T) {
 			time.Sleep(rand.N(20 * time.Second))
 		}
 		f.inOrder(t)
+	})
+}
+
+// Fails when Run returns while a call of the database is under way, which its user closes next.
+func TestRunWaitsForItsCalls(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		for range 50 {
+			h := f.host()
+			h.lag.Store(int64(50 * time.Millisecond))
+			stop := h.relay(outbox.RelayConfig{Shards: 4})
+			for i := range 10 {
+				f.append(string(rune('a'+i)), 5)
+				h.box.Notify()
+				time.Sleep(rand.N(50 * time.Millisecond))
+			}
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if n := h.calls.Load(); n > 0 {
+				t.Fatalf("%d calls are under way after Run", n)
+			}
+		}
 	})
 }
 

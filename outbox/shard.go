@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tickslot/tickslot/dlock"
@@ -63,6 +64,7 @@ type shard struct {
 	besideAt time.Time // when to look next for messages beside those of full topics
 	after    string    // the key after which the search that is under way goes on; "": there is none
 	fetching bool
+	reading  sync.WaitGroup
 	batch    *answers.Batch
 	retryAt  time.Time // not before, because a call failed, or found nothing
 	callWait time.Duration
@@ -134,14 +136,17 @@ func (s *shard) post(f func()) {
 
 // run delivers until ctx ends or the layout is another one, and then waits for what is under way.
 func (s *shard) run(ctx context.Context) {
+	defer s.reading.Wait() // of what has been cut off, so that no call outlives Run
 	defer close(s.gone)
 	defer s.end(nil)
 	s.stopped = ctx.Done()
+	reads, endReads := context.WithCancel(s.relay.calls.Life())
+	defer endReads()
 	timer := time.NewTimer(0) // looks at once
 	defer timer.Stop()
 	for ctx.Err() == nil && !s.changed {
 		s.deliver()
-		s.fetch(timer)
+		s.fetch(reads, timer)
 		select {
 		case <-ctx.Done():
 		case f := <-s.posts:
@@ -153,6 +158,7 @@ func (s *shard) run(ctx context.Context) {
 			s.look = s.look || s.after == "" // a search goes on, and looks for all that is due
 		}
 	}
+	endReads()
 	s.drain()
 }
 
@@ -310,7 +316,7 @@ func (s *shard) settle(l *lane) {
 }
 
 // fetch asks for messages, if there may be some and there is room for them.
-func (s *shard) fetch(timer *time.Timer) {
+func (s *shard) fetch(ctx context.Context, timer *time.Timer) {
 	c := s.relay.config
 	if !s.look && s.after == "" || s.fetching {
 		return
@@ -342,8 +348,8 @@ func (s *shard) fetch(timer *time.Timer) {
 	}
 	s.fetching = true
 	began := time.Now()
-	go func() {
-		due, err := callFor(s, opDue, func(ctx context.Context) (store.Due, error) {
+	s.reading.Go(func() {
+		due, err := callFor(ctx, s, opDue, func(ctx context.Context) (store.Due, error) {
 			return s.relay.store.Due(ctx, request)
 		})
 		took := time.Since(began)
@@ -356,7 +362,7 @@ func (s *shard) fetch(timer *time.Timer) {
 				s.wary = false // all was read that the relay before may have begun
 			}
 		})
-	}()
+	})
 }
 
 // fullTopics returns the topics that Due is to leave out, and notes that it does.

@@ -124,7 +124,7 @@ func (s *shard) note(list []start, more int) bool {
 	for i, d := range list {
 		begun[i] = store.Begun{ID: d.m.ID, Seq: d.m.Seq, Attempts: d.m.Attempts, Crashes: d.m.Crashes + more}
 	}
-	_, err := callFor(s, opBegin, func(ctx context.Context) (none struct{}, err error) {
+	_, err := callFor(s.relay.calls.Life(), s, opBegin, func(ctx context.Context) (none struct{}, err error) {
 		return none, s.relay.store.NoteBegun(ctx, begun)
 	})
 	return err == nil
