@@ -113,11 +113,11 @@ func (a *admission) others() ([]Host, error) {
 // say tells people, on this host and on the others, that this process is refused.
 func (a *admission) say(others []Host) {
 	r := a.registry
-	r.faults.log(slog.LevelError, "cluster: this process is refused: its timers, runs and messages stop, or do not "+
-		"start", "err", a.refused())
+	r.faults.log(slog.LevelError, "cluster: the registry refused this process: it stops its timers, runs and "+
+		"deliveries", "err", a.refused())
 	h := r.config.Holder
 	r.pending.addEvent(Event{ID: idOf(string(EventHostRefused), h.String()), Kind: EventHostRefused, Holder: h,
-		Text: clean(fmt.Sprintf("it is of environment %s, and %s of %s", r.config.Environment, others[0].Holder,
+		Text: clean(fmt.Sprintf("its environment is %s, that of %s is %s", r.config.Environment, others[0].Holder,
 			others[0].Environment), maxTextLen)}, time.Now())
 	_, _ = r.writer.write(context.Background(), false) // if this fails, Run writes it
 }

@@ -117,7 +117,7 @@ func (c *claimer) noteLocked(names []string) {
 	told := map[string]bool{}
 	for name, at := range since {
 		if told[name] = c.reported[name] || time.Since(at) >= lockedFor; told[name] && !c.reported[name] {
-			c.events.Log(slog.LevelWarn, "durable: runs wait, because somebody else has the row of their limit locked",
+			c.events.Log(slog.LevelWarn, "durable: runs wait: another session has locked the row of their limit",
 				"limit", limitName(name))
 		}
 	}

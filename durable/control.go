@@ -110,7 +110,7 @@ func checkName(name string) (err error) {
 
 func warnIfUnseen(what, name string, err error, seen bool) {
 	if err == nil && !seen {
-		slog.Default().Warn("durable: what was changed is not known to any worker: check how its name is spelt",
+		slog.Default().Warn("durable: no worker knows the name that was changed: check its spelling",
 			what, name)
 	}
 }

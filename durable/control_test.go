@@ -295,7 +295,7 @@ func TestControlWarnsOfUnknownNames(t *testing.T) {
 		if err := c.SetMaxConcurrency(t.Context(), name, 1, ann); err != nil {
 			t.Fatal(err)
 		}
-		if warned := strings.Contains(log.String(), "check how its name is spelt"); warned != want {
+		if warned := strings.Contains(log.String(), "check its spelling"); warned != want {
 			t.Errorf("%s: %q", name, log.String())
 		}
 	}

@@ -37,11 +37,11 @@ func newDatabase(name string, c Config, v *events) *database {
 			if first { // else it was said
 				level = slog.LevelWarn
 			}
-			v.Log(level, "durable: a call to the database failed: it is repeated", "call", op, "err", err)
+			v.Log(level, "durable: a call to the database failed", "call", op, "err", err)
 		},
 		Down: func(err error) {
-			v.Log(slog.LevelError, "durable: the database does not answer: runs go on as long as their leases "+
-				"last, and nothing new starts", "err", err)
+			v.Log(slog.LevelError, "durable: the database does not answer: runs continue while their leases last, "+
+				"and no new run starts", "err", err)
 			tell(v, "DatabaseDown", v.hooks.DatabaseDown, DatabaseInfo{Database: name, Err: err})
 		},
 		Up: func(downFor time.Duration) {

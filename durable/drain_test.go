@@ -272,15 +272,15 @@ func TestTriggerFaults(t *testing.T) {
 		f := newFleet(t)
 		s := durable.NewStore(f.store)
 		for want, options := range map[string]durable.TriggerOptions{
-			"RunIn":       {RunIn: -1},
-			"RunAt":       {RunIn: 1, RunAt: time.Now()},
-			"year":        {RunAt: time.Unix(-1e11, 0)},
-			"MaxAttempts": {MaxAttempts: -1},
-			"Key":         {Key: strings.Repeat("x", 201)},
-			`"run:7" is`:  {Key: "run:7"},
-			`"tick:7" is`: {Key: "tick:7"},
-			"Priority":    {Priority: 2},
-			"TraceParent": {TraceParent: "\xff"},
+			"RunIn":          {RunIn: -1},
+			"RunAt":          {RunIn: 1, RunAt: time.Now()},
+			"year":           {RunAt: time.Unix(-1e11, 0)},
+			"MaxAttempts":    {MaxAttempts: -1},
+			"Key":            {Key: strings.Repeat("x", 201)},
+			`"run:7" looks`:  {Key: "run:7"},
+			`"tick:7" looks`: {Key: "tick:7"},
+			"Priority":       {Priority: 2},
+			"TraceParent":    {TraceParent: "\xff"},
 		} {
 			_, err := s.Trigger(t.Context(), nil, "report", nil, options)
 			if err == nil || !strings.Contains(err.Error(), want) {

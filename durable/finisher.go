@@ -21,7 +21,7 @@ const (
 	lockedFor = 2 * time.Second
 )
 
-var errRowLocked = errors.New("somebody else has their rows locked")
+var errRowLocked = errors.New("another session has locked their rows")
 
 // A finished is an attempt that has ended here, and whose result is not in the database yet.
 type finished struct {
@@ -148,8 +148,8 @@ func (f *finisher) tellLocked(r *finished) {
 		return
 	}
 	r.reported = true
-	f.events.Log(slog.LevelWarn, "durable: the result of a run waits, and keeps its place, because somebody else has "+
-		"the row of the run locked", r.attempt.info().line()...)
+	f.events.Log(slog.LevelWarn, "durable: the result of a run waits, and the run keeps its place: another session "+
+		"has locked its row", r.attempt.info().line()...)
 }
 
 // written tells what has become of an attempt.
@@ -166,14 +166,14 @@ func (f *finisher) written(r *finished, counts bool) {
 	a.handler.counts.ended(outcome, counts, r.result.Took)
 	switch {
 	case !counts:
-		f.events.Log(slog.LevelInfo, "durable: the result of a run does not count: its lease had expired, and "+
-			"the run was reclaimed", line()...)
+		f.events.Log(slog.LevelInfo, "durable: dropped the result of a run: its lease had expired, and another "+
+			"worker took the run", line()...)
 		return
 	case outcome == OutcomeInterrupted:
 		f.events.Log(slog.LevelInfo, "durable: a run was given back", line()...)
 		return
 	case r.result.State == store.StateQueued:
-		f.events.LogSome(slog.LevelWarn, info.Handler, "durable: an attempt has failed, another follows",
+		f.events.LogSome(slog.LevelWarn, info.Handler, "durable: an attempt failed: the run will be retried",
 			line("retry_in", r.result.RetryIn)...)
 		tell(f.events, "AttemptFailed", f.events.hooks.AttemptFailed, AttemptInfo{RunInfo: info, Outcome: outcome,
 			Took: r.result.Took, Err: r.err, RetryIn: r.result.RetryIn})
@@ -184,7 +184,8 @@ func (f *finisher) written(r *finished, counts bool) {
 		if p := guard.Panicked(r.err); p != nil {
 			more = append(more, "stack", string(p.Stack))
 		}
-		f.events.LogSome(slog.LevelError, info.Handler, "durable: gave up, a run is a dead letter", line(more...)...)
+		f.events.LogSome(slog.LevelError, info.Handler, "durable: gave up: the run is now a dead letter",
+			line(more...)...)
 	default:
 		f.events.Log(slog.LevelDebug, "durable: run ended", line()...)
 	}

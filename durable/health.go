@@ -50,18 +50,17 @@ func (w *Worker) Ready() error { return w.life.Ready() }
 func (w *Worker) Checks() map[string]func() error {
 	return map[string]func() error{
 		"database-answers": lifecycle.Advised(w.database.Working,
-			"runs that are under way go on, and what fails waits: "+
-				"look at the database, and at the network"),
+			"runs in progress continue, and their results wait: check the database and the network"),
 		"leases-renewed": lifecycle.Advised(w.leasesRenewed,
-			"another worker may start these runs again: look for a slow "+
-				"database, and for a process without processor time"),
+			"another worker may start these runs again: check for a slow database and for a process short of "+
+				"processor time"),
 		"runs-on-time": w.runsStart,
 		"few-dead-runs": lifecycle.Advised(w.fewDead, "\"tickslot dead ls\" has their errors, and \"tickslot requeue "+
 			"durable\" runs them again"),
 		"handlers-have-workers": lifecycle.Advised(w.handlersKnown, "start a process that registers it, or cancel its "+
 			"runs"),
 		"limits-unlocked": lifecycle.Advised(w.claimer.limitsFree, "end the transaction of that session"),
-		"schedules-work": lifecycle.Advised(w.schedulesWork, "it queues nothing until its Next returns: mend it in "+
+		"schedules-work": lifecycle.Advised(w.schedulesWork, "it queues nothing until its Next returns: fix it in "+
 			"the code"),
 	}
 }
@@ -70,7 +69,7 @@ func (w *Worker) leasesRenewed() error {
 	if w.book.renewedLately() {
 		return nil
 	}
-	return errors.Join(errors.New("leases were not renewed for two thirds of their length, and nothing new is claimed"),
+	return errors.Join(errors.New("no lease was renewed for two thirds of its length, so nothing new is claimed"),
 		w.database.FailureOf(opRenew).Err)
 }
 
@@ -99,8 +98,8 @@ func (w *Worker) runsStart() error {
 	}
 	if age := late(stats.Overdue); age > 0 {
 		errs = append(errs,
-			fmt.Errorf("a tick has been due for %v, and no worker has queued its run: look whether a worker that "+
-				"has its schedule is alive", age))
+			fmt.Errorf("a tick has been due for %v, and no worker has queued its run: check that a worker with "+
+				"this schedule is alive", age))
 	}
 	return errors.Join(errs...)
 }

@@ -358,7 +358,7 @@ func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 		if s := h.Status(); s.Places != 1 || s.Running[0].Valid {
 			t.Errorf("%+v", s)
 		}
-		if n := strings.Count(h.log.String(), "ignores that its context has ended"); n != 1 {
+		if n := strings.Count(h.log.String(), "ignores the end of its context"); n != 1 {
 			t.Errorf("it was said %d times", n)
 		}
 		close(free)

@@ -66,7 +66,7 @@ func (w *Worker) run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		err = nil
 	default:
-		err = fmt.Errorf("durable: nothing was started, because the database (%s) cannot serve: %w", w.database.Name(),
+		err = fmt.Errorf("durable: nothing was started: the database (%s) is not usable: %w", w.database.Name(),
 			err)
 	}
 	w.life.Enter(lifecycle.Stopped)
@@ -161,7 +161,7 @@ func (w *Worker) listen(ctx context.Context) {
 	lifecycle.KeepListening(ctx,
 		func(ctx context.Context) error { return w.store.store.Listen(ctx, w.claimer.Wake) },
 		func(err error) {
-			w.events.Log(slog.LevelDebug, "durable: a connection that listens has ended: polls go on", "err", err)
+			w.events.Log(slog.LevelDebug, "durable: the listening connection ended: polling continues", "err", err)
 		})
 }
 

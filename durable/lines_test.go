@@ -53,7 +53,7 @@ func TestLinesInTheLog(t *testing.T) {
 					"claim cycle starting":                   "room",
 					"claim cycle completed":                  "claimed",
 					"run started":                            "run handler schedule due_at attempt worker",
-					"an attempt has failed, another follows": "run handler attempt worker outcome err retry_in",
+					"an attempt failed: the run will be retried": "run handler attempt worker outcome err retry_in",
 					"run ended":                              "run handler schedule attempt worker outcome took",
 				} {
 					found := ""
@@ -62,7 +62,7 @@ func TestLinesInTheLog(t *testing.T) {
 							found = l
 						}
 					}
-					always := strings.HasPrefix(line, "an attempt has failed")
+					always := strings.HasPrefix(line, "an attempt failed")
 					if (found != "") != (always || level == slog.LevelDebug) {
 						t.Errorf("%q: %q", line, found)
 					}

@@ -62,7 +62,7 @@ func (r *reclaimer) tell(run store.Reclaimed) {
 	if run.Canceled {
 		state = StateCanceled
 	}
-	r.events.Log(slog.LevelError, "durable: a run has ended, because the lease of its worker had expired",
+	r.events.Log(slog.LevelError, "durable: a run ended: the lease of its worker had expired",
 		append(line, "state", string(state))...)
 	tell(r.events, "RunEnded", r.events.hooks.RunEnded, RunResult{RunInfo: info, State: state,
 		Outcome: OutcomeLeaseLost, Err: ErrLeaseLost})

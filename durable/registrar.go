@@ -91,8 +91,8 @@ func (r *registrar) takeAbandoned() {
 		}
 		if seen[row.Name] = last; time.Since(last.since) > unseenAfter {
 			abandoned = append(abandoned, s)
-			r.events.Log(slog.LevelInfo, "durable: no worker of the version that had the schedule is left: this one "+
-				"takes it over", "schedule", row.Name)
+			r.events.Log(slog.LevelInfo, "durable: took over a schedule: no worker of the version that had it is "+
+				"left", "schedule", row.Name)
 		}
 	}
 	r.seen = seen

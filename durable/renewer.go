@@ -55,7 +55,7 @@ func (r *renewer) tell(ignoring []*attempt) {
 	for _, a := range ignoring {
 		told[a.key()] = true
 		if !r.reported[a.key()] {
-			r.events.Log(slog.LevelError, "durable: a handler ignores that its context has ended: its lease is no "+
+			r.events.Log(slog.LevelError, "durable: a handler ignores the end of its context: its lease is no "+
 				"longer renewed, and it keeps its place on this worker until it returns",
 				a.info().line("cause", context.Cause(a.ctx))...)
 		}

@@ -310,7 +310,7 @@ func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
 		if s := h.Status(); s.Places != 1 || !s.Database.Up || h.link.count("finish") > 60 {
 			t.Errorf("%d finishes, %+v", h.link.count("finish"), s)
 		}
-		if n := strings.Count(h.log.String(), "has the row of the run locked"); n != 1 {
+		if n := strings.Count(h.log.String(), "another session has locked its row"); n != 1 {
 			t.Errorf("it was said %d times", n)
 		}
 		h.link.lock()
@@ -323,7 +323,7 @@ func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
 		pass(7 * time.Second)
 		h.replaced = true
 		err := h.stop()
-		if err == nil || !strings.Contains(err.Error(), "somebody else has their rows locked") {
+		if err == nil || !strings.Contains(err.Error(), "another session has locked their rows") {
 			t.Errorf("Run: %v", err)
 		}
 		f.end()

@@ -30,7 +30,7 @@ type runner struct {
 func (r *runner) attempt(row store.Run, sent instant) *attempt {
 	h := r.handlers[row.Handler]
 	if h == nil {
-		r.events.Log(slog.LevelError, "durable: the database has returned a run that was not asked for",
+		r.events.Log(slog.LevelError, "durable: the database returned a run that was not asked for",
 			"run", row.ID, "handler", row.Handler)
 		return nil
 	}

@@ -159,7 +159,7 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 	if o.Key != "" {
 		checkText(o.Key, "Key", fault)
 		if strings.HasPrefix(o.Key, "run:") || strings.HasPrefix(o.Key, "tick:") {
-			fault("Key", "%q is like those that runs without one have: use one that begins otherwise", o.Key)
+			fault("Key", "%q looks like a generated key: start it with something else", o.Key)
 		}
 	}
 	switch o.KeyUntil {

@@ -158,13 +158,14 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 			return 0, &StuckError{e.role.Name}
 		}
 		if p := guard.Panicked(err); p != nil {
-			e.log(slog.LevelError, "leader: the function panicked when its context had ended", "err", p, "stack",
+			e.log(slog.LevelError, "leader: the function panicked after its context had ended", "err", p, "stack",
 				string(p.Stack))
 		}
 	}
 	lost := lease.Err()
 	if released := lease.Release(ctx); released != nil && lost == nil {
-		e.log(slog.LevelWarn, "leader: the release was not answered: another host leads within a TTL", "err", released)
+		e.log(slog.LevelWarn, "leader: the store did not answer the release: another host can lead within a TTL",
+			"err", released)
 	}
 	switch {
 	case lost != nil:

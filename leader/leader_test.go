@@ -331,7 +331,7 @@ func TestNobodyLeadsWithoutTheStore(t *testing.T) {
 				if s := h.Status(); s.State != leader.StateStoreDown || s.Err == nil || len(f.watch.now) > 0 {
 					t.Errorf("%+v, %d functions run", s, len(f.watch.now))
 				}
-				if err := h.Healthy(); err == nil || !strings.Contains(err.Error(), "nobody is known to have led") {
+				if err := h.Healthy(); err == nil || !strings.Contains(err.Error(), "no host is known to have led") {
 					t.Error(err)
 				}
 				h.link.Heal()

@@ -143,9 +143,9 @@ func (e *Elector) Healthy() error {
 	}
 	var err error
 	if nobody := time.Since(from); nobody > timeout {
-		err = fmt.Errorf("role %q: nobody is known to have led for %v", e.role.Name, nobody.Round(time.Second))
+		err = fmt.Errorf("role %q: no host is known to have led for %v", e.role.Name, nobody.Round(time.Second))
 	} else if v.failing(timeout) {
-		err = fmt.Errorf("role %q: the function has failed %d times in a row, and nobody else is known to lead",
+		err = fmt.Errorf("role %q: the function has failed %d times in a row, and no other host is known to lead",
 			e.role.Name, v.failures)
 	}
 	if err != nil && v.err != nil {

@@ -56,6 +56,6 @@ type PanicError = guard.PanicError
 type StuckError struct{ Role string }
 
 func (s *StuckError) Error() string {
-	return fmt.Sprintf("leader: role %q: the function ignores that its context has ended; the role is left to expire",
+	return fmt.Sprintf("leader: role %q: the function ignores the end of its context: the role will expire",
 		s.Role)
 }

@@ -117,7 +117,7 @@ func (e *Elector) refused(no *dlock.NotAcquiredError) {
 	case changed && full:
 		e.log(slog.LevelInfo, "leader: standing by", "leader", no.Holder.String())
 	case changed:
-		e.log(slog.LevelInfo, "leader: nobody may lead", "reason", string(no.Reason), "err", no)
+		e.log(slog.LevelInfo, "leader: no host may lead now", "reason", string(no.Reason), "err", no)
 	}
 }
 

@@ -30,7 +30,7 @@ func newCalls(name string, c RelayConfig, v *events) *calls {
 			if first { // else it was said
 				level = slog.LevelWarn
 			}
-			v.Log(level, "outbox: a call to the database failed: it is repeated", "call", op, "err", err)
+			v.Log(level, "outbox: a call to the database failed", "call", op, "err", err)
 		},
 		Down: func(err error) {
 			v.Log(slog.LevelError, "outbox: the database does not answer: nothing is delivered", "err", err)

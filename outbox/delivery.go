@@ -37,12 +37,12 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 	result := guard.Go("sink", func() error { return r.try(ctx, m) })
 	err, ended := lifecycle.AwaitEnd(ctx, result, returnGrace)
 	if !ended {
-		err = errors.New("outbox: the sink ignores that its context has ended")
+		err = errors.New("outbox: the sink ignores the end of its context")
 	}
 	done(r.attempt(m, time.Since(began), err, context.Cause(ctx), base.Err() != nil))
 	if !ended {
-		r.events.Log(slog.LevelError, "outbox: a sink ignores that its context has ended: it keeps its place "+
-			"until it returns", "topic", m.Topic, "message", ID(m.ID).String())
+		r.events.Log(slog.LevelError, "outbox: a sink ignores the end of its context: it keeps its place until it "+
+			"returns", "topic", m.Topic, "message", ID(m.ID).String())
 		r.countStuck(m.Topic, 1)
 		<-result
 		r.countStuck(m.Topic, -1)
@@ -167,8 +167,8 @@ func (r *Relay) report(a attempt, counts bool) {
 		return line
 	}
 	if !counts {
-		r.events.Log(slog.LevelInfo, "outbox: the result of a delivery does not count, because another relay has "+
-			"delivered the message", line("outcome", string(outcome))...)
+		r.events.Log(slog.LevelInfo, "outbox: dropped the result of a delivery: another relay has delivered the "+
+			"message", line("outcome", string(outcome))...)
 		return
 	}
 	r.counts.ended(outcome, a.result.Took)
@@ -177,7 +177,7 @@ func (r *Relay) report(a attempt, counts bool) {
 	case OutcomeOK:
 		r.events.Log(slog.LevelDebug, "outbox: message delivered", line()...)
 	case OutcomeTransient:
-		r.events.LogSome(slog.LevelWarn, m.Topic, "outbox: an attempt has failed, another follows", line("retry_in",
+		r.events.LogSome(slog.LevelWarn, m.Topic, "outbox: a delivery failed: it will be retried", line("retry_in",
 			a.result.RetryIn)...)
 	default:
 		more := []any{"outcome", string(outcome), "attempts", m.Attempts + 1 - m.Budget, "tried_for",
@@ -185,7 +185,7 @@ func (r *Relay) report(a attempt, counts bool) {
 		if p := guard.Panicked(a.err); p != nil {
 			more = append(more, "stack", string(p.Stack))
 		}
-		r.events.LogSome(slog.LevelError, m.Topic, "outbox: gave up, a message is dead", line(more...)...)
+		r.events.LogSome(slog.LevelError, m.Topic, "outbox: gave up: the message is now dead", line(more...)...)
 	}
 	tell(r.events, "Attempted", r.events.hooks.Attempted, a.info())
 }

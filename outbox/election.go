@@ -99,8 +99,8 @@ func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term
 	r.mu.Lock()
 	r.shards[term.Slot()] = s
 	r.mu.Unlock()
-	r.events.Log(slog.LevelInfo, "outbox: this relay delivers", "shard", term.Slot(), "shards", layout.Shards, "fence",
-		term.Fence())
+	r.events.Log(slog.LevelInfo, "outbox: this relay now delivers a shard", "shard", term.Slot(), "shards",
+		layout.Shards, "fence", term.Fence())
 	defer func() {
 		r.mu.Lock()
 		delete(r.shards, term.Slot())

@@ -57,13 +57,12 @@ func (r *Relay) Ready() error {
 //     ended. They keep the places of their topic, and only a restart of the process frees them
 func (r *Relay) Checks() map[string]func() error {
 	return map[string]func() error{
-		"database-answers": lifecycle.Advised(r.calls.Working, "messages wait until it answers: look at the database, "+
-			"and at the network"),
+		"database-answers": lifecycle.Advised(r.calls.Working, "messages wait until it answers: check the database "+
+			"and the network"),
 		"messages-on-time": lifecycle.Advised(func() error { return r.dueIsYoung(r.config.Health) },
-			"see that a relay "+
-				"runs, that the database answers it, and how long its receivers take"),
+			"check that a relay runs, that the database answers it, and how long its receivers take"),
 		"receivers-accept": lifecycle.Advised(func() error { return r.pendingIsYoung(r.config.Health) },
-			"mend the receiver: messages are tried again by themselves"),
+			"fix the receiver: messages are then retried automatically"),
 		"few-dead-messages": lifecycle.Advised(func() error { return r.fewDead(r.config.Health) },
 			"\"tickslot dead ls\" has their errors, and \"tickslot requeue outbox\" delivers them again"),
 		"topics-have-sinks": lifecycle.Advised(r.topicsKnown, "give the relay a sink for them, or correct the topic "+

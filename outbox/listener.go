@@ -21,7 +21,7 @@ func (l *listener) listening() bool { return l.heard.Load() }
 // run listens until ctx ends, and connects again after pauses that grow.
 func (l *listener) run(ctx context.Context) {
 	lifecycle.KeepListening(ctx, l.listen, func(err error) {
-		l.relay.events.Log(slog.LevelDebug, "outbox: no connection listens: the relay looks for messages instead",
+		l.relay.events.Log(slog.LevelDebug, "outbox: no connection listens: the relay polls instead",
 			"err", err)
 		l.relay.wake() // it may be in the middle of a long pause
 	})

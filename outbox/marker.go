@@ -403,7 +403,7 @@ func (m *marker) unlocked() error {
 		m.locked.forLong("another session of the database keeps the rows of %d delivered messages locked, that of "+
 			"message %v (topic %q) for %v: end its transaction, or the next relay delivers them again"),
 		m.refused.forLong("the database refuses the results of %d delivered messages, that of message %v (topic %q) "+
-			"for %v: mend that, or the next relay delivers them again"))
+			"for %v: fix that, or the next relay delivers them again"))
 }
 
 func (k *kept) forLong(text string) error {

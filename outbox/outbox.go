@@ -155,7 +155,7 @@ func (o *Outbox) AppendMany(ctx context.Context, tx Tx, messages ...Message) (fr
 		}
 		all, err := o.store.AppendAll(ctx, tx, rows)
 		if err != nil {
-			return nil, fmt.Errorf("outbox: %d messages, of which the first is %s of topic %.60q: %w", len(rows),
+			return nil, fmt.Errorf("outbox: %d messages, the first is %s of topic %.60q: %w", len(rows),
 				messages[0].ID, messages[0].Topic, err)
 		}
 		for _, m := range messages[:len(rows)] {

@@ -222,8 +222,8 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 	case err != nil:
 		return n, fmt.Errorf("outbox: %w", err)
 	case tooOld > 0:
-		return n, fmt.Errorf("%w: %d messages were appended more than %v ago, and were left out: look whether the "+
-			"receiver has had them, and then set RequeueOptions.Force", ErrTooOld, tooOld, options.InboxRetention)
+		return n, fmt.Errorf("%w: %d messages were appended more than %v ago, and were left out: check whether the "+
+			"receiver got them, then set RequeueOptions.Force", ErrTooOld, tooOld, options.InboxRetention)
 	}
 	return n, nil
 }

@@ -140,7 +140,7 @@ func (r *Relay) run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		err = nil
 	default:
-		err = fmt.Errorf("outbox: nothing was started, because the database (%s) cannot serve: %w", r.calls.Name(), err)
+		err = fmt.Errorf("outbox: nothing was started: the database (%s) is not usable: %w", r.calls.Name(), err)
 	}
 	r.life.Enter(lifecycle.Stopped)
 	if hook := r.events.Close(HookGrace); hook != "" {
@@ -214,7 +214,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	closing, done := context.WithTimeout(context.Background(), writeGrace)
 	defer done()
 	if e := session.Close(closing); e != nil {
-		r.events.Log(slog.LevelWarn, "outbox: the locks of the shards were not released: they expire within a TTL",
+		r.events.Log(slog.LevelWarn, "outbox: could not release the locks of the shards: they expire within a TTL",
 			"err", e)
 	}
 	r.events.Log(slog.LevelInfo, "outbox: relay stopped", "relay", r.config.Name, "drain", time.Since(draining),

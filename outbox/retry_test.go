@@ -203,9 +203,9 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 		warned, dead := 0, 0
 		for line := range strings.Lines(log.String()) {
 			switch {
-			case strings.Contains(line, "level=WARN") && strings.Contains(line, "an attempt has failed"):
+			case strings.Contains(line, "level=WARN") && strings.Contains(line, "a delivery failed"):
 				warned++
-			case strings.Contains(line, "gave up, a message is dead"):
+			case strings.Contains(line, "gave up: the message is now dead"):
 				dead++
 				if !strings.Contains(line, " attempts=") || !strings.Contains(line, " tried_for=10h0m0") {
 					t.Errorf("%s: want how many attempts in how long", line)

@@ -36,7 +36,7 @@ type start struct {
 type crashedError int
 
 func (c crashedError) Error() string {
-	return fmt.Sprintf("outbox: %d relays in a row have died, or were cut off, while they delivered it", int(c))
+	return fmt.Sprintf("outbox: %d relays in a row died, or were cut off, while delivering it", int(c))
 }
 
 // killed reports whether a message is dead because of the relays that died with it.
@@ -74,8 +74,8 @@ func (s *shard) startAlone(d start) {
 		s.release(d)
 		return
 	}
-	s.relay.events.LogSome(slog.LevelWarn, "", "outbox: relays have died while they delivered a message: it is "+
-		"delivered beside no other such one", "message", ID(d.m.ID).String(), "topic", d.m.Topic, "relays", d.m.Crashes)
+	s.relay.events.LogSome(slog.LevelWarn, "", "outbox: relays died while delivering a message: it is now "+
+		"delivered alone", "message", ID(d.m.ID).String(), "topic", d.m.Topic, "relays", d.m.Crashes)
 	s.startNoted(d, s.noteAll([]start{d}), sync.OnceFunc(func() { <-s.relay.alone }))
 }
 

@@ -79,7 +79,7 @@ func (r *runner) attach(s *settings, run *Run, lease *dlock.Lease) {
 	s.entry.view.down = false
 	r.store.views.endDegraded(s)
 	r.log.laterLimited(&r.reacquisitions, slog.LevelInfo,
-		"timer: a run that went on without the store has a slot again",
+		"timer: a run that continued without the store has a slot again",
 		run.info().line("running_for", time.Since(run.startedAt).Round(time.Millisecond))...)
 }
 

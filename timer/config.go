@@ -237,7 +237,7 @@ func (t Timer) check(fleet bool) error {
 	}
 	if t.Delay.ByHost > 0 && t.MaxPerTick != NoLimit {
 		fault("Delay.ByHost",
-			"it makes hosts start a tick at different times, so that the first ones take it: set MaxPerTick to "+
+			"it makes hosts start a tick at different times, so the first ones would take it: set MaxPerTick to "+
 				"timer.NoLimit, or use ByTimer")
 	}
 	if t.OnFull > FullWait {
@@ -304,6 +304,6 @@ func (t Timer) checkSchedule(claims bool, fault func(string, string, ...any)) {
 		return
 	}
 	if err := schedule.CheckShared(t.Schedule); err != nil {
-		fault("Schedule", "%w; or set MaxPerTick to timer.NoLimit, or LocalOnly, if each host is to run by itself", err)
+		fault("Schedule", "%w; or set MaxPerTick to timer.NoLimit, or LocalOnly, if each host runs its own ticks", err)
 	}
 }

@@ -58,7 +58,7 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 		`DrainTimeout: -1ns is negative`, `PreStopDelay: -2ns is negative`,
 		`TTL 2s: must be at least three times StoreTimeout (1s)`, `TTL 2s: this store takes at most 1s`,
 		`Prefix "a\nb"`,
-		`timer "": Name: it is empty`, `timer "twice": Name: it is given twice`,
+		`timer "": Name: it is empty`, `timer "twice": Name: two timers have it`,
 		`it is 240 bytes long: use at most 200`,
 		`"bad\xff" is not valid UTF-8`, `"new\nline" has a control character`, `has "slot:" in it`,
 		`timer "no-run": Run: it is nil`,

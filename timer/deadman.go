@@ -124,19 +124,19 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 	case ReasonLimitFull:
 		return "a limit that it shares with other timers is full"
 	case ReasonLimitRate:
-		return "the rate of a limit that it shares with other timers is reached"
+		return "a limit that it shares with other timers has reached its rate"
 	case ReasonMaxRuns:
-		return "MaxRuns runs of other timers go on on this host"
+		return "MaxRuns runs of other timers are in progress on this host"
 	case ReasonHostFull:
-		return "the runs on this host do not end"
+		return "its runs on this host do not end"
 	case ReasonTickTaken, ReasonTickLate:
-		return "other hosts claim its ticks, and no run of theirs succeeds"
+		return "other hosts claim its ticks, but none of their runs succeeds"
 	case ReasonTickEarly:
 		return "no run succeeds, and the delay since the last is not over"
 	case ReasonPaused:
 		return "it is paused"
 	default:
-		return fmt.Sprintf("nobody claims its ticks; here they are skipped: %s", d.reason)
+		return fmt.Sprintf("no host claims its ticks; this host skips them: %s", d.reason)
 	}
 }
 
@@ -149,8 +149,8 @@ func (s *Scheduler) TimersSucceed() error {
 		if set.removed() { // it need not run any more, but its runs should end
 			if _, n := s.runner.counts(set); n > 0 {
 				errs = append(errs,
-					fmt.Errorf("timer %q was removed, but runs of it go on past MaxRunTime and ignore their "+
-						"context: %d",
+					fmt.Errorf("timer %q was removed, but %d of its runs are past MaxRunTime and ignore their "+
+						"context",
 						set.timer.Name, n))
 			}
 			continue

@@ -36,9 +36,9 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 		reason string
 	}{
 		"failing":      {run: fail, reason: `runs end with "error"`},
-		"on this host": {run: hang, reason: "the runs on this host do not end"},
+		"on this host": {run: hang, reason: "its runs on this host do not end"},
 		"elsewhere":    {run: hang, reason: "every slot is held, the one that ends first by other/1/x", prime: occupy},
-		"without store": {run: fail, reason: "nobody claims its ticks; here they are skipped: store",
+		"without store": {run: fail, reason: "no host claims its ticks; this host skips them: store",
 			prime: func(_ *virtualFleet, h *host) { h.Link.Inject(dlocktest.Hang) }},
 		"never": {run: fail, after: timer.NoLimit},
 	} {

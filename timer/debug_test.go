@@ -143,10 +143,10 @@ func TestDebugLinesOfWhatIsRare(t *testing.T) {
 		f.Stop()
 		const run = "timer by note payload_bytes slot fence holder attempt "
 		for text, c := range map[string]struct{ level, keys string }{
-			"timer: run started":                        {"DEBUG", run},
-			"timer: an attempt failed, another follows": {"INFO", run + "of retry_in err"},
-			"timer: lease lost":                         {"WARN", run + "goes_on err"},
-			"timer: run ended":                          {"INFO", run + "outcome took"},
+			"timer: run started": {"DEBUG", run},
+			"timer: an attempt failed: the run will be retried": {"INFO", run + "of retry_in err"},
+			"timer: lease lost": {"WARN", run + "goes_on err"},
+			"timer: run ended":  {"INFO", run + "outcome took"},
 		} {
 			found := linesOf(t, &log, text)
 			if len(found) != 1 {

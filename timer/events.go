@@ -50,7 +50,7 @@ func send[T any](v *events, name string, hook func(T), info T) {
 }
 
 func (e *events) tellOfDrop() {
-	e.log.later(slog.LevelWarn, "timer: hooks are slower than what happens: events were dropped",
+	e.log.later(slog.LevelWarn, "timer: hooks are too slow: events were dropped",
 		"dropped", e.queue.Dropped())
 }
 
@@ -121,7 +121,7 @@ func (e *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err err
 	if p := guard.Panicked(err); p != nil {
 		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
 	}
-	e.log.later(slog.LevelInfo, "timer: an attempt failed, another follows", args...)
+	e.log.later(slog.LevelInfo, "timer: an attempt failed: the run will be retried", args...)
 }
 
 // runEnded is for the hook; logEnd is called before, while no mutex is held.

@@ -308,8 +308,8 @@ func (e *Explanation) words(w wording) string {
 	}
 	switch {
 	case e.LastTickAhead:
-		text += fmt.Sprintf("; the store's clock was ahead: the latest tick that was claimed, %s, lies in its future, "+
-			"and counts for nothing", e.LastTick.Format(time.RFC3339Nano))
+		text += fmt.Sprintf("; the store's clock was ahead: the latest tick that was claimed, %s, is in its future "+
+			"and is ignored", e.LastTick.Format(time.RFC3339Nano))
 	case e.Known && e.Reason == "":
 	case e.LastTick.Equal(e.Tick) && e.ClaimedBy == e.Host:
 		text += "; according to the store, this host claimed it last"
@@ -396,7 +396,7 @@ func (e *Explanation) why(w wording) string {
 		return "the store had restarted and granted nothing yet, and the next tick was due, or the host was " +
 			"shutting down"
 	case ReasonRejoining:
-		return "the store was back, and a run that went on here without it held no slot yet"
+		return "the store was back, and a run that had continued here without it held no slot yet"
 	case ReasonDraining:
 		return "the host was shutting down, or the timer was removed"
 	default:

@@ -202,7 +202,7 @@ func (t Timer) checkDelay(store dlock.DistributedLock) (errs []error) {
 		fault("MaxPerTick", one, t.MaxPerTick)
 	}
 	if t.CatchUp != (CatchUp{}) {
-		fault("CatchUp", "with After a late run is not missed, it starts as soon as it can: take it out")
+		fault("CatchUp", "with After with After a late run is not missed: it starts as soon as it can: take it out")
 	}
 	if t.RunOnStart != RunOnStartNever {
 		fault("RunOnStart", "a timer with After starts at once anyway, unless it ran less than that ago: take it out")

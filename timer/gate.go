@@ -191,7 +191,7 @@ func (g *gate) blackedOut(s *settings, blackout error) {
 	}
 	if failed && !s.entry.blackoutFailed.Load() {
 		g.log.later(slog.LevelError,
-			"timer: a blackout failed: as long as it does, nothing of the timer starts by its schedule",
+			"timer: a blackout failed: until it works, the timer's schedule starts nothing",
 			"timer", s.timer.Name, "err", blackout)
 	}
 	s.entry.blackoutFailed.Store(failed)

@@ -422,7 +422,7 @@ const (
 func (p *planner) scheduleFailed(s *settings, err error) {
 	e := s.entry
 	if e.failures == 0 {
-		p.log.later(slog.LevelError, "timer: its schedule failed, so the timer is not due until that works again",
+		p.log.later(slog.LevelError, "timer: the schedule failed: the timer is not due until it works again",
 			"timer", s.timer.Name, "err", err)
 	}
 	e.ticks.setFault(mask.Text(err.Error()))

@@ -88,7 +88,7 @@ func (p *prober) awaitFirstAnswer(ctx context.Context) error {
 	w.awaitingFirst = false
 	w.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("timer: nothing was started, because the store (%s) can serve no timer: %w", w.label, err)
+		return fmt.Errorf("timer: nothing was started: the store (%s) is not usable: %w", w.label, err)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (s *Scheduler) tryRegister(timers []Timer, now time.Time) (list []*settings
 	g := newTimerChange(s)
 	for _, t := range timers {
 		if names[t.Name] && t.Name != "" {
-			errs = append(errs, fmt.Errorf("timer %.60q: Name: it is given twice: every timer needs its own", t.Name))
+			errs = append(errs, fmt.Errorf("timer %.60q: Name: two timers have it: each needs its own", t.Name))
 		}
 		names[t.Name] = true
 		set, first, err := g.prepare(t, now)
@@ -114,7 +114,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 		callers = 1
 	}
 	if err := s.registry.await(ctx, set.registration, callers); err != nil {
-		return fmt.Errorf("timer %q: removed, but runs go on: %w", name, err)
+		return fmt.Errorf("timer %q: removed, but its runs continue: %w", name, err)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 // replan asks all schedules again after the clock was set back: otherwise no tick would come due
 // until the clock reaches the planned times again.
 func (p *planner) replan(now time.Time) {
-	p.log.Warn("timer: the wall clock was set back; asking all schedules again")
+	p.log.Warn("timer: the wall clock was set back: asking all schedules again")
 	p.registry.mu.Lock()
 	p.heap, p.dropped = nil, 0
 	p.waiting.tryAll()
@@ -108,6 +108,6 @@ func (p *planner) finish(e *entry) {
 		p.plan(e, p.now().Add(keepFinished).UnixMicro())
 		return
 	}
-	p.log.later(slog.LevelDebug, "timer: removed, because the last of its instants has come",
+	p.log.later(slog.LevelDebug, "timer: removed: its last instant has passed",
 		"timer", e.settings.Load().timer.Name)
 }

@@ -178,7 +178,7 @@ func (r *runner) again(s *settings, run *Run, err error) bool {
 	}
 	yes, panicked := policy.wants(err)
 	if panicked != nil {
-		r.log.Error("timer: Retry.If, or the error it was to judge, panicked: no retry",
+		r.log.Error("timer: Retry.If, or a method of the error, panicked: no retry",
 			"timer", s.timer.Name, "panic", guard.Panicked(panicked).Value)
 	}
 	if !yes {

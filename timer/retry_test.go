@@ -137,7 +137,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 			t.Errorf("runs_total %v, want 1", n)
 		}
 		f.Stop()
-		if n := strings.Count(log.String(), "another follows"); n != timers*(most-1) {
+		if n := strings.Count(log.String(), "will be retried"); n != timers*(most-1) {
 			t.Errorf("%d lines tell of retries, want %d", n, timers*(most-1))
 		}
 		if n := strings.Count(log.String(), "attempt=6"); n != timers {
@@ -308,7 +308,7 @@ func TestI10RetryIf(t *testing.T) {
 		if n := strings.Count(log.String(), "no retry"); n != 8 {
 			t.Errorf("%d lines tell of code that panicked when it was asked, want 8:\n%s", n, log.String())
 		}
-		if n := strings.Count(log.String(), "another follows"); n < 8 || strings.Count(log.String(), "stack=") < 8 {
+		if n := strings.Count(log.String(), "will be retried"); n < 8 || strings.Count(log.String(), "stack=") < 8 {
 			t.Errorf("%d lines tell of retries, and not all of those after panics have a stack:\n%s", n, log.String())
 		}
 	})

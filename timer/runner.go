@@ -256,8 +256,8 @@ func (r *runner) outOfTime(s *settings, run *Run) {
 // overlong is called with entry.mu held.
 func (r *runner) overlong(s *settings, run *Run) {
 	r.log.later(slog.LevelError,
-		"timer: a run ignores its context: it goes on beyond 1.5 × MaxRunTime and keeps its place on this host "+
-			"until it returns",
+		"timer: a run ignores its context: it is past 1.5 × MaxRunTime and keeps its place on this host until it "+
+			"returns",
 		run.info().line("running_for", time.Since(run.startedAt).Round(time.Millisecond))...)
 	r.ledger.count(&s.entry.record, func(t *tally) { t.overlongHolds++ })
 }

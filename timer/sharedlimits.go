@@ -94,7 +94,7 @@ func checkLimits(list []Limit) (errs []error) {
 		}
 		checkName(l.Name, l.lockName(), "limit", fault)
 		if seen[l.Name] && l.Name != "" {
-			fault("Name", "it is given twice: every limit needs its own")
+			fault("Name", "two limits have this name: each needs its own")
 		}
 		seen[l.Name] = true
 		if l.Size < 0 || l.Size == 0 && l.Rate == 0 && l.Per == 0 || l.Size > maxLimit {
@@ -252,7 +252,7 @@ type limitFullError struct {
 }
 
 func (l *limitFullError) Error() string {
-	return fmt.Sprintf("%d runs that hold the limit %q go on here, and the store was not asked", l.runs,
+	return fmt.Sprintf("this host has %d runs that hold the limit %q, so it did not ask the store", l.runs,
 		l.limit)
 }
 
@@ -264,8 +264,8 @@ type limitRateError struct {
 }
 
 func (l *limitRateError) Error() string {
-	return fmt.Sprintf("the limit %q had its %d starts within %v here, and the store was not asked: "+
-		"the next is allowed in %v", l.limit.Name, l.limit.Rate, l.limit.Per, l.wait.Round(time.Millisecond))
+	return fmt.Sprintf("the limit %q had its %d starts within %v on this host, so it did not ask the store: the "+
+		"next is allowed in %v", l.limit.Name, l.limit.Rate, l.limit.Per, l.wait.Round(time.Millisecond))
 }
 
 // rateAgain returns after how long a tick is tried again that was refused because of a rate. The
@@ -313,8 +313,8 @@ func (l *limits) compareSize(s *sharedLimit, size int) {
 		s.heardOf = now
 		if size != s.elsewhere {
 			s.elsewhere = size
-			l.log.later(slog.LevelWarn, "timer: hosts disagree about the size of a limit; together they keep to the "+
-				"larger number", "limit", s.Name, "here", s.Size, "elsewhere", size)
+			l.log.later(slog.LevelWarn, "timer: hosts disagree about the size of a limit: the larger number is in "+
+				"force", "limit", s.Name, "here", s.Size, "elsewhere", size)
 		}
 	}
 }

@@ -454,7 +454,7 @@ func TestI11FaultsOfLimits(t *testing.T) {
 			{Name: "a", Size: -1}, {Name: "b:slot:1", Size: 10_001}, {Name: strings.Repeat("n", 201), Size: 1},
 			{Name: "\x00", Size: timer.NoLimit}}},
 			timer.Timer{}, []string{"Limits[0]", "it is empty: give the limit a name",
-				`Limits[1] "a": Size: 0: use 1 to 10000`, `Limits[2] "a": Name: it is given twice`, `Limits[2] "a": Size: -1`, "Limits[3]", "slot:", "10001",
+				`Limits[1] "a": Size: 0: use 1 to 10000`, `Limits[2] "a": Name: two limits have this name`, `Limits[2] "a": Size: -1`, "Limits[3]", "slot:", "10001",
 				"201 bytes", "control character", "Limits[5]"}},
 		"of timers": {timer.Config{Limits: []timer.Limit{{Name: "a", Size: 1}}},
 			timer.Timer{Limits: []string{"a", "b", "a"}, LocalOnly: true}, []string{`there is no limit "b"`,

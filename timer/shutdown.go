@@ -82,7 +82,7 @@ func (s *Scheduler) run(ctx context.Context) error {
 	}
 	s.registry.setPhase(PhaseStopped)
 	if closeErr != nil && err == nil {
-		s.log.Warn("timer: what may still be held in the store is left to expire", "err", closeErr)
+		s.log.Warn("timer: could not release some slots: they expire within a TTL", "err", closeErr)
 	}
 	if !draining.IsZero() {
 		s.log.Info("timer: stopped", "drain", time.Since(draining), "still_running", lifecycle.StillRunning(stuck))

@@ -324,10 +324,10 @@ func (s *Scheduler) LimitsAgree() error {
 //   - timers-succeed: TimersSucceed
 func (s *Scheduler) Checks() map[string]func() error {
 	return map[string]func() error{
-		"store-reachable": lifecycle.Advised(func() error { return checkStore(s.store) }, "each timer does as its "+
-			"OnStoreDown says: look at the store, and at the network"),
-		"leases-renewed": lifecycle.Advised(s.LeasesRenewed, "a run that loses its lease is stopped: look for a slow "+
-			"store, and for a process without processor time"),
+		"store-reachable": lifecycle.Advised(func() error { return checkStore(s.store) }, "each timer follows its "+
+			"OnStoreDown policy: check the store and the network"),
+		"leases-renewed": lifecycle.Advised(s.LeasesRenewed, "a run that loses its lease is stopped: check for a "+
+			"slow store and for a process short of processor time"),
 		"limits-agree":   lifecycle.Advised(s.LimitsAgree, "let all hosts run the same version"),
 		"timers-succeed": lifecycle.Advised(s.TimersSucceed, "\"tickslot explain\" and the log of its hosts say more"),
 	}

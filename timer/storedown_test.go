@@ -402,8 +402,8 @@ func TestAuditIsLogged(t *testing.T) {
 		told := func(what string) int { return strings.Count(log.String(), what) }
 		if n := audited.n.Load(); n != 11 || told("redis-0:6379: it may evict") != 2 ||
 			told("redis-1:6379: it may evict") != 2 || told("lags") != 2 ||
-			told(`level=INFO msg="timer: a note about the settings of the store"`) != 2 ||
-			told(`note="postgres is a superuser"`) != 2 || told(`level=WARN msg="timer: the store is not set up`) != 6 {
+			told(`level=INFO msg="timer: note on the settings of the store"`) != 2 ||
+			told(`note="postgres is a superuser"`) != 2 || told(`level=WARN msg="timer: the settings of the store`) != 6 {
 			t.Errorf("looked %d times:\n%s", n, log.String())
 		}
 	})

@@ -154,7 +154,7 @@ func (s *storeWatch) saw(r result) (setupErr error) {
 	s.mu.Unlock()
 	if store.opened {
 		local, skip := s.policies()
-		s.log.later(slog.LevelWarn, "timer: the store fails or does not answer; timers go on as their OnStoreDown says",
+		s.log.later(slog.LevelWarn, "timer: the store fails or does not answer: timers follow their OnStoreDown policy",
 			"store", s.label, "timers_run_local", local, "timers_skip", skip, "err", r.failure)
 	}
 	if store.back {
@@ -356,8 +356,8 @@ func (s *storeWatch) beginQuarantine(endsIn time.Duration) {
 	endsIn = max(endsIn, unknownQuarantine)
 	if !now.Before(s.quarantinedUntil) {
 		s.log.later(slog.LevelWarn,
-			"timer: the store has (re)started and may have lost its leases: it grants nothing until old ones must "+
-				"have ended",
+			"timer: the store has (re)started and may have lost its leases: it grants nothing until the old ones "+
+				"must have ended",
 			"store", s.label, "for", endsIn)
 	}
 	if until := now.Add(endsIn); until.After(s.quarantinedUntil) {
@@ -404,11 +404,11 @@ func (s *storeWatch) audit() {
 				continue
 			}
 			if note, ok := strings.CutPrefix(text, driver.AuditNote); ok {
-				s.log.later(slog.LevelInfo, "timer: a note about the settings of the store", "store", s.label, "note",
+				s.log.later(slog.LevelInfo, "timer: note on the settings of the store", "store", s.label, "note",
 					note)
 				continue
 			}
-			s.log.later(slog.LevelWarn, "timer: the store is not set up for leases",
+			s.log.later(slog.LevelWarn, "timer: the settings of the store are unsafe for leases",
 				"store", s.label, "warning", text)
 		}
 		if err != nil && s.newWarning("settings could not be checked") {
@@ -462,7 +462,7 @@ func (s *storeWatch) noteOwnFault(why Reason, err error) {
 	case why == ReasonStoreFault:
 		if s.ownFault == nil {
 			s.log.later(slog.LevelWarn,
-				"timer: the store found something wrong with tickslot's own keys; timers go on",
+				"timer: the store found something wrong with tickslot's own keys: timers continue",
 				"store", s.label, "err", err)
 		}
 		s.ownFault = err
@@ -525,4 +525,4 @@ func (s *storeWatch) reachable() error {
 	return nil
 }
 
-var errOnlyJust = errors.New("it has only just answered again")
+var errOnlyJust = errors.New("it answered again only a moment ago")

@@ -312,7 +312,7 @@ func (t *triggers) tell(w *waitingTriggers, trigger *fleet.Trigger, why Reason, 
 	if err != nil {
 		args = append(args, "err", err)
 	}
-	t.log.Info("timer: a trigger waits: nothing may start here now", args...)
+	t.log.Info("timer: a trigger waits: this host may start nothing now", args...)
 }
 
 // report logs triggers that have expired, which this host has removed.

@@ -91,7 +91,7 @@ func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 		w.down = false
 		if w.fault == "" {
 			v.log.laterLimited(&v.faultLines, slog.LevelWarn,
-				"timer: does not run, because the store found something wrong", "timer", s.timer.Name, "err", err)
+				"timer: does not run: the store found something wrong", "timer", s.timer.Name, "err", err)
 		}
 		w.fault = fault
 		return false
@@ -213,7 +213,7 @@ func (v *views) compareSlots(s *settings, slots int) {
 		}
 		w.declared = slots
 		v.log.later(slog.LevelWarn,
-			"timer: hosts disagree about MaxConcurrency; together they keep to the larger number",
+			"timer: hosts disagree about MaxConcurrency: the larger number is in force",
 			"timer", s.timer.Name, "here", s.timer.slots(), "elsewhere", slots)
 	}
 }

@@ -305,12 +305,12 @@ func (c *Control) update(ctx context.Context, timer string, change driver.Update
 	}
 	err = guard.Call("store", func() error { return ctl.Update(ctx, fleet.HostsLock, driver.Update{}) })
 	if err != nil {
-		return fmt.Errorf("timer %q: the store keeps the change, but hosts were not told: limits and pauses count "+
-			"from the next tick on: %w",
+		return fmt.Errorf("timer %q: the store has the change, but hosts could not be notified: limits and pauses "+
+			"apply from the next tick: %w",
 			timer, err)
 	}
 	if known, err := c.Known(ctx, timer); err == nil && !known {
-		c.log.Warn("timer: a timer was changed that has not run yet, or that no host has: check how its name is spelt",
+		c.log.Warn("timer: changed a timer that has not run yet, or that no host has: check its spelling",
 			"timer", timer)
 	}
 	return nil

@@ -116,7 +116,7 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 		err = driver.CheckName(fleet.TimerLock(timer))
 	}
 	if _, localOnly := c.local(timer); err == nil && localOnly {
-		err = errors.New("it is LocalOnly, so no host looks for what the store keeps: use Scheduler.Trigger")
+		err = errors.New("it is LocalOnly, so no host reads triggers from the store: use Scheduler.Trigger")
 	}
 	if err != nil {
 		return fmt.Errorf("timer %q: not triggered: %w", timer, err)
@@ -136,7 +136,7 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 		return nil
 	}
 	if gone, failed := queues.Withdraw(context.WithoutCancel(ctx), timer, order.ID); gone && failed == nil {
-		return fmt.Errorf("timer %q: not triggered, because hosts could not be told: %w", timer, err)
+		return fmt.Errorf("timer %q: not triggered: hosts could not be notified: %w", timer, err)
 	}
 	return err
 }

@@ -23,8 +23,8 @@ import (
 
 // originFlags say who makes a change.
 func (a *app) originFlags(c *cobra.Command) *cobra.Command {
-	c.Flags().StringVar(&a.origin.By, "by", "", "who makes the change; default the user of this machine, user@host")
-	c.Flags().StringVar(&a.origin.Note, "note", "", "why, for those who find it later")
+	c.Flags().StringVar(&a.origin.By, "by", "", "who makes the change; default user@host of this machine")
+	c.Flags().StringVar(&a.origin.Note, "note", "", "why, for whoever finds it later")
 	c.GroupID = groupControl
 	return c
 }
@@ -72,7 +72,7 @@ func (a *app) tell(ctx context.Context, name, done string) error {
 		Kind: cluster.EventOperator, Name: name, Slot: -1, Holder: dlock.NewHolder(),
 		Text: inert.Text(done + ", " + a.origin.String())}}})
 	if err != nil {
-		return fmt.Errorf("it is done, but the registry's events do not tell it: %w", err)
+		return fmt.Errorf("it is done, but could not be written to the registry's events: %w", err)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ type target struct {
 
 func (t *target) flag(c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&t.durable, "durable", false, "the name is that of a handler of durable runs")
-	c.Flags().BoolVar(&t.force, "force", false, "also if no such name is known: what has it may be deployed later")
+	c.Flags().BoolVar(&t.force, "force", false, "also change a name that is unknown: it may be deployed later")
 	return t.completes(t.originFlags(c), t.names)
 }
 
@@ -185,9 +185,9 @@ func (a *app) pause() *cobra.Command {
 	t := &target{app: a}
 	c := &cobra.Command{
 		Use: "pause NAME", Short: "Keep a timer from starting, on all hosts", Args: takes(1),
-		Long: "No host starts the timer until the pause ends. Runs that go on are not ended, and ticks that come\n" +
-			"due are skipped, not caught up. A second pause replaces the first. With --durable runs of a handler\n" +
-			"wait, with --schedule a schedule of durable runs queues none.",
+		Long: "No host starts the timer until the pause ends. Runs in progress continue. Ticks that come due are\n" +
+			"skipped, not caught up. A second pause replaces the first. With --durable runs of a handler wait,\n" +
+			"with --schedule a schedule of durable runs queues none.",
 		Example: "  tickslot pause report --for 2h --note \"the warehouse moves\"\n  tickslot pause invoice " +
 			"--durable\n  tickslot pause month-end --schedule",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
@@ -202,7 +202,7 @@ func (a *app) resume() *cobra.Command {
 	t := &target{app: a}
 	return t.scheduleFlag(&cobra.Command{
 		Use: "resume NAME", Short: "End a pause", Args: takes(1),
-		Long:    "The pause ends: hosts start the timer from its next tick on. Durable runs that waited are started.",
+		Long:    "Ends the pause: hosts start the timer from its next tick. Durable runs that waited are started.",
 		Example: "  tickslot resume report",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			return t.resume(ctx, args[0], by)
@@ -213,10 +213,9 @@ func (a *app) resume() *cobra.Command {
 func (a *app) limit() *cobra.Command {
 	t := &target{app: a}
 	return t.flag(&cobra.Command{
-		Use: "limit NAME N|reset", Short: "Set how many runs may go on at once in the fleet", Args: takes(2),
-		Long: "So many runs may go on at once in the fleet, in place of the MaxConcurrency in the code. Runs that " +
-			"go\n" +
-			"on are not ended. With 0 nothing starts. With reset the code is in force again.",
+		Use: "limit NAME N|reset", Short: "Limit how many runs may be in progress at once in the fleet", Args: takes(2),
+		Long: "Up to N runs may be in progress at once in the fleet, instead of the code's MaxConcurrency. Runs in\n" +
+			"progress continue. With 0 nothing starts. With reset the code's limit is in force again.",
 		Example: "  tickslot limit report 1\n  tickslot limit report reset",
 		RunE: a.control(t.about, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			if args[1] == "reset" {
@@ -261,10 +260,9 @@ func (a *app) trigger() *cobra.Command {
 	t, w := &target{app: a}, &waiter{app: a}
 	c := &cobra.Command{
 		Use: "trigger NAME", Short: "Have one host run a timer once", Args: takes(1),
-		Long: "One host runs the timer once, at most once, as soon as there is room. Its schedule goes on as " +
-			"before.\n" +
-			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice. With --durable\n" +
-			"a run of the handler is queued, which is tried until it has ended. With --wait the command waits for\n" +
+		Long: "One host runs the timer once, at most once, as soon as there is room. Its schedule is not affected.\n" +
+			"While it waits, \"tickslot explain\" shows it. Calling this twice triggers it twice. With --durable a\n" +
+			"run of the handler is queued, which is tried until it has ended. With --wait the command waits for\n" +
 			"the end of the run, and prints its ID, its outcome and its error. The exit code is 1 if it failed,\n" +
 			"or did not end within --timeout.",
 		Example: "  tickslot trigger report\n  tickslot trigger report --payload '{\"day\":\"2026-02-28\"}' " +
@@ -289,10 +287,11 @@ func (a *app) trigger() *cobra.Command {
 		}
 		return w.wait(c.Context())
 	}
-	c.Flags().BoolVar(&wait, "wait", false, "wait for the run, and say how it has ended")
-	c.Flags().DurationVar(&w.timeout, "timeout", 5*time.Minute, "with --wait, for how long at most")
-	c.Flags().StringVar(&payload, "payload", "", "`text` that the handler gets")
-	c.Flags().DurationVar(&expires, "expires", control.DefaultTriggerExpiry, "give up if no host has room until then")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until the run has ended, and print its result")
+	c.Flags().DurationVar(&w.timeout, "timeout", 5*time.Minute, "with --wait, how long to wait at most")
+	c.Flags().StringVar(&payload, "payload", "", "`text` for the handler")
+	c.Flags().DurationVar(&expires, "expires", control.DefaultTriggerExpiry,
+		"give up if no host has room within this time")
 	t.flag(c)
 	c.MarkFlagsMutuallyExclusive("durable", "expires")
 	return c

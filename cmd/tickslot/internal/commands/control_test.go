@@ -135,7 +135,7 @@ func TestDeadLettersAreTriedAgain(t *testing.T) {
 	has(t, url, "outbox ls -o json", `"topic": "orders"`, `"state": "dead"`)
 	has(t, url, "requeue durable "+run, "1 durable runs: due again")
 	has(t, url, "requeue outbox "+message, "1 messages: due again")
-	has(t, url, "dead ls", "there is no dead letter")
+	has(t, url, "dead ls", "no dead letters")
 	has(t, url, "durable ls --state queued", run)
 	has(t, url, "cancel --durable "+run, "it was queued")
 	has(t, url, "pause mail --durable --for 2h --by ann", "durable runs of mail: paused until")
@@ -239,7 +239,7 @@ func TestTablesAreMigrated(t *testing.T) {
 		t.Errorf("exit code %d: %s", a.code, a)
 	}
 	has(t, url, "doctor --calls 1", `ok   tables of durable: not there: if it is used, "tickslot migrate up --only durable"`)
-	if a := tickslot(t, url, "dead", "ls"); a.code != 1 || !strings.Contains(a.err, "durable has no tables here") {
+	if a := tickslot(t, url, "dead", "ls"); a.code != 1 || !strings.Contains(a.err, "the tables of durable are missing") {
 		t.Errorf("exit code %d: %s", a.code, a)
 	}
 	has(t, url, "migrate print --only outbox", `CREATE TABLE IF NOT EXISTS "main"."tickslot_outbox`)

@@ -41,5 +41,5 @@ func works(t *testing.T, url string) {
 	has(t, url, "limit report 2 --by ann --force", "limited to 2")
 	has(t, url, "explain report", "its limit was set to 2 by ann")
 	has(t, url, "events ls", "timer:report", "operator")
-	has(t, url, "dead ls", "there is no dead letter")
+	has(t, url, "dead ls", "no dead letters")
 }

@@ -17,7 +17,7 @@ var marks = map[doctor.Severity]string{doctor.SeverityOK: "ok  ", doctor.Severit
 
 func (a *app) doctor() *cobra.Command {
 	calls := 0
-	c := &cobra.Command{Use: "doctor", Short: "Look for what endangers the fleet", GroupID: groupMaintain,
+	c := &cobra.Command{Use: "doctor", Short: "Check the fleet and its store for risks", GroupID: groupMaintain,
 		Args: cobra.NoArgs,
 		Long: "Measures round trips, and checks the clocks; eviction, persistence and replicas (Redis);\n" +
 			"tables, grants and a pooler (databases); and whether hosts differ in version,\n" +

@@ -464,7 +464,7 @@ func TestDoctorOnHosts(t *testing.T) {
 		{"environments", beside(hostRow(other, "1.2", "staging", 1)), "",
 			[]string{"environment: hosts differ: 1 × production, 1 × staging"}, "prefix, of its own"},
 		{"a process that is refused", refused(nil), "",
-			[]string{"environment: web-2/8/def was refused and takes no work: it is of environment staging"},
+			[]string{"environment: web-2/8/def was refused and takes no work: its environment is staging"},
 			"Correct the setting from which that process takes its environment"},
 		{"a process that was refused, and has stopped", refused(func(h *cluster.Heartbeat) { h.Left = true }),
 			"",
@@ -474,7 +474,7 @@ func TestDoctorOnHosts(t *testing.T) {
 			write(t, sqlregistry.SQLite(open(t, file), sqlregistry.Options{}), cluster.Batch{
 				Host: hostRow(holder, "1.2", "production", 1),
 				Events: []cluster.Event{{ID: "e", Slot: -1, Holder: other, Kind: cluster.EventHostRefused,
-					Text: "it is of environment staging", Ago: 59 * time.Minute}}})
+					Text: "its environment is staging", Ago: 59 * time.Minute}}})
 			return url
 		}, "", []string{"environment: web-2/8/def was refused"}, "prefix of its own"},
 		{"a loop with an error", beside(hostRow(other, "1.2", "production", 1, cluster.RunnerDetail{Kind: "leader",

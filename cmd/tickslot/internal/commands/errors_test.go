@@ -80,7 +80,7 @@ func TestFaultsAreSaidInOneLine(t *testing.T) {
 			`NAME is missing: use "tickslot pause NAME" (tickslot pause --help)`},
 		"no limit": {plain.URL(), "limit report", 2,
 			`N|reset is missing: use "tickslot limit NAME N|reset"`},
-		"two names": {plain.URL(), "pause a b", 2, `"b" is one too many`},
+		"two names": {plain.URL(), "pause a b", 2, `unexpected argument "b"`},
 		"limit below 0": {plain.URL(), "limit report -1", 2,
 			"a limit cannot be below 0: use a number from 0 to 10000, or reset"},
 		"no such flag": {plain.URL(), "pause report --fro 2h", 2,

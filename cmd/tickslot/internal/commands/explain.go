@@ -34,10 +34,9 @@ type explanation struct {
 func (a *app) explain() *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain TIMER", Short: "Say why a timer runs, or does not", Args: takes(1), GroupID: groupView,
-		Long: "What the store knows of a timer: pause and limit, who holds its slots, triggers that wait, its " +
-			"latest\n" +
-			"tick and runs, and what follows from that. When it is due next, and what a host decided about a tick,\n" +
-			"only its hosts know: see timer.Scheduler.Explain, their log and their page.",
+		Long: "What the store knows about a timer: pause and limit, who holds its slots, waiting triggers, its\n" +
+			"latest tick and runs, and what follows from that. When it is due next, and what a host decided about\n" +
+			"a tick, only its hosts know: see timer.Scheduler.Explain, their log and their page.",
 		Example: "  tickslot explain report\n  tickslot explain report -o json",
 	}
 	c.RunE = a.withStore(func(ctx context.Context, args []string) error {
@@ -93,7 +92,7 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 	}
 	unregistered := ""
 	if a.unregistered {
-		unregistered = a.noHosts("it is not known which hosts have it, and how its runs went")
+		unregistered = a.noHosts("which hosts have it and how its runs ended is not known")
 	}
 	x.reason(time.Now(), unregistered)
 	return x, nil
@@ -116,7 +115,7 @@ func (e *explanation) reason(now time.Time, unregistered string) {
 	case unregistered != "":
 		because("%s", unregistered)
 	default:
-		because("no host that is alive has it registered")
+		because("no live host has it registered")
 	}
 	for _, limit := range slices.Sorted(maps.Keys(e.Differ)) {
 		because("hosts differ in its limit: %d of them have %s", e.Differ[limit], limitText(limit))
@@ -126,8 +125,7 @@ func (e *explanation) reason(now time.Time, unregistered string) {
 	}
 	for _, l := range e.Held {
 		if l.HostState == cluster.HostGone || l.HostState == cluster.HostSuspect {
-			because("slot %d is held by %s, which is %s: it is free in %s at the latest, unless that host renews "+
-				"it", l.Slot,
+			because("slot %d is held by %s, which is %s: it is free within %s unless that host renews it", l.Slot,
 				l.Holder, l.HostState, show.Span(l.ExpiresAt.Sub(now)))
 		}
 	}
@@ -150,7 +148,7 @@ func (e *explanation) print(w io.Writer) error {
 	now := time.Now()
 	line(w, "%s: %s", e.Name, e.StateText(now))
 	if len(e.Because) == 0 {
-		line(w, "Nothing that the store knows keeps it from running.")
+		line(w, "Nothing in the store keeps it from running.")
 	}
 	for _, text := range e.Because {
 		line(w, "- %s", text)
@@ -159,7 +157,7 @@ func (e *explanation) print(w io.Writer) error {
 	line(w, "hosts that have it: %d, limit: %s", e.Hosts, orNone(e.LimitText()))
 	switch {
 	case e.Ahead:
-		line(w, "latest tick claimed: %s, while the store's clock was ahead: it counts for nothing",
+		line(w, "latest tick claimed: %s, while the store's clock was ahead: it is ignored",
 			instant(e.LastTick))
 	case !e.LastTick.IsZero():
 		line(w, "latest tick claimed: %s (%s ago) by %s", instant(e.LastTick), show.Ago(e.LastTick, now), e.Claimed)

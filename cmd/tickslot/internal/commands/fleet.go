@@ -91,7 +91,7 @@ func (a *app) leases(ctx context.Context, filter string) (*show.Table, error) {
 
 func (a *app) warnMore(s *cluster.Snapshot) {
 	if s.MoreLeases {
-		a.note("there are more leases than were read: some are not listed")
+		a.note("not all leases were read: some are not listed")
 	}
 }
 

@@ -44,7 +44,7 @@ func healthcheck() *cobra.Command {
 			return nil
 		}}
 	c.Flags().StringVar(&url, "url", "http://localhost:8080/livez", "`URL` to ask")
-	c.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long the answer may take")
+	c.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long to wait for the answer")
 	return c
 }
 

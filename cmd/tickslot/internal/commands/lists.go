@@ -29,27 +29,27 @@ func (a *app) addLists(root *cobra.Command) {
 	list("timers", "Timers, their limits and last runs", "Timers that a host has registered, that hold a slot, or "+
 		"that ran.\nLIMIT is what most hosts have in their code, or what an operator has set instead.", a.timers,
 		a.stateFlag)
-	list("hosts", "Processes of the fleet", "Processes that write to the registry: alive, suspect (silent for one "+
-		"TTL) or gone.", a.hosts, a.stateFlag)
-	list("slots", "Slots of timers that are held", "Slots of timers that are held: by whom, since when, for how "+
-		"much longer unless renewed.", a.slots)
-	list("leases", "Locks of all kinds", "Locks and slots of all kinds that are held, or ended a moment ago.", a.leases,
+	list("hosts", "Processes of the fleet", "Processes in the registry: alive, suspect (silent for one TTL) or "+
+		"gone.", a.hosts, a.stateFlag)
+	list("slots", "Slots of timers that are held", "Held slots of timers: the holder, since when, and when each "+
+		"ends unless renewed.", a.slots)
+	list("leases", "Locks of all kinds", "Locks and slots of every kind that are held or ended a moment ago.", a.leases,
 		a.stateFlag)
-	list("leaders", "Who leads what", "Roles, and which process has them.", a.leaders)
-	list("events", "What happened to leases and hosts", "What happened to leases and hosts, and what operators "+
-		"changed; the newest first.", a.events)
+	list("leaders", "Who leads what", "Roles and the process that leads each.", a.leaders)
+	list("events", "Events of leases, hosts and operators", "Events of leases and hosts, and changes by "+
+		"operators, newest first.", a.events)
 	runs := &runLists{app: a}
 	list("runs", "The last runs of timers", "Runs of timers that have ended, the newest first: 200 of all timers, or "+
 		"with\n--timer the last 50 of one.", runs.runs, runs.timerFlag)
-	list("durable", "Durable runs, their handlers and schedules", "Durable runs, the newest first.", runs.durable,
+	list("durable", "Durable runs, their handlers and schedules", "Durable runs, newest first.", runs.durable,
 		a.stateFlag, runs.limitFlag).AddCommand(
 		a.lister("durable", "handlers", "List handlers of durable runs", "Handlers, their limits, pauses, "+
 			"and how many runs they have.", runs.handlers),
-		a.lister("durable", "schedules", "List schedules of durable runs", "Schedules, when they are due, "+
-			"and what has become of their ticks.", runs.schedules))
+		a.lister("durable", "schedules", "List schedules of durable runs", "Schedules, when they are due next, and "+
+			"what happened to their ticks.", runs.schedules))
 	list("dead", "Dead letters", "Durable runs and messages of the outbox that have exhausted their attempts.",
 		runs.dead, runs.limitFlag)
-	list("outbox", "Messages of the outbox", "Messages of the outbox, the newest first.", runs.outbox, a.stateFlag,
+	list("outbox", "Messages of the outbox", "Messages of the outbox, newest first.", runs.outbox, a.stateFlag,
 		runs.limitFlag)
 }
 
@@ -63,9 +63,9 @@ func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*c
 		RunE: func(c *cobra.Command, args []string) error { return a.list(c, args, do) },
 	}
 	a.formatFlags(c)
-	c.Flags().StringVar(&a.sort, "sort", "", "sort by this `column`; with a - before it the other way round")
-	c.Flags().BoolVarP(&a.watch, "watch", "w", false, "list again and again, until Ctrl-C")
-	c.Flags().DurationVar(&a.interval, "interval", 2*time.Second, "between two lists of --watch")
+	c.Flags().StringVar(&a.sort, "sort", "", "sort by this `column`; with - in front in reverse")
+	c.Flags().BoolVarP(&a.watch, "watch", "w", false, "list repeatedly, until Ctrl-C")
+	c.Flags().DurationVar(&a.interval, "interval", 2*time.Second, "time between two lists of --watch")
 	for _, add := range flags {
 		add(c)
 	}

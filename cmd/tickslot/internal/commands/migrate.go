@@ -19,7 +19,7 @@ func (a *app) migrate() *cobra.Command {
 		Args: cobra.NoArgs,
 		Long: "Tables are those of locks, the registry, durable runs (Postgres and SQLite) and the outbox. Redis " +
 			"has\n" +
-			"none. What is there is not harmed, and any number of hosts may do the same at the same time.",
+			"none. Existing data is kept, and several hosts may do this at the same time.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	parent.PersistentFlags().StringSliceVar(&only, "only", nil, "parts: locks, registry, durable, outbox; default all")
 	add := func(name, short, example string, do func(ctx context.Context, part stores.Part) error) {
@@ -49,11 +49,11 @@ func (a *app) migrate() *cobra.Command {
 		func(ctx context.Context, part stores.Part) error {
 			err := part.Migrate(ctx)
 			if err == nil {
-				fmt.Fprintf(a.Out, "%s: its tables are as this version needs them\n", part.Name)
+				fmt.Fprintf(a.Out, "%s: its tables fit this version\n", part.Name)
 			}
 			return err
 		})
-	add("print", "Print the statements, for those who apply their own", "  tickslot migrate print --only outbox > "+
+	add("print", "Print the SQL statements, for your own migration tool", "  tickslot migrate print --only outbox > "+
 		"outbox.sql",
 		func(_ context.Context, part stores.Part) error {
 			statements, err := part.Schema()
@@ -62,11 +62,11 @@ func (a *app) migrate() *cobra.Command {
 			}
 			return err
 		})
-	add("validate", "Check that the tables are as this version needs them", "  tickslot migrate validate",
+	add("validate", "Check that the tables fit this version", "  tickslot migrate validate",
 		func(ctx context.Context, part stores.Part) error {
 			err := part.Verify(ctx)
 			if err == nil {
-				fmt.Fprintf(a.Out, "%s: its tables are as this version needs them\n", part.Name)
+				fmt.Fprintf(a.Out, "%s: its tables fit this version\n", part.Name)
 			}
 			return err
 		})

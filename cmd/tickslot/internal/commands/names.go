@@ -46,7 +46,7 @@ func (a *app) checkTimer(ctx context.Context, name string) error {
 	case unread != nil:
 		return fmt.Errorf("%w; the registry, which knows those that have not run yet, cannot be read: %w", err, unread)
 	case a.unregistered:
-		return fmt.Errorf("%w; %s", err, a.noHosts("only timers that have run are known"))
+		return fmt.Errorf("%w; %s", err, a.noHosts("timers that have not run yet are not known"))
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func (a *app) stateFlag(c *cobra.Command) {
 }
 
 func (r *runLists) limitFlag(c *cobra.Command) {
-	c.Flags().IntVar(&r.limit, "limit", 100, "at most so many, 1 to 1000")
+	c.Flags().IntVar(&r.limit, "limit", 100, "at most this many, 1 to 1000")
 }
 
 func (r *runLists) checkLimit() error {
@@ -218,7 +218,7 @@ func (r *runLists) dead(ctx context.Context, filter string) (*show.Table, error)
 		case err == nil:
 			parts++
 		case errors.Is(part.Verify(ctx), dlock.ErrSetup):
-			r.note("%s has no tables here, or others than this version needs: \"tickslot migrate up --only %s\" "+
+			r.note("the tables of %s are missing, or do not fit this version: \"tickslot migrate up --only %s\" "+
 				"creates or upgrades them", part.Name, part.Name)
 		default:
 			return nil, err
@@ -228,7 +228,7 @@ func (r *runLists) dead(ctx context.Context, filter string) (*show.Table, error)
 		return nil, errors.New("neither durable runs nor an outbox can be read here")
 	}
 	slices.SortFunc(list, func(x, y deadRow) int { return y.At.Compare(x.At) })
-	t := &show.Table{None: "there is no dead letter", Data: list,
+	t := &show.Table{None: "no dead letters", Data: list,
 		Columns: []string{"KIND", "=ID", "NAME", "ATTEMPTS", "LAST ERROR", "=SINCE"}}
 	for _, d := range list {
 		t.Add(d.Kind, d.ID, d.Name, fmt.Sprint(d.Attempts), d.Error, instant(d.At))
@@ -244,14 +244,14 @@ func (a *app) durableControl() (*durable.Control, error) {
 }
 
 func (a *app) requeue() *cobra.Command {
-	parent := &cobra.Command{Use: "requeue", Short: "Try dead letters again", GroupID: groupControl, Args: cobra.NoArgs,
-		Long: "Durable runs and messages that have exhausted their attempts are due again at once.",
+	parent := &cobra.Command{Use: "requeue", Short: "Retry dead letters", GroupID: groupControl, Args: cobra.NoArgs,
+		Long: "Dead durable runs and messages of the outbox are due again at once.",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	handler, topic, force := "", "", false
 	runs := a.originFlags(&cobra.Command{
 		Use: "durable [ID...]", Short: "Queue dead durable runs again", GroupID: groupControl,
-		Long: "They are due at once, with as many attempts as their handler allows. Named by ID, canceled runs are\n" +
-			"queued again, too.",
+		Long: "They are due at once, with all attempts that their handler allows. By ID, canceled runs are queued\n" +
+			"again, too.",
 		Example: "  tickslot requeue durable 4711 4712\n  tickslot requeue durable --handler invoice",
 		RunE: a.control(nil, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
 			control, err := a.durableControl()
@@ -280,8 +280,8 @@ func (a *app) requeue() *cobra.Command {
 	runs.Flags().StringVar(&handler, "handler", "", "all dead letters of this handler")
 	messages := a.originFlags(&cobra.Command{
 		Use: "outbox [ID...]", Short: "Deliver dead messages again", GroupID: groupControl,
-		Long: "They are delivered again. What is older than receivers are expected to remember is left out, unless\n" +
-			"--force says that an effect may happen twice.",
+		Long: "They are delivered again. Messages older than receivers are expected to remember are left out,\n" +
+			"unless --force accepts that an effect may happen twice.",
 		Example: "  tickslot requeue outbox 0190f5d4-7e1c-7c3a-9b1e-0f6f3f8e2a11\n  tickslot requeue outbox --topic " +
 			"orders",
 		RunE: a.control(nil, func(ctx context.Context, args []string, by driver.Cause) (string, error) {
@@ -307,7 +307,7 @@ func (a *app) requeue() *cobra.Command {
 		}),
 	})
 	messages.Flags().StringVar(&topic, "topic", "", "all dead messages of this topic")
-	messages.Flags().BoolVar(&force, "force", false, "also those that receivers may have forgotten")
+	messages.Flags().BoolVar(&force, "force", false, "include those that receivers may have forgotten")
 	parent.AddGroup(&cobra.Group{ID: groupControl, Title: "Control:"})
 	parent.AddCommand(runs, messages)
 	return parent

@@ -25,7 +25,7 @@ func (a *app) serve() *cobra.Command {
 	s := &server{app: a}
 	c := &cobra.Command{Use: "serve", Short: "Serve the operator's page", GroupID: groupView, Args: takes(0),
 		Long: "The page of the fleet, at /, for browsers and, with Accept: application/json, for programs; the\n" +
-			"metrics of the fleet for Prometheus at /metrics; and the probes /livez and /readyz. It only shows,\n" +
+			"metrics of the fleet for Prometheus at /metrics; and the probes /livez and /readyz. It is read-only\n" +
 			"unless --control is given: then users can pause, limit, trigger and cancel what runs. Payloads of\n" +
 			"runs and messages, and headers, are shown only with --payloads.\n\n" +
 			"Users log in by HTTP Basic, with a name and a password of the file --users (lines user:hash of\n" +
@@ -38,9 +38,9 @@ func (a *app) serve() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&s.options.Listen, "listen", "127.0.0.1:8080", "`address` to listen on")
-	f.StringSliceVar(&s.options.Hosts, "host", nil, "`name` under which browsers reach it")
+	f.StringSliceVar(&s.options.Hosts, "host", nil, "host `name` that browsers use")
 	f.StringVar(&s.users, "users", "", "`file` with users and their passwords, as of \"htpasswd -B\"")
-	f.BoolVar(&s.options.Control, "control", false, "let users change something")
+	f.BoolVar(&s.options.Control, "control", false, "let users make changes")
 	f.BoolVar(&s.options.Payloads, "payloads", false, "show payloads and headers, too")
 	f.StringVar(&s.cert, "tls-cert", "", "`file` with the certificate of this server, in PEM")
 	f.StringVar(&s.key, "tls-key", "", "`file` with the key of --tls-cert, in PEM")
@@ -71,7 +71,7 @@ func (s *server) run(c *cobra.Command) error {
 	o.Ready = func(url string) {
 		may := "it only shows"
 		if o.Control {
-			may = "users can change something"
+			may = "users can make changes"
 		}
 		fmt.Fprintf(s.Out, "%s shows %s; %s\n", url, s.store.Name, may)
 	}
@@ -83,7 +83,7 @@ func (s *server) readFiles() (err error) {
 	name, password := s.Getenv("TICKSLOT_USER"), s.Getenv("TICKSLOT_PASSWORD")
 	switch {
 	case s.users != "" && name+password != "":
-		return errors.New("there are --users, and TICKSLOT_USER or TICKSLOT_PASSWORD: use one of both")
+		return errors.New("both --users and TICKSLOT_USER or TICKSLOT_PASSWORD are set: use one of them")
 	case s.users != "":
 		s.options.Users, err = serve.ReadUsers(s.users)
 	case name != "" && password != "":

@@ -207,7 +207,7 @@ func TestServeControls(t *testing.T) {
 		a := tickslot(t, store, "events", "ls", "--prefix", "shop:", "-o", "json")
 		return strings.Contains(a.out, "ann: moving")
 	})
-	if a := s.stop(); a.code != 0 || !strings.Contains(a.out, "users can change something") {
+	if a := s.stop(); a.code != 0 || !strings.Contains(a.out, "users can make changes") {
 		t.Errorf("exit code %d: %s", a.code, a)
 	}
 	a := tickslot(t, store, "--prefix", "shop:", "hosts", "ls", "-o", "json")

@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-var errNoTerminal = errors.New("top needs a terminal that can move its cursor: use \"tickslot timers ls -w\" and " +
+var errNoTerminal = errors.New("top needs a terminal with cursor control: use \"tickslot timers ls -w\" and " +
 	"\"tickslot hosts ls -w\"")
 
 func (a *app) top() *cobra.Command {
@@ -26,13 +26,13 @@ func (a *app) top() *cobra.Command {
 	c := &cobra.Command{
 		Use: "top [TEXT]", Short: "Watch the fleet", Args: takes(0), GroupID: groupView,
 		Long: "What needs attention, timers with their slots, durable handlers, messages of the outbox that are\n" +
-			"pending or dead, and hosts, read again and again. With TEXT only what has it in its name. In SLOTS\n" +
-			"a # is a slot that is held, ! one whose holder is not there any more, and a dot one that is free.\n" +
+			"pending or dead, and hosts, read again and again. With TEXT, only names that contain it. In SLOTS a\n" +
+			"# is a slot that is held, ! one whose holder is not there any more, and a dot one that is free.\n" +
 			"While the store does not answer, what was read last is shown, with its age.\n\n" +
-			"Keys: up and down choose a row, tab goes to the next list, enter shows all that is known of the\n" +
-			"row, p pauses a timer or a durable handler for an hour or ends its pause, t triggers it; both ask\n" +
-			"first, and say what was written. s sorts by something else, r reverses that, / filters, ? shows\n" +
-			"all keys, q and esc go back and leave.",
+			"Keys: up and down choose a row, tab goes to the next list, enter shows all that is known of the row,\n" +
+			"p pauses a timer or a durable handler for an hour or ends its pause, t triggers it; both ask first,\n" +
+			"and say what was written. s sorts by something else, r reverses that, / filters, ? shows all keys, q\n" +
+			"and esc go back and leave.",
 		Example: "  tickslot top\n  tickslot top report --interval 5s",
 		RunE: func(c *cobra.Command, args []string) error {
 			if interval < 100*time.Millisecond {
@@ -56,7 +56,7 @@ func (a *app) top() *cobra.Command {
 			return top.Run(c.Context(), options, a.In, a.Out)
 		},
 	}
-	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "between two looks at the store")
+	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads of the store")
 	return c
 }
 

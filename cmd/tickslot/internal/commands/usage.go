@@ -20,7 +20,7 @@ func takes(least int) cobra.PositionalArgs {
 		case len(args) < least:
 			return fmt.Errorf("%s is missing: %s", names[len(args)], usage(c))
 		case len(args) > len(names):
-			return fmt.Errorf("%q is one too many: %s", args[len(names)], usage(c))
+			return fmt.Errorf("unexpected argument %q: %s", args[len(names)], usage(c))
 		}
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 // version prints which program this is, for reports of bugs.
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version", GroupID: groupMaintain, Args: takes(0),
-		Long:    "The version of the module, the commit that it was built from, if that is known, and that of Go.",
+		Long:    "The versions of the module and of Go, and the commit of the build if known.",
 		Example: "  tickslot version",
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(a.Out, "tickslot", versionText())

@@ -47,7 +47,7 @@ func (r *report) fleet() {
 				h.Holder, s.ReadAt.Sub(h.SeenAt).Round(time.Second))
 		case cluster.HostRefused:
 			refused[h.Holder] = true
-			r.refused(h.Holder, "it is of environment "+h.Environment, s.ReadAt.Sub(h.SeenAt))
+			r.refused(h.Holder, "its environment is "+h.Environment, s.ReadAt.Sub(h.SeenAt))
 		}
 	}
 	for _, e := range s.Events { // a process that is restarted all the time may have no row at the moment
