@@ -31,6 +31,34 @@ func TestExamplesAreListed(t *testing.T) {
 	}
 }
 
+// The Go code of these pages is taken from the files that they name, so it compiles.
+//
+// Fails when a page or its file is changed without the other.
+func TestCodeOfPagesIsThatOfExamples(t *testing.T) {
+	t.Parallel()
+	indentation := regexp.MustCompile(`(?m)^\t+`)
+	for path, files := range map[string][]string{
+		"docs/durable.md": {"durable/pgxdurable/example_test.go"},
+	} {
+		page, code := read(t, path), ""
+		for _, file := range files {
+			if code += read(t, file); !strings.Contains(page, "`"+file+"`") {
+				t.Errorf("%s does not name %s", path, file)
+			}
+		}
+		code = indentation.ReplaceAllString(code, "")
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1)
+		if len(blocks) < 2 {
+			t.Errorf("%s has %d blocks of code, want at least 2", path, len(blocks))
+		}
+		for _, block := range blocks {
+			if !strings.Contains(code, indentation.ReplaceAllString(block[1], "")) {
+				t.Errorf("%s: none of %v has\n%s", path, files, block[1])
+			}
+		}
+	}
+}
+
 // These three programs needed 132, 107 and 118 lines before there was a Manager, TimerLabel, and a
 // Trigger with a result. They are the ones that took users of other libraries most code, and must
 // stay about half as long.

@@ -185,10 +185,11 @@ func (c *Control) Cancel(ctx context.Context, id int64, by driver.Cause) (was St
 	return State(state), named(err)
 }
 
-// Requeue queues dead letters again, due at once, each with as many attempts as its handler allows.
-// It takes the newest first, a thousand in one transaction, and returns how many it has queued;
-// after an error there may be more. Canceled runs are queued again only if the filter names their
-// state. Other states are refused.
+// Requeue queues dead letters again, due at once, each with as many attempts and as much time as
+// its handler allows. Waits between attempts begin with Retry.FirstWait again, and the numbers of
+// attempts go up from the last one. It takes the newest first, a thousand in one transaction, and
+// returns how many it has queued; after an error there may be more. Canceled runs are queued again
+// only if the filter names their state. Other states are refused.
 func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause) (int, error) {
 	fault := which.check()
 	if len(which.States) == 0 {

@@ -25,6 +25,9 @@ import (
 // database in memory has a database of its own, which ends with it: call db.SetMaxOpenConns(1), and
 // hold no connection or transaction for long.
 //
+// A process that is stopped in the middle of a write holds up all others until it continues or is
+// killed.
+//
 // Processes cannot wake each other: runs that another process has queued are found within
 // PollInterval. Store.Notify wakes the workers of the same Store only. Do not put the file on a
 // network file system: see sqllock.SQLite.

@@ -27,11 +27,12 @@ type TriggerOptions struct {
 
 	// Key makes Trigger idempotent: while the database keeps a run of the handler with this Key,
 	// even one that has ended, Trigger returns the ID of that run and queues nothing. Run.Key is
-	// this Key. KeyUntil and KeyFor let another run have the Key earlier. In a transaction of
-	// Postgres under REPEATABLE READ or SERIALIZABLE, Trigger fails with SQLSTATE 40001 if
-	// another run with this Key was committed since it began: repeat the transaction, as these
-	// levels ask for anyway. At most 200 bytes. It must not begin with "run:" or "tick:", as the
-	// keys of other runs do. Default "": the run gets a key of its own.
+	// this Key. KeyUntil and KeyFor let another run have the Key earlier. While the transaction of
+	// the first Trigger is open, a second one waits for its end; after a rollback the second one
+	// queues the run. In a transaction of Postgres under REPEATABLE READ or SERIALIZABLE, Trigger
+	// fails with SQLSTATE 40001 if another run with this Key was committed since it began: repeat
+	// the transaction, as these levels ask for anyway. At most 200 bytes. It must not begin with
+	// "run:" or "tick:", as the keys of other runs do. Default "": the run gets a key of its own.
 	Key string
 
 	// KeyUntil is until when Key belongs to the run that this call queues. A run that has given up
@@ -70,7 +71,9 @@ const (
 	// while the transaction is open, that run does not begin.
 	KeyUntilStarted KeyUntil = "started"
 	// KeyUntilEnded is until the run has succeeded, is a dead letter, or was canceled. It belongs
-	// to the run while that waits for its next attempt, too.
+	// to the run while that waits for its next attempt, too. A run that has started may not see
+	// what is changed afterwards, and a Trigger for that change is a duplicate: use KeyUntilStarted
+	// if every change needs a run.
 	KeyUntilEnded KeyUntil = "ended"
 )
 

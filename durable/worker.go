@@ -163,8 +163,14 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 // ticks. If it is registered again within Retention.Unseen, CatchUp decides about the ticks that it
 // missed.
 //
+// A schedule that is not in the code any more has its row until Retention.Unseen is over, unless it
+// is paused; Control.Forget deletes the row earlier.
+//
 // The schedule's Next is called on a goroutine of its own, and may take a second. A Next that fails
 // or hangs delays the ticks of its own schedule only.
+//
+// With many schedules, those with the oldest ticks are planned first; planning all of them after a
+// deploy takes some seconds for each 10,000.
 func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options ScheduleOptions) {
 	var errs []error
 	fault := func(field, format string, args ...any) {

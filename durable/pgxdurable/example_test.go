@@ -8,6 +8,7 @@ import (
 
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/pgxdurable"
+	"github.com/tickslot/tickslot/schedule"
 )
 
 // The order and its run are committed together, or neither is.
@@ -27,7 +28,7 @@ func ExampleTx() {
 // The pool is the application's. Workers have a few connections of their own, made from its
 // settings.
 func ExampleNew() {
-	run := func(ctx context.Context, pool *pgxpool.Pool, invoice durable.Handler) error {
+	run := func(ctx context.Context, pool *pgxpool.Pool, invoice, report durable.Handler) error {
 		store := pgxdurable.New(pool, durable.Options{})
 		if err := store.Migrate(ctx); err != nil {
 			return err
@@ -36,8 +37,11 @@ func ExampleNew() {
 		if err != nil {
 			return err
 		}
-		worker.Handle("invoice", invoice, durable.HandlerOptions{MaxConcurrency: 3})
-		return worker.Run(ctx)
+		worker.Handle("invoice", invoice, durable.HandlerOptions{MaxConcurrency: 3}) // in the fleet
+		worker.Handle("report", report, durable.HandlerOptions{})
+		worker.Schedule("daily-report", "report", schedule.Daily("07:00", "Europe/Berlin"),
+			durable.ScheduleOptions{})
+		return worker.Run(ctx) // drains when ctx ends
 	}
 	_ = run
 }

@@ -26,13 +26,19 @@ import (
 // Each call is one transaction and one round trip. With pgx's default mode, a connection prepares
 // each statement before it first sends it, which takes one more round trip. Behind a PgBouncer in
 // transaction mode, set pgx.QueryExecModeExec, or pgx.QueryExecModeSimpleProtocol: then nothing is
-// prepared. LISTEN does not work through it, so workers find runs that others have queued within
-// PollInterval.
+// prepared. (pgx.QueryExecModeDescribeExec does not work: its two round trips may reach two
+// connections of the server.) LISTEN does not work through it, so workers find runs that others
+// have queued within PollInterval.
+//
+// Claims and results are committed with synchronous_commit on, whatever the default is. The tables
+// have autovacuum settings of their own. VACUUM cannot remove old versions of rows while a
+// transaction stays open in the same database: set idle_in_transaction_session_timeout.
 //
 // A Store has up to four connections of its own, which it makes with the settings of the pool
 // (BeforeConnect and AfterConnect are called, PrepareConn and AfterRelease are not) when its
 // workers need them, and each worker another one for LISTEN. So handlers that use all connections
-// of the pool cost no lease. Other calls, such as Trigger and Control, take one of the pool.
+// of the pool cost no lease. Those that nobody uses for ten seconds are closed. Other calls, such
+// as Trigger and Control, take one of the pool.
 //
 // Time-outs, isolation level, search_path and formats that the server has for the role or the
 // database make no difference. A role that is read-only (default_transaction_read_only) stays so.
