@@ -39,6 +39,7 @@ func TestCodeOfPagesIsThatOfExamples(t *testing.T) {
 	indentation := regexp.MustCompile(`(?m)^\t+`)
 	for path, files := range map[string][]string{
 		"docs/durable.md": {"durable/pgxdurable/example_test.go"},
+		"docs/outbox.md":  {"outbox/pgxoutbox/example_test.go", "examples/outbox/billing.go"},
 	} {
 		page, code := read(t, path), ""
 		for _, file := range files {

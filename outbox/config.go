@@ -165,9 +165,9 @@ type RelayConfig struct {
 	// serving nobody is better than serving while messages are not delivered. Default: never.
 	Unready Thresholds
 
-	// Logger gets what an operator should see: attempts that fail, some of each minute, dead
-	// messages, a database that does not answer. At Debug also each message that is delivered. If
-	// it panics, the line is lost. Default slog.Default().
+	// Logger gets what an operator should see: attempts that fail (at Warn) and dead messages (at
+	// Error), each up to ten a minute of a topic, and a database that does not answer. At Debug
+	// also each message that is delivered. If it panics, the line is lost. Default slog.Default().
 	Logger *slog.Logger
 
 	// Hooks report what happens on this relay, on a goroutine of their own. Default none.
@@ -190,8 +190,9 @@ type Retry struct {
 	// is measured by the database's clock. If a message was due for longer than a tenth of this
 	// time, or a day, before it was tried, that time does not count: no relay ran, or the clock was
 	// set forward. If the clock was ahead and is set back, the time begins anew. So a clock that
-	// steps has no message dead early, and each outage of all relays of a day or more has it
-	// dead that much later.
+	// steps has no message dead early, and each outage of all relays of a day or more has it dead
+	// that much later: after such outages that are together longer than InboxRetention minus this
+	// time, receivers may have forgotten the message when its last attempt comes.
 	//
 	// 1 ms or more. NoLimit: until somebody decides, or until its attempts are used up; then
 	// receivers have to remember for ever. Default 9/10 of InboxRetention: 54 days.
@@ -206,8 +207,11 @@ type Retry struct {
 	// that is shorter.
 	FirstWait time.Duration
 
-	// MaxWait is the longest wait: with 1 h a message that fails has about 32 attempts a day. At
-	// most 24 h, as is what RetryAfter asks for. Default 1 h, or FirstWait if that is longer.
+	// MaxWait is the longest wait, and after an outage of its receiver a message waits for no
+	// longer than this. With 1 h a message that fails has about 12 attempts in the first hour and
+	// 32 a day afterwards; with 5 min about 380 a day. If messages of a key fail, only the first of
+	// them is tried. At most 24 h, as is what RetryAfter asks for. Default 1 h, or FirstWait if
+	// that is longer.
 	MaxWait time.Duration
 }
 

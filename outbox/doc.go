@@ -53,4 +53,54 @@
 //
 // Append returns before anything is delivered. A caller that has to show something at once reads it
 // from its own database.
+//
+// # Programs in other languages
+//
+// A program in another language makes the same IDs as NewID if it follows these vectors:
+//
+//	source     version               index  name                                    ID
+//	order-42   7                     0      8:order-421:71:0                        3457d5ae-dd45-50af-8990-1ee9bc64d5fe
+//	order-42   7                     1      8:order-421:71:1                        350e7cdb-9ede-5190-ad5a-a606e0653147
+//	order-427  0                     0      9:order-4271:01:0                       d61cb410-7c32-5ef1-b3ae-78904734d4ca
+//	(empty)    0                     0      0:1:01:0                                097c4388-b2bb-5446-98c4-4a36a89acd9d
+//	größe 😀    18446744073709551615  -1     12:größe 😀20:184467440737095516152:-1   4cb3a9d0-a4c2-565d-983f-3dd43eaa9027
+//
+// It may also insert messages itself, into the columns topic, key, payload, and:
+//
+//   - message_id: a UUID; on MySQL, MariaDB and SQLite its 16 bytes.
+//   - headers: a JSON object whose values are strings, {} if there are none. A number is not a
+//     string: {"retries": "3"}.
+//   - key_hash: the CRC-32 (IEEE, as in zlib and gzip) of the bytes of key, from 0 to 4294967295.
+//     For a message without a key, whose key is empty, the first four bytes of its ID, the highest
+//     first. A wrong hash breaks the order of the key.
+//
+// For example:
+//
+//	key       ID                                    key_hash
+//	order-42  any                                   1475806942
+//	größe 😀   any                                   2046769627
+//	(empty)   3457d5ae-dd45-50af-8990-1ee9bc64d5fe  878171566
+//	(empty)   d61cb410-7c32-5ef1-b3ae-78904734d4ca  3592205328
+//
+// The tables refuse most rows of another form. If one is there nevertheless, no sink is called for
+// it: the message is dead with OutcomeUnreadable and an error that says what is wrong, and all
+// others are delivered. Correct the row, and Requeue the message.
+//
+// # Many pending messages
+//
+// A relay does not read each of the messages that wait behind another one of their key, nor those
+// that were dispatched or are dead, however many they are. It looks at the first 128 pending
+// messages of all shards, or at twice RelayConfig.BatchSize if that is more, and then goes from key
+// to key:
+//
+//   - One call looks at up to 256 keys, or eight times BatchSize if that is more. On MySQL, MariaDB
+//     and SQL Server it looks at that many messages instead; MySQL and MariaDB leave out those of
+//     500 keys that wait for their next attempt. If more keys wait, further calls look at the rest.
+//     After one that finds nothing the relay pauses for as long as that call took. A new message
+//     behind ten thousand keys that wait is found after about forty calls, or a few times as many
+//     on MySQL, MariaDB and SQL Server.
+//   - A call returns at most eight messages of a key that is behind the first messages. The next
+//     ones come when these are delivered.
+//   - Messages without a key are looked at one by one, behind the first messages, if their topic
+//     has no sink or if they belong to another shard.
 package outbox

@@ -41,7 +41,8 @@ func (r *Relay) Ready() error {
 // is degraded, but can serve. The name of a check says what is well while it passes; its error says
 // what is wrong, and what to do. They read memory only. Those of messages, receivers and topics
 // judge by what this relay has read from the database about every 15 s, and pass if that is more
-// than a minute old. What each says when it fails:
+// than a minute old. Every host judges the whole outbox, whether it delivers or not, so the others
+// notice a relay that has stalled. What each says when it fails:
 //
 //   - database-answers: three calls in a row have failed, and none has succeeded since; or calls of
 //     one kind have failed for longer than three times CallTimeout

@@ -66,8 +66,8 @@ var namespace = uuid.MustParse("6b2ac5f1-4b1f-5d0e-9f0b-8a7f4c5a3e21")
 //
 // It is a UUID of version 5 (RFC 9562), with the namespace 6b2ac5f1-4b1f-5d0e-9f0b-8a7f4c5a3e21,
 // over the source, the version and the index as decimal numbers, each as its length in bytes, a
-// colon, and the bytes: "8:order-42" + "1:7" + "1:0". docs/outbox.md has vectors for programs in
-// other languages.
+// colon, and the bytes: "8:order-42" + "1:7" + "1:0". The comment of this package has vectors for
+// programs in other languages.
 func NewID(source string, version uint64, index int) ID {
 	var name []byte
 	for _, field := range []string{source, strconv.FormatUint(version, 10), strconv.Itoa(index)} {
@@ -93,7 +93,8 @@ type Message struct {
 	Key string
 	// Payload is at most MaxPayloadLen long. The outbox does not look into it.
 	Payload []byte
-	// Headers are passed on with the message: the context of a trace, for example.
+	// Headers are passed on with the message: the context of a trace, for example. They are stored
+	// as they are, so credentials belong into the sink (httpsink.Options.Header), not here.
 	Headers map[string]string
 }
 

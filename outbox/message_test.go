@@ -1,10 +1,13 @@
 package outbox_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The vectors of docs/outbox.md, for programs in other languages. Fails when IDs change: then a
-// producer that repeats itself after an upgrade appends its messages twice.
+// The vectors of the package's comment, for programs in other languages. Fails when IDs change:
+// then a producer that repeats itself after an upgrade appends its messages twice.
 func TestIDsNeverChange(t *testing.T) {
 	t.Parallel()
 	for _, v := range idVectors {
@@ -162,33 +165,57 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Programs in other languages compute the hash of a key by the page.
+// Programs in other languages make IDs, and compute the hash of a key, by the comment of the
+// package.
 //
-// Fails when the page has another value than Append stores.
-func TestHashesOfThePage(t *testing.T) {
+// Fails when the comment has another value than NewID returns, or Append stores.
+func TestVectorsInTheComment(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/outbox.md")
-	if err != nil {
-		t.Fatal(err)
+	ids := vectorsOf(t, 5, "source", "version", "index", "name", "ID")
+	for i, row := range ids {
+		v := idVectors[i]
+		length := func(text string) string { return fmt.Sprintf("%d:%s", len(text), text) }
+		name := length(v.source) + length(fmt.Sprint(v.version)) + length(fmt.Sprint(v.index))
+		want := []string{cmp.Or(v.source, "(empty)"), fmt.Sprint(v.version), fmt.Sprint(v.index), name, v.id}
+		if !slices.Equal(row, want) {
+			t.Errorf("the comment has %q, want %q", row, want)
+		}
 	}
-	_, table, _ := strings.Cut(string(page), "| key | ID | key_hash |\n|---|---|---|\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	rows := strings.Split(table, "\n")
-	if len(rows) < 4 {
-		t.Fatalf("the page has %d rows, want 4", len(rows))
-	}
-	for _, row := range rows {
-		cells := strings.Split(row, " | ")
-		key := strings.Trim(cells[0], "| `")
-		m := outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: key}
-		if key == "(empty)" {
+	for _, row := range vectorsOf(t, 4, "key", "ID", "key_hash") {
+		m := outbox.Message{ID: outbox.RandomID(), Topic: "t", Key: row[0]}
+		if row[0] == "(empty)" {
 			m.Key = ""
-			if m.ID, err = outbox.ParseID(strings.Trim(cells[1], "`")); err != nil {
+			var err error
+			if m.ID, err = outbox.ParseID(row[1]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if want := strings.TrimSuffix(cells[2], " |"); fmt.Sprint(m.Hash()) != want {
-			t.Errorf("key %q, ID %v: %d, and the page says %s", m.Key, m.ID, m.Hash(), want)
+		if want := row[2]; fmt.Sprint(m.Hash()) != want {
+			t.Errorf("key %q, ID %v: %d, and the comment says %s", m.Key, m.ID, m.Hash(), want)
 		}
 	}
+}
+
+// vectorsOf returns the rows of the table in the comment of the package that has these columns.
+func vectorsOf(t *testing.T, rows int, columns ...string) (table [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gap := regexp.MustCompile(` {2,}`)
+	_, rest, found := strings.Cut(gap.ReplaceAllString(string(text), "  "), "//\t"+strings.Join(columns, "  ")+"\n")
+	for line := range strings.Lines(rest) {
+		row, is := strings.CutPrefix(strings.TrimSpace(line), "//\t")
+		if !is {
+			break
+		}
+		if table = append(table, strings.Split(row, "  ")); len(table[len(table)-1]) != len(columns) {
+			t.Fatalf("%q has not the columns %v", row, columns)
+		}
+	}
+	if !found || len(table) != rows {
+		t.Fatalf("%d rows of %v, want %d", len(table), columns, rows)
+	}
+	return table
 }

@@ -18,6 +18,12 @@ import (
 // the first is rolled back and others wait, MySQL may end one of them as a deadlock (1213): repeat
 // that transaction.
 //
+// The server keeps the transaction of a host that was cut off, with its locks, until wait_timeout:
+// 8 hours by default. If that was a relay which was writing results, the next relay delivers these
+// messages again, and cannot write their results meanwhile; all others go their way, but a change
+// of the table waits, and everybody else behind it. Give the connections of relays a short one: add
+// wait_timeout=60 to their data source name.
+//
 // Processes cannot wake each other: a message that another process has appended is found within
 // RelayConfig.PollInterval.
 func MySQL(db *sql.DB, opts Options) *Outbox {

@@ -203,7 +203,9 @@ func checkMany(messages []Message) error {
 // others. Call it after the commit. It does not wait and does not fail, because nothing depends on
 // it: without it a message is found when the relay next looks. On Postgres, while the relay is sure
 // to hear notifications, that is after RelayConfig.IdleDelay, else after RelayConfig.PollInterval.
-// The first call of Notify calls the database at once; those of the next 10 ms share one more call.
+// Append does not notify: a NOTIFY in the transaction would make all commits of the server wait for
+// each other. The first call of Notify calls the database at once; those of the next 10 ms share
+// one more call.
 func (o *Outbox) Notify() {
 	if o.ready(context.Background()) != nil {
 		return

@@ -101,7 +101,7 @@ func (d *Database) Direct() Way {
 		return Way{DSN: d.file}
 	case "mariadb":
 		// Otherwise the session of a host that was cut off keeps its locks for 8 hours: see
-		// docs/outbox.md.
+		// outbox.MySQL.
 		return Way{DSN: d.server.DSN("", "", databaseName) + "?interpolateParams=true&wait_timeout=10", Prepares: true}
 	default:
 		return Way{DSN: d.server.DSN("", "", ""), Prepares: true}
