@@ -23,14 +23,14 @@ func newMetrics(r *Registry) *metrics {
 	}
 	return &metrics{
 		registry:   r,
-		hosts:      desc("hosts", "Hosts in the registry by state, as this host read last.", "state"),
-		timerHosts: desc("timer_hosts", "Live hosts that have the timer, as this host read last.", "timer"),
-		leases:     desc("leases", "Leases that are held in the fleet by kind, as this host read last.", "kind"),
-		errors:     desc("store_errors_total", "Calls that failed or were not answered.", "op"),
-		dropped:    desc("dropped_total", "Leases, events and runs that were dropped: too many waited.", "type"),
-		deleted:    desc("swept_rows_total", "Old rows that this host has deleted."),
+		hosts:      desc("hosts", "Processes in the registry by state, as this host last read.", "state"),
+		timerHosts: desc("timer_hosts", "Live processes that have the timer, as this host last read.", "timer"),
+		leases:     desc("leases", "Leases held in the fleet by kind, as this host last read.", "kind"),
+		errors:     desc("store_errors_total", "Calls of this host that failed or were not answered.", "op"),
+		dropped:    desc("dropped_total", "Leases, events and runs not recorded because too many waited.", "type"),
+		deleted:    desc("swept_rows_total", "Old rows deleted by this host."),
 		wrote:      desc("last_write_timestamp_seconds", "When this host last wrote to the registry."),
-		failing:    desc("failing", "1 while calls of this host to the registry fail."),
+		failing:    desc("failing", "1 while this host's calls to the registry fail."),
 	}
 }
 

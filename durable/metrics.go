@@ -42,26 +42,26 @@ func newMetrics(w *Worker) *metrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: bounds,
 			NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: 160}, []string{"handler"})
 	}
-	m.duration = histogram("run_duration_seconds", "How long attempts took.", durationBounds)
-	m.delay = histogram("start_delay_seconds", "How long after it was due an attempt was claimed.", delayBounds)
-	m.attempts = desc("attempts_total", "Attempts of this worker that have ended, by outcome.", "handler", "outcome")
+	m.duration = histogram("run_duration_seconds", "Duration of attempts.", durationBounds)
+	m.delay = histogram("start_delay_seconds", "Delay from when an attempt was due until it was claimed.", delayBounds)
+	m.attempts = desc("attempts_total", "Attempts of this worker that ended, by outcome.", "handler", "outcome")
 	m.discarded = desc("results_discarded_total",
-		"Results of this worker that did not count, because another had reclaimed the run.", "handler")
-	m.leasesLost = desc("leases_lost_total", "Leases that were lost while the handler was running.", "handler")
-	m.active = desc("runs_active", "Handlers that are running on this worker.", "handler")
-	m.ticks = desc("ticks_total", "Ticks that this worker has accounted for: queued, coalesced, skipped or paused.",
+		"Results of this worker that did not count because another worker had reclaimed the run.", "handler")
+	m.leasesLost = desc("leases_lost_total", "Leases that this worker lost while the handler was running.", "handler")
+	m.active = desc("runs_active", "Runs in progress on this worker.", "handler")
+	m.ticks = desc("ticks_total", "Ticks handled by this worker: queued, coalesced, skipped or paused.",
 		"schedule", "result")
-	m.reclaimed = desc("runs_reclaimed_total", "Runs that this worker has taken from others, whose leases had expired.")
-	m.renewals = desc("lease_renewals_total", "Leases that this worker has extended.")
-	m.swept = desc("swept_rows_total", "Rows that this worker has deleted after their retention.")
+	m.reclaimed = desc("runs_reclaimed_total", "Runs that this worker took over after another's lease had expired.")
+	m.renewals = desc("lease_renewals_total", "Leases extended by this worker.")
+	m.swept = desc("swept_rows_total", "Rows deleted by this worker after their retention.")
 	m.droppedEvents = desc("hook_events_dropped_total",
-		"Events of Config.Hooks that were dropped because a hook was slower than what happened.")
-	m.databaseUp = desc("database_up", "0 from the third call in a row that failed until one succeeds.")
-	m.bad = desc("database_errors_total", "Calls to the database that failed, by call.", "call")
-	m.runs = desc("runs", "Runs in the fleet by state, as this worker read last: queued, running, or dead letters.",
+		"Events of Config.Hooks dropped because a hook was too slow.")
+	m.databaseUp = desc("database_up", "0 after three calls in a row failed, until one succeeds; else 1.")
+	m.bad = desc("database_errors_total", "Failed calls to the database, by call.", "call")
+	m.runs = desc("runs", "Runs in the fleet by state (queued, running, dead), as this worker last read.",
 		"handler", "state")
 	m.oldest = desc("oldest_due_age_seconds",
-		"For how long the oldest queued run has been due, as this worker read last; 0: none is due.", "handler")
+		"How long the oldest queued run has been due, as this worker last read; 0: none is due.", "handler")
 	return m
 }
 

@@ -17,11 +17,12 @@ func newMetrics(e *Elector) *metrics {
 		return prometheus.NewDesc("tickslot_leader_"+name, help, labels, role)
 	}
 	return &metrics{
-		elector:   e,
-		leading:   desc("leading", "1 while this host leads."),
-		seen:      desc("seen_timestamp_seconds", "When somebody, this host included, was last known to lead."),
-		unhealthy: desc("unhealthy", "1 while Healthy returns an error."),
-		terms:     desc("terms_total", "Terms of this host that have ended, by outcome.", "outcome"),
+		elector: e,
+		leading: desc("leading", "1 while this host leads."),
+		seen:    desc("seen_timestamp_seconds", "When a host, this one or another, was last known to lead."),
+		unhealthy: desc("unhealthy", "1 while no leader is known, or the function on this host "+
+			"keeps failing or ignores the end of its context."),
+		terms: desc("terms_total", "Terms of this host that ended, by outcome.", "outcome"),
 	}
 }
 

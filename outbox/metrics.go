@@ -56,22 +56,22 @@ func newMetrics(r *Relay) *metrics {
 		return d
 	}
 	m.duration = prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "dispatch_duration_seconds",
-		Help: "How long sinks took.", Buckets: durationBounds, NativeHistogramBucketFactor: nativeFactor,
+		Help: "Duration of calls to sinks.", Buckets: durationBounds, NativeHistogramBucketFactor: nativeFactor,
 		NativeHistogramMaxBucketNumber: 160})
-	m.attempts = desc("attempts_total", "Deliveries of this relay that were tried, by outcome.", "outcome")
-	m.swept = desc("retention_deleted_total", "Rows that this relay has deleted after their retention.")
+	m.attempts = desc("attempts_total", "Delivery attempts of this relay, by outcome.", "outcome")
+	m.swept = desc("retention_deleted_total", "Rows deleted by this relay after their retention.")
 	m.dropped = desc("hook_events_dropped_total",
-		"Events of RelayConfig.Hooks that were dropped because a hook was slower than what happened.")
-	m.up = desc("database_up", "0 from the third call in a row that failed until one succeeds.")
-	m.bad = desc("database_errors_total", "Calls to the database that failed, by call.", "call")
+		"Events of RelayConfig.Hooks dropped because a hook was too slow.")
+	m.up = desc("database_up", "0 after three calls in a row failed, until one succeeds; else 1.")
+	m.bad = desc("database_errors_total", "Failed calls to the database, by call.", "call")
 	m.shards = desc("shards_led", "Shards that this relay delivers.")
-	m.pending = desc("pending", "Messages that are pending, as this relay read last.")
-	m.dead = desc("dead", "Messages that are dead, as this relay read last.")
+	m.pending = desc("pending", "Pending messages, as this relay last read.")
+	m.dead = desc("dead", "Dead messages, as this relay last read.")
 	m.due = desc("oldest_due_seconds",
-		"For how long the oldest message has been due that nothing holds back, as this relay read last; 0: none.")
+		"Delivery lag: how long the oldest deliverable message has been due, as this relay last read; 0: none.")
 	m.oldest = desc("oldest_pending_seconds",
-		"For how long the oldest message has been pending, since it was appended or requeued, as this relay "+
-			"read last; 0: none.")
+		"How long the oldest pending message has waited since it was appended or requeued, as this relay last "+
+			"read; 0: none.")
 	return m
 }
 

@@ -54,6 +54,10 @@ type Config struct {
 	// is registered, by New, Register or a Manager, which wait for it. If it panics, or returns an
 	// empty text, one of more than MaxNameLen bytes or one that is not UTF-8, the label is
 	// OtherLabel. Default: the timer's name.
+	//
+	// The shared series are sums, with these exceptions: fallback_active, paused, schedule_failed
+	// and alarm_active are numbers of timers, slots_limit_elsewhere is the largest value, and
+	// last_success_timestamp_seconds the oldest. They end with the last timer of the label.
 	TimerLabel func(timer string) string
 
 	// ClassicHistograms gives histograms fixed buckets, each of which is a series, for a Prometheus

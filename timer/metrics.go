@@ -44,57 +44,54 @@ func newMetrics(s *Scheduler) *metrics {
 		m.descs = append(m.descs, d)
 		return d
 	}
-	m.ticks = desc("ticks_total", "Ticks that came due: started, missed, or skipped and why.", "timer", "result")
-	m.runs = desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome")
-	m.retries = desc("retries_total", "Attempts after the first of a run.", "timer")
-	m.runDuration = desc("run_duration_seconds", "How long runs took.", "timer")
-	m.tickLag = desc("tick_lag_seconds",
-		"How long after their instant ticks started, without those of RunOnStart.",
-		"timer")
-	m.triggers = desc("triggers_total", "Triggers: started, refused and why, or canceled by the caller.", "timer",
+	m.ticks = desc("ticks_total", "Ticks that came due: started, missed, or skipped_ and the reason.", "timer",
 		"result")
-	m.leasesLost = desc("leases_lost_total", "Slots that were lost while a run held them.", "timer")
+	m.runs = desc("runs_total", "Runs that ended, by outcome.", "timer", "outcome")
+	m.retries = desc("retries_total", "Attempts of runs after their first.", "timer")
+	m.runDuration = desc("run_duration_seconds", "Duration of runs, with retries and the waits between them.", "timer")
+	m.tickLag = desc("tick_lag_seconds",
+		"Delay from the instant of a tick to the start of its run. Runs that RunOnStart starts do not count.", "timer")
+	m.triggers = desc("triggers_total", "Triggers: started, canceled by the caller, or refused_ and the reason.",
+		"timer", "result")
+	m.leasesLost = desc("leases_lost_total", "Slots lost while a run held them.", "timer")
 	m.fallbackRuns = desc("fallback_runs_total", "Runs that started without the store.", "timer")
 	m.overlongHolds = desc("holds_overlong_total",
-		"Runs here, and slots elsewhere as far as refusals tell, that went beyond 1.5 × MaxRunTime.", "timer")
-	m.active = desc("runs_active", "Runs that go on on this host, with or without a slot.", "timer")
-	m.slotsHeld = desc("slots_held", "Slots that this host holds.", "timer")
-	m.slotsLimit = desc("slots_limit", "Slots that this host thinks the timer has in the fleet.", "timer")
+		"Runs on this host that took longer than 1.5 × MaxRunTime, and slots that other hosts were seen to hold for "+
+			"longer.", "timer")
+	m.active = desc("runs_active", "Runs in progress on this host, with or without a slot.", "timer")
+	m.slotsHeld = desc("slots_held", "Slots held by this host.", "timer")
+	m.slotsLimit = desc("slots_limit", "MaxConcurrency of the timer, as this host knows it.", "timer")
 	m.slotsElsewhere = desc("slots_limit_elsewhere",
-		"Slots that other hosts think the timer has. There only while they disagree.", "timer")
+		"MaxConcurrency of the timer on other hosts. Absent while all agree.", "timer")
 	m.bound = desc("effective_limit_bound",
-		"How many runs may be in progress at once in the fleet at worst, without the store hosts × MaxPerHost; +Inf: "+
-			"not known. There only while it is not slots_limit.",
-		"timer")
+		"Most runs that can be in progress in the fleet at once. Without the store: hosts × MaxPerHost. +Inf: no "+
+			"bound, or not known. Absent while it equals slots_limit.", "timer")
 	m.fallbackActive = desc("fallback_active",
-		"1 while the timer runs, or would run, without the store. Not there otherwise.", "timer")
+		"1 while the timer runs, or would run, without the store. Absent otherwise.", "timer")
 	m.paused = desc("paused",
-		"1 while the timer is paused in the whole fleet, as far as this host has heard. Not there otherwise.", "timer")
+		"1 while the timer is paused in the whole fleet, as far as this host knows. Absent otherwise.", "timer")
 	m.scheduleFailed = desc("schedule_failed",
-		"1 while the timer is not due because its schedule failed when it was asked last. Not there otherwise.",
-		"timer")
+		"1 while the timer is not due because its schedule failed. Absent otherwise.", "timer")
 	m.overdueRuns = desc("runs_overdue",
-		"Runs on this host that are past MaxRunTime and ignore their context. There only while there are any.",
-		"timer")
+		"Runs on this host that are past MaxRunTime and ignore their context. Absent while there are none.", "timer")
 	m.lastSuccess = desc("last_success_timestamp_seconds",
-		"When the timer's last successful run ended, on any host, as far as this one knows.", "timer")
+		"When a run of the timer last succeeded on any host, as far as this host knows.", "timer")
 	m.alarmActive = desc("alarm_active",
-		"1 while AlarmAfter ticks came due without a successful run on any host, as far as this one knows. Not there "+
+		"1 after AlarmAfter ticks came due without a successful run on any host, as far as this host knows. Absent "+
 			"otherwise.", "timer")
 	m.breaker = desc("store_breaker_open",
-		"1 while ticks do not ask the store because it failed several times in a row.", "store")
-	m.up = desc("store_up", "1 if the store answered the last call, and found nothing wrong with itself.", "store")
+		"1 while ticks do not call the store because several calls in a row failed.", "store")
+	m.up = desc("store_up", "1 if the store answered the last call and is set up right.", "store")
 	m.hosts = desc("hosts",
-		"Schedulers that were last seen to share the store and compete for its slots, this one included. Not "+
-			"there until they are known.")
+		"Schedulers last seen on this store, including this one. Absent until first counted.")
 	m.droppedEvents = desc("hook_events_dropped_total",
-		"Events of Config.Hooks that were dropped because a hook was slower than what happened.")
-	m.waiting = desc("runs_waiting", "Ticks and triggers that wait because MaxRuns runs go on on this host.")
-	m.limitRuns = desc("limit_runs", "Runs on this host that hold the limit, which several timers share.", "limit")
-	m.limitSize = desc("limit_size", "How many runs may hold the limit in the fleet, as this host thinks.", "limit")
+		"Events of Config.Hooks dropped because a hook was too slow.")
+	m.waiting = desc("runs_waiting", "Ticks and triggers on this host that wait for one of MaxRuns places.")
+	m.limitRuns = desc("limit_runs", "Runs on this host that hold the limit, which timers share.", "limit")
+	m.limitSize = desc("limit_size", "Size of the limit on this host: runs that may hold it in the fleet.", "limit")
 	m.limitElsewhere = desc("limit_size_elsewhere",
-		"How many runs may hold the limit as other hosts think, if they disagree; else 0.", "limit")
-	m.build = desc("build_info", "1, by version of tickslot and Go.", "version", "go_version")
+		"Size of the limit on other hosts while they disagree; else 0.", "limit")
+	m.build = desc("build_info", "Always 1. The labels are the versions of tickslot and Go.", "version", "go_version")
 	if s.store != nil {
 		s.store.metrics = newStoreMetrics(s.store.label, m.bounds(callBounds), m.bounds(runBounds))
 	}

@@ -199,10 +199,10 @@ func TestI11RightRevokedLater(t *testing.T) {
 			t.Errorf("%+v", st.Store)
 		}
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-			# HELP tickslot_store_breaker_open 1 while ticks do not ask the store because it failed several times in a row.
+			# HELP tickslot_store_breaker_open 1 while ticks do not call the store because several calls in a row failed.
 			# TYPE tickslot_store_breaker_open gauge
 			tickslot_store_breaker_open{store="memory"} 1
-			# HELP tickslot_store_up 1 if the store answered the last call, and found nothing wrong with itself.
+			# HELP tickslot_store_up 1 if the store answered the last call and is set up right.
 			# TYPE tickslot_store_up gauge
 			tickslot_store_up{store="memory"} 0
 			`), "tickslot_store_breaker_open", "tickslot_store_up"); err != nil {

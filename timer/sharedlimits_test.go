@@ -300,10 +300,10 @@ func TestHostsDisagreeAboutALimit(t *testing.T) {
 			t.Errorf("%d lines in the log:\n%s", n, log.String())
 		}
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-			# HELP tickslot_limit_size How many runs may hold the limit in the fleet, as this host thinks.
+			# HELP tickslot_limit_size Size of the limit on this host: runs that may hold it in the fleet.
 			# TYPE tickslot_limit_size gauge
 			tickslot_limit_size{limit="smtp"} 5
-			# HELP tickslot_limit_size_elsewhere How many runs may hold the limit as other hosts think, if they disagree; else 0.
+			# HELP tickslot_limit_size_elsewhere Size of the limit on other hosts while they disagree; else 0.
 			# TYPE tickslot_limit_size_elsewhere gauge
 			tickslot_limit_size_elsewhere{limit="smtp"} 3
 			`), "tickslot_limit_size", "tickslot_limit_size_elsewhere"); err != nil {

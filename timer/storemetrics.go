@@ -51,16 +51,16 @@ func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetric
 	for _, result := range []string{"acquired", string(ReasonFull), "error"} {
 		m.results.WithLabelValues(result)
 	}
-	m.took = histogram("slot_acquire_duration_seconds", "How long attempts to get a slot took.",
+	m.took = histogram("slot_acquire_duration_seconds", "Duration of attempts to get a slot.",
 		callBounds).WithLabelValues()
 	m.hold = histogram("slot_hold_duration_seconds", "How long slots were held.", runBounds).WithLabelValues()
 	m.expired = counter("leases_expired_total",
-		"Slots that this host got after whoever had them let them expire unreleased.").WithLabelValues()
+		"Slots taken by this host after the previous holder let its lease expire.").WithLabelValues()
 	beats := counter("heartbeats_total", "Renewals of slots, by result.", "result")
 	for outcome := range m.beats {
 		m.beats[outcome] = beats.WithLabelValues(driver.GrantOutcome(outcome).String())
 	}
-	took := histogram("store_operation_duration_seconds", "How long calls to the store took.", callBounds, "op")
+	took := histogram("store_operation_duration_seconds", "Duration of calls to the store.", callBounds, "op")
 	failed := counter("store_errors_total", "Calls to the store that failed or were not answered.", "op")
 	m.ops = make(map[dlock.StoreOp]opMetrics)
 	for _, op := range []dlock.StoreOp{dlock.StoreOpAcquire, dlock.StoreOpExtend, dlock.StoreOpRelease} {

@@ -82,16 +82,16 @@ func New(o Options) *Metrics {
 	m := &Metrics{
 		options: o,
 		labels:  make(map[string]bool),
-		attempts: counter("attempts_total", "Calls to the store to acquire, by result: acquired, the reason of a "+
-			"refusal, error, or canceled by the caller.", "lock", "result"),
+		attempts: counter("attempts_total", "Calls to the store to acquire a lock, by result: acquired, the reason "+
+			"of a refusal, error, or canceled by the caller.", "lock", "result"),
 		renewals: counter("renewals_total", "Renewals of leases, by result: ok, lost, or unknown.", "lock", "result"),
-		lost:     counter("lost_total", "Leases that ended before they were released.", "lock"),
-		expired: counter("expired_total", "Leases acquired here after whoever had them let them expire unreleased.",
+		lost:     counter("lost_total", "Leases lost before they were released.", "lock"),
+		expired: counter("expired_total", "Leases acquired here after the previous holder let its lease expire.",
 			"lock"),
-		wait: histogram("wait_duration_seconds", "How long callers waited for leases that they got.", leaseBounds,
+		wait: histogram("wait_duration_seconds", "How long callers waited for the locks that they got.", leaseBounds,
 			"lock"),
 		hold:       histogram("hold_duration_seconds", "How long leases were held.", leaseBounds, "lock"),
-		callTook:   histogram("store_call_duration_seconds", "How long calls to the store took.", callBounds, "op"),
+		callTook:   histogram("store_call_duration_seconds", "Duration of calls to the store.", callBounds, "op"),
 		callFailed: counter("store_errors_total", "Calls to the store that failed or were not answered.", "op"),
 	}
 	for _, op := range []dlock.StoreOp{dlock.StoreOpAcquire, dlock.StoreOpExtend, dlock.StoreOpRelease} {

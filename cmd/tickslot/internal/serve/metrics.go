@@ -16,12 +16,12 @@ const scrapeTimeout = 5 * time.Second
 var (
 	durableRuns = prometheus.NewDesc("tickslot_durable_runs", "Runs in the fleet, by handler and state.",
 		[]string{"handler", "state"}, nil)
-	outboxPending = prometheus.NewDesc("tickslot_outbox_pending", "Messages that are pending.", nil, nil)
-	outboxDead    = prometheus.NewDesc("tickslot_outbox_dead", "Messages that are dead.", nil, nil)
+	outboxPending = prometheus.NewDesc("tickslot_outbox_pending", "Pending messages.", nil, nil)
+	outboxDead    = prometheus.NewDesc("tickslot_outbox_dead", "Dead messages.", nil, nil)
 	outboxDue     = prometheus.NewDesc("tickslot_outbox_oldest_due_seconds",
-		"For how long the oldest message has been due that nothing holds back.", nil, nil)
+		"Delivery lag: how long the oldest deliverable message has been due; 0: none.", nil, nil)
 	outboxOldest = prometheus.NewDesc("tickslot_outbox_oldest_pending_seconds",
-		"For how long the oldest message has been pending.", nil, nil)
+		"How long the oldest pending message has waited since it was appended or requeued; 0: none.", nil, nil)
 )
 
 // A backlog is the metrics of durable runs and messages, read at each scrape, with the names that
