@@ -229,7 +229,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s has no part of the runbook, or does not lead there", name)
 		}
 	}
-	if n := strings.Count(runbook, "\n### "); n != len(alerts) || n < 20 {
+	if n := strings.Count(runbook, "\n### Tickslot"); n != len(alerts) || n < 20 {
 		t.Errorf("%d alerts, and %d in the runbook", len(alerts), n)
 	}
 	for _, by := range regexp.MustCompile(`\bby \([^)]*\)?`).FindAllString(rules, -1) {
