@@ -126,9 +126,9 @@ func (f movedFleet) runs() {
 	testkit.Eventually(f, testkit.Patience, "a tick runs", func() bool { return f.ranSince(now) })
 }
 
-// A fleet moves from Redis to Postgres, and back, as docs/moving-stores.md says, host by host: no
-// tick starts twice and no two runs go on at once, although hosts of both stores are there at the
-// same time. The ticks between the two pauses and the end of the second are skipped, and not caught
+// A fleet moves from Redis to Postgres, and back, as docs/operate.md says, host by host: no tick
+// starts twice and no two runs go on at once, although hosts of both stores are there at the same
+// time. The ticks between the two pauses and the end of the second are skipped, and not caught
 // up.
 //
 // Fails when a pause does not bind hosts that start later, as those on the new store, or when a

@@ -14,7 +14,7 @@ import (
 const (
 	// beatBatch is how many grants one call to Extend renews, or up to MaxShared more. Redis takes
 	// two milliseconds for that many and serves no other client meanwhile; with fewer, most of the
-	// cost of a heartbeat would be waking up for it (docs/scale.md has figures).
+	// cost of a heartbeat would be waking up for it (see proof/benchmarks/COSTS.md).
 	beatBatch = 500
 	// maxPending bounds the grants that wait to be released. Those that are dropped expire within a
 	// TTL.

@@ -32,12 +32,12 @@ const (
 	hostEnv = "TICKSLOT_HEALTH_TEST_HOST" // the address of the host that this binary is to be
 	hosts   = 3
 
-	preStopDelay = 2 * time.Second // as docs/load-balancers.md says, and deploy/haproxy
+	preStopDelay = 2 * time.Second // as docs/operate.md says, and deploy/haproxy
 	stopped      = "stopped in good order"
 )
 
-// host is a process of the fleet, written as docs/load-balancers.md says. Every page except the
-// probes returns its process id.
+// host is a process of the fleet, written as docs/operate.md says. Every page except the probes
+// returns its process id.
 func host(addr string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -87,7 +87,7 @@ func host(addr string) {
 func TestARollingRestartLosesNoRequest(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
-	doc, err := os.ReadFile("../docs/load-balancers.md")
+	doc, err := os.ReadFile("../docs/operate.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ model) ## spin checks the lease protocol in every order of its steps, and refute
 simulate) ## 50 hosts for 30 days of virtual time, with faults, 20 times: half an hour (SEED=n: from that seed on)
 	VERBOSE=1 sh scripts/test.sh -count=1 -timeout 120m -run '^TestSimulate$' ./proof/simulate -ttl 1m -hosts 50 -days 30 -seeds 20 -seed "${SEED:-1}"
 	;;
-scale) ## 1,000 hosts with 1,000 timers each in virtual time, their calls beside docs/scale.md: a minute, 5 GB (SCALE=100x100)
+scale) ## 1,000 hosts with 1,000 timers each in virtual time, their calls beside the formula of COSTS.md: a minute, 5 GB (SCALE=100x100)
 	VERBOSE=1 sh scripts/test.sh -count=1 -timeout 20m -run '^TestScale$' ./proof/simulate -scale "${SCALE:-1000x1000}"
 	;;
 conformance) ## the suites of locks, registries, durable runs and outboxes on every store, in their long forms: half an hour, an estimate

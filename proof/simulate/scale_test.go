@@ -26,8 +26,8 @@ import (
 
 var scaleFlag = flag.String("scale", "50x50", "hosts x timers of TestScale")
 
-// A workload is what docs/scale.md calculates with, in its letters: H hosts, each with the same
-// timers.
+// A workload is what proof/benchmarks/COSTS.md calculates with, in its letters: H hosts, each with
+// the same timers.
 type workload struct {
 	hosts int           // H
 	ttl   time.Duration // TTL
@@ -61,7 +61,7 @@ func (l load) scripts() float64 { return l.asked + l.released + l.renewals + l.p
 // perBeat is how many leases one call renews.
 const perBeat = 500
 
-// load is the formula of docs/scale.md.
+// load is the formula of proof/benchmarks/COSTS.md.
 func (w workload) load() (l load) {
 	H, ttl := float64(w.hosts), w.ttl.Seconds()
 	running := 0.0
@@ -239,8 +239,8 @@ func compare(t *testing.T, w workload, calls load, window time.Duration) {
 	}
 }
 
-// What hosts ask of the store is what docs/scale.md calculates: real schedulers, five kinds of
-// timers, two intervals of virtual time. make proof WHAT=scale has a thousand hosts with a thousand
+// What hosts ask of the store is what COSTS.md calculates: real schedulers, five kinds of timers,
+// two intervals of virtual time. make proof WHAT=scale has a thousand hosts with a thousand
 // timers each.
 //
 // Fails when the formula takes no account of runs that last (B = 0, or K = 1), when submit does not
@@ -273,7 +273,7 @@ func TestScale(t *testing.T) {
 
 // A host that holds more than 500 leases renews them with more than one call.
 //
-// Fails when beatBatch is 499 or 501: then docs/scale.md has to say so, too.
+// Fails when beatBatch is 499 or 501: then COSTS.md has to say so, too.
 func TestScaleOfManyLeases(t *testing.T) {
 	for number, each := range map[int]float64{perBeat - 1: 1, perBeat: 2} { // and the host's own
 		w := workload{hosts: 1, ttl: dlock.DefaultTTL, kinds: []timers{
@@ -319,8 +319,8 @@ func (q *queue) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 
 // Timers that are all due at once cost a call each and lateness, if the store answers the attempts
 // under way within half of StoreTimeout. If it does not, they are asked for again, which makes it
-// worse, and most find the store down: as docs/scale.md says. 20 hosts, 200 timers, 64 attempts at
-// once.
+// worse, and most find the store down, as docs/operate.md says. 20 hosts, 200 timers, 64 attempts
+// at once.
 //
 // Fails when maxAttempts is 32 or 128.
 func TestScaleOfPeaks(t *testing.T) {
@@ -377,11 +377,14 @@ func TestScaleOfPeaks(t *testing.T) {
 	}
 }
 
-// The table of docs/scale.md agrees with the formula.
+// The tables of proof/benchmarks/COSTS.md and docs/operate.md agree with the formula.
 func TestScaleTable(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/scale.md")
-	if err != nil {
-		t.Fatal(err)
+	read := func(path string) string {
+		doc, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(doc)
 	}
 	number := func(s string) float64 {
 		x, err := strconv.ParseFloat(strings.ReplaceAll(s, ",", ""), 64)
@@ -398,7 +401,7 @@ func TestScaleTable(t *testing.T) {
 		return d
 	}
 	row := regexp.MustCompile(`(?m)^\| ([\d,]+) \| ([\d,]+) \| ([\d.]+ [hms]) \| (\d+) \| ([\d.]+ m?[hms]) \| ([\d.]+ [hms]) \|(.*)\|$`)
-	rows := row.FindAllStringSubmatch(string(doc), -1)
+	rows := row.FindAllStringSubmatch(read("../benchmarks/COSTS.md"), -1)
 	if len(rows) < 8 {
 		t.Errorf("%d rows", len(rows))
 	}
@@ -413,6 +416,25 @@ func TestScaleTable(t *testing.T) {
 		}
 		if is, want := strings.ReplaceAll(r[7], "*", ""), " "+strings.Join(says, " | ")+" "; is != want {
 			t.Errorf("%s\nthe formula says |%s|", r[0], want)
+		}
+	}
+
+	row = regexp.MustCompile(`(?m)^\| ([\d,]+) \| ([\d,]+) \| ([\d.]+ [hms]) \| ([\d,]+) \|$`)
+	rows = row.FindAllStringSubmatch(read("../../docs/operate.md"), -1)
+	if len(rows) < 2 {
+		t.Errorf("docs/operate.md: %d rows", len(rows))
+	}
+	for _, r := range rows {
+		l := workload{hosts: int(number(r[1])), ttl: dlock.DefaultTTL, kinds: []timers{
+			{number: int(number(r[2])), every: duration(r[3]), slots: 1, perTick: 1, perHost: 1, work: time.Second},
+		}}.load()
+		if want := figure(l.calls()); r[4] != want {
+			t.Errorf("docs/operate.md: %s\nthe formula says %s", r[0], want)
+		}
+		// The short formula of that page is within a twentieth of the whole one.
+		H, T, I := number(r[1]), number(r[2]), duration(r[3]).Seconds()
+		if short := H*T/I + l.granted + 0.4*H; math.Abs(short/l.calls()-1) > 0.05 {
+			t.Errorf("docs/operate.md: %s\nits formula says %s", r[0], figure(short))
 		}
 	}
 }
