@@ -24,7 +24,7 @@ import (
 
 var (
 	// ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or
-	// it is one that cannot keep them, such as nativelock.
+	// it is one that cannot keep them, such as nativelock or redlock.
 	ErrNoControl = errors.New("timer: no control: the store keeps no overrides (redislock, sqllock with a table, " +
 		"and memlock do)")
 
