@@ -35,6 +35,9 @@
 // Names of timers, errors and notes are only text, whatever is in them: invisible characters, and
 // those that change the writing direction, are shown as escapes.
 //
+// The Content-Security-Policy of each answer allows the page's own script and style, and nobody may
+// frame the page.
+//
 // # What it costs
 //
 // All viewers share the result of a read: a page makes at most five calls to the stores of locks

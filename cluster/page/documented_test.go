@@ -19,7 +19,7 @@ func TestChangesAreDocumented(t *testing.T) {
 		}
 		return string(text)
 	}
-	_, table, _ := strings.Cut(read("../../docs/page.md"), "| `action`, and the rest of the query |")
+	_, table, _ := strings.Cut(read("../../docs/page.md"), "| `action`, and its form fields |")
 	found := 0
 	names := regexp.MustCompile(`(?m)^\t\t"([a-z-]+)":|Field\{Name: "([a-z]+)"`)
 	for _, file := range []string{"timeractions.go", "durablepage/actions.go", "outboxpage/outboxpage.go"} {
