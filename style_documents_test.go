@@ -208,6 +208,60 @@ func TestEverySettingIsDocumented(t *testing.T) {
 	}
 }
 
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	fenced  = regexp.MustCompile("(?ms)^```.*?^```$")
+	inGo    = regexp.MustCompile(`\b((?:docs|proof|deploy|examples)/[\w/-]+\.md)(?:#([\w-]+))?`)
+)
+
+// anchors are those that GitHub gives to the headings of a page.
+func anchors(t *testing.T, path string) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, path), ""), -1) {
+		text := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(m[1])), "")
+		found[strings.ReplaceAll(text, " ", "-")] = true
+	}
+	return found
+}
+
+// Fails when a document, a comment or an error names a page or a section that is not there.
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	check := func(from, path, anchor string) {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%s: there is no %s", from, path)
+		} else if anchor != "" && strings.HasSuffix(path, ".md") && !anchors(t, path)[anchor] {
+			t.Errorf("%s: %s has no section #%s", from, path, anchor)
+		}
+	}
+	links := 0
+	for _, path := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, path), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			links++
+			file, anchor, _ := strings.Cut(m[1], "#")
+			if file == "" {
+				check(path, path, anchor)
+			} else {
+				check(path, filepath.Join(filepath.Dir(path), file), anchor)
+			}
+		}
+	}
+	for path := range goFiles(t) {
+		for _, m := range inGo.FindAllStringSubmatch(read(t, path), -1) {
+			links++
+			check(path, m[1], m[2])
+		}
+	}
+	if links < 200 {
+		t.Errorf("only %d links were found", links)
+	}
+}
+
 // documents are what people read, but for the changelog, which tells what was.
 func documents(t *testing.T) []string {
 	t.Helper()
