@@ -21,86 +21,93 @@ import (
 const (
 	// defaultDrainTimeout is the default of Config.DrainTimeout.
 	defaultDrainTimeout = 30 * time.Second
-	// CancelGrace is how long Run waits after DrainTimeout for handlers whose context it has ended.
+	// CancelGrace is how long Run waits for handlers after it has ended their contexts, that is,
+	// after Config.DrainTimeout.
 	CancelGrace = 5 * time.Second
 )
 
 // Config has the settings that all timers of a Scheduler share. The zero value is fine: one
-// process, no metrics.
+// process, no metrics. New returns all faults of the settings at once.
 type Config struct {
-	// Store is the store that enforces the limits in the fleet. Nil: this process is the whole
-	// fleet. Default nil.
+	// Store enforces the limits of the timers in the whole fleet. All hosts with the same store and
+	// prefix are one fleet. Default nil: this process is the whole fleet.
 	Store dlock.DistributedLock
 
 	// Logger gets the limits of timers when they are registered, lost leases, failed runs, and each
-	// change of the store's state: one line for all timers, and at most one a minute. At Debug it
-	// also gets each run and each skipped tick (docs/hooks.md has the keys). If it panics, the line
-	// is lost. Default slog.Default().
+	// change of the store's state. An outage has one line when it begins and one when it ends, for
+	// all timers together. An outage that begins within a minute of a logged one has no line. At
+	// Debug, the Logger also gets each run and each skipped tick. If it panics, the line is lost.
+	// Default slog.Default().
 	Logger *slog.Logger
 
-	// Hooks report what happens on this host, on a goroutine of their own. Default none.
+	// Hooks report what happens on this host. They are called on a goroutine of their own. Default:
+	// none.
 	Hooks Hooks
 
-	// Middleware wraps the Run of every timer; the first is the outermost. Default none.
+	// Middleware wraps the Run of every timer; the first is the outermost. None may be nil.
+	// Default: none.
 	Middleware []Middleware
 
 	// Registerer is where New registers the scheduler's metrics, whose names begin with tickslot_.
-	// They are unregistered when Run returns. Two schedulers at a time need two registries, or
-	// prometheus.WrapRegistererWith. Default nil: no metrics.
+	// They are unregistered when Run returns. Two schedulers that run at the same time need two
+	// registries, or prometheus.WrapRegistererWith. Default nil: no metrics.
 	Registerer prometheus.Registerer
 
-	// TimerLabel returns the value of the label timer for the timer of that name, so that timers
-	// share their series: "report" for "report:tenant-7". It is called once for each timer, when it
-	// is registered, by New, Register or a Manager, which wait for it. If it panics, or returns an
-	// empty text, one of more than MaxNameLen bytes or one that is not UTF-8, the label is
-	// OtherLabel. Default: the timer's name.
+	// TimerLabel returns the value of the metric label timer for a timer's name, so that several
+	// timers share their series: "report" for "report:tenant-7". It is called once for each timer,
+	// when New, Register or a Manager registers it; they wait for it. The label is OtherLabel if
+	// TimerLabel panics, or returns a text that is empty, longer than MaxNameLen bytes, or not
+	// UTF-8. Default: the timer's name.
 	//
 	// The shared series are sums, with these exceptions: fallback_active, paused, schedule_failed
 	// and alarm_active are numbers of timers, slots_limit_elsewhere is the largest value, and
 	// last_success_timestamp_seconds the oldest. They end with the last timer of the label.
 	TimerLabel func(timer string) string
 
-	// ClassicHistograms gives histograms fixed buckets, each of which is a series, for a Prometheus
-	// that does not scrape native histograms (docs/metrics.md). Default false: they are native.
+	// ClassicHistograms gives histograms fixed buckets, for a Prometheus that does not scrape
+	// native histograms. Each bucket is a series. Default false: histograms are native.
 	ClassicHistograms bool
 
-	// Limits are limits that several timers share: see Timer.Limits. Default none.
+	// Limits are limits that several timers share: see Timer.Limits. Default: none.
 	Limits []Limit
 
 	// MaxRuns is how many runs of all timers may be in progress at once on this host. A run that is
-	// about to start counts, too, while the store is asked for its slot. Default 0: no limit;
-	// NoLimit says the same.
+	// about to start counts from when the store is asked for its slot. 1 or more; NoLimit is the
+	// same as 0. Default 0: no limit.
 	MaxRuns int
 
-	// OnMaxRuns decides about ticks and Triggers that find MaxRuns runs in progress. Default
-	// MaxRunsWait.
+	// OnMaxRuns decides what happens to a tick or a Trigger while MaxRuns runs are in progress.
+	// Default MaxRunsWait.
 	OnMaxRuns MaxRunsPolicy
 
-	// MaxWait is how long a tick or a Trigger waits in line (MaxRunsWait), and how long a tick
-	// waits for a run to end (FullWait). A tick that does both waits no longer than this in total.
-	// Default 1 h.
+	// MaxWait is the longest that a tick or a Trigger waits in line for one of MaxRuns places
+	// (MaxRunsWait), and the longest that a tick waits for a slot (FullWait). It bounds the sum of
+	// both waits. Then the tick is skipped, or the Trigger refused. Default 1 h.
 	MaxWait time.Duration
 
-	// TTL is how long the slot of a dead host stays taken. Leases are renewed every third of it. At
-	// least three times StoreTimeout, at most what the store accepts. Default 15 s.
+	// TTL is how long the slot of a dead host stays taken. Leases are renewed every TTL/3. At least
+	// three times StoreTimeout, at most 24 h, and at most what the store accepts (on Redis, its
+	// QuarantineTTL of 30 s unless that is raised). Default 15 s.
 	TTL time.Duration
 
-	// StoreTimeout bounds every call to the store. Default 1 s.
+	// StoreTimeout bounds every call to the store. An acquire that has no answer after half of it
+	// sends its request again. 1 ms to TTL/3. Default 1 s.
 	StoreTimeout time.Duration
 
-	// PreStopDelay is how long Run goes on after its context has ended, while Ready already fails,
-	// so that load balancers stop sending requests. Default 0.
+	// PreStopDelay is how long Run continues to start runs after its context has ended, while Ready
+	// already returns an error, so that load balancers stop sending requests. Default 0.
 	PreStopDelay time.Duration
 
-	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts.
+	// DrainTimeout is how long Run then waits for handlers to return before it ends their contexts.
 	// After that it waits for another CancelGrace (5 s). Default 30 s.
 	DrainTimeout time.Duration
 
-	// Blackouts are times in which no timer starts a run by its schedule. Default none.
+	// Blackouts are times in which the schedule of no timer starts a run. Timer.Blackouts add to
+	// them. Default: none.
 	Blackouts []schedule.Blackout
 
-	// Holder is the name under which operators see this host. Default: host name, process id and a
-	// random part.
+	// Holder identifies this host to operators, in the store and in logs. Default: host name,
+	// process id and a random part.
 	Holder dlock.Holder
 }
 

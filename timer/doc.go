@@ -94,6 +94,21 @@
 // is free, they go on without one, and nothing new of that timer starts on this host until they
 // have one or have ended. So the number of runs above the limit can only fall.
 //
+// # Fixed times
+//
+// These cannot be set:
+//
+//   - A tick counts as missed (CatchUp) when a host is more than 11 s late for it.
+//   - Run waits for the store's first answer for 5 s, or for the TTL if that is shorter.
+//   - A host asks the store for at most 64 ticks and triggers at once; further ones wait.
+//   - A host on which nothing is due takes and releases one lock about once per TTL, to see whether
+//     the store answers, and counts the hosts (once a minute if there are more than 100).
+//   - While the store is down, the pause before a probe grows from StoreTimeout/4 to TTL/3; each is
+//     made up to half longer or shorter at random.
+//   - An outage that begins within a minute of one that was logged has no lines of its own. Of the
+//     leases that are lost in an outage, ten a minute are logged, and of panics in hooks as well.
+//   - A warning about how the store is set up is logged at most once an hour.
+//
 // # What is not promised
 //
 // A tick runs at most MaxPerTick times, not exactly: if a host crashes after it claimed a tick, the

@@ -9,7 +9,9 @@ import (
 type FullPolicy uint8
 
 const (
-	// FullSkip skips the tick (ReasonHostFull, ReasonFull, ReasonLimitFull, ReasonLimitRate).
+	// FullSkip skips the tick (ReasonHostFull, ReasonFull, ReasonLimitFull, ReasonLimitRate). If
+	// ticks are less than 10 s apart, and a run has held a slot for a whole interval, the host
+	// remembers the store's "full" for up to 1 s, and skips ticks without a call.
 	FullSkip FullPolicy = iota
 
 	// FullWait lets the tick wait until a run ends, and then start, under the same limits: of

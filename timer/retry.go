@@ -19,36 +19,37 @@ const (
 	maxRetryWait     = 24 * time.Hour // longer than makes sense, and short enough for the arithmetic not to overflow
 )
 
-// A Retry says how a handler that failed is called again within the same run: with the same tick,
-// slot and fence, and one MaxRunTime for all attempts and waits together. The zero value does not
-// retry.
+// A Retry says how a handler that failed is called again within the same run. All attempts have the
+// same tick, slot and fence, and MaxRunTime bounds all attempts and waits together. The zero value
+// does not retry.
 //
-// A run that waits for its next attempt keeps its slot, so ticks that come due meanwhile may be
-// skipped because no slot is free: keep waits short, and leave long ones to the next tick.
+// A run that waits for its next attempt keeps its slot. Ticks that come due meanwhile may find no
+// free slot and be skipped, so keep the waits short and leave long ones to the next tick.
 //
-// No further attempt is made once the run's context has ended (its lease was lost, MaxRunTime,
-// draining took too long), once draining has begun, or once the timer was removed; nor if the wait
-// would outlast MaxRunTime. The run then ends with the outcome of its last attempt, or with the
-// cause of its context. A run that goes on without the store (StoreDownRunLocal) is retried, too. A
-// crash of the host is not retried: the run is gone with it.
+// There is no further attempt in these cases: the run's context has ended (lease lost, MaxRunTime
+// over, drain took too long), draining has begun, the timer was removed, or the wait would outlast
+// MaxRunTime. The run then ends with the outcome of its last attempt, or with the cause of its
+// context. A run without the store (StoreDownRunLocal) is retried as well. After a crash of the
+// host there is no retry: the run is gone with its host.
 type Retry struct {
-	// MaxAttempts is how often the handler is called at most, the first time included. 1 to 1,000.
-	// Default 1: no retry.
+	// MaxAttempts is how often the handler is called at most, including the first call. 1 to 1,000.
+	// It must be set if another field of Retry is. Default 1: no retry.
 	MaxAttempts int
 
-	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
-	// as the one before. Each wait is shortened at random by up to half, so that runs that failed
-	// together are not retried together. Shorter than MaxRunTime. Default 1 s, or MaxWait if that
-	// is shorter.
+	// FirstWait is the wait before the second attempt. Each further wait is twice as long as the
+	// one before, up to MaxWait. Each is shortened at random by up to half, so that runs that
+	// failed together are not retried together. It must be shorter than MaxRunTime. Default 1 s, or
+	// MaxWait if that is shorter.
 	FirstWait time.Duration
 
 	// MaxWait is the longest wait. At least FirstWait, at most 24 h. Default 1 min, or FirstWait if
 	// that is longer.
 	MaxWait time.Duration
 
-	// If decides, after a failed attempt, whether another may follow. It is also asked about a
-	// panic, which it gets as a *PanicError, but not about an error marked with Permanent. It runs
-	// on the run's goroutine; if it panics, no attempt follows. Default: every error, but no panic.
+	// If decides after a failed attempt whether another may follow. It gets the error; a panic is a
+	// *PanicError. It is not called for an error marked with Permanent, which is never retried. It
+	// runs on the run's goroutine, and if it panics, no attempt follows. Default nil: errors are
+	// retried, panics are not.
 	If func(error) bool
 }
 

@@ -17,25 +17,32 @@ import (
 )
 
 // A Limit bounds how many runs of several timers may be in progress at once in the fleet: of all
-// timers that name it in Timer.Limits. It is a semaphore of the store, limit:<name>, of which a run
-// holds a slot beside that of its timer. Without a store, it holds for this Scheduler.
+// timers that list it in Timer.Limits. It is a semaphore in the store, limit:<name>. A run holds a
+// slot of it besides the slot of its own timer. Without a store, the limit holds for this
+// Scheduler.
 type Limit struct {
-	// Name identifies the limit in the fleet. The rules are those of Timer.Name.
+	// Name identifies the limit in the fleet. Timer.Name has the rules. Required.
 	Name string
 
-	// Size is how many runs may be in progress at once. Hosts with different sizes, as in a rolling
-	// deploy, together never exceed the largest. 1 to 10,000. Default with a Rate 10,000, without
-	// one it is required.
+	// Size is how many runs may be in progress at once. If hosts have different sizes, as during a
+	// rolling deploy, they never exceed the largest together. 1 to 10,000. Required without a Rate;
+	// with a Rate, default 10,000.
 	Size int
 
-	// Rate and Per bound how many runs start: at most Rate in any Per in the fleet, wherever that
-	// begins, by the store's clock. A run counts when the store grants it, once, whatever becomes
-	// of it; it begins when the answer arrives, up to StoreTimeout later. A tick that comes sooner
-	// is skipped (ReasonLimitRate), or waits (FullWait) for as long as the store says, without
-	// asking. Hosts with different rates count the same starts, each against its own, so together
-	// they never exceed the larger one. Of a Rate over 60, starts may count for up to a sixtieth of
-	// Per longer. Without the store (StoreDownRunLocal), each host keeps the rate for itself. Rate
-	// is 1 to 1e9, and Per 100 ms to 30 days. Default 0: any number.
+	// Rate and Per bound how many runs start in the fleet: at most Rate within any period of length
+	// Per, by the store's clock. They are set together.
+	//
+	// A start counts once, when the store grants it, whatever becomes of the run. The run begins
+	// when the store's answer arrives, up to StoreTimeout later. A tick that comes too early is
+	// skipped (ReasonLimitRate). With FullWait it waits instead, until the store has said that a
+	// start is allowed. With a Rate over 60, a start may count for up to a sixtieth of Per longer.
+	//
+	// Hosts with different rates count the same starts, each against its own rate, so they never
+	// exceed the larger one together. Without the store (StoreDownRunLocal), each host keeps the
+	// rate separately.
+	//
+	// Rate is 1 to 1e9. Per is 100 ms to 30 days; on SQL, Per and a sixtieth of it together must be
+	// shorter than the store's Options.Retention. Default 0: starts are not limited.
 	Rate int
 	Per  time.Duration
 }

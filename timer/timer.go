@@ -58,96 +58,110 @@ const (
 	maxLimit = driver.MaxSlots
 )
 
-// A Timer is one recurring job. Only Name and Run are required.
+// A Timer is one recurring job. Only Name and Run are required. New, Register and Update return all
+// faults of a Timer at once, each with how to fix it.
 type Timer struct {
-	// Name identifies the timer in the fleet: hosts whose timers have the same name share its
-	// limits. 1 to 200 bytes of text without control characters, and without "slot:" at its
-	// beginning or after a colon.
+	// Name identifies the timer: hosts whose timers have the same name share its limits. 1 to
+	// 200 bytes of text, without control characters, and without "slot:" at the beginning or after
+	// a colon. Required.
 	Name string
 
-	// Schedule says when the timer is due. Nil: only when Trigger is called.
+	// Schedule says when the timer is due. Default nil: only when Trigger is called.
 	//
-	// With schedule.After the timer is due a delay after its last run in the fleet, triggered ones
-	// included, has ended, or after the lease of that run has, if it was lost; at once if the store
-	// knows of no run. A store must be a driver.Delayer, and MaxConcurrency 1. No run starts
-	// earlier by its schedule, except without the store (StoreDownRunLocal), when each host counts
-	// from its own runs, or if the store loses its data. A tick that starts nothing is followed by
-	// another try: when the store says, or when the blackout ends, or else after the delay, but
-	// after a second at least and a minute at most.
+	// With schedule.After(d), the timer is due d after its last run ended anywhere in the fleet;
+	// triggered runs count. If that run lost its lease, d counts from when the lease expired. If
+	// the store knows no run, the timer is due immediately. No scheduled run starts earlier, with
+	// two exceptions: without the store (StoreDownRunLocal) each host counts from its own runs, and
+	// the store may lose its data. If a tick starts no run, the timer is tried again: when the
+	// store says that d has passed, when the blackout ends, or otherwise after d, but at least 1 s
+	// and at most 1 min. After requires a store that is a driver.Delayer, and a MaxConcurrency and
+	// MaxPerTick of 1. It excludes CatchUp, Delay and RunOnStart.
 	//
-	// A timer with an At, a Times, or an Except of one, is removed ten minutes after its last tick
-	// at the earliest, and when its runs have ended; Trigger, Remove and Explain return ErrNoTimer
-	// then.
-	// Default nil.
+	// A timer whose schedule has no further tick (At, Times, or an Except of one) is removed ten
+	// minutes after its last tick, or later, when its runs have ended. Trigger, Remove and Explain
+	// then return ErrNoTimer.
+	//
+	// A schedule that panics, or returns a tick in the past, is asked again after 1 min, and then
+	// after pauses that double, up to 1 h. Meanwhile the timer is not due.
 	Schedule schedule.Schedule
 
-	// MaxConcurrency is how many runs may be in progress at once in the fleet. Hosts with different
-	// numbers, as in a rolling deploy, together never exceed the largest. 1 to 10,000, or NoLimit,
-	// for which the store allows 10,000. Default 1.
+	// MaxConcurrency is how many runs may be in progress at once in the fleet. If hosts have
+	// different numbers, as during a rolling deploy, they never exceed the largest together. 1 to
+	// 10,000, or NoLimit, which the store counts as 10,000. Default 1.
 	MaxConcurrency int
 
-	// MaxPerTick is how many runs one tick may start in the fleet: 1, each tick runs once; N, up to
-	// N hosts run it; NoLimit, each host does. A host starts at most one run per tick. 1 to 10,000,
-	// or NoLimit. Required for a timer with a Schedule whose hosts share a store, if MaxConcurrency
-	// is more than 1. A timer that is only triggered, one with LocalOnly, and one without a store
-	// share no ticks and need not say it. An override of MaxConcurrency at run time does not change
-	// it. Default MaxConcurrency where it is not required.
+	// MaxPerTick is how many runs one tick may start in the fleet. With 1, each tick runs once;
+	// with N, up to N hosts run it; with NoLimit, every host runs it. A host starts at most one run
+	// per tick. 1 to 10,000, or NoLimit.
+	//
+	// Required if the timer has a Schedule, hosts share a store, and MaxConcurrency is more than 1.
+	// In all other cases hosts share no ticks, or run one at a time, and the default is
+	// MaxConcurrency: for a timer that is only triggered, for one with LocalOnly, and without a
+	// store. An override of MaxConcurrency at run time does not change it.
 	MaxPerTick int
 
 	// MaxPerHost is how many runs may be in progress at once on this host. 1 to MaxConcurrency, or
-	// NoLimit: the same as MaxConcurrency. Default MaxConcurrency.
+	// NoLimit, which is the same as MaxConcurrency. Default MaxConcurrency.
 	MaxPerHost int
 
-	// Limits are the names of limits of Config.Limits that the timer shares with others. A run
-	// takes a slot of each together with its own slot, in one step, or it does not start
+	// Limits are the names of those Config.Limits that the timer shares with others. A run takes a
+	// slot of each of them together with its own slot, in one step, or does not start
 	// (ReasonLimitFull, ReasonLimitRate). A run that loses any of these slots has lost its lease.
-	// While the timer runs without the store (StoreDownRunLocal), a limit holds on each host
-	// separately. Ticks take
-	// free places as they come due, so timers that keep a limit busy may cost others theirs
-	// (FullWait has them wait); triggers of a Control have their turn: see control.Control.Trigger.
-	// The store must be able to take several locks in one step, as redislock, sqllock and memlock
-	// are. At most 10, and none for a LocalOnly timer. Default none.
+	// While the timer runs without the store (StoreDownRunLocal), each host keeps the limits
+	// separately.
+	//
+	// Ticks take free slots as they come due, so timers that keep a limit busy may starve others,
+	// unless those wait (FullWait). Triggers of a Control have their turn: see
+	// control.Control.Trigger.
+	//
+	// The store must be able to take several locks in one step: redislock, sqllock and memlock can.
+	// On a Redis Cluster, redislock's Prefix must have a hash tag. At most 10 names, and none with
+	// LocalOnly. Default: none.
 	Limits []string
 
 	// MaxRunTime is how long a run may take. Then its context ends (cause ErrMaxRunTime) and its
-	// slot is no longer renewed. It does not decide how soon the slot of a dead host is free;
-	// Config.TTL does. NoLimit: no bound. Default 1 h.
+	// lease is no longer renewed. Config.TTL, not MaxRunTime, decides how soon the slot of a dead
+	// host is free. NoLimit: no bound. Default 1 h.
 	MaxRunTime time.Duration
 
-	// Blackouts are times in which the timer starts nothing by its schedule: a tick is skipped if
-	// this host would start it in a blackout. Trigger ignores them. While one panics, nothing
-	// starts. Config.Blackouts apply, too. Default none.
+	// Blackouts are times in which the schedule starts no run: a tick that this host would start in
+	// a blackout is skipped. Trigger ignores them. While one panics, nothing starts.
+	// Config.Blackouts apply as well. Default: none.
 	Blackouts []schedule.Blackout
 
-	// CatchUp decides about ticks that came due while this host, or the whole fleet, was not
-	// running.
+	// CatchUp decides what happens to ticks that came due while this host, or the whole fleet, was
+	// not running. The default depends on the schedule: see CatchUp.
 	CatchUp CatchUp
 
-	// Delay moves the start of ticks, so that not all timers and hosts start at once. Default none.
+	// Delay moves the start of ticks, so that not all timers and hosts start at once. Default: no
+	// delay.
 	Delay Delay
 
-	// LeastRecentFirst makes a host that ran one of the latest ticks wait for up to 100 ms, the
-	// longer the more recently it ran, so that other hosts claim the next tick first. It spreads
-	// the runs more evenly if clocks agree within milliseconds; it promises nothing. Default false:
-	// the first host to claim a tick runs it, often the same one, whose clock is slightly ahead.
+	// LeastRecentFirst makes a host that ran one of the latest ticks wait for up to 100 ms before
+	// it claims the next one, the longer the more recently it ran. Other hosts then come first. It
+	// spreads runs more evenly if clocks agree within milliseconds; it promises nothing. Default
+	// false: the first host to claim a tick runs it. That is often the same one, whose clock is
+	// slightly ahead.
 	LeastRecentFirst bool
 
 	// RunOnStart says whether the timer also runs when Run begins on a host, without waiting for
 	// its Schedule. Default RunOnStartNever.
 	RunOnStart RunOnStartPolicy
 
-	// OnFull decides about ticks that find the timer's limits full. Default FullSkip.
+	// OnFull decides what happens to a tick while as many runs are in progress as MaxPerHost,
+	// MaxConcurrency or Limits allow. Default FullSkip.
 	OnFull FullPolicy
 
 	// OnStoreDown decides what happens while the store does not answer. It does not apply if the
-	// store answers that it is not set up right (dlock.ErrSetup) or that a key of this timer has a
-	// fault (dlock.ErrFault): then ticks are skipped. Default StoreDownRunLocal.
+	// store answers that it is not set up right (dlock.ErrSetup), or that a key of this timer has a
+	// fault (dlock.ErrFault): ticks are then skipped. Default StoreDownRunLocal.
 	OnStoreDown StoreDownPolicy
 
-	// AlarmAfter is after how many ticks without a successful run on any host TimersSucceed returns
-	// an error. At least 1, or NoLimit: never. Ticks in a blackout do not count, nor do ticks whose
-	// run, or the runs that held the slots, are within MaxRunTime. If the store does not report
-	// successes of other hosts (database locks), a host counts its own runs only. Default 5.
+	// AlarmAfter is the number of ticks without a successful run on any host after which
+	// TimersSucceed returns an error. Not counted are ticks in a blackout, and ticks whose run, or
+	// the runs that held the slots, are within MaxRunTime. With a store that does not report the
+	// successes of other hosts (nativelock, redlock), a host counts its own runs only. 1 or more,
+	// or NoLimit: never. Default 5.
 	AlarmAfter int
 
 	// Retry says whether and when Run is called again, within the same run, after it failed.
@@ -159,38 +173,40 @@ type Timer struct {
 	LocalOnly bool
 
 	// Run does the work; Config.Middleware wraps it. Its context ends when the lease of its slot is
-	// lost, after MaxRunTime, or when draining takes longer than DrainTimeout; it does not end with
-	// the context of Scheduler.Run. An error or a panic is logged and counted, and retried if Retry
-	// allows it; the next tick comes as usual.
+	// lost, after MaxRunTime, or when draining takes longer than DrainTimeout. It does not end with
+	// the context of Scheduler.Run. An error or a panic is logged, counted, and retried if Retry
+	// allows it. The next tick comes as usual. Required.
 	Run func(ctx context.Context) error
 }
 
-// A CatchUp decides about ticks that came due while this host, or the whole fleet, was not running.
+// A CatchUp decides about missed ticks: those that came due while this host, or the whole fleet,
+// was not running, and those for which a host is more than 11 s late.
 type CatchUp struct {
-	// Policy says which of them run. Default CatchUpOnce for calendars (Cron, Daily, At) and an
-	// Every of a day or longer, CatchUpSkip for all other schedules.
+	// Policy says which missed ticks run. Default CatchUpOnce for calendars (Cron, Daily, At) and
+	// for an Every of a day or longer, CatchUpSkip for all other schedules. CatchUpOnce requires a
+	// Schedule.
 	Policy CatchUpPolicy
 
-	// Window is how old a missed tick may be that CatchUpOnce still runs. NoLimit: any age. Default
+	// Window is how old a missed tick may be for CatchUpOnce to run it. NoLimit: any age. Default
 	// 1 h.
 	Window time.Duration
 }
 
-// A Delay moves the start of a tick, not the tick: that stays the same instant on every host. The
-// parts add up.
+// A Delay moves the start of a tick, but not the tick itself, which stays the same instant on every
+// host. Its parts add up.
 type Delay struct {
 	// ByTimer delays all ticks of the timer by a fixed part of this duration, computed from the
 	// timer's name, so that timers with the same schedule do not all start at once. At most 24 h.
 	// Default 0: no delay.
 	ByTimer time.Duration
 
-	// ByHost is like ByTimer, but computed from the name of the host, too: hosts that all run every
-	// tick do not start at once. It requires MaxPerTick: NoLimit. At most 24 h. Default 0: no
-	// delay.
+	// ByHost is like ByTimer, but the part is computed from the timer's name and the host's, so
+	// that hosts that all run a tick do not start at once. It requires MaxPerTick: NoLimit. At most
+	// 24 h. Default 0: no delay.
 	ByHost time.Duration
 
-	// Jitter delays every tick by a random time, up to this share of the time to the next tick. The
-	// delay of a tick is the same on every host. 0 to 0.5. Default 0: no delay.
+	// Jitter delays every tick by a random time, up to this share of the time to the next tick. A
+	// tick has the same delay on every host. 0 to 0.5. Default 0: no delay.
 	Jitter float64
 }
 

@@ -149,12 +149,13 @@ var ErrPayloadTooLong = fleet.ErrPayloadTooLong
 
 // TriggerOptions are what Scheduler.Trigger gives a run. The zero value gives it nothing.
 type TriggerOptions struct {
-	// Payload is what Run.Payload returns: any bytes, up to MaxPayloadLen, which are copied. A
-	// longer one is refused with ErrPayloadTooLong. Nil and empty are the same: Run.Payload returns
-	// nil.
+	// Payload is what Run.Payload returns: any bytes, which are copied. Nil and empty are the same:
+	// Run.Payload returns nil. At most MaxPayloadLen (64 KiB); a longer one is refused with
+	// ErrPayloadTooLong. Default: none.
 	Payload []byte
 
-	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log.
+	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log. If it is set, its
+	// By must not be empty; By and Note have at most 256 bytes each. Default: nobody in particular.
 	By driver.Cause
 }
 

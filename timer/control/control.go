@@ -36,22 +36,23 @@ var (
 // the StoreTimeout of a scheduler.
 const DefaultTimeout = 5 * time.Second
 
-// A Config is what a Control is made of.
+// A Config has the settings of a Control.
 type Config struct {
-	// Store is the store of the fleet. Without one, or with one that keeps no overrides, all calls
-	// return ErrNoControl.
+	// Store is the store of the fleet. Default nil: all calls return ErrNoControl, as they do with
+	// a store that keeps no overrides.
 	Store dlock.DistributedLock
 
-	// Timeout bounds each call to the store; a method may make several calls. Default: 5 s.
+	// Timeout bounds each call to the store; a method may make several calls. The Control of a
+	// Scheduler has the scheduler's StoreTimeout. Default 5 s.
 	Timeout time.Duration
 
-	// Logger gets what an operator should see, such as that a timer was changed which no host has.
-	// Default: slog.Default().
+	// Logger gets what an operator should see, such as a change of a timer that no host has.
+	// Default slog.Default().
 	Logger *slog.Logger
 
-	// Local says what this process knows of a timer: that it runs it, and that it is LocalOnly, so
-	// that no trigger kept in the store reaches it. timer.Scheduler.Control sets it; leave it nil
-	// yourself.
+	// Local reports whether this process has a timer, and whether it is LocalOnly there, so that no
+	// trigger kept in the store reaches it. timer.Scheduler.Control sets it; leave it nil yourself.
+	// Default nil: nothing is known of this process.
 	Local func(timer string) (registered, localOnly bool)
 }
 

@@ -20,7 +20,8 @@ const (
 	DefaultTriggerExpiry = time.Hour
 	MaxTriggerExpiry     = 24 * time.Hour
 
-	// MaxPendingTriggers is how many triggers of one timer the store keeps.
+	// MaxPendingTriggers is how many triggers of one timer the store keeps; a further one is
+	// refused with ErrTooManyTriggers.
 	MaxPendingTriggers = fleet.MaxPendingTriggers
 
 	minTriggerExpiry = time.Second
@@ -32,15 +33,17 @@ var ErrTooManyTriggers = fleet.ErrTooManyTriggers
 
 // TriggerOptions are what Control.Trigger gives a run.
 type TriggerOptions struct {
-	// Payload is what timer.Run.Payload returns: any bytes, up to timer.MaxPayloadLen. A longer one
-	// is refused with timer.ErrPayloadTooLong. Nil and empty are the same: Run.Payload returns nil.
+	// Payload is what timer.Run.Payload returns: any bytes. Nil and empty are the same: Run.Payload
+	// returns nil. At most timer.MaxPayloadLen (64 KiB); a longer one is refused with
+	// timer.ErrPayloadTooLong. Default: none.
 	Payload []byte
 
-	// By is who triggers the run, for timer.Run.TriggeredBy, Status, hooks and the log. Required.
+	// By is who triggers the run, for timer.Run.TriggeredBy, Status, hooks and the log. By and Note
+	// have at most 256 bytes each. Required.
 	By driver.Cause
 
-	// ExpiresIn is how long the store keeps the trigger until a host starts its run: 1 s to
-	// MaxTriggerExpiry. Default: DefaultTriggerExpiry (1 h).
+	// ExpiresIn is how long the store keeps the trigger for a host that has room for its run. 1 s
+	// to MaxTriggerExpiry (24 h). Default DefaultTriggerExpiry (1 h).
 	ExpiresIn time.Duration
 }
 

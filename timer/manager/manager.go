@@ -23,38 +23,38 @@ const (
 	defaultSyncTimeout = 10 * time.Second
 )
 
-// Config of a Manager. Scheduler, Rows, Name and Timer are required.
+// Config has the settings of a Manager. Scheduler, Rows, Name and Timer are required.
 type Config[Row comparable] struct {
 	// Scheduler runs the timers. Required.
 	Scheduler *timer.Scheduler
 
 	// Rows returns the whole set. An error, a panic or a call that takes longer than SyncTimeout
-	// changes nothing; an empty set without an error removes all timers of the Manager. Required.
+	// changes nothing. An empty set without an error removes all timers of the Manager. Required.
 	Rows func(ctx context.Context) ([]Row, error)
 
 	// Name returns the name of the timer of a row. A row for which it panics is left out. Required.
 	Name func(Row) string
 
-	// Timer returns the timer of a row; its Name is set for it. It is called for rows that are new,
-	// have changed, or had a fault. Rows are compared with ==: one with pointers, or with instants
-	// that are read anew, may seem to have changed in every round, and one for which == panics, as
-	// with a []byte in a field of type any, has a fault. So let a Row hold numbers and text.
+	// Timer returns the timer of a row; the Manager sets its Name. It is called for rows that are
+	// new, have changed, or had a fault. Rows are compared with ==, so let a Row hold numbers and
+	// text only: one with pointers, or with instants that are read anew, may seem changed in every
+	// round, and one for which == panics, as with a []byte in a field of type any, has a fault.
 	// Required.
 	Timer func(Row) (timer.Timer, error)
 
 	// SyncInterval is the time between two rounds of Run. It is shortened at random by up to a
-	// tenth, so that not all hosts ask at once. After a round that could not be carried out, the
-	// next one comes ten times as soon. Default 1 min.
+	// tenth, so that not all hosts read the rows at once. After a round that could not be carried
+	// out, the next one comes after a tenth of it. Default 1 min.
 	SyncInterval time.Duration
 
-	// SyncTimeout bounds a round: its calls of Rows, Name and Timer together, before which nothing
-	// changes, and those that register or update a timer: of its Schedule, Config.Middleware and
-	// Config.TimerLabel. If one of these takes longer, the timers after it stay as they are, and
-	// its own timer changes when the call returns. A round does not begin before the calls of the
-	// one before have returned. Default 10 s.
+	// SyncTimeout bounds two parts of a round: first its calls of Rows, Name and Timer together,
+	// before which nothing changes; then the registering and updating of timers, which calls each
+	// timer's Schedule, Config.Middleware and Config.TimerLabel. If one of these takes longer, the
+	// timers after it stay as they are, and its own timer changes when the call returns. A round
+	// begins only when all calls of the one before have returned. Default 10 s.
 	SyncTimeout time.Duration
 
-	// Logger gets a line when timers have changed, when rows cannot be read and when they can be
+	// Logger gets a line when timers have changed, when rows cannot be read, when they can be read
 	// again, and for each fault of a row. Default slog.Default().
 	Logger *slog.Logger
 }
