@@ -22,19 +22,22 @@ const (
 	DefaultStoreTimeout = time.Second
 )
 
-// SessionOptions are the settings of a Session. The zero value is fine.
+// SessionOptions are the settings of a Session. The zero value is fine. NewSession returns all
+// faults of the settings at once.
 type SessionOptions struct {
-	// TTL is the length of the leases, which are renewed every third of it. The slot of a host that
-	// died stays taken for as long, but a run may take longer. At least three times StoreTimeout,
-	// at most MaxTTL. Default 15 s.
+	// TTL is the length of a lease: how long the lock of a dead process stays taken. Leases are
+	// renewed every TTL/3, so a process may hold one for longer. At least three times StoreTimeout,
+	// at most 24 h, and at most what the store accepts (on Redis, its QuarantineTTL). Default 15 s.
 	TTL time.Duration
-	// StoreTimeout bounds each acquire, each heartbeat call and each release. An acquire sends its
-	// request again after half of it, so a store has to answer within that half. 1 ms to a third of
-	// MaxTTL. Default 1 s.
+	// StoreTimeout bounds each acquire, each heartbeat and each release. An acquire that has no
+	// answer after half of it sends its request again, so the store should answer within that half.
+	// 1 ms to 8 h. Default 1 s.
 	StoreTimeout time.Duration
-	// Holder is shown to operators as the owner of the leases. Default NewHolder().
+	// Holder identifies this process to operators as the owner of its leases. Default: host name,
+	// process id and a random part, as NewHolder returns.
 	Holder Holder
-	// Hooks report each call to the store, and what becomes of leases. Default: none.
+	// Hooks report each call to the store, and leases that are acquired, lost and released.
+	// Default: none.
 	Hooks Hooks
 }
 

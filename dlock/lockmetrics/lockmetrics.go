@@ -20,21 +20,21 @@ const (
 	OtherLabel = "other"
 )
 
-// Options of Metrics. The zero value is fine for up to 100 names.
+// Options are the settings of Metrics. The zero value is fine for up to 100 names of locks.
 type Options struct {
-	// Label returns the value of the label lock for the lock of that name, so that locks share
-	// their series: "order" for "order:17". It is called for every event, for some of them on the
-	// goroutine that called the store, like dlock.Hooks.Called: it must be fast, must not block,
-	// and may be called concurrently. If it panics, or returns a text that is empty, longer than
-	// 256 bytes or not valid UTF-8, the label is OtherLabel. Default: the lock's name.
+	// Label returns the value of the metric label lock for a lock's name, so that several locks
+	// share their series: "order" for "order:17". It is called for every event, sometimes on the
+	// goroutine that called the store, and possibly several times at once, so it must be fast and
+	// must not block. The label is OtherLabel if Label panics, or returns a text that is empty,
+	// longer than 256 bytes, or not UTF-8. Default: the lock's name.
 	Label func(name string) string
 
-	// MaxLabels is how many values the label lock has at most. The first values to occur are kept;
-	// all later ones share OtherLabel. Default 100.
+	// MaxLabels is how many values the label lock may have. The first values to occur are kept; all
+	// later ones share OtherLabel. 1 or more; less is the default. Default 100.
 	MaxLabels int
 
-	// ClassicHistograms makes the histograms classic ones, with fixed buckets of one series each,
-	// for a Prometheus that does not scrape native histograms. Default false: native histograms.
+	// ClassicHistograms gives histograms fixed buckets, for a Prometheus that does not scrape
+	// native histograms. Each bucket is a series. Default false: histograms are native.
 	ClassicHistograms bool
 }
 

@@ -17,10 +17,11 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// Options of a Store. The zero value works.
+// Options are the settings of a Store. The zero value is valid.
 type Options struct {
-	// Prefix is put before every name, so that several applications can share a database. Hosts
-	// that compete for the same locks need the same prefix. At most 256 bytes. Default "".
+	// Prefix is put before every name, so that several applications can share a database. All hosts
+	// that compete for the same locks need the same prefix. At most 256 bytes of text without
+	// control characters. Default "".
 	Prefix string
 }
 

@@ -69,9 +69,10 @@
 // With its default settings go-redis blocks for 5 to 10 seconds on a frozen server and ignores a
 // cancelled context, and a pool that the application has exhausted delays heartbeats until leases
 // are lost. Therefore New opens a small pool of its own with the address, Dialer, TLS and
-// credentials of the given client. Hooks of the client are not copied. Options.SharedPool opts out.
-// go-redis prints a line to standard error for every connection that it cannot make, but not for
-// those of the store's own pool: a timer.Scheduler logs an outage once.
+// credentials of the given client. Hooks of the client are not copied. Connecting, TLS included,
+// may take 2 s, and a connection that was idle for 2 minutes is not used again. Options.SharedPool
+// opts out. go-redis prints a line to standard error for every connection that it cannot make, but
+// not for those of the store's own pool: a timer.Scheduler logs an outage once.
 //
 // # Sentinel
 //

@@ -34,29 +34,33 @@ const (
 // Options are the settings of a Store. They must be the same on every host. The zero value is
 // valid.
 type Options struct {
-	// Prefix is prepended to every key; it keeps applications and environments on one server apart.
-	// No prefix should begin with another: "shop:" with the name "eu:sync" is the same lock as
-	// "shop:eu:" with "sync". Default "".
+	// Prefix is prepended to every key. It keeps applications and environments on one server apart.
+	// No prefix may begin with another: "shop:" with the name "eu:sync" is the same lock as
+	// "shop:eu:" with "sync". At most 256 bytes of text, without control characters and without
+	// ":slot:". Default "".
 	Prefix string
-	// Keys is the form of the keys. Default KeysAuto.
+	// Keys is the form of the keys. Default KeysAuto: with hash tags for a *redis.ClusterClient,
+	// plain for all others.
 	Keys KeyForm
-	// QuarantineTTL is the longest accepted TTL, and how long a server grants nothing after a
-	// restart. 1 ms to driver.MaxTTL. Default 30 s.
+	// QuarantineTTL is the longest TTL that the store accepts, and how long a server grants nothing
+	// after a restart. NewFailover adds 1 s to the latter. 1 ms to 24 h. Default 30 s.
 	QuarantineTTL time.Duration
-	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). A
-	// restart that loses data, and a failover that loses the last writes, are then not detected,
-	// and what others still hold is granted at once. Each limit can be exceeded until the old
-	// holders' next heartbeat, a third of the TTL later, or for a TTL if that heartbeat fails. The
-	// same applies to names whose Cluster slot is being moved. Default false.
+	// NoQuarantine is for services whose scripts may not call INFO (docs/redis.md lists them). The
+	// store then detects neither a restart that loses data nor a failover that loses the last
+	// writes, and grants at once what others still hold. A limit can be exceeded until the old
+	// holders' next heartbeat, at most a third of the TTL later, or for a TTL if that heartbeat
+	// fails. The same applies to names whose Cluster slot is being moved. Default false.
 	NoQuarantine bool
-	// Embedded says that the server runs within this process (miniredis) and ends with it, so no
-	// quarantine is needed. It also removes the bound on the TTL. Default false.
+	// Embedded says that the server runs within this process (miniredis) and ends with it, so that
+	// no quarantine is needed. It also removes QuarantineTTL's bound on the TTL. Default false.
 	Embedded bool
-	// PoolSize is the size of the store's own connection pool. Default 10.
+	// PoolSize is the number of the store's own connections (to each node of a Cluster). It is not
+	// used with SharedPool. Default 10.
 	PoolSize int
-	// SharedPool uses the client's own connections. The client's time-outs, retries and pool then
-	// decide whether heartbeats arrive in time: set ContextTimeoutEnabled, MaxRetries -1,
-	// DialerRetries 1 and, on a Cluster, DisableRoutingPolicies. Default false.
+	// SharedPool makes the store use the client's connections instead of its own. The client's
+	// time-outs, retries and pool then decide whether heartbeats arrive in time: set
+	// ContextTimeoutEnabled, MaxRetries -1, DialerRetries 1 and, on a Cluster,
+	// DisableRoutingPolicies. NewFailover refuses it. Default false.
 	SharedPool bool
 }
 

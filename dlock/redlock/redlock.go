@@ -20,7 +20,8 @@ import (
 // Options are the settings of a Store. They must be the same on every host. The zero value is
 // valid.
 type Options struct {
-	// Prefix is prepended to every key. Default "".
+	// Prefix is prepended to every key. At most 256 bytes of text, without control characters and
+	// without ":slot:". Default "".
 	Prefix string
 	// PoolSize is the number of the store's own connections to each server. Default 10.
 	PoolSize int

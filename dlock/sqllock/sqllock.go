@@ -27,24 +27,26 @@ const defaultRetention = 40 * 24 * time.Hour
 // Postgres keeps of a name.
 const maxTableName = 44
 
-// Options of a store. The zero value works.
+// Options are the settings of a store. The zero value is valid. Check, which dlock.NewSession and
+// timer.New call, returns all faults at once.
 type Options struct {
 	// Prefix is put before every name, so that several applications can share a table. No prefix
-	// may begin with another one: "shop:" with the name "eu:sync" is the same lock as "shop:eu:"
-	// with "sync". At most 256 bytes. Default "".
+	// may begin with another: "shop:" with the name "eu:sync" is the same lock as "shop:eu:" with
+	// "sync". At most 256 bytes of text, without control characters and without ":slot:". Default
+	// "".
 	Prefix string
 
-	// TableName is the name of the table, and the beginning of the names of its indexes and
-	// routines. It is quoted, so any text is valid. At most 44 bytes. Default "distributed_locks".
+	// TableName is the name of the table. The names of its indexes and routines begin with it. It
+	// is quoted, so any text is valid. At most 44 bytes. Default "distributed_locks".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
-	// none. Default "public" on Postgres, whatever the search_path is; elsewhere that of the
-	// connection.
+	// none. At most 63 bytes. Default "public" on Postgres, whatever the search_path is; elsewhere
+	// the schema or database of the connection.
 	Schema string
 
-	// Retention is how long Cleanup keeps idle rows. At least 24 hours, the longest lease, and
-	// longer than any delay of a tick (schedule.After). Default 40 days.
+	// Retention is how long Cleanup keeps the row of a lock that nobody uses. At least 24 h, the
+	// longest lease, and longer than any schedule.After. Default 40 days.
 	Retention time.Duration
 }
 
