@@ -32,52 +32,52 @@ const (
 	minStoreTimeout = time.Millisecond
 )
 
-// A Config has the settings of a Registry. Store is required. Durations are on this host's
-// monotonic clock.
+// A Config has the settings of a Registry. Store is required. New returns all faults of the
+// settings at once. Durations are measured by this host's monotonic clock.
 type Config struct {
-	// Store keeps the registry. It should have a connection, or a pool, of its own, so that it
-	// never takes one from the locks. Required.
+	// Store keeps the registry. It should have connections of its own, so that it never takes one
+	// from the locks. Required.
 	Store Store
-	// Locks is the store of the leases that Snapshot lists, by driver.Enumerator. Default: none,
+	// Locks is the store whose leases Snapshot lists, if it is a driver.Enumerator. Default nil:
 	// Snapshot lists only leases that were recorded.
 	Locks dlock.DistributedLock
 
-	// Holder is this process in the registry. Give the same one to timer.Config.Holder and
-	// dlock.SessionOptions.Holder (Registry.Holder returns it), so that leases and hosts match. Its
-	// ID has to be a new one after each restart: a store ignores a heartbeat with a shorter uptime
-	// than the last one, as one that comes late. Default dlock.NewHolder().
+	// Holder identifies this process in the registry. Give the same one (Registry.Holder) to
+	// timer.Config.Holder and dlock.SessionOptions.Holder, so that leases and hosts match. Its ID
+	// must be new after each restart: a store ignores a heartbeat whose uptime is shorter than that
+	// of the one before. Default dlock.NewHolder().
 	Holder dlock.Holder
-	// Environment is "production", "staging" and so on, up to 64 bytes. If a live host has another
-	// one in the same store, this process is refused: what was added to the registry takes nothing,
-	// and returns an error (see Registry.Admit). Not if one of the two is "". Default "": not said.
+	// Environment is "production", "staging" and so on. If a live host on the same store has
+	// another one, this process is refused: the parts that were given to Registry.Add before their
+	// Run start nothing and return an error (see Registry.Admit). A process with "" is never
+	// refused and refuses nobody. At most 64 bytes. Default "": there is no check.
 	Environment string
-	// AppVersion is the version of your program, up to 64 bytes. Default: that of the main module
-	// in debug.ReadBuildInfo.
+	// AppVersion is the version of your program. At most 64 bytes. Default: the version of the main
+	// module in debug.ReadBuildInfo.
 	AppVersion string
 
-	// TTL is how long this process may be silent before others call it suspect; after twice as long
-	// it is gone. It writes a heartbeat every third of it. 100 ms to 1 h. Default 30 s.
+	// TTL is how long this process may be silent before others call it suspect. After twice as long
+	// it is gone. It writes a heartbeat every TTL/3. 100 ms to 1 h. Default 30 s.
 	TTL time.Duration
-	// StoreTimeout bounds each call to Store, and each page of Locks. 1 ms to a third of TTL.
-	// Default 3 s, or a sixth of TTL if that is less.
+	// StoreTimeout bounds each call to Store, and each page of leases that is read from Locks. 1 ms
+	// to TTL/3. Default 3 s, or TTL/6 if that is shorter.
 	StoreTimeout time.Duration
-	// SnapshotAge is how long viewers share the result of a read. Default 1 s.
+	// SnapshotAge is how long callers of Snapshot share the result of a read. Default 1 s.
 	SnapshotAge time.Duration
 
-	// Kind returns the kind of a lock by its name, "" for none, up to 64 bytes. If it panics, or
-	// takes longer than 10 ms, KindOf is asked instead. Default KindOf.
+	// Kind returns the kind of a lock for its name, at most 64 bytes; "" is none. If it panics, or
+	// takes longer than 10 ms, KindOf is asked instead. Default KindOf: the kind follows from the
+	// prefix of the name.
 	Kind func(name string) string
-	// Retention is how long rows are kept: each sort for at least 1 min, Hosts also for at least
-	// three TTLs. Defaults: Hosts and Leases the longer of 60 s and three TTLs, Events 7 days, Runs
-	// 90 days.
+	// Retention is how long rows are kept: see its fields for the defaults.
 	Retention Retention
 
-	// Logger gets a line when the registry starts to fail, when it works again, when this process
-	// is refused, and when there are hosts of other environments. It is called on a goroutine of
-	// its own. Default slog.Default().
+	// Logger gets a line when the registry begins to fail and when it works again, when this
+	// process is refused, and when there are hosts of other environments. It is called on a
+	// goroutine of its own. Default slog.Default().
 	Logger *slog.Logger
-	// Registerer gets the metrics of docs/metrics.md, from New until Run has ended. If two
-	// registries share one, wrap it for each with prometheus.WrapRegistererWith. Default: none.
+	// Registerer gets the metrics of docs/metrics.md, from New until Run returns. Two registries in
+	// one process need two of them, or prometheus.WrapRegistererWith. Default nil: no metrics.
 	Registerer prometheus.Registerer
 }
 

@@ -192,12 +192,20 @@ type HostRow struct {
 	SeenAgo time.Duration // since its last heartbeat
 }
 
-// A Retention is how long rows are kept.
+// A Retention is how long a Store keeps rows. The defaults are those of Config.Retention.
 type Retention struct {
-	Hosts  time.Duration // after the last heartbeat, but at least three TTLs of the row
-	Leases time.Duration // after the last renewal, release or end, whichever came last
+	// Hosts is how long a host is kept after its last heartbeat. At least 1 min, and at least three
+	// TTLs. Default 60 s, or three TTLs if that is longer.
+	Hosts time.Duration
+	// Leases is how long a lease is kept after its last renewal, its release or its end, whichever
+	// came last. At least 1 min. Default 60 s, or three TTLs if that is longer.
+	Leases time.Duration
+	// Events is how long an event is kept, if it is one of the newest MaxEvents (1,000). At least
+	// 1 min. Default 7 days.
 	Events time.Duration
-	Runs   time.Duration
+	// Runs is how long a run is kept, if it is one of the newest RunsPerTimer (50) of its timer. At
+	// least 1 min. Default 90 days.
+	Runs time.Duration
 }
 
 // A HostDetail is what a host reports about itself, beyond that it is alive.

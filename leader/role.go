@@ -19,8 +19,9 @@ const (
 	// defaultStopTimeout is the default of Role.StopTimeout.
 	defaultStopTimeout = 30 * time.Second
 
-	// MaxBackOff is how long a host backs off at most after its function has failed, unless
-	// RetryInterval is longer. A term that lasted for MaxBackOff ends a series of failures.
+	// MaxBackOff is the longest that a host waits after its function has failed, unless
+	// RetryInterval is longer. The first wait is 1 to 2 RetryIntervals, and it doubles with each
+	// failure in a row. A term that lasts for MaxBackOff ends the row.
 	MaxBackOff = time.Minute
 
 	minRetryInterval = 10 * time.Millisecond
@@ -38,28 +39,30 @@ const (
 // [dlock.ErrLost] if the role was lost, and is that of Run's context if that has ended.
 type Func func(ctx context.Context, term *Term) error
 
-// A Role is what hosts compete for. Name and Run are required.
+// A Role is what hosts compete for. Name and Run are required. New returns all faults of a Role at
+// once.
 type Role struct {
-	// Name is the same on every host, up to 249 bytes. The lock in the store is "leader:<Name>".
+	// Name identifies the role; it is the same on every host. The lock in the store is
+	// "leader:<Name>". 1 to 249 bytes of text, with the rules of driver.CheckName. Required.
 	Name string
-	// Max is how many hosts lead at once, up to driver.MaxSlots. If hosts differ, they share the
-	// slots that both have. Default 1.
+	// Max is how many hosts may lead at once. If hosts have different numbers, as during a rolling
+	// deploy, they never exceed the largest together. 1 to 10,000 (driver.MaxSlots). Default 1.
 	Max int
-	// Run is called whenever this host is elected.
+	// Run is called whenever this host is elected. Required.
 	Run Func
 
-	// RetryInterval is how often a host that does not lead asks the store: between 80 and 100 % of
-	// it pass between two tries. 10 ms to 1 h. Default 5 s.
+	// RetryInterval is how often a host that does not lead asks the store. Each pause is 80 to
+	// 100 % of it, at random. 10 ms to 1 h. Default 5 s.
 	RetryInterval time.Duration
-	// StopTimeout is how long Elector.Run waits for the function after its own context has ended,
-	// before it returns a StuckError and leaves the role to expire. Default 30 s.
+	// StopTimeout is how long Elector.Run waits for the function after its own context has ended.
+	// Then it returns a StuckError, and the role is free when its lease has expired. Default 30 s.
 	StopTimeout time.Duration
 
 	// Logger gets a line for each change: elected, lost, failed, another leader, the store down and
 	// back. It is called on a goroutine of its own. Default slog.Default().
 	Logger *slog.Logger
-	// Registerer gets the metrics of docs/metrics.md, with the role as a label, until Run has
-	// ended. Default: none.
+	// Registerer gets the metrics of docs/metrics.md, with the role as a label. They are
+	// unregistered when Run returns. Default nil: no metrics.
 	Registerer prometheus.Registerer
 }
 

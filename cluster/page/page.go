@@ -26,32 +26,35 @@ const (
 	changeTimeout = 10 * time.Second // of what an Action does
 )
 
-// Config are the settings of a Page. Registry and Authorize are required.
+// Config has the settings of a Page. Registry and Authorize are required. New returns all faults of
+// the settings at once.
 type Config struct {
-	// Registry knows hosts, leases, events and runs. Its Run should be running: without it, no page
-	// shows this process, and changes by operators are only in the log. Required.
+	// Registry knows the hosts, leases, events and runs. Its Run should be running: without it,
+	// this process is on no page, and changes by operators are only in the log. Required.
 	Registry *cluster.Registry
-	// Timers is the scheduler of this process, from which schedules, next ticks, and reasons of
-	// skipped ticks are known. Default: none, they are not shown.
+	// Timers is the scheduler of this process. The page takes schedules, next ticks and the reasons
+	// of skipped ticks from it. Default nil: these are not shown.
 	Timers *timer.Scheduler
-	// Control pauses, limits and triggers timers, and cancels runs. Default that of Timers; without
-	// both, the page only shows.
+	// Control pauses, limits and triggers timers, and cancels runs. Default: the Control of Timers;
+	// without both, timers cannot be changed on the page.
 	Control *control.Control
-	// Sections are more pages: durablepage.New and outboxpage.New return one each. Default: none.
+	// Sections are further pages, as durablepage.New and outboxpage.New return. Default: none.
 	Sections []Section
 
-	// Authorize says who sends a request, and what that user may do: Loopback, what BasicAuth or
-	// ProxyHeader returns, or a function of yours. It is called for each request; if it panics,
-	// that request is not answered. Required: nobody reads the page unless you say who.
+	// Authorize says who sends a request, and what that user may do: Loopback, the result of
+	// BasicAuth or ProxyHeader, or a function of your own. It is called for each request; if it
+	// panics, the request gets no answer. Required: nobody reads the page unless you say who.
 	Authorize func(r *http.Request) Access
-	// Hosts are the names under which the page is reached, without ports; "*": any, which lets
-	// pages of others read this one if Authorize goes by addresses. Default: localhost, and
-	// addresses in place of names.
+	// Hosts are the names under which browsers reach the page, in lower case and without port.
+	// localhost, and addresses in place of names, are always accepted. "*" accepts any name; pages
+	// of other sites can then read this one if Authorize decides by addresses. Default: none but
+	// localhost and addresses.
 	Hosts []string
 
-	// RefreshInterval is how often viewers get an updated page. At least 100 ms. Default 2 s.
+	// RefreshInterval is how often a viewer's page is updated. At most 1,000 pages are updated at
+	// once; further ones change only when they are reloaded. At least 100 ms. Default 2 s.
 	RefreshInterval time.Duration
-	// Logger gets a line for each change. Default slog.Default().
+	// Logger gets a line for each change that a user makes. Default slog.Default().
 	Logger *slog.Logger
 }
 

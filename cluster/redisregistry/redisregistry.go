@@ -28,8 +28,9 @@ const (
 // Options are the settings of a Store. They must be the same on every host. The zero value is
 // valid.
 type Options struct {
-	// Prefix is prepended to every key; it keeps applications and environments on one server apart.
-	// It may be the Prefix of the locks. Default "".
+	// Prefix is prepended to every key. It keeps applications and environments on one server apart,
+	// and may be the Prefix of the locks. At most 256 bytes of text, without control characters and
+	// without ":slot:". Default "".
 	Prefix string
 }
 

@@ -22,15 +22,15 @@ const DefaultTableName = "tickslot_registry"
 // name.
 const maxTableName = 50
 
-// Options of a store. The zero value works.
+// Options are the settings of a store. The zero value is valid.
 type Options struct {
-	// TableName is the name of the table, and the beginning of the names of its indexes. It is
-	// quoted, so any text without braces is valid. At most 50 bytes. Default "tickslot_registry".
+	// TableName is the name of the table. The names of its indexes begin with it. It is quoted, so
+	// any text without braces is valid. At most 50 bytes. Default "tickslot_registry".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
 	// none. At most 63 bytes. Default "public" on Postgres, whatever the search_path is; elsewhere
-	// that of the connection.
+	// the schema or database of the connection.
 	Schema string
 }
 
