@@ -70,25 +70,26 @@ type Source interface {
 	Checks() map[string]func() error
 }
 
-// A Check is one condition that /readyz reports.
+// A Check is one condition that /readyz reports. Each probe waits for it for at most Timeout
+// (500 ms).
 type Check struct {
 	// Name is the check's name in /readyz?verbose, ?exclude= and /readyz/<name>. A check that is
-	// given to New replaces the Source's check of the same name. Several checks given to New may
-	// have the same name; that name then selects all of them. Default: "unnamed".
+	// given to New replaces the Source's check of the same name. If several checks given to New
+	// have the same name, that name selects all of them. Default "unnamed".
 	Name string
-	// Func returns an error if the check fails. Default: it succeeds.
+	// Func returns an error if the check fails. Default nil: the check always succeeds.
 	Func func() error
-	// Required makes the host unhealthy, and so not ready, if the check fails. Default: only
-	// degraded.
+	// Required makes the host unhealthy, and so not ready, if the check fails. Default false: the
+	// host is only degraded.
 	Required bool
 }
 
 // A Handler serves /livez, /readyz and /startupz, and nothing else. Mount it at the root of a mux
 // or behind http.StripPrefix.
 type Handler struct {
-	// Details reports whether a client may see the errors of the checks, or only which checks
-	// failed. It is called on every probe: inspect a header, or return false. Set it before the
-	// first probe. Default: every client may.
+	// Details reports whether a client may see the errors of the checks, and not only which checks
+	// failed. It is called for every probe: inspect a header, or return false. Set it before the
+	// first probe. Default nil: every client may see them.
 	Details func(*http.Request) bool
 
 	probes map[string][]*check

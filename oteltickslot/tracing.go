@@ -41,11 +41,12 @@ const (
 	keyError     = attribute.Key("error.message")
 )
 
-// Options of Tracing. The zero value is fine.
+// Options are the settings of Tracing. The zero value is fine.
 type Options struct {
 	// TracerProvider makes the spans. Default otel.GetTracerProvider().
 	TracerProvider trace.TracerProvider
-	// WithoutStoreCalls leaves out the spans of calls to the store. Default false.
+	// WithoutStoreCalls leaves out the spans of calls to the store. Default false: each call has a
+	// span.
 	WithoutStoreCalls bool
 }
 

@@ -21,41 +21,44 @@ import (
 // defaultDrainTimeout is the default of Config.DrainTimeout.
 const defaultDrainTimeout = 30 * time.Second
 
-// Config has the settings of a Service. The zero value is fine. Its first fields are for all parts;
-// each part also has its own Config, in which a field that is set wins.
+// Config has the settings of a Service. The zero value is fine. The first fields are for all parts.
+// Each part also has a Config of its own; a field that is set there wins. New returns all faults at
+// once.
 type Config struct {
-	// Name sets this application apart from others in the same database or Redis server: the names
-	// of tables begin with it, and the keys of Redis. Services of one Name are one fleet. Up to 20
-	// small letters, digits and _, and a letter first. Default "": the names that each store has by
-	// itself, which are also those of the command line.
+	// Name sets this application apart from others in the same database or on the same Redis
+	// server: the names of its tables, or its keys, begin with it. Services with the same Name are
+	// one fleet. At most 20 small letters, digits and underscores, the first a letter. Default "":
+	// the default names of each store, which are also those of the command line.
 	Name string
 	// Schema is the schema of the tables, on Postgres only. Default "public".
 	Schema string
 	// Environment is "production", "staging" and so on. If a live host of another one is on the
-	// same tables, Run returns an error, and starts nothing. Default "": not said.
+	// same tables, Run starts nothing and returns an error. At most 64 bytes. Default "": there is
+	// no check.
 	Environment string
-	// TimersOnly leaves durable runs and the outbox out, with their tables. Default false.
+	// TimersOnly leaves out durable runs and the outbox, with their tables. Default false.
 	TimersOnly bool
-	// NoMigrate has Run verify the tables and not create them, for those who apply their own
+	// NoMigrate makes Run verify the tables instead of creating them, for those who apply their own
 	// migrations. Default false.
 	NoMigrate bool
 
-	// PreStopDelay is how long Run goes on when its context has ended, while /readyz fails already,
-	// so that load balancers stop sending requests. Default 0.
+	// PreStopDelay is how long Run continues after its context has ended, while /readyz already
+	// fails, so that load balancers stop sending requests. Default 0.
 	PreStopDelay time.Duration
 	// DrainTimeout is how long runs and deliveries then have to end before their contexts end. Run
-	// returns at most 30 s after that. Default 30 s.
+	// returns at most 30 s later. Default 30 s.
 	DrainTimeout time.Duration
-	// Holder is this process in the store, in logs and on the page. Default: host name, process id
-	// and a random part.
+	// Holder identifies this process in the store, in logs and on the page. Default: host name,
+	// process id and a random part.
 	Holder dlock.Holder
-	// Logger gets what an operator should see. Default slog.Default().
+	// Logger gets what an operator should see, from all parts. Default slog.Default().
 	Logger *slog.Logger
 	// Registerer gets the metrics of all parts. Default: a registry that only Metrics shows.
 	Registerer prometheus.Registerer
 
-	// Timers, Worker, Relay and Registry are the settings of each part. The service sets their
-	// stores. It runs a relay if Relay has a sink, and a worker if it has a handler or a schedule.
+	// Timers, Worker, Relay and Registry are the settings of the parts. The service sets their
+	// stores. It runs a relay if Relay has a sink, and a worker if there is a handler or a
+	// schedule. Default: the defaults of each.
 	Timers   timer.Config
 	Worker   durable.Config
 	Relay    outbox.RelayConfig

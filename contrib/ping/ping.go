@@ -51,14 +51,14 @@ const (
 	tries      = 3
 )
 
-// Options of a Pinger. The zero value is fine.
+// Options are the settings of a Pinger. The zero value is fine.
 type Options struct {
 	// Client sends the requests. It needs no time-out. Redirects are not followed: they could lead
 	// into the network of this host. Default http.DefaultClient.
 	Client *http.Client
 
-	// Timeout is the longest that one request takes. A ping takes up to three of them, and five
-	// seconds between them. 100 ms to 1 min. Default 10 s.
+	// Timeout bounds each request. A ping makes up to three of them, with five seconds in between.
+	// 100 ms to 1 min. Default 10 s.
 	Timeout time.Duration
 
 	// Logger gets a line when the pings of a timer begin to fail, and one when they arrive again.

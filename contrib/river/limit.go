@@ -26,25 +26,26 @@ const (
 	maxPause = 40 * time.Millisecond
 )
 
-// LimitOptions are the options of Limit. Max is required.
+// LimitOptions are the settings of Limit. The zero value limits nothing. Limit returns the first
+// fault.
 type LimitOptions struct {
-	// Max is how many jobs of each kind may be worked at once, by all clients together. A kind that
-	// is not here has no limit. Clients with different numbers, as in a rolling deploy, together
-	// never exceed the largest.
+	// Max is how many jobs of each kind may be worked at once by all clients together. A kind that
+	// is not in it has no limit. If clients have different numbers, as during a rolling deploy,
+	// they never exceed the largest together. 1 to 10,000 for each kind. Required for a limit.
 	Max map[string]int
 
 	// Prefix is put before the kind in the name of the semaphore. Default "river:".
 	Prefix string
 
-	// Wait is how long a job waits for a slot before it is snoozed. While it waits it takes up one
+	// Wait is how long a job waits for a slot before it is snoozed. While it waits, it takes up one
 	// of the MaxWorkers of its queue, so give kinds with a limit a queue of their own. Default 5 s.
 	Wait time.Duration
 
-	// SnoozeFor is in how long a job that has got no slot is tried again. River counts it as no
+	// SnoozeFor is how long a job that got no slot is snoozed. River does not count it as an
 	// attempt. Default 1 s.
 	SnoozeFor time.Duration
 
-	// Logger is told of jobs that got no slot for another reason than that all are taken, such as a
+	// Logger gets a line for a job that got no slot for another reason than a full limit, such as a
 	// store that is down. Default slog.Default().
 	Logger *slog.Logger
 }

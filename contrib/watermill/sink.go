@@ -23,9 +23,9 @@ const (
 	MetadataTopic = "message_topic"
 )
 
-// Options of a sink. The zero value is fine.
+// Options are the settings of a sink. The zero value is fine.
 type Options struct {
-	// Topic returns the publisher's topic for a topic of the outbox. Default: the same.
+	// Topic returns the publisher's topic for a topic of the outbox. Default nil: the same topic.
 	Topic func(topic string) string
 }
 

@@ -39,14 +39,16 @@ import (
 // Interval is how often Run calls the functions.
 const Interval = 200 * time.Millisecond
 
-// Services are the services that a Server reports.
+// Services are the services that a Server reports. The zero value is valid: the whole server is
+// SERVING until Run's context ends.
 type Services struct {
 	// Ready decides for the whole server, whose name is "", and for all of Names: they are SERVING
-	// while it returns nil and Run's context has not ended. Default: nil is always ready.
+	// while it returns nil and Run's context has not ended. Default nil: always ready.
 	Ready func() error
-	// Names are full names of gRPC services, such as shop.v1.Orders. Default: none.
+	// Names are the full names of the gRPC services that follow Ready, such as shop.v1.Orders.
+	// Default: none.
 	Names []string
-	// Others are further names, each with a function that alone decides: the end of Run's context
+	// Others are further names, each with a function that alone decides. The end of Run's context
 	// does not change them, because draining is no reason to restart a process. Default: none.
 	Others map[string]func() error
 }

@@ -32,7 +32,7 @@ const (
 	keyOutcome  = attribute.Key("tickslot.outcome")
 )
 
-// Options of Tracing. The zero value is fine.
+// Options are the settings of Tracing. The zero value is fine.
 type Options struct {
 	// TracerProvider makes the spans. Default otel.GetTracerProvider().
 	TracerProvider trace.TracerProvider

@@ -47,7 +47,7 @@ const (
 	errorOther     = "_OTHER"
 )
 
-// Options of Tracing. The zero value is fine.
+// Options are the settings of Tracing. The zero value is fine.
 type Options struct {
 	// TracerProvider makes the spans. Default otel.GetTracerProvider().
 	TracerProvider trace.TracerProvider

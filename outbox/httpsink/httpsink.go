@@ -35,19 +35,19 @@ const (
 // maxErrorLen is how many bytes of an answer are kept as an error.
 const maxErrorLen = 500
 
-// Options of a sink. The zero value is fine.
+// Options are the settings of a sink. The zero value is fine.
 type Options struct {
-	// Client sends the requests. It needs no time-out: a request ends with the context of the
+	// Client sends the requests. It needs no time-out: a request ends with the context of its
 	// delivery, see outbox.RelayConfig.DeliverTimeout. Redirects are not followed: they would turn
 	// a POST into a GET. Default http.DefaultClient.
 	Client *http.Client
 
-	// Header are headers of every request, such as Authorization. They are not kept in the
+	// Header has headers of every request, such as Authorization. They are not kept in the
 	// database, and a message cannot replace them. Default: Content-Type application/octet-stream,
 	// which a message can replace.
 	Header http.Header
 
-	// Method is that of the request. Default POST.
+	// Method is the method of the requests. Default POST.
 	Method string
 }
 

@@ -29,13 +29,13 @@ const (
 	FieldAttempt = "attempt" // from 1
 )
 
-// Options of a sink. The zero value is fine.
+// Options are the settings of a sink. The zero value is fine.
 type Options struct {
-	// Stream returns the name of the stream of a topic. Default: "outbox:" and the topic.
+	// Stream returns the name of the stream of a topic. Default nil: "outbox:" and the topic.
 	Stream func(topic string) string
 
-	// MaxLen is about how many entries a stream keeps: older ones are deleted, whether they were
-	// read or not. Default 0: all.
+	// MaxLen is about how many entries a stream keeps. Older ones are deleted, whether they were
+	// read or not. Default 0: all are kept.
 	MaxLen int64
 }
 
