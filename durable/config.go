@@ -10,7 +10,7 @@ import (
 
 const (
 	// NoLimit turns a limit off: MaxRunTime, MaxElapsedTime, MaxCrashes, CatchUp.Window, MaxDueAge,
-	// or a retention.
+	// or a retention. (0 stands for the default.)
 	NoLimit = -1
 	// NoJitter turns Config.PollJitter off. (0 stands for the default.)
 	NoJitter = -1
@@ -41,98 +41,100 @@ const (
 // CancelGrace is how long Run waits, after DrainTimeout, for handlers whose context it has ended.
 const CancelGrace = 5 * time.Second
 
-// Config is what all handlers of a worker share. The zero value is fine.
+// Config has the settings that all handlers of a worker share. The zero value is fine: 0 stands for
+// the default of each field. NewWorker returns all faults of the settings at once.
 type Config struct {
-	// Name is the name under which operators see this worker, in rows, logs and attempts. Two
-	// workers of one name do no harm: a run belongs to an attempt, not to a name. At most 200
-	// bytes. Default: host name, process id and a random part.
+	// Name identifies this worker to operators, in rows, logs and attempts. Two workers with one
+	// name do no harm: a run belongs to an attempt, not to a name. At most 200 bytes (MaxNameLen)
+	// of text without control characters. Default: host name, process id and a random part.
 	Name string
 
-	// MaxRuns is how many runs may be in progress at once on this worker, of all handlers. Raise it
+	// MaxRuns is how many runs of all handlers may be in progress at once on this worker. Raise it
 	// for handlers that mostly wait; lower it for those that need the processor or much memory. 1
 	// to 10,000. Default 16.
 	MaxRuns int
 
-	// MaxActive is how many runs may be in progress at once in the fleet, of all handlers. Workers
-	// with different values, as in a rolling deploy, together never exceed the largest. With a
-	// limit, claims of all workers are made one after the other. At most 1,000,000. Default 0: any
-	// number.
+	// MaxActive is how many runs of all handlers may be in progress at once in the fleet. If
+	// workers have different values, as during a rolling deploy, they never exceed the largest
+	// together. With a limit, only one worker claims at a time. 1 to 1,000,000. Default 0: no
+	// limit.
 	MaxActive int
 
 	// ClaimBatch is how many runs one statement claims at most. Their payloads come with them, and
-	// the answer has to come within CallTimeout: a statement claims no run after payloads of 4 MiB,
-	// and one that took too long halves the next. Lower it if runs are few and long, so that a
-	// worker leaves more of them to others. 1 to 10,000. Default MaxRuns.
+	// the answer must arrive within CallTimeout: a statement claims no run after payloads of 4 MiB,
+	// and a statement that took too long halves the next. Lower it if runs are few and long, so
+	// that a worker leaves more of them to others. 1 to 10,000. Default MaxRuns.
 	ClaimBatch int
 
-	// TTL is how long the runs of a dead worker stay with it before others may reclaim them. It has
-	// nothing to do with how long a run takes. With a longer one, runs survive a longer outage of
-	// the database. A live worker renews the leases of all its runs every TTL/3, in one statement.
-	// If no renewal succeeds for two thirds of TTL, it claims nothing until one does, even when it
-	// has lost all its leases. At least three times CallTimeout; 1 s to 24 h. Default 30 s.
+	// TTL is how long the runs of a dead worker stay with it before others may reclaim them, not
+	// how long a run may take. With a longer TTL, runs survive a longer outage of the database. A
+	// live worker renews the leases of all its runs every TTL/3, in one statement. If no renewal
+	// succeeds for two thirds of TTL, the worker claims nothing until one does, even if it has lost
+	// all its leases. 1 s to 24 h, and at least three times CallTimeout. Default 30 s.
 	TTL time.Duration
 
 	// PollInterval is how often a worker looks for runs and ticks that nobody has announced. It
-	// also wakes when the next run or tick it knows of is due, and repeats what has failed within
-	// seconds. An idle worker makes three calls per interval, and four a minute besides: with the
-	// default 40 a minute, which are 185 statements on Postgres. 1 ms to 24 h. Default 5 s.
+	// also looks when the next run or tick that it knows of is due, and within 6 s after a look
+	// that failed. An idle worker makes three calls per interval, and four a minute besides: with
+	// the default 40 a minute, which are 185 statements on Postgres. 1 ms to 24 h. Default 5 s.
 	PollInterval time.Duration
 
-	// PollJitter is the share of PollInterval, or of the intervals below, by which each pause is
-	// longer or shorter at random, so that workers do not look in step. Up to 0.9; NoJitter: none.
-	// Default 0.2.
+	// PollJitter is the share of PollInterval, or of the three intervals below, by which each pause
+	// is longer or shorter at random, so that workers do not look at the same time. Up to 0.9;
+	// NoJitter turns it off. Default 0.2: each pause is 80 to 120 % of its interval.
 	PollJitter float64
 
-	// MaterializeInterval, ClaimInterval and ReclaimInterval take the place of PollInterval for one
-	// loop: for ticks that are due, for runs that are due, for leases that have expired. 1 ms to
-	// 24 h. Default PollInterval.
+	// MaterializeInterval, ClaimInterval and ReclaimInterval replace PollInterval for one loop
+	// each: the loops that look for due ticks, for due runs, and for expired leases. 1 ms to 24 h.
+	// Default PollInterval.
 	MaterializeInterval time.Duration
 	ClaimInterval       time.Duration
 	ReclaimInterval     time.Duration
 
-	// SweepInterval is how often a worker deletes what is older than Retention, on average. 1 ms to
-	// 24 h. Default 1 min.
+	// SweepInterval is how often, on average, a worker deletes what is older than Retention. 1 ms
+	// to 24 h. Default 1 min.
 	SweepInterval time.Duration
 
-	// Retention is how long what has ended is kept.
+	// Retention is how long rows are kept: see its fields for the defaults.
 	Retention Retention
 
-	// CallTimeout bounds every call to the database. 1 ms to a third of TTL. Default 5 s, or a
-	// third of TTL if that is shorter.
+	// CallTimeout bounds every call to the database. 1 ms to TTL/3. Default 5 s, or TTL/3 if that
+	// is shorter.
 	CallTimeout time.Duration
 
-	// PreStopDelay is how long Run goes on after its context has ended, while Ready already fails,
-	// so that load balancers stop sending requests. At most 24 h. Default 0.
+	// PreStopDelay is how long Run continues after its context has ended, while Ready already
+	// fails, so that load balancers stop sending requests. At most 24 h. Default 0.
 	PreStopDelay time.Duration
 
-	// DrainTimeout is how long Run then waits for handlers to finish before it ends their contexts
+	// DrainTimeout is how long Run then waits for handlers to return before it ends their contexts
 	// (ErrDraining). Their runs are given back, which costs them no attempt. After that it waits
 	// for another CancelGrace (5 s). 1 ms to 365 days. Default 30 s.
 	DrainTimeout time.Duration
 
-	// MaxCrashes is after how many attempts whose leases were lost a run becomes a dead letter, so
-	// that one which kills its worker each time harms no others for long. An attempt counts even if
-	// the worker lost the answer to its claim, before it called the handler; a Requeue begins anew.
-	// 1 to 1,000. NoLimit: any number. Default 5.
+	// MaxCrashes is the number of attempts with a lost lease after which a run becomes a dead
+	// letter, because the run may be what kills its workers. An attempt counts even if the worker
+	// lost the answer to its claim and did not call the handler. A Requeue starts the count anew. 1
+	// to 1,000; NoLimit: any number. Default 5.
 	MaxCrashes int
 
-	// MaxDueAge is how long a run or a tick may be due before the check "runs" fails: see
-	// Worker.Checks. 1 ms to 365 days. NoLimit: the check never fails. Default 5 min.
+	// MaxDueAge is how long a run or a tick may be due before the check "runs-on-time" fails: see
+	// Worker.Checks. 1 ms to 365 days; NoLimit: the check never fails. Default 5 min.
 	MaxDueAge time.Duration
 
-	// MaxDead is how many dead letters there may be before the check "dead" fails. Default 0: any
-	// number.
+	// MaxDead is how many dead letters there may be before the check "few-dead-runs" fails. Default
+	// 0: any number.
 	MaxDead int
 
-	// Logger gets the changes of the database's state, lost leases, reclaimed runs and dead
-	// letters; at Debug also each run and each cycle. If it panics, the line is lost. Default
+	// Logger gets changes of the database's state, lost leases, failed attempts, reclaimed runs and
+	// dead letters; at Debug also each run and each cycle. If it panics, the line is lost. Default
 	// slog.Default().
 	Logger *slog.Logger
 
-	// Hooks report what happens on this worker, on a goroutine of their own. Default none.
+	// Hooks report what happens on this worker. They are called on a goroutine of their own.
+	// Default: none.
 	Hooks Hooks
 
-	// Middleware wraps every handler; the first is the outermost. Default none.
+	// Middleware wraps every handler; the first is the outermost. None may be nil. Default: none.
 	Middleware []Middleware
 
 	// Registerer is where NewWorker registers the worker's metrics, whose names begin with
@@ -140,14 +142,18 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Retention is how long rows are kept: a minute or more. NoLimit keeps them forever.
+// Retention is how long rows are kept. NoLimit keeps them forever.
 type Retention struct {
-	Succeeded time.Duration // since the end. Default 7 days.
-	Dead      time.Duration // since the end, of dead letters. Default 90 days.
-	Canceled  time.Duration // since the end. Default 7 days.
-	// Unseen is how long schedules and handlers are kept that no worker has any more. One that is
-	// paused, or a handler whose limit was set, stays until that is changed. At least 10 min.
-	// Default 30 days.
+	// Succeeded is how long a run that succeeded is kept after its end. At least 1 min. Default
+	// 7 days.
+	Succeeded time.Duration
+	// Dead is how long a dead letter is kept after its end. At least 1 min. Default 90 days.
+	Dead time.Duration
+	// Canceled is how long a canceled run is kept after its end. At least 1 min. Default 7 days.
+	Canceled time.Duration
+	// Unseen is how long schedules and handlers are kept that no worker has any more. A paused one
+	// stays until it is resumed, and a handler whose limit was set at run time until that is reset.
+	// At least 10 min. Default 30 days.
 	Unseen time.Duration
 }
 
@@ -161,101 +167,112 @@ type Handler func(ctx context.Context, run *Run) error
 // called once for each handler, by Handle.
 type Middleware func(next Handler) Handler
 
-// HandlerOptions are the options of a handler. The zero value is fine.
+// HandlerOptions are the settings of a handler. The zero value is fine. Worker.Check and Worker.Run
+// return all faults.
 type HandlerOptions struct {
-	// MaxConcurrency is how many runs of the handler may be in progress at once in the fleet.
-	// Workers with different values, as in a rolling deploy, together never exceed the largest.
-	// Control can override it. Claims of a handler with a limit are made one after the other, by
-	// all workers; those of handlers without a limit wait for nobody.
+	// MaxConcurrency is how many runs of the handler may be in progress at once in the fleet. If
+	// workers have different values, as during a rolling deploy, they never exceed the largest
+	// together. A Control can override it at run time.
 	//
-	// A worker takes more than its share, which is this divided by the workers, only of what others
-	// leave: a worker counts while it has room and looks for runs, for two of its poll intervals
-	// after its last look, and, for runs that have been due for less than a poll interval, also if
-	// it is only registered. At most 10,000. Default 0: any number.
+	// A worker first takes up to its share, which is MaxConcurrency divided by the number of
+	// workers. It takes more only of what the others leave. A worker counts while it has room and
+	// looks for runs, until two of its poll intervals after its last look. For runs that have been
+	// due for less than a poll interval, a worker that is only registered counts as well.
+	//
+	// 1 to 10,000. Default 0: no limit.
 	MaxConcurrency int
 
 	// MaxPerPartition is how many runs of the handler with the same TriggerOptions.Partition, such
-	// as those of a tenant, may be in progress at once in the fleet. A partition that is full holds
-	// up no other, however many runs it has queued. Runs without a Partition are not counted.
-	// Workers with different values together never exceed the largest. A claim looks at up to 500
+	// as those of one tenant, may be in progress at once in the fleet. A full partition delays no
+	// other, however many runs it has queued. Runs without a Partition are not counted. If workers
+	// have different values, they never exceed the largest together. A claim looks at up to 500
 	// partitions, and the next claim at those behind them: with thousands of full partitions, some
-	// polls may pass before a run of another partition starts. At most 10,000. Default 0: any
-	// number.
+	// polls may pass before a run of another partition starts. 1 to 10,000. Default 0: no limit.
 	MaxPerPartition int
 
-	// Rate and Per bound how many attempts start: at most Rate in any Per in the fleet, wherever
-	// that begins, by the database's clock. An attempt counts when it is claimed, once, whatever
-	// becomes of it: also one that is a retry, is given back, or whose worker dies before it has
-	// called the handler. It begins when the answer to the claim arrives, up to CallTimeout later.
-	// What is due sooner stays queued, and workers look again when the database says that the next
-	// start is allowed. Neither a pause nor deleting runs gives a start back; an older copy of the
-	// database has not counted what came after it. Workers with different rates count the same
-	// starts, each against its own, so together they never exceed the larger one. Of a Rate over
-	// 60, starts may count for up to a sixtieth of Per longer. Rate is 1 to 1e9, and Per 100 ms to
-	// 30 days. Default 0: any number.
+	// Rate and Per bound how many attempts start in the fleet: at most Rate within any period of
+	// length Per, by the database's clock. They are set together.
+	//
+	// An attempt counts once, when it is claimed, whatever becomes of it: also a retry, one that is
+	// given back, and one whose worker dies before it calls the handler. The attempt begins when
+	// the answer to the claim arrives, up to CallTimeout later. What is due earlier stays queued,
+	// and workers look again when the database says that the next start is allowed. With a Rate
+	// over 60, a start may count for up to a sixtieth of Per longer. Neither a pause nor deleting
+	// runs gives a start back. A database that was restored from a backup has not counted what
+	// started later.
+	//
+	// Workers with different rates count the same starts, each against its own rate, so they never
+	// exceed the larger one together.
+	//
+	// Rate is 1 to 1e9. Per is 100 ms to 30 days. Default 0: starts are not limited.
 	Rate int
 	Per  time.Duration
 
-	// MaxRunTime ends the context of an attempt (ErrMaxRunTime), which has then failed, whatever
-	// the handler returns. It has nothing to do with the lease, unless the handler ignores the end
-	// of its context for CancelGrace: then the lease is no longer renewed, and another worker has
-	// the run when it has expired. 1 ms or more. NoLimit: never. Default 1 h.
+	// MaxRunTime is how long an attempt may take. Then its context ends (ErrMaxRunTime), and the
+	// attempt has failed, whatever the handler returns. If the handler ignores the end of its
+	// context for CancelGrace, its lease is no longer renewed, and another worker gets the run when
+	// it has expired. At least 1 ms; NoLimit: any time. Default 1 h.
 	MaxRunTime time.Duration
 
-	// Retry says how an attempt that failed is followed by another.
+	// Retry says how an attempt that failed is followed by another: see its fields for the
+	// defaults.
 	Retry Retry
 }
 
-// A Retry says how often and when a run that failed is tried again. While it waits it is queued and
-// holds nothing: any worker may run the next attempt.
+// A Retry says how often and when a run that failed is tried again. While it waits, it is queued
+// and holds nothing: any worker may run the next attempt.
 type Retry struct {
-	// MaxElapsedTime is for how long a run is tried before it becomes a dead letter, from when its
-	// first attempt that failed began. The last attempt begins when this time is over. A Requeue
-	// begins anew. 1 ms or more. NoLimit: for ever, or until its attempts are used up. Default 21
-	// days.
+	// MaxElapsedTime is how long a run is tried before it becomes a dead letter, counted from the
+	// start of its first failed attempt. The last attempt begins when this time is over. A Requeue
+	// starts it anew. At least 1 ms; NoLimit: for ever, or until MaxAttempts are used up. Default
+	// 21 days.
 	MaxElapsedTime time.Duration
 
 	// MaxAttempts is how many attempts a run has at most before it becomes a dead letter. Attempts
-	// whose lease was lost count; those that a worker gave back when it shut down do not. 1 to
-	// 1,000; 1: no retry. Default 0: any number.
+	// that lost their lease count; those that a worker gave back when it shut down do not. 1 to
+	// 1,000; with 1 there is no retry. Default 0: any number.
 	MaxAttempts int
 
-	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
-	// as the one before. Attempts that do not count (those given back, and those before a Requeue)
-	// make no wait longer. Each wait is shortened at random by up to half. Default 1 s, or MaxWait
-	// if that is shorter.
+	// FirstWait is the wait before the second attempt. Each further wait is twice as long as the
+	// one before, up to MaxWait. Attempts that do not count (those given back, and those before a
+	// Requeue) make no wait longer. Each wait is shortened at random by up to half. 1 ms to 24 h.
+	// Default 1 s, or MaxWait if that is shorter.
 	FirstWait time.Duration
 
-	// MaxWait is the longest wait. At most 24 h. Default 1 h, or FirstWait if that is longer.
+	// MaxWait is the longest wait. At least FirstWait, at most 24 h. Default 1 h, or FirstWait if
+	// that is longer.
 	MaxWait time.Duration
 }
 
-// ScheduleOptions are the options of a schedule. The zero value is fine.
+// ScheduleOptions are the settings of a schedule. The zero value is fine. Worker.Check and
+// Worker.Run return all faults.
 type ScheduleOptions struct {
-	// CatchUp decides about ticks that came due while no worker was running, or a pause went on.
+	// CatchUp decides what happens to ticks that came due while no worker was running. Default: one
+	// run for all of them (CatchUpOnce).
 	CatchUp CatchUp
 
-	// Payload is what the handler gets with each run. At most MaxPayloadLen. Default nil.
+	// Payload is what the handler gets with each run. At most MaxPayloadLen (1 MiB); a longer one
+	// is refused with ErrPayloadTooLong. Default: none.
 	Payload []byte
 
-	// Priority of its runs. Default PriorityNormal.
+	// Priority orders the schedule's runs among all runs that are due. Default PriorityNormal.
 	Priority Priority
 }
 
-// A CatchUp decides about ticks of a schedule that were not materialized when they came due,
-// because no worker that has the schedule was running. A tick counts as missed if a later one is
-// due as well, or if it is more than LateAfter late. Ticks that come due during a pause count as
-// paused, and are not caught up.
+// A CatchUp decides about missed ticks of a schedule: those that were not queued when they came
+// due, because no worker that has the schedule was running. A tick counts as missed if a later one
+// is due as well, or if it is more than LateAfter (1 min) late. Ticks that come due during a pause
+// count as paused and are not caught up.
 type CatchUp struct {
-	// Policy says which of them run. Default CatchUpOnce.
+	// Policy says which missed ticks run. Default CatchUpOnce.
 	Policy CatchUpPolicy
 
-	// Max is how many missed ticks CatchUpBackfill queues at most, the latest. The others are
-	// skipped. 1 to 10,000. Default 100.
+	// Max is how many missed ticks CatchUpBackfill queues at most: the latest ones. The others are
+	// skipped. It is a fault to set it with another Policy. 1 to 10,000. Default 100.
 	Max int
 
-	// Window is how old a missed tick may be that still runs. Older ones are skipped. 0 and
-	// NoLimit: any age. Default 0.
+	// Window is how old a missed tick may be to run. Older ones are skipped. NoLimit is the same as
+	// 0. Default 0: any age.
 	Window time.Duration
 }
 

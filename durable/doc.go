@@ -68,4 +68,20 @@
 // (Postgres). Worker.Trigger without a transaction wakes its own worker at once. A tick is queued
 // when it is due, and started at once by the worker that was first to queue it. If that worker has
 // no room, it notifies the others.
+//
+// # Fixed times
+//
+// These cannot be set:
+//
+//   - A tick counts as missed (CatchUp) when it is queued more than LateAfter (1 min) late, or when
+//     a later one is due as well.
+//   - A worker registers its handlers and schedules every minute. One that has not for three and a
+//     half minutes counts as gone.
+//   - A worker gives back what it has claimed, if the answer to the claim took longer than half of
+//     the TTL.
+//   - The database counts as down after three failed calls in a row, until one succeeds.
+//   - Health checks and metrics show what was read of the fleet about every 30 s. They show nothing
+//     of it when that is more than 2 min old.
+//   - The history of a run keeps its first 10 and its latest 40 attempts, with up to 4,096 bytes of
+//     each error.
 package durable

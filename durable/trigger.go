@@ -11,48 +11,57 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// MaxPayloadLen is how many bytes a payload may have. Keep larger data in a table or a file, and
-// put its name into the payload.
+// MaxPayloadLen is the longest payload of a run, in bytes (1 MiB).
 const MaxPayloadLen = 1 << 20
 
-// TriggerOptions are the options of Trigger. The zero value is fine.
+// TriggerOptions are the options of Trigger. The zero value is fine. Trigger returns all faults at
+// once.
 type TriggerOptions struct {
-	// RunAt is when the run is due, by the database's clock; RunIn is in how long. At most one of
-	// them may be set. Default: at once.
+	// RunAt is when the run is due, by the database's clock, in the years 1970 to 9999. RunIn says
+	// the same as a duration from now, at most 366 days. Only one of them may be set. Default: at
+	// once.
 	RunAt time.Time
 	RunIn time.Duration
 
-	// Priority orders it among the runs that are due. Default PriorityNormal.
+	// Priority orders the run among all runs that are due. Default PriorityNormal.
 	Priority Priority
 
 	// Key makes Trigger idempotent: while the database keeps a run of the handler with this Key,
 	// even one that has ended, Trigger returns the ID of that run and queues nothing. Run.Key is
-	// this Key. KeyUntil and KeyFor let another run have the Key earlier. While the transaction of
-	// the first Trigger is open, a second one waits for its end; after a rollback the second one
-	// queues the run. In a transaction of Postgres under REPEATABLE READ or SERIALIZABLE, Trigger
-	// fails with SQLSTATE 40001 if another run with this Key was committed since it began: repeat
-	// the transaction, as these levels ask for anyway. At most 200 bytes. It must not begin with
-	// "run:" or "tick:", as the keys of other runs do. Default "": the run gets a key of its own.
+	// this Key. With KeyUntil or KeyFor, another run can have the Key earlier. While the
+	// transaction of the first Trigger is open, a second one waits for its end; after a rollback
+	// the second one queues the run.
+	//
+	// In a Postgres transaction under REPEATABLE READ or SERIALIZABLE, Trigger fails with SQLSTATE
+	// 40001 if another run with this Key was committed since the transaction began. Repeat the
+	// transaction then, as these levels require anyway.
+	//
+	// At most 200 bytes. It must not begin with "run:" or "tick:", as the keys of other runs do.
+	// Default "": the run gets a key of its own.
 	Key string
 
-	// KeyUntil is until when Key belongs to the run that this call queues. A run that has given up
-	// its Key does not get it back from a retry or a Requeue. Other runs may have the same Key
-	// later, so Run.Key is drawn at random unless KeyUntil is KeyForever. Default KeyForever.
+	// KeyUntil says until when Key belongs to the run that this call queues. A run that has given
+	// up its Key does not get it back by a retry or a Requeue. Unless KeyUntil is KeyForever, later
+	// runs may have the same Key, so Run.Key is drawn at random. Default KeyForever.
 	KeyUntil KeyUntil
 
-	// KeyFor is for how long Key belongs to the run that this call queues, by the database's clock,
-	// whether the run has ended or not. It replaces KeyUntil. Up to 366 days. Run.Key is drawn at
-	// random. Default 0: KeyUntil applies.
+	// KeyFor says how long Key belongs to the run that this call queues, by the database's clock,
+	// whether the run has ended or not. It excludes KeyUntil. Run.Key is drawn at random. At most
+	// 366 days. Default 0: KeyUntil applies.
 	KeyFor time.Duration
 
 	// Partition is what HandlerOptions.MaxPerPartition counts, such as a tenant: any text of at
-	// most 200 bytes. Default "": that limit does not count the run.
+	// most 200 bytes, without control characters. Default "": MaxPerPartition does not count the
+	// run.
 	Partition string
 
-	// MaxAttempts overrides the handler's Retry.MaxAttempts for this run. Default 0: no override.
+	// MaxAttempts replaces the handler's Retry.MaxAttempts for this run. 1 to 1,000. Default 0:
+	// that of the handler.
 	MaxAttempts int
 
-	// By is who triggers the run, and why, for readers of its row. Default: not said.
+	// By is who triggers the run, and why, for readers of its row. By and Note have at most
+	// 256 bytes each, and By must not be empty if Note is set. Required by Control.Trigger.
+	// Default: nobody in particular.
 	By driver.Cause
 
 	// TraceParent is the traceparent (W3C Trace Context) of the trace to which the attempts of the

@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
-// NoLimit turns a limit off: MaxElapsedTime, MaxCrashes, or a field of Retention or of Thresholds.
-// InboxRetention has to have one.
+// NoLimit turns a limit off: Retry.MaxElapsedTime, MaxCrashes, a retention or a threshold. (0
+// stands for the default.)
 const NoLimit = -1
 
 // Defaults of a RelayConfig.
@@ -56,121 +56,131 @@ const (
 	maxRetryInterval = time.Hour
 )
 
-// RelayConfig is what a relay does. The zero value delivers nothing: it has no sink.
+// RelayConfig has the settings of a relay. Sinks or DefaultSink is required; 0 stands for the
+// default of every other field. NewRelay returns all faults of the settings at once.
 type RelayConfig struct {
-	// Name is the name under which operators see this relay, in logs and attempts. Two relays of
-	// one name do no harm. At most 200 bytes. Default: host name, process id and a random part.
+	// Name identifies this relay to operators, in logs and attempts. Two relays with one name do no
+	// harm. At most 200 bytes of text without control characters. Default: host name, process id
+	// and a random part.
 	Name string
 
 	// Holder is this process in the locks of the shards. Give it Registry.Holder of package
-	// cluster, so that the shards are under this host there. Default: host name, process id and a
-	// random part.
+	// cluster, so that the registry shows the shards under this host. Default: host name, process
+	// id and a random part.
 	Holder dlock.Holder
 
-	// Decorate, if set, wraps the locks of the shards. With Registry.Decorate of package cluster
-	// the fleet sees which host delivers: a lease leader:outbox:… for each shard. Nil: as they are.
+	// Decorate wraps the locks of the shards. With Registry.Decorate of package cluster, the fleet
+	// sees which host delivers: each shard is a lease leader:outbox:…. Default nil: the locks are
+	// not wrapped.
 	Decorate func(dlock.DistributedLock) dlock.DistributedLock
 
-	// Sinks has the sink of each topic. If a topic is not in it and DefaultSink is nil, a message
-	// of that topic waits for a relay that has a sink for it (unless UnknownTopic says otherwise):
-	// it spends no attempts, holds back the later messages of its key, and health names it.
+	// Sinks has the sink of each topic; a topic has 1 to 200 bytes. A message of a topic that is
+	// not in it, if there is no DefaultSink, waits for a relay with a sink for it (UnknownTopic can
+	// change that): it uses no attempts, holds back the later messages of its key, and fails a
+	// health check. Required without DefaultSink.
 	Sinks map[string]Sink
 
-	// DefaultSink gets the messages of all other topics. Default nil.
+	// DefaultSink gets the messages of all topics that are not in Sinks. Default nil: none.
 	DefaultSink Sink
 
 	// UnknownTopic says what becomes of a message without a sink. Default UnknownTopicWait.
 	UnknownTopic UnknownTopicPolicy
 
-	// Shards is the number of parts into which messages are divided, by their key. Each shard has
-	// one relay at a time. The relay that starts last sets the number for all relays; a key is
-	// delivered under the new number only when every relay has stopped delivering under the old
-	// one. 1 to 64. Default 0: the number that is set already, and 1 if none is.
+	// Shards is the number of parts into which messages are divided, by their key. One relay at a
+	// time delivers a shard. The relay that starts last sets the number for all relays. A key is
+	// delivered under a new number only when every relay has stopped delivering under the old one.
+	// 1 to 64. Default 0: the number that is set already, or 1 if none is.
 	Shards int
 
-	// TTL is how long a host that died keeps its shards. Their leases are renewed every third of
-	// it. At least 3 s. Default 15 s.
+	// TTL is how long the shards of a dead host stay with it. Their leases are renewed every TTL/3.
+	// 3 s to 24 h. Default 15 s.
 	TTL time.Duration
 
 	// RetryInterval is how often a host that does not lead a shard tries to. 10 ms to 1 h. Default
 	// 1 s.
 	RetryInterval time.Duration
 
-	// Retry says how often and when a message is delivered again.
+	// Retry says how often and when a message is delivered again: see its fields for the defaults.
 	Retry Retry
 
-	// MaxCrashes is how many relays in a row may die while they deliver a message, without a result
-	// between, before it is dead, so that one which kills its process each time harms no others for
-	// long. Once a relay has died, the next one writes down what it begins. A message that was
-	// under way when that one dies, too, is from then on delivered beside no other such one. A
-	// relay that is cut off in a delivery counts like one that has died. 2 to 1,000, because the
-	// first death that is written down is blamed on all that were under way. NoLimit: any number.
-	// Default 5.
+	// MaxCrashes is how many relays in a row may die in the delivery of a message, without a result
+	// in between, before the message is dead, because it may be what kills them. A relay that is
+	// cut off during a delivery counts like one that has died.
+	//
+	// Once a relay has died, its successor records which deliveries it begins. The first death
+	// after that is blamed on all messages that were being delivered, so at least two are needed;
+	// from then on these messages are delivered one at a time.
+	//
+	// 2 to 1,000; NoLimit: any number. Default 5.
 	MaxCrashes int
 
-	// OnDead says what becomes of the later messages of a key when one is dead. Default
-	// DeadContinue.
+	// OnDead says what becomes of the later messages of a key when one of its messages is dead.
+	// Default DeadContinue.
 	OnDead DeadPolicy
 
-	// BatchSize is how many messages one call of the database returns at most. A call also ends
-	// with payloads of 4 MiB, and asks for half as many messages after one that CallTimeout has
-	// ended, so large payloads on a slow link take longer, and do not stand still. 1 to 1,000.
+	// BatchSize is how many messages one call of the database returns at most. A call also stops
+	// after 4 MiB of payloads. After a call that CallTimeout has ended, the next one asks for half
+	// as many messages, so large payloads on a slow link take longer but arrive. 1 to 1,000.
 	// Default 32.
 	BatchSize int
 
-	// MaxDeliveries is how many messages of a topic, of different keys, each shard delivers at
-	// once. Each topic has so many places of its own, so that a receiver that hangs does not take
-	// those of others; all topics of a shard together have at most 2,000. 1 to 1,000. Default 8.
+	// MaxDeliveries is how many messages of one topic, each of another key, a shard delivers at
+	// once. Each topic has its own places, so that a receiver that hangs does not take those of
+	// other topics. All topics of a shard together have at most 2,000. 1 to 1,000. Default 8.
 	MaxDeliveries int
 
-	// DeliverTimeout ends the context of a delivery, which has then failed. Default 30 s.
+	// DeliverTimeout is how long a delivery may take. Then its context ends, and the delivery has
+	// failed. A sink that has not returned 5 s later keeps its place, one of MaxDeliveries, until
+	// it does. More than 0. Default 30 s.
 	DeliverTimeout time.Duration
 
 	// IdleDelay is how often a relay looks for messages while the database notifies it of new ones,
-	// as Postgres does. Each pause is made up to 20 % shorter or longer at random. Default 30 s.
+	// as Postgres does. Each pause is up to 20 % shorter or longer, at random. At least
+	// PollInterval. Default 30 s.
 	IdleDelay time.Duration
 
 	// PollInterval is how often a relay looks for messages while the database cannot notify it: on
 	// other databases, behind a PgBouncer in transaction mode, and while the connection that
-	// listens is away. After it has found a message it looks again after 10 ms, and then after
+	// listens is broken. After it has found a message, it looks again after 10 ms, and then after
 	// pauses that double up to PollInterval. 10 ms to IdleDelay. Default 1 s, or IdleDelay if that
 	// is shorter.
 	PollInterval time.Duration
 
-	// Retention is how long rows are kept.
+	// Retention is how long rows are kept: see its fields for the defaults.
 	Retention Retention
 
-	// InboxRetention is for how long the receivers remember which messages they have had. It has to
-	// be longer than Retry.MaxElapsedTime, and Requeue refuses what is older. If the receiver's
-	// inbox is in this database, the relay also deletes its records after this time. Default 60
-	// days.
+	// InboxRetention is how long the receivers remember the messages that they have had. It must be
+	// longer than Retry.MaxElapsedTime, and Requeue refuses older messages. If the receiver's inbox
+	// is in this database, the relay also deletes its records after this time. Default 60 days.
 	InboxRetention time.Duration
 
-	// SweepInterval is how often the relay that leads the first shard deletes what is older than
-	// Retention, on average. Default 1 min.
+	// SweepInterval is how often, on average, the relay that leads the first shard deletes what is
+	// older than Retention. More than 0. Default 1 min.
 	SweepInterval time.Duration
 
-	// CallTimeout bounds every call to the database. Default 5 s.
+	// CallTimeout bounds every call to the database. More than 0. Default 5 s.
 	CallTimeout time.Duration
 
-	// DrainTimeout is how long Run waits, after its context has ended, for the deliveries under way
+	// DrainTimeout is how long Run waits for deliveries in progress, after its context has ended,
 	// before it ends their contexts. Default 30 s.
 	DrainTimeout time.Duration
 
-	// Health has the thresholds of Relay.Checks. A host with a failing check is degraded.
+	// Health has the thresholds of Relay.Checks. A host with a failing check is degraded. Each
+	// field of Thresholds has its default.
 	Health Thresholds
 
-	// Unready has the thresholds of Relay.Ready. A host for which it fails gets no requests any
-	// more. It fails on all hosts of a fleet at about the same time, so set a threshold only if
-	// serving nobody is better than serving while messages are not delivered. Default: never.
+	// Unready has the thresholds of Relay.Ready. A host for which it fails gets no more requests.
+	// It fails on all hosts of the fleet at about the same time, so set a threshold only if serving
+	// nobody is better than serving while messages are not delivered. Default: never.
 	Unready Thresholds
 
 	// Logger gets what an operator should see: attempts that fail (at Warn) and dead messages (at
-	// Error), each up to ten a minute of a topic, and a database that does not answer. At Debug
+	// Error), up to ten lines a minute of each topic, and a database that does not answer; at Debug
 	// also each message that is delivered. If it panics, the line is lost. Default slog.Default().
 	Logger *slog.Logger
 
-	// Hooks report what happens on this relay, on a goroutine of their own. Default none.
+	// Hooks report what happens on this relay. They are called on a goroutine of their own.
+	// Default: none.
 	Hooks Hooks
 
 	// Registerer is where NewRelay registers the relay's metrics, whose names begin with
@@ -180,55 +190,56 @@ type RelayConfig struct {
 
 // A Retry says how often and when a message is delivered again after a failure.
 type Retry struct {
-	// MaxElapsedTime is for how long a message is tried before it is dead, from when its first
-	// attempt that failed began. The last attempt begins when this time is over. A Requeue begins
-	// anew, but a message that is requeued without Force is tried no longer than until it was
-	// appended InboxRetention ago.
+	// MaxElapsedTime is how long a message is tried before it is dead, counted from the start of
+	// its first failed attempt. The last attempt begins when this time is over. A Requeue starts it
+	// anew; without Force, it ends at the latest InboxRetention after the message was appended.
 	//
-	// It has to be shorter than InboxRetention, so that a receiver which has made the effect of the
-	// first attempt, and whose answer was lost, still knows the message when the last one comes. It
-	// is measured by the database's clock. If a message was due for longer than a tenth of this
-	// time, or a day, before it was tried, that time does not count: no relay ran, or the clock was
-	// set forward. If the clock was ahead and is set back, the time begins anew. So a clock that
-	// steps has no message dead early, and each outage of all relays of a day or more has it dead
-	// that much later: after such outages that are together longer than InboxRetention minus this
-	// time, receivers may have forgotten the message when its last attempt comes.
+	// It must be shorter than InboxRetention. A receiver that carried out the first attempt, but
+	// whose answer was lost, then still knows the message when the last attempt comes.
 	//
-	// 1 ms or more. NoLimit: until somebody decides, or until its attempts are used up; then
-	// receivers have to remember for ever. Default 9/10 of InboxRetention: 54 days.
+	// It is measured by the database's clock. If a message was due for longer than a tenth of this
+	// time, or for a day, before it was tried, that time does not count: no relay was running, or
+	// the clock was set forward. If the clock was ahead and is set back, the time starts anew. So a
+	// clock that is set makes no message dead early, and each outage of all relays of a day or more
+	// makes it dead that much later.
+	//
+	// At least 1 ms. NoLimit: until somebody decides, or until MaxAttempts are used up; receivers
+	// must then remember for ever. Default 54 days, 9/10 of InboxRetention.
 	MaxElapsedTime time.Duration
 
 	// MaxAttempts is how many attempts a message has at most before it is dead. Those before a
-	// Requeue do not count. 1 to 1,000; 1: no retry. Default 0: any number.
+	// Requeue do not count. 1 to 1,000; with 1 there is no retry. Default 0: any number.
 	MaxAttempts int
 
-	// FirstWait is how long to wait before the second attempt; each further wait is twice as long
-	// as the one before. Each wait is shortened at random by up to half. Default 1 s, or MaxWait if
-	// that is shorter.
+	// FirstWait is the wait before the second attempt. Each further wait is twice as long as the
+	// one before, up to MaxWait. Each is shortened at random by up to half. More than 0. Default
+	// 1 s, or MaxWait if that is shorter.
 	FirstWait time.Duration
 
-	// MaxWait is the longest wait, and after an outage of its receiver a message waits for no
-	// longer than this. With 1 h a message that fails has about 12 attempts in the first hour and
-	// 32 a day afterwards; with 5 min about 380 a day. If messages of a key fail, only the first of
-	// them is tried. At most 24 h, as is what RetryAfter asks for. Default 1 h, or FirstWait if
-	// that is longer.
+	// MaxWait is the longest wait, and the longest time that a message waits after an outage of its
+	// receiver. With 1 h, a message that fails has about 12 attempts in the first hour and 32 a day
+	// afterwards; with 5 min about 380 a day. If messages of a key fail, only the first of them is
+	// tried. At least FirstWait, at most 24 h, which also bounds what RetryAfter asks for. Default
+	// 1 h, or FirstWait if that is longer.
 	MaxWait time.Duration
 }
 
 // Retention is how long rows are kept. NoLimit keeps them forever.
 type Retention struct {
-	Dispatched time.Duration // since the message was dispatched. Default 30 days.
-	Dead       time.Duration // since the message was dead. Default 0: forever.
+	// Dispatched is how long a message is kept after it was dispatched. Default 30 days.
+	Dispatched time.Duration
+	// Dead is how long a dead message is kept. Default 0: forever.
+	Dead time.Duration
 }
 
-// Thresholds say when the checks of a relay, or its Ready, fail. 0 in RelayConfig.Health: the
-// default that each field names; 0 in RelayConfig.Unready: never. NoLimit: never.
+// Thresholds say when the checks of a relay, or its Ready, fail. In RelayConfig.Health, 0 is the
+// default that each field names; in RelayConfig.Unready, 0 is never. NoLimit: never.
 type Thresholds struct {
-	// DueAge is for how long a message may be due: with a sink, and nothing that holds it back. If
-	// it is longer, no relay delivers, or they are too slow. Default 1 min.
+	// DueAge is how long a message may be due: it has a sink, and nothing holds it back. If one is
+	// due for longer, no relay delivers, or they are too slow. Default 1 min.
 	DueAge time.Duration
-	// PendingAge is how long a message may be pending after it was appended or requeued, its waits
-	// for attempts included. If it is longer, a receiver fails. Default 1 h.
+	// PendingAge is how long a message may be pending after it was appended or requeued, including
+	// its waits for attempts. If one is pending for longer, a receiver fails. Default 1 h.
 	PendingAge time.Duration
 	// Dead is how many messages may be dead. Default 0: any number.
 	Dead int64

@@ -11,16 +11,16 @@ import (
 // DefaultTableName is the default of Options.TableName.
 const DefaultTableName = "tickslot_outbox"
 
-// Options of an Outbox. The zero value works.
+// Options are the settings of an Outbox. The zero value is valid.
 type Options struct {
-	// TableName is what the names of the tables and indexes begin with, so that several outboxes
-	// have room in one database. It is quoted, so any text without braces is valid. At most 36
-	// bytes. Default "tickslot_outbox".
+	// TableName is what the names of the tables and indexes begin with, so that one database can
+	// hold several outboxes. It is quoted, so any text without braces is valid. At most 36 bytes.
+	// Default "tickslot_outbox".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the tables. SQLite has
-	// none. Default "public" on Postgres, whatever the search_path is; elsewhere that of the
-	// connection.
+	// none. At most 63 bytes. Default "public" on Postgres, whatever the search_path is; elsewhere
+	// the schema or database of the connection.
 	Schema string
 }
 

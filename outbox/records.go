@@ -170,15 +170,15 @@ func record(r store.Record) Record {
 		r.FailingSince, r.FinishedAt, cmp.Or(r.LastError, r.Fault)}
 }
 
-// RequeueOptions are the options of Requeue.
+// RequeueOptions are the options of Requeue. The zero value is fine.
 type RequeueOptions struct {
-	// InboxRetention is for how long the receivers remember what they have had: see RelayConfig.
-	// Older messages are left out, and Requeue returns an error that matches ErrTooOld. Default 60
-	// days.
+	// InboxRetention is how long the receivers remember the messages that they have had: see
+	// RelayConfig. Older messages are left out, and Requeue returns an error that matches
+	// ErrTooOld. Default 60 days.
 	InboxRetention time.Duration
-	// Force also requeues what is older: the receiver may have its effect twice.
+	// Force also requeues older messages: the receiver may have their effect twice. Default false.
 	Force bool
-	// Note is kept with the message: who requeues it, and why. At most 200 bytes.
+	// Note is kept with the message: who requeues it, and why. At most 200 bytes. Default "": none.
 	Note string
 }
 
