@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // Documents name exported things as pkg.Name, and pkg.Type.Member. A stale name misleads readers.
@@ -154,55 +156,58 @@ func TestTestsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// Users learn of a setting whose default is not documented only by accident.
+// The comments of its fields are the reference of a setting. Users learn only by accident of one
+// whose default is not in them.
 //
-// Fails when an option is added or renamed, and docs/configuration.md does not follow.
+// Fails when a setting has no comment, or one that says neither "Default" nor "Required".
 func TestEverySettingIsDocumented(t *testing.T) {
 	t.Parallel()
-	doc, packages := read(t, "docs/configuration.md"), exported(t)
-	for pkg, types := range map[string][]string{
-		"timer":       {"Timer", "Config", "CatchUp", "Delay", "Retry", "TriggerOptions"},
-		"control":     {"Config", "TriggerOptions"},
-		"dlock":       {"SessionOptions"},
-		"lockmetrics": {"Options"},
-		"leader":      {"Role"},
-		"cluster":     {"Config"},
-		"page":        {"Config"},
+	states := regexp.MustCompile(`\b(Default|Required)\b`)
+	for folder, types := range map[string][]string{
+		".":                   {"Runner"},
+		"timer":               {"Timer", "Config", "CatchUp", "Delay", "Retry", "Limit", "TriggerOptions"},
+		"timer/control":       {"Config", "TriggerOptions"},
+		"timer/manager":       {"Config"},
+		"dlock":               {"SessionOptions"},
+		"dlock/lockmetrics":   {"Options"},
+		"dlock/redislock":     {"Options"},
+		"dlock/redlock":       {"Options"},
+		"dlock/sqllock":       {"Options"},
+		"dlock/nativelock":    {"Options"},
+		"leader":              {"Role"},
+		"cluster":             {"Config", "Retention"},
+		"cluster/page":        {"Config"},
+		"cluster/sqlregistry": {"Options"},
 		"durable": {"Config", "HandlerOptions", "Retry", "ScheduleOptions", "CatchUp", "Retention", "TriggerOptions",
 			"Options"},
-		"outbox": {"RelayConfig", "Retry", "Retention", "Thresholds", "Options", "RequeueOptions"},
-
-		"httpsink":          {"Options"},
-		"ping":              {"Options"},
-		"redissink":         {"Options"},
-		"tickslotwatermill": {"Options"},
-		"tickslotriver":     {"LimitOptions"},
-
-		"redisregistry": {"Options"},
-
-		"oteltickslot": {"Options"},
-		"oteldurable":  {"Options"},
-		"oteloutbox":   {"Options"},
-		"redislock":    {"Options"},
-		"redlock":      {"Options"},
-		"sqllock":      {"Options"},
-		"sqlregistry":  {"Options"},
-		"nativelock":   {"Options"},
-		"health":       {"Check", "Handler"},
-		"grpchealth":   {"Services"},
+		"outbox":                   {"RelayConfig", "Retry", "Retention", "Thresholds", "Options", "RequeueOptions"},
+		"outbox/httpsink":          {"Options"},
+		"outbox/redissink":         {"Options"},
+		"cluster/redisregistry":    {"Options"},
+		"health":                   {"Check", "Handler"},
+		"health/grpchealth":        {"Services"},
+		"service":                  {"Config"},
+		"oteltickslot":             {"Options"},
+		"oteltickslot/oteldurable": {"Options"},
+		"oteltickslot/oteloutbox":  {"Options"},
+		"contrib/ping":             {"Options"},
+		"contrib/watermill":        {"Options"},
+		"contrib/river":            {"LimitOptions"},
 	} {
-		names := packages[pkg]
+		comments := testkit.FieldComments(t, folder)
 		for _, typ := range types {
-			if !names[typ] {
-				t.Errorf("there is no %s.%s any more: list here what replaced it", pkg, typ)
-			}
-			for name := range names {
-				field, is := strings.CutPrefix(name, typ+".")
-				if is && !strings.HasSuffix(field, "()") && !names[name+"()"] &&
-					!strings.Contains(doc, "`"+pkg+"."+name) && !strings.Contains(doc, "`."+field+"`") &&
-					!strings.Contains(doc, "."+typ+"."+field+"`") {
-					t.Errorf("docs/configuration.md does not have %s.%s", pkg, name)
+			fields := 0
+			for name, comment := range comments {
+				if !strings.HasPrefix(name, typ+".") {
+					continue
 				}
+				if fields++; !states.MatchString(comment) {
+					t.Errorf("%s: %s: its comment says neither its default nor that it is required: %q", folder, name,
+						comment)
+				}
+			}
+			if fields == 0 {
+				t.Errorf("%s: there is no %s any more: list here what replaced it", folder, typ)
 			}
 		}
 	}

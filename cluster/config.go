@@ -69,7 +69,7 @@ type Config struct {
 	// takes longer than 10 ms, KindOf is asked instead. Default KindOf: the kind follows from the
 	// prefix of the name.
 	Kind func(name string) string
-	// Retention is how long rows are kept: see its fields for the defaults.
+	// Retention is how long rows are kept. Default: that of each of its fields.
 	Retention Retention
 
 	// Logger gets a line when the registry begins to fail and when it works again, when this

@@ -11,6 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/memlock"
+	"github.com/tickslot/tickslot/internal/testkit"
 )
 
 // choosy is a store that checks its settings and bounds TTLs.
@@ -78,9 +79,9 @@ func TestNewSessionReportsAllFaults(t *testing.T) {
 	}
 }
 
-// The defaults are those that docs/configuration.md states.
+// The defaults are those that the comments of the fields state.
 //
-// Fails when a default is another.
+// Fails when one is changed in the code only.
 func TestDefaults(t *testing.T) {
 	s, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{})
 	if err != nil {
@@ -90,6 +91,8 @@ func TestDefaults(t *testing.T) {
 	if s.TTL() != 15*time.Second || s.StoreTimeout() != time.Second {
 		t.Errorf("TTL %v, StoreTimeout %v, want 15s and 1s", s.TTL(), s.StoreTimeout())
 	}
+	testkit.CheckDefaults(t, ".", map[string]any{"SessionOptions.TTL": s.TTL(),
+		"SessionOptions.StoreTimeout": s.StoreTimeout()})
 	if h := s.Holder(); h.Host == "" || h.PID == 0 || h.ID == "" {
 		t.Errorf("holder %v, want one that describes this process", h)
 	}

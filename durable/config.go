@@ -95,7 +95,7 @@ type Config struct {
 	// to 24 h. Default 1 min.
 	SweepInterval time.Duration
 
-	// Retention is how long rows are kept: see its fields for the defaults.
+	// Retention is how long rows are kept. Default: that of each of its fields.
 	Retention Retention
 
 	// CallTimeout bounds every call to the database. 1 ms to TTL/3. Default 5 s, or TTL/3 if that
@@ -214,8 +214,8 @@ type HandlerOptions struct {
 	// it has expired. At least 1 ms; NoLimit: any time. Default 1 h.
 	MaxRunTime time.Duration
 
-	// Retry says how an attempt that failed is followed by another: see its fields for the
-	// defaults.
+	// Retry says how an attempt that failed is followed by another. Default: that of each of its
+	// fields.
 	Retry Retry
 }
 

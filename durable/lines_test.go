@@ -46,15 +46,15 @@ func TestLinesInTheLog(t *testing.T) {
 				f.end()
 				log := f.hosts[0].log.String() + f.hosts[1].log.String()
 				for line, keys := range map[string]string{
-					"materialize cycle starting":             "",
-					"materialize cycle completed":            "due queued",
-					"ticks materialized":                     "schedule queued coalesced skipped paused",
-					"ticks already materialized by another":  "schedule",
-					"claim cycle starting":                   "room",
-					"claim cycle completed":                  "claimed",
-					"run started":                            "run handler schedule due_at attempt worker",
+					"materialize cycle starting":                 "",
+					"materialize cycle completed":                "due queued",
+					"ticks materialized":                         "schedule queued coalesced skipped paused",
+					"ticks already materialized by another":      "schedule",
+					"claim cycle starting":                       "room",
+					"claim cycle completed":                      "claimed",
+					"run started":                                "run handler schedule due_at attempt worker",
 					"an attempt failed: the run will be retried": "run handler attempt worker outcome err retry_in",
-					"run ended":                              "run handler schedule attempt worker outcome took",
+					"run ended":                                  "run handler schedule attempt worker outcome took",
 				} {
 					found := ""
 					for l := range strings.Lines(log) {

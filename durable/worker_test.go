@@ -2,14 +2,12 @@ package durable_test
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/tickslot/tickslot/durable"
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/schedule"
 )
 
@@ -49,17 +47,13 @@ func TestRunsAndTicks(t *testing.T) {
 	})
 }
 
-// The defaults are those that docs/configuration.md states.
+// The defaults are those that the comments of the fields state.
 //
 // Fails when one is changed in the code only.
 func TestDefaultsAreDocumented(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	c, h := durable.Defaults()
-	for setting, value := range map[string]any{
+	testkit.CheckDefaults(t, ".", map[string]any{
 		"Config.MaxRuns": c.MaxRuns, "Config.MaxActive": c.MaxActive, "Config.TTL": c.TTL,
 		"Config.PollInterval": c.PollInterval, "Config.PollJitter": c.PollJitter,
 		"Config.SweepInterval": c.SweepInterval, "Config.CallTimeout": c.CallTimeout,
@@ -68,33 +62,12 @@ func TestDefaultsAreDocumented(t *testing.T) {
 		"HandlerOptions.MaxConcurrency": h.MaxConcurrency, "HandlerOptions.MaxRunTime": h.MaxRunTime,
 		"Config.MaxCrashes": c.MaxCrashes, "Retry.MaxElapsedTime": h.Retry.MaxElapsedTime,
 		"Retry.MaxAttempts": h.Retry.MaxAttempts, "Retry.FirstWait": h.Retry.FirstWait,
-		"Retry.MaxWait": h.Retry.MaxWait, "Retention.Canceled": c.Retention.Canceled,
-		"Retention.Dead": c.Retention.Dead, "Retention.Unseen": c.Retention.Unseen,
-	} {
-		want := fmt.Sprint(value)
-		if d, ok := value.(time.Duration); ok {
-			want = inWords(d)
-		}
-		_, row, _ := strings.Cut(string(doc), "`durable."+setting+"` | ")
-		if after, ok := strings.CutPrefix(row, want); !ok || !strings.ContainsAny(after[:1], " ,:.") {
-			t.Errorf("%s: docs/configuration.md says %.20q, the default is %s", setting, row, want)
-		}
-	}
+		"Retry.MaxWait": h.Retry.MaxWait, "Retention.Succeeded": c.Retention.Succeeded,
+		"Retention.Canceled": c.Retention.Canceled, "Retention.Dead": c.Retention.Dead,
+		"Retention.Unseen": c.Retention.Unseen,
+	})
 	if c.ClaimBatch != c.MaxRuns || c.MaterializeInterval != c.PollInterval || c.ClaimInterval != c.PollInterval ||
 		c.ReclaimInterval != c.PollInterval || c.Retention.Succeeded != c.Retention.Canceled {
 		t.Errorf("what follows others: %+v", c)
 	}
-}
-
-// inWords writes a duration as the documentation does.
-func inWords(d time.Duration) string {
-	for _, unit := range []struct {
-		name string
-		of   time.Duration
-	}{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}} {
-		if d >= unit.of {
-			return fmt.Sprint(int64(d/unit.of), " ", unit.name)
-		}
-	}
-	return fmt.Sprint(d.Milliseconds())
 }

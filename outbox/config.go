@@ -100,7 +100,8 @@ type RelayConfig struct {
 	// 1 s.
 	RetryInterval time.Duration
 
-	// Retry says how often and when a message is delivered again: see its fields for the defaults.
+	// Retry says how often and when a message is delivered again. Default: that of each of its
+	// fields.
 	Retry Retry
 
 	// MaxCrashes is how many relays in a row may die in the delivery of a message, without a result
@@ -146,7 +147,7 @@ type RelayConfig struct {
 	// is shorter.
 	PollInterval time.Duration
 
-	// Retention is how long rows are kept: see its fields for the defaults.
+	// Retention is how long rows are kept. Default: that of each of its fields.
 	Retention Retention
 
 	// InboxRetention is how long the receivers remember the messages that they have had. It must be
@@ -165,8 +166,8 @@ type RelayConfig struct {
 	// before it ends their contexts. Default 30 s.
 	DrainTimeout time.Duration
 
-	// Health has the thresholds of Relay.Checks. A host with a failing check is degraded. Each
-	// field of Thresholds has its default.
+	// Health has the thresholds of Relay.Checks. A host with a failing check is degraded. Default:
+	// that of each of its fields.
 	Health Thresholds
 
 	// Unready has the thresholds of Relay.Ready. A host for which it fails gets no more requests.

@@ -2,9 +2,7 @@ package outbox_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/outbox"
 )
 
@@ -136,41 +135,23 @@ func TestValuesOfMetrics(t *testing.T) {
 	})
 }
 
-// Fails when a default is another one than docs/configuration.md says.
-func TestDefaultsAreThoseOfTheDocuments(t *testing.T) {
+// The defaults are those that the comments of the fields state.
+//
+// Fails when one is changed in the code only.
+func TestDefaultsAreDocumented(t *testing.T) {
 	t.Parallel()
 	c := outbox.Defaults()
-	doc, err := os.ReadFile("../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := func(d time.Duration) string {
-		switch {
-		case d >= 24*time.Hour:
-			return fmt.Sprint(int(d/(24*time.Hour)), " days")
-		case d >= time.Hour:
-			return fmt.Sprint(int(d/time.Hour), " h")
-		case d >= time.Minute:
-			return fmt.Sprint(int(d/time.Minute), " min")
-		}
-		return fmt.Sprint(int(d/time.Second), " s")
-	}
-	for setting, want := range map[string]string{
-		"RelayConfig.TTL": text(c.TTL), "RelayConfig.RetryInterval": text(c.RetryInterval),
-		"RelayConfig.MaxCrashes": fmt.Sprint(c.MaxCrashes), "RelayConfig.BatchSize": fmt.Sprint(c.BatchSize),
-		"RelayConfig.MaxDeliveries": fmt.Sprint(c.MaxDeliveries), "RelayConfig.DeliverTimeout": text(c.DeliverTimeout),
-		"RelayConfig.IdleDelay": text(c.IdleDelay), "RelayConfig.PollInterval": text(c.PollInterval),
-		"RelayConfig.InboxRetention": text(c.InboxRetention), "RelayConfig.SweepInterval": text(c.SweepInterval),
-		"RelayConfig.CallTimeout": text(c.CallTimeout), "RelayConfig.DrainTimeout": text(c.DrainTimeout),
-		"Retry.MaxElapsedTime": text(c.Retry.MaxElapsedTime),
-		"Retry.MaxAttempts":    fmt.Sprint(c.Retry.MaxAttempts), "Retry.FirstWait": text(c.Retry.FirstWait),
-		"Retry.MaxWait": text(c.Retry.MaxWait), "Retention.Dispatched": text(c.Retention.Dispatched),
-		"Retention.Dead": fmt.Sprint(int(c.Retention.Dead)), "Thresholds.DueAge": text(c.Health.DueAge),
-		"Thresholds.PendingAge": text(c.Health.PendingAge), "Thresholds.Dead": fmt.Sprint(c.Health.Dead),
-		"RequeueOptions.InboxRetention": text(outbox.DefaultInboxRetention),
-	} {
-		if line := "| `outbox." + setting + "` | " + want; !strings.Contains(string(doc), line) {
-			t.Errorf("docs/configuration.md has no %q", line)
-		}
-	}
+	testkit.CheckDefaults(t, ".", map[string]any{
+		"RelayConfig.Shards": c.Shards, "RelayConfig.TTL": c.TTL, "RelayConfig.RetryInterval": c.RetryInterval,
+		"RelayConfig.MaxCrashes": c.MaxCrashes, "RelayConfig.BatchSize": c.BatchSize,
+		"RelayConfig.MaxDeliveries": c.MaxDeliveries, "RelayConfig.DeliverTimeout": c.DeliverTimeout,
+		"RelayConfig.IdleDelay": c.IdleDelay, "RelayConfig.PollInterval": c.PollInterval,
+		"RelayConfig.InboxRetention": c.InboxRetention, "RelayConfig.SweepInterval": c.SweepInterval,
+		"RelayConfig.CallTimeout": c.CallTimeout, "RelayConfig.DrainTimeout": c.DrainTimeout,
+		"Retry.MaxElapsedTime": c.Retry.MaxElapsedTime, "Retry.MaxAttempts": c.Retry.MaxAttempts,
+		"Retry.FirstWait": c.Retry.FirstWait, "Retry.MaxWait": c.Retry.MaxWait,
+		"Retention.Dispatched": c.Retention.Dispatched, "Retention.Dead": c.Retention.Dead,
+		"Thresholds.DueAge": c.Health.DueAge, "Thresholds.PendingAge": c.Health.PendingAge,
+		"Thresholds.Dead": c.Health.Dead, "RequeueOptions.InboxRetention": outbox.DefaultInboxRetention,
+	})
 }

@@ -130,7 +130,8 @@ type Timer struct {
 	Blackouts []schedule.Blackout
 
 	// CatchUp decides what happens to ticks that came due while this host, or the whole fleet, was
-	// not running. The default depends on the schedule: see CatchUp.
+	// not running. Default: the latest one runs if the schedule is a calendar or has a day or more
+	// between ticks; see CatchUp.Policy.
 	CatchUp CatchUp
 
 	// Delay moves the start of ticks, so that not all timers and hosts start at once. Default: no
