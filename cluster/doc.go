@@ -57,9 +57,10 @@
 // # What a registry does to locks
 //
 // Nothing. No call for a lock is added or delayed, and none fails, whether the registry is slow,
-// full, missing or down. Records that it cannot write wait in a bounded queue and are written
-// later, none of them twice; those that do not fit are dropped and counted. The log says once that
-// it fails, and once that it works again. Give its Store connections of its own.
+// full, missing or down. Records that it cannot write wait and are written later, none of them
+// twice: all leases that are held, and up to 10,000 leases that have ended, 1,000 events and 5,000
+// runs. Further ones are dropped and counted. The log says once that it fails, and once that it
+// works again. Give its Store connections of its own.
 //
 // # What is not promised
 //

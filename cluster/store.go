@@ -195,10 +195,10 @@ type HostRow struct {
 // A Retention is how long a Store keeps rows. The defaults are those of Config.Retention.
 type Retention struct {
 	// Hosts is how long a host is kept after its last heartbeat. At least 1 min, and at least three
-	// TTLs. Default 60 s, or three TTLs if that is longer.
+	// TTLs. Default 90 s: three TTLs, but at least 60 s.
 	Hosts time.Duration
 	// Leases is how long a lease is kept after its last renewal, its release or its end, whichever
-	// came last. At least 1 min. Default 60 s, or three TTLs if that is longer.
+	// came last. At least 1 min. Default 90 s: three TTLs, but at least 60 s.
 	Leases time.Duration
 	// Events is how long an event is kept, if it is one of the newest MaxEvents (1,000). At least
 	// 1 min. Default 7 days.

@@ -105,23 +105,26 @@ func (e *Elector) Status() Status {
 	return s
 }
 
-// Healthy returns an error if this host has known nobody to lead for three TTLs and a
-// RetryInterval, if its function fails whenever it leads and nobody else does, or if its function
-// has ignored the end of its context for longer than StopTimeout. Standing by is healthy, and so is
-// a role that an operator has paused, and an Elector that is not running. It reads memory only, so
-// a probe may call it:
+// Healthy returns an error in these three cases:
+//
+//   - Nobody is known to have led for three TTLs and a RetryInterval.
+//   - The function of this host has failed five times in a row over more than that time, each time
+//     within MaxBackOff, and nobody else was known to lead in between. So this is the only host
+//     that takes part, or the function fails on the others as well.
+//   - The function has ignored the end of its context for longer than StopTimeout.
+//
+// A host that stands by is healthy, and so are a role that an operator has paused and an Elector
+// that is not running. While a host waits after a term so that others have a try, it does not ask
+// who leads; the time counts from when it asks again (Status.RetryAt).
+//
+// After failures, a host is healthy again when another host is known to lead, or when a term ends
+// well or lasts for MaxBackOff. With a Role.Max over 1, a store that grants a slot does not say
+// whether the other slots are taken, so a host whose function always fails is not healthy even if
+// other hosts lead.
+//
+// Healthy reads memory only, so a probe may call it:
 //
 //	health.New(timers, health.Check{Name: "relay", Func: elector.Healthy})
-//
-// While a host lets others have a try after a term, it does not ask who leads. So the time counts
-// only from when it asks again (Status.RetryAt).
-//
-// A host is not healthy, either, once its function has failed five times in a row over more than
-// that time, each time within MaxBackOff, and no try in between has found the role taken: either
-// this is the only host that takes part, or the function fails on the others, too. The host is
-// healthy again when another host is known to lead, or when a term ends well or lasts for
-// MaxBackOff. With Role.Max, a store that grants a slot does not say whether the other slots are
-// taken. So a host whose function always fails is then not healthy, even while other hosts lead.
 func (e *Elector) Healthy() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -102,7 +102,8 @@
 //   - Run waits for the store's first answer for 5 s, or for the TTL if that is shorter.
 //   - A host asks the store for at most 64 ticks and triggers at once; further ones wait.
 //   - A host on which nothing is due takes and releases one lock about once per TTL, to see whether
-//     the store answers, and counts the hosts (once a minute if there are more than 100).
+//     the store answers, and counts the hosts (once a minute if there are more than 100). With each
+//     heartbeat it renews its own slot of tickslot:hosts.
 //   - While the store is down, the pause before a probe grows from StoreTimeout/4 to TTL/3; each is
 //     made up to half longer or shorter at random.
 //   - An outage that begins within a minute of one that was logged has no lines of its own. Of the

@@ -36,7 +36,8 @@ import (
 //
 // A Store has up to four connections of its own, which it makes with the settings of the pool
 // (BeforeConnect and AfterConnect are called, PrepareConn and AfterRelease are not) when its
-// workers need them, and each worker another one for LISTEN. So handlers that use all connections
+// workers need them, and each worker another one for LISTEN. An attempt to connect ends after 2 s,
+// or after the pool's ConnectTimeout if that is at most 10 s. So handlers that use all connections
 // of the pool cost no lease. Those that nobody uses for ten seconds are closed. Other calls, such
 // as Trigger and Control, take one of the pool.
 //
