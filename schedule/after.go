@@ -7,7 +7,7 @@ import (
 
 // After is due a fixed delay after a run has ended, whatever its outcome, like Spring's fixedDelay.
 // Hosts cannot know in advance when a run will end, so a timer.Scheduler asks the store when it may
-// start: see Timer.Schedule. The delay is a millisecond to 30 days.
+// start: see "A fixed delay" in package timer. The delay is a millisecond to 30 days.
 func After(delay time.Duration) FixedDelay { return FixedDelay{delay} }
 
 const (

@@ -18,21 +18,27 @@ import (
 //
 // The fields are minute, hour, day of month, month and day of week; an optional sixth field, in
 // front, is the second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15,
-// 9-17/2). Months and days of the week have names, in any case; * and ? match any value. Both 0 and
-// 7 are Sunday. Days of the month may be L (the last), L-2 (two days before the last), 15W (the
-// weekday nearest to the 15th) and LW (the last weekday). Days of the week may be fri#2 (the second
-// Friday) and fri#L (the last Friday). Numbers of days of the week are refused beside a ? for the
-// day of month in six fields, because Quartz, which writes that, counts them from Sunday as 1. If
-// both the day of month and the day of week are restricted, a day that matches either is due, as in
-// robfig/cron. Other crons differ: in Vixie's a field that begins with *, such as */2, is not
-// restricted, and Quartz restricts one of the two only. @yearly, @annually, @monthly, @weekly,
-// @daily, @midnight and @hourly are accepted.
+// 9-17/2). A step must be smaller than the number of values in its range: */60 and 5-6/3, for which
+// other crons take the first value alone, are refused. Months and days of the week have names, in
+// any case; * and ? match any value. Both 0 and 7 are Sunday. Days of the month may be L (the
+// last), L-2 (two days before the last), 15W (the weekday nearest to the 15th) and LW (the last
+// weekday). Days of the week may be fri#2 (the second Friday) and fri#L (the last Friday). Numbers
+// of days of the week are refused beside a ? for the day of month in six fields, because Quartz,
+// which writes that, counts them from Sunday as 1. @yearly, @annually, @monthly, @weekly, @daily,
+// @midnight and @hourly are accepted. A date that never comes, such as 30 February, is refused.
+//
+// If both the day of month and the day of week are restricted, a day that matches either is due, as
+// in robfig/cron. Other crons differ. In Vixie's a field that begins with * is not restricted: "0 0
+// */2 * MON" is due there on Mondays that are odd days, and here on odd days and on Mondays. Quartz
+// restricts one of the two only.
 //
 // When clocks are set forward, a skipped time is due once, at the first instant after the gap. When
 // they are set back, a time that is shown twice is due the first time only. An expression that
 // allows all 24 hours follows elapsed time instead: it is due whenever the clocks show one of its
 // minutes, so also the second time, and a gap of whole hours adds no tick. Only a gap that is not a
-// whole number of hours makes the skipped times due, once, after it.
+// whole number of hours makes the skipped times due, once, after it. So when the clocks are set
+// back, "*/5 * * * *" continues through the hour that comes twice, and "*/5 0-6 * * *" pauses when
+// it comes the second time, unlike in Vixie's cron.
 func Cron(spec, zone string) Schedule {
 	c := crontab{spec: spec, calendar: calendar{zone: zone}}
 	loc, zoneErr := loadZone(zone)

@@ -58,6 +58,37 @@
 // RunOnStart about a run when a host starts, Retry about runs that fail. Delay moves the start of a
 // tick, not the tick.
 //
+// # A fixed delay
+//
+// With schedule.After(d) a timer is due d after its last run ended anywhere in the fleet, whatever
+// the outcome; triggered runs count. The store keeps when that was and measures d by its own clock,
+// so the clocks of hosts need not agree. It has to be redislock, sqllock (but not on SQL Server) or
+// memlock. One run is in progress at a time, so MaxConcurrency and MaxPerTick are 1; CatchUp, Delay
+// and RunOnStart are refused.
+//
+//   - A run ends when its slot is released. If its host crashed or was cut off, it ends when its
+//     lease expires, up to a TTL later.
+//   - The first run ever starts at once. A host that starts later finds in the store when the last
+//     run ended. Without a store, each start of the program begins with a run.
+//   - A run starts when d is over, or up to a second late if d is shorter than that and the host
+//     of the last run has stopped.
+//   - If a try starts nothing (the timer is paused, a limit is full, the store does not answer),
+//     the host tries again after d, but after a second at least and a minute at most, or when the
+//     store says; in a blackout, when that ends. These tries are ticks in Status and metrics.
+//     AlarmAfter counts at most one of them in each d, and one of those that come due while a run
+//     ignores its context past MaxRunTime.
+//   - While a host waits for d, it does not call the store. When d is over, each host calls once.
+//   - TimerStatus.Next is when this host asks next, and zero while a run is in progress here.
+//   - After Update, the new d counts from the last run. So does the d of a timer that was removed
+//     and registered again; without a store it begins anew, unless a run is still in progress.
+//   - If a timer has only ever been triggered, Redis forgets it after an hour. Its first scheduled
+//     tick then starts at once.
+//
+// A run starts too early only if hosts run without the store (StoreDownRunLocal: each counts from
+// its own runs, and the store does not know when those ended), if the store's clock jumps ahead, or
+// if the store loses its data. If the store's clock was ahead and is set right, d lasts at most
+// five seconds longer. sqllock refuses a d that is not shorter than its Options.Retention.
+//
 // # Timers that come, change and go
 //
 // Register, Update and Remove do that one by one while the scheduler runs. A manager.Manager does

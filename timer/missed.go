@@ -40,14 +40,17 @@ const (
 	// blackout; or while a run went on, or before the lease of a crashed run had ended: the host
 	// that held the lease was there, and skipped the tick. Nor are ticks missed before a host has
 	// registered the timer, or its new schedule. Schedules of your own are told apart by their
-	// String method or, without one, by their type.
+	// String method or, without one, by their type. While hosts with the old and hosts with the new
+	// schedule run side by side in a rolling deploy, no tick runs twice, but only missed ticks of
+	// the schedule that claimed the latest tick, or was made known since, are caught up.
 	//
 	// The store knows only schedules, claims and leases. So a host that starts also runs a tick
 	// that was not claimed because the store was down or in quarantine, even if hosts ran it
 	// without the store; and the latest tick of a timer that was removed, with Remove or because
 	// its row of a Manager was gone, and has come back within the Window: the store cannot tell a
 	// tenant that was suspended from a fleet that was down. Pause such a timer, or use CatchUpSkip.
-	// A store forgets a timer that no host has had for 40 days.
+	// A store forgets a timer that no host has had for 40 days. While the store is down no missed
+	// tick runs, and with redlock none ever does.
 	CatchUpOnce
 )
 

@@ -68,14 +68,10 @@ type Timer struct {
 
 	// Schedule says when the timer is due. Default nil: only when Trigger is called.
 	//
-	// With schedule.After(d), the timer is due d after its last run ended anywhere in the fleet;
-	// triggered runs count. If that run lost its lease, d counts from when the lease expired. If
-	// the store knows no run, the timer is due immediately. No scheduled run starts earlier, with
-	// two exceptions: without the store (StoreDownRunLocal) each host counts from its own runs, and
-	// the store may lose its data. If a tick starts no run, the timer is tried again: when the
-	// store says that d has passed, when the blackout ends, or otherwise after d, but at least 1 s
-	// and at most 1 min. After requires a store that is a driver.Delayer, and a MaxConcurrency and
-	// MaxPerTick of 1. It excludes CatchUp, Delay and RunOnStart.
+	// With schedule.After(d), the timer is due d after its last run ended anywhere in the fleet: see
+	// "A fixed delay" in the documentation of the package. After requires a store that is a
+	// driver.Delayer, and a MaxConcurrency and MaxPerTick of 1. It excludes CatchUp, Delay and
+	// RunOnStart.
 	//
 	// A timer whose schedule has no further tick (At, Times, or an Except of one) is removed ten
 	// minutes after its last tick, or later, when its runs have ended. Trigger, Remove and Explain
@@ -92,7 +88,9 @@ type Timer struct {
 
 	// MaxPerTick is how many runs one tick may start in the fleet. With 1, each tick runs once;
 	// with N, up to N hosts run it; with NoLimit, every host runs it. A host starts at most one run
-	// per tick. 1 to 10,000, or NoLimit.
+	// per tick. With N above 1, all N start only if the hosts' clocks agree within an interval:
+	// otherwise hosts that are ahead claim later ticks, and the others are too late
+	// (ReasonTickLate). 1 to 10,000, or NoLimit.
 	//
 	// Required if the timer has a Schedule, hosts share a store, and MaxConcurrency is more than 1.
 	// In all other cases hosts share no ticks, or run one at a time, and the default is
@@ -140,9 +138,10 @@ type Timer struct {
 
 	// LeastRecentFirst makes a host that ran one of the latest ticks wait for up to 100 ms before
 	// it claims the next one, the longer the more recently it ran. Other hosts then come first. It
-	// spreads runs more evenly if clocks agree within milliseconds; it promises nothing. Default
-	// false: the first host to claim a tick runs it. That is often the same one, whose clock is
-	// slightly ahead.
+	// spreads runs more evenly if clocks agree within milliseconds; it promises nothing. It needs a
+	// store that lists its leases, so that hosts know how many they are, and a few ticks after a
+	// host has come or gone. Default false: the first host to claim a tick runs it. That is often
+	// the same one, whose clock is slightly ahead or which is nearer to the store.
 	LeastRecentFirst bool
 
 	// RunOnStart says whether the timer also runs when Run begins on a host, without waiting for
