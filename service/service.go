@@ -103,7 +103,8 @@ type Service struct {
 }
 
 // New assembles a service on any stores, and returns every fault of the settings. It starts
-// nothing and calls no store.
+// nothing and calls no store. A test of a service gives it stores in memory: memlock.New,
+// cluster.NewMemoryStore, durabletest.NewStore and outboxtest.New.
 func New(stores Stores, config Config, timers ...timer.Timer) (*Service, error) {
 	s := &Service{stores: stores}
 	faults := config.check(stores)

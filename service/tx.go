@@ -25,7 +25,8 @@ type Queue struct {
 }
 
 // NewQueue returns a Queue on a transaction, for stores that New was given. Call Notify after the
-// commit.
+// commit. In a test with outboxtest.InTx, runs is nil, because a store of durabletest has no
+// transactions.
 func (s *Service) NewQueue(runs durable.Tx, messages outbox.Tx) *Queue {
 	return &Queue{service: s, runs: runs, messages: messages}
 }

@@ -1,5 +1,5 @@
 // Package billing stands for your own code. It has two timers, a durable run and a message, and its
-// tests show how to test yours. docs/testing.md explains them.
+// tests show how to test yours. docs/guide.md explains them.
 //
 //   - memory_test.go: with a store in memory and virtual time, in which days pass in a moment.
 //     Start there.

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/outboxtest"
 )
 
-// What a virtual day costs: the figures in docs/testing.md are those of
+// What a virtual day costs: the figures in docs/guide.md and of both WorkOff are those of
 //
 //	go test -v -run TestAVirtualDay ./examples/testing
 func TestAVirtualDay(t *testing.T) {

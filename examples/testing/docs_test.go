@@ -8,17 +8,37 @@ import (
 	"testing"
 )
 
-// The code in docs/testing.md is taken from these tests, so it compiles and passes.
+// The code in docs/guide.md is taken from these tests and from examples of packages, so it compiles
+// and passes.
 //
 // Fails when one is changed without the other.
-func TestTheDocumentShowsTheseTests(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/testing.md")
+func TestTheGuideShowsExamples(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/guide.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
+	here := codeOf(t, "*_test.go")
+	elsewhere := codeOf(t, "../../service/*/example_test.go") + codeOf(t, "../../schedule/example_test.go") +
+		codeOf(t, "../../timer/example_*_test.go")
+	tests := 0
+	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(doc), -1) {
+		switch code := flat(block[1]); {
+		case strings.Contains(here, code):
+			tests++
+		case !strings.Contains(elsewhere, code):
+			t.Errorf("no test of this folder and no example has\n%s", code)
+		}
+	}
+	if tests < 8 {
+		t.Errorf("%d blocks are of tests", tests)
+	}
+}
+
+// codeOf returns what the files of a pattern hold.
+func codeOf(t *testing.T, pattern string) string {
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %v", pattern, err)
 	}
 	var code strings.Builder
 	for _, file := range files {
@@ -28,15 +48,7 @@ func TestTheDocumentShowsTheseTests(t *testing.T) {
 		}
 		code.WriteString(flat(string(text)))
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
-	if len(blocks) < 8 {
-		t.Errorf("%d blocks", len(blocks))
-	}
-	for _, block := range blocks {
-		if !strings.Contains(code.String(), flat(block[1])) {
-			t.Errorf("no test of this folder has\n%s", block[1])
-		}
-	}
+	return code.String()
 }
 
 // flat returns code without its indentation.

@@ -19,7 +19,7 @@ import (
 
 var errBank = errors.New("the bank is closed")
 
-// quiet is a worker's configuration in virtual time: see docs/testing.md about PollInterval.
+// quiet is a worker's configuration in virtual time: see durabletest.WorkOff about PollInterval.
 var quiet = durable.Config{Logger: slog.New(slog.DiscardHandler), PollInterval: time.Hour}
 
 // What a function has triggered.

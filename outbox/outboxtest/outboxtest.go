@@ -181,8 +181,8 @@ func Deliver(t testing.TB, r *outbox.Relay, d outbox.Delivery) outbox.AttemptInf
 // WorkOff runs a relay in virtual time until no message is pending, but for no longer than atMost,
 // and has it drain. It returns the messages that were dispatched or have died meanwhile, in the
 // order of their ends, with their payloads. The relay's outbox must be one of New, and both must be
-// made inside synctest.Test. An hour takes next to no real time: see docs/testing.md. The relay
-// cannot run again: for what comes after, make another one on the same outbox.
+// made inside synctest.Test. A virtual day costs a relay that waits about 1.1 s of CPU time. The
+// relay cannot run again: for what comes after, make another one on the same outbox.
 func WorkOff(t testing.TB, r *outbox.Relay, atMost time.Duration) (ended []outbox.Record) {
 	t.Helper()
 	below, err := kit.StoreOf(r)
