@@ -126,8 +126,8 @@ type Config struct {
 	MaxDead int
 
 	// Logger gets changes of the database's state, lost leases, failed attempts, reclaimed runs and
-	// dead letters; at Debug also each run and each cycle. If it panics, the line is lost. Default
-	// slog.Default().
+	// dead letters; at Debug also each run and each cycle: see "Lines in the log" of the package.
+	// If it panics, the line is lost. Default slog.Default().
 	Logger *slog.Logger
 
 	// Hooks report what happens on this worker. They are called on a goroutine of their own.

@@ -56,6 +56,37 @@
 // It is no general job queue: there are no workflows, and no uniqueness by arguments. See
 // docs/which-one.md for when to use a timer, a durable run, the outbox, or River.
 //
+// # Lines in the log
+//
+// These lines keep their text and keys. Where … is, the line goes on with an explanation.
+//
+//	"durable: worker started"                   Info: worker, handlers, schedules, max_runs, ttl
+//	"durable: draining"                         Info: cause
+//	"durable: worker stopped"                   Info: worker, drain, still_running
+//	"durable: materialize cycle starting"       Debug
+//	"durable: materialize cycle completed"      Debug: due, queued
+//	"durable: ticks materialized"               Debug: schedule, queued, coalesced, skipped, paused
+//	"durable: ticks already materialized by …"  Debug: schedule
+//	"durable: claim cycle starting"             Debug: room
+//	"durable: claim cycle completed"            Debug: claimed
+//	"durable: run started"                      Debug
+//	"durable: run ended"                        Debug: outcome, took, err
+//	"durable: an attempt has failed, …"         Warn: outcome, took, err, retry_in, left_out
+//	"durable: a run was given back"             Info: outcome, took, err
+//	"durable: a run was canceled"               Info: by, note
+//	"durable: a run was reclaimed: …"           Warn: run, handler, attempt, worker, leases_lost
+//	"durable: a run has lost its lease: …"      Warn
+//	"durable: gave up, a run is a dead letter"  Error: outcome, took, err, attempts, tried_for,
+//	                                            stack, left_out
+//	"durable: the database does not answer: …"  Error: err
+//	"durable: the database answers again"       Info: down_for
+//
+// A line about a run also has run, handler, attempt and worker, and schedule and due_at if it is of
+// a tick. drain is how long the drain took; still_running has the handlers that did not return, or
+// nothing. Failed attempts and dead letters have ten lines a minute for each handler, and the rest
+// at Debug; left_out says how many. The database passes over runs that another worker has claimed,
+// so no line tells of them.
+//
 // # Databases
 //
 // Postgres 13 or newer (package pgxdurable), also behind a PgBouncer in transaction mode, and

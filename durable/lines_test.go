@@ -18,7 +18,7 @@ import (
 // At Debug each cycle of a worker has its lines, with what it found, and so has each run, with the
 // name of the worker, which its rows have, too. At Info there is none of them.
 //
-// Fails when a line of docs/hooks.md gets another text or loses a key.
+// Fails when a line of doc.go gets another text or loses a key.
 func TestLinesInTheLog(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		t.Run(level.String(), func(t *testing.T) {

@@ -36,8 +36,8 @@ type Config struct {
 	// Logger gets the limits of timers when they are registered, lost leases, failed runs, and each
 	// change of the store's state. An outage has one line when it begins and one when it ends, for
 	// all timers together. An outage that begins within a minute of a logged one has no line. At
-	// Debug, the Logger also gets each run and each skipped tick. If it panics, the line is lost.
-	// Default slog.Default().
+	// Debug, the Logger also gets each run and each skipped tick: see "Lines in the log" of the
+	// package. If it panics, the line is lost. Default slog.Default().
 	Logger *slog.Logger
 
 	// Hooks report what happens on this host. They are called on a goroutine of their own. Default:

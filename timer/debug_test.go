@@ -30,7 +30,7 @@ func linesOf(t *testing.T, log *testkit.Log, text string) (found []map[string]an
 }
 
 // At Debug each run has a line when it starts and one when it ends, and each tick that is skipped
-// has one, with the keys that docs/hooks.md names. At Info only what fails has one, with the same
+// has one, with the keys that doc.go names. At Info only what fails has one, with the same
 // keys. The level may change while the scheduler runs.
 //
 // Fails when askDebug is asked only once, when a line loses a key, or skips are logged at Info.

@@ -105,8 +105,39 @@
 //
 // Config.Middleware wraps the Run of every timer, to do something before, after or around each
 // attempt. Config.Hooks report what has happened: runs that started and ended, ticks that were
-// skipped and why, leases that were lost, a store that went down. They cannot harm a timer. At
-// Debug, the Logger has a line for each run that starts or ends and each tick that is skipped.
+// skipped and why, leases that were lost, a store that went down. They cannot harm a timer.
+//
+// # Lines in the log
+//
+// These lines keep their text and keys. At Debug each run and each skipped tick has its lines; a
+// change of the level is seen within ten seconds.
+//
+//	"timer: run started"                         Debug
+//	"timer: an attempt failed, another follows"  Info: of, retry_in, err, stack
+//	"timer: run ended"                           Debug: outcome, took, err
+//	                                             Info if it is timeout, lease_lost, canceled, draining
+//	"timer: run failed"                          Error: outcome, took, err
+//	"timer: run panicked"                        Error: outcome, took, err, stack
+//	"timer: lease lost"                          Warn: goes_on, err
+//	"timer: tick skipped"                        Debug: timer, tick, reason, ticks, holder, err
+//	"timer: draining"                            Info: cause
+//	"timer: stopped"                             Info: drain, still_running
+//
+// A line about a run also has these keys; one that does not apply is left out:
+//
+//   - timer: its name.
+//   - tick: the scheduled instant, in UTC. A triggered run has none.
+//   - by, note, payload_bytes: who triggered the run, why, and how long its payload is.
+//   - slot, fence: Run.Slot and Run.Fence.
+//   - holder: who holds the slot. In "tick skipped": who holds it, or has claimed the tick, as far
+//     as the store said.
+//   - attempt: how often the handler was called. More than 1 is a retry; of is the most attempts.
+//   - outcome: an [Outcome]. took: how long the run took, waits between attempts included.
+//   - reason: a [Reason]. ticks: how many were missed, if more than one; tick is the first of them.
+//   - on_start: true if RunOnStart started the run.
+//   - goes_on: whether the run continues without its lease (StoreDownRunLocal).
+//   - err, stack: the error, and where the handler panicked.
+//   - drain: how long the drain took. still_running: timers whose runs did not return, or nothing.
 //
 // # When the store fails
 //

@@ -75,8 +75,8 @@ func (r *Run) info() RunInfo {
 		Overdue: time.Since(r.startedAt) > r.settings.timer.MaxRunTime}
 }
 
-// line returns the attributes that every line about a run begins with, and more. docs/hooks.md has
-// them.
+// line returns the attributes that every line about a run begins with, and more. The documentation
+// of the package has them.
 func (r RunInfo) line(more ...any) []any {
 	args := make([]any, 0, 12+len(more))
 	args = append(args, "timer", r.Timer)

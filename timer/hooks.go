@@ -16,17 +16,20 @@ const HookGrace = 5 * time.Second
 // something before or around a run, use a Middleware.
 //
 // Hooks are called in the order in which things happened, one at a time, on a goroutine of their
-// own. So they need no lock among themselves, and may be slow, and may call the Scheduler; a panic
-// is logged. A hook must not wait for Run to return, because Run waits for the hook. Up to 10,000
+// own. So they need no lock among themselves, and may be slow, call the Scheduler, and end the
+// context of Run; a panic is logged. A hook must not wait for Run to return, because Run waits for
+// the hook. If it triggers a run for each run that it hears of, that never ends. Up to 10,000
 // events wait while a hook is busy. Further ones are dropped, counted (Status.DroppedEvents,
-// tickslot_hook_events_dropped_total) and logged, at most once a minute.
+// tickslot_hook_events_dropped_total) and logged, at most once a minute. A hook that never returns
+// costs all later events.
 //
 // When Run ends, it spends up to HookGrace (5 s) on the events that still wait, and then drops the
 // rest. If a hook does not return, the error of Run names it (StuckError). A run that outlasts Run
 // is not reported.
 //
-// Every tick that came due is reported once: with RunStarted or with TickSkipped. For each run
-// RunStarted comes first and RunEnded last.
+// Every tick that came due is reported once on each host, with RunStarted or with TickSkipped: one
+// host runs it, the others skip it (ReasonTickTaken, ReasonFull). For each run RunStarted comes
+// first and RunEnded last.
 type Hooks struct {
 	// RunStarted is called when a run has started.
 	RunStarted func(RunInfo)

@@ -295,9 +295,10 @@ type Handler func(ctx context.Context) error
 // the clock is set back at that moment), on the goroutine of New, Register or Update. One that
 // panics or returns nil then is a fault of the registration. The Handler that it returns is part of
 // the run: it runs on the run's goroutine for every attempt, holds the slot meanwhile, is bounded
-// by MaxRunTime, and its error or panic is the attempt's. It should not return before next has,
-// because the slot is released then; and it passes on a context that is derived from its own,
-// because RunFromContext needs that.
+// by MaxRunTime, and its error or panic is the attempt's. If it does not call next, Run is not
+// called, and the attempt ends with its error. It should not return before next has, because the
+// slot is released then; and it passes on a context that is derived from its own, because
+// RunFromContext needs that.
 //
 // To observe runs without taking part in them, use Hooks.
 type Middleware func(next Handler) Handler

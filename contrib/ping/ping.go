@@ -10,9 +10,9 @@
 // # What is promised
 //
 // Only the host that runs a tick pings: its start, and then its success or its failure, with the
-// error of the handler. A tick that is skipped sends nothing. A run that was canceled, cut off by a
-// shutdown, or had lost its lease sends nothing at its end, because it may go on or be made up for
-// elsewhere: if it is not, the monitor's time runs out.
+// error of the handler: secrets masked, 10 kB at most. A tick that is skipped sends nothing. A run
+// that was canceled, cut off by a shutdown, or had lost its lease sends nothing at its end, because
+// it may go on or be made up for elsewhere: if it is not, the monitor's time runs out.
 //
 // A monitor that hangs, answers nonsense or redirects delays no timer and no hook, and takes one
 // goroutine for each of its URLs. Nothing is sent to where it redirects.
