@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// What calls of a large fleet cost the server, for docs/redis.md. It measures, and fails only if
-// a call keeps the server from others for as long as a heartbeat would notice.
+// What calls of a large fleet cost the server, for the package's doc. It measures, and fails only
+// if a call keeps the server from others for as long as a heartbeat would notice.
 func TestCostOfALargeFleet(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,11 +57,19 @@ func documentedUser() error {
 	if err != nil {
 		return err
 	}
-	said := regexp.MustCompile("(?s)rights of a user for the registry alone are\\s+`(.*?)`").FindSubmatch(text)
+	said := regexp.MustCompile("(?sm)^- for the registry alone: `(.*?)`").FindSubmatch(text)
 	if said == nil {
 		return fmt.Errorf("%s does not list the rights of a user for the registry", page)
 	}
 	rights = strings.Fields(string(said[1]))
+	said = regexp.MustCompile("(?m)^- added to the user of the locks: `(.*?)`").FindSubmatch(text)
+	if said == nil {
+		return fmt.Errorf("%s does not say which rights a user of the locks lacks", page)
+	}
+	lacks := slices.DeleteFunc(slices.Clone(rights), func(right string) bool { return slices.Contains(user, right) })
+	if more := strings.Fields(string(said[1])); !slices.Equal(more, lacks) {
+		return fmt.Errorf("%s: a user of the locks lacks %q, and not %q", page, lacks, more)
+	}
 	for _, rule := range user {
 		if !strings.HasPrefix(rule, "+") || rule == "+cluster|slots" || rule == "+asking" {
 			redistest.User = append(redistest.User, rule)

@@ -30,6 +30,21 @@
 // part before :slot: is in braces, {shop:timer:orders}:slot:0, so that all keys of a name are on
 // one node.
 //
+// A lease that was revoked has "revoked":{"by":…,"note":…} after its token. In the state, tick,
+// success, until (the end of a pause) and at (the time of a trigger) are microseconds since 1970,
+// and a limit of -1 is none. A limit with a Rate keeps its latest starts in the field starts, at
+// most 1,664 bytes, for 40 days.
+//
+// If a key is lost or deleted by hand:
+//
+//	a lease       the slot is free; its holder notices with its next heartbeat. Other hosts may look
+//	              only at the eight slots that end first, so with more slots it can stay unused until
+//	              the lease would have ended
+//	the tokens    an attempt whose reply was lost may take a second slot, for one TTL
+//	the state     fences still grow; its tick may start again; the overrides are gone
+//	names, used   delete both or neither: without used, unused names stay in names
+//	the server    a server that was a replica once grants nothing for QuarantineTTL
+//
 // # Listing all leases
 //
 // Store.Enumerate finds names by the two sets that all names share. The first grant of a name adds
@@ -39,6 +54,11 @@
 // sets are lost, names in use are added again within a quarter of an hour; until then their leases
 // are held but not listed. A released lease is kept in a key of its own for driver.ReleasedFor.
 // After a failover the new master lists only leases whose grants were replicated to it.
+//
+// An acquire or a heartbeat sends no further command for it, except the one that adds its name: six
+// (KeysTagged: seven). A release sends one SET, and with KeysTagged an MGET before it. A name takes
+// 270 bytes if it has 22 characters, a release 200 bytes for a minute. A page of 1,000 timers with
+// one lease each takes the server 5 to 10 ms.
 //
 // On Redis Cluster (KeysTagged) a script can access the keys of one hash slot only, so a grant
 // could add its name only to a set in the same slot, and reading the sets of all 16,384 slots takes

@@ -47,6 +47,10 @@ var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClie
 // address of its own. With one address for several of them, such as that of a Kubernetes service,
 // the answer of any single sentinel decides, and it may be outdated.
 //
+// A busy host sends two small commands to each sentinel in a second, and one call in each second
+// takes an additional round trip. With the default TTL of 15 s a lease has 9 s left when a renewal
+// is due, so these two seconds alone end no lease; the time without any master comes on top.
+//
 // The limit is kept during every failover. A tick may be started again if the new master did not
 // learn of it. (With KeysTagged, as on a Cluster, the limit is not kept for a name whose first
 // grant the new master did not learn of.)

@@ -60,7 +60,9 @@ type Options struct {
 	// SharedPool makes the store use the client's connections instead of its own. The client's
 	// time-outs, retries and pool then decide whether heartbeats arrive in time: set
 	// ContextTimeoutEnabled, MaxRetries -1, DialerRetries 1 and, on a Cluster,
-	// DisableRoutingPolicies. NewFailover refuses it. Default false.
+	// DisableRoutingPolicies. A missing password or a server in protected mode is then an outage
+	// (EOF) and not an error that matches driver.ErrSetup, because go-redis ignores that the server
+	// refused its HELLO. NewFailover refuses SharedPool. Default false.
 	SharedPool bool
 }
 

@@ -121,7 +121,8 @@ func TestRightsForADatabaseAndAName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	needs := regexp.MustCompile("`DB` other than 0\\s+needs `(.*?)`, too, and one with a `ClientName` `(.*?)`")
+	needs := regexp.MustCompile("(?m)^- a client with a `DB` other than 0: `(.*?)`\n" +
+		"- a client with a `ClientName`: `(.*?)`$")
 	said := needs.FindStringSubmatch(string(doc))
 	if said == nil {
 		t.Fatal("docs/redis.md does not say which rights a DB and a ClientName need")

@@ -17,12 +17,12 @@ func DocumentedUser(page string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := regexp.MustCompile("(?s)ACL SETUSER (tickslot .*?)```").FindStringSubmatch(string(doc))
-	cluster := regexp.MustCompile("on a Cluster, where also `(.*?)` is needed").FindStringSubmatch(string(doc))
+	rules := regexp.MustCompile(`ACL SETUSER (tickslot (?:.*\\\n)*.*)\n`).FindStringSubmatch(string(doc))
+	cluster := regexp.MustCompile("(?m)^- Cluster: `(.*?)`").FindStringSubmatch(string(doc))
 	if rules == nil || cluster == nil {
 		return nil, fmt.Errorf("%s has no ACL SETUSER tickslot, or does not say what a Cluster needs", page)
 	}
-	user := strings.Fields(strings.ReplaceAll(rules[1], "'", ""))
+	user := strings.Fields(strings.NewReplacer("'", "", "\\\n", "").Replace(rules[1]))
 	i := slices.Index(user, ">secret")
 	if i < 0 {
 		return nil, fmt.Errorf("%s: ACL SETUSER tickslot has no >secret", page)

@@ -157,11 +157,11 @@ func registryRights(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := regexp.MustCompile("(?s)for the registry alone are\\s+`(.*?)`").FindSubmatch(text)
+	said := regexp.MustCompile("(?sm)^- for the registry alone: `(.*?)`").FindSubmatch(text)
 	if said == nil {
 		t.Fatal("docs/redis.md has no rights for the registry")
 	}
-	return string(said[1])
+	return strings.Join(strings.Fields(string(said[1])), " ")
 }
 
 // as is the URL of a Redis for a user with the rights that docs/redis.md lists, but for some.
