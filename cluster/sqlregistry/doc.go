@@ -28,6 +28,17 @@
 // whole fleet has no lock_name, and is spread over several rows. In the row of a host fence is the
 // number of the last batch whose runs were counted.
 //
+// A mutex has slots 0. A lease that has ended and was not released was lost, or its holder died:
+//
+//	-- Postgres: who holds what, as its holder last said
+//	SELECT lock_name, slot, node_id, kind, acquired_at, renewed_at, expires_at FROM tickslot_registry
+//	WHERE sort = 'lease' AND released_at IS NULL AND expires_at > now();
+//	-- Postgres: who is there
+//	SELECT node_id, renewed_at FROM tickslot_registry WHERE sort = 'host' AND released_at IS NULL;
+//
+// On Postgres heartbeats are HOT updates, which leave little to VACUUM: they change no column that
+// an index has, and the table has a fillfactor of 70.
+//
 // Times are by the database's clock: clients send durations, measured from the beginning of the
 // call, also if it has to wait for a connection or a lock. Fields that are not meant for queries
 // are in the column data, as JSON.

@@ -43,6 +43,27 @@
 // fence and the last holder. Cleanup deletes rows that have been idle for Options.Retention, but
 // not overrides.
 //
+// acquired_at is when the lease was granted, renewed_at when it was granted or extended last. If
+// expires_at is in the past, but not 1970, the lock was never released: its holder died or lost it.
+// Names are VARBINARY on MySQL, because its collations take 'job', 'JOB' and 'job ' for the same.
+//
+//	-- Postgres: who holds what
+//	SELECT resource_name, slot, host_name, process_id, acquired_at, expires_at
+//	FROM distributed_locks WHERE slot >= 0 AND expires_at > now();
+//	-- MySQL, MariaDB: times are UTC
+//	SELECT CONVERT(resource_name USING utf8mb4) AS resource_name, slot, host_name, process_id,
+//	acquired_at, expires_at FROM distributed_locks WHERE slot >= 0 AND expires_at > UTC_TIMESTAMP(6);
+//	-- SQLite: times are microseconds since 1970
+//	SELECT resource_name, slot, host_name, process_id, datetime(expires_at / 1000000, 'unixepoch')
+//	FROM distributed_locks WHERE slot >= 0 AND expires_at > unixepoch() * 1000000;
+//
+// In the row with slot -1, host_name and the like are those of the host that claimed the tick.
+// tick_starts and slots are those of the latest grant, succeeded_at is when a run last ended well,
+// and starts has the starts of a limit with a Rate. Overrides are paused_until (NULL once somebody
+// has ended the pause, at resumed_at), slot_limit and triggered_at, each with an origin as JSON
+// (pause_origin …); hosts notice a change by overrides_version. kept_value of the name
+// tickslot:trigger:<timer> has its triggers that no host has started yet, with their payloads.
+//
 // Migrate creates the table and, on Postgres and MySQL, the routines that make each operation one
 // call. It records which version of the table there is in a second one, TableName_migrations.
 // Schema returns the statements of Migrate for those who apply their own migrations; call Verify at

@@ -44,7 +44,11 @@ import (
 // Time-outs, isolation level, search_path and formats that the server has for the role or the
 // database make no difference. A role that is read-only (default_transaction_read_only) stays so.
 //
-// What each role may do in the database: docs/sql.md.
+// docs/sql.md has the rights that each role needs in the database. A program that only triggers
+// reads no payload of others, and must call neither Migrate nor Verify, which read all tables; it
+// needs UPDATE (key) to take a key from a run that has had it for KeyFor. An error of a missing
+// right (dlock.ErrSetup) names the table and the rights; in a transaction of the caller, which is
+// then aborted, the table only.
 func New(pool *pgxpool.Pool, opts durable.Options) *durable.Store {
 	s, err := postgres.New(pool, postgres.Options{TableName: cmp.Or(opts.TableName, durable.DefaultTableName),
 		Schema: opts.Schema})

@@ -44,7 +44,7 @@ const (
 // pgx.QueryExecModeSimpleProtocol. Relays hear no NOTIFY through it: they notice that, and look for
 // messages at least every RelayConfig.PollInterval.
 //
-// docs/outbox-rights.md has the rights that each role needs in the database.
+// docs/sql.md has the rights that each role needs in the database.
 func New(pool *pgxpool.Pool, opts outbox.Options) *outbox.Outbox {
 	open := func(l sqllock.Options) *sqllock.Store { return pgxlock.New(pool, l) }
 	if pool == nil {

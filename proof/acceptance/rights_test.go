@@ -7,6 +7,8 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -62,7 +64,8 @@ func (g *granted) exec(statements ...string) {
 	}
 }
 
-// role makes a role with what docs/sql.md, or docs/outbox-rights.md, has under the headings.
+// role makes a role with what docs/sql.md has under the headings. "delivers, " before that of the
+// locks makes them those of the outbox, as the page says.
 func (g *granted) role(name string, headings ...string) (user string, grants []string) {
 	g.t.Helper()
 	user = name + "_" + g.database[len(g.database)-10:]
@@ -71,15 +74,17 @@ func (g *granted) role(name string, headings ...string) (user string, grants []s
 		schema, made = g.database, "CREATE USER "+user+" IDENTIFIED BY '"+servertest.Canary+"';"
 	}
 	for _, heading := range headings {
-		page := "../../docs/sql.md"
-		if strings.HasPrefix(heading, "outbox") {
-			page = "../../docs/outbox-rights.md"
-		}
+		heading, delivers := strings.CutPrefix(heading, "delivers, ")
 		more, err := sqltest.Documented(page, heading, schema, user)
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		grants = append(grants, more...)
+		for _, grant := range more {
+			if delivers {
+				grant = strings.ReplaceAll(grant, "distributed_locks", g.locksOfOutbox())
+			}
+			grants = append(grants, grant)
+		}
 	}
 	g.exec(append([]string{made}, grants...)...)
 	g.t.Cleanup(func() {
@@ -91,6 +96,23 @@ func (g *granted) role(name string, headings ...string) (user string, grants []s
 		g.exec(made)
 	})
 	return user, grants
+}
+
+const page = "../../docs/sql.md"
+
+// locksOfOutbox returns the table that a relay needs the rights of the locks on.
+func (g *granted) locksOfOutbox() string {
+	g.t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	said := regexp.MustCompile("\\*\\*A\\s+relay\\s+also\\s+needs\\*\\*\\s+those\\s+of\\s+\\[Locks\\]\\(#locks\\),\\s+with\\s+" +
+		"`(\\w+)`\\s+in\\s+place\\s+of\\s+`distributed_locks`").FindSubmatch(text)
+	if said == nil {
+		g.t.Fatalf("%s does not say what a relay needs for the locks of the outbox", page)
+	}
+	return string(said[1])
 }
 
 func (g *granted) db(user string) *sql.DB {
@@ -240,7 +262,7 @@ func (g *granted) runs() {
 func (g *granted) messages() {
 	g.t.Helper()
 	producer, _ := g.role("producer", "outbox, producer, "+g.kind)
-	relay, _ := g.role("relay", "outbox, relay, "+g.kind, "outbox, relay: who delivers, "+g.kind)
+	relay, _ := g.role("relay", "outbox, relay, "+g.kind, "delivers, "+g.kind)
 	receiver, _ := g.role("receiver", "outbox, receiver, "+g.kind)
 	inTx := func(db *sql.DB, do func(outbox.Tx) error) error {
 		tx, err := db.BeginTx(g.t.Context(), nil)
@@ -280,8 +302,8 @@ func (g *granted) messages() {
 	g.run("a message is delivered", r.Run, fresh.Load)
 }
 
-// Each part starts and does its work as a role with exactly the rights that docs/sql.md and
-// docs/outbox-rights.md give it, from the tables' creation on.
+// Each part starts and does its work as a role with exactly the rights that docs/sql.md gives it,
+// from the tables' creation on.
 //
 // Fails when a part needs a right that is not documented. (The stores' own tests take each right
 // away; here that is done for who migrates.)

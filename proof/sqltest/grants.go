@@ -9,20 +9,33 @@ import (
 )
 
 // Documented returns the statements GRANT that a page has under a heading, which is a comment of
-// SQL ("registry, Postgres"), one each: for another schema, and to another role.
+// SQL ("registry, Postgres"), one for each table: for another schema, and to another role.
 func Documented(page, heading, schema, role string) (grants []string, err error) {
 	doc, err := os.ReadFile(page)
 	if err != nil {
 		return nil, err
 	}
-	block := regexp.MustCompile("(?m)^-- " + regexp.QuoteMeta(heading) + "\n((?:GRANT .*;\n)+)").FindSubmatch(doc)
+	block := regexp.MustCompile("(?m)^-- " + regexp.QuoteMeta(heading) + "\n((?:GRANT [^;]*;\n)+)").FindSubmatch(doc)
 	if block == nil {
 		return nil, fmt.Errorf("%s has no grants under %q", page, heading)
 	}
 	text := regexp.MustCompile(`\b(locks|work|shop)([.;]| TO)`).ReplaceAllString(string(block[1]), schema+"$2")
 	text = regexp.MustCompile(` TO \S+;`).ReplaceAllString(text, " TO "+role+";")
-	return strings.Split(strings.TrimSpace(text), "\n"), nil
+	for statement := range strings.SplitSeq(strings.TrimSpace(text), ";\n") {
+		statement = strings.Join(strings.Fields(strings.TrimSuffix(statement, ";")), " ")
+		parts := onTables.FindStringSubmatch(statement)
+		if parts == nil {
+			return nil, fmt.Errorf("%s: %q is no GRANT on tables", page, statement)
+		}
+		for table := range strings.SplitSeq(parts[2], ", ") {
+			grants = append(grants, parts[1]+table+parts[3]+";")
+		}
+	}
+	return grants, nil
 }
+
+// onTables divides a statement into what is before its tables, the tables, and what is after them.
+var onTables = regexp.MustCompile(`^(GRANT .* ON )(.*)( TO \S+)$`)
 
 // A Right is one right of a statement GRANT: DELETE of GRANT SELECT, DELETE ON a TO b.
 type Right struct {

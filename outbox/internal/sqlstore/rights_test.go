@@ -134,8 +134,7 @@ func (s subject) inTx(t testing.TB, user string,
 // The documented rights are enough for what each role does and, without any of them, what fails
 // says so.
 //
-// Fails when a statement needs a right that is not in docs/outbox-rights.md, or one there is not
-// needed.
+// Fails when a statement needs a right that is not in docs/sql.md, or one there is not needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]func(testing.TB) subject{
@@ -154,8 +153,7 @@ func TestRights(t *testing.T) {
 				s.exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
 			}
 			for role, duty := range duties {
-				grants, err := sqltest.Documented("../../../docs/outbox-rights.md", "outbox, "+role+", "+name, schema,
-					grantee)
+				grants, err := sqltest.Documented("../../../docs/sql.md", "outbox, "+role+", "+name, schema, grantee)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -275,7 +275,7 @@ func granted(t *testing.T, schema, role, on string) string {
 	t.Helper()
 	registry, worker, locks := "registry, "+on, "durable, a worker", grants(t, "sql.md", on, schema, role)
 	all := locks + strings.ReplaceAll(locks, "distributed_locks", "tickslot_outbox_locks") +
-		grants(t, "sql.md", registry, schema, role) + grants(t, "outbox-rights.md", "outbox, relay, "+on, schema, role)
+		grants(t, "sql.md", registry, schema, role) + grants(t, "sql.md", "outbox, relay, "+on, schema, role)
 	if on == "Postgres" {
 		all += grants(t, "sql.md", worker, schema, role)
 	}

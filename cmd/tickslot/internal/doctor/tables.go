@@ -31,7 +31,7 @@ func (r *report) tables(ctx context.Context) {
 			continue
 		}
 		if !check.Missing && len(check.Rights) > 0 {
-			r.missingRights(about, part, check.Rights)
+			r.missingRights(about, check.Rights)
 			continue // what cannot be read cannot be verified
 		}
 		switch err := part.Verify(ctx); {
@@ -56,16 +56,12 @@ func (r *report) used(part stores.Part) bool {
 }
 
 // missingRights fails because the user does not have rights.
-func (r *report) missingRights(about string, part stores.Part, rights []stores.MissingRights) {
+func (r *report) missingRights(about string, rights []stores.MissingRights) {
 	var texts, grants []string
 	for _, right := range rights {
 		texts = append(texts, right.String())
 		grants = append(grants, right.Grant())
 	}
-	where := "docs/sql.md"
-	if part.Name == "outbox" {
-		where = "docs/outbox-rights.md"
-	}
-	r.fail(about, fmt.Sprintf("If hosts use this user: %s (%s has all rights). If they use another one, run the "+
-		"doctor with its URL.", strings.Join(grants, "; "), where), "this user lacks %s", strings.Join(texts, ", "))
+	r.fail(about, fmt.Sprintf("If hosts use this user: %s (docs/sql.md has all rights). If they use another one, run the "+
+		"doctor with its URL.", strings.Join(grants, "; ")), "this user lacks %s", strings.Join(texts, ", "))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A need is what a host may have to do to a table, as docs/sql.md and docs/outbox-rights.md say.
+// A need is what a host may have to do to a table, as docs/sql.md says.
 type need struct {
 	table  string
 	rights []string
