@@ -68,8 +68,8 @@ type Timer struct {
 
 	// Schedule says when the timer is due. Default nil: only when Trigger is called.
 	//
-	// With schedule.After(d), the timer is due d after its last run ended anywhere in the fleet: see
-	// "A fixed delay" in the documentation of the package. After requires a store that is a
+	// With schedule.After(d), the timer is due d after its last run ended anywhere in the fleet:
+	// see "A fixed delay" in the documentation of the package. After requires a store that is a
 	// driver.Delayer, and a MaxConcurrency and MaxPerTick of 1. It excludes CatchUp, Delay and
 	// RunOnStart.
 	//

@@ -239,7 +239,8 @@ func TestTablesAreMigrated(t *testing.T) {
 		t.Errorf("exit code %d: %s", a.code, a)
 	}
 	has(t, url, "doctor --calls 1", `ok   tables of durable: not there: if it is used, "tickslot migrate up --only durable"`)
-	if a := tickslot(t, url, "dead", "ls"); a.code != 1 || !strings.Contains(a.err, "the tables of durable are missing") {
+	a := tickslot(t, url, "dead", "ls")
+	if a.code != 1 || !strings.Contains(a.err, "the tables of durable are missing") {
 		t.Errorf("exit code %d: %s", a.code, a)
 	}
 	has(t, url, "migrate print --only outbox", `CREATE TABLE IF NOT EXISTS "main"."tickslot_outbox`)

@@ -62,6 +62,6 @@ func (r *report) missingRights(about string, rights []stores.MissingRights) {
 		texts = append(texts, right.String())
 		grants = append(grants, right.Grant())
 	}
-	r.fail(about, fmt.Sprintf("If hosts use this user: %s (docs/sql.md has all rights). If they use another one, run the "+
-		"doctor with its URL.", strings.Join(grants, "; ")), "this user lacks %s", strings.Join(texts, ", "))
+	r.fail(about, fmt.Sprintf("If hosts use this user: %s (docs/sql.md has all rights). If they use another one, run "+
+		"the doctor with its URL.", strings.Join(grants, "; ")), "this user lacks %s", strings.Join(texts, ", "))
 }
