@@ -107,8 +107,8 @@ func (g *granted) locksOfOutbox() string {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	said := regexp.MustCompile("\\*\\*A\\s+relay\\s+also\\s+needs\\*\\*\\s+those\\s+of\\s+\\[Locks\\]\\(#locks\\),\\s+" +
-		"with\\s+`(\\w+)`\\s+in\\s+place\\s+of\\s+`distributed_locks`").FindSubmatch(text)
+	said := regexp.MustCompile(`\*\*A\s+relay\s+also\s+needs\*\*\s+those\s+of\s+\[Locks\]\(#locks\),\s+with\s+` +
+		"`(\\w+)`\\s+in\\s+place\\s+of\\s+`distributed_locks`").FindSubmatch(text)
 	if said == nil {
 		g.t.Fatalf("%s does not say what a relay needs for the locks of the outbox", page)
 	}
