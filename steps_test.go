@@ -9,7 +9,7 @@ import (
 
 // acquires are the files in which the stores acquire.
 var acquires = []string{
-	"dlock/memlock/memlock.go",
+	"internal/leasestate/acquire.go",
 	"dlock/redislock/attempt.lua",
 	"dlock/sqllock/internal/mysql/sql/acquire.sql",
 	"dlock/sqllock/internal/postgres/sql/acquire.sql",

@@ -42,9 +42,10 @@
 //  6. Add what more the server can do, one interface at a time: see [Capabilities]. What a store
 //     cannot do, such as ticks or shared limits, it refuses with an error that matches [ErrFault].
 //
-// Package memlock is the shortest store, and the model for the others: each of its steps has the
-// number and the name that it has here, as have the scripts of redislock and the statements of
-// sqllock. It has all optional interfaces but those of stores with servers.
+// Package memlock is the shortest store, and the model for the others. Its steps are in
+// internal/leasestate: each has the number and the name that it has here, as in the scripts of
+// redislock and the statements of sqllock. It has all optional interfaces but those of stores with
+// servers.
 //
 // # To check one
 //

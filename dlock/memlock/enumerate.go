@@ -5,9 +5,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/leasestate"
 )
 
 // Enumerate implements driver.Enumerator. It never divides the leases of one name between two
@@ -22,21 +22,17 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dr
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	var names []key
+	var names []leasestate.Key
 	for k, e := range s.names {
-		if k.place() > after && slices.ContainsFunc(e.slots, func(sl slot) bool { return sl.listed(now) }) {
+		if place(k) > after && e.HasListed(now) {
 			names = append(names, k)
 		}
 	}
-	slices.SortFunc(names, func(a, b key) int { return cmp.Compare(a.place(), b.place()) })
+	slices.SortFunc(names, func(a, b leasestate.Key) int { return cmp.Compare(place(a), place(b)) })
 	for i, k := range names {
-		for n, sl := range s.names[k].slots {
-			if sl.listed(now) {
-				page.Leases = append(page.Leases, sl.info(k, n, now))
-			}
-		}
+		page.Leases = s.names[k].Listed(page.Leases, k, now)
 		if len(page.Leases) >= limit && i < len(names)-1 {
-			page.Next = k.place()
+			page.Next = place(k)
 			break
 		}
 	}
@@ -44,26 +40,9 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dr
 }
 
 // place is where the name stands in the order in which Enumerate returns names. It is not "".
-func (k key) place() string {
-	if k.mutex {
-		return "mutex " + k.name
+func place(k leasestate.Key) string {
+	if k.Mutex {
+		return "mutex " + k.Name
 	}
-	return "semaphore " + k.name
-}
-
-// listed reports whether Enumerate returns the slot's lease.
-func (s *slot) listed(now time.Time) bool {
-	return s.held(now) || !s.releasedAt.IsZero() && now.Sub(s.releasedAt) < driver.ReleasedFor
-}
-
-// info describes the lease of a slot that is listed.
-func (s *slot) info(k key, n int, now time.Time) driver.LeaseInfo {
-	l := driver.LeaseInfo{Name: k.name, Mutex: k.mutex, Slot: n, Holder: s.holder, Fence: s.fence,
-		HeldFor: now.Sub(s.acquiredAt), RenewedAgo: max(now.Sub(s.renewedAt), time.Microsecond)}
-	if s.releasedAt.IsZero() {
-		l.ExpiresIn = s.expiresAt.Sub(now)
-	} else {
-		l.ReleasedAgo = max(now.Sub(s.releasedAt), time.Microsecond)
-	}
-	return l
+	return "semaphore " + k.Name
 }

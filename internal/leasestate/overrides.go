@@ -1,0 +1,126 @@
+package leasestate
+
+import (
+	"time"
+
+	"github.com/tickslot/tickslot/dlock/driver"
+)
+
+// overrides are the pause, limit and trigger set for a name at run time. The zero value sets
+// nothing.
+type overrides struct {
+	version   int64
+	pause     driver.Cause
+	until     time.Time // end of the pause, which may be over; zero once it was ended before
+	resumedAt time.Time // when a pause, or a limit of 0, was ended last
+	limit     *driver.LimitOverride
+	trigger   driver.Cause
+	at        time.Time // of the trigger
+	value     string
+}
+
+// slots returns the limit of the override, or 0 if there is none or it is 0.
+func (o *overrides) slots() int {
+	if o.limit == nil {
+		return 0
+	}
+	return o.limit.Slots
+}
+
+// refuse returns the refusal of a request that an override forbids, or nil.
+func (o *overrides) refuse(req driver.Request, now Now) *driver.NotAcquiredError {
+	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonPaused, Slots: req.Slots}
+	switch {
+	case now.At.Before(o.until):
+		no.PausedBy, no.ExpiresIn = o.pause, o.until.Sub(now.At)
+	case o.limit != nil && o.limit.Slots == 0:
+		no.PausedBy = o.limit.Cause
+	case req.Tick != nil && !req.Tick.MissedAt.IsZero() &&
+		(req.Tick.MissedAt.Before(o.until) || req.Tick.MissedAt.Before(o.resumedAt)):
+		no.PausedBy = o.pause
+	default:
+		return nil
+	}
+	return no
+}
+
+// Update changes the overrides of a semaphore. The error is driver.ErrChanged, and then nothing was
+// changed.
+func (s *State) Update(update driver.Update, now Now) error {
+	o, at := &s.overrides, now.At
+	if v := update.Value; v != nil {
+		if v.Version != o.version {
+			return driver.ErrChanged
+		}
+		o.value = v.Text
+	}
+	o.version = max(o.version+1, at.UnixMicro())
+	switch p := update.Pause; {
+	case p != nil:
+		o.pause, o.until = p.Cause, at.Add(p.For)
+	case update.Resume != nil && at.Before(o.until):
+		// Not until = at: that would be a pause again if the clock is ahead, and is set back.
+		o.pause, o.until, o.resumedAt = *update.Resume, time.Time{}, at
+	}
+	lifted := func(by driver.Cause) { // what came due under a limit of 0 was not missed
+		if o.limit != nil && o.limit.Slots == 0 && o.until.Before(at) && o.resumedAt != at {
+			o.pause, o.resumedAt = by, at
+		}
+	}
+	switch l := update.Limit; {
+	case l != nil:
+		if l.Slots > 0 {
+			lifted(l.Cause)
+		}
+		limit := *l
+		o.limit = &limit
+	case update.ResetLimit != nil:
+		lifted(*update.ResetLimit)
+		o.limit = nil
+	}
+	if update.Trigger != nil {
+		o.trigger, o.at = *update.Trigger,
+			time.UnixMicro(o.version) // later than the last trigger even if the clock was set back
+	}
+	return nil
+}
+
+// Control returns the overrides of a semaphore, and its latest tick.
+func (s *State) Control(name string, now Now) driver.ControlState {
+	o := &s.overrides
+	c := driver.ControlState{Name: name, Version: o.version}
+	if now.At.Before(o.until) {
+		c.Pause = &driver.Pause{Cause: o.pause, For: o.until.Sub(now.At)}
+	}
+	if o.limit != nil {
+		limit := *o.limit
+		c.Limit = &limit
+	}
+	if !o.at.IsZero() {
+		c.Trigger = &driver.Trigger{Cause: o.trigger, At: o.at, Age: max(0, now.At.Sub(o.at))}
+	}
+	if s.tick != 0 {
+		c.LastTick, c.ClaimedBy = time.UnixMicro(s.tick), s.claimer
+		c.LastTickAhead = s.tick > now.believed().UnixMicro()
+	}
+	return c
+}
+
+// Value returns the text under the name of a semaphore.
+func (s *State) Value(now Now) driver.ValueState {
+	if s.overrides.version == 0 {
+		return driver.ValueState{}
+	}
+	return driver.ValueState{Text: s.overrides.value, Version: s.overrides.version, At: now.At}
+}
+
+// Revoke marks the lease of a slot. The error is driver.ErrNotHeld, and then nothing was changed.
+func (s *State) Revoke(slot int, fence driver.Fence, by driver.Cause, now Now) error {
+	if slot < 0 || slot >= len(s.slots) || s.slots[slot].fence != fence || !s.slots[slot].held(now) {
+		return driver.ErrNotHeld
+	}
+	if s.slots[slot].revoked == nil { // the first revocation is the one reported
+		s.slots[slot].revoked = &by
+	}
+	return nil
+}
