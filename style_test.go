@@ -155,7 +155,7 @@ func TestInstantsAndDurationsAreToldApart(t *testing.T) {
 	names := map[string]*regexp.Regexp{
 		"Time": regexp.MustCompile(`(At|From|Until|Before|Next|Since|Tick)$`),
 		"Duration": regexp.MustCompile(`(In|For|Ago|Age|Took|TTL|Timeout|Delay|Wait|Window|Retention|Slack|` +
-			`Lateness|RunTime|ElapsedTime|Interval|Offset)$|^By[A-Z]|` + // timer.Delay has ByTimer and ByHost
+			`Lateness|RunTime|ElapsedTime|Interval|Offset|Skew)$|^By[A-Z]|` + // timer.Delay has ByTimer and ByHost
 			`^(Hosts|Leases|Events|Runs|Succeeded|Dead|Canceled|Unseen|Dispatched|Per)$`), // Retention: how long they are kept
 	}
 	seen := 0

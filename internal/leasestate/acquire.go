@@ -72,7 +72,7 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 	if over := s.lastHeld().Add(delay); delay > 0 && now.At.Before(over) {
 		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonTickEarly,
 			Slots:     req.Slots,
-			ExpiresIn: over.Sub(now.At), Info: info}
+			ExpiresIn: over.Sub(now.At) + now.Late, Info: info}
 	}
 
 	// 8. shared: a slot of each further semaphore, or of none.

@@ -85,12 +85,15 @@ func (s *slot) renew(ttl time.Duration, now Now) {
 }
 
 // expiresIn returns how long until a lease that is held ends unless extended.
-func (s *slot) expiresIn(now Now) time.Duration {
+func (s *slot) expiresIn(now Now) time.Duration { return left(s.renewedAt, s.expiresAt, now) }
+
+// left returns how much is left of what began and ends at some instants, and has not ended. Of a
+// clock with a width that is not more than there ever was.
+func left(began, ends time.Time, now Now) time.Duration {
 	if now.Late == 0 {
-		return s.expiresAt.Sub(now.At)
+		return ends.Sub(now.At)
 	}
-	left := min(s.expiresAt.Sub(now.latest()), s.expiresAt.Sub(s.renewedAt))
-	return max(left, time.Microsecond) // the clock may not be as late
+	return max(min(ends.Sub(now.latest()), ends.Sub(began)), time.Microsecond)
 }
 
 // Extend makes the lease of a grant last so long.
@@ -158,7 +161,7 @@ func (s *State) HasListed(now Now) bool {
 
 // listed reports whether an enumeration has the slot's lease.
 func (s *slot) listed(now Now) bool {
-	return s.held(now) || !s.releasedAt.IsZero() && now.At.Sub(s.releasedAt) < driver.ReleasedFor
+	return s.held(now) || !s.releasedAt.IsZero() && now.latest().Sub(s.releasedAt) < driver.ReleasedFor
 }
 
 // info describes the lease of a slot that is listed.

@@ -11,6 +11,7 @@ import (
 type overrides struct {
 	version   int64
 	pause     driver.Cause
+	pausedAt  time.Time // the end counts from it
 	until     time.Time // end of the pause, which may be over; zero once it was ended before
 	resumedAt time.Time // when a pause, or a limit of 0, was ended last
 	limit     *driver.LimitOverride
@@ -32,7 +33,7 @@ func (o *overrides) refuse(req driver.Request, now Now) *driver.NotAcquiredError
 	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonPaused, Slots: req.Slots}
 	switch {
 	case now.At.Before(o.until):
-		no.PausedBy, no.ExpiresIn = o.pause, o.until.Sub(now.At)
+		no.PausedBy, no.ExpiresIn = o.pause, left(o.pausedAt, o.until, now)
 	case o.limit != nil && o.limit.Slots == 0:
 		no.PausedBy = o.limit.Cause
 	case req.Tick != nil && !req.Tick.MissedAt.IsZero() &&
@@ -57,7 +58,7 @@ func (s *State) Update(update driver.Update, now Now) error {
 	o.version = max(o.version+1, at.UnixMicro())
 	switch p := update.Pause; {
 	case p != nil:
-		o.pause, o.until = p.Cause, at.Add(p.For)
+		o.pause, o.pausedAt, o.until = p.Cause, now.latest(), now.latest().Add(p.For)
 	case update.Resume != nil && at.Before(o.until):
 		// Not until = at: that would be a pause again if the clock is ahead, and is set back.
 		o.pause, o.until, o.resumedAt = *update.Resume, time.Time{}, at
@@ -90,7 +91,7 @@ func (s *State) Control(name string, now Now) driver.ControlState {
 	o := &s.overrides
 	c := driver.ControlState{Name: name, Version: o.version}
 	if now.At.Before(o.until) {
-		c.Pause = &driver.Pause{Cause: o.pause, For: o.until.Sub(now.At)}
+		c.Pause = &driver.Pause{Cause: o.pause, For: left(o.pausedAt, o.until, now)}
 	}
 	if o.limit != nil {
 		limit := *o.limit

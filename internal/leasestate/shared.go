@@ -63,7 +63,7 @@ func takeShared(req driver.Request, now Now, shared []*State) (grants []driver.G
 				HeldFor: now.At.Sub(first.acquiredAt), ExpiresIn: first.expiresIn(now)}, now)
 		}
 		if wait := s.rateWait(l, now); wait > 0 {
-			no := limitFull(req, l, s, driver.NotAcquiredError{ExpiresIn: wait}, now)
+			no := limitFull(req, l, s, driver.NotAcquiredError{ExpiresIn: wait + now.Late}, now)
 			no.Reason = driver.ReasonLimitRate
 			return nil, no
 		}

@@ -3,7 +3,7 @@ package main
 // databaseRows are about what stands between a store and its server: sessions, networks, batches.
 var databaseRows = []row{
 	{"what sessions begin with changes no answer, or is refused by name", map[string]string{
-		"memlock, redislock, redlock, registry memory, registry redis": "no: it has no sessions with settings",
+		"memlock, caslock, redislock, redlock, registry memory, registry redis": "no: it has no sessions with settings",
 		"sqllock sqlite, durable sqlite, outbox sqlite, registry sqlite": "" +
 			"no: a file has no roles or databases with settings",
 		"nativelock": "no: its locks are functions of the server, which no setting changes",
@@ -22,6 +22,7 @@ var databaseRows = []row{
 		"SQL Server":        sqlServer,
 	}},
 	{"a client that is cut off in the middle of what it sends costs the rows that it has locked", map[string]string{
+		"caslock":                  "no: a write arrives whole or not at all, and locks nothing",
 		"memlock, registry memory": "no: it calls no server",
 		"redislock, redlock, registry redis": "" +
 			"no: a server executes a command when it has all of it",
@@ -40,7 +41,7 @@ var databaseRows = []row{
 		"SQL Server":      sqlServer,
 	}},
 	{"a batch that was too large for its time is halved", map[string]string{
-		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "" +
+		"memlock, caslock, redislock, redlock, nativelock, SQL locks, SQL Server": "" +
 			"no: a call is about few leases of some bytes",
 		"timer, leader": "no: it sends no batches",
 		"durable":       "internal/answers.TestBatchesThatAreTooLargeAreHalved",
@@ -50,7 +51,7 @@ var databaseRows = []row{
 		"people":   shows,
 	}},
 	{"a row that the database refuses costs only itself", map[string]string{
-		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "" +
+		"memlock, caslock, redislock, redlock, nativelock, SQL locks, SQL Server": "" +
 			"no: each name has an error of its own",
 		"timer, leader": "no: the store answers for each name",
 		"durable":       "durable.TestResultThatTheDatabaseRefuses",
@@ -60,7 +61,7 @@ var databaseRows = []row{
 		"people":   shows,
 	}},
 	{"a kind of call that always fails is seen beside others that succeed", map[string]string{
-		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: who calls it judges",
+		"memlock, caslock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: who calls it judges",
 		"timer":    "timer.TestRenewalsDoNotHideThatNothingIsGranted",
 		"leader":   "no: the two calls that it makes renew, or ask for, one lease",
 		"durable":  "durable.TestCallThatAlwaysFailsIsSeen",
@@ -69,6 +70,7 @@ var databaseRows = []row{
 		"people":   "no: each request shows the error of its own call",
 	}},
 	{"a first tick that comes due while every host restarts is caught up", map[string]string{
+		"caslock":          "dlock/caslock.TestConformance/missed/a first tick that was asked about",
 		"memlock":          "dlock/memlock.TestConformance/missed/a first tick that was asked about",
 		"redislock":        "dlock/redislock.TestConformanceMiniredis/missed/a first tick that was asked about",
 		"redlock":          "no: it keeps no latest tick",
@@ -86,7 +88,7 @@ var databaseRows = []row{
 		"SQL Server":     sqlServer,
 	}},
 	{"what waits for a shared limit gets its turn beside what keeps it busy", map[string]string{
-		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: hosts decide who asks first",
+		"memlock, caslock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: hosts decide who asks first",
 		"timer":    "timer.TestTriggersBesideABusyLimit",
 		"leader":   "no: it has no limits",
 		"durable":  "durable.TestOrderOfClaims",
@@ -95,7 +97,7 @@ var databaseRows = []row{
 		"people":   shows,
 	}},
 	{"a process of another environment takes nothing, and everybody sees that it is refused", map[string]string{
-		"memlock, redislock, redlock, nativelock, SQL locks": "" +
+		"memlock, caslock, redislock, redlock, nativelock, SQL locks": "" +
 			"no: a store grants what it is asked for; who asks is refused before",
 		"timer":             "cluster.TestPartsOfAnotherEnvironment",
 		"leader":            "cluster.TestPartsOfAnotherEnvironment",

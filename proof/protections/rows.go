@@ -4,6 +4,7 @@ package main
 // with a database of their own do, and last what people see.
 var rows = []row{
 	{"a request whose answer was lost is asked again, and done once", map[string]string{
+		"caslock":   "dlock/caslock.TestConformance/token/lost reply; dlock/caslock.TestFaults",
 		"memlock":   "dlock/memlock.TestConformance/token/lost reply",
 		"redislock": "dlock/redislock.TestConformanceSingle/token/lost reply",
 		"redlock": "dlock/redlock.TestConformance/token/lost reply; " +
@@ -30,6 +31,7 @@ var rows = []row{
 		"SQL Server": sqlServer,
 	}},
 	{"a start of a rate whose answer was lost counts, and counts once when it is asked again", map[string]string{
+		"caslock":          "dlock/caslock.TestConformance/rate/counts every grant once",
 		"memlock":          "dlock/memlock.TestConformance/rate/counts every grant once",
 		"redislock":        "dlock/redislock.TestConformanceSingle/rate/counts every grant once",
 		"sqllock postgres": "dlock/sqllock.TestConformancePostgres/pgx/rate/counts every grant once",
@@ -42,6 +44,7 @@ var rows = []row{
 			"no: it has no rate",
 	}},
 	{"a server that hangs costs a call no more than its time-out", map[string]string{
+		"caslock":          "dlock/caslock.TestFaults",
 		"memlock":          "no: it calls no server",
 		"redislock":        "dlock/redislock.TestI2I7ServerFrozen",
 		"redlock":          "dlock/redlock.TestFrozenServer; dlock/redlock.TestFrozenMajority",
@@ -71,6 +74,7 @@ var rows = []row{
 		"redlock":        "dlock/redlock.TestMinorityDown",
 		"timer":          "timer.TestServerThatHangsCostsItsOwnTimers",
 		"registry redis": "cluster/redisregistry.TestHungClusterNode",
+		"caslock":        "no: it knows one backend, whatever that is made of",
 		"memlock, sqllock sqlserver, nativelock, registry memory, registry sqlserver, SQL registries, SQL locks": "" +
 			"no: it is one server, or none",
 		"leader":                            "no: a role is one name, which is on one server",
@@ -79,6 +83,7 @@ var rows = []row{
 		"health":                            "no: a probe reads memory",
 	}},
 	{"a process that was stopped for longer than its lease begins nothing with it when it wakes", map[string]string{
+		"caslock": "dlock.TestI2_MachineSlept; dlock/caslock.TestLateWriteIsRefused",
 		"memlock": "dlock.TestI2_MachineSlept",
 		"redislock": "dlock/redislock.TestI2ProcessStopped; " +
 			"dlock/redislock.TestOverridesWhileStopped",
@@ -99,6 +104,7 @@ var rows = []row{
 		"outbox":           "proof/crash.TestRelayThatWasStoppedBeginsNothing",
 	}},
 	{"names are bytes: case, accents, spaces at the end and quotes make two names", map[string]string{
+		"caslock":           "dlock/caslock.TestConformance/names",
 		"memlock":           "dlock/memlock.TestConformance/names",
 		"redislock":         "dlock/redislock.TestConformanceSingle/names",
 		"redlock":           "dlock/redlock.TestConformance/names",
@@ -124,7 +130,7 @@ var rows = []row{
 		"SQL Server":        sqlServer,
 	}},
 	{"tables that a crash would empty, and files that two cannot share, are refused", map[string]string{
-		"memlock, redislock, redlock, registry memory, registry redis": "no: it has no tables and files",
+		"memlock, caslock, redislock, redlock, registry memory, registry redis": "no: it has no tables and files",
 		"nativelock": "no: its locks are those of connections, and no rows",
 		"sqllock postgres, durable postgres, outbox postgres, registry postgres": "" +
 			"internal/sqlkit.TestTablesThatACrashWouldEmpty",
@@ -137,6 +143,7 @@ var rows = []row{
 		"SQL Server":    sqlServer,
 	}},
 	{"a set-up that is wrong is an error that says what to do, and no outage", map[string]string{
+		"caslock":                  "dlock/caslock.TestTableIsMissing; dlock/caslock.TestFaults",
 		"memlock, registry memory": "no: there is nothing to set up",
 		"redislock":                "dlock/redislock.TestI11NotSetUp",
 		"redlock":                  "dlock/redlock.TestPasswordIsNotTold",
@@ -161,7 +168,7 @@ var rows = []row{
 		"SQL Server": sqlServer,
 	}},
 	{"hosts that migrate at the same time do it once", map[string]string{
-		"memlock, redislock, redlock, nativelock, registry memory, registry redis": "" +
+		"memlock, caslock, redislock, redlock, nativelock, registry memory, registry redis": "" +
 			"no: it has no tables",
 		"timer, leader":    "no: its store has the tables",
 		"sqllock postgres": "dlock/sqllock.TestMigratePostgres",
@@ -176,6 +183,7 @@ var rows = []row{
 		"SQL Server":       sqlServer,
 	}},
 	{"what the documents say of rights is enough, and without any of them an error names it", map[string]string{
+		"caslock":                  "dlock/caslock.TestFaults",
 		"memlock, registry memory": "no: it asks for no rights",
 		"redislock": "dlock/redislock.TestLeastPrivilegeAsDocumented; " +
 			"dlock/redislock.TestRightsForADatabaseAndAName",
@@ -201,6 +209,7 @@ var rows = []row{
 		"SQL Server": sqlServer,
 	}},
 	{"code of the user that panics, hangs or ignores its context harms nothing else", map[string]string{
+		"caslock":             "dlock/caslock.TestBackendThatPanics",
 		"memlock, nativelock": "no: it calls no code of the user",
 		"redislock":           "dlock/redislock.TestHookThatPanics",
 		"redlock":             "dlock.TestCalledThatExits",
@@ -226,6 +235,7 @@ var rows = []row{
 		"health":       "health.TestAPanicIsAFailure; health.TestACheckThatHangs",
 	}},
 	{"a limit is never exceeded, however many ask at once", map[string]string{
+		"caslock":          "dlock/caslock.TestConformance/hammer; dlock/caslock.TestOneTickOfManyHosts",
 		"memlock":          "dlock/memlock.TestConformance/hammer",
 		"redislock":        "dlock/redislock.TestConformanceSingle/hammer",
 		"redlock":          "dlock/redlock.TestConformance/hammer",
@@ -244,6 +254,7 @@ var rows = []row{
 		"sqllock sqlserver":                    sqlServer,
 	}},
 	{"clocks of hosts that are wrong by any amount change no answer", map[string]string{
+		"caslock":             "dlock/caslock.TestClockOfSeconds; dlock/caslock.TestConformanceWithACoarseClock",
 		"memlock, nativelock": "no: all measure with one clock",
 		"redislock":           "timer.TestClocksThatDiffer",
 		"redlock":             "no: each server measures the TTL that it was sent",
@@ -260,6 +271,7 @@ var rows = []row{
 		"SQL Server":          sqlServer,
 	}},
 	{"a server that is killed, or comes back without its data, breaks no limit", map[string]string{
+		"caslock": "no: it does not notice that a server was restored from a copy; its doc says so",
 		"memlock": "no: it lives and dies with its process",
 		"redislock": "dlock/redislock.TestI1I4ServerRestartedEmpty; " +
 			"dlock/redislock.TestI1I4ServerRestartedFromAnOldSnapshot",
@@ -283,6 +295,7 @@ var rows = []row{
 		"SQL Server":       sqlServer,
 	}},
 	{"a record of somebody else, or one that cannot be read, costs itself", map[string]string{
+		"caslock":                  "dlock/caslock.TestDocumentsThatCannotBeRead",
 		"memlock, registry memory": "no: nobody else writes to it",
 		"redislock": "dlock/redislock.TestNonsenseInTheKeysIsSurvived; " +
 			"dlock/redislock.TestForeignValuesAreErrorsThatNameTheKey",
@@ -305,6 +318,7 @@ var rows = []row{
 		"outbox": "outbox.TestRowThatCannotBeRead",
 	}},
 	{"two versions of tickslot work side by side", map[string]string{
+		"caslock":         "dlock/caslock.TestDocumentsThatCannotBeRead",
 		"memlock":         "no: one process has one version",
 		"redislock":       "dlock/redislock.TestTwoVersionsOfUs",
 		"redlock":         "no: redsync writes what it writes, whatever our version is",
@@ -321,6 +335,7 @@ var rows = []row{
 		"SQL Server":      sqlServer,
 	}},
 	{"an override of an operator counts from when its call returns", map[string]string{
+		"caslock":             "dlock/caslock.TestConformance/control",
 		"memlock":             "dlock/memlock.TestConformance/control",
 		"redislock":           "dlock/redislock.TestConformanceSingle/control",
 		"redlock, nativelock": "no: it keeps no overrides, and says so",
@@ -340,6 +355,7 @@ var rows = []row{
 		"durable postgres":             "durable/internal/postgres.TestConformance/directly/limits",
 	}},
 	{"a host that shuts down leaves no work taken and not done", map[string]string{
+		"caslock":                             "dlock/caslock.TestConformance/release",
 		"memlock":                             "dlock/memlock.TestConformance/release",
 		"redislock":                           "dlock/redislock.TestConformanceSingle/release",
 		"redlock":                             "dlock/redlock.TestConformance/release",
@@ -356,6 +372,7 @@ var rows = []row{
 			"timer.TestRunThatStartsWhileDraining",
 	}},
 	{"a crowd that is due at once is served, in calls of bounded size", map[string]string{
+		"caslock": "dlock/caslock.TestOneTickOfManyHosts",
 		"memlock": "no: it makes no calls",
 		"redislock": "dlock/redislock.TestAPageIsBounded; " +
 			"dlock/redislock.TestConformanceSingle/batch",
@@ -381,7 +398,7 @@ var rows = []row{
 			"outbox.TestABatchThatIsTooLargeForItsTime",
 	}},
 	{"a row that a stranger keeps locked costs itself", map[string]string{
-		"memlock, redislock, redlock, nativelock": "no: nobody else can keep its records locked",
+		"memlock, caslock, redislock, redlock, nativelock": "no: nobody else can keep its records locked",
 		"sqllock postgres": "dlock/sqllock.TestForeignLockCostsOneSlotPostgres; " +
 			"dlock/sqllock.TestForeignLockCostsOneLeasePostgres",
 		"sqllock mysql": "dlock/sqllock.TestForeignRowLockCostsOneSlotMySQL; " +
@@ -400,6 +417,7 @@ var rows = []row{
 		"SQL Server":                        sqlServer,
 	}},
 	{"what is written after a restore, or behind a lagging copy, names one grant or message", map[string]string{
+		"caslock": "dlock/caslock.TestConformance/token",
 		"memlock": "dlock/memlock.TestConformance/token",
 		"redislock": "dlock/redislock.TestI4FencesGrowAcrossLossOfTheState; " +
 			"dlock/redislock.TestI1I4ServerRestartedFromAnOldSnapshot",
@@ -426,7 +444,7 @@ var rows = []row{
 		"SQL Server":        sqlServer,
 	}},
 	{"work that kills its process each time is counted, and harms others no longer than that", map[string]string{
-		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: it does no work",
+		"memlock, caslock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: it does no work",
 		"timer": "" +
 			"no: a tick whose host dies is gone, and nobody runs it again",
 		"leader":   "no: each host that leads runs the function, and its process is restarted by others",
@@ -436,7 +454,7 @@ var rows = []row{
 		"people":   "no: they do no work",
 	}},
 	{"row level security that hides rows is an error that names the table", map[string]string{
-		"memlock, redislock, redlock, nativelock, registry memory, registry redis": "" +
+		"memlock, caslock, redislock, redlock, nativelock, registry memory, registry redis": "" +
 			"no: it has no tables",
 		"timer, leader":                        "no: its store has the tables",
 		"sqllock postgres":                     "internal/sqlkit.TestRowLevelSecurityIsFound",
@@ -449,6 +467,7 @@ var rows = []row{
 		"command line":                         "no: it asks Verify",
 	}},
 	{"a password in an error or a header leaves the process nowhere", map[string]string{
+		"caslock":                  "no: it is given none; an adapter gets the user's client",
 		"memlock, registry memory": "no: it has none",
 		"redislock":                "dlock/redislock.TestPasswordIsNotTold",
 		"redlock":                  "dlock/redlock.TestRefusedToEverybody",
@@ -475,7 +494,7 @@ var rows = []row{
 		"SQL Server":   sqlServer,
 	}},
 	{"a receiver or handler that hangs keeps its own places only", map[string]string{
-		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: it calls no receiver",
+		"memlock, caslock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: it calls no receiver",
 		"timer": "timer.TestI10OverrunIsLoudAndHarmless; " +
 			"timer.TestI8StuckHandlerIsNamedAndItsSlotExpires",
 		"leader": "leader.TestFunctionThatIgnoresALoss",
@@ -488,6 +507,7 @@ var rows = []row{
 		"health":       "health.TestACheckThatHangs",
 	}},
 	{"what was noted while the clock was ahead counts for nothing once the clock is right", map[string]string{
+		"caslock": "dlock/caslock.TestConformance/clock",
 		"memlock": "dlock/memlock.TestConformance/clock",
 		"redislock": "dlock/redislock.TestConformanceMiniredis/clock; " +
 			"dlock/redislock.TestServerClockWasAhead",
@@ -509,7 +529,7 @@ var rows = []row{
 		"SQL Server": sqlServer,
 	}},
 	{"work that fails is tried by time, not by count, and how it failed is kept in bounds", map[string]string{
-		"memlock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: it does no work",
+		"memlock, caslock, redislock, redlock, nativelock, SQL locks, SQL Server": "no: it does no work",
 		"timer":   "no: the next tick makes up for one that failed",
 		"leader":  "no: a role is never done, and the next term is another try",
 		"durable": "durable.TestRunIsTriedForThreeWeeks; durable.TestRetryIsBoundedByTimeAndByCount",

@@ -4,6 +4,7 @@ package main
 // look at.
 var columns = []column{
 	{"memlock", "dlock/memlock"},
+	{"caslock", "dlock/caslock"},
 	{"redislock", "dlock/redislock"},
 	{"redlock", "dlock/redlock"},
 	{"sqllock postgres", "dlock/sqllock/internal/postgres"},
