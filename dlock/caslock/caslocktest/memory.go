@@ -28,8 +28,8 @@ type Server struct {
 	// CallDelay is how long a call takes. Default 0.
 	CallDelay time.Duration
 	// ClockInterval is what the server's clock counts in: its answers carry a time that is cut to
-	// whole intervals, as the header Date has seconds, and a client works out the rest. Default 0: a
-	// client sees the clock itself.
+	// whole intervals, as the header Date has seconds, and a client works out the rest. Default 0:
+	// a client sees the clock itself.
 	ClockInterval time.Duration
 	// Limits are what the server bears. Default 1.5 MB, and 20 documents together.
 	Limits caslock.Limits
