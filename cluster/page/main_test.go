@@ -51,6 +51,14 @@ func (c *counted) Runs(ctx context.Context, timer string) ([]cluster.Run, error)
 	return c.Store.Runs(ctx, timer)
 }
 
+func (c *counted) Buckets(ctx context.Context, timer string) ([]cluster.Bucket, error) {
+	c.calls.Add(1)
+	if c.down.Load() {
+		return nil, fmt.Errorf("the registry is down")
+	}
+	return c.Store.Buckets(ctx, timer)
+}
+
 // Counted locks count the calls that a page makes.
 type countedLocks struct {
 	*memlock.Store

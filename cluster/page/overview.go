@@ -31,6 +31,7 @@ type overview struct {
 	Unsaid      int                    `json:"-"` // that are neither among these nor on a card
 	Longest     []timerRow             `json:"-"` // timers whose runs go on for longest
 	Outage      bool                   `json:"-"` // it is said above the page
+	Chart       runChart               `json:"-"` // of all timers
 	Control     bool                   `json:"-"`
 }
 
@@ -39,7 +40,8 @@ const (
 	maxLatest  = 10
 )
 
-func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
+func (p *Page) overview(ctx context.Context, q url.Values) (Content, error) {
+	p.timers.buckets.Begin("", p.readBuckets(""))
 	r := p.read(ctx)
 	v := overview{Seen: seenOf(r.Snapshot, r.unknown), Environment: r.Self.Environment, Hosts: map[string]int{},
 		Timers: map[string]int{}, Leaders: ended(r.HeldLeases(cluster.KindLeader)),
@@ -62,6 +64,7 @@ func (p *Page) overview(ctx context.Context, _ url.Values) (Content, error) {
 		v.Notices = []Notice{}
 	}
 	v.addProblems(r)
+	v.Chart = p.chart(ctx, q, "")
 	return Content{"Overview", v}, nil
 }
 

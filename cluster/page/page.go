@@ -105,6 +105,7 @@ func New(config Config) (*Page, error) {
 		actions: map[string]Action{}}
 	p.snapshots.Always, p.attention.Always = true, true // what they ask shares its reads
 	p.timers = &timers{config: config}
+	p.timers.buckets.TTL = bucketsTTL
 	p.sections = append(append([]Section{p.fleet()}, config.Sections...), p.history())
 	for _, s := range p.sections {
 		errs = append(errs, p.add(s))

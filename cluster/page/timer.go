@@ -36,6 +36,7 @@ type timerView struct {
 	Failures      []failureGroup           `json:"failures"`         // of the runs, by their errors
 	Lanes         plot                     `json:"-"`                // who has had which slot
 	Durations     plot                     `json:"-"`
+	Chart         runChart                 `json:"-"`
 	Newest, Older []cluster.HistoryRun     `json:"-"` // runs
 	Control       bool                     `json:"-"`
 }
@@ -64,7 +65,7 @@ type limitView struct {
 	Limit int `json:"limit"`
 }
 
-// timer shows one timer. It makes up to two calls to stores besides the Snapshot.
+// timer shows one timer. It makes up to three calls to stores besides the Snapshot and the pauses.
 func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	name := q.Get("name")
 	s := p.snapshot(ctx)
@@ -83,6 +84,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	case !known:
 		return Content{}, fmt.Errorf("%w: no host has a timer %q, and no run of it is kept", ErrNotFound, name)
 	}
+	p.timers.buckets.Begin(name, p.readBuckets(name))
 	for _, h := range s.Hosts {
 		for _, d := range h.Timers {
 			if d.Name == name {
@@ -110,6 +112,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	c := &clock{v.AsOf()}
 	v.Failures = failuresOf(v.Last50)
 	v.Lanes, v.Durations = lanesOf(&v.timerRow, v.Last50, c), durationsOf(v.Last50, c)
+	v.Chart = p.chart(ctx, q, name)
 	n := min(len(v.Last50), maxLatest)
 	v.Newest, v.Older = v.Last50[:n], v.Last50[n:]
 	return Content{"Timer " + name, v}, nil
@@ -121,7 +124,8 @@ func (t *timerView) fault(err error) {
 	}
 }
 
-// addOverrides adds what the store of locks keeps: one call, besides that for all timers.
+// addOverrides adds what the store of locks keeps: one call besides that for all timers, if the
+// timer was ever triggered.
 func (p *Page) addOverrides(ctx context.Context, v *timerView, rows []timerRow) {
 	if p.config.Control == nil {
 		return
@@ -136,6 +140,9 @@ func (p *Page) addOverrides(ctx context.Context, v *timerView, rows []timerRow) 
 		if v.LastTick, v.LastTickAhead = o.LastTick, o.LastTickAhead; !v.LastTick.IsZero() {
 			v.Claimer = o.ClaimedBy.String()
 		}
+	}
+	if !state.At.IsZero() && state.Value.Trigger == nil { // there was none, so none waits
+		return
 	}
 	triggers := p.timers.triggers.Get(ctx, v.Name, func(ctx context.Context) ([]control.PendingTrigger, error) {
 		return p.config.Control.Triggers(ctx, v.Name)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/dlock"
 )
 
 // The page of a timer counts runs that ended with the same error, draws who has had which slot, a
@@ -48,4 +49,46 @@ func TestATimersRunsAreGroupedAndDrawn(t *testing.T) {
 		}
 	}
 	f.has("timer?name=long", "2 of 1 slots are held", "<title>held by host-1 for", "<li>slot 1</li>")
+}
+
+// The overview and the page of a timer draw how many runs ended when and how many of them failed, by
+// five minutes for a day and by the hour for a month, with a tooltip for each and all of it in words.
+// What has never been read is said to be unknown, and not that there was nothing.
+//
+// Fails when chartOf leaves out a bucket or takes those of another width, when a chart takes those of
+// all timers for one, and when an error of the registry is not shown.
+func TestRunsAreDrawnByTime(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{Authorize: allow(operator)})
+	f.timersAre("report", "idle")
+	var buckets []cluster.Bucket
+	count := func(timer string, width, ago time.Duration, runs, failed int) {
+		buckets = append(buckets, cluster.Bucket{Timer: timer, Interval: width, Ago: ago, Runs: runs, Failed: failed,
+			Took: time.Duration(runs) * time.Second, LongestTook: 4 * time.Second})
+	}
+	for _, timer := range []string{"", "report"} {
+		count(timer, cluster.FineBucket, 2*time.Hour, 40, 1)
+		count(timer, cluster.FineBucket, 3*time.Hour, 10, 0)
+		count(timer, cluster.CoarseBucket, 20*24*time.Hour, 500, 7)
+	}
+	count("", cluster.FineBucket, 2*time.Hour, 20, 0)
+	if _, err := f.rows.Write(t.Context(), cluster.Batch{Number: 1, Buckets: buckets, Host: &cluster.Heartbeat{
+		Holder: dlock.Holder{Host: "h", PID: 1, ID: "x"}, TTL: time.Hour}}); err != nil {
+		t.Fatal(err)
+	}
+	f.has("timers", ">idle<")
+	f.rows.down.Store(true)
+	f.has("timer?name=report", "It is not known how many ended when: ", "the registry is down")
+	f.rows.down.Store(false)
+	f.has("timer?name=report", `aria-label="Runs by when they ended, within a day: 50, of which 1 failed; at most 40 in `+
+		`5 min"`, "> 49 succeeded<", "> 1 failed<", ": 40 runs, 1 failed</title>", ": 10 runs, 0 failed</title>",
+		": 1 s on average, 4 s at most</title>", `href="timer?chart=month&amp;name=report"`)
+	f.has("timer?name=report&chart=month", "within a month: 500, of which 7 failed", ": 500 runs, 7 failed</title>")
+	f.has("timer?name=idle", "No run ended within a day.")
+	f.has("", "within a day: 70, of which 1 failed; at most 60 in 5 min", `href=".?chart=month"`)
+	f.has("?chart=month", "within a month: 500, of which 7 failed")
+	html := f.get("timer?name=report&chart=nonsense")
+	if tips := strings.Count(html, "failed</title>"); tips != 2 || strings.Contains(html, "style=") {
+		t.Errorf("%d tooltips: %s", tips, html)
+	}
 }

@@ -32,6 +32,7 @@ type timers struct {
 	states   readcache.Cache[driver.ControlState]
 	pauses   readcache.Cache[pauses] // of all timers
 	triggers readcache.Cache[[]control.PendingTrigger]
+	buckets  readcache.Cache[[]cluster.HistoryBucket] // of a timer; "": of the fleet
 
 	mu     sync.Mutex    // held while latest is made
 	latest []timerRow    // of readAt; it is shared, so it is never modified

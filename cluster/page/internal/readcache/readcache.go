@@ -37,6 +37,8 @@ type Cache[T any] struct {
 	// Always: each Get begins a read, unless one is under way or the last one failed. It is for
 	// sources that share reads themselves. Default: results are shared for TTL.
 	Always bool
+	// TTL is for how long results are shared, if that is longer than the constant TTL.
+	TTL time.Duration
 
 	mu      sync.Mutex
 	entries map[string]*entry[T]
@@ -195,7 +197,7 @@ func (c *Cache[T]) ended(e *entry[T], done chan struct{}, r Result[T]) {
 
 // due reports whether the next read may begin.
 func (c *Cache[T]) due(e *entry[T]) bool {
-	wait := TTL
+	wait := max(TTL, c.TTL)
 	switch {
 	case e.failures > 0:
 		wait = min(TTL<<min(e.failures-1, 8), maxBackOff)

@@ -1,0 +1,151 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
+	"github.com/tickslot/tickslot/internal/mask"
+)
+
+const (
+	chartHeight = 80 // px
+	// bucketsTTL is for how long viewers share what a chart shows: a month of buckets is much to read.
+	bucketsTTL = 5 * time.Second
+)
+
+// A chartSpan is how much time a chart shows.
+type chartSpan struct {
+	name                string // the value of chart in the URL
+	title, within, each string
+	length, bucket      time.Duration
+}
+
+var chartSpans = []chartSpan{
+	{"", "A day", "a day", "5 min", cluster.FineRetention, cluster.FineBucket},
+	{"month", "A month", "a month", "an hour", cluster.CoarseRetention, cluster.CoarseBucket},
+}
+
+// A runChart draws how many runs of a timer, or of the fleet, ended when, and how long they took. A
+// registry counts no skipped ticks and keeps no percentiles, so there are none.
+type runChart struct {
+	Spans         []tab
+	Within        string // "a day"
+	Fault         string // why nothing is known; "": something is
+	Ended, Failed int    // runs
+	Counts, Times bars
+}
+
+// Succeeded is how many runs did.
+func (r runChart) Succeeded() int { return r.Ended - r.Failed }
+
+// bars are a picture over time, with a column for each bucket.
+type bars struct {
+	From, Middle time.Time
+	EndsAt       time.Time // zero: now
+	Columns      int
+	Height       int
+	Layers       []layer
+	Tips         []tip
+	Top          string // what the upper edge means
+	Text         string // what it shows, in words
+}
+
+// A layer is all bars of a colour, in one path: a month has 744 of them.
+type layer struct{ Class, Path string }
+
+// A tip is the tooltip of a column.
+type tip struct{ Path, Text string }
+
+// barOf returns the path of a bar from one value to another. most is the value of the upper edge.
+func barOf[N int | time.Duration](column int, from, until, most N) string {
+	if until <= from {
+		return ""
+	}
+	height := float64(chartHeight) / float64(most)
+	low := int(height * float64(from))
+	high := max(low+2, int(height*float64(until)))
+	return fmt.Sprintf("M%d %dv%dh1v%dz", column, chartHeight-low, low-high, high-low)
+}
+
+// chart draws the runs of a timer; "": those of the fleet. It waits as long as ctx has patience.
+func (p *Page) chart(ctx context.Context, q url.Values, timer string) runChart {
+	read := p.timers.buckets.Get(ctx, timer, p.readBuckets(timer))
+	c := &clock{}
+	if read.Err != nil {
+		c.now = read.At
+	}
+	span, page := chartSpans[0], ""
+	if q.Get("chart") == chartSpans[1].name {
+		span = chartSpans[1]
+	}
+	if timer != "" {
+		page = "timer"
+	}
+	r := chartOf(read.Value, span, c)
+	if read.At.IsZero() {
+		r.Fault = mask.Text(read.Err.Error())
+	}
+	for _, s := range chartSpans {
+		r.Spans = append(r.Spans, tab{Title: s.title, URL: URL(page, "name", timer, "chart", s.name),
+			Current: s == span})
+	}
+	return r
+}
+
+func (p *Page) readBuckets(timer string) func(context.Context) ([]cluster.HistoryBucket, error) {
+	return func(ctx context.Context) ([]cluster.HistoryBucket, error) {
+		return p.config.Registry.Buckets(ctx, timer)
+	}
+}
+
+// chartOf draws the buckets of a span that ends with the clock's time.
+func chartOf(buckets []cluster.HistoryBucket, span chartSpan, c *clock) runChart {
+	columns := int(span.length / span.bucket)
+	from := c.time().UTC().Truncate(span.bucket).Add(span.bucket - span.length)
+	r, shown := runChart{Within: span.within}, make([]cluster.HistoryBucket, columns)
+	var all, most cluster.HistoryBucket
+	for _, b := range buckets {
+		i := int(b.StartedAt.Sub(from) / span.bucket)
+		if b.Interval != span.bucket || b.StartedAt.Before(from) || i >= columns || b.Runs <= 0 {
+			continue
+		}
+		shown[i] = b
+		all.Runs, all.Failed, all.Took = all.Runs+b.Runs, all.Failed+b.Failed, all.Took+b.Took
+		most.Runs, most.LongestTook = max(most.Runs, b.Runs), max(most.LongestTook, b.LongestTook)
+	}
+	if r.Ended, r.Failed = all.Runs, all.Failed; r.Ended == 0 {
+		return r
+	}
+	counts := bars{From: from, Middle: from.Add(span.length / 2), EndsAt: c.now, Columns: columns, Height: chartHeight}
+	times := counts
+	counts.Top, times.Top = fmt.Sprintf("%d in %s", most.Runs, span.each), took(most.LongestTook)
+	counts.Text = fmt.Sprintf("Runs by when they ended, within %s: %d, of which %d failed; at most %s", span.within,
+		all.Runs, all.Failed, counts.Top)
+	times.Text = fmt.Sprintf("How long runs took, by when they ended, within %s: %s on average, %s at most", span.within,
+		took(meanOf(all)), times.Top)
+	counts.Layers = []layer{{Class: "ran"}, {Class: "failed"}} // a single failure is drawn over the others
+	times.Layers = []layer{{Class: "longest"}, {Class: "mean"}}
+	for i, b := range shown {
+		if b.Runs == 0 {
+			continue
+		}
+		counts.Layers[0].Path += barOf(i, b.Failed, b.Runs, most.Runs)
+		counts.Layers[1].Path += barOf(i, 0, b.Failed, most.Runs)
+		times.Layers[0].Path += barOf(i, 0, b.LongestTook, most.LongestTook)
+		times.Layers[1].Path += barOf(i, 0, meanOf(b), most.LongestTook)
+		column, when := fmt.Sprintf("M%d 0h1v%dh-1z", i, chartHeight), b.StartedAt.UTC().Format("2 Jan 15:04 UTC")
+		counts.Tips = append(counts.Tips, tip{column, fmt.Sprintf("%s: %s, %d failed", when,
+			pagekit.Count(b.Runs, "run"), b.Failed)})
+		times.Tips = append(times.Tips, tip{column, fmt.Sprintf("%s: %s on average, %s at most", when, took(meanOf(b)),
+			took(b.LongestTook))})
+	}
+	r.Counts, r.Times = counts, times
+	return r
+}
+
+// meanOf is how long the runs of a bucket took on average.
+func meanOf(b cluster.HistoryBucket) time.Duration { return b.Took / time.Duration(max(b.Runs, 1)) }
