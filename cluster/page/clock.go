@@ -5,6 +5,8 @@ import (
 	"html/template"
 	"strings"
 	"time"
+
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 )
 
 // A clock tells ages as of an instant; zero: as of now.
@@ -33,7 +35,7 @@ func (c *clock) ago(t time.Time) string {
 	case d < time.Second:
 		return "now"
 	default:
-		return took(d) + " ago"
+		return pagekit.Took(d) + " ago"
 	}
 }
 
@@ -45,7 +47,7 @@ func (c *clock) left(t time.Time) string {
 	case d <= 0:
 		return "over"
 	default:
-		return took(d)
+		return pagekit.Took(d)
 	}
 }
 
@@ -55,7 +57,7 @@ func (c *clock) when(t time.Time) template.HTML {
 		return "–"
 	}
 	if d := -c.since(t); d >= time.Second {
-		return instant(t, "", "in "+took(d))
+		return instant(t, "", "in "+pagekit.Took(d))
 	}
 	return instant(t, "", c.ago(t))
 }
@@ -88,37 +90,4 @@ func instant(t time.Time, attribute, text string) template.HTML {
 	t = t.UTC()
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s"%s>%s</time>`, t.Format(time.RFC3339Nano),
 		t.Format("2006-01-02 15:04:05 UTC"), attribute, template.HTMLEscapeString(text)))
-}
-
-// took shows a duration, in two or three digits.
-func took(d time.Duration) string {
-	const day = 24 * time.Hour
-	// two shows a unit, and the next smaller one while there are few of it.
-	two := func(unit, part time.Duration, unitName, partName string) string {
-		n, rest := d/unit, d%unit/part
-		if n >= 10 || rest == 0 {
-			return fmt.Sprintf("%d %s", n, unitName)
-		}
-		return fmt.Sprintf("%d %s %d %s", n, unitName, rest, partName)
-	}
-	switch {
-	case d < 0:
-		return "-" + took(-d)
-	case d == 0:
-		return "0 s"
-	case d < time.Millisecond:
-		return fmt.Sprintf("%d µs", (d + time.Microsecond/2).Microseconds())
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < 10*time.Second:
-		return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Seconds()), ".0") + " s"
-	case d < 100*time.Second:
-		return fmt.Sprintf("%d s", d/time.Second)
-	case d < 100*time.Minute:
-		return two(time.Minute, time.Second, "min", "s")
-	case d < 2*day:
-		return two(time.Hour, time.Minute, "h", "min")
-	default:
-		return fmt.Sprintf("%d days", d/day)
-	}
 }

@@ -22,8 +22,5 @@ func (p *Page) Readers() int {
 // PerMinute is how many runs end and fail per minute.
 var PerMinute = perMinute
 
-// Took is how a page shows a duration.
-var Took = took
-
 // TimeOfDay is how a page shows an instant.
 func TimeOfDay(t time.Time) template.HTML { return (&clock{}).timeOfDay(t) }

@@ -179,7 +179,7 @@ const shortOutage = 10 * time.Second
 // whenever it does.
 func roughly(d time.Duration) string {
 	if d < time.Minute {
-		return took(d.Truncate(10 * time.Second))
+		return pagekit.Took(d.Truncate(10 * time.Second))
 	}
-	return took(d.Truncate(time.Minute))
+	return pagekit.Took(d.Truncate(time.Minute))
 }

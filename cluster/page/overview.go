@@ -144,7 +144,7 @@ func (r *reading) hostNotices(c *clock) (list []Notice) {
 		}
 		versions[h.AppVersion+" (tickslot "+h.Version+")"] = true
 		if h.ClockOffset.Abs() > clockAlarm {
-			list = append(list, notable(link, "The clock of %s is %s off the store's.", h.Holder, took(h.ClockOffset)))
+			list = append(list, notable(link, "The clock of %s is %s off the store's.", h.Holder, pagekit.Took(h.ClockOffset)))
 		}
 		for _, loop := range h.Runners {
 			if r.outage != nil && slices.Contains(storeLoops, loop.Kind) {
@@ -252,7 +252,7 @@ func (t timerRow) whyNot(c *clock) string {
 	}
 	if oldest != nil {
 		why = append(why, fmt.Sprintf("slot %d is held by %s, for %s", oldest.Slot, oldest.Holder.Host,
-			took(c.since(oldest.AcquiredAt))))
+			pagekit.Took(c.since(oldest.AcquiredAt))))
 	}
 	if len(why) == 0 {
 		return "no reason is known here"

@@ -123,7 +123,7 @@ func TestTimerIsShownAndChanged(t *testing.T) {
 	testkit.Eventually(t, 5*time.Second, "its slot is seen", func() bool {
 		return strings.Contains(f.get("timer?name=report"), "1 of 3 slots are held")
 	})
-	f.has("timer?name=report", `<a href="timers" aria-current="true">`, "Next ticks", "every 1h", `class="held"`, "host-1/11/a", "Pause…")
+	f.has("timer?name=report", `<a href="timers" aria-current="true">`, "Next ticks", "every 1 h<", `class="held"`, "host-1/11/a", "Pause…")
 	f.has("timers", "1 of 3", `href="timer?name=report"`)
 	f.has("timers?q=REP&state=running", "report")
 	if html := f.get("timers?q=other"); strings.Contains(html, "report") {

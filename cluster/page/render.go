@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/internal/inert"
@@ -230,7 +231,8 @@ func wantsJSON(r *http.Request) bool {
 
 // funcs are for templates, with those of a clock.
 var funcs = template.FuncMap{
-	"took": took, "host": host, "holder": holderText, "join": strings.Join, "url": URL, "slot": slotText,
+	"took": pagekit.Took, "units": pagekit.Units, "host": host, "holder": holderText, "join": strings.Join,
+	"url": URL, "slot": slotText,
 	"role": func(lock string) string { return strings.TrimPrefix(lock, "leader:") },
 	"table": func(caption string, runs []cluster.HistoryRun, timer bool) runTable {
 		return runTable{caption, runs, timer}

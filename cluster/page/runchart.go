@@ -122,11 +122,11 @@ func chartOf(buckets []cluster.HistoryBucket, span chartSpan, c *clock) runChart
 	}
 	counts := bars{From: from, Middle: from.Add(span.length / 2), EndsAt: c.now, Columns: columns, Height: chartHeight}
 	times := counts
-	counts.Top, times.Top = fmt.Sprintf("%d in %s", most.Runs, span.each), took(most.LongestTook)
+	counts.Top, times.Top = fmt.Sprintf("%d in %s", most.Runs, span.each), pagekit.Took(most.LongestTook)
 	counts.Text = fmt.Sprintf("Runs by when they ended, within %s: %d, of which %d failed; at most %s", span.within,
 		all.Runs, all.Failed, counts.Top)
 	times.Text = fmt.Sprintf("How long runs took, by when they ended, within %s: %s on average, %s at most", span.within,
-		took(meanOf(all)), times.Top)
+		pagekit.Took(meanOf(all)), times.Top)
 	counts.Layers = []layer{{Class: "ran"}, {Class: "failed"}} // a single failure is drawn over the others
 	times.Layers = []layer{{Class: "longest"}, {Class: "mean"}}
 	for i, b := range shown {
@@ -140,8 +140,8 @@ func chartOf(buckets []cluster.HistoryBucket, span chartSpan, c *clock) runChart
 		column, when := fmt.Sprintf("M%d 0h1v%dh-1z", i, chartHeight), b.StartedAt.UTC().Format("2 Jan 15:04 UTC")
 		counts.Tips = append(counts.Tips, tip{column, fmt.Sprintf("%s: %s, %d failed", when,
 			pagekit.Count(b.Runs, "run"), b.Failed)})
-		times.Tips = append(times.Tips, tip{column, fmt.Sprintf("%s: %s on average, %s at most", when, took(meanOf(b)),
-			took(b.LongestTook))})
+		times.Tips = append(times.Tips, tip{column, fmt.Sprintf("%s: %s on average, %s at most", when,
+			pagekit.Took(meanOf(b)), pagekit.Took(b.LongestTook))})
 	}
 	r.Counts, r.Times = counts, times
 	return r

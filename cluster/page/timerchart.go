@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
+
 	"github.com/tickslot/tickslot/cluster"
 )
 
@@ -148,12 +150,12 @@ func lanesOf(t *timerRow, runs []cluster.HistoryRun, c *clock) plot {
 			class += " not-ok"
 		}
 		add(lane, r.StartedAt, r.EndedAt, class, strings.TrimSpace(fmt.Sprintf("%s on %s, took %s, ended %s. %s",
-			r.Outcome, r.Holder.Host, took(r.Took), c.ago(r.EndedAt), r.Err)))
+			r.Outcome, r.Holder.Host, pagekit.Took(r.Took), c.ago(r.EndedAt), r.Err)))
 	}
 	for _, l := range t.fleet.Held {
 		if l.Slot < shown {
 			add(l.Slot, l.AcquiredAt, now, color[l.Holder.Host]+" going-on", fmt.Sprintf("held by %s for %s",
-				l.Holder.Host, took(now.Sub(l.AcquiredAt))))
+				l.Holder.Host, pagekit.Took(now.Sub(l.AcquiredAt))))
 		}
 	}
 	for range freeAt {
@@ -172,7 +174,7 @@ func durationsOf(runs []cluster.HistoryRun, c *clock) plot {
 	for _, r := range inWindow {
 		longest = max(longest, r.Took)
 	}
-	p.Top = took(longest)
+	p.Top = pagekit.Took(longest)
 	for _, r := range inWindow {
 		class := "ran"
 		if !r.Succeeded() {
@@ -183,7 +185,7 @@ func durationsOf(runs []cluster.HistoryRun, c *clock) plot {
 			y -= int(float64(plotHeight-12) * float64(r.Took) / float64(longest))
 		}
 		p.Bars = append(p.Bars, plotBar{X: percentOf(r.EndedAt, p.From, now), Y: y, Class: class,
-			Title: fmt.Sprintf("%s, took %s, ended %s", r.Outcome, took(r.Took), c.ago(r.EndedAt))})
+			Title: fmt.Sprintf("%s, took %s, ended %s", r.Outcome, pagekit.Took(r.Took), c.ago(r.EndedAt))})
 	}
 	return p
 }

@@ -553,9 +553,10 @@ func (t timerRow) StripText() string {
 		}
 	}
 	if n == 1 {
-		return "the only run that is known took " + took(longest)
+		return "the only run that is known took " + pagekit.Took(longest)
 	}
-	return fmt.Sprintf("the last %d runs took %s to %s, %d of them failed", n, took(shortest), took(longest), failed)
+	return fmt.Sprintf("the last %d runs took %s to %s, %d of them failed", n, pagekit.Took(shortest),
+		pagekit.Took(longest), failed)
 }
 
 // overrides are what the store keeps of a timer. For one of the first it is read with the others.

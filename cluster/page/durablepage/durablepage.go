@@ -186,8 +186,8 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 				pagekit.Count(h.Dead, "dead letter"), h.Name)
 		}
 		if h.Queued > 0 && !h.SeenAt.IsZero() && time.Since(h.SeenAt) > unseenAfter {
-			add(true, link, "%s of %s queued, and no worker has had it since %s.",
-				pagekit.Count(h.Queued, "run"), h.Name, h.SeenAt.UTC().Format(time.RFC3339))
+			add(true, link, "%s of %s queued, and no worker has had it for %s.", pagekit.Count(h.Queued, "run"),
+				h.Name, pagekit.Took(time.Since(h.SeenAt)))
 		}
 		if h.Pause != nil {
 			add(false, link, "The handler %s is paused %s, with %s queued.", h.Name, h.Pause.Cause,

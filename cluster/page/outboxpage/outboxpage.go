@@ -207,10 +207,11 @@ type fullView struct {
 type tryView struct {
 	Number     int            `json:"number"`
 	FinishedAt time.Time      `json:"finished_at"`
-	Took       float64        `json:"took"` // seconds
+	Seconds    float64        `json:"took"`
 	Relay      string         `json:"relay"`
 	Outcome    outbox.Outcome `json:"outcome"`
 	Error      string         `json:"error,omitempty"`
+	Took       time.Duration  `json:"-"` // the same as Seconds
 }
 
 func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
@@ -236,7 +237,8 @@ func (s *section) one(ctx context.Context, q url.Values) (page.Content, error) {
 		v.Text, v.Cut = pagekit.Payload(r.Payload)
 	}
 	for _, a := range read.Value.attempts {
-		v.Tries = append(v.Tries, tryView{a.Number, a.FinishedAt.UTC(), a.Took.Seconds(), a.Relay, a.Outcome, a.Error})
+		v.Tries = append(v.Tries, tryView{a.Number, a.FinishedAt.UTC(), a.Took.Seconds(), a.Relay, a.Outcome, a.Error,
+			a.Took})
 	}
 	return page.Content{Title: "Message " + v.ID, Data: v}, nil
 }
@@ -263,7 +265,7 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 	for _, f := range s.readFailing(ctx, b) {
 		if f.For > pendingAlarm {
 			fail = true
-			add(page.URL("outbox", "state", "pending", "topic", f.Topic), "Outbox: %v", f)
+			add(page.URL("outbox", "state", "pending", "topic", f.Topic), "Outbox: %s", failingText(f))
 		}
 	}
 	if b.Dead >= outbox.MaxBacklog {
@@ -275,12 +277,22 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 	case b.DueAge > dueAlarm:
 		// Which of these, Backlog does not tell: it knows neither sinks nor OnDead of relays.
 		add("outbox?state=pending", "A message of the outbox is due for %s and was not delivered: no relay runs, they "+
-			"are too slow, its topic has no sink, or a dead one before it holds it back.", b.DueAge.Round(time.Second))
+			"are too slow, its topic has no sink, or a dead one before it holds it back.", pagekit.Took(b.DueAge))
 	case b.PendingAge > pendingAlarm && !fail:
 		add("outbox?state=pending", "A message of the outbox is pending for %s: its deliveries fail, its topic has no "+
-			"sink, or one before it holds it back.", b.PendingAge.Round(time.Second))
+			"sink, or one before it holds it back.", pagekit.Took(b.PendingAge))
 	}
 	return list
+}
+
+// failingText says that messages of a topic fail, for how long, and why.
+func failingText(f outbox.FailingTopic) string {
+	messages := pagekit.Count(f.Messages, "message")
+	if f.Messages >= outbox.MaxFailing {
+		messages += " or more"
+	}
+	return fmt.Sprintf("topic %.80q: deliveries of %s fail, for %s, last error: %.500s", f.Topic, messages,
+		pagekit.Took(f.For), mask.Text(f.LastError))
 }
 
 // What changes mean, on the pages that ask once more.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -168,4 +169,58 @@ func Reason(text string) string {
 type Option struct {
 	Value  string
 	Chosen bool
+}
+
+// goDuration is a duration as time.Duration prints one.
+var goDuration = regexp.MustCompile(`\b(\d+h)?(\d+m)?(\d+(?:\.\d+)?)(s|ms|µs|ns)\b`)
+
+// Units returns the text of a schedule with units that everybody reads: every 1 h 30 min instead of
+// every 1h30m0s. Unlike Took it leaves out nothing.
+func Units(text string) string {
+	return goDuration.ReplaceAllStringFunc(text, func(duration string) string {
+		parts := goDuration.FindStringSubmatch(duration)
+		var list []string
+		for i, unit := range []string{"h", "min"} {
+			if n := strings.TrimRight(parts[i+1], "hm"); n != "" && n != "0" {
+				list = append(list, n+" "+unit)
+			}
+		}
+		if parts[3] != "0" || len(list) == 0 {
+			list = append(list, parts[3]+" "+parts[4])
+		}
+		return strings.Join(list, " ")
+	})
+}
+
+// Took shows a duration, in two or three digits.
+func Took(d time.Duration) string {
+	const day = 24 * time.Hour
+	// two shows a unit, and the next smaller one while there are few of it.
+	two := func(unit, part time.Duration, unitName, partName string) string {
+		n, rest := d/unit, d%unit/part
+		if n >= 10 || rest == 0 {
+			return fmt.Sprintf("%d %s", n, unitName)
+		}
+		return fmt.Sprintf("%d %s %d %s", n, unitName, rest, partName)
+	}
+	switch {
+	case d < 0:
+		return "-" + Took(-d)
+	case d == 0:
+		return "0 s"
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", (d + time.Microsecond/2).Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Seconds()), ".0") + " s"
+	case d < 100*time.Second:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < 100*time.Minute:
+		return two(time.Minute, time.Second, "min", "s")
+	case d < 2*day:
+		return two(time.Hour, time.Minute, "h", "min")
+	default:
+		return fmt.Sprintf("%d days", d/day)
+	}
 }
