@@ -71,7 +71,7 @@ func (p *Page) again(w http.ResponseWriter, r *http.Request, access Access, a Ac
 		q.Fault = "No host and no store knows it: check how its name is spelt. Do it all the same?"
 	}
 	f.Data = q
-	p.html(w, http.StatusBadRequest, pageConfirm, f)
+	p.html(w, r, http.StatusBadRequest, pageConfirm, f)
 }
 
 // checkTyped refuses what no field takes but one of several lines.
@@ -129,7 +129,7 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
 		return
 	}
 	_, f := p.ask(r.Context(), a, v, nil, access)
-	p.html(w, http.StatusOK, pageConfirm, f)
+	p.html(w, r, http.StatusOK, pageConfirm, f)
 }
 
 // do changes something.
@@ -207,6 +207,7 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 		q := u.Query()
 		q.Set("done", v.Get("action"))
 		u.RawQuery = q.Encode()
+		setDone(w, v.Get("action"), 60)
 		// http.Redirect makes the URL absolute, and does not know a prefix that was stripped.
 		w.Header().Set("Location", u.String())
 		w.WriteHeader(http.StatusSeeOther)
@@ -230,16 +231,6 @@ func (p *Page) record(r *http.Request, a Action, v url.Values, by driver.Cause, 
 	}
 	p.config.Registry.RecordEvent(cluster.Event{Kind: cluster.EventOperator, Name: about, Slot: -1,
 		Text: fmt.Sprintf("%s: %s, %s", title, inert.Text(done), inert.Text(by.String()))})
-}
-
-// doneText says what was just done. It takes only the name of the action from the URL, because
-// anybody may have made that URL.
-func doneText(actions map[string]Action, query url.Values) string {
-	a, ok := actions[query.Get("done")]
-	if !ok {
-		return ""
-	}
-	return "Done: " + a.Title(query) + ". Hosts follow within seconds."
 }
 
 // Duration parses a length of time that a user has typed, of up to ten years.

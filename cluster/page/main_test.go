@@ -199,6 +199,18 @@ func (f *fleet) json(target string) map[string]any {
 	return v
 }
 
+// getDone returns the page to which a browser comes after a change, with the cookies of its answer.
+func (f *fleet) getDone(answer *httptest.ResponseRecorder) *httptest.ResponseRecorder {
+	f.t.Helper()
+	r := request("GET", answer.Header().Get("Location"), "")
+	for _, c := range answer.Result().Cookies() {
+		if c.MaxAge > 0 {
+			r.AddCookie(c)
+		}
+	}
+	return serve(f.page, r)
+}
+
 // post changes something.
 func (f *fleet) post(target string, fields url.Values) *httptest.ResponseRecorder {
 	f.t.Helper()

@@ -183,18 +183,14 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.do(w, r, access)
 	case pageConfirm:
 		p.confirm(w, r, access)
-	case pageAPI:
-		p.asset(w, "application/json", openAPI)
-	case pageStyle:
-		p.asset(w, "text/css; charset=utf-8", style)
-	case pageScript:
-		p.asset(w, "text/javascript; charset=utf-8", script)
 	default:
-		if color, ok := icons[name]; ok {
-			p.asset(w, "image/svg+xml", icon(color))
-			return
+		if a, ok := assets[name]; ok {
+			a.serve(w, r)
+		} else if color, ok := icons[name]; ok {
+			asset{kind: "image/svg+xml", text: icon(color)}.serve(w, r)
+		} else {
+			p.view(w, r, access, name)
 		}
-		p.view(w, r, access, name)
 	}
 }
 
@@ -220,8 +216,8 @@ func (p *Page) view(w http.ResponseWriter, r *http.Request, access Access, name 
 	default:
 		f := p.frame(name, access, content)
 		p.addBar(ctx, &f)
-		f.Done = doneText(p.actions, r.URL.Query())
-		p.html(w, http.StatusOK, name, f)
+		f.Done = p.takeDone(w, r)
+		p.html(w, r, http.StatusOK, name, f)
 	}
 }
 

@@ -175,7 +175,7 @@ func (r *renderer) body(name string, f Frame) ([]byte, error) {
 }
 
 // html answers with a page in its frame.
-func (p *Page) html(w http.ResponseWriter, status int, name string, f frame) {
+func (p *Page) html(w http.ResponseWriter, r *http.Request, status int, name string, f frame) {
 	body, err := p.render.body(name, f.Frame)
 	var out []byte
 	if err == nil {
@@ -187,8 +187,7 @@ func (p *Page) html(w http.ResponseWriter, status int, name string, f frame) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write(out) // an error means that the client has disconnected
+	write(w, r, status, out)
 }
 
 // json answers with data as JSON.
@@ -216,12 +215,7 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, status int, err erro
 		f.Live = errors.Is(err, readcache.ErrNoAnswer) // then the page comes when there is one
 		p.addBar(r.Context(), &f)
 	}
-	p.html(w, status, "error", f)
-}
-
-func (p *Page) asset(w http.ResponseWriter, kind string, text []byte) {
-	w.Header().Set("Content-Type", kind)
-	_, _ = w.Write(text)
+	p.html(w, r, status, "error", f)
 }
 
 func wantsJSON(r *http.Request) bool {
@@ -232,7 +226,7 @@ func wantsJSON(r *http.Request) bool {
 // funcs are for templates, with those of a clock.
 var funcs = template.FuncMap{
 	"took": pagekit.Took, "units": pagekit.Units, "host": host, "holder": holderText, "join": strings.Join,
-	"url": URL, "slot": slotText,
+	"url": URL, "asset": assetURL, "slot": slotText,
 	"role": func(lock string) string { return strings.TrimPrefix(lock, "leader:") },
 	"table": func(caption string, runs []cluster.HistoryRun, timer bool) runTable {
 		return runTable{caption, runs, timer}
