@@ -46,6 +46,10 @@ func (p *Page) ask(ctx context.Context, a Action, v, typed url.Values, access Ac
 	if many := chosen(a, v); len(many) > 1 {
 		q.Of = many
 	}
+	if a.TypeName != "" {
+		q.Fields = append(q.Fields, Field{Name: typedName, Label: "Type its name", Required: true,
+			Help: fmt.Sprintf("It cannot be taken back. The name is %s", v.Get(a.TypeName))})
+	}
 	q.Fields = append(append(q.Fields, a.Fields...), Field{Name: "note", Label: "Why", Help: "For the log, and for " +
 		"those who find it later."})
 	for i, f := range q.Fields {
@@ -57,6 +61,18 @@ func (p *Page) ask(ctx context.Context, a Action, v, typed url.Values, access Ac
 	f.Live = false
 	p.addBar(ctx, &f)
 	return q, f
+}
+
+// typedName is the field in which a user types the name of what an action is about.
+const typedName = "typed"
+
+// checkName refuses an action of which the name was not typed, as it is or as a page shows it.
+func (a *Action) checkName(r *http.Request, v url.Values) error {
+	name, typed := strings.TrimSpace(v.Get(a.TypeName)), strings.TrimSpace(r.PostForm.Get(typedName))
+	if a.TypeName == "" || wantsJSON(r) || typed == name || typed == inert.Text(name) {
+		return nil
+	}
+	return &BadRequestError{fmt.Sprintf("Type its name: %q is not the name of what would be changed, %q", typed, name)}
 }
 
 // again asks once more for what a user has typed wrong, with all that was typed.
@@ -164,6 +180,10 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 			p.again(w, r, access, a, about, err)
 			return
 		}
+	}
+	if err := a.checkName(r, v); err != nil {
+		p.again(w, r, access, a, about, err)
+		return
 	}
 	by := driver.Cause{By: access.By, Note: strings.TrimSpace(r.PostForm.Get("note"))}
 	if err := by.Validate(); err != nil {

@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/tickslot/tickslot/cluster"
 	"github.com/tickslot/tickslot/cluster/page"
+	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/timer"
 )
 
@@ -63,5 +65,38 @@ func TestWhatIsTypedWrongIsAskedAgain(t *testing.T) {
 	if html := serve(f.page, request("GET", "nothing", "")).Body.String(); !strings.Contains(html, `href="."`) ||
 		!strings.Contains(html, "To the overview") {
 		t.Errorf("no way back: %s", html)
+	}
+}
+
+// What concerns everything of a name, and cannot be taken back, is done only after the name was
+// typed, as it is or as the page shows it. A program, which asks for JSON, names it in the URL.
+//
+// Fails when do does not look at what was typed.
+func TestANameIsTyped(t *testing.T) {
+	t.Parallel()
+	done := 0
+	title := func(v url.Values) string { return "Empty " + v.Get("box") }
+	f := newFleet(t, page.Config{Authorize: allow(operator), Sections: []page.Section{{Actions: map[string]page.Action{
+		"empty": {Title: title, TypeName: "box", Back: func(url.Values) string { return "timers" },
+			Do: func(context.Context, url.Values, driver.Cause) (string, error) { done++; return "emptied", nil }},
+	}}}})
+	const name = "mail\u202e"
+	target := page.URL("do", "action", "empty", "box", name)
+	f.has(page.URL("confirm", "action", "empty", "box", name), "Type its name", `name="typed"`, `The name is mail\u202e`)
+	for _, typed := range []string{"", "mail", "Mail\u202e", "*"} {
+		w := f.post(target, url.Values{"typed": {typed}, "note": {"spring"}})
+		if w.Code != http.StatusBadRequest || done > 0 || !strings.Contains(w.Body.String(), `value="spring"`) {
+			t.Errorf("%q: %d: %s", typed, w.Code, w.Body)
+		}
+	}
+	for _, typed := range []string{name, `mail\u202e`, " " + name} {
+		if w := f.post(target, url.Values{"typed": {typed}}); w.Code != http.StatusSeeOther {
+			t.Errorf("%q: %d: %s", typed, w.Code, w.Body)
+		}
+	}
+	r := request("POST", target, "")
+	r.Header.Set("Accept", "application/json")
+	if w := serve(f.page, r); w.Code != http.StatusOK || done != 4 {
+		t.Errorf("a program: %d, %d: %s", w.Code, done, w.Body)
 	}
 }

@@ -70,6 +70,10 @@ type Action struct {
 	Description string
 	// Destructive: it deletes or ends something, so the page warns before it.
 	Destructive bool
+	// TypeName is the value of the URL, such as topic, that a user types before it is done: of what
+	// concerns everything of that name and cannot be taken back. Programs, which ask for JSON, do
+	// not. Default "": nothing has to be typed.
+	TypeName string
 	// Fields are what the page asks for, beside a note for the log, which it always asks for.
 	Fields []Field
 	// Many is the value of the URL of which there may be several, such as name: it is done to each,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,6 +45,7 @@ func (s *section) action(title, about, description string, back func(v url.Value
 	return page.Action{
 		Title:       func(v url.Values) string { return pagekit.About(title, v[about]) },
 		Description: description, Fields: fields, Back: back, Many: many,
+		Known: func(ctx context.Context, v url.Values) bool { return s.knows(ctx, about, v.Get(about)) },
 		Do: func(ctx context.Context, v url.Values, by driver.Cause) (string, error) {
 			defer s.forget()
 			done, err := do(ctx, v, by)
@@ -53,6 +55,26 @@ func (s *section) action(title, about, description string, back func(v url.Value
 			return done, err
 		},
 	}
+}
+
+// knows reports whether the database knows a handler, or a schedule; true if that cannot be found
+// out. Do says what is wrong with an ID, and with a name that is none.
+func (s *section) knows(ctx context.Context, about, name string) bool {
+	var found bool
+	var err error
+	switch about {
+	case "handler":
+		var list []durable.HandlerRecord
+		list, err = s.store.Handlers(ctx)
+		found = slices.ContainsFunc(list, func(h durable.HandlerRecord) bool { return h.Name == name })
+	case "schedule":
+		var list []durable.ScheduleRecord
+		list, err = s.store.Schedules(ctx)
+		found = slices.ContainsFunc(list, func(r durable.ScheduleRecord) bool { return r.Name == name })
+	default:
+		return true
+	}
+	return found || err != nil || name == ""
 }
 
 func (s *section) actions() map[string]page.Action {
@@ -68,14 +90,15 @@ func (s *section) actions() map[string]page.Action {
 	c := changes{s.control}
 	end := s.action("Cancel run", "id", cancelMeans, toRun, c.cancel)
 	end.Destructive = true
+	all := s.action("Queue again all dead letters of", "handler", requeueAllMeans, toHandler, c.requeueAll)
+	all.TypeName = "handler"
 	return map[string]page.Action{
-		"durable-cancel":  end,
-		"durable-requeue": s.action("Queue again run", "id", requeueMeans, toRun, c.requeue),
-		"durable-requeueall": s.action("Queue again all dead letters of", "handler", requeueAllMeans, toHandler,
-			c.requeueAll),
-		"durable-pause":   s.action("Pause the handler", "handler", pauseMeans, toHandler, c.pause, pause),
-		"durable-resume":  s.action("Resume the handler", "handler", resumeMeans, toHandler, c.resume),
-		"durable-unlimit": s.action("Reset the limit of", "handler", unlimitMeans, toHandler, c.unlimit),
+		"durable-cancel":     end,
+		"durable-requeue":    s.action("Queue again run", "id", requeueMeans, toRun, c.requeue),
+		"durable-requeueall": all,
+		"durable-pause":      s.action("Pause the handler", "handler", pauseMeans, toHandler, c.pause, pause),
+		"durable-resume":     s.action("Resume the handler", "handler", resumeMeans, toHandler, c.resume),
+		"durable-unlimit":    s.action("Reset the limit of", "handler", unlimitMeans, toHandler, c.unlimit),
 		"durable-pauseschedule": s.action("Pause the schedule", "schedule", pauseScheduleMeans, toSchedule,
 			c.pauseSchedule, pause),
 		"durable-resumeschedule": s.action("Resume the schedule", "schedule", resumeMeans, toSchedule,

@@ -21,10 +21,11 @@ import (
 )
 
 // Dead letters are on the overview, runs are shown with their attempts and payloads, as text only,
-// and each change is made in the database, in the name of who made it.
+// and each change is made in the database, in the name of who made it: after the user was asked back
+// if nobody knows the handler or schedule, and if he has to type its name.
 //
-// Fails when an action calls another method, a template has an unescaped text, or who has no right
-// to see payloads does.
+// Fails when knows or TypeName is left out, when an action calls another method, a template has an
+// unescaped text, or who has no right to see payloads does.
 func TestDurableRunsAreShownAndChanged(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "durable.db")+"?_pragma=journal_mode(wal)")
@@ -73,10 +74,17 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 	ann.PostAction(303, "durable-limit", "handler", "mail", url.Values{"n": {"3"}})
 	ann.WaitForTexts("durable", "3, set <bdi>by ann", "7 per partition")
 	ann.PostAction(303, "durable-unlimit", "handler", "mail", nil)
-	ann.PostAction(303, "durable-pauseschedule", "schedule", "nightly", url.Values{"for": {"1h"}})
+	ann.PostAction(400, "durable-pauseschedule", "schedule", "nightly", url.Values{"for": {"1h"}})
+	ann.PostAction(303, "durable-pauseschedule", "schedule", "nightly", url.Values{"for": {"1h"}, "force": {"yes"}})
+	for _, misspelt := range []string{"durable-pause", "durable-limit", "durable-trigger", "durable-resume"} {
+		ann.PostAction(400, misspelt, "handler", "mial", url.Values{"for": {"1h"}, "n": {"0"}})
+	}
 	ann.WaitForTexts("durable", "nightly", "durable-resumeschedule")
 	ann.PostAction(303, "durable-resumeschedule", "schedule", "nightly", nil)
-	ann.PostAction(303, "durable-requeueall", "handler", "mail", nil)
+	ann.WaitForTexts("confirm?action=durable-requeueall&handler=mail", "Type its name", "The name is mail")
+	ann.PostAction(400, "durable-requeueall", "handler", "mail", nil)
+	ann.PostAction(400, "durable-requeueall", "handler", "mail", url.Values{"typed": {"mial"}})
+	ann.PostAction(303, "durable-requeueall", "handler", "mail", url.Values{"typed": {" mail "}})
 	ann.PostAction(400, "durable-requeueall", "handler", "", nil)
 	ann.PostAction(404, "durable-cancel", "id", "999", nil)
 	ann.PostAction(404, "durable-cancel", "id", "x", nil)

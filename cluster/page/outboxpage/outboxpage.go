@@ -332,11 +332,13 @@ func (s *section) actions() map[string]page.Action {
 	gone := action("Delete message", "id", deleteMeans, func(url.Values) string { return "outbox?state=dead" },
 		s.delete)
 	gone.Destructive = true
+	all := action("Deliver again all dead messages of", "topic", requeueTopicMeans, toTopic, s.requeueTopic)
+	all.TypeName = "topic"
+	all.Known = s.knowsTopic
 	return map[string]page.Action{
-		"outbox-requeue": action("Deliver again message", "id", requeueMeans, toMessage, s.requeue),
-		"outbox-requeuetopic": action("Deliver again all dead messages of", "topic", requeueTopicMeans, toTopic,
-			s.requeueTopic),
-		"outbox-delete": gone,
+		"outbox-requeue":      action("Deliver again message", "id", requeueMeans, toMessage, s.requeue),
+		"outbox-requeuetopic": all,
+		"outbox-delete":       gone,
 	}
 }
 
@@ -346,6 +348,12 @@ func (s *section) requeue(ctx context.Context, v url.Values, by driver.Cause) (s
 		return "", err
 	}
 	return s.requeueAll(ctx, outbox.Filter{IDs: []outbox.ID{id}}, by)
+}
+
+// knowsTopic reports whether a message of a topic is kept; true if that cannot be found out.
+func (s *section) knowsTopic(ctx context.Context, v url.Values) bool {
+	list, err := s.box.Messages(ctx, outbox.Filter{Topic: v.Get("topic")}, 1)
+	return len(list) > 0 || err != nil || v.Get("topic") == ""
 }
 
 func (s *section) requeueTopic(ctx context.Context, v url.Values, by driver.Cause) (string, error) {

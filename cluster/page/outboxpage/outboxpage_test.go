@@ -56,7 +56,10 @@ func TestMessagesAreShownAndChanged(t *testing.T) {
 	ann.PostAction(400, "outbox-requeuetopic", "topic", "", note)
 	ann.PostAction(404, "outbox-delete", "id", "x", note)
 	deliver(t, db, box)
-	ann.PostAction(303, "outbox-requeuetopic", "topic", "mail", note)
+	ann.PostAction(400, "outbox-requeuetopic", "topic", "mail", note)
+	typed := url.Values{"typed": {"mail"}}
+	ann.PostAction(400, "outbox-requeuetopic", "topic", "mial", url.Values{"typed": {"mial"}})
+	ann.PostAction(303, "outbox-requeuetopic", "topic", "mail", typed)
 	deliver(t, db, box)
 	ann.PostAction(303, "outbox-delete", "id", id.String(), note)
 	w := ann.Get(own, "text/html")
