@@ -104,7 +104,7 @@ func New(config Config) (*Page, error) {
 	p := &Page{config: config, guard: http.NewCrossOriginProtection(), views: map[string]View{},
 		actions: map[string]Action{}}
 	p.snapshots.Always, p.attention.Always = true, true // what they ask shares its reads
-	p.timers = &timers{config: config}
+	p.timers = &timers{config: config, hanging: map[string]<-chan error{}}
 	p.timers.buckets.TTL = bucketsTTL
 	p.sections = append(append([]Section{p.fleet()}, config.Sections...), p.history())
 	for _, s := range p.sections {

@@ -72,7 +72,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	v := timerView{Seen: seenOf(s), timerRow: timerRow{Name: name}, Control: p.config.Control != nil,
 		On: []hostTimer{}, Events: []cluster.HistoryEvent{}}
 	known := false
-	rows := p.timers.rows(s)
+	rows := p.timers.rows(ctx, s)
 	for _, row := range rows {
 		if row.Name == name {
 			v.timerRow, known = row, true
@@ -107,7 +107,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 		v.takeRuns(runs.Value)
 	}
 	p.addOverrides(ctx, &v, rows)
-	p.addLocal(&v)
+	p.addLocal(ctx, &v)
 	v.State = v.state()
 	c := &clock{v.AsOf()}
 	v.Failures = failuresOf(v.Last50)
@@ -155,13 +155,20 @@ func (p *Page) addOverrides(ctx context.Context, v *timerView, rows []timerRow) 
 const nextTicks = 5
 
 // addLocal adds what this process knows, without a call to the store.
-func (p *Page) addLocal(v *timerView) {
-	if v.Local == nil {
+func (p *Page) addLocal(ctx context.Context, v *timerView) {
+	local := v.Local
+	if local == nil {
 		return
 	}
-	ticks, err := v.Local.NextTicks(nextTicks)
-	v.fault(err)
-	v.Ticks = slices.DeleteFunc(ticks, func(t time.Time) bool { return t.Before(v.BlackoutUntil) })
+	ticks := p.timers.ticks.Get(ctx, v.Name, func(context.Context) ([]time.Time, error) {
+		return local.NextTicks(nextTicks)
+	})
+	if ticks.Err != nil {
+		v.fault(fmt.Errorf("the next ticks are not known: %w", ticks.Err))
+	}
+	v.Ticks = slices.DeleteFunc(slices.Clone(ticks.Value), func(t time.Time) bool { // others share them
+		return t.Before(v.BlackoutUntil)
+	})
 	if v.Local.Ticks != 0 {
 		v.Why = skippedText(v.timerRow)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -34,9 +35,15 @@ type timers struct {
 	triggers readcache.Cache[[]control.PendingTrigger]
 	buckets  readcache.Cache[[]cluster.HistoryBucket] // of a timer; "": of the fleet
 
-	mu     sync.Mutex    // held while latest is made
+	// These call schedules and blackouts, which are the user's code and may hang.
+	status    readcache.Cache[*timer.Status]
+	ticks     readcache.Cache[[]time.Time]
+	blackouts readcache.Cache[map[string]time.Time] // until when, by timer
+	hanging   map[string]<-chan error               // blackouts that have not answered; of the read under way
+
+	mu     sync.Mutex
 	latest []timerRow    // of readAt; it is shared, so it is never modified
-	local  *timer.Status // of the same moment; nil: there is no scheduler
+	local  *timer.Status // of the same moment; nil: there is no scheduler, or it has not answered
 	readAt time.Time
 	madeAt time.Time
 }
@@ -131,13 +138,75 @@ type skipCount struct {
 
 // rows returns all timers that a host has, that hold a slot, or that ran, by name. All viewers
 // share them, for a second: a large fleet has hundreds of thousands of timers of a host.
-func (t *timers) rows(s *cluster.Snapshot) []timerRow {
+func (t *timers) rows(ctx context.Context, s *cluster.Snapshot) []timerRow {
+	t.mu.Lock()
+	rows, fresh := t.latest, t.latest != nil && t.readAt.Equal(s.ReadAt) && time.Since(t.madeAt) < readcache.TTL
+	t.mu.Unlock()
+	if fresh {
+		return rows
+	}
+	local := t.readStatus(ctx)
+	rows = makeRows(s, local, t.readBlackouts(ctx, local))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.latest == nil || !t.readAt.Equal(s.ReadAt) || time.Since(t.madeAt) >= readcache.TTL {
-		t.latest, t.readAt, t.madeAt = t.make(s), s.ReadAt, time.Now()
+	t.latest, t.local, t.readAt, t.madeAt = rows, local, s.ReadAt, time.Now()
+	return rows
+}
+
+// readStatus asks the scheduler of this process; nil: there is none, or it has not answered.
+func (t *timers) readStatus(ctx context.Context) *timer.Status {
+	if t.config.Timers == nil {
+		return nil
 	}
-	return t.latest
+	return t.status.Get(ctx, "", func(context.Context) (*timer.Status, error) {
+		status := t.config.Timers.Status()
+		return &status, nil
+	}).Value
+}
+
+// blackoutTimeout is how long one blackout is waited for.
+const blackoutTimeout = 100 * time.Millisecond
+
+// readBlackouts asks until when timers are in a blackout. That is the user's code: one that hangs is
+// not asked again until it has answered, and the others are.
+func (t *timers) readBlackouts(ctx context.Context, local *timer.Status) map[string]time.Time {
+	if local == nil {
+		return nil
+	}
+	return t.blackouts.Get(ctx, "", func(ctx context.Context) (map[string]time.Time, error) {
+		until := map[string]time.Time{}
+		for _, l := range local.Timers {
+			if l.Skipped[timer.ReasonBlackout] == 0 || ctx.Err() != nil || t.hangs(l.Name) {
+				continue // the first: there is none, or it has not begun
+			}
+			var at time.Time
+			answer := guard.Go("blackout", func() error { at = l.BlackoutUntil(time.Now()); return nil })
+			out := time.NewTimer(blackoutTimeout)
+			select {
+			case <-answer: // an error means that it is not known
+				until[l.Name] = at
+			case <-out.C:
+				t.hanging[l.Name] = answer
+			}
+			out.Stop()
+		}
+		return until, nil
+	}).Value
+}
+
+// hangs reports whether a blackout that was asked has not answered yet.
+func (t *timers) hangs(name string) bool {
+	answer, asked := t.hanging[name]
+	if !asked {
+		return false
+	}
+	select {
+	case <-answer:
+		delete(t.hanging, name)
+		return false
+	default:
+		return true
+	}
 }
 
 // scheduler returns what the scheduler of this process said last; nil: there is none.
@@ -161,7 +230,7 @@ type pauses struct {
 // pause of a timer cannot be read there, its row has the one that this process knows, and err says
 // why.
 func (t *timers) pausedRows(ctx context.Context, s *cluster.Snapshot) (rows []timerRow, err error) {
-	rows = t.rows(s)
+	rows = t.rows(ctx, s)
 	if t.config.Control == nil || len(rows) == 0 {
 		return rows, nil
 	}
@@ -227,18 +296,18 @@ func pauseOf(o driver.ControlState, at time.Time) *pauseView {
 	return nil
 }
 
-func (t *timers) make(s *cluster.Snapshot) []timerRow {
+// makeRows makes the rows of a snapshot, and of what this process knows. It calls nobody.
+func makeRows(s *cluster.Snapshot, status *timer.Status, blackouts map[string]time.Time) []timerRow {
 	local := map[string]*timer.TimerStatus{}
 	all := s.Timers()
-	if t.config.Timers != nil {
+	if status != nil {
 		known := map[string]bool{}
 		for _, f := range all {
 			known[f.Name] = true
 		}
-		status := t.config.Timers.Status()
-		t.local = &status
-		for _, l := range status.Timers {
-			local[l.Name] = &l
+		for i := range status.Timers {
+			l := &status.Timers[i]
+			local[l.Name] = l
 			if !known[l.Name] {
 				all = append(all, &cluster.FleetTimer{Name: l.Name})
 			}
@@ -247,13 +316,13 @@ func (t *timers) make(s *cluster.Snapshot) []timerRow {
 	}
 	list := make([]timerRow, 0, len(all))
 	for _, f := range all {
-		list = append(list, newTimerRow(f, local[f.Name]))
+		list = append(list, newTimerRow(f, local[f.Name], blackouts[f.Name]))
 	}
 	return list
 }
 
-func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus) timerRow {
-	r := timerRow{Name: f.Name, Hosts: f.Hosts, Held: len(f.Held), Local: local}
+func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus, blackout time.Time) timerRow {
+	r := timerRow{Name: f.Name, Hosts: f.Hosts, Held: len(f.Held), Local: local, BlackoutUntil: blackout}
 	r.take(f)
 	limit := f.MaxConcurrency()
 	if local != nil && f.Hosts == 0 { // its row is not there yet
@@ -272,9 +341,6 @@ func newTimerRow(f *cluster.FleetTimer, local *timer.TimerStatus) timerRow {
 		(*r.Limit > 1 || local != nil && local.Skipped[timer.ReasonFull] > 0) // else each run fills it
 	if local != nil {
 		r.NoStore = local.Fallback
-		if local.Skipped[timer.ReasonBlackout] > 0 { // else there is none, or it has not begun
-			r.BlackoutUntil = local.BlackoutUntil(time.Now())
-		}
 	}
 	if local != nil && local.Paused != nil {
 		r.Pause = &pauseView{local.Paused.Cause, local.Paused.Until}
