@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tickslot/tickslot/cluster"
+	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/dlock/driver"
 	"github.com/tickslot/tickslot/internal/inert"
 	"github.com/tickslot/tickslot/internal/mask"
@@ -30,6 +32,7 @@ type question struct {
 	Of          []string // what it is done to, if these are several
 	Fields      []Field
 	Post        string // URL
+	Chosen      string // what it is done to, if it is too much for a URL
 	Back        string // URL
 	Fault       string // why what was typed is not done; "": it is asked for the first time
 	Force       bool   // what it is about is not known: who sends the form wants it all the same
@@ -39,12 +42,20 @@ type question struct {
 var errNotKnown error = &BadRequestError{"no host and no store knows it: check how its name is spelt. Send " +
 	"force=yes to do it all the same"}
 
+var errForeign = errors.New("this request comes from another site")
+
 // ask returns the page that asks for confirmation. Fields have the values that were typed, if any.
 func (p *Page) ask(ctx context.Context, a Action, v, typed url.Values, access Access) (question, frame) {
 	q := question{Title: a.Title(v), Description: a.Description, Destructive: a.Destructive,
 		Post: "do?" + v.Encode(), Back: a.Back(v)}
 	if many := chosen(a, v); len(many) > 1 {
 		q.Of = many
+		if len(q.Post) > pagekit.MaxURL {
+			q.Chosen = url.Values{a.Many: many}.Encode()
+			short := maps.Clone(v)
+			short.Del(a.Many)
+			q.Post = "do?" + short.Encode()
+		}
 	}
 	if a.TypeName != "" {
 		q.Fields = append(q.Fields, Field{Name: typedName, Label: "Type its name", Required: true,
@@ -102,11 +113,41 @@ func checkTyped(f Field, text string) error {
 	return nil
 }
 
-// action returns what a request asks for.
-func (p *Page) action(v url.Values) (Action, error) {
+// posted returns the body of a form, which another site may not send; empty: it is no form.
+func (p *Page) posted(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	if r.Method != http.MethodPost {
+		return nil, nil
+	}
+	if err := p.guard.Check(r); err != nil {
+		return nil, fmt.Errorf("%w: %w", errForeign, err)
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	if err := r.ParseForm(); err != nil {
+		return nil, &BadRequestError{err.Error()}
+	}
+	return r.PostForm, nil
+}
+
+// action returns what a request asks for, and adds to v what was chosen in a form: all of it, or in
+// the field chosen as in a query, so that browsers do not change it.
+func (p *Page) action(w http.ResponseWriter, r *http.Request, v url.Values) (Action, error) {
+	form, err := p.posted(w, r)
+	if err != nil {
+		return Action{}, err
+	}
+	if !v.Has("action") && form.Has("action") {
+		v.Set("action", form.Get("action"))
+	}
 	a, ok := p.actions[v.Get("action")]
 	if !ok {
 		return Action{}, fmt.Errorf("%w: no action %q", ErrNotFound, v.Get("action"))
+	}
+	if a.Many != "" {
+		more, err := url.ParseQuery(form.Get("chosen"))
+		if err != nil {
+			return Action{}, &BadRequestError{"chosen: " + err.Error()}
+		}
+		v[a.Many] = slices.Concat(v[a.Many], form[a.Many], more[a.Many])
 	}
 	if a.Many != "" && len(chosen(a, v)) == 0 {
 		return Action{}, &BadRequestError{"nothing is chosen: go back, and tick what it should be done to"}
@@ -135,13 +176,13 @@ func each(a Action, v url.Values) (list []url.Values) {
 // confirm asks for confirmation of an action, and for its fields.
 func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
 	v := r.URL.Query()
-	a, err := p.action(v)
-	switch {
-	case err != nil:
-		p.fail(w, r, statusOf(err), err)
-		return
-	case !access.Act:
+	if !access.Act {
 		p.fail(w, r, http.StatusForbidden, errNoAct)
+		return
+	}
+	a, err := p.action(w, r, v)
+	if err != nil {
+		p.fail(w, r, statusOf(err), err)
 		return
 	}
 	_, f := p.ask(r.Context(), a, v, nil, access)
@@ -150,10 +191,6 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, access Access) {
 
 // do changes something.
 func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
-	if err := p.guard.Check(r); err != nil {
-		p.fail(w, r, http.StatusForbidden, fmt.Errorf("this request comes from another site: %w", err))
-		return
-	}
 	switch {
 	case !access.Act:
 		p.fail(w, r, http.StatusForbidden, errNoAct)
@@ -162,18 +199,13 @@ func (p *Page) do(w http.ResponseWriter, r *http.Request, access Access) {
 		p.fail(w, r, http.StatusForbidden, errNoName)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	if err := r.ParseForm(); err != nil {
-		p.fail(w, r, http.StatusBadRequest, err)
-		return
-	}
-	v := r.URL.Query() // what it is done to: the body has only the fields
-	a, err := p.action(v)
+	v := r.URL.Query() // what it is done to: the body has the fields, and what was chosen
+	a, err := p.action(w, r, v)
 	if err != nil {
 		p.fail(w, r, statusOf(err), err)
 		return
 	}
-	about := r.URL.Query()
+	about := maps.Clone(v)
 	for _, f := range a.Fields {
 		v.Set(f.Name, strings.TrimSpace(r.PostForm.Get(f.Name)))
 		if err := checkTyped(f, v.Get(f.Name)); err != nil {

@@ -2,8 +2,10 @@ package page_test
 
 import (
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -156,5 +158,71 @@ func TestVeryManyProblemsAreCounted(t *testing.T) {
 	f.has("", "And 20 more.", "1 more to know")
 	if cards := strings.Count(f.get(""), `<article class="card">`); cards != 50 {
 		t.Errorf("%d cards", cards)
+	}
+}
+
+// What is chosen may be more than fits into a URL: then a form sends it, to the page that asks and
+// from there, and names of any text arrive as they are. No URL is longer than all proxies take.
+// Another site may not send it.
+//
+// Fails when Link has no bound, when the page that asks forgets what was chosen, or takes it from
+// another site.
+func TestMuchIsChosenByAForm(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, page.Config{Authorize: allow(operator)})
+	var names []string
+	for i := range 99 {
+		names = append(names, fmt.Sprint("billing.recalculate-all-open-positions-", i))
+	}
+	names = append(names, "a&b=ü; +%\u202e")
+	for _, name := range names {
+		for range 3 {
+			f.registry.RecordRun(cluster.Run{Timer: name, Outcome: "error", Err: "connection refused"})
+		}
+	}
+	f.timersAre(names...)
+	f.has("timers", "Failing 100")
+	f.has("", "and 99 more", "Pause all…</button>")
+	overview := f.get("")
+	for _, link := range regexp.MustCompile(`(?:href|action)="([^"]*)"`).FindAllStringSubmatch(overview, -1) {
+		if len(link[1]) > 2000 {
+			t.Errorf("a URL has %d characters: %s", len(link[1]), link[1])
+		}
+	}
+	found := regexp.MustCompile(`action="(confirm\?action=pause)"><button name="chosen" value="([^"]*)"`).
+		FindStringSubmatch(overview)
+	if found == nil {
+		t.Fatal(overview)
+	}
+	w := f.post(found[1], url.Values{"chosen": {html.UnescapeString(found[2])}})
+	asked := regexp.MustCompile(`action="(do\?action=pause)"`).FindStringSubmatch(w.Body.String())
+	kept := regexp.MustCompile(`<input type="hidden" name="chosen" value="([^"]*)"`).FindStringSubmatch(w.Body.String())
+	if w.Code != http.StatusOK || asked == nil || kept == nil || strings.Count(w.Body.String(), "<li><bdi>") != 100 {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	fields := url.Values{"chosen": {html.UnescapeString(kept[1])}, "for": {"soon"}}
+	if w := f.post(asked[1], fields); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), kept[0]) {
+		t.Errorf("what was chosen is forgotten: %d: %s", w.Code, w.Body)
+	}
+	fields.Set("for", "1h")
+	if w := f.post(asked[1], fields); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "timers?done=pause" {
+		t.Fatalf("%d: %v: %s", w.Code, w.Header(), w.Body)
+	}
+	for _, name := range []string{names[0], names[99]} {
+		if state, err := f.locks.Inspect(t.Context(), "timer:"+name); err != nil || state[0].Pause == nil {
+			t.Errorf("%q is not paused: %+v, %v", name, state, err)
+		}
+	}
+	w = f.post("confirm", url.Values{"action": {"resume"}, "name": names[:2]}) // of the list
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "Resume 2 timers") {
+		t.Errorf("%d: %s", w.Code, w.Body)
+	}
+	r := request("POST", "confirm", url.Values{"action": {"resume"}, "name": names[:2]}.Encode())
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	if w := serve(f.page, r); w.Code != http.StatusForbidden {
+		t.Errorf("from another site: %d", w.Code)
+	}
+	if w := f.post("confirm?action=pause", url.Values{"chosen": {"name=%zz"}}); w.Code != http.StatusBadRequest {
+		t.Errorf("no query: %d", w.Code)
 	}
 }

@@ -169,13 +169,16 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(context.WithValue(r.Context(), payloadsKey{}, access.Payloads))
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-	method := http.MethodGet
-	if name == pageDo {
-		method = http.MethodPost
+	methods := []string{http.MethodGet, http.MethodHead}
+	switch name {
+	case pageDo:
+		methods = []string{http.MethodPost}
+	case pageConfirm:
+		methods = append(methods, http.MethodPost)
 	}
-	if r.Method != method && (r.Method != http.MethodHead || method != http.MethodGet) {
-		w.Header().Set("Allow", method)
-		p.fail(w, r, http.StatusMethodNotAllowed, fmt.Errorf("this URL takes %s", method))
+	if !slices.Contains(methods, r.Method) {
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		p.fail(w, r, http.StatusMethodNotAllowed, fmt.Errorf("this URL takes %s", strings.Join(methods, ", ")))
 		return
 	}
 	switch name {

@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 // maxSearch is how much of an error is searched for: it stands in a URL.
 const maxSearch = 80
 
-// maxAtOnce is how many timers a card pauses: their names stand in a URL.
+// maxAtOnce is how many timers a card pauses: the names of all are read before.
 const maxAtOnce = 100
 
 // A problem is timers that fail for one cause, on a card with what can be done.
@@ -27,9 +26,9 @@ type problem struct {
 	Err    string
 	Row    timerRow
 	Why    string
-	Open   string // URL
-	Pause  string // URL; "": there are too many
-	Run    string // URL; "": there are several
+	Open   string       // URL
+	Pause  *pagekit.Ask // nil: there are too many
+	Run    string       // URL; "": there are several
 
 	names []string // of all its timers
 }
@@ -87,7 +86,12 @@ func problemsOf(read *reading) (list []problem) {
 			p.Run = URL("confirm", "action", "trigger", "name", p.Name)
 		}
 		if len(p.names) <= maxAtOnce {
-			p.Pause = "confirm?" + url.Values{"action": {"pause"}, "name": p.names}.Encode()
+			title := "Pause…"
+			if p.More > 0 {
+				title = "Pause all…"
+			}
+			ask := pagekit.NewAsk("pause", title, "name", p.names)
+			p.Pause = &ask
 		}
 	}
 	return list

@@ -117,6 +117,9 @@ func statusOf(err error) int {
 	if _, ok := errors.AsType[*BadRequestError](err); ok {
 		return http.StatusBadRequest
 	}
+	if errors.Is(err, errForeign) {
+		return http.StatusForbidden
+	}
 	if errors.Is(err, timer.ErrPayloadTooLong) {
 		return http.StatusBadRequest
 	}

@@ -62,9 +62,30 @@ type Failure struct {
 	IDs  []string
 }
 
-// Confirm returns the URL that asks whether to do something to all of it.
-func (f Failure) Confirm(action string) string {
-	return "confirm?" + url.Values{"action": {action}, "id": f.IDs}.Encode()
+// Ask asks whether to do something to all of it.
+func (f Failure) Ask(action, title string) Ask { return NewAsk(action, title, "id", f.IDs) }
+
+// MaxURL is how long a URL is that all proxies and servers take.
+const MaxURL = 2000
+
+// An Ask leads to the page that asks whether to do something to what is chosen.
+type Ask struct {
+	Action, Title string
+	Chosen        string // as in a query
+}
+
+// NewAsk returns one about values of a name of the URL.
+func NewAsk(action, title, name string, values []string) Ask {
+	return Ask{action, title, url.Values{name: values}.Encode()}
+}
+
+// Link is a URL; "": it would be too long, so a form has to send what is chosen.
+func (a Ask) Link() string {
+	link := "confirm?" + url.Values{"action": {a.Action}}.Encode() + "&" + a.Chosen
+	if len(link) > MaxURL {
+		return ""
+	}
+	return link
 }
 
 // Failures groups things by their errors, the most frequent first.
