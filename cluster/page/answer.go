@@ -4,11 +4,21 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
+)
+
+var (
+	//go:embed assets/page.css
+	style []byte
+	//go:embed assets/page.js
+	script []byte
+	//go:embed assets/openapi.json
+	openAPI []byte
 )
 
 // An asset is a file that pages use.

@@ -67,7 +67,8 @@ func TestAssetsAreKept(t *testing.T) {
 	}
 }
 
-// A page is compressed for who accepts that, and only for him; 100 timers are less than 100 KB then.
+// A page is compressed for who accepts that, and only for him; 100 timers are less than 100 KB
+// then.
 //
 // Fails when write compresses for everybody, forgets Vary, or leaves a writer open.
 func TestPagesAreCompressed(t *testing.T) {

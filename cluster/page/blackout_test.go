@@ -44,8 +44,8 @@ func TestABlackoutThatHangsHoldsUpNoPage(t *testing.T) {
 	f := newFleet(t, config)
 	hung := &calendar{asked: make(chan struct{}), end: make(chan struct{})}
 	every := func(name string, b schedule.Blackout) timer.Timer {
-		return timer.Timer{Name: name, Schedule: schedule.Every(50 * time.Millisecond), Blackouts: []schedule.Blackout{b},
-			Run: func(context.Context) error { return nil }}
+		return timer.Timer{Name: name, Schedule: schedule.Every(50 * time.Millisecond),
+			Blackouts: []schedule.Blackout{b}, Run: func(context.Context) error { return nil }}
 	}
 	s, err := timer.New(timer.Config{Store: f.locks, Logger: slog.New(slog.DiscardHandler)}, every("a-hung", hung),
 		every("b-well", &calendar{}))

@@ -205,7 +205,8 @@ func TestMuchIsChosenByAForm(t *testing.T) {
 		t.Errorf("what was chosen is forgotten: %d: %s", w.Code, w.Body)
 	}
 	fields.Set("for", "1h")
-	if w := f.post(asked[1], fields); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "timers?done=pause" {
+	w = f.post(asked[1], fields)
+	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "timers?done=pause" {
 		t.Fatalf("%d: %v: %s", w.Code, w.Header(), w.Body)
 	}
 	for _, name := range []string{names[0], names[99]} {

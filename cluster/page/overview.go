@@ -144,7 +144,8 @@ func (r *reading) hostNotices(c *clock) (list []Notice) {
 		}
 		versions[h.AppVersion+" (tickslot "+h.Version+")"] = true
 		if h.ClockOffset.Abs() > clockAlarm {
-			list = append(list, notable(link, "The clock of %s is %s off the store's.", h.Holder, pagekit.Took(h.ClockOffset)))
+			list = append(list, notable(link, "The clock of %s is %s off the store's.", h.Holder,
+				pagekit.Took(h.ClockOffset)))
 		}
 		for _, loop := range h.Runners {
 			if r.outage != nil && slices.Contains(storeLoops, loop.Kind) {

@@ -24,6 +24,10 @@ const (
 	minRefreshInterval     = 100 * time.Millisecond
 
 	changeTimeout = 10 * time.Second // of what an Action does
+
+	// bucketsTTL is for how long viewers share what a chart shows: a month of buckets is much to
+	// read.
+	bucketsTTL = 5 * time.Second
 )
 
 // Config has the settings of a Page. Registry and Authorize are required. New returns all faults of
@@ -104,7 +108,7 @@ func New(config Config) (*Page, error) {
 	p := &Page{config: config, guard: http.NewCrossOriginProtection(), views: map[string]View{},
 		actions: map[string]Action{}}
 	p.snapshots.Always, p.attention.Always = true, true // what they ask shares its reads
-	p.timers = &timers{config: config, hanging: map[string]<-chan error{}}
+	p.timers = &timers{config: config, hanging: map[string]<-chan time.Time{}}
 	p.timers.buckets.TTL = bucketsTTL
 	p.sections = append(append([]Section{p.fleet()}, config.Sections...), p.history())
 	for _, s := range p.sections {

@@ -25,15 +25,6 @@ import (
 //go:embed templates/*.html
 var templates embed.FS
 
-var (
-	//go:embed assets/page.css
-	style []byte
-	//go:embed assets/page.js
-	script []byte
-	//go:embed assets/openapi.json
-	openAPI []byte
-)
-
 // A Frame is what a template is executed with.
 type Frame struct {
 	Title  string

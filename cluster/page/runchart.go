@@ -11,11 +11,7 @@ import (
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
-const (
-	chartHeight = 80 // px
-	// bucketsTTL is for how long viewers share what a chart shows: a month of buckets is much to read.
-	bucketsTTL = 5 * time.Second
-)
+const chartHeight = 80 // px
 
 // A chartSpan is how much time a chart shows.
 type chartSpan struct {
@@ -44,14 +40,14 @@ func (r runChart) Succeeded() int { return r.Ended - r.Failed }
 
 // bars are a picture over time, with a column for each bucket.
 type bars struct {
-	From, Middle time.Time
-	EndsAt       time.Time // zero: now
-	Columns      int
-	Height       int
-	Layers       []layer
-	Tips         []tip
-	Top          string // what the upper edge means
-	Text         string // what it shows, in words
+	From, MiddleAt time.Time
+	EndsAt         time.Time // zero: now
+	Columns        int
+	Height         int
+	Layers         []layer
+	Tips           []tip
+	Top            string // what the upper edge means
+	Text           string // what it shows, in words
 }
 
 // A layer is all bars of a colour, in one path: a month has 744 of them.
@@ -120,13 +116,14 @@ func chartOf(buckets []cluster.HistoryBucket, span chartSpan, c *clock) runChart
 	if r.Ended, r.Failed = all.Runs, all.Failed; r.Ended == 0 {
 		return r
 	}
-	counts := bars{From: from, Middle: from.Add(span.length / 2), EndsAt: c.now, Columns: columns, Height: chartHeight}
+	counts := bars{From: from, MiddleAt: from.Add(span.length / 2), EndsAt: c.now, Columns: columns,
+		Height: chartHeight}
 	times := counts
 	counts.Top, times.Top = fmt.Sprintf("%d in %s", most.Runs, span.each), pagekit.Took(most.LongestTook)
-	counts.Text = fmt.Sprintf("Runs by when they ended, within %s: %d, of which %d failed; at most %s", span.within,
-		all.Runs, all.Failed, counts.Top)
-	times.Text = fmt.Sprintf("How long runs took, by when they ended, within %s: %s on average, %s at most", span.within,
-		pagekit.Took(meanOf(all)), times.Top)
+	counts.Text = fmt.Sprintf("Runs by when they ended, within %s: %d, of which %d failed; at most %s",
+		span.within, all.Runs, all.Failed, counts.Top)
+	times.Text = fmt.Sprintf("How long runs took, by when they ended, within %s: %s on average, %s at most",
+		span.within, pagekit.Took(meanOf(all)), times.Top)
 	counts.Layers = []layer{{Class: "ran"}, {Class: "failed"}} // a single failure is drawn over the others
 	times.Layers = []layer{{Class: "longest"}, {Class: "mean"}}
 	for i, b := range shown {

@@ -51,12 +51,12 @@ func TestATimersRunsAreGroupedAndDrawn(t *testing.T) {
 	f.has("timer?name=long", "2 of 1 slots are held", "<title>held by host-1 for", "<li>slot 1</li>")
 }
 
-// The overview and the page of a timer draw how many runs ended when and how many of them failed, by
-// five minutes for a day and by the hour for a month, with a tooltip for each and all of it in words.
-// What has never been read is said to be unknown, and not that there was nothing.
+// The overview and the page of a timer draw how many runs ended when and how many of them failed,
+// by five minutes for a day and by the hour for a month, with a tooltip for each and all of it in
+// words. What has never been read is said to be unknown, and not that there was nothing.
 //
-// Fails when chartOf leaves out a bucket or takes those of another width, when a chart takes those of
-// all timers for one, and when an error of the registry is not shown.
+// Fails when chartOf leaves out a bucket or takes those of another width, when a chart takes those
+// of all timers for one, and when an error of the registry is not shown.
 func TestRunsAreDrawnByTime(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, page.Config{Authorize: allow(operator)})

@@ -15,7 +15,6 @@ import (
 	"github.com/tickslot/tickslot/cluster/page/internal/pagekit"
 	"github.com/tickslot/tickslot/cluster/page/internal/readcache"
 	"github.com/tickslot/tickslot/dlock/driver"
-	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/timer"
 	"github.com/tickslot/tickslot/timer/control"
 )
@@ -39,9 +38,9 @@ type timers struct {
 	status    readcache.Cache[*timer.Status]
 	ticks     readcache.Cache[[]time.Time]
 	blackouts readcache.Cache[map[string]time.Time] // until when, by timer
-	hanging   map[string]<-chan error               // blackouts that have not answered; of the read under way
+	hanging   map[string]<-chan time.Time           // blackouts that have not answered; of the read under way
 
-	mu     sync.Mutex
+	mu     sync.Mutex    // held while latest is made, which calls nobody
 	latest []timerRow    // of readAt; it is shared, so it is never modified
 	local  *timer.Status // of the same moment; nil: there is no scheduler, or it has not answered
 	readAt time.Time
@@ -139,18 +138,14 @@ type skipCount struct {
 // rows returns all timers that a host has, that hold a slot, or that ran, by name. All viewers
 // share them, for a second: a large fleet has hundreds of thousands of timers of a host.
 func (t *timers) rows(ctx context.Context, s *cluster.Snapshot) []timerRow {
-	t.mu.Lock()
-	rows, fresh := t.latest, t.latest != nil && t.readAt.Equal(s.ReadAt) && time.Since(t.madeAt) < readcache.TTL
-	t.mu.Unlock()
-	if fresh {
-		return rows
-	}
 	local := t.readStatus(ctx)
-	rows = makeRows(s, local, t.readBlackouts(ctx, local))
+	blackouts := t.readBlackouts(ctx, local)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.latest, t.local, t.readAt, t.madeAt = rows, local, s.ReadAt, time.Now()
-	return rows
+	if t.latest == nil || !t.readAt.Equal(s.ReadAt) || time.Since(t.madeAt) >= readcache.TTL {
+		t.latest, t.local, t.readAt, t.madeAt = makeRows(s, local, blackouts), local, s.ReadAt, time.Now()
+	}
+	return t.latest
 }
 
 // readStatus asks the scheduler of this process; nil: there is none, or it has not answered.
@@ -167,8 +162,8 @@ func (t *timers) readStatus(ctx context.Context) *timer.Status {
 // blackoutTimeout is how long one blackout is waited for.
 const blackoutTimeout = 100 * time.Millisecond
 
-// readBlackouts asks until when timers are in a blackout. That is the user's code: one that hangs is
-// not asked again until it has answered, and the others are.
+// readBlackouts asks until when timers are in a blackout. That is the user's code: one that hangs
+// is not asked again until it has answered, and the others are.
 func (t *timers) readBlackouts(ctx context.Context, local *timer.Status) map[string]time.Time {
 	if local == nil {
 		return nil
@@ -179,12 +174,10 @@ func (t *timers) readBlackouts(ctx context.Context, local *timer.Status) map[str
 			if l.Skipped[timer.ReasonBlackout] == 0 || ctx.Err() != nil || t.hangs(l.Name) {
 				continue // the first: there is none, or it has not begun
 			}
-			var at time.Time
-			answer := guard.Go("blackout", func() error { at = l.BlackoutUntil(time.Now()); return nil })
+			answer := askBlackout(l)
 			out := time.NewTimer(blackoutTimeout)
 			select {
-			case <-answer: // an error means that it is not known
-				until[l.Name] = at
+			case until[l.Name] = <-answer:
 			case <-out.C:
 				t.hanging[l.Name] = answer
 			}
@@ -192,6 +185,17 @@ func (t *timers) readBlackouts(ctx context.Context, local *timer.Status) map[str
 		}
 		return until, nil
 	}).Value
+}
+
+// askBlackout sends until when a timer is in a blackout; zero: it is in none, or they cannot tell.
+func askBlackout(t timer.TimerStatus) <-chan time.Time {
+	answer := make(chan time.Time, 1)
+	go func() {
+		var until time.Time
+		defer func() { answer <- until }() // also if a blackout ends this goroutine
+		until = t.BlackoutUntil(time.Now())
+	}()
+	return answer
 }
 
 // hangs reports whether a blackout that was asked has not answered yet.

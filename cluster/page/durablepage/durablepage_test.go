@@ -21,8 +21,8 @@ import (
 )
 
 // Dead letters are on the overview, runs are shown with their attempts and payloads, as text only,
-// and each change is made in the database, in the name of who made it: after the user was asked back
-// if nobody knows the handler or schedule, and if he has to type its name.
+// and each change is made in the database, in the name of who made it: after the user was asked
+// back if nobody knows the handler or schedule, and if he has to type its name.
 //
 // Fails when knows or TypeName is left out, when an action calls another method, a template has an
 // unescaped text, or who has no right to see payloads does.
