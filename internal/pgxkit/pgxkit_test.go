@@ -33,8 +33,8 @@ func TestSettingsArePinned(t *testing.T) {
 		"synchronous_commit": "off", "datestyle": "German, DMY", "intervalstyle": "sql_standard",
 		"search_path": "nowhere", "enable_indexscan": "off", "enable_indexonlyscan": "off", "enable_nestloop": "off",
 		"enable_seqscan": "on", "enable_bitmapscan": "on", "jit": "on"}
-	for setting, value := range strange {
-		if _, err := server.Exec(database, "ALTER DATABASE "+database+" SET "+setting+" = '"+value+"'"); err != nil {
+	for setting, value := range strange { // from another database, whose sessions they do not end
+		if _, err := server.Exec("postgres", "ALTER DATABASE "+database+" SET "+setting+" = '"+value+"'"); err != nil {
 			t.Fatal(err)
 		}
 	}
