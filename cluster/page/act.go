@@ -282,7 +282,7 @@ func (p *Page) record(r *http.Request, a Action, v url.Values, by driver.Cause, 
 		about = a.About(v)
 	}
 	p.config.Registry.RecordEvent(cluster.Event{Kind: cluster.EventOperator, Name: about, Slot: -1,
-		Text: fmt.Sprintf("%s: %s, %s", title, inert.Text(done), inert.Text(by.String()))})
+		Text: inert.Text(by.Did(title + ": " + done))})
 }
 
 // Duration parses a length of time that a user has typed, of up to ten years.

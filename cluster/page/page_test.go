@@ -187,8 +187,8 @@ func TestTimerIsShownAndChanged(t *testing.T) {
 	}
 	testkit.Eventually(t, 5*time.Second, "events name the operator", func() bool {
 		html := f.get("events?state=operator")
-		return strings.Contains(html, "Pause report: paused until") && strings.Contains(html,
-			"by ann: the database is moved")
+		return strings.Contains(html, "by ann: Pause report: paused until") && strings.Contains(html,
+			": the database is moved")
 	})
 }
 

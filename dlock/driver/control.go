@@ -59,6 +59,19 @@ func (c Cause) String() string {
 	return fmt.Sprintf("by %s: %s", by, c.Note)
 }
 
+// Did returns a sentence for a log: who did what, and why. The name comes first, because lists cut
+// long texts at their end.
+func (c Cause) Did(what string) string {
+	by, note := c.By, c.Note
+	if by == "" {
+		by = "somebody unknown"
+	}
+	if note != "" {
+		note = ": " + note
+	}
+	return fmt.Sprintf("by %s: %s%s", by, what, note)
+}
+
 // Validate returns what is wrong with an origin.
 func (c Cause) Validate() error {
 	if c.By == "" {

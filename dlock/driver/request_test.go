@@ -111,4 +111,7 @@ func TestCauseString(t *testing.T) {
 			t.Errorf("%#v: %q, want %q", c, got, want)
 		}
 	}
+	if got := (driver.Cause{By: "ann", Note: "ticket 7"}).Did("paused a"); got != "by ann: paused a: ticket 7" {
+		t.Error(got)
+	}
 }

@@ -70,7 +70,7 @@ func (a *app) carryOut(ctx context.Context, args []string, do change) (done stri
 func (a *app) tell(ctx context.Context, name, done string) error {
 	_, err := a.store.Registry.Write(ctx, cluster.Batch{Events: []cluster.Event{{ID: rand.Text(),
 		Kind: cluster.EventOperator, Name: name, Slot: -1, Holder: dlock.NewHolder(),
-		Text: inert.Text(done + ", " + a.origin.String())}}})
+		Text: inert.Text(a.origin.Did(done))}}})
 	if err != nil {
 		return fmt.Errorf("it is done, but could not be written to the registry's events: %w", err)
 	}

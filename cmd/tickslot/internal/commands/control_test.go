@@ -84,8 +84,9 @@ func TestTimersAreSteered(t *testing.T) {
 	if r, err := locks.Extend(t.Context(), 20*time.Second, grant); err != nil || r[0].Outcome != driver.GrantLost {
 		t.Errorf("%+v, %v", r, err)
 	}
-	has(t, url, "events ls -o wide", "timer report: paused until", "by ann: moving", "limited to 3", "by bob",
+	has(t, url, "events ls -o wide", "by ann: timer report: paused until", ": moving", "limited to 3", "by bob",
 		"canceled the run in slot 0")
+	has(t, url, "events ls", "by ann: timer") // also where the text is cut
 	for _, wrong := range []string{"pause", "pause report --for x", "limit report", "trigger report --bogus",
 		"cancel report",
 		"cancel report --slot 0 --run 1-2", "timers bogus", "trigger mail --durable --expires 1m"} {

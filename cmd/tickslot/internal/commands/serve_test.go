@@ -205,7 +205,7 @@ func TestServeControls(t *testing.T) {
 	s.asks(request{path: "durable", user: "ann", password: "secret"}, 404)
 	testkit.Eventually(t, testkit.Patience, "the events tell it", func() bool {
 		a := tickslot(t, store, "events", "ls", "--prefix", "shop:", "-o", "json")
-		return strings.Contains(a.out, "ann: moving")
+		return strings.Contains(a.out, "by ann: Pause report") && strings.Contains(a.out, ": moving")
 	})
 	if a := s.stop(); a.code != 0 || !strings.Contains(a.out, "users can make changes") {
 		t.Errorf("exit code %d: %s", a.code, a)
