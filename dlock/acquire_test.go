@@ -82,8 +82,8 @@ func TestLostReplyAndALowerLimit(t *testing.T) {
 	})
 }
 
-// A reply lost twice is the store's failure; the slot that may have been taken is freed in
-// the background.
+// If a reply is lost twice, the store has failed; the slot that may have been taken is freed in the
+// background.
 //
 // Fails when acquire does not call releaseLater, or sends a third request.
 func TestReplyOfAcquireLostTwice(t *testing.T) {
@@ -118,10 +118,10 @@ func TestReplyOfAcquireLostTwice(t *testing.T) {
 	}
 }
 
-// A request that arrives after everything, even after its release, costs one slot for at
-// most one TTL.
+// A request that arrives after everything else, even after its release, costs one slot for at most
+// one TTL.
 //
-// Fails when the second request has a token of its own (two slots), or when the session goes on
+// Fails when the second request has a token of its own (two slots), or when the session keeps
 // extending what it releases.
 func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,8 +152,8 @@ func TestRequestThatArrivesAfterItsRelease(t *testing.T) {
 	})
 }
 
-// Granted, not acquired and store error are never mixed, and a cancelled call is none of them. The
-// store is not asked on a context that has ended.
+// A grant, a refusal and an error of the store are never mixed up, and a cancelled call is none of
+// them. The store is not called with a context that has ended.
 //
 // Fails when acquire wraps every error in a StoreError, returns the NotAcquiredError of a failure,
 // or does not look at ctx first.
@@ -231,8 +231,8 @@ func TestTryAcquireTick(t *testing.T) {
 	})
 }
 
-// A caller's context that ends is neither the store's failure nor its "no"; a grant that
-// was made all the same is given back.
+// When a caller's context ends, that is neither the store's failure nor its "no"; if a grant was
+// made all the same, it is given back.
 //
 // Fails when acquire returns the StoreError without looking at ctx, or does not call releaseLater
 // for a cancelled caller.
@@ -339,7 +339,7 @@ func TestRefusedRequests(t *testing.T) {
 	})
 }
 
-// Acquire gets the slot soon after it is released, however long it has waited.
+// Acquire gets the slot soon after it is released, even if it has waited for long.
 //
 // Fails when the pause grows without bound (maxPause one minute).
 func TestAcquireWaits(t *testing.T) {
@@ -367,7 +367,7 @@ func TestAcquireWaits(t *testing.T) {
 // A waiter that already asks only once a second still gets the slot of a dead host within half a
 // second of the end of its lease.
 //
-// Fails when a waiter does not heed when the lease ends.
+// Fails when a waiter ignores when the lease ends.
 func TestAcquireWaitsForTheEndOfALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -464,8 +464,8 @@ func TestAcquireIsBoundedByItsContext(t *testing.T) {
 	}
 }
 
-// A store that grants something other than requested has not granted: the grant is released by its
-// token.
+// If a store grants something other than what was requested, that is no grant: it is released by
+// its token.
 //
 // Fails when ask believes a Grant.
 func TestNonsenseGrantsAreErrors(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// What a store and its user have in common is declared in package driver.
+// This file declares what a store and its users share, from package driver.
 
 // A DistributedLock is a store of leases, which [NewSession] takes: memlock, redislock, sqllock or
-// one of your own. Package driver says what it has to do.
+// your own. Package driver has the contract that it must keep.
 type DistributedLock = driver.Store
 
 // A Holder shows operators who has a lease.
@@ -40,11 +40,11 @@ type NotAcquiredError = driver.NotAcquiredError
 // A Reason is why the store refused.
 type Reason = driver.Reason
 
-// The reasons that a Mutex and a Semaphore meet. Package driver has those of ticks, too.
+// The reasons of a Mutex and a Semaphore. Package driver also has those of ticks.
 const (
 	ReasonFull       = driver.ReasonFull       // every slot is held
 	ReasonPaused     = driver.ReasonPaused     // an operator paused the name
-	ReasonQuarantine = driver.ReasonQuarantine // the store restarted, and may have forgotten leases that are held
+	ReasonQuarantine = driver.ReasonQuarantine // the store restarted, and may have forgotten leases that are still held
 	ReasonLimitFull  = driver.ReasonLimitFull  // a semaphore of Semaphore.With has no free slot, or is paused
-	ReasonLimitRate  = driver.ReasonLimitRate  // a semaphore of Semaphore.With had all starts of its rate
+	ReasonLimitRate  = driver.ReasonLimitRate  // a semaphore of Semaphore.With has used up its rate
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// An instantStore answers at once and allocates nothing, so that only the cost of package dlock is
-// measured. One call at a time.
+// An instantStore answers immediately and allocates nothing, so that only the cost of package dlock
+// is measured. It takes one call at a time.
 type instantStore struct {
 	refuses error
 	results []driver.Result

@@ -78,7 +78,8 @@ func firstName(grants []driver.Grant) string {
 	return grants[0].Name
 }
 
-// recovered turns a panic of a store into an error. It must not end the heartbeat, nor the caller.
+// recovered turns a panic of a store into an error, so that it ends neither the heartbeat nor the
+// caller.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the store panicked: %v", p)

@@ -57,9 +57,9 @@ func TestCopiesSendTokensOfTheirOwn(t *testing.T) {
 	})
 }
 
-// A lease that was held when its process was copied is valid in both: nothing distinguishes them,
-// and calls of one count for the other. When one releases it, the other loses it by its next
-// heartbeat, and neither can affect the next holder.
+// A lease that was held when its process was copied is valid in both: nothing tells them apart, and
+// calls of one count for the other. When one releases it, the other loses it by its next heartbeat,
+// and neither can affect the next holder.
 //
 // Fails when a release goes by name and slot (memlock's find ignoring the token): the copy frees
 // the new holder's slot; and when the heartbeat takes a lost lease for a renewed one: the copy is
@@ -121,7 +121,7 @@ func (s *tokens) TryAcquire(ctx context.Context, req driver.Request) (driver.Gra
 	return g, err
 }
 
-// copied has a session's one lease use another session's token.
+// copied makes the one lease of a session use another session's token.
 type copied struct {
 	dlock.DistributedLock
 	token string

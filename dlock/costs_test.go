@@ -13,10 +13,10 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// The allocations of an attempt above the store: its token and its context if it is refused; also
-// the lease and the release if it is granted.
+// An attempt allocates, above the store, its token and its context if it is refused; if it is
+// granted, also the lease and the release.
 //
-// Fails when the context of a call starts a timer, when a tick is allocated by itself, or when a
+// Fails when the context of a call starts a timer, when a tick is allocated separately, or when a
 // lease gets its context before it is needed.
 func TestAllocationsOfAnAttempt(t *testing.T) {
 	session, store := newInstant(t)
@@ -39,10 +39,10 @@ func TestAllocationsOfAnAttempt(t *testing.T) {
 	}
 }
 
-// A heartbeat costs per call, not per lease: the clocks are read before it and after, and what it
-// allocates does not depend on how many leases it renews. All windows are closed by one timer.
+// A heartbeat costs per call, not per lease: the clocks are read before it and after, and its
+// allocations do not depend on how many leases it renews. One timer closes all windows.
 //
-// Fails when renewed reads the clock itself, or when every lease has a timer of its own that looks
+// Fails when renewed reads the clock itself, or when every lease has a timer of its own that checks
 // whether its window has closed.
 func TestHeartbeatCostsPerCall(t *testing.T) {
 	var looks atomic.Int64

@@ -7,13 +7,13 @@ import (
 )
 
 // A lazyDeadline is a context that ends with its parent, at a time, or when end is called. Unlike
-// context.WithDeadline it allocates and starts a timer only if somebody waits for its end: a store
-// in memory never does, a driver only while it waits for a free connection.
+// context.WithDeadline it allocates and starts a timer only when a caller waits for its end: a
+// store in memory never does, a driver only while it waits for a free connection.
 //
-// It is there for one figure of proof/benchmarks/COSTS.md: a tick that finds every slot held, which
-// is what most ticks of a fleet are, makes three allocations above those of the store.
-// context.WithDeadline would make four more. TestAllocationsOfAnAttempt and
-// timer.TestAllocationsOfATickThatFindsItFull count them.
+// It exists for one figure of proof/benchmarks/COSTS.md: a tick that finds every slot held, as most
+// ticks of a fleet do, makes three allocations above those of the store. context.WithDeadline would
+// make four more. TestAllocationsOfAnAttempt and timer.TestAllocationsOfATickThatFindsItFull count
+// them.
 type lazyDeadline struct {
 	parent context.Context
 	at     time.Time
@@ -47,7 +47,8 @@ func (l *lazyDeadline) Err() error { return l.current().Err() }
 // Value also finds the inner context, which package context looks for by a key of its own.
 func (l *lazyDeadline) Value(key any) any { return l.current().Value(key) }
 
-// current returns the parent, or the inner context if somebody waits for the end or it has come.
+// current returns the parent until the context has ended or a caller waits for its end, then the
+// inner context.
 func (l *lazyDeadline) current() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +69,7 @@ func (l *lazyDeadline) derived() context.Context {
 	return l.inner
 }
 
-// end frees what the context uses. Call it when the context is no longer needed.
+// end frees the resources of the context. Call it when the context is no longer needed.
 func (l *lazyDeadline) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

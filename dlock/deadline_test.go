@@ -95,7 +95,7 @@ func TestContextOfACall(t *testing.T) {
 	}
 }
 
-// The context of a call ends with the call, so that nothing in a driver goes on.
+// The context of a call ends with the call, so that nothing in a driver continues.
 //
 // Fails when ask or releaseNow does not end it.
 func TestContextOfACallEndsWithIt(t *testing.T) {

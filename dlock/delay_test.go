@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A store that keeps no delay is not asked, because it would grant at once.
+// A store that keeps no delay is not called, because it would grant immediately.
 //
 // Fails when a Session passes a Tick.Delay to any store.
 func TestStoreWithoutDelay(t *testing.T) {

@@ -39,9 +39,9 @@
 // A lease cannot stop your code; it can only report its loss. [Lease.Valid] turns false and
 // [Lease.Context] is cancelled before the store can grant the lock to another holder, provided that
 // your process is running. A process that was paused (SIGSTOP, a long garbage collection, a
-// suspended VM) may find when it runs again that somebody else holds its lock. Valid is then false
-// at once, and the context is cancelled within a second. Guard what must never be done twice at the
-// resource itself, with the [Fence] of the lease.
+// suspended VM) may find when it runs again that another process holds its lock. Valid is then
+// false immediately, and the context is cancelled within a second. Guard what must never be done
+// twice at the resource itself, with the [Fence] of the lease.
 //
 // Two things break the trust window: clocks that run at different speeds by more than the margin
 // (clocks that only show different times do no harm), and a store that loses its data while it
@@ -62,6 +62,6 @@
 //
 // Hosts that share a schedule also have to agree on who runs a [driver.Tick]; the store decides it
 // in the round trip that takes the slot ([Semaphore.TryAcquireTick]). Package timer is built on it.
-// Package dlock/driver has the contract of a store, for those who write one, and what operators
-// change at run time ([driver.Controller]).
+// Package dlock/driver has the contract of a store, for those who write one, and the overrides that
+// operators set at run time ([driver.Controller]).
 package dlock

@@ -15,12 +15,12 @@ var (
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("lease released")
 	// ErrFault is matched by an error of a store that answered, but found a value that it cannot
-	// use at a key of this name. The store itself works. As with ErrSetup, do not go on without the
+	// use at a key of this name. The store itself works. As with ErrSetup, do not run without the
 	// store.
 	ErrFault = driver.ErrFault
-	// ErrSetup is matched by an error of a store that answered, but can serve no name until
-	// somebody fixes it: a table or a right is missing, or its scripts may not call a command that
-	// they need. Unlike an outage it does not end by itself: do not go on without the store.
+	// ErrSetup is matched by an error of a store that answered, but can serve no name until it is
+	// repaired: a table or a right is missing, or its scripts may not call a command that they
+	// need. Unlike an outage it does not pass: do not run without the store.
 	ErrSetup = driver.ErrSetup
 	// ErrClosed is returned by a Session after Close, and matched by the errors of a store that is
 	// used after its Close: of locks, of a registry, of durable runs and of an outbox.
@@ -57,9 +57,9 @@ const (
 type LostError struct {
 	Name string
 	Slot int
-	// Silent: the trust window closed because the store did not answer the heartbeat. Nobody is
-	// known to have taken the lease. If false, the store said that the lease had ended, or this
-	// process was paused until after its end.
+	// Silent: the trust window closed because the store did not answer the heartbeat. Maybe nobody
+	// has taken the lease. If false, the store said that the lease had ended, or this process was
+	// paused until after its end.
 	Silent bool
 	// RevokedBy is who revoked the lease, and why; nil if nobody did.
 	RevokedBy *driver.Cause

@@ -3,16 +3,16 @@ package dlock
 import "time"
 
 const (
-	// sleepCheck is how often a session checks whether the machine was asleep, while somebody waits
+	// sleepCheck is how often a session checks whether the machine was asleep, while a caller waits
 	// for a lease to end.
 	sleepCheck = 500 * time.Millisecond
-	// sleepNoise is what two readings may differ by without sleep: rounding and, where sleep is
-	// only estimated, a wall clock that is being slewed. Without it every check would cause a
+	// sleepNoise is how much two readings may differ without sleep: by rounding and, where sleep is
+	// only estimated, by a wall clock that is being slewed. Without it every check would cause a
 	// heartbeat.
 	sleepNoise = 10 * time.Millisecond
 )
 
-// expireAt has expireLeases run at that time at the latest. Called with mu held.
+// expireAt makes expireLeases run at that time at the latest. Called with mu held.
 func (s *Session) expireAt(at time.Time) {
 	if !s.expiryTimerAt.IsZero() && !at.Before(s.expiryTimerAt) {
 		return
@@ -54,8 +54,8 @@ func (s *Session) expireLeases() {
 	}
 }
 
-// watch checks for sleep of the machine from now on, until every lease whose end somebody waits for
-// is gone.
+// watch checks for sleep of the machine from now on, until every lease that a caller watches has
+// ended.
 func (s *Session) watch(l *Lease) {
 	s.mu.Lock()
 	if !s.expiryQueue.has(l) {

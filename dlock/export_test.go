@@ -27,8 +27,8 @@ type sleep struct {
 	exact    bool
 }
 
-// fakeSleep is used instead of the platform's; nil: that is. It is atomic, because timers of tests
-// before may still look at the clock.
+// fakeSleep is used instead of the platform's; nil: the platform's is used. It is atomic, because
+// timers of earlier tests may still read the clock.
 var fakeSleep atomic.Pointer[sleep]
 
 func init() {
@@ -74,7 +74,7 @@ const (
 	MaxPending = maxPending
 )
 
-// CountLooks counts how often it is asked how long the machine slept. See FakeSleep.
+// CountLooks counts how often a session reads how long the machine slept. See FakeSleep.
 func CountLooks(t *testing.T, n *atomic.Int64) {
 	t.Setenv("DLOCK_TEST_SLEEP", "counted")
 	useSleep(t, &sleep{func() time.Duration { n.Add(1); return 0 }, suspend.Exact})

@@ -89,8 +89,8 @@ type spy struct {
 	grants    []driver.Grant // that were answered
 	extends   []call
 	releases  []call
-	extending int // calls going on
-	most      int // and the largest number of them at once
+	extending int // calls in progress
+	most      int // and the largest number of them at the same time
 
 	// Set before the calls that they are to see.
 	onAcquire func(context.Context)
@@ -243,7 +243,7 @@ func wantLost(t *testing.T, l *dlock.Lease) *dlock.LostError {
 	return how
 }
 
-// free is how many of the slots another host could take now.
+// free returns how many of the slots another host could take now.
 func free(t *testing.T, store *memlock.Store, name string, slots int) int {
 	t.Helper()
 	held, err := store.List(bg, name, slots)

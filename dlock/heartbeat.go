@@ -104,8 +104,8 @@ func (s *Session) allHeartbeats(yield func(*heartbeat) bool) {
 	}
 }
 
-// add starts to renew a new lease, and to watch its trust window, which closes at ends. Whoever
-// acquired it has waited since began. It returns false if the session is closed.
+// add starts to renew a new lease, and to watch its trust window, which closes at ends. Its
+// acquirer has waited since began. It returns false if the session is closed.
 func (s *Session) add(l *Lease, ends, began time.Time) bool {
 	shard := s.shardOf(l.grant.Name)
 	s.mu.Lock()
@@ -153,8 +153,8 @@ func (s *Session) forget(l *Lease) {
 	}
 }
 
-// releaseLater has the heartbeat release grants of unknown outcome, of one lease, as soon as the
-// store answers.
+// releaseLater makes the heartbeat release the grants of one lease, whose outcome is unknown, as
+// soon as the store answers.
 func (s *Session) releaseLater(grants ...driver.Grant) {
 	shard := s.shardOf(grants[0].Name)
 	s.mu.Lock()
@@ -190,9 +190,9 @@ func (s *Session) renewNow(t time.Time) {
 }
 
 // nextRenewal returns when to call Extend next. Leases are due a third of the TTL after their last
-// renewal. If it takes several calls to renew them all, the calls are spread evenly over that
-// third, and so come before the leases are due. They are not spread while the store fails, because
-// that would only make more calls. Called with mu held and a lease to renew.
+// renewal. If several calls are needed to renew them all, they are spread evenly over that third,
+// and so come before the leases are due. While the store fails, they are not spread: that would
+// only make more calls. Called with mu held and a lease to renew.
 func (h *heartbeat) nextRenewal() time.Time {
 	due := h.renewQueue.first.due
 	if h.failing {
@@ -273,8 +273,8 @@ func (s *Session) retryWait() time.Duration {
 }
 
 // beat makes one call to Extend for the leases that are due, and releases what is pending. It runs
-// on the goroutine of a timer, one at a time. Whatever a store does (an error, a panic, a slow
-// call), the next beat comes.
+// on the goroutine of a timer, one at a time. If the store fails, panics or is slow, the next beat
+// still comes.
 func (h *heartbeat) beat() {
 	s := h.session
 	s.mu.Lock()
@@ -307,8 +307,8 @@ func (h *heartbeat) beat() {
 	exits = false
 }
 
-// endBeat schedules the next beat. Grants that are still pending, and leases for which the beat had
-// no time because its goroutine exits, have to wait for retryWait.
+// endBeat schedules the next beat. Grants that are still pending wait for retryWait, as do leases
+// that the beat did not reach because its goroutine exits.
 func (h *heartbeat) endBeat(pending []pendingRelease, exits bool) {
 	s := h.session
 	s.mu.Lock()
@@ -405,7 +405,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 			if l.end(leaseLost, &LostError{Name: at.Name, Slot: at.Slot, RevokedBy: r.RevokedBy}) {
 				ended = append(ended, l)
 			}
-		case h.renewQueue.has(l): // not after StopRenewing: that it expires is not the store's failure
+		case h.renewQueue.has(l): // not after StopRenewing: the store did not fail if it expires
 			why := err
 			if why == nil {
 				why = cmp.Or(r.Err, errNoAnswer)
@@ -431,15 +431,15 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 		s.forget(l)
 	}
 	if err != nil {
-		// The store may hang for so long that other batches that are due are not tried before their
-		// trust windows close. Their leases are then lost because the store is silent, too.
+		// The store may hang for so long that the trust windows of other due batches close before
+		// they are tried. Those leases, too, are then lost because the store is silent.
 		for _, l := range h.dueBy(t.mono) {
 			l.unanswered(err)
 		}
 	}
 	answered := err == nil && len(unknown) == 0
 	h.note(cmp.Or(err, noAnswer))
-	if s.sharder != nil && !answered { // any lease may have moved to another shard, where it need not wait
+	if s.sharder != nil && !answered { // a lease may have moved to another shard, which may answer
 		renewed = slices.Collect(h.renewQueue.all)
 	}
 	s.mu.Unlock()
@@ -450,8 +450,7 @@ func (h *heartbeat) renew(batch []*Lease) bool {
 	return answered && s.life.Err() == nil
 }
 
-// requeue gives leases that are still renewed a new time at which they are due. Called with mu
-// held.
+// requeue sets a new time at which leases are due, if they are still renewed. Called with mu held.
 func (h *heartbeat) requeue(leases []*Lease, due time.Time) {
 	h.renewQueue.remove(leases...)
 	for _, l := range leases {

@@ -57,8 +57,8 @@ func TestHeartbeatIsBatched(t *testing.T) {
 }
 
 // However its leases were acquired, a host's calls are spread evenly over the beat before the first
-// beat is over, are not more than one per 500 leases and beat from then on, and renew every lease
-// within a third of the TTL.
+// beat is over. From then on there is at most one per 500 leases and beat, and every lease is
+// renewed within a third of the TTL.
 //
 // Fails when nextRenewal counts from the first due time alone (bursts: 20 calls at once), from the
 // last call alone (TTL/3 is exceeded), or when schedule is not called when a further call per cycle
@@ -117,7 +117,7 @@ func TestHeartbeatIsSpread(t *testing.T) {
 	}
 }
 
-// There is one heartbeat at a time, however long its calls take and whatever else asks for one
+// There is one heartbeat at a time, even if its calls are slow and other calls ask for one
 // meanwhile.
 //
 // Fails when schedule looks at s.closed only, not at s.beating, and beat likewise.
@@ -192,7 +192,7 @@ func TestNoCallsWhileNothingIsHeld(t *testing.T) {
 
 // A heartbeat that hangs does not end the leases of another batch, nor does one that panics.
 //
-// Fails when leases whose renewal failed are due again at once, before the others.
+// Fails when leases whose renewal failed are due again immediately, before the others.
 func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 	for name, fault := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang, "panics": dlocktest.Panic} {
 		t.Run(name, func(t *testing.T) {
@@ -229,8 +229,8 @@ func TestOneBatchDoesNotHarmAnother(t *testing.T) {
 	}
 }
 
-// Lost is final, for that lease alone; unknown is asked again. The others of the batch do
-// not notice.
+// Lost is final, for that lease alone; unknown is asked again. The others of the batch are not
+// affected.
 //
 // Fails when renew treats Lost of one as an answer for all, Unknown as Lost, or does not look at
 // the outcome.

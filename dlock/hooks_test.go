@@ -39,11 +39,11 @@ func (c *calls) of(op dlock.StoreOp) (some []dlock.StoreCall) {
 	return some
 }
 
-// The hook reports every call to the store once, with its result, also a call that panics and one
-// whose answer is invalid.
+// The hook reports every call to the store once, with its result, including a call that panics and
+// one whose answer is invalid.
 //
-// Fails when report is deferred after recovered, when many does not look at how many results
-// there are, and when report does not look at ctx.
+// Fails when report is deferred after recovered, when many does not check how many results there
+// are, and when report ignores ctx.
 func TestHooksAreToldOfEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &oddStore{DistributedLock: memlock.New()}

@@ -17,7 +17,7 @@ type Lease struct {
 	grant      driver.Grant
 	acquiredAt time.Time
 	values     context.Context // of the call to TryAcquire: for its values
-	watched    atomic.Bool     // somebody waits for its end
+	watched    atomic.Bool     // a caller waits for its end
 
 	// Guarded by session.mu.
 	counted    bool       // in session.watched
@@ -29,7 +29,7 @@ type Lease struct {
 	mu        sync.Mutex // taken after session.mu, if both are
 	state     leaseState
 	cause     error                   // why it ended; nil while it is held
-	ctx       context.Context         // nil until somebody asks for it
+	ctx       context.Context         // nil until a caller asks for it
 	cancel    context.CancelCauseFunc // of ctx
 	failure   error                   // of the last heartbeat; nil if it was answered
 	info      driver.Info
@@ -61,8 +61,8 @@ func (l *Lease) Slot() int { return l.grant.Slot }
 func (l *Lease) Fence() Fence { return l.grant.Fence }
 
 // Shared returns the grants of the further semaphores that the lease holds, in the order in which
-// [Semaphore.With] got them. Their tokens are left out, because anybody who has a token can release
-// its grant.
+// [Semaphore.With] got them. Their tokens are left out, because a token is all that is needed to
+// release its grant.
 func (l *Lease) Shared() []driver.Grant {
 	list := slices.Clone(l.grant.Shared)
 	for i := range list {
@@ -74,7 +74,7 @@ func (l *Lease) Shared() []driver.Grant {
 // AcquiredAt returns when the lease was acquired, on the local clock.
 func (l *Lease) AcquiredAt() time.Time { return l.acquiredAt }
 
-// watch has the session check for sleep of the machine, which makes timers late, because somebody
+// watch makes the session check for sleep of the machine, which makes timers late, because a caller
 // waits for this lease to end. Valid needs no such check: it reads the clocks.
 func (l *Lease) watch() {
 	if !l.watched.Swap(true) {
@@ -137,8 +137,8 @@ func (l *Lease) StopRenewing() {
 //
 // It takes only the values of ctx, does not end with it, and returns within the session's
 // StoreTimeout. The result is nil, or an error matching ErrLost if the lease had already ended
-// (somebody else may have had it since), or a *StoreError, after which the session goes on trying
-// in the background. A second Release does nothing and returns the same.
+// (another holder may have had it since), or a *StoreError, after which the session keeps trying in
+// the background. A second Release does nothing and returns the same.
 func (l *Lease) Release(ctx context.Context) error {
 	l.release.Do(func() {
 		began := time.Now()
@@ -167,8 +167,8 @@ func newLease(ctx context.Context, s *Session, g driver.Grant, sent, t instant) 
 // expireIfDue ends the lease if its trust window has closed by t, and otherwise returns how long it
 // has left.
 //
-// doubt: this platform cannot tell a suspended machine from a stepped wall clock. Valid is false
-// until the next heartbeat settles it, but the lease is not lost.
+// doubt: this platform cannot tell a suspended machine from a stepped wall clock. Until the next
+// heartbeat settles it, Valid is false, but the lease is not lost.
 func (l *Lease) expireIfDue(t instant) (left time.Duration, doubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,9 +192,9 @@ func (l *Lease) expireIfDue(t instant) (left time.Duration, doubt bool) {
 }
 
 // renewed restarts the trust window at sent, unless it had closed by t, when the reply had arrived.
-// In that case this process was paused, somebody else may have had the slot, and a delayed copy of
+// In that case this process was paused, another holder may have had the slot, and a delayed copy of
 // our acquire may have taken it for us again. A pause after t does no harm: the window was open
-// when the store had answered, so nobody else had the slot before, and what the store granted
+// when the store had answered, so no other holder had the slot before, and what the store granted
 // counts from sent.
 func (l *Lease) renewed(t, sent instant, info driver.Info) bool {
 	l.mu.Lock()
@@ -234,7 +234,7 @@ func (l *Lease) end(state leaseState, cause error) bool {
 	return true
 }
 
-// cancelContext cancels the context of a lease that has ended, if somebody asked for it. Call it
+// cancelContext cancels the context of a lease that has ended, if a caller asked for it. Call it
 // without locks: it may wake many goroutines.
 func (l *Lease) cancelContext() {
 	l.mu.Lock()

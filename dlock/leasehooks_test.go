@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// leases has what hooks were told of leases.
+// leases records what hooks report about leases.
 type leases struct {
 	mu       sync.Mutex
 	order    []string
@@ -45,7 +45,7 @@ func (l *leases) note(what string, keep func()) {
 	keep()
 }
 
-// told returns what hooks were told since it was last called.
+// told returns what hooks have reported since it was last called.
 func (l *leases) told() string {
 	synctest.Wait()
 	l.mu.Lock()
@@ -55,11 +55,11 @@ func (l *leases) told() string {
 	return text
 }
 
-// Hooks are told of a lease when it was acquired, with the whole wait for it, and when it is
-// released, with how long it was held: once each. Of a refusal they are told nothing.
+// Hooks report a lease once when it was acquired, with the whole wait for it, and once when it is
+// released, with how long it was held. They report no refusal.
 //
-// Fails when wait begins anew with each try, add tells of a lease that it refuses, or Release tells
-// twice.
+// Fails when wait begins anew with each try, add reports a lease that it refuses, or Release
+// reports twice.
 func TestHooksAreToldOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -123,7 +123,8 @@ func TestHooksAreToldOfLeases(t *testing.T) {
 // A lease that is lost is reported once, with the error that says how, and not as released when it
 // is released after that.
 //
-// Fails when check or renew ends a lease without a word, or Release takes a loss for a release.
+// Fails when check or renew ends a lease without reporting it, or Release takes a loss for a
+// release.
 func TestHooksAreToldHowALeaseIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose   func(h host, l *dlock.Lease)
@@ -220,7 +221,7 @@ func TestLeaseHooksHarmNobody(t *testing.T) {
 				advance(beat)
 				wantLost(t, goes)
 				if name == "closes" {
-					advance(2 * timeout) // for which it waits for itself
+					advance(2 * timeout) // how long it waits by its own limit
 				} else {
 					advance(10 * ttl)
 					wantHeld(t, stays)
@@ -237,7 +238,7 @@ func TestLeaseHooksHarmNobody(t *testing.T) {
 				if stuck != c.stuck || err != nil && !stuck {
 					t.Errorf("Close returned %v", err)
 				}
-				time.Sleep(48 * time.Hour) // what is stuck ends, too
+				time.Sleep(48 * time.Hour) // hooks that hang end, too
 			})
 		})
 	}

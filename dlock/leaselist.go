@@ -3,7 +3,7 @@ package dlock
 import "time"
 
 // A leaseList is a doubly linked list of leases in ascending order of key. The links are in the
-// leases, so that removing one costs the same wherever it stands. Most are inserted at the end.
+// leases, so that removing one costs the same at any position. Most are inserted at the end.
 type leaseList struct {
 	node   func(*Lease) *listNode // its links in this list
 	key    func(*Lease) time.Time

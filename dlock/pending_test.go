@@ -68,8 +68,8 @@ func TestPendingReleasesAreBounded(t *testing.T) {
 	})
 }
 
-// When a grant is to be released because the store did not answer, leases are renewed as well,
-// early, which soon shows whether the store answers.
+// When a grant is to be released because the store did not answer, leases are renewed early as
+// well, which soon shows whether the store answers.
 //
 // Fails when beat only releases.
 func TestGivingBackSharedRenews(t *testing.T) {

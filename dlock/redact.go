@@ -2,10 +2,10 @@ package dlock
 
 import "fmt"
 
-// Whoever knows a token can extend and release its lease. So neither fmt, with any verb but %#v,
-// nor slog prints one.
+// A token is all that is needed to extend and release its lease. So neither fmt, with any verb but
+// %#v, nor slog prints one.
 
-// String returns what is held, without its token.
+// String describes the lease without its token.
 func (l *Lease) String() string {
 	return fmt.Sprintf("lease of %s, slot %d, fence %d", l.Name(), l.Slot(), l.Fence())
 }

@@ -106,7 +106,7 @@ func TestI2_ReleaseEndsTheLeaseFirst(t *testing.T) {
 }
 
 // A second Release returns what the first did and frees nothing: the slot may have another holder
-// by then.
+// meanwhile.
 //
 // Fails when Release calls releaseNow without the Once.
 func TestI5_ReleaseTwice(t *testing.T) {
@@ -161,9 +161,10 @@ func TestI5_ReleaseAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A heartbeat whose answer comes after the release, whatever it says, changes nothing any more.
+// A heartbeat whose answer comes after the release changes nothing any more, whatever the answer
+// is.
 //
-// Fails when end does not look at the state (the "lost" would become the cause of a released lease,
+// Fails when end does not check the state (the "lost" would become the cause of a released lease,
 // or the other way round).
 func TestReleaseDuringAHeartbeat(t *testing.T) {
 	for _, outcome := range []driver.GrantOutcome{driver.GrantOK, driver.GrantLost, driver.GrantUnknown} {
@@ -192,8 +193,8 @@ func TestReleaseDuringAHeartbeat(t *testing.T) {
 	}
 }
 
-// The release runs on a context of its own: the run's has usually ended by then. The values
-// stay (tracing).
+// The release runs on a context of its own, because the run's has usually ended. The values stay
+// (tracing).
 //
 // Fails when releaseNow derives its context from ctx without WithoutCancel, or from
 // context.Background.
@@ -247,9 +248,8 @@ func TestContextOutlivesTheAcquire(t *testing.T) {
 	})
 }
 
-// I7: while the store is down Release returns within StoreTimeout, and the slot is freed,
-// by token, soon after the store is back, long before it would end by itself and without any call
-// of the user.
+// I7: while the store is down Release returns within StoreTimeout. The slot is freed, by token,
+// soon after the store is back, long before its lease would end, and without any call of the user.
 //
 // Fails when releaseNow does not call releaseLater, or when beat does not call releasePending.
 func TestI7_ReleaseWhileTheStoreIsDown(t *testing.T) {
@@ -337,7 +337,7 @@ func TestContextAskedForTooLate(t *testing.T) {
 	})
 }
 
-// A context that was asked for in time ends with the release, before the store is told.
+// A context that was requested in time ends with the release, before the store is called.
 //
 // Fails when Release does not call cancelContext.
 func TestI2_ContextEndsWithTheRelease(t *testing.T) {

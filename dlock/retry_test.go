@@ -63,8 +63,8 @@ func TestUnansweredHeartbeatIsRepeated(t *testing.T) {
 }
 
 // A store that is back shortly before the window closes is found in time: in the last third of the
-// window it is asked every half of StoreTimeout, each time for so long, and not more often, however
-// fast it fails.
+// window it is called every half of StoreTimeout, each time for that long, and not more often, even
+// if it fails fast.
 //
 // Fails when renew pauses as before, or waits for all of StoreTimeout.
 func TestLastThirdOfTheWindow(t *testing.T) {

@@ -2,8 +2,8 @@ package dlock
 
 import "time"
 
-// Runners shows whether the heartbeat succeeds, so that a Session is a cluster.Runner: "renewing",
-// also if there is nothing to renew, "failing" with the last error, or "closed". It reads memory
+// Runners shows whether the heartbeat succeeds, so that a Session is a cluster.Runner: "renewing"
+// (even if there is nothing to renew), "failing" with the last error, or "closed". It reads memory
 // only.
 func (s *Session) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	s.mu.Lock()

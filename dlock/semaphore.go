@@ -28,12 +28,11 @@ func (s *Session) Semaphore(name string, slots int) Semaphore {
 	return Semaphore{session: s, name: name, slots: slots}
 }
 
-// With returns a semaphore of which TryAcquire and Acquire take a slot together with one of each
-// other semaphore, in one atomic step: of all, or of none. The Lease is valid while it holds all of
-// them, and is lost with any. One with a Rate grants no more often than that, either: see
-// [driver.SemaphoreSpec]. The store must be a [driver.SharedLimiter], and for a Rate a
-// [driver.RateLimiter]; otherwise nothing is acquired, and the error matches
-// [errors.ErrUnsupported].
+// With returns a semaphore whose TryAcquire and Acquire also take a slot of each other semaphore,
+// in one atomic step: of all, or of none. The Lease is valid while it holds all of them, and is
+// lost with any. If one has a Rate, that also bounds the starts: see [driver.SemaphoreSpec]. The
+// store must be a [driver.SharedLimiter], and for a Rate a [driver.RateLimiter]; otherwise nothing
+// is acquired, and the error matches [errors.ErrUnsupported].
 func (s Semaphore) With(others ...SemaphoreSpec) Semaphore {
 	s.shared = slices.Clone(others)
 	return s
@@ -50,7 +49,7 @@ func (s *Session) Mutex(name string) Mutex { return Mutex{session: s, name: name
 
 // TryAcquire takes a free slot, or returns a *NotAcquiredError. It does not wait for a slot, and
 // returns within the session's StoreTimeout. A *StoreError means that the store failed or did not
-// answer; if it granted a slot all the same, that is released in the background.
+// answer; if it did grant a slot, that slot is released in the background.
 func (s Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
 	return s.try(ctx, time.Now())
 }
@@ -60,14 +59,16 @@ func (s Semaphore) try(ctx context.Context, began time.Time) (*Lease, error) {
 }
 
 // Acquire waits for a free slot until ctx ends. It retries after pauses that grow from 10 ms to 1 s
-// and differ by up to a half, also while the store fails; when a lease is about to end, as that of
-// a dead host, within half a second of that. There is no queue: a process that came first may get a
-// slot last. When ctx ends, the error matches its cause and includes the last answer of the store.
+// and differ by up to a half, also while the store fails. If a lease is about to end, for instance
+// that of a dead host, it retries within half a second of that end. There is no queue: a process
+// that came first may get a slot last. When ctx ends, the error matches its cause and includes the
+// last answer of the store.
 func (s Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 	return wait(ctx, s.name, s.try)
 }
 
-// TryAcquire takes the mutex, or returns a *NotAcquiredError at once. See Semaphore.TryAcquire.
+// TryAcquire takes the mutex, or returns a *NotAcquiredError without waiting. See
+// Semaphore.TryAcquire.
 func (m Mutex) TryAcquire(ctx context.Context) (*Lease, error) {
 	return m.try(ctx, time.Now())
 }
@@ -119,8 +120,8 @@ func wait(ctx context.Context, name string, try func(context.Context, time.Time)
 	}
 }
 
-// retryIn returns after how long a waiter tries again. The jitter is because waiters who started
-// together should drift apart.
+// retryIn returns the pause before a waiter tries again. The jitter makes waiters that started
+// together drift apart.
 func retryIn(pause time.Duration, err error) time.Duration {
 	in := pause/2 + rand.N(pause)
 	no, refused := errors.AsType[*NotAcquiredError](err)
@@ -128,7 +129,7 @@ func retryIn(pause time.Duration, err error) time.Duration {
 	case refused && no.Reason == ReasonLimitRate: // nothing ends it sooner
 		in = no.ExpiresIn + rand.N(min(pause, no.Shared.Per/50)+1)
 	case refused && no.ExpiresIn > 0:
-		in = min(in, no.ExpiresIn+rand.N(pause/2)) // nobody may extend it
+		in = min(in, no.ExpiresIn+rand.N(pause/2)) // unless it is extended
 	}
 	return in
 }

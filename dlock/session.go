@@ -104,7 +104,7 @@ type Session struct {
 	expiryQueue   leaseList   // every held lease, by the start of its trust window
 	expiryTimer   *time.Timer // runs expireLeases
 	expiryTimerAt time.Time   // when it fires; zero: it is stopped
-	watched       int         // held leases whose end somebody waits for
+	watched       int         // held leases whose end a caller waits for
 	sleepTimer    *time.Timer // runs checkSleep; nil while watched is 0
 	slept         time.Duration
 
@@ -117,7 +117,7 @@ type Session struct {
 // answers, so that its slot does not stay taken for a TTL.
 type pendingRelease struct {
 	driver.Grant
-	expiresAt time.Time // by then the grant has expired, if there was one
+	expiresAt time.Time // when the grant, if there was one, has expired
 }
 
 // NewSession checks the options against each other and against the store. It starts nothing and
@@ -162,7 +162,7 @@ func NewSession(store DistributedLock, opts SessionOptions) (*Session, error) {
 	return s, nil
 }
 
-// Holder returns what operators see as the owner of the leases.
+// Holder returns the owner of the leases, as operators see it.
 func (s *Session) Holder() Holder { return s.holder }
 
 // TTL returns the length of the leases.
@@ -170,8 +170,8 @@ func (s *Session) TTL() time.Duration { return s.ttl }
 
 // Close stops the heartbeat. It makes one last try, bounded by StoreTimeout, to release grants
 // whose outcome is unknown, and returns an error if that failed; they then expire within a TTL. It
-// then waits for Hooks, up to StoreTimeout for the events that are left and as long again for the
-// last call, and returns an error that names a hook that has not returned.
+// then waits for Hooks: up to StoreTimeout for the events that are left and as long again for the
+// last call. If a hook has not returned, the error names it.
 //
 // Release your leases first: one that is still held is no longer renewed, and expires within a TTL.
 func (s *Session) Close(ctx context.Context) error {
@@ -311,7 +311,7 @@ func (s *Session) ask(ctx *lazyDeadline, req driver.Request, again bool) (g driv
 	return g, sent, err
 }
 
-// checkGrant returns an error if a grant is not what was requested.
+// checkGrant returns an error if a grant does not fit its request.
 func checkGrant(req driver.Request, g driver.Grant, again bool) error {
 	wrong := func(g driver.Grant, l SemaphoreSpec) error {
 		slots := max(1, l.Slots, g.Info.SlotLimit)
@@ -339,7 +339,7 @@ func checkGrant(req driver.Request, g driver.Grant, again bool) error {
 	return nil
 }
 
-// perhapsGranted returns what may have been granted, to be released by its token.
+// perhapsGranted returns the grants that may have been made, to be released by their token.
 func perhapsGranted(r driver.Request) []driver.Grant {
 	list := []driver.Grant{{Name: r.Name, Slots: r.Slots, Slot: driver.AnySlot, Token: r.Token}}
 	for _, l := range r.Shared {
@@ -373,9 +373,9 @@ func (s *Session) releaseNow(ctx context.Context, grants []driver.Grant) error {
 	return cmp.Or(unknown, lost)
 }
 
-// RenewalLateness returns by how much the most overdue renewal of a lease is late, beyond the third
-// of the TTL after which it is due and the StoreTimeout that it may take. It is 0 if none is. It
-// reads clocks and does not call the store.
+// RenewalLateness returns how late the most overdue renewal of a lease is, beyond the third of the
+// TTL after which it is due and the StoreTimeout that it may take; 0 if none is late. It reads
+// clocks and does not call the store.
 func (s *Session) RenewalLateness() time.Duration {
 	t := now()
 	s.mu.Lock()

@@ -134,7 +134,7 @@ func TestI6_AbandonedSlot(t *testing.T) {
 	}
 }
 
-// I7: no call takes longer than StoreTimeout, whatever the store does, and the session recovers
+// I7: no call takes longer than StoreTimeout, even if the store hangs, and the session recovers
 // without a restart.
 //
 // Fails when ask, releaseNow or Close has no deadline, or when acquire gives its second request a
@@ -193,7 +193,7 @@ func TestI7_NoCallTakesLongerThanStoreTimeout(t *testing.T) {
 
 // I7: Close does not wait for a heartbeat of many batches that hangs.
 //
-// Fails when Close does not end life (it took a second here), or when beat goes on with the next
+// Fails when Close does not end life (it took a second here), or when beat continues with the next
 // batch after it.
 func TestI7_CloseDuringAHeartbeatThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close returns an error if a release failed; the lease then expires by itself.
+// Close returns an error if a release failed; the lease then expires.
 //
 // Fails when Close ignores the error, or an Unknown.
 func TestCloseWhileTheStoreIsDown(t *testing.T) {
@@ -367,8 +367,8 @@ func TestCloseDuringAnAcquire(t *testing.T) {
 			t.Error("the session goes on after Close")
 		}
 	})
-	// Without an answer there is nothing to give back: what may have been granted ends by itself.
-	// (Fails when releaseLater does not look at closed.)
+	// Without an answer there is nothing to give back: a grant that may have been made expires.
+	// (Fails when releaseLater does not check closed.)
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{})
 		h.faulty.Inject(dlocktest.Hang, dlocktest.OpAcquire)

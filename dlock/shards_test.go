@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A cluster is a store of several servers: a name lives where its first letter says, unless it was
-// moved.
+// A cluster is a store of several servers: a name is on the server of its first letter, unless it
+// was moved.
 type cluster struct {
 	dlock.DistributedLock
 
@@ -46,7 +46,7 @@ func (c *cluster) shard(name string) string {
 	return name[:1]
 }
 
-// set has servers hang, as a letter each.
+// set makes servers hang, one for each letter.
 func (c *cluster) set(hung string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,8 +131,8 @@ func take(t *testing.T, session *dlock.Session, name string) *dlock.Lease {
 	return lease
 }
 
-// A server that hangs costs the leases on it, however many there are: those of the other servers
-// are renewed in time, by calls of their own, of at most 500 leases, one at a time.
+// A server that hangs costs the leases on it, even if they are many: those of the other servers are
+// renewed in time, by calls of their own, of at most 500 leases, one at a time.
 //
 // Fails when all leases are in one renewQueue, whose calls then last for StoreTimeout each.
 func TestShardThatHangsCostsItsOwnLeases(t *testing.T) {

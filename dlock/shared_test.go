@@ -143,7 +143,7 @@ func TestLostReplyOfSeveralLocks(t *testing.T) {
 	}
 }
 
-// A release of which the store answers for a part only is completed later.
+// If the store answers for only a part of a release, the rest is completed later.
 //
 // Fails when Release looks at the first result only.
 func TestReleaseAnsweredInPart(t *testing.T) {
@@ -165,10 +165,10 @@ func TestReleaseAnsweredInPart(t *testing.T) {
 	})
 }
 
-// single is a store that takes one lock at a time, and does not look at Shared.
+// single is a store that takes one lock at a time, and ignores Shared.
 type single struct{ dlock.DistributedLock }
 
-// forgetful says that it takes several, and takes the first.
+// forgetful claims to take several locks, and takes the first.
 type forgetful struct{ *memlock.Store }
 
 func (f forgetful) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {

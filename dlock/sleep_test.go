@@ -12,8 +12,8 @@ import (
 )
 
 // I2: time during which the machine slept counts, although Go's timers and its monotonic clock
-// stood still: Valid is false at once, and the context ends within a second of the machine running
-// again. Another holder may be working by then, so it is not a silent loss, even if heartbeats had
+// stopped: Valid is false immediately, and the context ends within a second of the machine running
+// again. Another holder may then be working, so it is not a silent loss, even if heartbeats had
 // failed before.
 //
 // Fails when since ignores slept (Valid), when watch does not start the sleep timer (context), when
@@ -43,8 +43,8 @@ func TestI2_MachineSlept(t *testing.T) {
 	}
 }
 
-// Sleep shorter than what is left of the window: the lease lives on, is renewed at once, and its
-// window has become shorter by the sleep.
+// After a sleep shorter than the rest of the window, the lease stays held, is renewed immediately,
+// and its window has become shorter by the sleep.
 //
 // Fails when checkSleep does not call renewNow (no early renewal) or expireLeases (the context ends
 // 5 s late).
@@ -53,7 +53,7 @@ func TestI2_MachineNapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		lease := h.take(t, "job", 1)
-		lease.Done() // somebody waits for its end
+		lease.Done() // a caller waits for its end
 		advance(time.Second)
 		sleep(5 * time.Second)
 		wantHeld(t, lease)
@@ -69,7 +69,7 @@ func TestI2_MachineNapped(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		h.faulty.Inject(down, dlocktest.OpExtend)
 		lease := h.take(t, "job", 1)
-		lease.Done() // somebody waits for its end
+		lease.Done() // a caller waits for its end
 		advance(time.Second)
 		sleep(5 * time.Second)
 		advance(8*time.Second - time.Nanosecond) // 1 s + 5 s asleep + 8 s = 14 s
@@ -109,7 +109,7 @@ func TestI2_MachineSleptMeanwhile(t *testing.T) {
 }
 
 // Where sleep can only be estimated from the wall clock, a step of it makes the lease doubtful, not
-// lost: Valid is false until the heartbeat, which goes out at once, has asked the store.
+// lost: Valid is false until the heartbeat, which is sent immediately, has asked the store.
 //
 // Fails when check ignores suspendIsExact (context cancelled by the step), or when renewNow does
 // nothing (expireLeases and checkSleep both call it).
@@ -119,7 +119,7 @@ func TestI2_WallClockStepped(t *testing.T) {
 		store := memlock.New()
 		h := newHost(t, store, dlock.SessionOptions{})
 		lease := h.take(t, "job", 1)
-		lease.Done() // somebody waits for its end
+		lease.Done() // a caller waits for its end
 		advance(beat + renewed)
 		return h, store, lease
 	}
@@ -201,7 +201,7 @@ func TestClockNoiseIsNotSleep(t *testing.T) {
 	})
 }
 
-// The platform's measure of sleep stands still while the machine is awake.
+// The platform's measure of sleep does not grow while the machine is awake.
 //
 // Fails (on Linux) if Suspended does not subtract one clock from the other.
 func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
@@ -213,7 +213,7 @@ func TestPlatformMeasuresNoSleepWhileAwake(t *testing.T) {
 	}
 }
 
-// A lease of which only Valid is called needs no check for sleep of the machine twice a second.
+// If only Valid of a lease is called, the session need not check for sleep twice a second.
 //
 // Fails when add starts the sleep timer, or when remove does not stop it.
 func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
@@ -248,8 +248,8 @@ func TestSleepIsLookedForOnlyIfSomebodyWaits(t *testing.T) {
 	})
 }
 
-// A machine that sleeps while a heartbeat is under way has its leases renewed once more, at once:
-// their windows began before the sleep.
+// If the machine sleeps during a heartbeat, it renews its leases once more, immediately: their
+// windows began before the sleep.
 //
 // Fails when renew does not look at renewNowAt.
 func TestI2_MachineNappedDuringAHeartbeat(t *testing.T) {
@@ -257,7 +257,7 @@ func TestI2_MachineNappedDuringAHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, memlock.New(), dlock.SessionOptions{TTL: 15 * time.Second, StoreTimeout: time.Second})
 		lease := h.take(t, "job", 1)
-		lease.Done() // somebody waits for its end
+		lease.Done() // a caller waits for its end
 		h.faulty.Inject(dlocktest.Slow(900*time.Millisecond), dlocktest.OpExtend)
 		advance(5100 * time.Millisecond)
 		sleep(5 * time.Second)

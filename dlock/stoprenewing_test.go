@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// StopRenewing lets a lease end by itself: valid until its window closes, free within a TTL
-// of its last renewal. The others are renewed.
+// StopRenewing lets a lease expire: valid until its window closes, free within a TTL of its last
+// renewal. The others are renewed.
 //
 // Fails when StopRenewing does not remove the lease from renewQueue.
 func TestStopRenewing(t *testing.T) {
@@ -38,8 +38,8 @@ func TestStopRenewing(t *testing.T) {
 	})
 }
 
-// A lease whose renewing is stopped while it is being renewed is not renewed again, and does not
-// end by the store's silence.
+// If StopRenewing is called while a lease is being renewed, it is not renewed again, and its end is
+// not counted as the store's silence.
 //
 // Fails when renew puts leases into renewQueue that StopRenewing has removed, or calls unanswered
 // for them.

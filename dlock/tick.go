@@ -16,7 +16,7 @@ func (s Semaphore) TryAcquireTick(ctx context.Context, tick driver.Tick) (*Lease
 	return s.session.acquire(ctx, time.Now(), s, &tick)
 }
 
-// Info returns what the store last said about the name.
+// Info returns the store's last Info about the name.
 func (l *Lease) Info() driver.Info {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -24,7 +24,7 @@ func (l *Lease) Info() driver.Info {
 }
 
 // MarkSucceeded records that the work ended well. It does not end the lease. Release passes it on
-// to the store, whose later answers about the name have it as Info.SuccessAge.
+// to the store, whose later answers about the name carry it as Info.SuccessAge.
 func (l *Lease) MarkSucceeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ var (
 	suspendIsExact = func() bool { return suspend.Exact }
 )
 
-// An instant is a reading of a clock that never steps and goes on while the machine sleeps.
+// An instant is a reading of a clock that never steps and keeps running while the machine sleeps.
 type instant struct {
 	mono  time.Time     // Go's monotonic reading, which stops during sleep
 	slept time.Duration // how long the machine has slept so far
@@ -30,8 +30,8 @@ func (i instant) since(earlier instant) (awake, total time.Duration) {
 	return awake, awake + max(0, i.slept-earlier.slept)
 }
 
-// margin is taken off the TTL: for clocks that run at slightly different speeds, and for the time
-// it takes to tell the run that it has lost its lease.
+// margin is taken off the TTL, to allow for clocks that run at slightly different speeds and for
+// the time it takes to tell the run that it has lost its lease.
 func margin(ttl time.Duration) time.Duration { return min(ttl/10, time.Second) }
 
 // trust returns how long a lease is trusted, from the moment before its request was sent.

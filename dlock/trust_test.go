@@ -27,8 +27,8 @@ var deafHeartbeats = map[string]dlocktest.Fault{
 	"gets it very late": dlocktest.Late(30 * time.Second),
 }
 
-// I2: whatever the store does to the heartbeat, the lease is valid until its window closes, ends at
-// that instant, and has ended before the store can grant the slot to another.
+// I2: whatever fault a heartbeat meets, the lease is valid until its window closes, ends at that
+// instant, and has ended before the store can grant the slot to another.
 //
 // Fails when the window is the whole TTL (margin returns 0: ends too late), when the expiry timer
 // is never started, when an unanswered heartbeat moves the window (renewed called for Unknown) and,
@@ -140,11 +140,11 @@ func TestTrustWindow(t *testing.T) {
 	}
 }
 
-// A window that has closed stays closed, whatever a heartbeat in flight returns: while the machine
-// slept the slot may have had another holder, and a late copy of our acquire may have taken it for
-// us again.
+// A window that has closed stays closed, even if a heartbeat in flight then succeeds: while the
+// machine slept the slot may have had another holder, and a late copy of our acquire may have taken
+// it for us again.
 //
-// Fails when renewed does not look whether the window has closed.
+// Fails when renewed does not check whether the window has closed.
 func TestI2_ClosedIsFinal(t *testing.T) {
 	sleep := dlock.FakeSleep(t, true)
 	synctest.Test(t, func(t *testing.T) {
@@ -285,9 +285,8 @@ func TestValidDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// The windows close each at its time, in whatever order the leases came: the one whose request was
-// sent first, though its answer came last, and the one that the store did not renew beside one that
-// it did.
+// Each window closes at its time, in any order of leases: for example a lease whose request was
+// sent first but answered last, and one that the store did not renew beside one that it did.
 //
 // Fails when insert puts every lease at the end of the list (the first is found when the second
 // closes), or when expireAt ignores an earlier time.
@@ -341,8 +340,8 @@ func TestI2_WindowsCloseInTheirOrder(t *testing.T) {
 	})
 }
 
-// A window that closed while a heartbeat was under way ends its lease when the answer comes, though
-// nobody waits for its end and the timer that would close it has slept as well.
+// If a window closed during a heartbeat, its lease ends when the answer comes, even if no caller
+// waits for its end and the timer that would close it has slept as well.
 //
 // Fails when renew does not call expireAt.
 func TestI2_ClosedIsFoundByTheHeartbeat(t *testing.T) {
