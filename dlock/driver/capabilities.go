@@ -79,23 +79,23 @@ type TTLBounder interface {
 	MaxTTL() time.Duration
 }
 
-// A Sharder is a store of several servers, as a Redis Cluster is: each server keeps the leases of
+// A Sharder is a store of several servers, such as a Redis Cluster: each server keeps the leases of
 // some names, and may hang while the others answer. A dlock.Session renews the leases of each shard
 // by separate calls, so that no shard waits for another.
 type Sharder interface {
 	// Shard returns the server that keeps a name, as far as that is known without asking one. It
 	// may change from call to call. "" means that it is not known, or that there is only one; a
-	// panic is taken for "". It must not block, because a dlock.Session calls it for each lease,
-	// and a timer.Scheduler for each tick. They hold no mutex when they do.
+	// panic counts as "". It must not block, because a dlock.Session calls it for each lease, and a
+	// timer.Scheduler for each tick. They hold no mutex when they do.
 	Shard(name string) string
 }
 
-// AuditNote begins a warning of an Auditor that people should know, although leases are safe.
+// AuditNote begins a warning of an Auditor that people should see, although leases are safe.
 const AuditNote = "note: "
 
 // An Auditor is a store that can check its server for settings that endanger leases, such as a
 // policy that evicts them. A timer.Scheduler logs the warnings when the store first answers, and
-// when it answers again after an outage. Leases are safe with one that begins with AuditNote.
+// when it answers again after an outage. A warning that begins with AuditNote endangers no lease.
 type Auditor interface {
 	Audit(ctx context.Context) (warnings []string, err error)
 }
@@ -108,21 +108,21 @@ type Lister interface {
 	List(ctx context.Context, name string, slots int) ([]LeaseInfo, error)
 }
 
-// An Enumerator is a store that can list all its leases, whatever their names are.
+// An Enumerator is a store that can list all its leases, of any names.
 type Enumerator interface {
 	// Enumerate returns a page of the leases under the store's prefix, or in its table, in no
 	// particular order: those that are held, and those that were released within the last
-	// ReleasedFor and whose slot was not granted again. Each page takes one call of the server. A
+	// ReleasedFor if their slot was not granted again. Each page takes one call of the server. A
 	// page has about limit leases, or more if a name has many slots; it may be empty although
 	// further pages follow. after is "" for the first page, and then the Next of the page before. A
-	// lease that is granted or ends between two pages may be missing. limit is 1 to MaxPage. An
-	// error that matches errors.ErrUnsupported says why the store, as it is set up, cannot
-	// enumerate its leases, and how to fix that.
+	// lease that is granted or ends between two pages may be missing. limit is 1 to MaxPage. If the
+	// store cannot enumerate its leases with its settings, the error matches errors.ErrUnsupported
+	// and says why, and how to fix that.
 	Enumerate(ctx context.Context, after string, limit int) (LeasePage, error)
 }
 
 const (
-	// MaxPage is how many leases a caller of Enumerate may ask for at once.
+	// MaxPage is how many leases one call of Enumerate may ask for.
 	MaxPage = 10_000
 	// ReleasedFor is how long Enumerate returns a lease after its release.
 	ReleasedFor = time.Minute

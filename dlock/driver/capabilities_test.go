@@ -26,8 +26,8 @@ func (bounding) List(context.Context, string, int) ([]driver.LeaseInfo, error) {
 
 type opaque struct{ driver.Store }
 
-// What a wrapper does not implement is done by the store in it, however many wrappers there are.
-// What it implements, it does.
+// The store inside the wrappers, even several, does what they do not implement. What a wrapper
+// implements, it does itself.
 //
 // Fails when CapabilitiesOf looks at the outermost store only, or into the innermost first.
 func TestCapabilitiesOfAWrapper(t *testing.T) {
@@ -58,7 +58,7 @@ func TestCapabilitiesOfAWrapper(t *testing.T) {
 	}
 }
 
-// endless is a wrapper of itself.
+// endless is a wrapper that wraps itself.
 type endless struct{ driver.Store }
 
 func (e *endless) Unwrap() driver.Store { return e }

@@ -12,8 +12,8 @@ import (
 // A Controller is a store that keeps overrides of a semaphore: a pause, a limit of slots, and
 // requests for a run. The store itself enforces them: TryAcquire refuses a paused name and keeps to
 // the limit. No host polls: every answer carries Info.Version, which grows with every update, and
-// Extend tells the holder of a revoked lease. Overrides stay until they are changed, however long
-// the name is unused, and are lost with the store's data. A mutex has none.
+// Extend tells the holder of a revoked lease. Overrides stay until they are changed, even if the
+// name is not used for a long time, and are lost with the store's data. A mutex has none.
 type Controller interface {
 	// Update changes the overrides of a name in one atomic step. Each part that is set replaces the
 	// previous one. An update without parts only increases Info.Version.
@@ -23,20 +23,20 @@ type Controller interface {
 	Value(ctx context.Context, name string) (ValueState, error)
 
 	// Inspect returns the overrides of each name, in the order of the names, and the latest tick
-	// claimed. An error means that nothing is known about any of them.
+	// claimed. If it returns an error, nothing is known about any of them.
 	Inspect(ctx context.Context, names ...string) ([]ControlState, error)
 
 	// Revoke marks the lease of a slot: from then on Extend answers GrantLost for it, with by as
 	// RevokedBy. The slot stays taken until its holder releases it or the lease expires. The fence
-	// says which lease is meant; if that lease is not held (any more), the result is ErrNotHeld.
+	// identifies the lease; if that lease is not held (any more), the result is ErrNotHeld.
 	Revoke(ctx context.Context, name string, slot int, fence Fence, by Cause) error
 }
 
-// ErrNotHeld is returned by Controller.Revoke when the lease that is meant is not held.
+// ErrNotHeld is returned by Controller.Revoke when no lease with that fence is held.
 var ErrNotHeld = errors.New("not held")
 
-// ErrChanged is returned by Controller.Update when the name has another version than Value.Version.
-// Nothing was changed then.
+// ErrChanged is returned by Controller.Update when the name's version is not Value.Version. Nothing
+// was changed then.
 var ErrChanged = errors.New("it was changed meanwhile")
 
 // MaxCauseLen is the longest Cause.By and Cause.Note, in bytes.
@@ -72,7 +72,7 @@ func (c Cause) Did(what string) string {
 	return fmt.Sprintf("by %s: %s%s", by, what, note)
 }
 
-// Validate returns what is wrong with an origin.
+// Validate returns what is wrong with a cause.
 func (c Cause) Validate() error {
 	if c.By == "" {
 		return errors.New("an empty By: say who makes the change")
@@ -93,14 +93,14 @@ func (c Cause) Validate() error {
 	return nil
 }
 
-// An Update is what Controller.Update changes. A part that is nil stays as it is.
+// An Update says what Controller.Update changes. A part that is nil is not changed.
 type Update struct {
 	Pause      *Pause         // refuse the name for a while
-	Resume     *Cause         // end the pause; nothing happens to a name that is not paused
+	Resume     *Cause         // end the pause; nothing happens if the name is not paused
 	Limit      *LimitOverride // how many slots to grant, whatever requests declare
 	ResetLimit *Cause         // let requests decide again
 	Trigger    *Cause         // ask for one run now; the store notes the time
-	Value      *Value         // keep a text; if the name has another version by then, nothing is updated
+	Value      *Value         // keep a text; if the name has another version, nothing is updated
 }
 
 // A Pause makes the store refuse a name (ReasonPaused).
@@ -110,8 +110,8 @@ type Pause struct {
 }
 
 // A LimitOverride replaces the number of slots that requests declare by a higher or lower one. It
-// does not change how often a tick may start (Tick.Max). Leases that are held go on; no new one is
-// granted until fewer than the limit are held.
+// does not change how often a tick may start (Tick.Max). Leases that are held continue; no new one
+// is granted until fewer than the limit are held.
 type LimitOverride struct {
 	Cause
 	Slots int // 0 to MaxSlots; with 0 every request is refused (ReasonPaused)
@@ -164,9 +164,9 @@ const MaxPause = 10 * 365 * 24 * time.Hour
 // A ControlState is the overrides of a name, and its latest tick.
 type ControlState struct {
 	Name    string
-	Version int64          // grows with every change, across loss of the store's data; 0: it was never updated
+	Version int64          // grows with every change, even if the store loses its data; 0: it was never updated
 	Pause   *Pause         // For is the time left; nil: not paused
-	Limit   *LimitOverride // nil: as requests declare
+	Limit   *LimitOverride // nil: requests decide
 	Trigger *Trigger       // the latest; nil: there was none
 
 	// Err is an error for this name alone. The other fields are then not known.
@@ -176,8 +176,8 @@ type ControlState struct {
 	LastTick  time.Time
 	ClaimedBy Holder
 
-	// LastTick lies more than MaxTickAhead ahead of the store's clock: that was ahead when the tick
-	// was claimed. It counts for nothing: any other tick can be claimed.
+	// LastTickAhead: LastTick is more than MaxTickAhead ahead of the store's clock, which was ahead
+	// when the tick was claimed. The tick is ignored: any other tick can be claimed.
 	LastTickAhead bool
 }
 

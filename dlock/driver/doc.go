@@ -34,13 +34,14 @@
 //     pass between caller and store, so a host whose clock is wrong harms nobody.
 //  3. Answer one of three things. A [Grant]; a *[NotAcquiredError], which is an answer and no
 //     failure; or any other error, which means "unknown". Wrap [ErrSetup] or [ErrFault] if the
-//     server answered, and found something wrong that does not pass by itself.
+//     server answered, and found a fault that does not pass until it is repaired.
 //  4. Find a lease by its token in Extend and Release. Answer [GrantLost] if the token no
 //     longer has the slot, and also if the lease has ended but nobody else has taken the slot.
 //  5. End each call with its context: switch off retries and time-outs of the client library, or
 //     bound them by the deadline.
-//  6. Add what more the server can do, one interface at a time: see [Capabilities]. What a store
-//     cannot do, such as ticks or shared limits, it refuses with an error that matches [ErrFault].
+//  6. Add what more the server can do, one interface at a time: see [Capabilities]. If a request
+//     needs what the store cannot do, such as ticks or shared limits, refuse it with an error that
+//     matches [ErrFault].
 //
 // Package memlock is the shortest store, and the model for the others. Its steps are in
 // internal/leasestate: each has the number and the name that it has here, as in the scripts of
@@ -50,17 +51,17 @@
 // # To check one
 //
 // Package dlocktest runs a store through the contract: dlocktest.Run needs a function that opens it
-// in an empty corner of the server, and the list of what the store states to be able to do. It
+// in an empty corner of the server, and the list of what the store claims to be able to do. It
 // checks exclusion under load and against a model, tokens and lost replies, expiry and clocks,
-// ticks and delays, overrides, listing, and that each call is one round trip. What it cannot check
-// is a server that dies, fails over or loses its data: write tests that kill one, and say in the
-// doc of the package what happens then.
+// ticks and delays, overrides, listing, and that each call is one round trip. It cannot check a
+// server that dies, fails over or loses its data: write tests that kill one, and say in the doc of
+// the package what happens then.
 //
 // # What is not asked of a store
 //
 // It does not renew, wait, queue or notify: no call waits for a lease to become free. It need not
-// be fair. It need not keep what it knows when its server loses its data; but if it may have lost
-// leases that are held, it must refuse ([ReasonQuarantine]) until all of them have ended. It cannot
-// stop a holder whose lease has ended: that is what fences are for. It may give no fences (0),
-// and may lack every optional interface: a caller that needs one returns an error that names it.
+// be fair. It need not keep its data when its server loses them; but if it may have lost leases
+// that are held, it must refuse ([ReasonQuarantine]) until all of them have ended. It cannot stop a
+// holder whose lease has ended: that is what fences are for. It may give no fences (0), and may
+// lack every optional interface: a caller that needs one returns an error that names it.
 package driver

@@ -10,12 +10,12 @@ var (
 	// ErrNotAcquired is matched by every *NotAcquiredError.
 	ErrNotAcquired = errors.New("not acquired")
 	// ErrFault is matched by an error of a store that answered, but found a value that it cannot
-	// use at a key of this name. The store itself works. As with ErrSetup, do not go on without the
+	// use at a key of this name. The store itself works. As with ErrSetup, do not run without the
 	// store.
 	ErrFault = errors.New("the store found something wrong")
-	// ErrSetup is matched by an error of a store that answered, but can serve no name until
-	// somebody fixes it: a table or a right is missing, or its scripts may not call a command that
-	// they need. Unlike an outage it does not end by itself: do not go on without the store.
+	// ErrSetup is matched by an error of a store that answered, but can serve no name until it is
+	// repaired: a table or a right is missing, or its scripts may not call a command that they
+	// need. Unlike an outage it does not pass: do not run without the store.
 	ErrSetup = errors.New("the store is not set up right")
 	// ErrClosed is matched by the error of a store, or of a dlock.Session, that is used after its
 	// Close.
@@ -30,7 +30,7 @@ const (
 	ReasonFull Reason = "full"
 	// ReasonPaused: an operator paused the name, see Controller.
 	ReasonPaused Reason = "paused"
-	// ReasonQuarantine: the store restarted, maybe without its data. It grants again when all
+	// ReasonQuarantine: the store restarted, maybe without its data. It grants again once all
 	// leases that it granted before must have ended.
 	ReasonQuarantine Reason = "quarantine"
 
@@ -68,20 +68,19 @@ type NotAcquiredError struct {
 	Slots  int // how many the request declared; 0: a mutex
 
 	// Shared is the semaphore of Request.Shared that refused (ReasonLimitFull, ReasonLimitRate).
-	// Holder, HeldFor, ExpiresIn and PausedBy are then about it, and SharedInfo is what the store
-	// knows of it.
+	// Holder, HeldFor, ExpiresIn and PausedBy are then about it, and SharedInfo is the Info of it.
 	Shared     SemaphoreSpec
 	SharedInfo Info
 
-	// Holder is who has it (ReasonFull; of several the one whose lease ends first), or who claimed
-	// the tick last (ReasonTickTaken). Zero if the store does not know.
+	// Holder is who has it (ReasonFull; if several do, the one whose lease ends first), or who
+	// claimed the tick last (ReasonTickTaken). Zero if the store does not know.
 	Holder Holder
 	// HeldFor is how long Holder has had it (ReasonFull).
 	HeldFor time.Duration
 	// ExpiresIn is how long until it may be free, unless extended (ReasonFull, ReasonQuarantine,
 	// ReasonPaused), until Tick.Delay has passed (ReasonTickEarly), or until the rate allows
-	// another start, unless others take it (ReasonLimitRate). 0 if that is not known. Of a
-	// quarantine of Redis, which tells its age in whole seconds, it may be a second too short.
+	// another start, unless others take it (ReasonLimitRate). 0 if that is not known. Redis tells
+	// its age in whole seconds, so the end of its quarantine may be a second later than this.
 	ExpiresIn time.Duration
 	// PausedBy is who paused the name, and why (ReasonPaused).
 	PausedBy Cause

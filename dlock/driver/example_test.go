@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// counting wraps a store, and counts what is asked of it. Its other methods are those of the store.
+// counting wraps a store, and counts its calls. Its other methods are those of the store.
 type counting struct {
 	driver.Store
 	asked int
@@ -25,7 +25,7 @@ func (c *counting) TryAcquire(ctx context.Context, req driver.Request) (driver.G
 func (c *counting) Unwrap() driver.Store { return c.Store }
 
 // A store answers a request in one of three ways: a grant, a refusal, or another error. After
-// another error nobody knows whether the lease was granted.
+// another error it is unknown whether the lease was granted.
 func Example() {
 	ctx := context.Background()
 	store := &counting{Store: memlock.New()}

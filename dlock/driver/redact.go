@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// Whoever knows a token can extend and release its lease. So neither fmt, with any verb but %#v,
-// nor slog prints one.
+// A token is all that is needed to extend and release its lease. So neither fmt, with any verb but
+// %#v, nor slog prints one.
 
 // String returns the grant without its token.
 func (g Grant) String() string {

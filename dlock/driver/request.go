@@ -13,7 +13,7 @@ import (
 // MaxNameLen is the longest Name of a lock, in bytes.
 const MaxNameLen = 256
 
-// slotMark is between the name of a semaphore and the number of a slot in the keys of every store.
+// slotMark separates the name of a semaphore from the number of a slot in the keys of every store.
 // A name that contained it could address the slots of another name.
 const slotMark = ":slot:"
 

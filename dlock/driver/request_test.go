@@ -102,7 +102,7 @@ func TestOutcomeString(t *testing.T) {
 
 // A cause as it appears in errors and logs.
 //
-// Fails when one that names nobody ends in the middle of the sentence.
+// Fails when the text of a cause without a name ends in the middle of the sentence.
 func TestCauseString(t *testing.T) {
 	for c, want := range map[driver.Cause]string{
 		{By: "ann"}: "by ann", {By: "ann", Note: "ticket 7"}: "by ann: ticket 7",

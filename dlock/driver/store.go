@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// A Store is a store of leases. Who uses one wants a dlock.Session on it.
+// A Store is a store of leases. To use one, make a dlock.Session on it.
 //
 // Each call is one round trip, atomic per grant. The store's own clock decides when a lease ends.
 // No call waits for a lease to become free, and each returns when the deadline of its context has
-// passed, whatever the server does. Package dlock/dlocktest checks all this of an implementation. A
-// store that can do more implements further interfaces: see [Capabilities].
+// passed, even if the server does not answer. Package dlock/dlocktest checks that an implementation
+// does all this. A store that can do more implements further interfaces: see [Capabilities].
 type Store interface {
 	// TryAcquire leases req.Name or, for a semaphore, any one free slot of it. A *NotAcquiredError
 	// is a refusal, with its Reason. Any other error means "unknown", not "no": the lease may have
@@ -19,49 +19,49 @@ type Store interface {
 	// A second request with the same Token returns (and extends) the same grant. Once that grant
 	// has ended, the store treats the token as a new one, so a caller must not use it again.
 	//
-	// Every store does the same steps, marks them with these numbers and names, and answers what
-	// the first step that can answer says. Package memlock is the shortest of them.
+	// Every store takes the same steps, marks them with these numbers and names, and returns the
+	// answer of the first step that has one. Package memlock is the shortest of them.
 	//
 	//  1. read: what is known of the name. The clock may have been set back: a tick, a known
-	//     schedule, a success, and ends of leases and pauses that are more than MaxTickAhead ahead
-	//     of it do not count, and a lease that was renewed so far ahead ends a TTL from now. Fences
-	//     and versions stay, as does a pause that is not over.
+	//     schedule, a success, and the end of a lease or a pause do not count if they are more than
+	//     MaxTickAhead ahead of it, and a lease that was renewed so far ahead ends a TTL from now.
+	//     Fences and versions stay, as does a pause that is not over.
 	//  2. again: if the token has a lease, and one of each of req.Shared, they last the TTL from
-	//     now and are returned, even if they were revoked. If it has some of them only, that is an
+	//     now and are returned, even if they were revoked. If it has only some of them, that is an
 	//     error, and the caller releases them.
-	//  3. first: a missed tick of a schedule that is not known, or was not when the tick came due,
-	//     is ReasonTickFirst, unless At is too far ahead (step 5). From then on the schedule is
-	//     known.
+	//  3. first: a missed tick is ReasonTickFirst if its schedule is not known, or was not yet
+	//     known when the tick came due, unless At is too far ahead (step 5). From then on the
+	//     schedule is known.
 	//  4. overrides: a pause, a limit of 0, or a missed tick that came due before the end of the
 	//     latest of them is ReasonPaused.
 	//  5. tick: ReasonTickAhead, ReasonTickLate, ReasonTickTaken or ReasonTickHeld, unless the tick
 	//     has a delay.
-	//  6. slot: one below req.Slots, or below the limit of an override, that no lease has. There is
-	//     none (ReasonFull) while as many leases are held as the limit allows, or any with a delay,
-	//     in any slots. The refusal names the lease that ends first: of those below req.Slots,
-	//     or of all if all count.
+	//  6. slot: one below req.Slots, or below the limit of an override, that no lease has. None is
+	//     free (ReasonFull) while as many leases are held as the limit allows, in any slots; with a
+	//     delay, while any lease is held. The refusal names the lease that ends first: of those
+	//     below req.Slots, or of all if all count.
 	//  7. delay: until it has passed, counted from the end of the last lease, ReasonTickEarly.
-	//  8. shared: of each of req.Shared, in their order, a slot, and one start more of its rate.
+	//  8. shared: for each of req.Shared, in their order, a slot, and one more start of its rate.
 	//     The first that is paused or has no slot is ReasonLimitFull, and one whose rate is reached
-	//     ReasonLimitRate. Ticks, missed ticks and delays are not theirs.
+	//     ReasonLimitRate. They have no ticks, missed ticks or delays.
 	//  9. grant: the lease, with a fence above all before.
-	//  10. record: the tick, one start more of it, its schedule, who claimed it, how many slots
+	//  10. record: the tick, one more start of it, its schedule, who claimed it, how many slots
 	//     were declared, and the start of each shared rate.
 	//
-	// A refusal writes nothing but the schedule of step 3, and what was wrong with the store's
-	// clock or its index. A store that may have forgotten what it granted refuses after step 7
-	// (ReasonQuarantine).
+	// A refusal writes nothing but the schedule of step 3, and corrections after a fault of the
+	// store's clock or its index. A store that may have forgotten what it granted refuses after
+	// step 7 (ReasonQuarantine).
 	TryAcquire(ctx context.Context, req Request) (Grant, error)
 
 	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order.
 	// An error means that the outcome of all is unknown. Every grant has its Slot, and no grant is
-	// given twice.
+	// passed twice.
 	Extend(ctx context.Context, ttl time.Duration, grants ...Grant) ([]Result, error)
 
 	// Release ends the grants, found by name and token. Their Slot may be AnySlot, because an
 	// acquire whose reply was lost has no slot to name. A grant that is already lost is reported as
-	// GrantLost, and never taken from its new holder. So is one that is released twice, also if the
-	// driver did so: that of a Redis Cluster repeats a call whose connection broke.
+	// GrantLost, and never taken from its new holder. The same goes for one that is released twice,
+	// even if the driver did it: that of a Redis Cluster repeats a call whose connection broke.
 	Release(ctx context.Context, grants ...Grant) ([]Result, error)
 }
 
@@ -70,7 +70,7 @@ const (
 	AnySlot = -1
 	// MaxSlots is the largest number of slots of one semaphore.
 	MaxSlots = 10_000
-	// MaxShared is how many further semaphores one request may take a slot of.
+	// MaxShared is how many further semaphores one request may name.
 	MaxShared = 10
 	// MaxRate is the largest SemaphoreSpec.Rate.
 	MaxRate = 1_000_000_000
@@ -106,11 +106,12 @@ type SemaphoreSpec struct {
 
 	// Rate and Per bound the starts: the store grants no slot while it has counted Rate grants
 	// within the Per before, by its own clock (ReasonLimitRate). So no window of that length,
-	// wherever it begins, has more. Each grant counts, and nothing takes that back: not a release,
-	// nor a reply that was lost. A repeated request with the same Token counts once. A refusal
-	// counts nothing. Hosts with another rate for the name count the same grants, each against its
-	// own. A grant may count for up to a sixtieth of Per longer. Only a RateLimiter takes them; any
-	// other store must return an error. Rate is 1 to MaxRate, and Per MinPer to MaxPer; 0 and 0:
+	// wherever it begins, has more. Each grant counts, and stays counted after a release or a lost
+	// reply. A repeated request with the same Token counts once. A refusal is not counted. Hosts
+	// with another rate for the name count the same grants, each against its own. A grant may count
+	// for up to a sixtieth of Per longer. Only a RateLimiter takes them; any other store must
+	// return an error. Rate is 1 to MaxRate, and Per MinPer to MaxPer; 0 and 0: the starts are
+	// neither bounded nor counted.
 	// the starts are neither bounded nor counted.
 	Rate int
 	Per  time.Duration

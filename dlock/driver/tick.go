@@ -19,8 +19,8 @@ type Tick struct {
 	// that is set at run time does not change it.
 	Max int
 
-	// Schedule identifies the schedule that the tick belongs to, as a hash does; 0 if it is not
-	// known. The store keeps that of the latest tick claimed.
+	// Schedule identifies the schedule that the tick belongs to, for instance by a hash; 0 if it is
+	// not known. The store keeps the Schedule of the latest tick claimed.
 	Schedule int64
 
 	// MissedAt, if it is set, makes this the claim of a missed tick: it came due at that time, with
@@ -33,22 +33,22 @@ type Tick struct {
 	//   - it came due before the end of the latest lease of the name, or while one is held
 	//     (ReasonTickHeld): a host was running, and skipped the tick.
 	//
-	// A schedule is known if the latest tick claimed is of it. If it is not known, that refusal
-	// makes it known for ticks that come due after MissedAt, or after now if MissedAt is more than
-	// MaxTickAhead ahead. It stays known until another one is made known, or a tick is claimed
-	// whose schedule differs from that of the tick before. The refusal changes nothing else: claims
-	// of ticks that are due are granted as before. So the first tick of a timer can be missed, too.
-	// See KnownSince.
+	// A schedule is known if the latest tick claimed belongs to it. If it is not known, that
+	// refusal makes it known for ticks that come due after MissedAt, or after now if MissedAt is
+	// more than MaxTickAhead ahead. It stays known until another one is made known, or a tick is
+	// claimed whose schedule differs from that of the tick before. The refusal changes nothing
+	// else: claims of ticks that are due are granted as before. So even the first tick of a timer
+	// can be missed. See KnownSince.
 	//
 	// Use it with semaphores only: stores keep no schedules, pauses and ends of leases of a mutex.
 	MissedAt time.Time
 
 	// Delay, if it is set, makes this the claim of a fixed delay. The store refuses it while any
 	// lease of the name is held (ReasonFull), and until Delay has passed since the last one ended
-	// (ReasonTickEarly), by release or expiry, whoever held it and whatever for. All of that is
-	// measured by the store's clock, so At, Max and MissedAt play no part: the store records its
-	// own time as the tick. The request has one slot. At most MaxDelay. Only a Delayer takes it;
-	// any other store must return an error.
+	// (ReasonTickEarly), by release or expiry, with any holder and any tick. The store's clock
+	// measures all of that, so At, Max and MissedAt are ignored: the store records its own time as
+	// the tick. The request has one slot. At most MaxDelay. Only a Delayer takes it; any other
+	// store must return an error.
 	Delay time.Duration
 }
 
@@ -63,23 +63,23 @@ func KnownSince(schedule int64, since time.Time) Tick {
 // beforeAll is never the instant of a missed tick: it counts as one that was claimed.
 var beforeAll = time.UnixMicro(0)
 
-// Info comes with every answer, so that nobody needs to poll for it.
+// Info comes with every answer, so that no host needs to poll for it.
 type Info struct {
-	// DeclaredSlots is the number of slots that the latest grant of this name declared, in a Grant
-	// the one before it; 0 if that is not known. Hosts that declare different numbers share the
+	// DeclaredSlots is the number of slots that the latest grant of this name declared (in a Grant,
+	// the grant before it); 0 if that is not known. Hosts that declare different numbers share the
 	// slots that both have, and together never exceed the larger number.
 	DeclaredSlots int
 
 	// SuccessAge is how long ago, by the store's clock, a grant of this name was last released as
-	// Succeeded: at least 1 µs, or 0 if no such release is known. Only answers to TryAcquire have
-	// it, and not those of every store.
+	// Succeeded: at least 1 µs, or 0 if no such release is known. Only answers to TryAcquire carry
+	// it, and some stores never do.
 	SuccessAge time.Duration
 
-	// Version is that of the overrides of the name, see Controller; 0 if it was never updated. It
+	// Version is the version of the name's overrides, see Controller; 0 if it was never updated. It
 	// grows with every update. Answers to TryAcquire and Extend have it.
 	Version int64
 
-	// SlotLimit is how many slots are granted instead of what requests declare; 0 if there is no
+	// SlotLimit is how many slots the store grants, whatever requests declare; 0 if there is no
 	// such limit. Only answers to TryAcquire have it.
 	SlotLimit int
 }

@@ -9,14 +9,14 @@ import (
 // MaxValueLen is the longest Value.Text, in bytes.
 const MaxValueLen = 1 << 20
 
-// A Value is a text that a store keeps under a name, for data other than leases that hosts have to
+// A Value is a text that a store keeps under a name: data other than leases that hosts have to
 // agree on. Compare-and-set makes several writers safe: each reads the value, and sets a new one
 // only if the version is still the one that it has read. A writer whose update gets no answer reads
 // the value again to see whether the update was made.
 type Value struct {
 	Text string // 0 to MaxValueLen bytes of printable ASCII; "" removes it
-	// Version is that of the name when the caller last read it: 0 if it was never updated. If it is
-	// another by now, Update changes nothing and returns ErrChanged.
+	// Version is the version of the name when the caller last read it: 0 if it was never updated.
+	// If it has changed since, Update changes nothing and returns ErrChanged.
 	Version int64
 }
 
@@ -37,7 +37,7 @@ func (v Value) validate() error {
 	return errors.Join(errs...)
 }
 
-// A ValueState is what a store keeps under a name.
+// A ValueState is the text that a store keeps under a name.
 type ValueState struct {
 	Text    string // "": none
 	Version int64  // of the name; 0: it was never updated
