@@ -6,8 +6,8 @@
 //	registry.MustRegister(m)
 //	session, err := dlock.NewSession(store, dlock.SessionOptions{Hooks: m.Hooks(dlock.Hooks{})})
 //
-// What it does not promise: that a lease is counted at once, or at all. Leases are counted by hooks
-// that run a little later. dlock drops some of their events if more than 10,000 wait
-// (dlock.Session.DroppedEvents), and what happens after Session.Close is not counted. Nor does it
-// know what other processes hold.
+// What it does not promise: that a lease is counted immediately, or at all. Leases are counted by
+// hooks that run a little later. dlock drops some of their events if more than 10,000 wait
+// (dlock.Session.DroppedEvents), and events after Session.Close are not counted. Nor does it know
+// what other processes hold.
 package lockmetrics

@@ -73,7 +73,7 @@ func New(o Options) *Metrics {
 		opts := prometheus.HistogramOpts{Namespace: "tickslot", Subsystem: "lock", Name: name, Help: help}
 		if o.ClassicHistograms {
 			opts.Buckets = bounds
-		} else { // as of timers: each bucket reaches 19 % further than the one before it
+		} else { // like those of timers: each bucket reaches 19 % further than the one before it
 			opts.NativeHistogramBucketFactor, opts.NativeHistogramZeroThreshold = 1.2, 0x1p-20
 			opts.NativeHistogramMaxBucketNumber = 160
 		}
@@ -203,8 +203,8 @@ func resultOf(c dlock.StoreCall) string {
 	return OtherLabel
 }
 
-// label returns the value of the label lock for a name. It is OtherLabel if Options.Label gives no
-// usable one, or if MaxLabels others are in use.
+// label returns the value of the label lock for a name: OtherLabel if Options.Label gives no usable
+// one, or if MaxLabels others are in use.
 func (m *Metrics) label(name string) string {
 	if m.options.Label != nil {
 		name = callLabel(m.options.Label, name)
@@ -238,8 +238,8 @@ func (m *Metrics) other() string {
 	return OtherLabel
 }
 
-// begin creates, at 0, the counters on which people alert: Prometheus sees no increase in a counter
-// whose first value is 1.
+// begin creates, at 0, the counters that alerts use: Prometheus sees no increase in a counter whose
+// first value is 1.
 func (m *Metrics) begin(label string) {
 	m.attempts.WithLabelValues(label, "acquired")
 	m.lost.WithLabelValues(label)

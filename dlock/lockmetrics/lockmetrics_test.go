@@ -72,9 +72,9 @@ func expect(t *testing.T, got, want map[string]float64) {
 	}
 }
 
-// What happens to a lock is counted, with how long a blocking Acquire waited and how long leases
-// were held; a lock that was lost, and one whose holder let it expire; and every metric passes
-// Prometheus' linter. Counters that alerts look for begin at 0 with the first sight of a lock.
+// A lock's attempts are counted, with how long a blocking Acquire waited and how long leases were
+// held; so are a lock that was lost, and one whose holder let it expire. Every metric passes
+// Prometheus' linter. Counters that alerts use begin at 0 when a lock is first seen.
 //
 // Fails when a refusal counts as an error, wait is measured from the last try, ended does not count
 // what was lost, and begin leaves out a counter.
@@ -150,9 +150,9 @@ func TestLocksAreCounted(t *testing.T) {
 	})
 }
 
-// However many names locks have, there are at most MaxLabels labels and "other".
+// Even if locks have any number of names, there are at most MaxLabels labels and "other".
 //
-// Fails when label does not look at how many there are.
+// Fails when label does not check how many there are.
 func TestLabelsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, most := range []int{0, 3} {
@@ -187,9 +187,9 @@ func TestLabelsAreBounded(t *testing.T) {
 	})
 }
 
-// A Label that panics or returns what is no label, and a store that makes up reasons or gives none,
-// cost no count and no lease. Hooks of one's own that panic neither, and they are told of what is
-// counted. A refusal without a reason is no failure of the store.
+// A Label that panics or returns an invalid label, and a store that makes up reasons or gives none,
+// cost no count and no lease. The same goes for the user's own hooks that panic, and they get every
+// event that is counted. A refusal without a reason is not a failure of the store.
 //
 // Fails when callLabel does not recover, when label or resultOf lets through every text, when
 // resultOf takes what is no *NotAcquiredError for a failure, when Refused does not look for a nil
@@ -253,7 +253,7 @@ func TestWhatOthersDoHarmsNoCount(t *testing.T) {
 	})
 }
 
-// odd refuses what it is told to.
+// odd refuses the locks that it is set up to refuse.
 type odd struct {
 	dlock.DistributedLock
 	err error
