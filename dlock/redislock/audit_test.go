@@ -121,8 +121,8 @@ func TestAuditOfReplicas(t *testing.T) {
 	}
 }
 
-// With the rights that docs/redis.md lists, one line says what could not be checked; with fewer
-// rights, it names the missing one.
+// With the rights that docs/redis.md lists, one line names the checks that were not possible; with
+// fewer rights, it names the missing one.
 //
 // Fails when a refusal is an error, or is not reported.
 func TestAuditSaysWhatItMayNotSee(t *testing.T) {

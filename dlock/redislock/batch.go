@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxInFlight is how many round trips for acquires and releases a process has in flight at
-	// once, except on a Cluster. Further calls wait, and are then sent together.
+	// maxInFlight is how many round trips for acquires and releases a process may have in flight,
+	// except on a Cluster. Further calls wait, and are then sent together.
 	maxInFlight = 4
 	// scriptItems is how many attempts or leases one run of a script handles: a run blocks the
 	// server, at this size for a millisecond or two. The rest goes into further runs in the same
@@ -27,11 +27,11 @@ const (
 )
 
 // A batcher lets concurrent calls of a process share round trips. While fewer than maxInFlight are
-// in flight, a call is sent at once and alone, so a lone caller loses nothing. Calls that come in
-// the meantime wait for one to return, and are then sent in one pipeline. They wait for part of a
-// round trip, as they would for a connection, and save the server and the process most of the cost
-// of their own. Acquires in one pipeline are one run of the script, which identifies the server
-// only once.
+// in flight, a call is sent immediately and alone, so a lone caller loses nothing. Calls that come
+// in the meantime wait for one to return, and are then sent in one pipeline. They wait for part of
+// a round trip, as they would for a connection, and save the server and the process most of the
+// cost of a round trip each. Acquires in one pipeline are one run of the script, which identifies
+// the server only once.
 //
 // A call waits at most until its own deadline. If it gives up, its outcome is unknown, as after any
 // lost reply.
@@ -119,9 +119,9 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	return c.failure
 }
 
-// A boundedContext says what will end it: a parent, or a time. That of a Session's acquire or
-// release does (dlock's lazyDeadline, which is not exported). To wait for these takes a timer of
-// the pool, where each call of Done would allocate a channel and a timer.
+// A boundedContext says what will end it: a parent, or a time. The context of a Session's acquire
+// or release does (dlock's lazyDeadline, which is not exported). The batcher waits for these with a
+// timer of its pool; calling Done would allocate a channel and a timer each time.
 type boundedContext interface {
 	Ends() (parent context.Context, at time.Time)
 }
@@ -229,7 +229,7 @@ func (b *batcher) send(calls []*call) {
 }
 
 // runAll makes the calls in one pipeline, or on a Cluster in one per node, concurrently. With a
-// single pipeline, go-redis would discard the answers of every node because of one that hangs.
+// single pipeline, go-redis would discard the answers of every node if one of them hangs.
 func runAll(ctx context.Context, client redis.UniversalClient, calls []*call) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {

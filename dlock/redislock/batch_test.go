@@ -18,8 +18,7 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// gate is a hook that holds single calls back until it opens, and counts the commands of each
-// pipeline.
+// gate is a hook that delays single calls until it opens, and counts the commands of each pipeline.
 type gate struct {
 	opened chan struct{}
 	panics bool
@@ -64,7 +63,7 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// crossingTTL is that of the leases of a crossing: a busy machine is done by then.
+// crossingTTL is the TTL of the leases of a crossing: long enough for a busy machine.
 const crossingTTL = 5 * time.Second
 
 // crossing has maxInFlight acquires in flight, none of which returns until the gate opens.
@@ -98,7 +97,7 @@ func newCrossing(t *testing.T, panics bool) *crossing {
 	return c
 }
 
-// acquire asks for a mutex and has the answer checked; nil: it must be granted.
+// acquire requests a mutex and passes the answer to check; nil: it must be granted.
 func (c *crossing) acquire(ctx context.Context, name string, check func(error)) {
 	c.calls.Go(func() {
 		_, err := c.store.TryAcquire(ctx, driver.Request{Name: name, Token: "t", TTL: crossingTTL})
@@ -192,12 +191,13 @@ func TestWaitingCallsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// An ending is a context as a Session makes them, that has an hour left.
+// An ending is a context like those of a Session, with an hour left.
 type ending struct{ context.Context }
 
 func (e ending) Ends() (context.Context, time.Time) { return e.Context, time.Now().Add(time.Hour) }
 
-// As above for a call of a Session, whose context reports what will end it.
+// A waiting call of a Session returns when its context ends, too: that context reports its deadline
+// and its parent.
 //
 // Fails when wait checks only the time, and when it checks only the parent.
 func TestWaitingCallsOfASessionEndWithTheirContext(t *testing.T) {

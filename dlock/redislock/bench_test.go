@@ -15,9 +15,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// BenchmarkAcquire is an acquire, and its release if it got a slot, of one of N slots of which a
-// share is held. The time must not depend on N: compare within one run. p50-µs is the median of the
-// acquire alone.
+// BenchmarkAcquire acquires, and releases if it got one, one of N slots, with a share of them held.
+// The time must not depend on N: compare within one run. p50-µs is the median of the acquire alone.
 func BenchmarkAcquire(b *testing.B) {
 	server := redistest.Shared(b)
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: server.Addr()})
@@ -38,8 +37,8 @@ func benchmarkAcquire(b *testing.B, client redis.UniversalClient, n, held int) {
 		return driver.Request{Name: "timer:bench", Slots: n, Holder: driver.Holder{Host: "h", PID: 1, ID: "x"},
 			Token: token, TTL: ttl, Tick: tick}
 	}
-	// The first grant marks the server as known; then leases can be long at once, and the check of
-	// the quarantine is measured.
+	// The first grant marks the server as known. Then leases can be long immediately, and the
+	// quarantine's check is part of the measurement.
 	prefix := unique("bench")
 	first := open(b, client, redislock.Options{Prefix: prefix})
 	awake(b, first)

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// This file distinguishes what a server refuses to every client until someone fixes it
-// (driver.ErrSetup) from bad keys of one name (driver.ErrFault), and both from what passes by
-// itself, which is returned unchanged: no connection, no answer in time, READONLY, OOM, LOADING,
-// BUSY, MASTERDOWN, CLUSTERDOWN, NOREPLICAS, MISCONF, TRYAGAIN.
+// This file tells apart errors that every client gets until the server is repaired
+// (driver.ErrSetup), bad keys of one name (driver.ErrFault), and errors that pass, which are
+// returned unchanged: no connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN,
+// CLUSTERDOWN, NOREPLICAS, MISCONF, TRYAGAIN.
 
 // classify wraps an error accordingly. The client is direct if it is a *redis.Client, which follows
 // no redirection.
@@ -64,6 +64,6 @@ var (
 	// moving matches a node's errors for a key that it has given away, or has not been given yet.
 	moving = regexp.MustCompile(`^(ERR )?(TRYAGAIN|ASK |MOVED |CLUSTERDOWN|` +
 		`(Lua )?[Ss]cript attempted to access a non local key)`)
-	// tail is what servers append to an error of a script.
+	// tail matches the text that servers append to an error of a script.
 	tail = regexp.MustCompile(`(?s)\.?( script: [0-9a-f]{40}|\n| stack traceback:).*`)
 )

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// What a server refuses is a fault of its set-up, or of a key, also if the reply came too late to
-// be believed: it is no outage, in which timers run without the store.
+// A server's refusal is a fault of its set-up, or of a key, even if the reply came too late to be
+// believed: it is not an outage, in which timers would run without the store.
 //
 // Fails when classify looks at how the text of a late error begins.
 func TestRefusalThatCameTooLate(t *testing.T) {

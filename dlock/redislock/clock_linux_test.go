@@ -57,7 +57,7 @@ func TestServerClockAhead(t *testing.T) {
 		if !first.Valid() || !second.Valid() {
 			t.Errorf("%s: valid are %v and %v: want to see both", name, first.Valid(), second.Valid())
 		}
-		// The table states that. Beats are a third of a TTL apart, and take their time.
+		// The table states that. Beats are a third of a TTL apart, and take some time themselves.
 		bound := quarantineTTL
 		if beats {
 			bound = quarantineTTL/3 + quarantineTTL/3
@@ -91,10 +91,10 @@ func TestServerClockAhead(t *testing.T) {
 	}
 }
 
-// When the server's clock jumps back, nothing that is held is granted: holders that renew go on,
-// and the slot of a dead holder stays held for a TTL from when another host wants it. A released
-// slot can be granted at once, with a higher fence. A tick that now lies too far ahead is refused,
-// and so is a new name for QuarantineTTL, because the server's uptime is no longer known.
+// When the server's clock jumps back, no held slot is granted: holders that renew continue, and the
+// slot of a dead holder stays held for a TTL from when another host wants it. A released slot can
+// be granted immediately, with a higher fence. A tick that is now too far ahead is refused, and so
+// is a new name for QuarantineTTL, because the server's uptime is no longer known.
 //
 // Fails when a lease lasts longer by the step, or ends before its holder stops trusting it; when
 // the scripts derive fences, or the time of a trigger, from the clock alone; and when

@@ -138,9 +138,9 @@ func TestAcquireAsksNoOtherNode(t *testing.T) {
 	}
 }
 
-// A node that hangs for several trust windows costs a process the leases that live on it, however
-// many it has; the others are renewed, and acquires on the other nodes are as fast as before. When
-// the node is back it grants again, and slots released meanwhile are free there.
+// A node that hangs for several trust windows costs a process only its leases on that node, even if
+// they are many; the others are renewed, and acquires on the other nodes are as fast as before.
+// When the node is back it grants again, and slots released meanwhile are free there.
 //
 // make proof WHAT=cluster runs it with 10,000 leases and the default TTL for half a minute.
 //
@@ -261,12 +261,12 @@ func TestHungNodeCostsOnlyItsOwnLeases(t *testing.T) {
 	}
 }
 
-// A master of a Cluster stands still, is replaced, and goes on. Until it learns of its successor, a
-// few milliseconds later, it grants to a host that has open connections and has called nothing
-// meanwhile. The test shows the extent: each slot can be held twice, the second holder loses it
-// with its next heartbeat, and its fence is the higher one.
+// A master of a Cluster is suspended, replaced, and resumed. Until it learns of its successor, a
+// few milliseconds later, it grants to a host that has open connections and made no call meanwhile.
+// The test shows the extent: each slot can be held twice, the second holder loses it with its next
+// heartbeat, and its fence is the higher one.
 //
-// Fails when the old master goes on granting, or its grant can be renewed.
+// Fails when the old master keeps granting, or its grant can be renewed.
 func TestClusterMasterThatStoodStill(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -305,7 +305,8 @@ func TestClusterMasterThatStoodStill(t *testing.T) {
 	}
 	take(onAll(), "before") // so that the name is known
 	victim := masterOf(t, cluster, "{job}:slot:index")
-	// This host does not learn of the failover: it calls the old master whatever the Cluster says.
+	// This host does not learn of the failover: it calls the old master, even after the Cluster
+	// names another.
 	late := open(redis.NewClient(&redis.Options{Addr: victim.Addr(), Password: canary}),
 		redislock.Options{QuarantineTTL: ttl, Keys: redislock.KeysTagged})
 	_, _ = acquire(late, "connects")

@@ -91,7 +91,7 @@ func TestConformanceMiniredis(t *testing.T) {
 			ahead := time.Duration(0)
 			ns.StepClock = func(by time.Duration) time.Duration {
 				ahead += by
-				server.SetTime(time.Now().Add(ahead)) // it stands still then
+				server.SetTime(time.Now().Add(ahead)) // its clock does not move then
 				return ahead
 			}
 			return ns
@@ -99,8 +99,8 @@ func TestConformanceMiniredis(t *testing.T) {
 	})
 }
 
-// Round trips are counted at the wire, by a proxy that slows every call by three milliseconds: only
-// where they are counted.
+// A proxy counts round trips at the wire. It slows every call by three milliseconds, so only the
+// tests that count go through it.
 func TestConformanceSingle(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)

@@ -13,7 +13,7 @@ import (
 
 // Update implements driver.Controller. The overrides are kept in the state of the name, which does
 // not expire from then on. Redis replicates asynchronously, so a failover may lose the latest
-// update: Inspect returns what is in force.
+// update: Inspect returns the overrides in force.
 func (s *Store) Update(ctx context.Context, name string, update driver.Update) error {
 	if err := s.checkControl(name, update.Validate()); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *Store) Value(ctx context.Context, name string) (driver.ValueState, erro
 	return parseValueState(answer)
 }
 
-// Revoke implements driver.Controller. The origin is stored in the lease's own key and expires with
+// Revoke implements driver.Controller. The cause is stored in the lease's own key and expires with
 // it.
 func (s *Store) Revoke(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
 	if err := s.checkControl(name, by.Validate()); err != nil {

@@ -27,9 +27,9 @@ func limit(t *testing.T, store *redislock.Store, name string, slots int) {
 	}
 }
 
-// The text of a holder or an origin is never taken for a revocation or a fence.
+// The text of a holder or a cause is never taken for a revocation or a fence.
 //
-// Fails when extend.lua searches the whole value for the word; when the origin is stored unescaped;
+// Fails when extend.lua searches the whole value for the word; when the cause is stored unescaped;
 // when revoke.lua takes the last fence in the value.
 func TestTextsAreNoRevocation(t *testing.T) {
 	t.Parallel()
@@ -68,8 +68,8 @@ func TestTextsAreNoRevocation(t *testing.T) {
 	}
 }
 
-// A lowered limit holds even if keys are deleted by hand: deleting a lease frees its place at once,
-// and without the index only slots below the limit are granted.
+// A lowered limit holds even if keys are deleted by hand: deleting a lease frees its place
+// immediately, and without the index only slots below the limit are granted.
 //
 // Fails when the slot alone decides (one more is granted for each that is released below the
 // limit), and when the index is trusted (it is full until the leases would have ended).
@@ -196,8 +196,8 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	if ttl := client.PTTL(ctx, prefix+"a:slot:state").Val(); ttl != -1 {
 		t.Errorf("the overrides end in %v", ttl)
 	}
-	// Loss of everything else loses no override, and the version goes on even when the overrides
-	// are lost.
+	// If everything else is lost, no override is, and the version keeps growing even when the
+	// overrides are lost.
 	client.Del(ctx, prefix+"a:slot:index", prefix+"a:slot:tokens", prefix+"a:slot:0")
 	first, err := store.Inspect(ctx, "a")
 	if err != nil || first[0].Limit == nil || first[0].Limit.Slots != 2 {
@@ -211,10 +211,10 @@ func TestOverridesDoNotExpire(t *testing.T) {
 	}
 }
 
-// A malformed override: a pause counts whatever its origin, and anything else malformed is an error
+// A malformed override: a pause counts whatever its cause, and anything else malformed is an error
 // that names the key.
 //
-// Fails when a pause counts only with its origin; when Inspect makes up origins.
+// Fails when a pause counts only with its cause; when Inspect makes up causes.
 func TestForeignOverrides(t *testing.T) {
 	t.Parallel()
 	prefix := unique("foreign")
@@ -295,7 +295,7 @@ func TestUpdatesInTheOtherFormAreRefused(t *testing.T) {
 	}
 }
 
-// Overrides and leases survive whatever the server's settings preserve; a pause is reported even
+// Overrides and leases survive if the server's settings preserve them; a pause is reported even
 // during the quarantine.
 //
 // Fails when the quarantine comes before the overrides.

@@ -78,9 +78,8 @@ func starving(addr string) {
 	os.Exit(0)
 }
 
-// When connections break and no file descriptors are left for new ones, the store fails, and
-// nothing else: timers follow their OnStoreDown, and recover by themselves when there are
-// descriptors again.
+// When connections break and no file descriptors are left for new ones, only the store fails:
+// timers follow their OnStoreDown, and recover without a restart when there are descriptors again.
 //
 // Fails when the store takes an error of the connection for "not acquired" (nothing runs), and when
 // the breaker does not close again.

@@ -71,17 +71,17 @@
 //
 // # A server that lost its data
 //
-// A Redis that restarts without its data would at once grant what others still hold. Therefore the
-// acquire script compares the server's master_replid, which changes with each start and each
+// A Redis that restarts without its data would immediately grant what others still hold. Therefore
+// the acquire script compares the server's master_replid, which changes with each start and each
 // promotion, with the one it noted. After a restart or a failover nothing is granted for
-// QuarantineTTL (driver.ReasonQuarantine): by then the last old lease has ended. Leases that
-// survived continue. A server that reports that it was never a replica is trusted once it has been
-// up for that long.
+// QuarantineTTL (driver.ReasonQuarantine), in which the last old lease ends. Leases that survived
+// continue. A server that reports that it was never a replica is trusted once it has been up for
+// that long.
 //
 // On a Cluster no key can be reached from every name, so each name has a quarantine of its own when
 // it is next used. That also happens after its keys were moved to another node, and when the replid
-// changes because the node got its first replica, or has had none for an hour (repl-backlog-ttl). A
-// name that its node does not know is refused only while the node has been up for less than
+// changes because the node got its first replica, or has had none for an hour (repl-backlog-ttl).
+// If a node does not know a name, it refuses the name only while it has been up for less than
 // QuarantineTTL.
 //
 // # Connections
@@ -114,10 +114,9 @@
 //   - Redis replicates asynchronously. After a failover the quarantine protects the leases that the
 //     old master granted, with one exception: on a Cluster it does not if the very first grant of a
 //     name was lost, because the new master then does not know the name. Without NewFailover, an
-//     old master that is still alive after a failover (it was cut off or suspended) goes on
-//     granting to the hosts that reach it, so each side keeps a limit of its own.
-//     min-replicas-to-write 1 with min-replicas-max-lag 1 bounds that to two or three seconds plus
-//     the trust window.
+//     old master that is still alive after a failover (it was cut off or suspended) keeps granting
+//     to the hosts that reach it, so each side keeps a limit of its own. min-replicas-to-write 1
+//     with min-replicas-max-lag 1 bounds that to two or three seconds plus the trust window.
 //   - Without the index, a lowered limit does not count the leases in the slots above it until they
 //     end.
 //   - An update that a failover loses is gone: Controller.Inspect shows what is in force. Hosts

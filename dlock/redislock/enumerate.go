@@ -13,8 +13,8 @@ import (
 )
 
 // pageKeys is about how many names and slots a page of Enumerate looks at. More would block the
-// server for longer than the five to ten milliseconds that these take. All slots of a name are
-// looked at in one page.
+// server for longer than the five to ten milliseconds that these take. All slots of a name are in
+// one page.
 const pageKeys = 2_000
 
 // Enumerate implements driver.Enumerator. It is one script, which writes nothing. A page is shorter
@@ -24,7 +24,7 @@ const pageKeys = 2_000
 // add it: see the package doc. A lease whose value was changed by hand may have no Holder.
 //
 // On a Cluster all names have to be on one node, as they are if the Prefix has a hash tag, such as
-// {shop}:. Without one it returns an error that errors.ErrUnsupported matches.
+// {shop}:. Without a hash tag it returns an error that matches errors.ErrUnsupported.
 func (s *Store) Enumerate(ctx context.Context, after string, limit int) (driver.LeasePage, error) {
 	if err := s.Check(); err != nil {
 		return driver.LeasePage{}, err
@@ -46,8 +46,8 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (driver.
 var errScattered = fmt.Errorf("redislock: on a Cluster, leases can be listed only if all names are on one node: put "+
 	"braces into Options.Prefix, as in {shop}: (%w)", errors.ErrUnsupported)
 
-// releaseRetentionMillis returns for how many milliseconds a release is kept; 0 where nobody could
-// read it.
+// releaseRetentionMillis returns for how many milliseconds a release is kept; 0 where Enumerate
+// cannot read it.
 func (s *Store) releaseRetentionMillis() int64 {
 	if s.sharedKeys() == "" {
 		return 0
@@ -56,7 +56,7 @@ func (s *Store) releaseRetentionMillis() int64 {
 }
 
 // parsePage parses the answer of enumerate.lua. It skips members of the set that are not names of
-// this store: somebody added them by hand.
+// this store, and so were added by hand.
 func (s *Store) parsePage(a []any) (page driver.LeasePage, err error) {
 	if len(a)%5 != 2 {
 		return page, fmt.Errorf("%w: %d values", errAnswer, len(a))
@@ -89,7 +89,7 @@ func (s *Store) parsePage(a []any) (page driver.LeasePage, err error) {
 	return page, nil
 }
 
-// nameOf returns the name whose state has a key.
+// nameOf returns the name that the key of a state belongs to.
 func (s *Store) nameOf(state string) (name string, mutex, ok bool) {
 	name, mutex = strings.CutSuffix(state, mutexState)
 	if !mutex {
@@ -102,7 +102,7 @@ func (s *Store) nameOf(state string) (name string, mutex, ok bool) {
 	return name, mutex, s.state(name, mutex) == state && driver.CheckName(name) == nil
 }
 
-// clockStep is how far a clock that was not set may seem to go back, in ms.
+// clockStep is how far a clock may seem to go back, in ms, although nobody set it.
 const clockStep = 1_000
 
 // info describes a lease that is held at the server's time now (ms), and whose key lasts for
@@ -112,7 +112,7 @@ func (s stored) info(now, left int64) driver.LeaseInfo {
 	if s.AcquiredAt > 0 {
 		l.HeldFor = milliseconds(now - s.AcquiredAt)
 	}
-	// If more is left than it was extended by, the clock was set back, or the key is not ours.
+	// If more is left than the last extension gave, the clock was set back, or the key is not ours.
 	if s.TTL > 0 && left >= 0 && left-s.TTL <= clockStep {
 		l.RenewedAgo = max(time.Microsecond, min(milliseconds(s.TTL-left), l.HeldFor))
 	}

@@ -57,8 +57,8 @@ func release(t *testing.T, store *redislock.Store, g driver.Grant) {
 	}
 }
 
-// What the server does within the scripts, counted by the server: in the common case an acquire and
-// a heartbeat cost as many commands as if nobody listed leases, a release one more.
+// The commands within the scripts, as the server counts them: in the common case an acquire and a
+// heartbeat cost as many as they would without Enumerate, a release one more.
 //
 // Fails when a name is noted with every grant, when a grant removes the release before it, or a
 // heartbeat writes a value again.
@@ -223,8 +223,8 @@ func TestReleasesAreKeptForAMinute(t *testing.T) {
 	}
 }
 
-// Whatever others write into the keys, Enumerate returns the leases that it understands, and a
-// grant does not depend on the sets.
+// Even if others write into the keys, Enumerate returns the leases that it understands, and a grant
+// does not depend on the sets.
 //
 // Fails when a script calls ZADD for the sets, and not pcall.
 func TestEnumerateAmongNonsense(t *testing.T) {
@@ -273,8 +273,8 @@ func TestEnumerateAmongNonsense(t *testing.T) {
 	}
 }
 
-// A page looks at a bounded number of keys, however many leases are asked for, so that it does not
-// hold up the server.
+// A page looks at a bounded number of keys, however many leases are requested, so that it does not
+// block the server for long.
 //
 // Fails when only the leases are counted, and many names have none.
 func TestAPageIsBounded(t *testing.T) {
@@ -306,7 +306,7 @@ func TestAPageIsBounded(t *testing.T) {
 }
 
 // On a Cluster all names are listed if the Prefix keeps them on one node. Otherwise an error says
-// what to do, and nothing is written that nobody could read.
+// how to do that, and nothing is written that Enumerate could not read.
 //
 // Fails when keys without a hash tag share a set on some node.
 func TestEnumerateOnACluster(t *testing.T) {

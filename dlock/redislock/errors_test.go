@@ -123,7 +123,7 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	}
 }
 
-// A name whose keys are moved to another node of the Cluster keeps its leases: calls follow.
+// If a name's keys are moved to another node of the Cluster, its leases stay: calls follow.
 // Half-way they may fail, which is no loss.
 //
 // Fails when redirections are not followed.
@@ -181,8 +181,7 @@ func TestClusterMovesASlot(t *testing.T) {
 		move = append(move, key)
 	}
 	do(from, move...)
-	// Half-way, the driver may not find the keys. That is not known, and no loss: it is asked
-	// again.
+	// Half-way, the driver may not find the keys. That is unknown, not a loss: it is asked again.
 	if r, err := store.Extend(ctx, 5*ttl/6, granted); err == nil && r[0].Outcome != driver.GrantOK ||
 		err != nil && strings.Contains(err.Error(), "pass a *redis.ClusterClient") {
 		t.Errorf("extend, moved, and only the old node says so: %v, %v", r, err)

@@ -11,32 +11,32 @@ import (
 // SetHostClock makes Audit take another clock for this host's.
 func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
 
-// MaxInFlight is how many round trips are under way at once.
+// MaxInFlight is how many round trips may be in flight.
 const MaxInFlight = maxInFlight
 
-// ScriptItems is how many leases one run of a script is for.
+// ScriptItems is how many leases one run of a script handles.
 const ScriptItems = scriptItems
 
-// MaxIdleTime is after how long without a call a connection is not used again.
+// MaxIdleTime is how long a connection may be idle before it is discarded.
 const MaxIdleTime = rediskit.MaxIdleTime
 
 // OwnPool opens a pool as New does.
 var OwnPool = rediskit.OwnPool
 
-// Waiting is how many calls wait to be sent.
+// Waiting returns how many calls wait to be sent.
 func (s *Store) Waiting() int {
 	s.batcher.mu.Lock()
 	defer s.batcher.mu.Unlock()
 	return len(s.batcher.waiting)
 }
 
-// Note is the key at which it is noted when the server began.
+// Note returns the key that records when the server began.
 func (s *Store) Note() string { return s.serverKey() }
 
-// Key is the key of a mutex.
+// Key returns the key of a mutex.
 func (s *Store) Key(name string) string { return s.keys(name, true).base }
 
-// Client is what the store makes its calls with.
+// Client returns the client that the store makes its calls with.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
 // ErrTooLate is in the error of a call that ended too long after the sentinels were asked.

@@ -15,7 +15,7 @@ import (
 // Extend and Release handle many leases at once, whose names may be on different nodes of a
 // Cluster.
 
-// A batch is a call for some of the grants, which it has by their indexes.
+// A batch is a call for the grants that its indexes name.
 type batch struct {
 	call
 	indexes []int

@@ -13,8 +13,8 @@ import (
 // For each further lease a heartbeat makes two allocations: the key of the lease, and the argument
 // that the driver sends.
 //
-// Fails when slot and token of each lease are arguments by themselves (extend.lua's ARGV[3] and
-// following, in place of one text).
+// Fails when slot and token of each lease are separate arguments (extend.lua's ARGV[3] and
+// following, instead of one text).
 func TestAllocationsOfARenewal(t *testing.T) {
 	testkit.SkipRace(t)
 	_, store := shared(t, unique("renewal"))
@@ -41,7 +41,7 @@ func TestAllocationsOfARenewal(t *testing.T) {
 	}
 }
 
-// Each lease of a run is renewed by its own slot and token, whatever stands beside it.
+// Each lease of a run is renewed by its own slot and token, whatever other leases are in the run.
 //
 // Fails when extend.lua takes only digits for a slot ('(%d*) (%S+) ' finds slot 1 in "-1"), and
 // when a mutex leaves out the blank before its token.
@@ -76,7 +76,7 @@ func TestRunOfDifferentLeases(t *testing.T) {
 	}
 }
 
-// Something else in the place of a name's index costs no lease, of that name or of those that are
+// A foreign value in the place of a name's index costs no lease, of that name or of those that are
 // renewed with it.
 //
 // Fails when extend.lua lets an error of the ZADD end the run: then the leases behind it are not
@@ -109,9 +109,9 @@ func TestForeignIndexCostsNoLease(t *testing.T) {
 	}
 }
 
-// A run may outlast the time after which an unused name is forgotten: its heartbeats put the ends
-// of state and index off, once a day, and leave a state without an end that has overrides. And the
-// index learns when the lease ends.
+// A run may outlast the time after which an unused name is forgotten: its heartbeats postpone the
+// expiry of state and index, once a day, and set no expiry on a state with overrides. And the index
+// learns when the lease ends.
 //
 // Fails when extend.lua does none of these.
 func TestHeartbeatKeepsTheNameKnown(t *testing.T) {

@@ -37,15 +37,15 @@ var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClie
 // opens. It calls no server, so it works while the servers are down. Check reports faults;
 // dlock.NewSession and timer.New call it.
 //
-// A majority of failover.SentinelAddrs must name the same master. Before a call, if the last answer
-// is older than a second, all sentinels are asked at once. A call ends two seconds after that
+// A majority of failover.SentinelAddrs must name the same master. If the last answer is more than a
+// second old, a call first asks all sentinels at the same time. It ends two seconds after that
 // question, however long its context allows. So every host leaves an old master within two seconds
 // of the failover, even if that server is still alive and takes itself for the master, because it
 // was suspended or the sentinels cannot reach it. A host that learns of another master calls none
-// for two seconds, until all others have left the old one: meanwhile every call is an error of the
-// store, as it is if no majority answers. List all sentinels, the same on every host, each by an
-// address of its own. With one address for several of them, such as that of a Kubernetes service,
-// the answer of any single sentinel decides, and it may be outdated.
+// for two seconds, until all others have left the old one. Meanwhile every call is an error of the
+// store, as it is when no majority answers. List all sentinels, the same on every host, each by an
+// address of its own. If several share one address, such as that of a Kubernetes service, the
+// answer of any single sentinel decides, and it may be outdated.
 //
 // A busy host sends two small commands to each sentinel in a second, and one call in each second
 // takes an additional round trip. With the default TTL of 15 s a lease has 9 s left when a renewal
@@ -55,7 +55,7 @@ var errFailoverClient = errors.New("redislock: a client of redis.NewFailoverClie
 // learn of it. (With KeysTagged, as on a Cluster, the limit is not kept for a name whose first
 // grant the new master did not learn of.)
 //
-// Of failover, the store uses MasterName, SentinelAddrs, SentinelUsername, SentinelPassword, and
+// The store takes from failover MasterName, SentinelAddrs, SentinelUsername, SentinelPassword, and
 // what determines how connections are made (Dialer, TLSConfig, OnConnect, names, passwords and
 // their providers, DB, Protocol). Time-outs, retries and pool sizes are the store's own.
 func NewFailover(failover *redis.FailoverOptions, opts Options) *Store {
@@ -100,8 +100,8 @@ type reign struct {
 	begins      time.Time // until then other hosts may still call the master before this one
 }
 
-// within reports whether the sentinels were asked less than age ago. It is false after this machine
-// was suspended, too: the monotonic clock stands still meanwhile, so it also checks the wall clock.
+// within reports whether the sentinels were asked less than age ago. The monotonic clock stops
+// while the machine is suspended, so the wall clock has to agree.
 func (r *reign) within(age time.Duration) bool {
 	if r == nil {
 		return false
@@ -174,7 +174,7 @@ func (m *masters) call(ctx context.Context, do func(context.Context, *redis.Clie
 	}
 	err = do(ctx, r.client)
 	// The deadline is not enough: a process that was stopped, or a machine that was suspended, may
-	// find the reply before it finds out that the deadline has passed. An error is no exception:
+	// find the reply before it finds out that the deadline has passed. An error is checked as well:
 	// other commands of its pipeline may have replies, and redis.Nil is one.
 	if last := m.reign.Load(); last == nil || last.client != r.client || !last.within(changeover) {
 		return &lateError{r.addr, err}
@@ -186,7 +186,7 @@ func (m *masters) call(ctx context.Context, do func(context.Context, *redis.Clie
 // sentinels were asked.
 type lateError struct {
 	addr string
-	err  error // how it ended; nil: with a reply
+	err  error // its result; nil: a reply
 }
 
 func (l *lateError) Error() string {
@@ -237,8 +237,8 @@ func (m *masters) current(ctx context.Context) (*reign, error) {
 	} else {
 		if last != nil {
 			_ = last.client.Close() // which also ends the calls in flight there
-			// Counted from now, and not from the question: in between a sentinel that had not
-			// switched yet may have answered another host.
+			// Counted from now, not from the question: in between a sentinel that had not switched
+			// yet may have answered another host.
 			next.begins = time.Now().Add(changeover)
 		}
 		o := m.options
@@ -249,8 +249,8 @@ func (m *masters) current(ctx context.Context) (*reign, error) {
 	return next, nil
 }
 
-// MarshalBinary is the epoch as an argument of acquire.lua. go-redis calls it when it writes the
-// command to a connection, not when the call is made: a call that waited for a connection to
+// MarshalBinary returns the epoch as an argument of acquire.lua. go-redis calls it when it writes
+// the command to a connection, not when the call is made: a call that waited for a connection to
 // another master sends that master's epoch.
 func (m *masters) MarshalBinary() ([]byte, error) {
 	r := m.reign.Load()
@@ -323,7 +323,7 @@ var (
 )
 
 func (m *masters) askOne(ctx context.Context, sentinel *redis.Client) vote {
-	// Both in one pipeline. During a failover only the first returns the new address at once.
+	// Both in one pipeline. During a failover only the first returns the new address immediately.
 	pipe := sentinel.Pipeline()
 	addr := redis.NewStringSliceCmd(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", m.name)
 	about := redis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", m.name)

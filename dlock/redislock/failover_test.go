@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// The master dies, Sentinel promotes the replica, and the store goes on there after the quarantine.
-// Leases never overlap. One of the sentinels hangs meanwhile.
+// The master dies, Sentinel promotes the replica, and the store continues there after the
+// quarantine. Leases never overlap. One of the sentinels hangs meanwhile.
 //
 // Fails when the pool keeps the address of the first master (nothing is granted any more), and when
 // the first sentinel of the list has to answer.
@@ -47,7 +47,7 @@ func TestI1SentinelFailover(t *testing.T) {
 const backWithin = 500*time.Millisecond + // down-after-milliseconds
 	4*time.Second + // the election, and another one after twice failover-timeout
 	time.Second + // until a host asks the sentinels again
-	2*time.Second + // in which it calls nobody
+	2*time.Second + // in which it makes no calls
 	quarantineTTL + time.Second + // in which the new master grants nothing
 	2*faultTTL // as of any store: a TTL until the old leases have ended, and one for calls that failed
 
@@ -58,12 +58,12 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The sentinels and the replica lose sight of the master, all hosts reach everything, and one more
-// sentinel sees nothing but the old master, which it goes on naming. Every host goes to the new
+// The sentinels and the replica lose contact with the master, all hosts reach everything, and one
+// more sentinel reaches only the old master, which it keeps naming. Every host switches to the new
 // master, however it started.
 //
-// Fails with connections that stay with the old master (two valid leases, for as long as one
-// looks), and when the first answer of a sentinel counts (the same).
+// Fails with connections that stay with the old master (two valid leases, for as long as the test
+// checks), and when the first answer of a sentinel counts (the same).
 func TestMasterThatOnlyHostsReach(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -127,8 +127,8 @@ func TestMasterThatStoodStill(t *testing.T) {
 	}
 }
 
-// A host that is cut off together with the old master and one of three sentinels stops, whatever
-// that sentinel says: a minority may have missed the failover.
+// A host that is cut off together with the old master and one of three sentinels stops, even if
+// that sentinel names the old master: a minority may have missed the failover.
 //
 // Fails when any sentinel that answers is believed.
 func TestHostsCutOffWithTheOldMaster(t *testing.T) {
@@ -204,7 +204,7 @@ func TestMasterAgainWithoutKnowing(t *testing.T) {
 	}
 }
 
-// A host learns of a failover at once and renews its lease on the new master. The old one still
+// A host learns of a failover immediately and renews its lease on the new master. The old one still
 // works, and for a second another host may still call it: there the lease is not renewed and ends.
 //
 // Fails when a host calls the new master as soon as it learns of it: the slot is granted by the old
@@ -321,8 +321,8 @@ func TestCallsToTheOldMasterEnd(t *testing.T) {
 	}
 }
 
-// A call to a master that hangs ends two seconds after the sentinels were asked, whatever its
-// context allows: by then this host may be the last that takes that server for the master.
+// A call to a master that hangs ends two seconds after the sentinels were asked, however long its
+// context allows: after that, this host may be the last that takes that server for the master.
 //
 // Fails when only the call's own deadline ends it.
 func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
@@ -346,9 +346,9 @@ func TestCallEndsWithTheWordOfTheSentinels(t *testing.T) {
 	}
 }
 
-// A reply that is read only long after the sentinels were asked, because the process or the machine
-// stood still, is an error: its slot may have another holder by now. So is each reply of a pipeline
-// in which another command failed, and an empty reply.
+// If a reply is read only long after the sentinels were asked, because the process or the machine
+// was paused, it is an error: its slot may have another holder. So is each reply of a pipeline in
+// which another command failed, and an empty reply.
 //
 // Fails when only deadlines end a call, and when the time is not checked after a failure.
 func TestReplyThatIsReadTooLate(t *testing.T) {

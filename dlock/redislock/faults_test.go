@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// crowdOptions are those of the crowds here: of short leases.
+// crowdOptions are the options of the crowds here, with short leases.
 var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: 300 * time.Millisecond}
 
 const faultTTL = 900 * time.Millisecond
@@ -143,7 +143,7 @@ func TestI1QuarantineIsNotCutShort(t *testing.T) {
 
 // The mark of the server's run is compared as a whole: a prefix of it is the mark of another run.
 //
-// Fails when acquire.lua looks for the mark without what ends it.
+// Fails when acquire.lua compares the mark without its end.
 func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 	t.Parallel()
 	prefix := unique("mark")
@@ -168,7 +168,7 @@ func TestMarkOfTheRunCountsAsAWhole(t *testing.T) {
 	}
 }
 
-// The same with a snapshot that is older than the leases: it has a mark, but that of another run.
+// A snapshot that is older than the leases has a mark, too, but that of another run.
 //
 // Fails when the mark is not the server's master_replid.
 func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
@@ -196,7 +196,7 @@ func TestI1I4ServerRestartedFromAnOldSnapshot(t *testing.T) {
 	c.Disperse()
 }
 
-// With everything on disk, leases survive a restart: their holders go on, and no slot is granted
+// With everything on disk, leases survive a restart: their holders continue, and no slot is granted
 // twice. The lease is much longer than a restart takes on a busy machine.
 //
 // Fails when extend.lua reports leases lost that another run of the server granted.
@@ -255,8 +255,8 @@ func TestI2HostCutOffWithoutReset(t *testing.T) {
 }
 
 // Connections that are reset again and again cost no lease as long as new ones can be made. This is
-// about the driver as the pool sets it up; that a heartbeat which failed is repeated is shown in
-// package dlock.
+// about the driver with the pool's settings; package dlock shows that a heartbeat which failed is
+// repeated.
 func TestConnectionResets(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)

@@ -58,9 +58,8 @@ func TestI1BothKindsOfClientOnOneShard(t *testing.T) {
 	}
 }
 
-// The keys of a name in braces are for clients that do not know the nodes of the Cluster behind
-// them, but lead to them: a proxy, or a client of somebody else's that wraps a
-// *redis.ClusterClient. All names can be used.
+// The keys of a name in braces are for clients that lead to a Cluster without knowing its nodes: a
+// proxy, or a user's client that wraps a *redis.ClusterClient. All names can be used.
 //
 // Fails when a key in the other form, which is on another node, has to be there.
 func TestTaggedKeysThroughAProxy(t *testing.T) {
@@ -160,10 +159,10 @@ func proxy(t *testing.T, cluster *redis.ClusterClient) string {
 	return p.Addr().String()
 }
 
-// An error of one name does not affect others, whatever the name is, also when they share a run of
-// a script.
+// An error of one name does not affect others, whatever the name contains, even if they share a run
+// of a script.
 //
-// Fails when READONLY, or NOPERM, is looked for anywhere in what a script says.
+// Fails when READONLY, or NOPERM, is searched for anywhere in a script's error.
 func TestNamesThatSoundLikeErrors(t *testing.T) {
 	t.Parallel()
 	prefix := unique("sounds")
@@ -190,7 +189,7 @@ func TestNamesThatSoundLikeErrors(t *testing.T) {
 	}
 }
 
-// As above for the names that share its run of the script.
+// Names that sound like errors do not affect the names that share their run of the script.
 func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 	t.Parallel()
 	c := newCrossing(t, false)
@@ -215,7 +214,7 @@ func TestNamesThatSoundLikeErrorsHarmNoOthers(t *testing.T) {
 	}
 }
 
-// A repeated attempt finds its grant, also if its slot is beyond a limit that was set meanwhile.
+// A repeated attempt finds its grant, even if its slot is beyond a limit that was set meanwhile.
 //
 // Fails when a slot beyond the limit counts as an invalid answer.
 func TestAskedAgainAfterTheLimitWasLowered(t *testing.T) {

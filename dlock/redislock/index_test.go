@@ -41,8 +41,8 @@ func lasting(t testing.TB, prefix, name string, slots int) (*redis.Client, *redi
 	return client, open(t, client, redislock.Options{Prefix: prefix, QuarantineTTL: time.Hour})
 }
 
-// The index is a hint. Whatever happens to it, an acquire finds a free slot if there is one and
-// never grants one twice.
+// The index is a hint. Whatever it contains, an acquire finds a free slot if there is one, and
+// never grants a slot twice.
 //
 // Fails when the SET is done without NX; when candidate trusts an index that says full; when it
 // removes slots beyond its own N.
@@ -64,7 +64,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 					client.Del(ctx, index)
 				case 1: // part of it
 					client.ZRem(ctx, index, random.IntN(n))
-				case 2: // it says free, though it is held, or the other way round
+				case 2: // it says free for a held slot, or the other way round
 					client.ZAdd(ctx, index, redis.Z{Score: float64(random.IntN(2)) * 4e12, Member: random.IntN(n)})
 				case 3: // a key is deleted by hand
 					slot := random.IntN(n)
@@ -98,7 +98,7 @@ func TestIndexIsOnlyAHint(t *testing.T) {
 	}
 }
 
-// A slot that the index lacks is found although the index has as many others, which hosts with a
+// A slot that the index lacks is found, even if the index has as many others, which hosts with a
 // larger number of slots have used.
 //
 // Fails when a full count of index members is taken for all slots.

@@ -92,14 +92,14 @@ func (s *Store) form() string {
 }
 
 // CheckRate implements driver.RateLimiter. A server that restarted may have forgotten the starts of
-// the last Per, and grants nothing that has a rate until they no longer count.
+// the last Per. Until they no longer count, it grants nothing that has a rate.
 func (s *Store) CheckRate(time.Duration) error { return s.Check() }
 
 // CheckDelay implements driver.Delayer.
 func (s *Store) CheckDelay(time.Duration) error { return s.Check() }
 
 // CheckShared implements driver.SharedLimiter. On a Cluster one step reaches the keys of one hash
-// slot only. The names are in one if the Prefix has a hash tag.
+// slot only, so the names must share one, as they do if the Prefix has a hash tag.
 func (s *Store) CheckShared(name string, shared ...string) error {
 	if err := s.Check(); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// No key of one name is a key of another, whatever the names and the prefix are, and on a Cluster
-// the keys of a name live on one node.
+// No key of one name is a key of another, for any names and prefix, and on a Cluster the keys of a
+// name are on one node.
 //
 // Fails when CheckName lets ":slot:" pass.
 func FuzzKeys(f *testing.F) {
@@ -84,7 +84,7 @@ func hashTag(key string) string {
 	return key
 }
 
-// Every answer of a server is either parsed as it is or an error.
+// Every answer of a server is either parsed unchanged, or an error.
 func FuzzAnswers(f *testing.F) {
 	f.Add("ok", int64(0), "1", "3", "")
 	f.Add("full", int64(3), "5", "9", `{"token":"t","host":"h","pid":1}`)
@@ -213,7 +213,7 @@ func TestFaultsOfOptions(t *testing.T) {
 }
 
 // On a Cluster, names can be taken in one step if they are in one hash slot, and the error says how
-// to have them there.
+// to put them there.
 //
 // Fails when CheckShared compares the names without the prefix.
 func TestCheckShared(t *testing.T) {

@@ -51,7 +51,7 @@ const quarantineTTL = 4 * time.Second
 
 var prefixes atomic.Int64
 
-// unique makes a prefix that no other test has, nor another round of -count: tests share a server.
+// unique makes a prefix that no other test uses, nor another round of -count: tests share a server.
 func unique(prefix string) string { return fmt.Sprintf("%s%d:", prefix, prefixes.Add(1)) }
 
 // open returns a store on the server with a prefix of its own, past the server's quarantine.
@@ -99,8 +99,8 @@ func forget(t testing.TB, client *redis.Client, store *redislock.Store, state, r
 	}
 }
 
-// ageing starts a miniredis whose time to live passes with real time, which it does not by itself
-// (its TIME does): before each script the keys are aged by what has passed since the last.
+// ageing starts a miniredis whose times to live pass with real time, which miniredis does not do
+// (its TIME does): before each script the keys are aged by the time since the last.
 func ageing(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
 	m := miniredis.RunT(t)

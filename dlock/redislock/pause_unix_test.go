@@ -31,8 +31,8 @@ func init() {
 	}
 }
 
-// child holds a mutex and says, with the time, whenever its lease is valid, and what became of it
-// in the end.
+// child holds a mutex and prints, with the time, whenever its lease is valid, and how the lease
+// ended.
 func child(addr string) {
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: addr})
 	store := redislock.New(client, redislock.Options{Prefix: "pause:", QuarantineTTL: quarantineTTL})
@@ -58,12 +58,12 @@ func child(addr string) {
 	os.Exit(0)
 }
 
-// A process that is stopped for longer than its lease finds, when it goes on, Valid false at its
-// first look, and its context ended within a second; what it then sends does not disturb the new
-// holder.
+// A process that is stopped for longer than its lease finds, when it runs again, that Valid is
+// false at its first call, and its context ended within a second. Its later requests do not disturb
+// the new holder.
 //
-// Fails when neither Valid nor the timer of the trust window looks at the clock (it is valid after
-// it went on), and when release.lua does not compare tokens (the new holder is disturbed).
+// Fails when neither Valid nor the timer of the trust window checks the clock (it is valid after it
+// runs again), and when release.lua does not compare tokens (the new holder is disturbed).
 func TestI2ProcessStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

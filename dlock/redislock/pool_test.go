@@ -18,7 +18,7 @@ import (
 )
 
 // A forgotten connection is one that a load balancer has forgotten after it was idle for a while:
-// what is sent then is dropped silently.
+// from then on its packets are dropped silently.
 type forgotten struct {
 	*net.TCPConn
 	after time.Duration
@@ -75,7 +75,7 @@ func TestIdleConnectionsThatNATForgets(t *testing.T) {
 		return slowest
 	}
 	burst()
-	time.Sleep(forgets + 100*time.Millisecond) // nobody calls for so long: that is the fault
+	time.Sleep(forgets + 100*time.Millisecond) // no calls for that long: that is the fault
 	if d := burst(); d > 2*time.Second {
 		t.Errorf("a call after a quiet time took %v", d)
 	}
@@ -116,10 +116,11 @@ func TestOwnPool(t *testing.T) {
 	}
 }
 
-// While nothing comes through, handshakes hang. As soon as it does, calls do not wait for them.
+// While nothing comes through, handshakes hang. Once packets come through again, calls do not wait
+// for these handshakes.
 //
-// Fails with go-redis' own Dialer as it is, which does not look at its context in a handshake: each
-// takes the place of a connection until the caller's DialTimeout.
+// Fails with go-redis' own Dialer, which ignores its context in a handshake: each takes the place
+// of a connection until the caller's DialTimeout.
 func TestHandshakesThatHang(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{TLS: true})

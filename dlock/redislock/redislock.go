@@ -24,7 +24,8 @@ const defaultQuarantineTTL = 30 * time.Second
 
 const (
 	// longRetention is how long an unused name that had ticks or overrides is remembered: longer
-	// than a month, so that a monthly timer that missed a tick is known to have had one before.
+	// than a month, so that a monthly timer that missed a tick is still known to have had one
+	// before.
 	longRetention = 40 * 24 * time.Hour
 	// shortRetention is how long any other unused name is remembered, or up to a quarter less,
 	// because not every grant extends it. See Store.retention.
@@ -172,8 +173,8 @@ func checkClient(client redis.UniversalClient, shared bool) error {
 	return errors.New("redislock: no client: pass a *redis.Client or *redis.ClusterClient")
 }
 
-// Close closes the store's own connections, never those of the caller's client. Call it when all
-// that uses the store has ended: calls that come later fail, with an error that matches
+// Close closes the store's own connections, never those of the caller's client. Call it after
+// everything that uses the store has ended: later calls fail, with an error that matches
 // driver.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) {
@@ -226,7 +227,7 @@ func (s *Store) Shard(name string) string {
 	return node.Options().Addr
 }
 
-// endedContext makes a lookup that would call a server fail at once.
+// endedContext makes a lookup that would call a server fail immediately.
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -320,9 +321,9 @@ func (s *Store) check(req driver.Request) error {
 // fail: a large Cluster has many processes, and the answer is long.
 const reloadEvery = time.Second
 
-// classifyError returns an error of the driver as what dlock calls it. On the store's own client of
-// a Cluster it also reloads the map of the nodes, because go-redis otherwise calls a dead master
-// until its next periodic reload. A shared client is left alone, because it is the caller's.
+// classifyError turns an error of the driver into the one that dlock expects. On the store's own
+// client of a Cluster it also reloads the map of the nodes, because go-redis otherwise calls a dead
+// master until its next periodic reload. A shared client is left alone, because it is the caller's.
 func (s *Store) classifyError(ctx context.Context, err error) error {
 	if c, ok := s.client.(*redis.ClusterClient); ok && s.own {
 		now, last := time.Now().UnixNano(), s.reloaded.Load()

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// every calls each operation of a store, and returns the errors by what was called. The lease need
-// not be there.
+// every calls each operation of a store, and returns the errors by operation. The lease need not
+// exist.
 func every(ctx context.Context, store *redislock.Store) map[string]error {
 	errs := map[string]error{}
 	for kind, slots := range map[string]int{"mutex": 0, "semaphore": 3} {
@@ -148,7 +148,7 @@ func TestRefusedInProtectedMode(t *testing.T) {
 	}
 }
 
-// A refusal that ends by itself is a failure of the store: nobody has to fix anything.
+// A refusal that passes is a failure of the store: there is nothing to repair.
 //
 // Fails when every answer that is an error is taken for a wrong set-up.
 func TestWhatPassesByItself(t *testing.T) {

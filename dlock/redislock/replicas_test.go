@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// A client that may read from replicas does that for the application. Our scripts go to masters all
-// the same, on connections of the store's own and on those of the client, and no limit is exceeded.
+// A client that may read from replicas does that for the application. Our scripts still go to
+// masters, on connections of the store's own and on those of the client, and no limit is exceeded.
 //
 // Fails when a script is called as one that only reads (EVALSHA_RO), and the settings of the client
 // are left as they are: a replica is asked.

@@ -16,8 +16,8 @@ import (
 // A server's answer is checked like any input: a malformed one is an error of the store, not a
 // panic.
 
-// words are several values in one string, which costs client and server a fraction of as many
-// separate values.
+// words are several values in one string, which costs client and server a fraction of what separate
+// values cost.
 type words string
 
 func (w *words) next() string {
@@ -120,7 +120,7 @@ func (w *words) info(now int64) (info driver.Info, sane bool) {
 // granted parses a slot, its fence and whether its previous lease expired.
 func (w *words) granted(l driver.SemaphoreSpec, token string) (g driver.Grant, sane bool) {
 	slot, fence, expired := w.number(), w.number(), w.number()
-	// An attempt that is repeated after the limit was lowered may have a slot beyond it.
+	// After the limit was lowered, a repeated attempt may have a slot beyond it.
 	sane = slot >= 0 && slot < driver.MaxSlots && (l.Slots > 0 || slot == 0) && fence > 0
 	return driver.Grant{Name: l.Name, Slots: l.Slots, Slot: int(slot), Token: token, Fence: driver.Fence(fence),
 		PreviousExpired: expired == 1}, sane

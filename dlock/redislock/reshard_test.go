@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// While a slot of the Cluster moves to another node, key by key, a name in it is granted to nobody
-// else, wherever its keys are; its holder keeps its lease, and renews it at the new node.
+// While a slot of the Cluster moves to another node, key by key, no other holder is granted a name
+// in it, wherever its keys are; its holder keeps its lease, and renews it at the new node.
 //
 // Fails when a script treats a key that has not been moved yet as missing.
 func TestI1ReshardingUnderALease(t *testing.T) {

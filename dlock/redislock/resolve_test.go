@@ -17,9 +17,9 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// A server whose name cannot be resolved is a store that fails, and nothing more: as soon as the
-// name is known, the same session goes on. When it then gets another address, the next connection
-// goes there, because each looks the name up.
+// If a server's name cannot be resolved, the store fails, and nothing else does: as soon as the
+// name is known, the same session continues. When the name then gets another address, the next
+// connection goes there, because each looks the name up.
 //
 // Fails when the store's own connections do not use the client's Dialer, and when they keep the
 // first address.

@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// One of two hosts is restarted gracefully again and again, on a real server whose answers take
-// 20 ms more. Every tick that the server granted runs: a tick that the other host finds taken
-// runs on the host that took it, although that was told to end meanwhile.
+// One of two hosts is restarted gracefully again and again, on a real server whose answers take 20
+// ms more. Every tick that the server granted runs: if the other host finds a tick taken, it runs
+// on the host that took it, although that host was told to end meanwhile.
 //
 // Fails when a host that drains gives up a tick that it was granted.
 func TestGracefulRestartsLoseNoTick(t *testing.T) {

@@ -35,7 +35,7 @@ func init() {
 	}
 }
 
-// revokedChild holds a slot, says so, says what became of it, waits for a line, and gives it back.
+// revokedChild holds a slot, prints that, prints how it ended, waits for a line, and gives it back.
 func revokedChild(addr string) {
 	client := redis.NewClient(&redis.Options{Password: canary, Addr: addr})
 	store := redislock.New(client, redislock.Options{Prefix: "revoke:", QuarantineTTL: revokedTTL})
@@ -62,10 +62,10 @@ func revokedChild(addr string) {
 	os.Exit(0)
 }
 
-// A process that is stopped while its lease is revoked learns of it, with the origin, at its first
-// heartbeat after it goes on. Until it releases the slot it is not granted.
+// A process that is stopped while its lease is revoked learns of it, with the cause, at its first
+// heartbeat after it runs again. Until it releases the slot, the slot is not granted.
 //
-// Fails when extend.lua extends what is revoked (it never learns of it), and when revoke.lua
+// Fails when extend.lua extends a revoked lease (it never learns of it), and when revoke.lua
 // deletes the key (another gets in meanwhile).
 func TestRevokedWhileStopped(t *testing.T) {
 	t.Parallel()

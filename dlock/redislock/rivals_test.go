@@ -37,7 +37,7 @@ func newRivals(t *testing.T, s *redistest.Sentinel) *rivals {
 	return r
 }
 
-// store returns a store as a process of its own would have it.
+// store returns a store like that of a separate process.
 func (r *rivals) store() *redislock.Store {
 	return openFailover(r.t, r.s, "", redislock.Options{QuarantineTTL: quarantineTTL})
 }
@@ -58,7 +58,7 @@ func openFailover(t testing.TB, s *redistest.Sentinel, user string, opts redislo
 	return store
 }
 
-// join has another try for the slot in four places at once.
+// join starts four goroutines that try for the slot on one store.
 func (r *rivals) join(store *redislock.Store) {
 	session := newSession(r.t, store, faultTTL, 300*time.Millisecond)
 	for range 4 {
@@ -95,7 +95,7 @@ func (r *rivals) valid() (n, all int) {
 	return n, len(r.leases)
 }
 
-// watch looks for as long as told and fails the test if two were valid at once.
+// watch checks for that length of time, and fails the test if two were valid at the same time.
 func (r *rivals) watch(length time.Duration) {
 	r.t.Helper()
 	over, looks := 0, 0
@@ -124,7 +124,7 @@ func (r *rivals) granted(to *redislock.Store) {
 	})
 }
 
-// warm has a store make several connections, and the server know the name.
+// warm makes a store open several connections, and the server know the name.
 func warm(t *testing.T, store *redislock.Store) {
 	t.Helper()
 	awake(t, store)

@@ -16,14 +16,14 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// A Redis Cluster divides the work by name: of the same calls (ticks asked for by four hosts, one
-// of which gets each; heartbeats; releases) every master of three gets a third, within 20 %, so
-// that three bear at least 2.4 times what one does.
+// A Redis Cluster divides the work by name: of the same calls (ticks claimed by four hosts, one of
+// which gets each; heartbeats; releases) every master of three gets a third, within 20 %, so that
+// three can handle at least 2.4 times the load of one.
 //
-// The names decide which master gets what, so nothing here is left to chance: their CRC16s are the
-// same every time. There are 600 because names fall on three nodes as dice do: of n names a node
-// has n/3 give or take √(2n)/3, which is 8 % of its third for 300 and 6 % for 600. A fleet with a
-// dozen timers cannot expect thirds.
+// The names decide which master gets a call, so nothing here is left to chance: their CRC16s are
+// the same every time. There are 600 because names fall on three nodes as dice do: of n names a
+// node has n/3 give or take √(2n)/3, which is 8 % of its third for 300 and 6 % for 600. A fleet
+// with a dozen timers cannot expect thirds.
 //
 // Fails when all keys have the same tag (keys puts braces around the prefix alone), and when a call
 // is counted twice.

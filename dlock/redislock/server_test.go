@@ -62,8 +62,8 @@ func cycle(t *testing.T, store *redislock.Store) {
 	}
 }
 
-// The user that docs/redis.md describes can do nothing but what the store needs. (That it can do
-// all of that, the conformance suite and the timers show, which connect as this user.)
+// The user that docs/redis.md describes can do nothing but what the store needs. (The conformance
+// suite and the timers connect as this user, and show that it can do all of that.)
 //
 // Fails when the documentation grants a right that is not needed.
 func TestLeastPrivilegeAsDocumented(t *testing.T) {
@@ -112,7 +112,7 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	}
 }
 
-// As above for a client with a DB and a name, with the additional rights of the documentation.
+// A client with a DB and a name works with the additional rights of the documentation.
 //
 // Fails when it does not say so.
 func TestRightsForADatabaseAndAName(t *testing.T) {
@@ -280,7 +280,7 @@ func TestCloseLeavesTheUsersClient(t *testing.T) {
 	}
 }
 
-// A pool that the application has drained costs no lease: the store has connections of its own.
+// A pool that the application has exhausted costs no lease: the store has connections of its own.
 //
 // Fails with SharedPool.
 func TestI6DrainedPoolCostsNoLease(t *testing.T) {

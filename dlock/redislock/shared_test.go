@@ -129,8 +129,8 @@ func TestRefusedWithFurtherSemaphoresWritesNothing(t *testing.T) {
 	}
 }
 
-// What is left of a grant that was deleted in part is an error, which makes the caller release it,
-// and not another grant.
+// If a grant was deleted in part, the rest is an error, which makes the caller release it, and not
+// another grant.
 //
 // Fails when look_also does not compare what the token holds.
 func TestPartOfAGrantDeleted(t *testing.T) {

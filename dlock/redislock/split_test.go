@@ -68,10 +68,10 @@ func (p *pair) caughtUp() {
 	}
 }
 
-// cut stops replication: the replica gets nothing from now on.
+// cut stops replication: the replica gets no further data.
 func (p *pair) cut() { p.link.BlackHole(true) }
 
-// promote makes the replica a master, while the old one goes on.
+// promote makes the replica a master, while the old one keeps running.
 func (p *pair) promote() {
 	p.t.Helper()
 	if err := p.replica.Client().ReplicaOf(context.Background(), "NO", "ONE").Err(); err != nil {
@@ -79,7 +79,8 @@ func (p *pair) promote() {
 	}
 }
 
-// fill takes all slots, one after the other as they come free, and sees that there is not one more.
+// fill takes all slots, one after the other as they become free, and checks that there is not one
+// more.
 func fill(t *testing.T, session *dlock.Session, slots int) []*dlock.Lease {
 	t.Helper()
 	leases, taken := make([]*dlock.Lease, slots), 0
@@ -220,8 +221,8 @@ func TestSplitEndsByMinReplicas(t *testing.T) {
 	}
 }
 
-// A master that stood still while its replica was promoted has no replica any more when it goes on.
-// With min-replicas-to-write it grants nothing from then on, whoever calls it.
+// A master that was paused while its replica was promoted has no replica any more when it runs
+// again. With min-replicas-to-write it grants nothing from then on, whichever host calls it.
 //
 // Fails without that setting: it grants.
 func TestMinReplicasAfterStandingStill(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-// A mutex whose state says released is taken without a read. If it is held all the same, because
+// A mutex whose state says released is taken without a read. If it is held nevertheless, because
 // the state was written by hand, its holder keeps it until it ends.
 //
-// Fails when the SET is done without NX; when the attempt goes on as that for a semaphore does
-// after the SET was refused.
+// Fails when the SET is done without NX; when the attempt continues after the SET was refused, as
+// it would for a semaphore.
 func TestStateOfAMutexIsOnlyAHint(t *testing.T) {
 	t.Parallel()
 	prefix := unique("released")
@@ -143,7 +143,7 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 			putOff(fmt.Sprintf("with a heartbeat, last put off %v from now", kept))
 			release(g)
 		}
-		g := grant(name, 4, nil) // which nobody releases
+		g := grant(name, 4, nil) // which is never released
 		if ttl := client.PTTL(ctx, prefix+name+":slot:tokens").Val(); ttl < lifetime-time.Minute || ttl > lifetime {
 			t.Errorf("the token of a lease that is held is remembered for %v", ttl)
 		}
@@ -166,8 +166,8 @@ func TestWhatSeldomChangesIsWrittenWhenItDoes(t *testing.T) {
 	}
 }
 
-// Whatever was deleted by hand, every key that is made expires, except the one for all names with
-// the prefix, and an attempt that is repeated finds its grant.
+// Even if keys were deleted by hand, every key that is made expires, except the one for all names
+// with the prefix, and a repeated attempt finds its grant.
 //
 // Fails when acquire.lua gives no end to the tokens, or to an index that is new, or that an attempt
 // makes which finds its grant or a slot that is taken; when release.lua gives none to a state; when

@@ -45,7 +45,7 @@ func stoppedOptions(prefix string) redislock.Options {
 	return redislock.Options{Prefix: prefix, QuarantineTTL: timertest.StoppedTTL}
 }
 
-// The overrides while a host is stopped reaches it when it goes on.
+// Overrides that were set while a host was stopped reach it when it runs again.
 //
 // Fails as timertest.Stopped says.
 func TestOverridesWhileStopped(t *testing.T) {

@@ -200,7 +200,7 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 			}
 			untilGranted(t, store, request(names[0]))
 		} else {
-			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is told in seconds
+			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is in whole seconds
 		}
 		for _, name := range append(names, "new") {
 			if g, err := store.TryAcquire(t.Context(), request(name)); err != nil {
@@ -212,8 +212,8 @@ func TestRestartIsWaitedForOnce(t *testing.T) {
 	}
 }
 
-// A server's replid also changes when its first replica comes, and when there has been none for an
-// hour. That is no restart, and the server shows it. But on a Cluster, where keys may come from
+// A server's replid also changes when its first replica comes, and when it had none for an hour.
+// That is not a restart, and the server shows it. But on a Cluster, where keys may come from
 // another node, each name has its quarantine.
 //
 // Fails when a server that has been a master since its start is quarantined whenever its replid
@@ -238,7 +238,7 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 				return info[:40]
 			}
 			untilGranted(t, store, request("a"))
-			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is told in seconds
+			time.Sleep(quarantineTTL + 2*time.Second) // the uptime is in whole seconds
 			before := replid()
 			replica := redistest.New(t, redistest.Options{Args: []string{"--replicaof", "127.0.0.1",
 				fmt.Sprint(master.Port())}})
@@ -259,10 +259,10 @@ func TestFirstReplicaIsNoRestart(t *testing.T) {
 }
 
 // Without a quarantine, for services that do not show restarts, a server that comes back empty
-// grants what others hold. They find out with their next heartbeat, or within their trust window.
-// Everything else works, although scripts may not call INFO.
+// grants what others hold. They learn of it with their next heartbeat, or within their trust
+// window. Everything else works, although scripts may not call INFO.
 //
-// Fails when there is a quarantine, or when the old holder goes on for longer.
+// Fails when there is a quarantine, or when the old holder continues for longer.
 func TestNoQuarantineIsAsWeakAsItSays(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Args: []string{"--rename-command", "INFO", ""}})

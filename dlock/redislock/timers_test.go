@@ -19,7 +19,7 @@ import (
 // timersTTL is also how long a server that has just started is waited for.
 const timersTTL = 3 * time.Second
 
-// The same on a Cluster, there, too, as the user of docs/redis.md.
+// Timers keep I1 to I12 on a Cluster, too, as the user of docs/redis.md.
 func TestTimersCluster(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)

@@ -17,9 +17,9 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1, an
-// update, the overrides of 40 names, a page of all leases, or a revocation 1, a heartbeat of 1,000
-// leases 2, whatever the number of slots and whatever the overrides.
+// The budgets, counted at the wire by a proxy: acquire free 1, acquire busy 1, release 1; an
+// update, the overrides of 40 names, a page of all leases, or a revocation 1; a heartbeat of 1,000
+// leases 2, for any number of slots and any overrides.
 //
 // Fails when acquire asks slot by slot, when each does not use one pipeline, when Inspect asks name
 // by name.
@@ -141,10 +141,9 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// The driver never sends a call again by itself. After a lost reply the outcome is unknown, so it
-// is an error, and the session decides (an acquire is repeated once, with the same token). This is
-// about a client of one server: a Cluster client repeats up to MaxRedirects times, whatever
-// MaxRetries is.
+// The driver never repeats a call. After a lost reply the outcome is unknown, so it is an error,
+// and the session decides (an acquire is repeated once, with the same token). This is about a
+// client of one server: a Cluster client repeats up to MaxRedirects times, with any MaxRetries.
 //
 // Fails when MaxRetries of the pool is 0, which stands for the driver's three, or more.
 func TestDriverRepeatsNothing(t *testing.T) {
