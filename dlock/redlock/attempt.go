@@ -150,8 +150,8 @@ func (a *attempt) run() (slot int, err error) {
 		if round > 0 && !a.pause(round) {
 			break
 		}
-		// Looking writes nothing. If too few servers answer even that, contention is not the
-		// reason.
+		// Looking writes nothing. If too few servers answer even that, the reason is not
+		// contention.
 		seen, lookErr := a.store.look(a.work, a.patience, false, slices.Concat(a.slots, a.ticks), a.req.Token)
 		if lookErr != nil {
 			return 0, lookErr
@@ -210,15 +210,15 @@ func (a *attempt) round(seen []sight) (slot int, err error) {
 	return a.takeOne(a.slots, slots, a.req.TTL, stepsToSlot)
 }
 
-// takeOne takes one of the keys. A token that is asked again takes the key that it already has, and
-// a token that is used by two calls at once visits the keys in the same order in both, so it never
-// gets two.
+// takeOne takes one of the keys. If an earlier request already got a key for this token, it takes
+// that one. If two calls use the token at the same time, both visit the keys in the same order, so
+// the token never gets two.
 func (a *attempt) takeOne(keys []string, seen []sight, ttl time.Duration, steps int) (int, error) {
 	verdict := errAllTaken
 	for _, i := range ours(seen) {
 		err := a.take(keys[i], ttl, true, steps)
 		if err == nil {
-			for _, j := range ours(seen) { // what late requests of this token have left behind
+			for _, j := range ours(seen) { // left behind by late requests of this token
 				if j != i {
 					_, _ = a.store.mutex(keys[j], a.req.Token, 0, a.nodes()).UnlockContext(a.work)
 				}

@@ -16,7 +16,7 @@
 //
 //   - Redlock relies on clocks. If a server's wall clock steps forward by more than the remaining
 //     time of a lease, the lease ends early.
-//   - There is no quarantine. A server that restarts without its data votes again at once, and a
+//   - There is no quarantine. A server that restarts without its data votes immediately, and a
 //     majority that includes it may grant what is still held. Start such a server only after the
 //     longest TTL has passed, or set appendfsync always. A heartbeat restores the missing keys of
 //     held leases, so restarting the servers one after the other, a heartbeat apart, ends no lease.
@@ -24,12 +24,11 @@
 //     Leases cannot be listed, and hosts that declare different numbers of slots do not learn of
 //     each other. Grant.PreviousExpired is always false and Info.SuccessAge is 0.
 //   - A tick is a mutex of its own, taken before the slot and given back if no slot is free. A
-//     crash or a failure in between loses one start of that tick. There is never a start too many,
-//     unless a majority loses its data: heartbeats do not restore ticks.
-//   - This host's clock, not a server's, decides whether a tick is too far ahead or late. Late
-//     means more than half an hour ago; of two ticks younger than that, the older may start after
-//     the newer. The hosts' clocks must agree within 25 minutes. Each start leaves a key for one
-//     hour.
+//     crash or a failure in between loses one start of that tick. It never starts too often, unless
+//     a majority loses its data: heartbeats do not restore ticks.
+//   - This host's clock, not a server's, decides whether a tick is too far ahead or late. A tick is
+//     late after half an hour; of two ticks younger than that, the older may start after the newer.
+//     The hosts' clocks must agree within 25 minutes. Each start leaves a key for one hour.
 //   - Missed ticks are not detected, because the servers keep which ticks were started, not which
 //     was the last. A claim of a missed tick is refused (ReasonTickFirst).
 //   - It is not a driver.Controller: a name cannot be paused, its limit cannot be changed, and a
@@ -42,7 +41,7 @@
 //     although a slot is free. The limit is never exceeded because of it.
 //   - While servers are down, a lease whose majority needs them looks neither held nor free. That
 //     is an error.
-//   - It is expensive, and outside of the budgets of the other stores: an acquire costs each server
+//   - It is expensive, and exceeds the budgets of the other stores: an acquire costs each server
 //     one MGET, and one or two scripts for each slot that looked free, at most N a round; a
 //     heartbeat costs one script per lease and server. It is meant for a few hundred leases per
 //     process.

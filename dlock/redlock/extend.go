@@ -65,8 +65,8 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 			if err != nil {
 				return driver.Result{Err: err}
 			}
-			// A held lease is on at least one of the servers. If a request was late there may be
-			// several slots: release all of them.
+			// A held lease is on at least one of the servers. A late request may have taken several
+			// slots: release all of them.
 			all := driver.Result{Outcome: driver.GrantLost}
 			for _, i := range ours(seen) {
 				if r := release(i); r.Outcome == driver.GrantUnknown || all.Outcome == driver.GrantLost {
@@ -105,7 +105,7 @@ func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// At most two steps, and one batch of grants that finds out which servers hang.
+	// At most two steps, and one batch of grants that finds the servers that hang.
 	patience := share(end(ctx), 4)
 	hung := &hung{most: len(s.pools) - s.majority(), who: make([]bool, len(s.pools))}
 	results := make([]driver.Result, len(grants))

@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// A server of the quorum that comes back empty votes again at once; there is no quarantine. Held
-// leases survive if it is one of three, and also if all three come back empty, one after the other
-// with a heartbeat in between.
+// A server of the quorum that comes back empty votes again immediately; there is no quarantine.
+// Held leases survive if it is one of three, and also if all three come back empty, one after the
+// other with a heartbeat in between.
 //
 // Fails when a heartbeat does not restore the key, and when one vote of three is enough.
 func TestServerComesBackEmpty(t *testing.T) {
@@ -44,10 +44,10 @@ func TestServerComesBackEmpty(t *testing.T) {
 	}
 }
 
-// A lease that has two votes of three, because the third server was away, does not survive that one
-// of the two forgets: that is two servers that failed or forgot. Another one is granted, and two
-// are held until the first finds out, by its next heartbeat. If a heartbeat came before the loss,
-// it has three votes again, and nothing happens.
+// If a lease has two votes of three, because the third server was away, and one of the two forgets,
+// it does not survive: that is two servers that failed or forgot. Another one is granted, and two
+// are held until the first learns of it, by its next heartbeat. If a heartbeat came before the
+// loss, it has three votes again, and nothing happens.
 //
 // Fails when a heartbeat does not put the key back, and when one that is refused by a majority is
 // taken for a success.
@@ -102,7 +102,7 @@ func realQuorum(t *testing.T) (servers []*redistest.Server, a, b *redlock.Store)
 	return servers, host(), host()
 }
 
-// empty has the server come back without its data.
+// empty makes the server come back without its data.
 func empty(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	if err := s.Kill(); err != nil {

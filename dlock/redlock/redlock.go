@@ -129,8 +129,8 @@ func (s *Store) Check() error {
 
 var errClosed = fmt.Errorf("redlock: %w", driver.ErrClosed)
 
-// Close closes the store's own connections, never the clients it was made from. Call it when all
-// that uses the store has ended: calls that come later fail, with an error that matches
+// Close closes the store's own connections, never the clients it was made from. Call it after
+// everything that uses the store has ended: later calls fail, with an error that matches
 // driver.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) {

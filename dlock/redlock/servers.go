@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/internal/rediskit"
 )
 
-// This file handles the individual servers: what they hold, what they answer, and how long to wait
-// for them.
+// This file handles the individual servers: which keys they hold, what they answer, and how long to
+// wait for them.
 
 // sight counts the servers that answered and hold a key for the token, or for others.
 type sight struct{ ours, others int }
@@ -89,7 +89,7 @@ func refused(err error) int {
 }
 
 // undecided is the error when neither yes nor no has a majority. It is driver.ErrSetup if there
-// would be a majority without the servers that refuse every request, which an operator has to fix.
+// would be a majority without the servers that refuse every request until an operator repairs them.
 func (s *Store) undecided(err error) error {
 	failed, refusing, fix := 0, 0, ""
 	for _, err := range leaves(err) {
@@ -132,7 +132,7 @@ func (u *undecidedError) Error() string {
 func (u *undecidedError) Unwrap() error { return u.err }
 
 // mutex returns redsync's mutex for one key. Redlock deducts one percent of a lease for clock
-// drift. This deducts what a dlock.Session deducts, which is more: a tenth, at most a second. So
+// drift. This deducts as much as a dlock.Session, which is more: a tenth, at most a second. So
 // redsync, too, rejects a majority that comes too late for the session.
 func (s *Store) mutex(key, token string, ttl time.Duration, nodes []redsyncredis.Pool,
 	options ...redsync.Option) *redsync.Mutex {
@@ -155,8 +155,7 @@ func (s *Store) nodes(patience time.Duration, hung *hung) []redsyncredis.Pool {
 	return nodes
 }
 
-// A node is a server with a time-out, and records whether it answered that it does not hold the
-// key.
+// A node is a server with a time-out. It records whether it answered that it does not hold the key.
 type node struct {
 	redsyncredis.Pool
 	number   int
@@ -185,7 +184,7 @@ type nodeConn struct {
 	cancel context.CancelFunc
 }
 
-// Eval is how redsync extends and releases.
+// Eval is the method that redsync extends and releases with.
 func (n *nodeConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	answer, err := n.Conn.Eval(script, keysAndArgs...)
 	if err != nil && n.ctx.Err() != nil {
@@ -205,7 +204,7 @@ func (n *nodeConn) Close() error {
 var errHung = errors.New("did not answer for another lease")
 
 // hung holds the servers that are not asked again during one call, so that 500 leases do not each
-// wait for them. It holds at most a minority, however slow all servers are.
+// wait for them. It never holds more than a minority, even if all servers are slow.
 type hung struct {
 	mu   sync.Mutex
 	most int

@@ -62,8 +62,8 @@ func TestMajorityDown(t *testing.T) {
 	quorumExtend(t, q, driver.GrantOK, held)
 }
 
-// A token that has the whole of one slot and, by a late request, a bit of another keeps the whole
-// one.
+// If a token has the whole of one slot and, by a late request, some votes of another, it keeps the
+// whole one.
 func TestSameTokenSweepsUp(t *testing.T) {
 	servers := quorumServers(t, 3)
 	q := quorumOf(t, quorumAddrs(servers)...)
@@ -201,8 +201,7 @@ func frozenServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// quorumInTime fails if the call took longer than its context, and a little for a machine that is
-// busy.
+// quorumInTime fails if the call took longer than its context, plus a little for a busy machine.
 func quorumInTime(t *testing.T, limit time.Duration, call func(context.Context)) {
 	t.Helper()
 	started := time.Now()
