@@ -15,12 +15,14 @@
 //     then another host may run in the same slot, and nothing tells the two apart. The same happens
 //     at a failover: the new primary has none of the locks.
 //   - MaxPerTick is not supported. A request with a tick is refused with an error that matches
-//     driver.ErrFault, so a timer without MaxPerTick: timer.NoLimit never runs: each tick is
-//     skipped, with that error as the reason. With NoLimit a short job runs once per host and tick.
+//     driver.ErrFault. So a timer that does not set MaxPerTick: timer.NoLimit never runs: each tick
+//     is skipped, with that error as the reason. With NoLimit a short job runs once per host and
+//     tick.
 //   - There are no fences, refusals do not name the holder, and hosts that declare different
 //     numbers of slots do not notice. Grant.PreviousExpired is always false, Info.SuccessAge
 //     always 0.
-//   - It is no driver.Controller: names cannot be paused, limited or triggered, leases not revoked.
+//   - It is not a driver.Controller: names cannot be paused, limited or triggered, leases not
+//     revoked.
 //   - An acquire may be refused although a slot was free at every moment, if slots change hands
 //     while it tries one after the other.
 //   - It needs a connection to the one server that grants: no pooler that shares connections
@@ -33,21 +35,22 @@
 // # What is promised
 //
 // One holder per slot while the connections last. A lease that is not extended ends after its TTL,
-// because this process unlocks it. The locks of a process that dies are free at once. How long a
-// host keeps its locks that was stopped, or that vanished without closing its connection, is
-// documented at PostgresAdvisory, MySQLGetLock and SQLServerAppLock. A grant is valid only for the
-// Store that returned it: another process cannot use its token.
+// because this process unlocks it. The locks of a process that dies are free immediately.
+// PostgresAdvisory, MySQLGetLock and SQLServerAppLock document how long a host keeps its locks that
+// was stopped, or that vanished without closing its connection. A grant is valid only for the Store
+// that returned it: another process cannot use its token.
 //
 // # Connections
 //
 // All locks of a process are held on one connection. The store takes it out of the *sql.DB at the
 // first use, replaces it when it breaks, and keeps it until Close. So the pool has one connection
 // less, and must allow at least two. Calls are made one after the other, one round trip each. A
-// call whose context ends returns, but its statement goes on until the last lease has ended,
+// call whose context ends returns, but its statement may run until the last lease has ended,
 // because interrupting it would end the connection and with it every lease.
 //
-// A run whose connection breaks is cancelled with dlock.ErrLost at the next heartbeat, whatever the
-// timer's OnStoreDown: its lock has ended. Call Close before you close the *sql.DB.
+// If its connection breaks, a run is cancelled with dlock.ErrLost at the next heartbeat, under
+// either policy of the timer's OnStoreDown: its lock has ended. Call Close before you close the
+// *sql.DB.
 //
 // # Within a transaction
 //

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// onOwn is onEach with a server that the test may break.
+// onOwn is like onEach, with a server that the test may break.
 func onOwn(t *testing.T, test func(t *testing.T, s subject)) {
 	t.Run("Postgres", func(t *testing.T) {
 		t.Parallel()
@@ -32,7 +32,7 @@ func onOwn(t *testing.T, test func(t *testing.T, s subject)) {
 }
 
 // When the server ends the session, all its locks are lost, and the next heartbeat reports it.
-// Others get them at once, and this process can acquire again with its next call.
+// Others get them immediately, and this process can acquire again with its next call.
 //
 // Fails when a dead connection is not replaced, when its leases are kept (a second acquire is
 // refused, an extend is ok), and when acquire does not try again (an error).
@@ -90,7 +90,7 @@ func TestServerKilled(t *testing.T) {
 	})
 }
 
-// A call that is cancelled while the server hangs costs no lease: the call goes on, and its grant
+// A call that is cancelled while the server hangs costs no lease: the call continues, and its grant
 // is found by its token. Close does not wait.
 //
 // Fails when calls run under the caller's context (the leases are lost), and when Close does not
@@ -117,7 +117,7 @@ func TestCallersGo(t *testing.T) {
 			impatient(func(ctx context.Context) error { _, err := n.TryAcquire(ctx, late); return err })
 			impatient(func(ctx context.Context) error { _, err := n.Extend(ctx, time.Minute, held); return err })
 		}
-		time.Sleep(1500 * time.Millisecond) // longer than a call without leases would go on
+		time.Sleep(1500 * time.Millisecond) // longer than a call without leases would continue
 		if err := s.server.Resume(); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestCallersGo(t *testing.T) {
 
 // A connection that no longer answers is replaced once no lease could be saved by an answer.
 //
-// Fails when a call in progress goes on for as long as the driver lets it.
+// Fails when a call in progress continues for as long as the driver lets it.
 func TestI7NoAnswer(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {

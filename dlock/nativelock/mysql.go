@@ -20,19 +20,19 @@ import (
 // An acquire of up to 1,000 slots is one round trip. It tries the slots one after the other, so a
 // refusal costs the server about six microseconds per slot. Taking the first lock and freeing the
 // last one cost another round trip, to set how long the session may be idle (wait_timeout). The
-// server ends a session that has been idle for a second or two longer than its longest lease, so
-// the slots of a host that was stopped or has vanished come free little later than with sqllock.
+// server ends a session that has been idle for a second or two longer than its longest lease. So
+// the slots of a host that was stopped or has vanished become free little later than with sqllock.
 //
 // The names of these locks belong to the whole server, not to a database: use a Prefix. They are
 // not replicated: all hosts must use the same server. A replica is refused. On Galera or group
-// replication, where every node grants by itself, use sqllock. The name of a lock is 160 bits of a
+// replication, where every node grants on its own, use sqllock. The name of a lock is 160 bits of a
 // SHA-256 over prefix, name and slot, in hexadecimal, because GET_LOCK ignores case and takes 64
 // characters.
 func MySQLGetLock(db *sql.DB, opts Options) *Store {
 	return newStore(db, opts, mysqlDialect{})
 }
 
-// readOnlyMark is put behind a session when its server has been made read-only.
+// readOnlyMark follows the session in an answer if its server has been made read-only.
 const (
 	readOnlyMark      = " read-only"
 	hasBecomeReadOnly = "this server is read-only: a replica, or a primary that was replaced, which has locks of " +
@@ -40,8 +40,8 @@ const (
 )
 
 const (
-	// A server that has been made read-only is being replaced by another, which knows of no lock.
-	// It is 0, 1, or since MariaDB 12 a word.
+	// A server that has been made read-only is being replaced by another, which does not have its
+	// locks. The variable is 0, 1, or since MariaDB 12 a word.
 	mysqlSession = "CONCAT(CONNECTION_ID(), IF(@@global.read_only IN ('0', 'OFF'), '', '" + readOnlyMark + "'))"
 	mysqlProbe   = "SELECT " + mysqlSession + ", NULL"
 	mysqlOpen    = "SELECT " + mysqlSession + ", IF(@@global.read_only IN ('0', 'OFF'), NULL, " +
@@ -55,7 +55,7 @@ type mysqlDialect struct{}
 
 func (mysqlDialect) String() string { return "mysql-getlock" }
 
-// key is a text that needs no quoting.
+// key returns a text that needs no quoting.
 func (mysqlDialect) key(resource [sha256.Size]byte) string {
 	return "tickslot:" + hex.EncodeToString(resource[:20])
 }

@@ -44,9 +44,9 @@ type Store struct {
 	expiry *time.Timer // goes off when the first lease ends
 }
 
-// A dialect is what differs between the databases. A statement returns one row of two texts: the
-// session that answered, and the answer, which may be null. In a session other than the one it
-// names, a statement changes nothing.
+// A dialect is the SQL of one database. A statement returns one row of two texts: the session that
+// answered, and the answer, which may be null. In a session other than the one it names, a
+// statement changes nothing.
 type dialect interface {
 	// String is the label of the store in metrics and logs.
 	String() string
@@ -60,14 +60,15 @@ type dialect interface {
 	// keep sets the time after which the server ends the idle session. Its answer is null.
 	keep(session string, idle time.Duration) statement
 	// try takes the first of the locks that is free. The statements are executed in turn until one
-	// returns the index of a lock. idle is as for keep, if a lock is taken.
+	// returns the index of a lock. If a lock is taken, idle is set as by keep.
 	try(session string, keys []string, idle time.Duration) []statement
 	// free unlocks. The answers, joined, have a 1 for each lock that the session held and a 0 for
-	// each that it did not. idle is as for keep.
+	// each that it did not. idle is set as by keep.
 	free(session string, keys []string, idle time.Duration) []statement
 	// clear unlocks those of the locks that the session holds.
 	clear(session string, keys []string) []statement
-	// idle is keep for a dialect whose other statements cannot set the time; "" for all others.
+	// idle returns the statement that sets the time, for a dialect whose other statements cannot;
+	// "" for all others.
 	idle(d time.Duration) string
 	// beforeClose is executed before a live connection is closed; "" for nothing.
 	beforeClose() string
@@ -88,7 +89,8 @@ var (
 	errAnswer = errors.New("nativelock: the database gave an answer that makes no sense")
 )
 
-// explain adds to an error of a driver what to do about it, and what it means for a dlock.Session.
+// explain adds to a driver's error how to repair it, and whether it matches an error of package
+// driver.
 func explain(err error) error { return fmt.Errorf("nativelock: %w", sqlkit.Explain(err)) }
 
 func newStore(db *sql.DB, opts Options, dialect dialect) *Store {
@@ -167,7 +169,7 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 		}
 		slot, err = s.acquire(ctx, req)
 		if s.session == nil && !fresh && !errors.Is(err, errNotOurs) && ctx.Err() == nil {
-			// It broke while it lay idle. What it may have locked just now has ended with it.
+			// It broke while it was idle. Any lock that it took just now has ended with it.
 			if _, err = s.connect(ctx); err == nil {
 				slot, err = s.acquire(ctx, req)
 			}
@@ -200,8 +202,8 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 	})
 }
 
-// each calls do with those of the grants that are held. The others are lost; all are if the session
-// ends meanwhile.
+// each calls do with the grants that are held. The others are lost; all are if the session ends
+// meanwhile.
 func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	do func(context.Context, []*lease) error) ([]driver.Result, error) {
 	if err := s.usable(); err != nil {
@@ -237,8 +239,8 @@ func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	})
 }
 
-// Close frees all locks and closes the connection. It does not wait for calls in progress: they end
-// with an error that matches driver.ErrClosed, as do calls that come later.
+// Close frees all locks and closes the connection. It does not wait for calls in progress: these
+// and later calls end with an error that matches driver.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.dialect == nil {
 		return nil

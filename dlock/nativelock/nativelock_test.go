@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/torture/crowd"
 )
 
-// conform runs the suite, without optional features, on so many hosts that share the work.
+// conform runs the suite, without optional features, on that many hosts that share the work.
 func conform(t *testing.T, size int, hosts func(testing.TB) func() driver.Store) {
 	// This process unlocks, and may be busy just then.
 	dlocktest.Run(t, dlocktest.Harness{TTL: suiteTTL, Slack: suiteTTL / 2,
@@ -146,7 +146,7 @@ func TestOneLockPerGrant(t *testing.T) {
 	})
 }
 
-// Names that a collation takes for the same are different locks, and prefixes keep hosts apart.
+// Names that a collation treats as equal are different locks, and prefixes keep hosts apart.
 //
 // Fails when the name of a lock in MySQL is the name itself, and when the prefix is not hashed.
 func TestNames(t *testing.T) {
@@ -180,7 +180,7 @@ func TestLeftToExpire(t *testing.T) {
 				if took := time.Since(sent); took < 500*time.Millisecond {
 					t.Errorf("%q was granted after %v", name, took)
 				}
-				results, err := b.Release(t.Context(), g) // this machine stood still
+				results, err := b.Release(t.Context(), g) // this machine paused
 				outcomes(t, results, err, driver.GrantOK)
 			}
 		}
@@ -243,8 +243,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A request with a tick is refused with a reason that says what to do; faults of the options are
-// found before anything starts.
+// A request with a tick is refused with a reason that says how to repair it; faults of the options
+// are found before anything starts.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s subject) {
@@ -286,7 +286,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// A pool that may open only one connection is refused at once, with advice. A pool whose
+// A pool that may open only one connection is refused immediately, with advice. A pool whose
 // connections are all in use is reported before the caller's deadline.
 //
 // Fails when checkPoolSize checks nothing, and when take waits for as long as it may.

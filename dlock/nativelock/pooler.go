@@ -51,8 +51,8 @@ func (s *Store) take(ctx context.Context) (*sql.Conn, error) {
 }
 
 // compareRounds: an idle pooler reuses its last connection, so the first round detects it. In a
-// busy one another client may take that connection; then our session has changed by the next round.
-// By chance we may have got it back by then: with two rounds, that happened once in some hundred
+// busy one another client may take that connection; then our session has changed by the next round,
+// unless we got it back by chance: with two rounds, that happened once in some hundred stores.
 // stores.
 const compareRounds = 4
 
@@ -149,7 +149,7 @@ func (s *Store) checkExclusion(ctx context.Context, other *sql.Conn) error {
 	return err
 }
 
-// explain adds to an error what to do about it. Some errors reveal a pooler.
+// explain adds to an error how to repair it. Some errors reveal a pooler.
 func (s *Store) explain(err error) error {
 	switch state := sqlkit.State(err); {
 	case err == nil, errors.Is(err, errNotOurs):

@@ -23,8 +23,8 @@ import (
 // slot.
 //
 // The server ends a session that has been idle for a second longer than its longest lease
-// (idle_session_timeout, since Postgres 14), so the slots of a host that was stopped or has
-// vanished come free little later than with sqllock. Postgres 13 notices only a host that has
+// (idle_session_timeout, since Postgres 14). So the slots of a host that was stopped or has
+// vanished become free little later than with sqllock. Postgres 13 notices only a host that has
 // vanished, within 15 seconds (tcp_keepalives), and never one that was stopped. A PgBouncer in
 // between must be in pool_mode=session and detect vanished hosts itself (tcp_keepidle and the
 // like).
@@ -55,8 +55,8 @@ func file(name string, pairs ...string) string {
 // mark, another client of a pooler that was given the same server connection would look like us.
 const postgresSession = "pg_backend_pid() || ' ' || coalesce(current_setting('tickslot.session', true), '')"
 
-// postgresIdle is the name of the setting idle_session_timeout. Postgres 13 has none, and takes a
-// setting with a dot for a variable of ours.
+// postgresIdle is the name of the setting idle_session_timeout. Postgres 13 does not have it; there
+// it is a name with a dot, which Postgres takes as a variable of ours.
 const postgresIdle = "CASE WHEN current_setting('idle_session_timeout', true) IS NULL THEN 'tickslot.idle' ELSE " +
 	"'idle_session_timeout' END"
 

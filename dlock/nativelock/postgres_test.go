@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Every operation is one round trip once its statement has been prepared, whatever N is, whether
+// Every operation is one round trip once its statement has been prepared, for any N, and whether
 // slots are free or not.
 //
 // Fails when try asks once per slot, and when another statement follows each.

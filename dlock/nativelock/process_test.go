@@ -85,9 +85,9 @@ func startChild(t *testing.T, s subject) (*exec.Cmd, *bufio.Scanner) {
 	return cmd, lines
 }
 
-// The locks of a process that is killed are free at once, before its lease ends. The locks of a
-// process that is stopped are free when its lease has ended; when it goes on it learns that it lost
-// them.
+// The locks of a process that is killed are free immediately, before its lease ends. The locks of a
+// process that is stopped are free when its lease has ended; when it runs again it learns that it
+// lost them.
 //
 // Fails, for the stopped one, when the server is not told how long the session may be idle.
 func TestI6Processes(t *testing.T) {

@@ -77,16 +77,16 @@ func (s *session) forget(leases []*lease) {
 }
 
 const (
-	// minCallTime is how long a call goes on after its caller has gone: most drivers end the
+	// minCallTime is how long a call continues after its caller has left: most drivers end the
 	// connection when they interrupt a statement, and with it every lock of this process.
 	minCallTime = time.Second
-	// idleGrace is added to the longest lease for the idle time of a session, so that a live
+	// idleGrace is how much longer than the longest lease a session may be idle, so that a live
 	// process unlocks first.
 	idleGrace = time.Second
 )
 
 // inTurn waits for the caller's turn, and then calls work on a goroutine of its own. So the caller
-// returns when ctx ends, even if the server hangs, and work may go on until the last lease has
+// returns when ctx ends, even if the server hangs, and work may continue until the last lease has
 // ended: interrupting its statement would end the connection, and with it every lease.
 func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T, error)) (T, error) {
 	var none T
@@ -131,7 +131,7 @@ func inTurn[T any](n *Store, ctx context.Context, work func(context.Context) (T,
 		defer context.AfterFunc(n.life, cancel)()
 		var a answer
 		func() {
-			// On this goroutine nobody else would recover a driver's panic.
+			// On this goroutine a driver's panic would end the process.
 			defer func() {
 				if p := recover(); p != nil {
 					n.abandon()
@@ -216,7 +216,7 @@ func (s *Store) acquire(ctx context.Context, req driver.Request) (slot int, err 
 		}
 		return l.slot, s.extend(ctx, req.TTL, []*lease{l})
 	}
-	// A session can lock again what it has locked: skip those.
+	// A session can lock its own locks again: skip those.
 	var keys []string
 	var slots []int
 	for i := range max(req.Slots, 1) {
@@ -305,7 +305,7 @@ func (s *Store) release(ctx context.Context, leases []*lease) {
 	for _, st := range s.dialect.free(session.id, keys, idle) {
 		answer, err := s.ask(ctx, st)
 		if err != nil {
-			s.clear(ctx, keys) // what was unlocked before it failed must not be taken for held
+			s.clear(ctx, keys) // locks that it freed before it failed must not count as held
 			if s.session != nil {
 				session.forget(leases)
 			}
@@ -315,7 +315,7 @@ func (s *Store) release(ctx context.Context, leases []*lease) {
 	}
 	session.forget(leases)
 	if freed.String() != strings.Repeat("1", len(keys)) {
-		s.disconnect() // somebody else unlocked in our session: then nothing is known any more
+		s.disconnect() // another client unlocked in our session: then nothing is known any more
 		return
 	}
 	_ = s.setIdleLimit(ctx, idle) // the leases have ended in any case
@@ -385,8 +385,8 @@ func (s *Store) disconnect() {
 	s.endConn(conn)
 }
 
-// abandon is disconnect after a panic of the driver: database/sql then holds an internal lock for
-// which conn.Close would wait forever.
+// abandon is like disconnect, but after a panic of the driver: database/sql then holds an internal
+// lock for which conn.Close would wait forever.
 func (s *Store) abandon() {
 	if s.session == nil {
 		return

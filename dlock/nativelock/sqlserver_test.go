@@ -112,7 +112,7 @@ func (c *fakeConn) QueryContext(ctx context.Context, text string, args []sqldriv
 	return nil, errors.New("not known")
 }
 
-// names takes the arguments of the scripts apart as they do: @p1 session, @p2 the names, each @p3
+// names splits the arguments of the scripts as they do: @p1 session, @p2 the names, each @p3
 // characters long, @p4 how many.
 func (c *fakeConn) names(args []sqldriver.NamedValue) (session string, names []string) {
 	if len(args) != 4 {
@@ -258,8 +258,8 @@ func TestUnlockedBehindOurBackSQLServerAppLock(t *testing.T) {
 	mustGet(t, n, request("y", 0, time.Minute))
 }
 
-// Connections that the server closed while they lay in the pool are replaced, also when they are
-// only needed for a moment.
+// Connections that the server closed while they were idle in the pool are replaced, even if they
+// are only needed for a moment.
 //
 // Fails when checkSession tries one only.
 func TestStaleConnsSQLServerAppLock(t *testing.T) {

@@ -27,9 +27,9 @@ type subject struct {
 	database string
 	prefix   string                                      // of all names
 	sessions string                                      // a statement that lists the sessions of the hosts
-	end      string                                      // one that ends a session, whose number comes behind it
+	end      string                                      // a statement that ends a session, whose number follows it
 	held     func(t testing.TB, keys ...string) []string // those of the keys that some session has locked
-	key      func(resource [sha256.Size]byte) (k string) // what a lock is called in the server
+	key      func(resource [sha256.Size]byte) (k string) // the name of a lock in the server
 }
 
 // subjects are those that can be run here.
@@ -38,7 +38,7 @@ var subjects = []struct {
 	open func(testing.TB) subject
 }{{"Postgres", postgres}, {"MySQL", mysql}}
 
-// onEach runs a test on each of them.
+// onEach runs a test on each subject.
 func onEach(t *testing.T, test func(t *testing.T, s subject)) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func (s subject) exec(t testing.TB, statement string) string {
 	return out
 }
 
-// lock is the key of a lock. Hosts of two versions must agree on it.
+// lock returns the key of a lock. Hosts of two versions must agree on it.
 func (s subject) lock(prefix, kind string, slot int, name string) string {
 	return s.key(sha256.Sum256([]byte(fmt.Sprintf("tickslot lock 1\x00%s\x00%d\x00%s%s", kind, slot, s.prefix+prefix,
 		name))))

@@ -66,7 +66,7 @@ func TestTryXactLock(t *testing.T) {
 	s := postgres(t)
 	mustGet(t, s.open(t, nativelock.Options{}), request("x", 0, time.Minute))
 	pooled, _ := s.poolerOf(t, "transaction", "default_pool_size=2")
-	prepared := pooled // as pgx does it unless it is told otherwise
+	prepared := pooled // pgx prepares statements by default
 	pooled.dsn += "&default_query_exec_mode=exec"
 	simple := pooled
 	simple.dsn += "&default_query_exec_mode=simple_protocol"
