@@ -12,8 +12,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/sqllock"
 )
 
-// cleans shows that Cleanup deletes rows that have been idle for longer than the retention, and no
-// others, and that fences still grow. ago returns an SQL expression for the time so many days ago.
+// cleans checks that Cleanup deletes rows that have been idle for longer than the retention, and no
+// others, and that fences still grow. ago returns an SQL expression for the time that many days
+// ago.
 //
 // Fails when rows in use, rows below a slot in use, rows whose fence is ahead of the clock, or
 // overrides are deleted; and when only one batch is done.

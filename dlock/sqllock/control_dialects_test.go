@@ -116,8 +116,8 @@ func TestFirstUpdatesAtTheSameTime(t *testing.T) {
 	})
 }
 
-// refusedByOverride sets what refuses requests, calls lock, which locks whatever can be locked, and
-// expects that all are refused all the same.
+// refusedByOverride sets overrides that refuse requests, calls lock, which locks all that can be
+// locked, and expects that all requests are still refused.
 func refusedByOverride(t *testing.T, store *sqllock.Store, lock func()) {
 	t.Helper()
 	update := func(name string, changes ...driver.Update) {
@@ -213,7 +213,7 @@ func TestOverridesRefuseWithoutALockSQLite(t *testing.T) {
 	refusedByOverride(t, s.open(t, sqllock.Options{}), func() { s.exec(t, "BEGIN IMMEDIATE") })
 }
 
-// A lease that is revoked while it is being extended is lost, and the holder hears why, although
+// A lease that is revoked while it is being extended is lost, and the holder learns why, although
 // the transaction took its snapshot before.
 //
 // Fails when the revocation is read from the snapshot of the transaction.

@@ -46,7 +46,7 @@ func limitsWhileGranting(t *testing.T, open func() driver.Store, flips int) {
 				for len(grants) <= round%2 { // every other round two at once
 					req := driver.Request{Name: name, Slots: slots, Token: rand.Text(), TTL: time.Minute,
 						Holder: driver.Holder{Host: "h", PID: w}}
-					if w == 0 { // this one takes another way
+					if w == 0 { // this one does it another way
 						req.Tick = &driver.Tick{At: time.Now(), Max: 100}
 					}
 					asked := c.asks()
@@ -154,7 +154,7 @@ func (c *limitCheck) asks() (limited int) {
 	return c.limited
 }
 
-// granted returns how many are held, if a limit is in force and one of them was asked for within
+// granted returns how many are held, if a limit is in force and one of them was requested within
 // it.
 func (c *limitCheck) granted(token string, asked int) int {
 	c.mu.Lock()
@@ -243,7 +243,7 @@ func TestLimitWaitsForGrantsPostgres(t *testing.T) {
 
 // With a lease beyond a limit that was lowered, grants within it wait for each other.
 //
-// Fails when a grant within a limit does without the lock on the name: each counts one lease only,
+// Fails when a grant within a limit does not take the lock on the name: each counts one lease only,
 // and there are three within a limit of two.
 func TestGrantsWithinALimitWaitPostgres(t *testing.T) {
 	t.Parallel()
@@ -297,7 +297,7 @@ func acquireAsT(s *sqllock.Store) string {
 		"('a:slot:', 3, 't', 60000000, NULL, 1, NULL, 0, 5000000, 'h', 1, 'i', 10000)"
 }
 
-// A grant that was decided before a limit was set, and is made after it, keeps to it.
+// A grant that was decided before a limit was set, and is made after it, respects the limit.
 //
 // Fails when it does not check for a new update: two are granted within a limit of one.
 func TestLimitOvertakesGrantPostgres(t *testing.T) {

@@ -14,9 +14,9 @@
 //
 //   - After a failover to a copy that lacked the last commits (asynchronous replication), or after
 //     a restore from a backup, leases are missing. A slot may then be granted twice until the old
-//     holder's next heartbeat, at most a third of the TTL later. The same happens to whoever
-//     empties the table or deletes rows of locks that are held. Synchronous replication prevents
-//     it.
+//     holder's next heartbeat, at most a third of the TTL later. The same happens if the table is
+//     emptied, or rows of locks that are held are deleted. With synchronous replication a failover
+//     loses no lease.
 //
 //   - The server's clock is a wall clock. If it steps forward by more than the rest of a lease, the
 //     lease ends in the database while its holder still trusts it.
@@ -77,7 +77,7 @@
 //
 // # Privileges
 //
-// Whoever calls Migrate owns the tables. The role of the service needs only
+// The user that calls Migrate owns the tables. The role of the service needs only
 //
 //	Postgres:  GRANT USAGE ON SCHEMA … TO app
 //	           GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO app
@@ -97,6 +97,6 @@
 //
 // Every call ends with its context; a dlock.Session sets StoreTimeout (1 s by default). The
 // database waits for locks for at most nine tenths of that time, so no statement outlives its
-// caller, and the caller still gets the answer. A row that another session keeps locked costs that
-// slot, or that lease, and the error says so; it matches driver.ErrFault.
+// caller, and the caller still gets the answer. A row that another session keeps locked costs its
+// slot or its lease; the error says so, and matches driver.ErrFault.
 package sqllock

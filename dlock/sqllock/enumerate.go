@@ -62,7 +62,7 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dr
 }
 
 // rowOf returns the row after which a page begins. The text does not contain the prefix, which is
-// put in front of it here, so a caller cannot read rows of a prefix that sorts before this one.
+// added here, so a caller cannot read rows of a prefix that sorts before this one.
 func (s *Store) rowOf(after string) (store.Row, error) {
 	if after == "" {
 		return store.Row{Resource: s.prefix, Slot: math.MaxInt32}, nil // no name is empty
@@ -79,8 +79,8 @@ func (s *Store) rowOf(after string) (store.Row, error) {
 func leaseInfo(r store.Lease) driver.LeaseInfo {
 	l := driver.LeaseInfo{Slot: r.Slot, Holder: driver.Holder{Host: r.Host, PID: r.PID, ID: r.ID},
 		Fence: driver.Fence(r.Fence), HeldFor: duration(r.HeldFor)}
-	// 0 has a meaning of its own, and clocks may be coarse, or may have been set back. A renewal
-	// before the grant is that of an earlier lease: an older version has granted this one.
+	// 0 would mean unknown, and clocks may be coarse, or may have been set back. A renewal before
+	// the grant belongs to an earlier lease: an older version has granted this one.
 	if r.RenewedAgo != nil && (*r.RenewedAgo <= r.HeldFor || r.HeldFor < 0) {
 		l.RenewedAgo = max(time.Microsecond, duration(*r.RenewedAgo))
 	}

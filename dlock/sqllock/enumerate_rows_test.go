@@ -19,7 +19,7 @@ import (
 // endedLocks is how many locks of a table ended long ago, and pageRows how many rows are in a page.
 const endedLocks, pageRows = 5_000, 50
 
-// middle is the Next of a page in the middle of a table with so many locks.
+// middle is the Next of a page in the middle of a table with endedLocks locks.
 const middle = "0 lock02500"
 
 // pageOfNothing reads a page in the middle of a table whose leases have all ended.
@@ -46,8 +46,8 @@ func (o onTx) WithDB(func(*sql.DB) error) error { return errors.ErrUnsupported }
 
 func (o onTx) Close() error { return nil }
 
-// A page reads no more rows of the table than it has, however many locks ended long ago, and
-// whatever the planner knows of the table.
+// A page reads no more rows of the table than it has, however many locks ended long ago, and with
+// any statistics of the planner.
 //
 // Fails when a page is no range of the primary key, or the prefix is part of its range.
 func TestEnumerateReadsOnePagePostgres(t *testing.T) {
@@ -66,7 +66,7 @@ func TestEnumerateReadsOnePagePostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback(context.Background())
-		count := func() (scans, rows int) { // of this session, which has not told the others yet
+		count := func() (scans, rows int) { // of this session, which has not reported them yet
 			if err := tx.QueryRow(t.Context(), "SELECT seq_scan, idx_tup_fetch FROM pg_stat_xact_user_tables "+
 				"WHERE relname = 'distributed_locks'").Scan(&scans, &rows); err != nil {
 				t.Fatal(err)
@@ -219,7 +219,7 @@ func waitsForNoRow(t *testing.T, store *sqllock.Store, lock func()) {
 	}
 }
 
-// A page waits for no row, so it does not stand still with whoever keeps one locked.
+// A page waits for no row, so it does not hang while another session keeps one locked.
 //
 // Fails when a page locks what it reads.
 func TestEnumerateWaitsForNoRow(t *testing.T) {
@@ -274,7 +274,7 @@ func TestEnumerateWaitsForNoRow(t *testing.T) {
 	})
 }
 
-// A role that may do nothing but read the table sees who holds what.
+// A role that may only read the table sees all holders.
 //
 // Fails when a page writes, or takes a lock, as a procedure of MySQL may.
 func TestEnumerateNeedsSelectOnly(t *testing.T) {

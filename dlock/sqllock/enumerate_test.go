@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// onEachTable runs a test on a database of each kind. ago returns an SQL expression for the time so
-// many seconds ago.
+// onEachTable runs a test on a database of each kind. ago returns an SQL expression for the time
+// that many seconds ago.
 func onEachTable(t *testing.T, test func(t *testing.T, s subject, ago func(seconds int) string)) {
 	t.Helper()
 	t.Run("Postgres", func(t *testing.T) {
@@ -193,10 +193,10 @@ func TestEnumerate(t *testing.T) {
 	})
 }
 
-// A lease tells when it was granted or extended last, also to List.
+// A lease shows when it was last granted or extended, also in List.
 //
-// Fails when a grant, the same request again, or an extension does not store it, and when one that
-// changed nothing does.
+// Fails when a grant, the same request again, or an extension does not store it, and when an
+// extension that changed nothing does.
 func TestRenewedAgo(t *testing.T) {
 	t.Parallel()
 	onEachTable(t, func(t *testing.T, s subject, ago func(int) string) {
@@ -262,7 +262,7 @@ func TestRenewedAgo(t *testing.T) {
 	})
 }
 
-// A lease that is held all the time is in every list once, whatever is granted, extended and
+// A lease that is held all the time is in every list once, even if others are granted, extended and
 // released meanwhile.
 //
 // Fails when a page depends on more than the last key of the page before.
@@ -314,7 +314,8 @@ func TestEnumerateWhileOthersWrite(t *testing.T) {
 	})
 }
 
-// What is no Next of a page, and a page that is too large, are errors before the server is called.
+// A text that is no Next of a page, and a page that is too large, are errors before the server is
+// called.
 func TestEnumerateChecksWhatItIsGiven(t *testing.T) {
 	t.Parallel()
 	store := (&scripted{}).store(t, sqllock.Options{})

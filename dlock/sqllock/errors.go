@@ -18,5 +18,6 @@ var (
 	errRowLocked = fmt.Errorf("sqllock: %w: %s", driver.ErrFault, sqlkit.LockAdvice)
 )
 
-// explain adds to a driver's error what to do about it, and what it means for a dlock.Session.
+// explain adds to a driver's error how to repair it, and whether it matches an error of package
+// driver.
 func explain(err error) error { return fmt.Errorf("sqllock: %w", sqlkit.Explain(err)) }

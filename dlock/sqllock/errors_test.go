@@ -15,7 +15,7 @@ type pgRefusal string
 func (r pgRefusal) Error() string    { return "refused" }
 func (r pgRefusal) SQLState() string { return string(r) }
 
-// A refusal that lasts until somebody fixes it is ErrSetup, and one of a single name is ErrFault. A
+// A refusal that lasts until it is repaired is ErrSetup, and one of a single name is ErrFault. A
 // server that fails over, is full or shuts down is an outage.
 //
 // Fails when a refused login counts as a store that does not answer: with StoreDownRunLocal every
@@ -37,7 +37,7 @@ func TestMeaningOfErrors(t *testing.T) {
 		pgRefusal("26000"): driver.ErrSetup, // a pooler without the prepared statement
 		pgRefusal("22021"): driver.ErrFault, // a name that the encoding lacks
 		pgRefusal("23514"): driver.ErrFault, // a constraint
-		pgRefusal("55P03"): driver.ErrFault, // a row that somebody has locked
+		pgRefusal("55P03"): driver.ErrFault, // a row that another session has locked
 		pgRefusal("25006"): nil,             // a replica
 		pgRefusal("08006"): nil,
 		pgRefusal("40P01"): nil,

@@ -104,7 +104,7 @@ func ExampleStore_Schema() {
 	// then, when the program starts: err = store.Verify(ctx)
 }
 
-// Rows that nobody has used for Options.Retention are deleted by a timer like any other.
+// Rows that were not used for Options.Retention are deleted by a timer like any other.
 func ExampleStore_Cleanup() {
 	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 // SetHostClock makes Audit take another clock for this host's.
 func (s *Store) SetHostClock(now func() time.Time) { s.hostClock = now }
 
-// SetRemoteKind makes Audit ask it for the kind of file system of a SQLite file.
+// SetRemoteKind makes Audit call kind for the kind of file system of a SQLite file.
 func (s *Store) SetRemoteKind(kind func(path string) string) { s.db.(*sqlite.DB).RemoteKind = kind }
 
-// KindOf finds the file system of a path in a list of what is mounted.
+// KindOf finds the file system of a path in a list of mounts.
 func KindOf(path, mounts string) string {
 	_, kind := sqlkit.MountOf(path, mounts)
 	return kind

@@ -23,14 +23,14 @@ var crowdOptions = dlock.SessionOptions{TTL: faultTTL, StoreTimeout: faultTTL / 
 
 const faultTTL = 4 * time.Second
 
-// backWithin bounds the time without a grant after a fault: a TTL until the leases that nobody
-// could release have ended, and another for the calls that the fault held up and their
-// repetition. The crowd adds what the machine is late. A store that waits for a dead connection
-// takes 15 s longer.
+// backWithin bounds the time without a grant after a fault: a TTL until the leases that could not
+// be released have ended, and another for the calls that the fault held up and their repetition.
+// The crowd adds the machine's lateness. A store that waits for a dead connection takes 15 s
+// longer.
 const backWithin = 2 * faultTTL
 
-// gather starts a crowd of two hosts on the subject. A crowd and the connections that it needs anew
-// keep both cores busy: its tests run one after the other, and beside nothing else.
+// gather starts a crowd of two hosts on the subject. A crowd and the new connections that it needs
+// keep both cores busy: its tests run one after the other, and beside no other test.
 func gather(t *testing.T, s subject) *crowd.Crowd {
 	t.Helper()
 	open := s.hosts(t)
@@ -241,7 +241,7 @@ func readsOnly(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "this server is read-only")
 }
 
-// drained returns a store made from a pool of which the application has every connection in use.
+// drained returns a store made from a pool whose connections are all in use by the application.
 func drained(t *testing.T) *sqllock.Store {
 	t.Helper()
 	server := sqltest.SharedPostgres(t)

@@ -36,18 +36,18 @@ type subject struct {
 	exec func(t testing.TB, statements string) string
 	// table is how a statement of the dialect names the default table.
 	table string
-	// span is how a statement writes a number of microseconds that it adds to an instant.
+	// span is how a statement writes a number of microseconds to add to an instant.
 	span string
-	// database is its name.
+	// database is the name of the database.
 	database string
-	// as returns an open for another user of the database.
+	// as returns an open function for another user of the database.
 	as func(t testing.TB, user string) func(testing.TB, sqllock.Options) *sqllock.Store
 	// grants are what docs/sql.md gives to the user app, in this database.
 	grants []string
 }
 
-// app returns the subject as the user that docs/sql.md describes, with the rights that it gives.
-// The table has to be there.
+// app returns the subject as the user that docs/sql.md describes, with the rights listed there. The
+// table has to exist.
 func (s subject) app(t testing.TB) subject {
 	t.Helper()
 	s.exec(t, strings.Join(s.grants, "\n"))
@@ -151,7 +151,7 @@ func (s subject) hosts(t testing.TB) func() driver.Store {
 	return func() driver.Store { return s.open(t, sqllock.Options{Prefix: prefix}) }
 }
 
-// stepClock has the database find what it noted as if its clock had been stepped since.
+// stepClock makes the database see its notes as if its clock had been stepped since.
 func (s subject) stepClock(t testing.TB, by time.Duration, where string) {
 	t.Helper()
 	moved := "tick = tick - %[2]d, asked_at = asked_at - %[2]d"

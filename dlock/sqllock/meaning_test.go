@@ -24,8 +24,8 @@ func means(t *testing.T, what string, told, want error) {
 	}
 }
 
-// Fails when an account that may not log in, or a right that is missing, counts as a server that
-// does not answer: with StoreDownRunLocal every host would run then.
+// Fails when an account that may not log in, or a missing right, counts as a server that does not
+// answer: with StoreDownRunLocal every host would run then.
 func TestMeaningOfErrorsMySQL(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]error{

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// recorded looks at the records of what was applied: a table without them is adopted, those of a
-// newer version are left alone, and Migrate finds in place what somebody made by hand.
+// recorded checks the records of what was applied: a table without them is adopted, those of a
+// newer version are left alone, and Migrate accepts objects that were made by hand.
 func recorded(t *testing.T, s subject) {
 	t.Helper()
 	records := s.table + "_migrations"
@@ -50,7 +50,7 @@ func recorded(t *testing.T, s subject) {
 	everything(t, store)
 }
 
-// Fails when Verify does not look at the records, or takes a higher number for an error.
+// Fails when Verify ignores the records, or takes a higher number for an error.
 func TestWhatWasAppliedIsRecorded(t *testing.T) {
 	t.Parallel()
 	t.Run("Postgres", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestWhatWasAppliedIsRecorded(t *testing.T) {
 	})
 }
 
-// Whoever may not create tables is told so, and what is missing.
+// A user who may not create tables gets an error that says so, and what is missing.
 //
 // Fails when the error does not match ErrSetup, and hosts would take it for an outage.
 func TestMigrateWithoutTheRightToCreateTables(t *testing.T) {

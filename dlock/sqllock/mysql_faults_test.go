@@ -24,8 +24,8 @@ func TestI2I7FrozenMySQL(t *testing.T) {
 
 // With and without a binary log, which is part of every commit.
 //
-// Fails when the server does not wait for its disk (innodb_flush_log_at_trx_commit=0), which Audit
-// warns of.
+// Fails when the server does not wait for its disk (innodb_flush_log_at_trx_commit=0), of which
+// Audit warns.
 func TestI1I4KilledMySQL(t *testing.T) {
 	testkit.Long(t)
 	for name, settings := range map[string][]string{
@@ -138,9 +138,9 @@ func TestI1GrantsSurviveACrashMySQL(t *testing.T) {
 	}
 }
 
-// A server that has become a replica, as after a failover, is an error of the store which is over
-// when it is a primary again. The next call does not use the same connection, so that it can reach
-// another server.
+// A server that has become a replica, as after a failover, is an error of the store until it is a
+// primary again. The next call does not use the same connection, so that it can reach another
+// server.
 //
 // Fails when the refusal is taken for a fault of the name, or for "not acquired".
 func TestReadOnlyMySQLRecovers(t *testing.T) {

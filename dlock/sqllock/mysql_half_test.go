@@ -18,7 +18,7 @@ import (
 )
 
 // A halfConn delivers all of the next answer but its last packet, and then nothing more, once stall
-// is set: a server that stands still in the middle of its answer.
+// is set: like a server that hangs in the middle of its answer.
 type halfConn struct {
 	net.Conn
 	stall  *atomic.Bool
@@ -57,8 +57,8 @@ func lastPacket(b []byte) (last int) {
 	return last
 }
 
-// The server stands still after the answer, before the end of the answer: the call ends with its
-// context, as with any other server that stands still, and the next one uses another connection.
+// The server hangs after the answer, before the end of the answer: the call ends with its context,
+// as with any other server that hangs, and the next one uses another connection.
 //
 // Fails when QueryRow of sqlkit leaves the end of an answer to Rows.Close.
 func TestI7HalfAnAnswerMySQL(t *testing.T) {

@@ -53,7 +53,7 @@ func newLockScene(t *testing.T, params string) (*sqllock.Store, directSession, *
 	return store, newDirectSession(t, dsn), server
 }
 
-// request is one for a lock or slot, which is asked for with the name as token, too.
+// request returns a request for a lock or slot, with its name also as its token.
 func request(name string, slots int) driver.Request {
 	return driver.Request{Name: name, Slots: slots, Token: strings.ReplaceAll(name, ":", ""), TTL: time.Minute}
 }
@@ -69,7 +69,7 @@ func callWithTimeout(d time.Duration, call func(context.Context) error) (took ti
 
 // Whatever other sessions lock, a call ends with its context, its thread in the server ends soon
 // after, and it grants nothing to a cancelled caller. If a row is locked, the call ends earlier and
-// says so.
+// the error says so.
 //
 // Fails when the time-outs of the session are not set (threads wait for 50 s), or a slot is taken
 // for a cancelled caller.
@@ -306,9 +306,9 @@ func deadlocks(s directSession) (n int) {
 	return n
 }
 
-// A procedure that starts over again and again gives up when its caller gives up.
+// A procedure that starts over again and again gives up when its caller does.
 //
-// Fails when a loop has no end but success: threads of the server go on forever.
+// Fails when a loop ends only with success: threads of the server run forever.
 func TestRepetitionsEndMySQL(t *testing.T) {
 	t.Parallel()
 	store, other, server := newLockScene(t, oneTrip)

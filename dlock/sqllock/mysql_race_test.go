@@ -82,7 +82,8 @@ func TestInterruptedMySQL(t *testing.T) {
 		})
 		done <- err
 	}()
-	// Of forty, MariaDB 10.11 loses one or two, and sleeps on: an administrator would repeat it.
+	// Of forty kills, MariaDB 10.11 ignores one or two, and sleeps on: an administrator would
+	// repeat them.
 	var err error
 	testkit.Eventually(t, 9*time.Second, "it has locked the name, takes the slot, and is interrupted", func() error {
 		select {
@@ -156,7 +157,7 @@ func TestTimeZonesMySQL(t *testing.T) {
 	}
 }
 
-// Many hosts that use a new name for the first time, all at once, with a tick of which one may
+// Many hosts use a new name for the first time, all at the same time, with a tick that only one may
 // start.
 //
 // Fails when error 1062 is not caught: two insert the same row.

@@ -99,8 +99,8 @@ func TestForeignRowLockCostsOneSlotMySQL(t *testing.T) {
 	}
 }
 
-// On a server that rolls the whole transaction back after a lock wait, an extension that had to
-// wait for a gap takes those before it along: none of them is reported as extended.
+// If a server rolls the whole transaction back after a lock wait, an extension that had to wait for
+// a gap also undoes those before it: none of them is reported as extended.
 //
 // Fails when the procedure continues after such a time-out.
 func TestRollbackOnTimeoutMySQL(t *testing.T) {

@@ -96,7 +96,7 @@ func TestBadSchemaMySQL(t *testing.T) {
 	}
 	everything(t, old)
 
-	// A table whose name differs by case only is another one, but cannot have procedures of its
+	// A table whose name differs only by case is another table, but cannot have procedures of its
 	// own.
 	s.exec(t, "CREATE TABLE DISTRIBUTED_LOCKS (x INT)")
 	if err := old.Verify(t.Context()); err != nil {
@@ -204,7 +204,7 @@ func TestCleanupMySQL(t *testing.T) {
 
 func daysAgo(days int) string { return fmt.Sprintf("UTC_TIMESTAMP(6) - INTERVAL %d DAY", days) }
 
-// Cleanup and acquire at the same time: fences go on growing, a tick that was claimed stays
+// Cleanup and acquire run at the same time: fences keep growing, a tick that was claimed stays
 // claimed, and no attempt is refused.
 //
 // Fails when Cleanup does not lock the name: a tick is started twice, or a slot is hidden.

@@ -11,7 +11,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A session may be set to chain transactions, to end after each, or to limit the rows of a query.
+// The settings of a session may chain transactions, end it after each, or limit the rows of a
+// query.
 //
 // Fails when a transaction ends by the session's completion_type: the next one cannot begin, or its
 // answer is lost with the connection; and when a query has no limit of its own.

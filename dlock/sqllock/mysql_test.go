@@ -20,7 +20,7 @@ import (
 // The driver would log every connection that these tests break.
 func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
 
-// oneTrip has the driver put the arguments into the statement.
+// oneTrip makes the driver put the arguments into the statement.
 const oneTrip = "?interpolateParams=true"
 
 // mysqlWays are the ways to reach a MySQL or MariaDB: how the driver sends a call, and what a
@@ -42,7 +42,7 @@ func mysqlWays(t testing.TB, server *sqltest.Server) map[string]string {
 	}
 }
 
-// settings are variables of the session, as the driver takes them.
+// settings returns variables of the session in the form of the driver's DSN.
 func settings(list ...string) string {
 	for i, s := range list {
 		name, value, _ := strings.Cut(s, "=")
@@ -65,7 +65,7 @@ func has(t testing.TB, server *sqltest.Server, variable string) bool {
 	return execOn(server, "")(t, "SHOW VARIABLES LIKE '"+variable+"'") != ""
 }
 
-// mysqlOn is a subject on a database of its own, to whose collation upper and lower case are one.
+// mysqlOn returns a subject on a database of its own, whose collation ignores case.
 func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	t.Helper()
 	database := server.NewDatabase(t, "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Every operation is one round trip, or two when the driver prepares each call, whatever N is,
+// Every operation is one round trip, or two when the driver prepares each call, for any N, and
 // whether slots are free or not.
 //
 // Fails when a procedure is called twice.
@@ -106,11 +106,11 @@ func TestRoundTripsMySQL(t *testing.T) {
 	}
 }
 
-// A call leaves the settings of its session as they were, because the pool may be the
-// application's, too. One that fails closes its connection.
+// A call leaves the settings of its session unchanged, because the pool may be the application's,
+// too. A call that fails closes its connection.
 //
-// Fails when a procedure does not set one back, or a connection is used again after its procedure
-// failed.
+// Fails when a procedure does not restore a setting, or a connection is used again after its
+// procedure failed.
 func TestSessionIsLeftAsItWasMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -223,7 +223,7 @@ func TestLongestNamesMySQL(t *testing.T) {
 	}
 }
 
-// Errors of the server say what to do, and whether the server itself works.
+// Errors of the server give advice, and say whether the server itself works.
 func TestAdviceMySQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)

@@ -65,8 +65,8 @@ func (s scene) String() string {
 	return fmt.Sprintf("N=%d/held=%d%%/workers=%d", s.slots, s.held, s.workers)
 }
 
-// play lets the workers make so many attempts, and returns how many succeeded per second, and the
-// median time of an attempt.
+// play makes the workers make that many attempts, and returns how many succeeded per second, and
+// the median time of an attempt.
 func (s scene) play(b *testing.B, acquire acquirer, name string, attempts int) (perSecond float64, p50 time.Duration) {
 	b.Helper()
 	var left, granted atomic.Int64

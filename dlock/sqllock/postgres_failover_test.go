@@ -86,8 +86,8 @@ func (f *failover) fail() {
 }
 
 // After a failover the first call reaches the new server: a connection that the old one has closed
-// leaves its place in the pool at once, although pgx still waits for the old address, which it asks
-// to cancel the statement.
+// immediately leaves its place in the pool, although pgx still waits for the old address, which it
+// asks to cancel the statement.
 //
 // Fails when a dead connection keeps its place in the pool until it is closed (15 s).
 func TestDeadConnectionsKeepNoPlacePostgres(t *testing.T) {

@@ -129,7 +129,7 @@ func TestSettingsOfTheDatabasePostgres(t *testing.T) {
 	}
 }
 
-// Additional columns do no harm, whatever their names.
+// Additional columns do no harm, with any names.
 //
 // Fails when a column is taken for a variable of that name: the attempt never ended.
 func TestFurtherColumnsPostgres(t *testing.T) {
@@ -146,7 +146,7 @@ func TestFurtherColumnsPostgres(t *testing.T) {
 	everything(t, store)
 }
 
-// Names are bytes to a database that has no encoding, whatever is in them.
+// Names are bytes to a database that has no encoding, whatever they contain.
 //
 // Fails when the leases of a call are sent with escapes: the server cannot tell what characters
 // they are, and refuses all leases of the host.
@@ -180,7 +180,7 @@ func TestNamesWithSeparatorsPostgres(t *testing.T) {
 	}
 }
 
-// A server that cannot grant refuses nothing either: the data of a replica may be outdated.
+// A server that cannot grant does not refuse either: the data of a replica may be outdated.
 //
 // Fails when only writes are errors.
 func TestReadOnlyServersDoNotRefusePostgres(t *testing.T) {

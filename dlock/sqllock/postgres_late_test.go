@@ -16,7 +16,7 @@ import (
 )
 
 // A server that answers, but later than a call may take, needs no new connection for each such
-// call. To connect costs it more than to answer: with a new connection after each late answer, all
+// call. Connecting costs it more than answering: with a new connection after each late answer, all
 // hosts together would keep it too busy to answer any of them in time, for ever.
 //
 // Fails when a connection is closed, or the pool is reset, because one call was not answered in

@@ -63,9 +63,9 @@ func briefly(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// A row that another transaction keeps locked costs that slot only: all other free slots are
-// granted at once. If there is no other, the error says what is in the way and does not count as an
-// outage, because with StoreDownRunLocal every host would run.
+// If another transaction keeps a row locked, that costs its slot only: all other free slots are
+// granted immediately. If there is no other, the error says what is in the way and does not count
+// as an outage, because with StoreDownRunLocal every host would run.
 //
 // Fails when an acquire waits for the row of the slot that ended first, and when the server waits
 // for as long as the caller.
@@ -132,7 +132,8 @@ func TestForeignLockAndANewSlotPostgres(t *testing.T) {
 	}
 }
 
-// The row of a lease that somebody keeps locked costs that lease, and no other of the host.
+// If another session keeps the row of a lease locked, that costs this lease, and no other of the
+// host.
 //
 // Fails when a heartbeat waits for the rows of all its leases.
 func TestForeignLockCostsOneLeasePostgres(t *testing.T) {
@@ -234,8 +235,8 @@ func TestLockedRowsAreToldOfPostgres(t *testing.T) {
 const idleRows = "INSERT INTO distributed_locks (resource_name, slot, fence, acquired_at, expires_at) SELECT %s, " +
 	"'1980-01-01', '1980-01-01' FROM generate_series(0, %d) AS i"
 
-// Cleanup waits for no lock and blocks nobody: it skips what is locked. A grant in progress counts
-// as locked, so Cleanup leaves no slot without a row.
+// Cleanup waits for no lock and blocks no other call: it skips locked rows. A grant in progress
+// counts as locked, so Cleanup leaves no slot without a row.
 //
 // Fails when it deletes without checking for locks: it waits while it has rows of other names
 // locked.
@@ -340,7 +341,7 @@ func TestLockedTablePostgres(t *testing.T) {
 	}
 }
 
-// Cleanup takes its time from how many rows there are, not from how many slots one name has.
+// The time of Cleanup depends on the number of rows, not on the number of slots of one name.
 //
 // Fails when it asks for each row whether one above is in use: 10,000 slots took 17 s.
 func TestCleanupOfManySlotsPostgres(t *testing.T) {

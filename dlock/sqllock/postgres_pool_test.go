@@ -23,9 +23,9 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A network that was silent for a second, and then knows the old connections no longer (a firewall
-// that lost its table, a host with a new address), costs no lease: the store is back at once,
-// however many calls were under way.
+// A network that was silent for a second, and then no longer knows the old connections (a firewall
+// that lost its table, a host with a new address), costs no lease: the store is back immediately,
+// with any number of calls in progress.
 //
 // Fails when a connection that failed keeps its place in the pool until the server has closed it:
 // pgx waits 15 s for that.
@@ -199,8 +199,8 @@ func errIf(ctx context.Context, pool *pgxpool.Pool, query, why string) error {
 	return err
 }
 
-// If the server has closed idle connections, the next call succeeds nevertheless, also a moment
-// later, and also if no call has used these connections yet.
+// If the server has closed idle connections, the next call still succeeds, also a moment later, and
+// also if no call has used these connections yet.
 //
 // Fails when the first call fails because of it.
 func TestConnectionsClosedWhileIdlePostgres(t *testing.T) {

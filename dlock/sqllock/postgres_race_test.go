@@ -98,11 +98,11 @@ func TestExtendedAtTheLastMomentPostgres(t *testing.T) {
 	}
 }
 
-// A lock that somebody else holds in the database is waited for until the caller's deadline, no
-// longer, and nothing is left behind that would take the slot afterwards.
+// A call waits for a lock that another session holds in the database until its deadline, no longer,
+// and leaves nothing behind that would take the slot afterwards.
 //
 // Fails when the wait in the database has no bound of its own and the connection is cut off: the
-// statement would go on there.
+// statement would continue there.
 func TestWaitsAreBoundedPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -302,8 +302,8 @@ func TestSilentLossPostgres(t *testing.T) {
 	t.Logf("granted %v after the network was back", time.Since(back).Round(time.Millisecond))
 }
 
-// Prepared statements do not work with a pooler that shares connections. The error says what to do,
-// and that works.
+// Prepared statements do not work with a pooler that shares connections. The error gives advice,
+// and following it works.
 func TestPgBouncerWithDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

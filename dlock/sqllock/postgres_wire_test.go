@@ -21,7 +21,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Every operation is one statement and one round trip, whatever N is, whether slots are free or
+// Every operation is one statement and one round trip, for any N, and whether slots are free or
 // not, also on a connection that has not been used for a while.
 //
 // Fails when connections are pinged before use, or statements prepared.
@@ -270,8 +270,8 @@ func TestDeletedRowsPostgres(t *testing.T) {
 	}
 }
 
-// Whatever level and limits the role or the database has set, calls decide on fresh rows, and wait
-// for as long as they may.
+// Even if the role or the database has set another level and limits, calls decide on fresh rows,
+// and wait for as long as they may.
 //
 // Fails when a call trusts the settings of its session.
 func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
@@ -311,7 +311,7 @@ func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
 			if _, err := store.Release(t.Context(), g); err != nil {
 				t.Errorf("%s: Release: %v", name, err)
 			}
-			// Somebody has the row of the only slot locked for a while.
+			// Another session has the row of the only slot locked for a while.
 			blocker, err := pgx.Connect(t.Context(), server.DSN("", "", database)+"&statement_timeout=0")
 			if err != nil {
 				t.Fatal(err)
@@ -335,7 +335,7 @@ func TestSessionsWithOtherSettingsPostgres(t *testing.T) {
 }
 
 // A name that the database cannot store when the connection translates it is refused with an error
-// that says so. It is not taken for a store that is down.
+// that says so. The store is not taken for down.
 func TestUnfitDatabasesPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

@@ -13,12 +13,12 @@ import (
 // Migrate creates the table, or upgrades that of an older version, and creates indexes and routines
 // that are missing. Any number of hosts may call it, at the same time and at every start. If
 // nothing is missing, the user needs no right to create anything. Migrate accepts a table that has
-// all that this version needs, also one of a newer version. It does not change a table that differs
-// in another way, and returns an error that matches ErrSchema. If somebody has the table or the
-// file locked, or the database does not answer, the error does not match ErrSchema.
+// all that this version needs, even one of a newer version. If the table differs in another way,
+// Migrate does not change it, and returns an error that matches ErrSchema. If the table or the file
+// is locked, or the database does not answer, the error does not match ErrSchema.
 //
-// It returns when ctx ends, even if the database does not answer. It may have done a part of the
-// work by then; the next call continues from there.
+// It returns when ctx ends, even if the database does not answer. It may then have done a part of
+// the work; the next call continues from there.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return s.tables().Migrate(ctx)
 }
 
-// tables are what Migrate creates and Verify compares.
+// tables returns what Migrate creates and Verify compares.
 func (s *Store) tables() sqlmigrate.Tables {
 	t := s.db.Tables()
 	t.Wrong, t.Explain = ErrSchema, explain
@@ -40,8 +40,9 @@ func (s *Store) tables() sqlmigrate.Tables {
 	return t
 }
 
-// Verify returns nil if the schema is as Migrate, or one of a newer version, leaves it, and an
-// error that matches ErrSchema if not. Call it at start-up if something else applies the schema.
+// Verify returns nil if the schema is the one that Migrate leaves, of this version or a newer one,
+// and otherwise an error that matches ErrSchema. Call it at start-up if something else applies the
+// schema.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -54,7 +55,7 @@ func (s *Store) Verify(ctx context.Context) error {
 func (s *Store) checkFormat(ctx context.Context) error {
 	answer, err := s.db.Inspect(ctx, `[""]`, false)
 	if err != nil {
-		return nil // verify says what is wrong
+		return nil // verify reports the fault
 	}
 	var rows []store.Control
 	if err := json.Unmarshal([]byte(answer), &rows); err != nil {
@@ -68,9 +69,9 @@ func (s *Store) checkFormat(ctx context.Context) error {
 	return nil
 }
 
-// Schema returns the statements that Migrate executes on an empty database, with the records of
-// what was applied, for those who apply their own migrations. Each migration begins with a comment
-// that has its number.
+// Schema returns, for those who apply their own migrations, the statements that Migrate executes on
+// an empty database, including the records of what was applied. Each migration begins with a
+// comment that has its number.
 func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ func quotedTables(t *testing.T, s subject) {
 	}
 }
 
-// everything calls every method of a store that nobody else uses, and checks the answers.
+// everything calls every method of a store that no other test uses, and checks the answers.
 func everything(t testing.TB, store *sqllock.Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -145,8 +145,8 @@ func noTable(t *testing.T, s subject) {
 	}
 }
 
-// wrongTable expects Verify and Migrate to report a table with a wrong schema, to name what is
-// wrong, and to leave it unchanged.
+// wrongTable expects Verify and Migrate to report a table with a wrong schema, to name the fault,
+// and to leave it unchanged.
 func wrongTable(t *testing.T, s subject, create string, wants ...string) {
 	t.Helper()
 	s.exec(t, create)

@@ -89,7 +89,7 @@ func (s *Store) sharedOf(req driver.Request) (list []store.SemaphoreSpec, err er
 	return list, nil
 }
 
-// partsOf returns the parts of an answer that are about the n further semaphores of a request.
+// partsOf returns the parts of an answer about the n further semaphores of a request.
 func partsOf(v store.AcquireResult, n int) (parts []store.Part, err error) {
 	if err := json.Unmarshal([]byte(v.Shared), &parts); err != nil || len(parts) != n {
 		return nil, fmt.Errorf("%w: %+v", store.ErrAnswer, v)

@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// furtherTrips makes calls about a lease of three locks, each of which must be as many round trips
-// as any other call. A call of each kind was made before.
+// furtherTrips makes calls about a lease of three locks, which must take as many round trips as any
+// other call. A call of each kind was made before.
 func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call func() error)) {
 	t.Helper()
 	shared := []driver.SemaphoreSpec{{Name: "smtp", Slots: 1}, {Name: "gpu", Slots: 2}}
@@ -51,7 +51,7 @@ func furtherTrips(t *testing.T, s *sqllock.Store, count func(what string, call f
 
 // SQL Server takes one lock at a time, and says so before anything is acquired.
 //
-// Fails when Shared is left out of what it is asked for.
+// Fails when Shared is left out of the request.
 func TestSQLServerTakesOneLock(t *testing.T) {
 	t.Parallel()
 	s := (&scripted{}).store(t, sqllock.Options{})

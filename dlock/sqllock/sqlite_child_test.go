@@ -128,9 +128,9 @@ const (
 	crowdTTL   = 1500 * time.Millisecond
 )
 
-// childCrowds has four workers take, hold and release slots until the parent closes its input,
-// sometimes for longer than a lease. It prints when which slot was valid. With one slot, its holder
-// also adds one to a number in a file, which two holders at once would corrupt.
+// childCrowds runs four workers that take, hold and release slots until the parent closes its
+// input, sometimes for longer than a lease. It prints when which slot was valid. With one slot, its
+// holder also adds one to a number in a file, which two holders at the same time would corrupt.
 func childCrowds(store *sqllock.Store, slots int, counter string) error {
 	session, err := dlock.NewSession(store, dlock.SessionOptions{TTL: crowdTTL, StoreTimeout: crowdTTL / 3})
 	if err != nil {
@@ -204,7 +204,7 @@ func startChild(t testing.TB, what string, n int, path string) *process {
 	return startAs(t, what, n, path)
 }
 
-// startAs has a command start it, to which its own path is the last argument.
+// startAs makes command start the child, whose path is the command's last argument.
 func startAs(t testing.TB, what string, n int, path string, command ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
@@ -241,7 +241,7 @@ func (p *process) says(t testing.TB) string {
 	return p.lines.Text()
 }
 
-// tell lets a child go on that waits in told.
+// tell lets a child continue that waits in told.
 func (p *process) tell(t testing.TB) {
 	t.Helper()
 	if _, err := fmt.Fprintln(p.in); err != nil {

@@ -25,8 +25,8 @@ func shortly(t testing.TB, timeout time.Duration) context.Context {
 	return ctx
 }
 
-// The cost of a call: a refusal is one statement, everything else one transaction, whatever the
-// number of slots and of leases.
+// The cost of a call: a refusal is one statement, everything else one transaction, for any number
+// of slots and of leases.
 func TestStatementsSQLite(t *testing.T) {
 	brisk(t)
 	t.Parallel()
@@ -73,8 +73,8 @@ func TestStatementsSQLite(t *testing.T) {
 		"COMMIT"}, acquire("v"))
 }
 
-// A disk that hangs, as it may in a checkpoint, delays only the call in progress, and that one not
-// beyond its deadline. What was granted is found again by its token.
+// A disk that hangs, as it may in a checkpoint, delays only the call in progress, and that only
+// until its deadline. A grant that was made is found again by its token.
 //
 // Fails when calls run on the caller's goroutine (late), and when the wait for the turn has no
 // bound (the second call fails).

@@ -41,7 +41,7 @@ func (h *hook) statements(do func()) []string {
 	return h.seen
 }
 
-// set has functions called from now on, nil for none.
+// set makes the hook call these functions from now on; nil: none.
 func (h *hook) set(before, after func(statement string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -102,7 +102,7 @@ func TestI1TwoPathsToOneFileSQLite(t *testing.T) {
 				t.Fatal(err)
 			}
 			var answers []string
-			for _, start := range c.start(t, one, other) { // one after the other; the first goes on
+			for _, start := range c.start(t, one, other) { // one after the other; the first keeps running
 				p := start()
 				for _, what := range []string{"acquire", "Verify"} {
 					answer := p.says(t)

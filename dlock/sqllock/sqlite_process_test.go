@@ -21,8 +21,8 @@ import (
 	"github.com/tickslot/tickslot/proof/torture"
 )
 
-// Ten processes that are started at the same time on a machine without the file all start without
-// an error.
+// If ten processes are started at the same time on a machine without the file, all start without an
+// error.
 //
 // Fails when Migrate does not wait for its turn with journal_mode ("database is locked").
 func TestProcessesMigrateAtOnceSQLite(t *testing.T) {
@@ -161,7 +161,7 @@ func (p *parade) more(n int64) {
 }
 
 // A process that is stopped within a transaction keeps the lock. Every call still returns in time,
-// and refusals stay refusals. When the process is killed, everything works at once.
+// and refusals stay refusals. When the process is killed, everything works immediately.
 //
 // Fails when SQLite's own busy_timeout waits, and when a file that is locked counts as a refusal.
 func TestI7StoppedWriterSQLite(t *testing.T) {
@@ -211,7 +211,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 			t.Errorf("%s took %v, with %v of time", what, took, timeout)
 		}
 	}
-	// If the machine was late, a call says it that has more time than that takes.
+	// If the machine was late, only a call that has more time than that can report the lock.
 	busy := late.Since(began) > 100*time.Millisecond
 	for timeout = 2 * time.Second; busy && said == 0 && timeout < time.Minute; timeout *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -238,7 +238,7 @@ func TestI7StoppedWriterSQLite(t *testing.T) {
 	}
 }
 
-// BenchmarkProcessesSQLite is four processes that take and release slots as fast as they can.
+// BenchmarkProcessesSQLite runs four processes that take and release slots as fast as they can.
 func BenchmarkProcessesSQLite(b *testing.B) {
 	for _, slots := range []int{1, 5, 16} {
 		b.Run(fmt.Sprint("N=", slots), func(b *testing.B) {

@@ -136,8 +136,8 @@ func TestCleanupSQLite(t *testing.T) {
 	})
 }
 
-// Each connection to a database in memory has a database of its own. Verify finds that, before two
-// hosts hold one slot.
+// Each connection to a database in memory has a database of its own. Verify reports that, before
+// two hosts hold one slot.
 //
 // Fails when shared does not compare two connections.
 func TestPrivateMemorySQLite(t *testing.T) {
@@ -228,8 +228,8 @@ func TestCleanupLeavesNoGapSQLite(t *testing.T) {
 	}
 }
 
-// A table whose name is that of another one's index is an error of Migrate, and not only a slow
-// query later.
+// If the name of a table is that of another table's index, that is an error of Migrate, and not
+// only a slow query later.
 //
 // Fails when a missing index is not reported.
 func TestNamesOfIndexesThatAreTakenSQLite(t *testing.T) {

@@ -51,7 +51,7 @@ var sqliteWays = map[string]func(t testing.TB) subject{
 	},
 }
 
-// sqlitePath returns the path of a file that is not there yet.
+// sqlitePath returns the path of a file that does not exist yet.
 func sqlitePath(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "locks.db")
@@ -80,7 +80,7 @@ func sqliteShared(db *sql.DB) subject {
 	}
 }
 
-// execSQLite executes statements and returns what the last of them answers, a line for each row.
+// execSQLite executes statements and returns the answer of the last, a line for each row.
 func execSQLite(t testing.TB, db *sql.DB, statements string) string {
 	t.Helper()
 	rows, err := db.QueryContext(context.Background(), statements)

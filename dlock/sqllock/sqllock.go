@@ -60,7 +60,7 @@ type Store struct {
 	hostClock func() time.Time // nil: time.Now
 }
 
-// newStore checks what all databases have in common.
+// newStore checks the options and opens the database.
 func newStore(dialect sqlkit.Dialect, opts Options, db func(store.Table) (store.Database, error)) *Store {
 	s := &Store{prefix: opts.Prefix, retention: opts.Retention}
 	if s.retention == 0 {
@@ -92,7 +92,7 @@ func newStore(dialect sqlkit.Dialect, opts Options, db func(store.Table) (store.
 }
 
 // Close closes the connections that the store opened itself, but not the pool that it was made
-// from. Call it when all that uses the store has ended: calls that come later fail, with an error
+// from. Call it after everything that uses the store has ended: later calls fail, with an error
 // that matches driver.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.db == nil || s.closed.Swap(true) {
@@ -187,15 +187,15 @@ func (s *Store) TryAcquire(ctx context.Context, req driver.Request) (driver.Gran
 	return grantOf(v, req)
 }
 
-// grantOf converts the answer. It validates the answer like any input: a malformed one is an error
-// of the store.
+// grantOf converts the answer, which it validates like any input: a malformed one is an error of
+// the store.
 func grantOf(v store.AcquireResult, req driver.Request) (driver.Grant, error) {
 	info := driver.Info{DeclaredSlots: v.Declared, SuccessAge: duration(v.SuccessAge), Version: v.Version,
 		SlotLimit: v.Limit}
 	switch reason := driver.Reason(v.Reason); reason {
 	case "ok":
 		n := max(req.Slots, 1)
-		if v.Version > 0 { // the limit may be larger, or have been when the reply was lost
+		if v.Version > 0 { // the limit may be larger, or may have been when the reply was lost
 			n = driver.MaxSlots
 		}
 		if v.Slot < 0 || v.Slot >= n || v.Fence <= 0 {

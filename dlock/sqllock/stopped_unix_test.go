@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/timertest"
 )
 
-// stoppedEnv has what a test binary needs that is to be a host of its own: a driver, a prefix, and
-// where the database is.
+// stoppedEnv has what a test binary needs to be a host of its own: a driver, a prefix, and where
+// the database is.
 const stoppedEnv = "TICKSLOT_TEST_CHILD_STOPPED"
 
 func init() {
@@ -38,7 +38,7 @@ func init() {
 	}
 }
 
-// Overrides that were set while a host was stopped reach it when it goes on.
+// Overrides that were set while a host was stopped reach it when it runs again.
 //
 // Fails as timertest.Stopped says.
 func TestOverridesWhileStoppedPostgres(t *testing.T) {

@@ -13,15 +13,15 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Driver executes the statements of a store on Postgres. Package pgxlock has one for pgx;
-// Postgres uses database/sql.
+// A Driver executes the statements of a store on Postgres. Package pgxlock has one on pgx; Postgres
+// uses database/sql.
 type Driver interface {
 	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
-	// returns when ctx ends, whatever the server does.
+	// returns when ctx ends, even if the server does not answer.
 	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
-	// QueryRowAlone does so in a transaction of its own that is READ COMMITTED, and whose
-	// statement_timeout is the time that ctx has left. It is called where the role or the database
-	// has set something else.
+	// QueryRowAlone is like QueryRow, in a transaction of its own that is READ COMMITTED, and whose
+	// statement_timeout is the time that ctx has left. It is called if the role or the database
+	// sets something else.
 	QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error
 	// WithDB calls do with a *sql.DB on the same connections, for Migrate.
 	WithDB(do func(*sql.DB) error) error
@@ -33,8 +33,8 @@ type Driver interface {
 // call the server. Check, which dlock.NewSession and timer.New call, reports faults of the options.
 //
 // Every operation is one statement. With pgx it is one round trip once the connection has prepared
-// the statement, and one more if nobody has used the connection for a second, because pgx asks
-// whether it is alive (stdlib.OptionShouldPing); with package pgxlock it is always one.
+// the statement. If the connection was idle for a second, it is one more, because pgx asks whether
+// it is alive (stdlib.OptionShouldPing). With package pgxlock it is always one.
 //
 // Behind a PgBouncer in transaction mode add default_query_exec_mode=exec to pgx's URL. Always add
 // connect_timeout=2: otherwise a connection attempt that gets no answer uses up a place in the pool
@@ -50,8 +50,8 @@ func Postgres(db *sql.DB, opts Options) *Store {
 	return PostgresOn(d, opts)
 }
 
-// PostgresOn is Postgres on a driver other than database/sql. If d is a driver.Checker, the store's
-// Check reports its faults, too.
+// PostgresOn is like Postgres, with a driver other than database/sql. If d is a driver.Checker, the
+// store's Check reports its faults, too.
 func PostgresOn(d Driver, opts Options) *Store {
 	return newStore(sqlkit.Postgres, opts, func(t store.Table) (store.Database, error) {
 		if c, ok := d.(driver.Checker); ok {
@@ -74,8 +74,8 @@ func PostgresOn(d Driver, opts Options) *Store {
 //
 // Every operation calls one stored procedure, which Migrate creates: so no client can stop in the
 // middle of a transaction and keep a row locked. With interpolateParams=true that is one round
-// trip, without it two, because the driver prepares each call. Databases that speak MySQL's
-// protocol but have no stored procedures do not work.
+// trip, otherwise two, because the driver prepares each call. Databases that speak MySQL's protocol
+// but have no stored procedures do not work.
 //
 // Grants and updates of one name are made one after the other, each with a commit. A release of a
 // Succeeded grant waits for the grant in progress and for other such releases. Refusals, extensions
@@ -86,8 +86,8 @@ func PostgresOn(d Driver, opts Options) *Store {
 // is locked, an acquire tries again for nine tenths of the time that its context leaves, and then
 // returns an error that says so and matches driver.ErrFault. Some locks cannot be skipped: a locked
 // gap, when a slot is used for the first time, and the whole table (LOCK TABLES, ALTER TABLE,
-// mysqldump without --single-transaction). They are waited for, for at most a minute, and the store
-// is down meanwhile: give the table a database of its own.
+// mysqldump without --single-transaction). The store waits for them, for at most a minute, and is
+// down meanwhile: give the table a database of its own.
 //
 // Add timeout=2s, too: otherwise a connection attempt that gets no answer uses up a place in the
 // pool for minutes after the network is back.
@@ -98,8 +98,8 @@ func PostgresOn(d Driver, opts Options) *Store {
 // Leases survive a crash of the server's machine with innodb_flush_log_at_trx_commit=1 and, if
 // there is a binary log, sync_binlog=1. Audit warns of other values. A replica that takes over
 // without the last transactions has lost those leases, as with any asynchronous replication. All
-// hosts must use the same primary, also in Galera or group replication: another node may not know
-// yet of a release or an extension.
+// hosts must use the same primary, also in Galera or group replication: another node may not yet
+// know of a release or an extension.
 func MySQL(db *sql.DB, opts Options) *Store {
 	return newStore(sqlkit.MySQL, opts, func(t store.Table) (store.Database, error) {
 		d, err := store.NewPool(db)
@@ -129,16 +129,16 @@ func MySQL(db *sql.DB, opts Options) *Store {
 // no subPath that names the file), and make no hard link to it: a process that opens the file by
 // another path has its own write-ahead log there and does not see what others commit. Migrate,
 // Verify and every acquire refuse such a file with an error that matches driver.ErrSetup. A link
-// made later is noticed by the next acquire, a mount within 10 s. Leases that are held go on.
+// made later is noticed by the next acquire, a mount within 10 s. Leases that are held continue.
 //
 // An acquire that is refused is one statement and takes no lock. Every write is one short
 // transaction. If another one is in progress, BEGIN is tried again about every millisecond until
 // the context ends. SQLite has one write lock per file:
 //
 //   - A process that is stopped within a transaction (SIGSTOP, a debugger) keeps the lock. Until it
-//     goes on or is killed, the store is down for all others. The lock of a process that dies is
-//     free at once.
-//   - In a file that the application uses, too, the store waits for the application's transactions,
+//     runs again or is killed, the store is down for all others. The lock of a process that dies is
+//     free immediately.
+//   - If the application uses the file, too, the store waits for the application's transactions,
 //     and is down while one of them takes longer than StoreTimeout. Give the store a file of its
 //     own.
 //

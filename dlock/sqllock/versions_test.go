@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// twoVersions has a later version of this package store rows that this one would misread, and a
-// higher format in the row without a name. From then on this one grants nothing, with an error that
-// says why; current runs may end.
+// twoVersions simulates a later version of this package, which stores rows that this one would
+// misread, and a higher format in the row without a name. From then on this one grants nothing,
+// with an error that says why; current runs may end.
 func twoVersions(t *testing.T, s subject, empty string) {
 	t.Helper()
 	s = s.migrated(t)

@@ -50,8 +50,8 @@ func (d *driver) QueryRowAlone(ctx context.Context, query string, args []any, de
 	})
 }
 
-// call has do read an answer into dest, on a connection. It returns when ctx ends; the server then
-// has lateAnswer more before the connection is closed.
+// call makes do read an answer into dest, on a connection. It returns when ctx ends; the server
+// then has lateAnswer more before the connection is closed.
 func (d *driver) call(ctx context.Context, dest []any,
 	do func(ctx context.Context, conn *pgx.Conn, dest []any) error) error {
 	conn, err := d.acquire(ctx)
@@ -90,16 +90,16 @@ func (d *driver) call(ctx context.Context, dest []any,
 	}
 }
 
-// lateAnswer is how long the server may take beyond the time of a call. A call that is not answered
-// in time costs no connection then: to connect costs a server far more than to answer, so a fleet
-// whose hosts all connected anew after each late answer would keep it too busy to answer in time,
-// for ever. While a call is late it keeps one of the connections of the pool.
+// lateAnswer is how long the server may take beyond the time of a call. If it answers by then, the
+// call costs no connection: to connect costs a server far more than to answer, so a fleet whose
+// hosts all connected anew after each late answer would keep it too busy to answer in time, for
+// ever. While a call is late it keeps one of the connections of the pool.
 const lateAnswer = time.Second
 
-// execMode returns how a lone statement is sent to a server: in one message, with which it begins
-// when it has all of it. A pipeline that is cut off before its last message leaves a transaction
-// open, and a slot locked, for as long as something keeps the connection up. pgx cannot quote
-// arguments under other settings of a session than these.
+// execMode returns how a lone statement is sent to a server: in one message, which the server
+// executes only when it has all of it. A pipeline that is cut off before its last message leaves a
+// transaction open, and a slot locked, for as long as something keeps the connection up. pgx cannot
+// quote arguments under other settings of a session than these.
 func execMode(conn *pgx.Conn) pgx.QueryExecMode {
 	c := conn.PgConn()
 	if c.ParameterStatus("standard_conforming_strings") == "on" && c.ParameterStatus("client_encoding") == "UTF8" {
@@ -132,8 +132,8 @@ func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 			d.giveBack(conn)
 			continue
 		// If the pool had no connection in time, the existing ones are not to blame. Closing all
-		// would also end connects in progress: where a connect takes longer than a call may, no
-		// call would ever succeed.
+		// would also end connects in progress: if a connect takes longer than a call may, no call
+		// would ever succeed.
 		case ctx.Err() == nil:
 			d.judge(err)
 		}
@@ -146,7 +146,7 @@ func (d *driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 const maxClosing = 8
 
 // giveBack returns a connection to the pool, or removes one that failed. The pool itself would keep
-// the place until the server has closed the connection, up to 15 s if the network is silent: with
+// its place until the server has closed the connection, up to 15 s if the network is silent: with
 // four of them the store would be down for that long.
 func (d *driver) giveBack(conn *pgxpool.Conn) {
 	// the server may be one that accepts connections, and hangs

@@ -6,7 +6,7 @@
 // It opens a small pool of its own with the settings of yours, so an application that uses all its
 // connections loses no lease. Each call is one message, a query of the simple protocol: it prepares
 // nothing, takes one round trip, works through a PgBouncer in transaction mode, and leaves nothing
-// locked when it is cut off in the middle. Its promises are those of package sqllock.
+// locked when it is cut off in the middle. It keeps the promises of package sqllock.
 package pgxlock
 
 import (
@@ -23,8 +23,8 @@ import (
 )
 
 // maxConns is enough for thousands of calls a second in one data centre, where a call takes a round
-// trip and a commit. With a database 40 ms away it is about a hundred a second, less than the 64
-// acquires at once of a host may need.
+// trip and a commit. With a database 40 ms away it is about a hundred a second, although a host may
+// need 64 acquires at the same time.
 const maxConns = 4
 
 // New returns a store on the database of pool, which the caller closes. It does not call the
@@ -36,12 +36,13 @@ const maxConns = 4
 // URL), and the hooks that run when a connection leaves or enters the pool. Of a tracer it keeps
 // what concerns queries, but hides their arguments, which contain the tokens of leases.
 //
-// Where a session has standard_conforming_strings off, or another client_encoding than UTF8, calls
-// are sent by QueryExecModeExec. Cut off in the middle, such a call keeps its rows locked until the
+// If a session has standard_conforming_strings off, or another client_encoding than UTF8, calls are
+// sent by QueryExecModeExec. Cut off in the middle, such a call keeps its rows locked until the
 // connection is closed.
 //
 // A call that the server has not answered when its context ends keeps its connection for up to a
-// second more. If the answer comes by then, the connection stays; otherwise all are made anew.
+// second more. If the answer comes within that second, the connection stays; otherwise all are made
+// anew.
 func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	if pool == nil {
 		return sqllock.PostgresOn(broken{errors.New("pgxlock: no pool: pass a *pgxpool.Pool")}, opts)
@@ -62,7 +63,7 @@ func New(pool *pgxpool.Pool, opts sqllock.Options) *sqllock.Store {
 	return sqllock.PostgresOn(d, opts)
 }
 
-// broken is the driver of a store that could not be made.
+// broken is the driver of a store that could not be opened.
 type broken struct{ err error }
 
 func (b broken) Check() error { return b.err }

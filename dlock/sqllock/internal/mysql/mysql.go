@@ -33,7 +33,7 @@ type DB struct {
 	texts sqlkit.Texts
 }
 
-// routines are the procedures, which the statements create_acquire and so on create.
+// routines are the procedures; the statements named create_acquire and so on create them.
 var routines = []string{"acquire", "extend", "release", "cleanup", "update", "revoke"}
 
 // New returns the database of a table. It does not call the server.
@@ -243,7 +243,7 @@ func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limi
 	return p, err
 }
 
-// schema returns the table, and the procedures, which are created besides. (Not every MySQL 8.0
+// schema returns the table, and the procedures as what is created besides. (Not every MySQL 8.0
 // supports IF NOT EXISTS for procedures.)
 func (d *DB) schema() sqlmigrate.Schema {
 	s := sqlmigrate.Schema{Dialect: sqlkit.MySQL, AnySettings: true, Schema: d.table.Schema, Name: d.table.Name,

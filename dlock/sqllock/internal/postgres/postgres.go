@@ -21,14 +21,14 @@ import (
 //go:embed sql
 var files embed.FS
 
-// functions are created by the statements create_acquire and so on. Their names end with a hash of
-// their text, so that during a rolling update hosts of two versions can share a table, each with
-// its own functions.
+// functions are created by the statements named create_acquire and so on. Their names end with a
+// hash of their text, so that during a rolling update hosts of two versions can share a table, each
+// with its own functions.
 var functions = []string{"acquire", "extend", "release", "list", "enumerate", "update", "inspect", "revoke",
 	"cleanup"}
 
-// defaultSchema is used if Options name no schema. It is not the first of the search_path, which
-// behind a pooler another client may have set.
+// defaultSchema is used if Options name no schema. The first schema of the search_path is not used:
+// behind a pooler another client may have set it.
 const defaultSchema = "public"
 
 // oldTransaction is the age of a transaction above which Audit warns.
@@ -77,14 +77,14 @@ func New(d store.Driver, t store.Table) *DB {
 func (d *DB) String() string { return "postgres" }
 
 // strangeSession is the SQLSTATE of a function that does not trust the settings of its session: see
-// session.sql. It has done nothing.
+// session.sql. It has changed nothing.
 const strangeSession = "TS001"
 
 // queryCanceled is the SQLSTATE of a statement that took longer than statement_timeout.
 const queryCanceled = "57014"
 
 // QueryRow implements store.Driver. A call is a statement, and costs one round trip, unless the
-// settings of the sessions are not fit for it. Then this and all later ones have a transaction of
+// settings of the sessions are unsuitable. Then this and all later calls run in a transaction of
 // their own, with the right settings, which takes four with database/sql.
 func (d *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
 	if !d.alone.Load() {
@@ -92,11 +92,11 @@ func (d *DB) QueryRow(ctx context.Context, query string, args []any, dest ...any
 		switch state := sqlkit.State(err); {
 		case state == strangeSession:
 			d.alone.Store(true)
-		case state != queryCanceled || ctx.Err() != nil: // else statement_timeout was over at once
+		case state != queryCanceled || ctx.Err() != nil: // else statement_timeout ended it early
 			return err
 		}
 	}
-	// A server that is busy may need longer than a short statement_timeout to change it.
+	// A busy server may need longer than a short statement_timeout to change that setting.
 	for tries := 3; ; tries-- {
 		err := d.QueryRowAlone(ctx, query, args, dest...)
 		if sqlkit.State(err) != queryCanceled || ctx.Err() != nil || tries == 0 {
@@ -231,8 +231,8 @@ func (d *DB) besides(ctx context.Context) ([]error, error) {
 	return nil, nil
 }
 
-// isPostgres refuses databases that accept Postgres clients but have advisory locks that exclude
-// nobody, or another isolation level than they report.
+// isPostgres refuses databases that accept Postgres clients but whose advisory locks exclude
+// nobody, or whose isolation level is not the one that they report.
 func isPostgres(version string) bool {
 	for _, other := range []string{"-YB-", "Redshift", "Greenplum", "Materialize", "QuestDB", "Cockroach"} {
 		if strings.Contains(version, other) {
@@ -291,7 +291,7 @@ func (d *DB) vacuum(ctx context.Context) (warnings []string, err error) {
 	var old string
 	var dead, live int64
 	err = d.QueryRow(ctx, d.texts["vacuum"], []any{d.names["table"], d.OldTransactionAge.Seconds()}, &old, &dead, &live)
-	if sqlkit.State(err) == insufficientPrivilege { // rights tells
+	if sqlkit.State(err) == insufficientPrivilege { // rights reports that
 		return nil, nil
 	}
 	const why = "while one is open, VACUUM removes nothing that is newer, and every operation becomes slower: end it," +

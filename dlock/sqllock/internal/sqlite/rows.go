@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// local is the context of all statements. Only locks take long in SQLite, and those are waited for
-// in Go, so no statement needs to be interrupted.
+// local is the context of all statements. In SQLite only locks take long, and Go waits for those,
+// so no statement needs to be interrupted.
 var local = context.Background()
 
 // read executes a statement that only reads, and returns its one row.

@@ -13,28 +13,28 @@ import (
 	"github.com/tickslot/tickslot/internal/startlog"
 )
 
-// snapshot is everything that decides about an acquire, read at once: see snapshot.sql.
+// A snapshot is all data that decide about an acquire, read in one statement: see snapshot.sql.
 type snapshot struct {
 	now      int64
 	tick     sql.Null[int64] // the latest one claimed
 	starts   sql.Null[int]   // of the tick
-	schedule int64           // that it belongs to
+	schedule int64           // of the tick
 	asked    sql.Null[int64] // a schedule that was asked about before a tick of it was claimed
 	askedAt  int64           // since when it is known
 	slots    sql.Null[int]   // as the latest grant declared them
 	success  sql.Null[int64] // when a grant was last released as succeeded
-	claimer  driver.Holder   // of the tick, the last
+	claimer  driver.Holder   // who claimed the tick last
 
 	version     int64         // of the overrides
-	pausedUntil int64         // it stays when that is over
-	resumedAt   int64         // when a pause, or a limit of 0, was ended last
-	pauseOrigin string        // who did it, and why, as JSON
+	pausedUntil int64         // stays when the pause is over
+	resumedAt   int64         // when a pause, or a limit of 0, last ended
+	pauseOrigin string        // who paused it, and why, as JSON
 	limit       sql.Null[int] // the limit of slots
 	limitOrigin string
 
 	first           sql.Null[int] // the slot whose lease ends, or ended, before all others
-	ends            int64         // when that is
-	firstEndAt      int64         // when the first lease ends of those that are held
+	ends            int64         // when that lease ends, or ended
+	firstEndAt      int64         // when the first of the held leases ends
 	firstAcquiredAt int64         // when that lease was acquired
 	holder          driver.Holder // who has it
 	held            int           // leases of all slots, if there is a limit override or a delay
@@ -47,7 +47,7 @@ type snapshot struct {
 	lastHeld int64 // until when a lease was held, or is, if it was asked for
 
 	rated string       // starts that count towards a rate, as they are stored
-	log   startlog.Log // the same, less what is not believed
+	log   startlog.Log // the same, without starts that are not believed
 }
 
 func (s *snapshot) dest() []any {
@@ -61,8 +61,8 @@ func (s *snapshot) dest() []any {
 	}
 }
 
-// disbelieve forgets what was noted while the clock was ahead: it would refuse everything until
-// then.
+// disbelieve forgets instants from a time when the clock was ahead: until it reaches them again,
+// they would refuse everything.
 func (s *snapshot) disbelieve() {
 	latest := s.now + ahead
 	s.tick.Valid = s.tick.Valid && s.tick.V <= latest
@@ -157,7 +157,7 @@ func (d *DB) looks(c store.AcquireParams, in window, read func(args []any) (snap
 	return list, nil
 }
 
-// gap stands for the first slot in the window whose row was deleted.
+// gap is returned for the first slot in the window whose row was deleted.
 const gap = -1
 
 // decide returns the result if it is a refusal. Otherwise the token has a slot already, or the slot
@@ -216,8 +216,8 @@ func (s snapshot) decide(c store.AcquireParams, window window) (v store.AcquireR
 	return v, free
 }
 
-// isFirst reports whether a missed tick is of a schedule that is not known, or was not yet when the
-// tick came due.
+// isFirst reports whether a missed tick belongs to a schedule that is not known, or was not yet
+// known when the tick came due.
 func (s snapshot) isFirst(c store.AcquireParams) bool {
 	return c.MissedAt != nil && *c.Tick <= s.now+ahead &&
 		(!s.tick.Valid || s.schedule != c.Schedule) && (!s.hasAsked(c) || *c.MissedAt <= s.askedAt)
@@ -228,7 +228,7 @@ func (s snapshot) hasAsked(c store.AcquireParams) bool {
 	return s.asked.Valid && s.asked.V == c.Schedule
 }
 
-// info is the part of the result that every answer has.
+// info returns the part of the result that every answer has.
 func (s snapshot) info() store.AcquireResult {
 	return store.AcquireResult{Declared: s.slots.V, SuccessAge: s.successAge(), Version: s.version,
 		Limit: max(0, s.limit.V)}
@@ -247,7 +247,7 @@ func (w window) of(n int) (before, last int) {
 	return before, min(before+windowSize, n-1)
 }
 
-// shorten has leases that were renewed while the clock was ahead end a TTL from now, and starts
+// shorten makes leases that were renewed while the clock was ahead end a TTL from now, and starts
 // that were counted then count from now on. If that fails, the next refusal does it.
 func (d *DB) shorten(ctx context.Context, look []snapshot, c store.AcquireParams) {
 	for i, l := range look {
@@ -321,7 +321,7 @@ func rateWait(l snapshot, spec store.SemaphoreSpec) int64 {
 	return l.log.Wait(l.now, spec.Rate, spec.Per)
 }
 
-// grain is how exact the clock is, in µs.
+// grain is the resolution of the clock, in µs.
 const grain = 1000
 
 // grantAll gives free slots of all semaphores to the token, or extends the leases that it has. The
@@ -384,8 +384,8 @@ func (d *DB) grant(conn *sql.Conn, look snapshot, c store.AcquireParams, free in
 	// 9. grant: the lease.
 	v, err := one(granted(conn.QueryContext(local, d.texts["grant"], c.Resource, free, c.Token, roundTTL(c.TTL),
 		c.Holder.Host, c.Holder.PID, c.Holder.ID)))
-	// A release leaves 0. If the slot is not the first one, it never had a row, or somebody deleted
-	// that.
+	// A release leaves 0. If the slot is not the first one, it never had a row, or its row was
+	// deleted by hand.
 	v.PreviousExpired = look.first.Valid && free == look.first.V && look.ends > 0
 	// 10. record: the start of the tick, and how many slots were declared.
 	if err == nil && (c.Tick != nil || !look.slots.Valid || look.slots.V != c.Slots) {

@@ -33,7 +33,7 @@ type DB struct {
 	file                *sqlkit.File
 	name, ends, holders string
 	table               string                   // the name as statements use it
-	RemoteKind          func(path string) string // see sqlkit.RemoteKind; tests have one of their own
+	RemoteKind          func(path string) string // see sqlkit.RemoteKind; tests replace it
 	schema              sqlmigrate.Schema
 
 	texts sqlkit.Texts
@@ -75,7 +75,7 @@ func (d *DB) Release(ctx context.Context, grants string) (answers string, err er
 	return d.each(ctx, d.texts["release"], grants, grants)
 }
 
-// each executes a statement that returns those of the grants that were held, and answers for all.
+// each executes a statement that returns the grants that were held, and answers for all.
 func (d *DB) each(ctx context.Context, query, grants string, args ...any) (answers string, err error) {
 	type key struct{ resource, token string }
 	type row struct {
@@ -217,8 +217,8 @@ func (d *DB) Cleanup(ctx context.Context, retention int64, after store.Row, limi
 	})
 }
 
-// Tables implements store.Database. Its Schema leaves out journal_mode, which cannot be changed
-// within a transaction, where migration tools would execute it.
+// Tables implements store.Database. Its Schema leaves out journal_mode: migration tools would
+// execute it within a transaction, where it cannot be changed.
 func (d *DB) Tables() sqlmigrate.Tables {
 	return sqlmigrate.Tables{Schema: d.schema, Read: sqlmigrate.ReadFile(d.file), File: d.file,
 		Up: func(ctx context.Context) error { return d.schema.UpFile(ctx, d.file) }}
@@ -235,7 +235,7 @@ func (d *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 			}
 			ask := func(query string, value any) error { return conn.QueryRowContext(local, query).Scan(value) }
 			return cmp.Or(
-				// the journal mode is known when something has been read
+				// the journal mode is known only after a read
 				ask("SELECT count(*) FROM main.sqlite_master", &tables),
 				ask("PRAGMA main.journal_mode", &journal),
 				ask("PRAGMA main.synchronous", &synchronous))
@@ -243,7 +243,7 @@ func (d *DB) Audit(ctx context.Context, _ func() time.Time) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if journal != "wal" && journal != "memory" { // in memory there is no other
+		if journal != "wal" && journal != "memory" { // a database in memory has no other
 			warnings = append(warnings, fmt.Sprintf(
 				"journal_mode is %s: those who read and those who write wait for each other; execute PRAGMA "+
 					"journal_mode = wal", journal))

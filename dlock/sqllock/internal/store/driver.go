@@ -8,12 +8,12 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Driver executes statements. Pool is one for database/sql, package pgxlock has one for pgx.
+// A Driver executes statements. Pool is one on database/sql, package pgxlock has one on pgx.
 type Driver interface {
 	// QueryRow executes a statement that returns one row, and puts its columns into dest. It
-	// returns when ctx ends, whatever the server does.
+	// returns when ctx ends, even if the server does not answer.
 	QueryRow(ctx context.Context, query string, args []any, dest ...any) error
-	// QueryRowAlone does so in a transaction of its own that has the settings of
+	// QueryRowAlone is like QueryRow, in a transaction of its own that has the settings of
 	// sqlkit.PostgresPinned. Only Postgres needs it.
 	QueryRowAlone(ctx context.Context, query string, args []any, dest ...any) error
 	// WithDB calls do with a *sql.DB on the same connections, for Migrate.
@@ -22,7 +22,7 @@ type Driver interface {
 	Close() error
 }
 
-// Pool is the Driver for database/sql.
+// Pool is the Driver on database/sql.
 type Pool struct{ DB *sql.DB }
 
 var errNoDB = errors.New("sqllock: no *sql.DB: pass one")

@@ -17,8 +17,8 @@ import (
 type Database interface {
 	// String is "postgres", "mysql" …
 	String() string
-	// Acquire takes a slot, a start of a tick if there is one, and a slot of each of params.Shared,
-	// in one transaction.
+	// Acquire takes a slot, a start of a tick if params have one, and a slot of each of
+	// params.Shared, in one transaction.
 	Acquire(ctx context.Context, params AcquireParams) (AcquireResult, error)
 	// TakesShared reports whether params.Shared may have semaphores.
 	TakesShared() bool
@@ -31,22 +31,23 @@ type Database interface {
 	List(ctx context.Context, resource string) (held string, err error)
 	// Enumerate looks at the params.Limit rows that follow params.After, in the order of the
 	// primary key, and returns those of leases that are held or were released a short time ago. It
-	// waits for no row that is locked.
+	// does not wait for locked rows.
 	Enumerate(ctx context.Context, params EnumerateParams) (LeasePage, error)
 
 	// Update changes the overrides of a name in one transaction. It returns false, and changes
-	// nothing, if the name has another version than Update.IfVersion.
+	// nothing, if the name's version is not Update.IfVersion.
 	Update(ctx context.Context, u Update) (done bool, err error)
 	// Inspect takes a JSON list of resources, and returns a JSON list of Control for those it
-	// knows, if asked to with their values.
+	// knows, with their values if values is true.
 	Inspect(ctx context.Context, resources string, values bool) (answers string, err error)
-	// Revoke marks the lease of a slot unless it is marked. It returns false if no lease with that
-	// fence is held.
+	// Revoke marks the lease of a slot, unless it is marked already. It returns false if no lease
+	// with that fence is held.
 	Revoke(ctx context.Context, resource string, slot int, fence int64, by string) (held bool, err error)
 
-	// Tables are what Migrate creates and Verify compares. The store adds Wrong and Explain.
+	// Tables are the tables that Migrate creates and Verify compares. The store adds Wrong and
+	// Explain.
 	Tables() sqlmigrate.Tables
-	// Audit warns of what endangers leases. now is this host's clock.
+	// Audit warns of settings that endanger leases. now is this host's clock.
 	Audit(ctx context.Context, now func() time.Time) (warnings []string, err error)
 	// Cleanup looks at limit rows that follow the row after, and deletes those that have been idle
 	// for longer than retention.
@@ -89,18 +90,18 @@ type AcquireResult struct {
 	// full: the holder of the lease that ends first. tick_taken: who claimed the tick last
 	Holder    driver.Holder
 	HeldFor   int64 // µs: how long the holder has had it
-	ExpiresIn int64 // µs: how long until it ends; paused: until that is over, 0: it does not end
+	ExpiresIn int64 // µs: how long until it ends; paused: until the pause is over; 0: it has no end
 	// ok: the previous lease of the slot ended without a release
 	PreviousExpired bool
-	Version         int64  // of the overrides; 0: there were never any
+	Version         int64  // of the overrides; 0: there never were any
 	Limit           int    // slots, of the override; 0: there is none
-	Origin          string // paused: who did it, and why, as JSON
-	// ok: the grants of AcquireParams.Shared, as a JSON list of Part. limit_full: one Part, of the
-	// one that refused; its holder, pause and times are in the fields above
+	Origin          string // paused: who paused it, and why, as JSON
+	// ok: the grants of AcquireParams.Shared, as a JSON list of Part. limit_full: one Part, about
+	// the one that refused; its holder, pause and times are in the fields above
 	Shared string
 }
 
-// ReasonEnded is the answer if, of the leases that a repeated request was granted, some have ended.
+// ReasonEnded is the answer if some of the leases that a repeated request was granted have ended.
 // The others must be released before it is granted anything.
 const ReasonEnded = "ended"
 
@@ -121,7 +122,7 @@ func (p Part) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{p.Slot, p.Fence, p.Declared, p.Expired, p.Version, p.Limit})
 }
 
-// Part returns the result as one about a further semaphore.
+// Part returns the result as the Part of a further semaphore.
 func (a *AcquireResult) Part() Part {
 	p := Part{Slot: int64(a.Slot), Fence: a.Fence, Declared: int64(a.Declared), Version: a.Version,
 		Limit: int64(a.Limit)}
@@ -157,7 +158,7 @@ type Grant struct {
 type Answer struct {
 	Index, Held, Declared int
 	Version               int64
-	Revoked               *string // who did it, and why, as JSON
+	Revoked               *string // who revoked it, and why, as JSON
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -210,22 +211,22 @@ type LeasePage struct {
 // Update is a driver.Update as a database takes it.
 type Update struct {
 	Resource string
-	Pause    *int64 // µs from now; 0: resume; nil: as it is
-	Limit    *int   // slots; -1: as requests declare; nil: as it is
+	Pause    *int64 // µs from now; 0: resume; nil: no change
+	Limit    *int   // slots; -1: requests decide; nil: no change
 	// Who changed the pause and the limit, and why, as JSON.
 	PauseOrigin, LimitOrigin string
-	TriggerOrigin            string // who asks for a run, and why; "": nobody does
-	// The value, which is set if IfVersion is the version of the name; nil: it stays.
+	TriggerOrigin            string // who asks for a run, and why; "": nobody
+	// The value, set only if IfVersion is the version of the name; nil: no change.
 	Value     string
 	IfVersion *int64
 }
 
-// Control is what a database knows of a name. Times are in microseconds.
+// Control is what a database stores about a name. Times are in microseconds.
 type Control struct {
 	Resource  string `json:"n"`
 	Version   int64  `json:"version"`    // 0: nothing was ever overridden
 	PauseLeft int64  `json:"pause_left"` // 0 or less: not paused
-	Limit     *int   `json:"limit"`      // null: as requests declare
+	Limit     *int   `json:"limit"`      // null: requests decide
 	// Who paused the name, limited it and triggered a run, and why, as JSON.
 	PauseOrigin   string `json:"pause_origin"`
 	LimitOrigin   string `json:"limit_origin"`

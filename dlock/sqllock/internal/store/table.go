@@ -33,9 +33,9 @@ var (
 	ErrAnswer = errors.New("sqllock: the database gave an answer that makes no sense")
 )
 
-// tableFormat is the version of the format of the rows. A version of this package that writes rows
-// which this one would misread has to store a higher number, in its Migrate, in overrides_version
-// of the row with slot -1 and an empty name. Every acquire reads that row, so only versions that
+// tableFormat is the version of the format of the rows. If a version of this package writes rows
+// that this one would misread, its Migrate has to store a higher number in overrides_version of the
+// row with slot -1 and an empty name. Every acquire reads that row, so only versions that
 // understand the format grant. The number is also in the acquire and snapshot files. New columns
 // and routines do not need a new number.
 const tableFormat = 1
@@ -111,7 +111,7 @@ func AsJSON(list any) string {
 }
 
 // separators matches every escape, so that the two that encoding/json writes without need are not
-// confused with a backslash before the same letters.
+// confused with an escaped backslash before the same letters.
 var separators = regexp.MustCompile(`\\(u2028|u2029|.)`)
 
 // HexNames encodes a JSON list of names in hex, which no character set or collation changes.
@@ -127,5 +127,5 @@ func HexNames(resources string) (string, error) {
 	return string(text), err
 }
 
-// LongestWait bounds LockWait where the server waits in whole seconds, in milliseconds.
+// LongestWait bounds LockWait, in milliseconds, where the server waits in whole seconds.
 const LongestWait = 60_000
