@@ -47,7 +47,7 @@ func thousand(c *check) {
 		}
 	}
 	c.want("release of every fifth", h.release(released...), driver.GrantOK)
-	for i := 0; len(all) < 1000; i++ { // grants that are none
+	for i := 0; len(all) < 1000; i++ { // grants that the store does not know
 		g := all[i%(5*each)].grant
 		g.Token = rand.Text()
 		if i%2 > 0 {

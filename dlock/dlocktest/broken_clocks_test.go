@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// clockMistakes are in what a store believes that it noted while its clock was ahead.
+// clockMistakes are mistakes in what a store believes of the instants that it noted while its clock
+// was ahead.
 var clockMistakes = []mistake{
 	{"a lease lasts until the clock is where it was", []string{"clock/leases of a"}, func(m *mutant) {
 		// memlock keeps no lease for longer when its clock goes back, so this one stands still.

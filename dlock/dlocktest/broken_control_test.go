@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// controlMistakes are in the overrides of a name, and in how leases are revoked.
+// controlMistakes are mistakes in the overrides of a name, and in how leases are revoked.
 var controlMistakes = []mistake{
 	{"a pause is ignored", []string{"control/a paused name", "control/are their name's own",
 		"missed/not during a pause"}, func(m *mutant) {
@@ -313,7 +313,7 @@ func (m *mutant) changes(spoil func(*driver.Update)) {
 	}
 }
 
-// slotLimit keeps limits in place of the store: as another number of slots to ask for.
+// slotLimit keeps limits instead of the store, by requesting another number of slots.
 func (m *mutant) slotLimit(slots func(declared, limit int) int) {
 	limits := make(map[string]int)
 	m.update = func(ctx context.Context, name string, change driver.Update) error {
@@ -353,7 +353,7 @@ func (m *mutant) remember() map[string][]driver.Grant {
 	return granted
 }
 
-// untriggered has the name told of no trigger from now on, or again.
+// untriggered makes the name report no trigger from now on, or report them again.
 func (m *mutant) untriggered(name string, gone bool) {
 	m.inspect = func(ctx context.Context, names []string) ([]driver.ControlState, error) {
 		list, err := m.Store.Inspect(ctx, names...)
@@ -366,7 +366,7 @@ func (m *mutant) untriggered(name string, gone bool) {
 	}
 }
 
-// held returns who holds a slot with that fence, or with any.
+// held returns the holder of a slot with that fence, or with any.
 func (m *mutant) held(ctx context.Context, name string, slot int, fence driver.Fence) (driver.LeaseInfo, error) {
 	list, err := m.Store.List(ctx, name, 1)
 	if err != nil {
@@ -380,8 +380,8 @@ func (m *mutant) held(ctx context.Context, name string, slot int, fence driver.F
 	return driver.LeaseInfo{}, driver.ErrNotHeld
 }
 
-// revocations keeps them in place of the store, which extends what is revoked with each heartbeat
-// if it is to.
+// revocations keeps them instead of the store, which extends a revoked lease with each heartbeat if
+// extends is true.
 func (m *mutant) revocations(last, extends bool) {
 	revoked := make(map[driver.Fence]driver.Cause)
 	m.revoke = func(ctx context.Context, name string, slot int, fence driver.Fence, by driver.Cause) error {
@@ -415,7 +415,7 @@ func (m *mutant) revocations(last, extends bool) {
 	}
 }
 
-// as makes a refusal speak of the number of slots that was asked for.
+// as makes a refusal name the number of slots that was requested.
 func as(err error, slots int) error {
 	if no, ok := errors.AsType[*driver.NotAcquiredError](err); ok {
 		no.Slots = slots

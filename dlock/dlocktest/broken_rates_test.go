@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// countedBy gives a mutant a rate of its own: allow says how long a start has to wait, 0: it is
-// counted. key is what it counts by.
+// countedBy gives a mutant a rate of its own: allow says how long a start has to wait; 0: it is
+// counted, by key.
 func countedBy(key func(driver.SemaphoreSpec) string,
 	allow func(starts *[]time.Time, now time.Time, l driver.SemaphoreSpec) time.Duration) func(*mutant) {
 	return func(m *mutant) {

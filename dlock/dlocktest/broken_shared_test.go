@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// alsoMistakes are in how slots of several semaphores are taken together.
+// sharedMistakes are mistakes in how slots of several semaphores are taken together.
 var sharedMistakes = []mistake{
 	{"further semaphores are forgotten", []string{"shared/all in one step", "shared/hammer"}, func(m *mutant) {
 		m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
@@ -99,7 +99,7 @@ var sharedMistakes = []mistake{
 	}},
 }
 
-// alsoByToken returns what is known about a request's further grants when its reply was lost.
+// sharedByToken returns what is known about a request's further grants when its reply was lost.
 func sharedByToken(req driver.Request) (list []driver.Grant) {
 	for _, l := range req.Shared {
 		list = append(list, driver.Grant{Name: l.Name, Slots: l.Slots, Slot: driver.AnySlot, Token: req.Token})

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A mutant is a memlock with one mistake in it, as somebody's store may have it.
+// A mutant is a memlock with one mistake in it, as a user's store may have it.
 type mutant struct {
 	*memlock.Store
 	acquire func(context.Context, driver.Request) (driver.Grant, error)
@@ -91,7 +91,7 @@ func (m *mutant) Enumerate(ctx context.Context, after string, limit int) (driver
 	return m.Store.Enumerate(ctx, after, limit)
 }
 
-// owners remembers the token that holds each slot, for mutants that do not look at tokens.
+// owners remembers the token that holds each slot, for mutants that ignore tokens.
 type owners struct {
 	mu     sync.Mutex
 	tokens map[string]string
@@ -116,7 +116,7 @@ func (o *owners) acquire(m *mutant) func(context.Context, driver.Request) (drive
 	}
 }
 
-// forged returns the grants with the tokens of whoever holds their slots.
+// forged returns the grants with the tokens that hold their slots.
 func (o *owners) forged(grants []driver.Grant) []driver.Grant {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -223,8 +223,8 @@ func oneKind(m *mutant) {
 	}
 }
 
-// lookThenWrite is a store with a gap between finding a free slot and taking it. It knows nothing
-// of TTLs and ticks.
+// lookThenWrite is a store with a gap between finding a free slot and taking it. It has no TTLs and
+// no ticks.
 type lookThenWrite struct {
 	mu    sync.Mutex
 	held  map[string]string

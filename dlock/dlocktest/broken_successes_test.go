@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// successMistakes are in what is remembered of the leases before: successes, and
-// leases that expired.
+// successMistakes are mistakes in what is remembered of earlier leases: successes, and leases that
+// expired.
 var successMistakes = []mistake{
 	{"no successes", []string{"success/told to all", "success/told with", "success/stays", "success/by token",
 		"success/told when", "success/is its", "success/each"}, func(m *mutant) {
@@ -205,7 +205,7 @@ var successMistakes = []mistake{
 	}},
 }
 
-// successes changes what every answer to an acquire says of the last success.
+// successes changes what every answer to an acquire reports about the last success.
 func (m *mutant) successes(change func(driver.Request, error, *driver.Info)) {
 	m.acquire = func(ctx context.Context, req driver.Request) (driver.Grant, error) {
 		g, err := m.Store.TryAcquire(ctx, req)
@@ -249,5 +249,5 @@ func (m *mutant) remembered(counts func(driver.Grant, driver.GrantOutcome) bool,
 	})
 }
 
-// successKey tells apart what has a success of its own.
+// successKey tells apart the locks that have a success of their own.
 func successKey(g driver.Grant) string { return fmt.Sprintf("%s %t", g.Name, g.Slots == 0) }

@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A mistake is one that a store may have, with the promises that must catch it.
+// A mistake is a mistake that a store may have, with the promises that must catch it.
 type mistake struct {
 	name   string
 	caught []string // names of promises, or how one begins

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// tickMistakes are in how ticks are claimed, also those that were missed.
+// tickMistakes are mistakes in how ticks are claimed, including missed ones.
 var tickMistakes = []mistake{
 	{"ticks are not counted", []string{"tick/at most", "tick/older", "tick/stays", "tick/many hosts",
 		"random/operations"}, func(m *mutant) {

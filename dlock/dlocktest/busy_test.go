@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// busy is a store that is well, on a machine that stands still now and then: before it acts, and
-// before its answer is seen.
+// busy is a healthy store on a machine that pauses now and then: before the store acts, and before
+// its answer is seen.
 type busy struct {
 	*memlock.Store
 	longest time.Duration
@@ -44,9 +44,9 @@ func (b busy) Release(ctx context.Context, grants ...driver.Grant) ([]driver.Res
 	return b.Store.Release(ctx, grants...)
 }
 
-// A machine that stands still for longer than a brief lease lasts breaks no promise of its store.
+// A machine that pauses for longer than a brief lease lasts breaks no promise of its store.
 //
-// Fails when a check counts on a call to come before such a lease ends.
+// Fails when a check relies on a call to come before such a lease ends.
 func TestABusyMachineBreaksNoPromise(t *testing.T) {
 	many := regexp.MustCompile(`hammer|crosswise|random`) // they measure themselves how long all calls may take
 	rounds := testkit.Rounds(t, 10, 50)

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// callTimeout bounds every call to the store. Only a store that hangs needs so long.
+// callTimeout bounds every call to the store. Only a store that hangs needs that long.
 const callTimeout = 10 * time.Second
 
 // A check tests one promise on one namespace. It collects findings instead of failing
@@ -61,7 +61,7 @@ func (c *check) skip(why string) {
 	panic(giveUp{})
 }
 
-// fresh opens a new namespace and waits until the store grants: one that has just been started may
+// fresh opens a new namespace and waits until the store grants: if it has just been started, it may
 // refuse for a while.
 func (c *check) fresh() {
 	c.ns = c.h.New(c.t)
@@ -85,7 +85,7 @@ func (c *check) settled(h *host) {
 		if !refused || no.Reason != driver.ReasonQuarantine {
 			return true
 		}
-		time.Sleep(min(no.ExpiresIn, time.Second)) // all checks wait at once, and would keep the store busy
+		time.Sleep(min(no.ExpiresIn, time.Second)) // all checks wait at the same time, and would keep the store busy
 		return false
 	})
 	if err != nil || got.err != nil {
@@ -112,9 +112,8 @@ func (c *check) brief(name string, slots int) driver.Request {
 	return req
 }
 
-// whileHeld calls do, which makes calls that have to come before a brief lease ends, and returns
-// false if they did not: a busy machine took longer. Then it calls do again, with a TTL twice as
-// long.
+// whileHeld calls do, whose calls have to come before a brief lease ends, and which returns false
+// if a busy machine took longer. Then it calls do again, with a TTL twice as long.
 func (c *check) whileHeld(do func(ttl time.Duration) (inTime bool)) {
 	for ttl := c.h.TTL; !do(ttl); ttl *= 2 {
 		if 4*ttl > c.long {
@@ -137,7 +136,7 @@ type host struct {
 
 func (h *host) caps() driver.Capabilities { return driver.CapabilitiesOf(h.store) }
 
-// An attempt is the answer to a request, with what is known about when the store acted: after sent,
+// An attempt is the answer to a request, with the bounds of when the store acted: after sent,
 // before got.
 type attempt struct {
 	req       driver.Request
@@ -153,7 +152,7 @@ func (a attempt) heldUntil() time.Time { return a.sent.Add(a.req.TTL) }
 // endedBy returns when the lease must have ended, unless it was extended.
 func (a attempt) endedBy(c *check) time.Time { return a.got.Add(a.req.TTL + c.h.Slack) }
 
-// byToken returns what is known about a request's grant when its reply was lost.
+// byToken returns the known part of a request's grant when its reply was lost.
 func byToken(req driver.Request) driver.Grant {
 	return driver.Grant{Name: req.Name, Slots: req.Slots, Slot: driver.AnySlot, Token: req.Token}
 }
@@ -186,7 +185,7 @@ func (h *host) try(req driver.Request) attempt {
 	return a
 }
 
-// plausible checks what is true of every grant.
+// plausible checks what every grant must satisfy.
 func (c *check) plausible(req driver.Request, g driver.Grant) {
 	if g.Name != req.Name || g.Slots != req.Slots || g.Token != req.Token {
 		c.errorf("asked for %q of %d slots with token %q, was granted %q of %d with token %q", req.Name, req.Slots,

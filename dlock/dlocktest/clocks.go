@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// clocks are for a store whose clock was wrong, and is right again: what it noted meanwhile lies in
-// its future, or long ago.
+// clocks test a store whose clock was wrong, and is right again: instants that it noted meanwhile
+// lie in its future, or long ago.
 var clocks = clocksWrongBy(2*time.Second, 10*time.Minute, 2*time.Hour, 400*24*time.Hour)
 
 func clocksWrongBy(steps ...time.Duration) (list []promise) {
@@ -37,8 +37,8 @@ func leasesOfAClockAhead(c *check) {
 	}
 	c.ns.StepClock(-by)
 	for _, held := range dead {
-		// Each refusal finds one of the leases that were granted while the clock was ahead, that
-		// which ends last first: for "two" that is alive.
+		// Each refusal finds one of the leases that were granted while the clock was ahead,
+		// beginning with the one that ends last: for "two" that lease is alive.
 		find := 1
 		if held.req.Name == alive.req.Name {
 			find = 2
@@ -71,7 +71,7 @@ func leasesOfAClockAhead(c *check) {
 }
 
 // clockWasWrong catches a store that refuses ticks until its clock is where it was, counts a delay
-// from a release in the future, takes such a success for one of a moment ago, or pauses a name
+// from a release in the future, reports such a success as one of a moment ago, or pauses a name
 // again that was resumed.
 func clockWasWrong(by time.Duration) func(*check) {
 	return func(c *check) {
@@ -96,7 +96,7 @@ func clockWasWrong(by time.Duration) func(*check) {
 		}
 
 		c.ns.StepClock(-by)
-		// What lies a little ahead is believed: clocks differ.
+		// Instants that are a little ahead are believed: clocks differ.
 		little := time.Duration(0)
 		if by > 0 && by <= driver.MaxTickAhead {
 			little = by

@@ -44,8 +44,7 @@ func controlStated(c *check) {
 	}
 }
 
-// ann is the origin of updates. What people write must come back unchanged, and must never be
-// executed.
+// ann is the cause of updates. The store must return its text unchanged, and must never execute it.
 var ann = driver.Cause{By: `ann "the 'op'" <a@b> %s {0} $1 \ é`,
 	Note: `"revoked":{"by":"x"}, '); DROP TABLE locks; -- 数据库 %d\n`}
 
@@ -195,7 +194,8 @@ func limitRaised(c *check) {
 }
 
 // limitLowered catches a store that grants a low slot while more than the limit are held (then one
-// more would be held, not one less), or that looks for the lease that ends first only below it.
+// more would be held, not one less), or that looks only below the limit for the lease that ends
+// first.
 func limitLowered(c *check) {
 	a, b := c.host(), c.host()
 	for _, free := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
@@ -299,7 +299,7 @@ func updatesRead(c *check) {
 		*o.Limit != (driver.LimitOverride{Cause: longest}) {
 		c.errorf("overrides %+v: must be a limit of 0 and nothing else", o)
 	}
-	// Each part is changed by itself.
+	// Each part is changed separately.
 	b.update("all", driver.Update{ResetLimit: &ann})
 	if o := a.inspect("all")[0]; o.Limit != nil || o.Pause == nil || o.Trigger == nil {
 		c.errorf("after the limit was taken back: %+v", o)

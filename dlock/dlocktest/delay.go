@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// delays are for ticks that are due a fixed delay after the last lease ended.
+// delays test ticks that are due a fixed delay after the last lease ended.
 var delays = []promise{
 	{name: "delay/refused by a store that cannot", show: delayUnsupported},
 	{name: "delay/counts from the release", given: needsDelay, show: delayAfterRelease},
@@ -65,7 +65,7 @@ func (h *host) awaitDelay(what string, req driver.Request, earliest time.Time) d
 	}
 }
 
-// delayUnsupported catches a store that ignores a delay, and so grants at once.
+// delayUnsupported catches a store that ignores a delay, and so grants immediately.
 func delayUnsupported(c *check) {
 	h := c.host()
 	delayer := h.caps().Delayer
@@ -121,14 +121,14 @@ func delayAfterRelease(c *check) {
 	b.release(g)
 }
 
-// delayAfterExpiry catches a store that forgets a lease that nobody released: the host crashed.
+// delayAfterExpiry catches a store that forgets a lease that was never released: its host crashed.
 func delayAfterExpiry(c *check) {
 	a, b := c.host(), c.host()
 	req := c.delayed("x", time.Hour)
 	req.TTL = c.h.TTL
 	held := a.mustAcquire(req)
 	b.awaitDelay("after an expiry", c.delayed("x", c.delay()), held.heldUntil().Add(c.delay()))
-	// Also if the delay is long, and is first asked about when the lease is long over.
+	// The same for a long delay, which is first requested when the lease is long over.
 	req = c.delayed("y", time.Hour)
 	req.TTL = c.h.TTL
 	until(a.mustAcquire(req).endedBy(c))

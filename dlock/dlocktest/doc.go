@@ -1,4 +1,4 @@
-// Package dlocktest tests stores, and what is built on them.
+// Package dlocktest tests stores, and code that is built on them.
 //
 // [Run] is the conformance suite: a store that passes it keeps every promise of
 // [driver.Store]. One call in the store's own test file is all it takes:

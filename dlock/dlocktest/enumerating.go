@@ -48,7 +48,7 @@ type place struct {
 	slot  int
 }
 
-// An enumeration is what a store answered to Enumerate, page by page.
+// An enumeration is the store's answer to Enumerate, page by page.
 type enumeration struct {
 	c               *check
 	leases          map[place]driver.LeaseInfo
@@ -124,7 +124,7 @@ func (e enumeration) has(what string, held, released []attempt) {
 	}
 }
 
-// shown checks what is true of a lease that is held as of one that was released.
+// shown checks the fields that a held and a released lease have in common.
 func (c *check) shown(what string, l driver.LeaseInfo, w attempt, asked, answered time.Time) {
 	if l.Fence != w.grant.Fence || l.Holder != w.req.Holder {
 		c.note(3, "%s: %+v: must have fence %d and the holder %v", what, l, w.grant.Fence, w.req.Holder)
@@ -164,7 +164,7 @@ func enumeratesAll(c *check) {
 }
 
 // enumeratesWhileOthersChange catches a page token that is an offset, or names a lease that may be
-// gone by then, and an order that a renewal changes: held leases would be skipped.
+// gone when it is used, and an order that a renewal changes: held leases would be skipped.
 func enumeratesWhileOthersChange(c *check) {
 	h := c.host()
 	stay := make(map[place]bool)
@@ -201,8 +201,8 @@ func enumeratesWhileOthersChange(c *check) {
 	}
 }
 
-// enumeratesReleases catches a release that is not shown, or in the place of the next lease, or of
-// a lease that nobody released.
+// enumeratesReleases catches a release that is not shown, or that is shown in the place of the next
+// lease, or for a lease that was not released.
 func enumeratesReleases(c *check) {
 	h := c.host()
 	mutex := h.mustAcquire(c.request("m", 0))
@@ -224,8 +224,8 @@ func enumeratesReleases(c *check) {
 	h.enumerate(10, nothing).has("when two are granted again", []attempt{one, next, three, taken},
 		[]attempt{mutex})
 
-	// A lease that ends by itself was not released. The one before it in its slot was, but is no
-	// longer the last.
+	// A lease that expired was not released. The one before it in its slot was, but is no longer
+	// the last.
 	c.want("release", h.release(next.grant, taken.grant), driver.GrantOK)
 	ends := []attempt{h.mustAcquire(c.brief("s", 3)), h.mustAcquire(c.brief("again", 0)),
 		h.mustAcquire(c.brief("brief", 0)), h.mustAcquire(c.brief("brief", 3))}
@@ -244,12 +244,12 @@ func enumeratesReleases(c *check) {
 	h.enumerate(10, nothing).has("two minutes later", []attempt{one, three}, nil)
 }
 
-// enumeratesRenewals catches a HeldFor that begins again with an extension, and a RenewedAgo that
-// does not, or counts from another TTL than that of the extension.
+// enumeratesRenewals catches a HeldFor that starts again with an extension, and a RenewedAgo that
+// does not, or is counted from a TTL that is not the extension's.
 func enumeratesRenewals(c *check) {
 	h := c.host()
 	mutex, slot := h.mustAcquire(c.request("m", 0)), h.mustAcquire(c.request("s", 2))
-	// When each was renewed last: not before sent, and not after got.
+	// When each was last renewed: not before sent, and not after got.
 	sent := map[string]time.Time{"m": mutex.sent, "s": slot.sent}
 	got := map[string]time.Time{"m": mutex.got, "s": slot.got}
 	renewed := func(what string) {
@@ -292,7 +292,7 @@ func enumeratesRenewals(c *check) {
 	renewed("asked again")
 }
 
-// enumeratesItsOwn catches an enumeration of all that the server has.
+// enumeratesItsOwn catches an enumeration that returns the leases of the whole server.
 func enumeratesItsOwn(c *check) {
 	h := c.host()
 	own := []attempt{h.mustAcquire(c.request("a", 0)), h.mustAcquire(c.request("b", 2))}

@@ -93,8 +93,8 @@ func twoKinds(c *check) {
 	h.mustAcquire(c.request("x", 2))
 }
 
-// namesHolder catches a refusal that does not name the holder, or says something wrong about how
-// long it has held the lease.
+// namesHolder catches a refusal that does not name the holder, or is wrong about how long it has
+// held the lease.
 func namesHolder(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1} {
@@ -122,7 +122,7 @@ func namesHolder(c *check) {
 	}
 }
 
-// age checks a duration against what is known about it; the store's clock may be coarse.
+// age checks a duration against its possible range; the store's clock may be coarse.
 func (c *check) age(what string, got, least, most time.Duration) {
 	if got < max(0, least-c.h.Slack) || got > most+c.h.Slack {
 		c.note(2, "%s: HeldFor %v: must be %v to %v", what, got, least, most)

@@ -32,8 +32,7 @@ func extendKeeps(c *check) {
 }
 
 // keeps checks that renew keeps the only slot of a lease well beyond its TTL, and that the lease
-// ends one TTL after the last renewal. If the machine stood still for too long to tell, it tries
-// again.
+// ends one TTL after the last renewal. If the machine paused for too long to tell, it tries again.
 func (c *check) keeps(req driver.Request, renew func(*host, attempt) bool) {
 	a, b := c.host(), c.host()
 	const tries = 5
@@ -42,8 +41,7 @@ func (c *check) keeps(req driver.Request, renew func(*host, attempt) bool) {
 			return
 		}
 		req.Token = rand.Text()
-		// The slot is free again after a TTL; what was left of the failed try must not disturb the
-		// next.
+		// The slot is free again after a TTL, so that the failed try does not disturb the next.
 		time.Sleep(req.TTL + c.h.Slack)
 	}
 	c.t.Logf("%s: this machine stood still too often to tell", req.Name)
@@ -60,7 +58,7 @@ func (c *check) keepsOnce(a, b *host, req driver.Request, renew func(*host, atte
 			c.fatalf("granted to another %v after renewal %d for %v", probe.got.Sub(sent), renewals, req.TTL)
 		case probe.err == nil:
 			b.release(probe.grant)
-			return renewals == enough // it ended with the renewals, as it should; before: this machine stood still
+			return renewals == enough // it ended with the renewals, as it should; before: this machine paused
 		case reason(probe.err) != driver.ReasonFull:
 			c.fatalf("%v: must be refused as full", probe.err)
 		case !probe.sent.Before(got.Add(req.TTL + c.h.Slack)):
@@ -84,7 +82,7 @@ func (c *check) keepsOnce(a, b *host, req driver.Request, renew func(*host, atte
 	}
 }
 
-// extendForeign catches a store on which anybody can extend a lease: a host that lost its slot
+// extendForeign catches a store on which any caller can extend a lease: a host that lost its slot
 // would keep the next holder's lease alive.
 func extendForeign(c *check) {
 	a, b := c.host(), c.host()

@@ -64,7 +64,8 @@ const (
 )
 
 var (
-	// LostReply applies the request; its reply is lost at once, as by a connection that is reset.
+	// LostReply applies the request; its reply is lost immediately, as by a connection that is
+	// reset.
 	LostReply = Fault{kind: lostReply}
 	// SilentReply applies the request and then says nothing until the context ends.
 	SilentReply = Fault{kind: silentReply}
@@ -89,7 +90,8 @@ func Late(d time.Duration) Fault { return Fault{kind: late, d: d} }
 // nothing to an acquire.
 func Patchy(err error) Fault { return Fault{kind: patchy, err: err} }
 
-// Slow applies the request at once and delivers its answer after d, unless the context ends before.
+// Slow applies the request immediately and delivers its answer after d, unless the context ends
+// before.
 func Slow(d time.Duration) Fault { return Fault{kind: slow, d: d} }
 
 // Faulty wraps a store and makes its calls fail on demand. Use one Faulty per host to cut one host

@@ -21,7 +21,7 @@ func bubble(t *testing.T, test func(t *testing.T, f *dlocktest.Faulty)) {
 	synctest.Test(t, func(t *testing.T) { test(t, dlocktest.NewFaulty(memlock.New())) })
 }
 
-// ask acquires "m" with a context of one second, and tells how long it took.
+// ask acquires "m" with a context of one second, and returns how long it took.
 func ask(f *dlocktest.Faulty, token string) (grant driver.Grant, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -211,7 +211,7 @@ func TestBatchFaults(t *testing.T) {
 	})
 }
 
-// bare hides what a store can do beyond the interface.
+// bare hides the optional interfaces of a store.
 type bare struct{ driver.Store }
 
 type bounded struct{ bare }
@@ -271,7 +271,7 @@ func TestAbilitiesAreForwarded(t *testing.T) {
 	}
 }
 
-// A store that stops answering costs the lease, and is said to be silent.
+// A store that stops answering costs the lease, and the error says that it was silent.
 func ExampleFaulty() {
 	store := dlocktest.NewFaulty(memlock.New())
 	session, _ := dlock.NewSession(store, dlock.SessionOptions{TTL: 150 * time.Millisecond,

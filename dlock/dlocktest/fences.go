@@ -28,8 +28,8 @@ func (f fenceLog) add(c *check, how string, g driver.Grant) {
 	f[g.Slot] = g.Fence
 }
 
-// fencesGrow catches a counter that is lost with the lease, or that stands still when grants follow
-// quickly.
+// fencesGrow catches a counter that is lost with the lease, or that does not grow when grants
+// follow quickly.
 func fencesGrow(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -82,7 +82,7 @@ func fencesOutliveData(c *check) {
 				c.want("release", h.release(grants...), driver.GrantOK)
 			}
 		}
-		time.Sleep(time.Millisecond) // the store's time carries the fence on
+		time.Sleep(time.Millisecond) // the fence grows with the store's time
 		c.ns.LoseData()
 		c.settled(h)
 	}

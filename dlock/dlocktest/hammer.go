@@ -70,7 +70,7 @@ func hammer(c *check, slots, workers int) {
 				for range rand.N(4) {
 					runtime.Gosched()
 				}
-				holders[slot].Add(-1) // before the release: after it the next one may be there
+				holders[slot].Add(-1) // before the release: after it the next holder may be there
 				call(func() ([]driver.Result, error) { return h.store.Release(ctx, a.grant) })
 			}
 		})
@@ -79,7 +79,7 @@ func hammer(c *check, slots, workers int) {
 	if grants.Load() == 0 {
 		c.errorf("%d workers on %d slots, and not one grant", workers, n)
 	}
-	hosts[0].fillAny("x", slots) // nothing is left behind
+	hosts[0].fillAny("x", slots) // every slot is free again
 }
 
 // hammerOneToken catches a retry that overtakes its first try and becomes a second grant.

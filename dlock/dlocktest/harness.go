@@ -78,7 +78,7 @@ type Harness struct {
 	Seed uint64
 }
 
-// A Namespace is a part of the store that nobody else uses.
+// A Namespace is a part of the store that no other test uses.
 type Namespace struct {
 	// Open returns one more client ("host") of this namespace. It may return the same one again.
 	Open func() driver.Store
@@ -88,10 +88,10 @@ type Namespace struct {
 	LoseData func()
 
 	// StepClock sets the clock of the store forward, or back if by is negative, and returns how far
-	// it is now ahead of time.Now. A test whose store has a clock that cannot be set may instead
-	// move each instant that was noted the other way, also the ends of leases, which comes to the
-	// same, and return 0.
-	// Default nil: what a store believes after its clock was wrong is not tested.
+	// it is now ahead of time.Now. If a store's clock cannot be set, its test may instead move each
+	// instant that was noted the other way, including the ends of leases, which is equivalent, and
+	// return 0. Default nil: the suite does not test what a store believes after its clock was
+	// wrong.
 	StepClock func(by time.Duration) (ahead time.Duration)
 
 	// RoundTrips counts the round trips of this namespace's clients on the wire. Required for
@@ -134,8 +134,8 @@ func (h Harness) withDefaults() Harness {
 	return h
 }
 
-// tryInTime tries again, twice at most, if a busy machine took longer than the leases of a store
-// with a MaxTTL last: leases that have ended say nothing about the store.
+// tryInTime tries again, twice at most, if a busy machine took longer than the leases last that a
+// store with a MaxTTL allows: leases that have ended say nothing about the store.
 func (h Harness) tryInTime(t testing.TB, p promise) *check {
 	for tries := 1; ; tries++ {
 		began := time.Now()
@@ -148,7 +148,7 @@ func (h Harness) tryInTime(t testing.TB, p promise) *check {
 	}
 }
 
-// try lets a store show that it keeps a promise, and returns what it found.
+// try tests one promise of a store, and returns its findings.
 func (h Harness) try(t testing.TB, p promise) (c *check) {
 	c = &check{t: t, h: h}
 	defer func() {
@@ -176,7 +176,7 @@ type promise struct {
 	show  func(*check)
 }
 
-// promises are all of them, in the order in which they are tested.
+// promises are all promises, in the order in which they are tested.
 var promises = join(
 	exclusion,
 	slotNumbers,

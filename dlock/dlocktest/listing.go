@@ -12,7 +12,7 @@ var listing = []promise{
 	{name: "list/shows who holds what", show: lists},
 }
 
-// lists catches a list that shows leases which have ended, those of other names, or wrong facts
+// lists catches a list that shows leases which have ended, leases of other names, or wrong facts
 // about the right ones.
 func lists(c *check) {
 	h := c.host()

@@ -26,7 +26,7 @@ func (c *check) missed(name string, due time.Time) driver.Request {
 	return req
 }
 
-// ran has a tick of this moment started and its lease released, and returns the tick.
+// ran starts a tick of this moment, releases its lease, and returns the tick.
 func (h *host) ran(name string) time.Time {
 	at := time.Now()
 	h.c.want("release", h.release(h.mustAcquire(h.c.tick(name, 3, at, 3)).grant), driver.GrantOK)
@@ -56,8 +56,8 @@ func missedTicks(c *check) {
 	a.mustRefuse(c.tick("x", 3, at, 3), driver.ReasonTickLate)
 }
 
-// missedBySchedule catches a store that lets a tick be claimed of a timer that had another schedule
-// when the tick came due.
+// missedBySchedule catches a store that lets a tick be claimed although the timer had another
+// schedule when the tick came due.
 func missedBySchedule(c *check) {
 	a, b := c.host(), c.host()
 	known := []int64{1, 0, -1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, 1}
@@ -80,7 +80,7 @@ func missedBySchedule(c *check) {
 			taken = driver.ReasonTickFirst
 		}
 		a.mustRefuse(of(was, c.missed(name, last.Tick.At)), taken)
-		run(b, c.request(name, 3)) // a grant without a tick changes nothing of that
+		run(b, c.request(name, 3)) // a grant without a tick changes nothing about that
 		a.mustRefuse(of(was, c.missed(name, last.Tick.At)), taken)
 		run(b, of(is, c.missed(name, c.later())))
 		due := c.later()
@@ -95,8 +95,8 @@ func missedBySchedule(c *check) {
 	}
 }
 
-// missedFirst catches a store that never learns of a timer before its first tick was claimed: if
-// that tick comes due while no host runs, nobody would run it.
+// missedFirst catches a store that does not know a timer before its first tick was claimed: if that
+// tick comes due while no host runs, no host would make up for it.
 func missedFirst(c *check) {
 	a, b := c.host(), c.host()
 	known := func(name string) driver.Request {
@@ -135,7 +135,7 @@ func missedFirst(c *check) {
 		a.try(known(name))
 		a.mustRefuse(of(7, due), driver.ReasonTickTaken)
 	}
-	// What a host with a fast clock asks about is known from now on.
+	// The store now knows the schedule that a host with a fast clock asked about.
 	ahead := known("ahead")
 	ahead.Tick.MissedAt = time.Now().Add(time.Hour)
 	a.mustRefuse(ahead, driver.ReasonTickFirst)
@@ -144,8 +144,8 @@ func missedFirst(c *check) {
 	b.mustAcquire(due)
 }
 
-// missedAsked catches a store that takes something from other hosts when it learns of a schedule:
-// a tick that is due must start, and none of a paused timer.
+// missedAsked catches a store that takes something from other hosts when it learns of a schedule: a
+// tick that is due must start, and no tick of a paused timer may.
 func missedAsked(c *check) {
 	a, b := c.host(), c.host()
 	for name, slots := range map[string]int{"one": 1, "many": 3} {
@@ -185,7 +185,7 @@ func missedAsked(c *check) {
 }
 
 // missedWhileHeld catches a store that lets a tick be claimed that running hosts had skipped,
-// because the previous run was still going on.
+// because the previous run was still in progress.
 func missedWhileHeld(c *check) {
 	a, b := c.host(), c.host()
 	for i, slots := range []int{1, 3} {
@@ -207,9 +207,9 @@ func missedWhileHeld(c *check) {
 		grants[0].Succeeded = i == 0
 		c.want("release", a.release(grants[0]), driver.GrantOK)
 		b.mustRefuse(missed(within), driver.ReasonTickHeld)
-		late := missed(within) // where hosts delay ticks, the time at which it came due counts, not its instant
+		late := missed(within) // if hosts delay ticks, the time at which it came due counts, not its instant
 		late.Tick.MissedAt = c.later()
-		if slots > 1 { // in whatever slot
+		if slots > 1 { // in any slot
 			c.pause()
 			first, second := a.mustAcquire(c.request(name, slots)).grant, a.mustAcquire(c.request(name, slots)).grant
 			c.want("release", a.release(second), driver.GrantOK)

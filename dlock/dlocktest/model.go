@@ -41,7 +41,7 @@ type modelAttempt struct {
 	firstSent time.Time
 	grant     driver.Grant // if known
 	known     bool
-	wild      bool      // it may have another grant than the known one, if that had ended when a request arrived
+	wild      bool      // it may have a grant other than the known one, if that had ended when a request arrived
 	heldTo    time.Time // surely held until, if nothing ends it
 	maybeTo   time.Time // surely not held from then on, unless a request is still on its way
 	starts    int       // requests that may have started its tick
@@ -51,12 +51,12 @@ type modelAttempt struct {
 	lateKeep, lateRelease bool
 }
 
-// applied is what is known about a request that was answered by an error.
+// applied says whether a request that was answered by an error may have been applied.
 type applied uint8
 
 const (
 	notApplied   applied = iota
-	maybeApplied         // by the time the error came
+	maybeApplied         // before the error came
 	lateApplied          // at any time until the faults are healed
 )
 
@@ -95,7 +95,7 @@ func (m *modelAttempt) keep(until time.Time) {
 	}
 }
 
-// over notes that the lease is not held now. What is still on its way may bring it back.
+// over notes that the lease is not held now. A request that is still on its way may bring it back.
 func (m *modelAttempt) over() {
 	m.heldTo = time.Time{}
 	if !m.wild {
@@ -180,8 +180,8 @@ func (m *model) granted(lock *modelLock, a *modelAttempt, ans attempt) string {
 func (m *model) started(lock *modelLock, a *modelAttempt, ans attempt) string {
 	at := a.req.Tick.At.UnixMicro()
 	tick := lock.tick(at)
-	// A request whose answer was lost may have been the one that was granted; then its tick may be
-	// old by now.
+	// A request whose answer was lost may be the one that was granted; then its tick may be old
+	// now.
 	earlier := a.starts > 0
 	if !earlier && at < lock.sureTick {
 		return "the tick was started, though a later one has been claimed"
@@ -255,7 +255,7 @@ func (m *model) extended(a *modelAttempt, did applied, r driver.Result, err erro
 	ttl := a.req.TTL
 	switch {
 	case err != nil && did == notApplied:
-	case err != nil && !a.possible(sent): // there was nothing to extend
+	case err != nil && !a.possible(sent): // no lease to extend
 	case err != nil && did == lateApplied:
 		a.lateKeep = true
 	case err != nil:
@@ -316,8 +316,8 @@ func (m *model) healed(now time.Time) {
 	}
 }
 
-// forget drops old attempts that hold nothing, and keeps some: a store should not know them any
-// more either.
+// forget drops old attempts that hold nothing, but keeps some, because a store should have
+// forgotten them, too.
 func (m *model) forget(now time.Time) {
 	const some = 30
 	excess := len(m.attempts) - some

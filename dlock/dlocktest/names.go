@@ -30,10 +30,10 @@ func trickyNames() []string {
 		"[[a]]", `\n`,
 		// Spaces.
 		" ", "  ", " a", "a ", "a  ", " a ", "a\u00a0", "\u00a0a", "a\u3000",
-		// What collations take for the same.
+		// Texts that collations treat as equal.
 		"A", "Aa", "aA", "á", "a\u0301", "à", "ä", "ß", "ss", "SS", "æ", "ae", "ı", "i", "I", "İ", "ａ", "ª", "①", "1",
 		"½", "ﬁ", "fi",
-		// Runes of every length, and some that are not seen.
+		// Runes of every length, and some invisible ones.
 		"é", "世界", "😀", "😀😀", "👩\u200d🚀", "👩🚀", "\u200b", "a\u200b", "\ufeffa", "\u2028", "\U0010ffff",
 		"а", // Cyrillic
 	}

@@ -28,8 +28,8 @@ func (c *check) previousExpired(what string, a attempt, want bool) {
 	}
 }
 
-// expiredTold catches a store that does not report that the previous lease expired, that takes a
-// release which came too late for a real one, or that reports one expiry more than once.
+// expiredTold catches a store that does not report that the previous lease expired, that counts a
+// release which came too late, or that reports one expiry more than once.
 func expiredTold(c *check) {
 	a, b := c.host(), c.host()
 	kinds := []int{0, 1}
@@ -46,7 +46,7 @@ func expiredTold(c *check) {
 		c.want("release", b.release(next.grant), driver.GrantOK)
 		c.previousExpired("after a release", a.mustAcquire(c.request(nameOf("x", slots), slots)), false)
 	}
-	// A release that comes too late, before anybody else has the slot, changes nothing either.
+	// A release that comes too late, before another host has the slot, changes nothing either.
 	for i, slots := range kinds {
 		until(late[i].endedBy(c))
 		c.want("release of a grant that has ended", a.release(late[i].grant), driver.GrantLost)

@@ -101,7 +101,7 @@ func (w *walk) newRequest() driver.Request {
 	}
 	switch w.rand.IntN(3) {
 	case 0:
-		req.Name = "x" // a mutex, which has nothing to do with:
+		req.Name = "x" // a mutex, which is independent of:
 	case 1:
 		req.Name, req.Slots = "x", 2+w.rand.IntN(3) // a semaphore, whose hosts disagree
 	case 2:
@@ -126,8 +126,8 @@ type way struct {
 	cancel  context.CancelFunc
 }
 
-// way picks a host, and maybe a fault for its next call. The context ends soon where the call would
-// wait.
+// way picks a host, and maybe a fault for its next call. If the call would wait, the context ends
+// soon.
 func (w *walk) way(op Op) way {
 	n := w.rand.IntN(len(w.hosts))
 	y := way{host: w.hosts[n], what: fmt.Sprintf("host %d", n)}
@@ -191,8 +191,8 @@ func (w *walk) acquire(a *modelAttempt) string {
 	return w.model.acquired(a, y.applied, ans)
 }
 
-// again repeats a request with a token that may hold something, or whose answer was lost. What a
-// token gets after its lease has ended is not defined: one token, one attempt.
+// again repeats a request with a token that may hold a lease, or whose answer was lost. It is
+// undefined what a token gets after its lease has ended: one token, one attempt.
 func (w *walk) again() string {
 	if alive := w.pick(1, func(a *modelAttempt) bool { return !a.givenUp && a.possible(time.Now()) }); len(alive) > 0 {
 		return w.acquire(alive[0])

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// rates are for semaphores that bound how often they are granted.
+// rates test semaphores that bound how often they are granted.
 var rates = []promise{
 	{name: "rate/refused by a store that cannot", show: rateUnsupported},
 	{name: "rate/counts every grant once", given: needsRate, show: countsOnce},
@@ -36,7 +36,7 @@ func needsRate(f Features) string {
 
 func needsRateInOneTrip(f Features) string { return cmp.Or(needsRate(f), needsOneRoundTrip(f)) }
 
-// rateInOneTrip catches a rate that is asked for by a call of its own.
+// rateInOneTrip catches a store that asks for the rate in a call of its own.
 func rateInOneTrip(c *check) {
 	if c.ns.RoundTrips == nil {
 		c.fatalf("the store states OneRoundTrip, and the harness does not count: set Namespace.RoundTrips")
@@ -60,7 +60,7 @@ func rated(rate int, per time.Duration) driver.SemaphoreSpec {
 	return driver.SemaphoreSpec{Name: "limit", Slots: 1000, Rate: rate, Per: per}
 }
 
-// start asks for a grant with that limit, and releases what it got.
+// start asks for a grant with that limit, and releases it.
 func (h *host) start(limit driver.SemaphoreSpec) attempt {
 	a := h.try(h.c.with(h.c.request("x", 1000), limit))
 	if a.err == nil {
@@ -69,7 +69,7 @@ func (h *host) start(limit driver.SemaphoreSpec) attempt {
 	return a
 }
 
-// rateUnsupported catches a store that grants without a look at the rate.
+// rateUnsupported catches a store that grants without checking the rate.
 func rateUnsupported(c *check) {
 	h := c.host()
 	limiter := h.caps().RateLimiter
@@ -147,7 +147,7 @@ func countsOnce(c *check) {
 }
 
 // countsNoRefusal catches a start that is counted although another limit, or the name itself,
-// refuses, and a refusal that counts itself or keeps a slot.
+// refuses, and a refusal that is counted or keeps a slot.
 func countsNoRefusal(c *check) {
 	h := c.host()
 	first, second := rated(2, c.long), driver.SemaphoreSpec{Name: "second", Slots: 1}
@@ -180,7 +180,7 @@ func countsNoRefusal(c *check) {
 	h.free("after refusals", "limit", 3, 3)
 }
 
-// saysWhen catches a refusal whose time is too late for who sleeps until then, or not true.
+// saysWhen catches a refusal whose time is wrong, or too late for a caller that sleeps until then.
 func saysWhen(c *check) {
 	h := c.host()
 	for _, rate := range []int{1, 3, 100} {
@@ -219,8 +219,9 @@ func saysWhen(c *check) {
 	}
 }
 
-// attackWindows catches every window that has too many starts: one over the border of two fixed
-// windows, the burst of a bucket that had filled up, and what several hosts count at the same time.
+// attackWindows catches every window that has too many starts: across the border of two fixed
+// windows, the burst of a bucket that had filled up, and starts that several hosts count at the
+// same time.
 func attackWindows(rate int) func(*check) {
 	return func(c *check) {
 		per := c.per()
@@ -261,8 +262,8 @@ func attackWindows(rate int) func(*check) {
 	}
 }
 
-// windows finds starts that lay within less than per, one more than the rate. The store acted
-// between the request and the answer.
+// windows finds one start more than the rate within less than per. The store acted between the
+// request and the answer.
 func (c *check) windows(starts []attempt, rate int, per time.Duration) {
 	slices.SortFunc(starts, func(a, b attempt) int { return a.got.Compare(b.got) })
 	for i := rate; i < len(starts); i++ {
@@ -275,7 +276,8 @@ func (c *check) windows(starts []attempt, rate int, per time.Duration) {
 	}
 }
 
-// rateAndSlots catches a rate that hides that all slots are held, or is hidden by free ones.
+// rateAndSlots catches a rate that is reported when all slots are held, or is ignored when some are
+// free.
 func rateAndSlots(c *check) {
 	h := c.host()
 	limit := driver.SemaphoreSpec{Name: "limit", Slots: 2, Rate: 3, Per: c.long}
@@ -288,10 +290,10 @@ func rateAndSlots(c *check) {
 	h.release(append(all(two), all(three)...)...)
 	h.mustRefuse(ask(), driver.ReasonLimitRate)
 	limit.Rate, limit.Per = 0, 0
-	h.release(all(h.mustAcquire(ask()).grant)...) // who asks for no rate is not bounded by it
+	h.release(all(h.mustAcquire(ask()).grant)...) // a request without a rate is not bounded by it
 }
 
-// ratesDisagree catches a count that each number has for itself.
+// ratesDisagree catches a store that counts separately for each rate.
 func ratesDisagree(c *check) {
 	h := c.host()
 	start := func(rate int, per time.Duration, want driver.Reason) {
@@ -312,7 +314,7 @@ func ratesDisagree(c *check) {
 	start(6, c.long, driver.ReasonLimitRate)
 }
 
-// largestRate catches numbers that are too large for the store, or a memory that grows with them.
+// largestRate catches a store that cannot handle large numbers, or whose memory grows with them.
 func largestRate(c *check) {
 	h := c.host()
 	for _, per := range []time.Duration{driver.MinPer, time.Hour} {
@@ -332,7 +334,7 @@ func largestRate(c *check) {
 }
 
 // rateClockBack catches a store that grants nothing until its clock is where it was, or that
-// forgets what it counted.
+// forgets the starts that it counted.
 func rateClockBack(c *check) {
 	if c.ns.StepClock == nil {
 		c.skip("the Namespace cannot step the store's clock")
@@ -352,7 +354,7 @@ func rateClockBack(c *check) {
 		c.fatalf("after the clock was set back: %v: must be refused for up to %v", refused.err, limit.Per)
 	}
 	until(refused.got.Add(no.ExpiresIn + time.Microsecond))
-	c.ns.StepClock(0) // it may have stood still
+	c.ns.StepClock(0) // it may not have moved
 	for i := range 2 {
 		if a := h.start(limit); a.err != nil {
 			c.errorf("start %d after the %v that the refusal named: %v", i+1, no.ExpiresIn, a.err)

@@ -62,7 +62,7 @@ func releaseTwice(c *check) {
 	}
 }
 
-// releaseForeign catches a store on which anybody can release a lease.
+// releaseForeign catches a store on which any caller can release a lease.
 func releaseForeign(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 2} {
@@ -73,7 +73,7 @@ func releaseForeign(c *check) {
 			c.want("release by a stranger", b.release(stranger), driver.GrantLost)
 			stranger.Slot = driver.AnySlot
 			c.want("release by a stranger with AnySlot", b.release(stranger), driver.GrantLost)
-			// A part of a token is not the token, nor is one in another case.
+			// A part of a token is not the token, nor is the token in another case.
 			for _, token := range []string{g.Token[:len(g.Token)-1], g.Token + "x", swapCase(g.Token)} {
 				stranger.Token = token
 				c.want("release by a token that is almost right", b.release(stranger), driver.GrantLost)

@@ -54,15 +54,15 @@ func invalidRequests(c *check) {
 	early.Tick.MissedAt = early.Tick.At.Add(-time.Microsecond)
 	refuse("tick that was missed before its instant", early)
 
-	h.fillAny("x", 1) // nothing of it was granted
+	h.fillAny("x", 1) // no part of it was granted
 	req := c.request("longest token", 1)
 	req.Token = strings.Repeat("t", 64)
 	h.mustAcquire(req)
 	h.mustAcquire(c.request("most slots", driver.MaxSlots))
 }
 
-// boundedTTL catches a bound that is stated and not kept: a lease longer than QuarantineTTL would
-// outlive the quarantine.
+// boundedTTL catches a bound that is stated but not enforced: a lease longer than QuarantineTTL
+// would outlive the quarantine.
 func boundedTTL(c *check) {
 	h := c.host()
 	bounder := h.caps().TTLBounder
@@ -88,7 +88,7 @@ func boundedTTL(c *check) {
 	}
 }
 
-// endedContext catches a call that goes on although nobody waits for it, and the worst of errors:
+// endedContext catches a call that continues although its caller has left, and the worst of errors:
 // "not acquired" from a store that was not asked.
 func endedContext(c *check) {
 	h := c.host()
@@ -116,7 +116,7 @@ func endedContext(c *check) {
 			c.errorf("four calls with a context that is %s took %v", what, took)
 		}
 	}
-	// The client is as good as before.
+	// The client still works.
 	h.mustAcquire(c.request("after", 0))
 }
 
@@ -125,7 +125,7 @@ func endedContext(c *check) {
 func shortContext(c *check) {
 	h := c.host()
 	for i := range 40 {
-		// A name for each: a request that was cut off may still arrive.
+		// Each has its own name: a request that was cut off may still arrive.
 		req := c.request(fmt.Sprintf("free %d", i), 0)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*20*time.Microsecond)
 		before := time.Now()

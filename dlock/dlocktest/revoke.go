@@ -58,9 +58,9 @@ func revokeKeepsSlot(c *check) {
 	}
 }
 
-// revokeEnds catches a revoked lease that lasts longer because its holder goes on extending it, or
-// shorter. If the holder repeats its request, because the reply was lost, the lease must last a TTL
-// from then on: the holder trusts it for that long.
+// revokeEnds catches a revoked lease that lasts longer because its holder keeps extending it, or
+// that is cut short. If the holder repeats its request, because the reply was lost, the lease must
+// last a TTL from then on: the holder trusts it for that long.
 func revokeEnds(c *check) {
 	for name, again := range map[string]bool{"x": false, "again": true} {
 		c.revokeEnds(name, again)

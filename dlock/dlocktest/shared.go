@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// jointly are for requests that take slots of several semaphores in one step.
+// jointly test requests that take slots of several semaphores in one step.
 var jointly = []promise{
 	{name: "shared/refused by a store that cannot", show: sharedUnsupported},
 	{name: "shared/all in one step", given: needsShared, show: allAtOnce},
@@ -41,7 +41,7 @@ func (c *check) with(req driver.Request, shared ...driver.SemaphoreSpec) driver.
 	return req
 }
 
-// all returns a grant and those of its further semaphores, as Extend and Release get them.
+// all returns a grant and the grants of its further semaphores, as Extend and Release get them.
 func all(g driver.Grant) []driver.Grant {
 	list := append([]driver.Grant{g}, g.Shared...)
 	list[0].Shared = nil
@@ -59,8 +59,8 @@ func (h *host) free(what, name string, slots, want int) {
 	}
 }
 
-// sharedUnsupported catches a store that takes Name alone and forgets about the rest: every limit
-// that several timers share would be exceeded in silence.
+// sharedUnsupported catches a store that takes Name alone and ignores the rest: every limit that
+// several timers share would be exceeded in silence.
 func sharedUnsupported(c *check) {
 	h := c.host()
 	caps := h.caps()
@@ -157,7 +157,7 @@ func allOrNothing(c *check) {
 	h.free("after refusals", "one", 2, 2)
 	h.free("after refusals", "three", 2, 2)
 	h.release(held.grant)
-	g := h.mustAcquire(req).grant // the tick is still there
+	g := h.mustAcquire(req).grant // the tick can still be started
 	c.want("release", h.release(all(g)...), driver.GrantOK)
 
 	rest := h.fill("x", 2)
@@ -168,7 +168,8 @@ func allOrNothing(c *check) {
 	h.release(rest...)
 }
 
-// ownReasonsFirst catches a tick that ran elsewhere and is reported as kept out by a limit.
+// ownReasonsFirst catches a store that reports a limit as the reason although the tick ran
+// elsewhere.
 func ownReasonsFirst(c *check) {
 	h := c.host()
 	limit := driver.SemaphoreSpec{Name: "limit", Slots: 1}
@@ -205,7 +206,7 @@ func sharedAskedAgain(c *check) {
 		}
 	}
 	first := a.mustAcquire(req)
-	for _, h := range []*host{a, b} { // full by now, but not for this token
+	for _, h := range []*host{a, b} { // full now, but not for this token
 		same(first, h.mustAcquire(req))
 	}
 	a.free("one token", "limit", 3, 2)
@@ -379,7 +380,7 @@ func sharedOverrides(c *check) {
 	h.free("after all", "x", 5, 5)
 }
 
-// hammerShared catches every gap between a look and a grant: more permits than there are, or two
+// hammerShared catches every gap between a check and a grant: more permits than there are, or two
 // holders of one.
 func hammerShared(c *check) {
 	const size, timers = 3, 4
@@ -423,7 +424,7 @@ func hammerShared(c *check) {
 				for range rand.N(4) {
 					runtime.Gosched()
 				}
-				holders[slot].Add(-1) // before the release: after it the next one may be there
+				holders[slot].Add(-1) // before the release: after it the next holder may be there
 				inUse.Add(-1)
 				results, err := h.store.Release(ctx, all(a.grant)...)
 				if err != nil {

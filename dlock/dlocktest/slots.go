@@ -4,8 +4,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// slotNumbers are for hosts that declare different numbers of slots, as they do during every
-// rolling deploy.
+// slotNumbers test hosts that declare different numbers of slots, as they do during every rolling
+// deploy.
 var slotNumbers = []promise{
 	{name: "N/hosts that disagree share slots", show: disagree},
 	{name: "N/shrinking and growing hides no slot", show: shrinkAndGrow},
@@ -19,7 +19,7 @@ func needsInfo(f Features) string {
 	return ""
 }
 
-// disagree catches a number of slots that is part of the key: 3 and 5 would then be 8.
+// disagree catches a store whose keys contain the number of slots: hosts with 3 and 5 would get 8.
 func disagree(c *check) {
 	for _, threeFirst := range []bool{true, false} {
 		three, five := c.host(), c.host()

@@ -43,7 +43,7 @@ func (h *host) succeed(g driver.Grant) span {
 	return s
 }
 
-// info is what came with the answer to a request.
+// info returns the Info that came with the answer to a request.
 func (a attempt) info() driver.Info {
 	if no, ok := errors.AsType[*driver.NotAcquiredError](a.err); ok {
 		return no.Info
@@ -51,7 +51,7 @@ func (a attempt) info() driver.Info {
 	return a.grant.Info
 }
 
-// since checks what the answer to a request, granted or refused, says about the last success.
+// since checks the last success that the answer to a request, granted or refused, reports.
 func (c *check) since(what string, a attempt, success span) {
 	got := a.info().SuccessAge
 	least, most := max(time.Microsecond, a.sent.Sub(success.got)-c.h.Slack),
@@ -68,12 +68,12 @@ func (c *check) never(what string, a attempt) {
 	}
 }
 
-// pause lets enough time pass for two moments to be told apart, so that a store which counts from
-// the wrong one is found. A correct store passes without it.
+// pause makes two moments distinguishable, so that a store which counts from the wrong one is
+// found. A correct store passes without it.
 func (c *check) pause() { until(time.Now().Add(2*c.h.Slack + c.step())) }
 
 // successTold catches a store that does not remember a success, counts from another moment, or
-// tells only the host that had it.
+// reports it only to the host that had it.
 func successTold(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -89,7 +89,7 @@ func successTold(c *check) {
 		}
 		again := b.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.pause()
-		done = b.succeed(again.grant) // a later one takes its place
+		done = b.succeed(again.grant) // a later one replaces it
 		next := a.mustAcquire(c.request(nameOf("x", slots), slots))
 		c.since("a grant after a second success", next, done)
 		c.want("release", a.release(next.grant), driver.GrantOK)
@@ -204,7 +204,7 @@ func successNotLost(c *check) {
 	c.never("of a name that was never used", b.mustAcquire(c.request("never used", 2)))
 }
 
-// successAnySlot catches a store that remembers only what was released by its slot.
+// successAnySlot catches a store that remembers a success only if the release named its slot.
 func successAnySlot(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 1, 3} {
@@ -217,7 +217,7 @@ func successAnySlot(c *check) {
 	}
 }
 
-// successAskedAgain catches a repeated request whose answer has less than the first.
+// successAskedAgain catches a repeated request whose answer lacks a success that the first one had.
 func successAskedAgain(c *check) {
 	a, b := c.host(), c.host()
 	for _, slots := range []int{0, 2} {

@@ -107,12 +107,12 @@ func lateTick(c *check) {
 	h.mustRefuse(c.tick("t", 9, at, 3), driver.ReasonTickTaken)
 	h.mustAcquire(c.tick("t", 9, at.Add(time.Second), 3))
 	h.mustRefuse(c.tick("t", 9, at, 3), driver.ReasonTickLate)
-	// No tick is older than those of a name that has none.
+	// If a name has no tick yet, no tick is older.
 	h.mustRefuse(c.tick("new", 9, time.UnixMicro(-1), 3), driver.ReasonTickLate)
 }
 
-// tickAhead catches a host whose clock is ahead and that would keep all others from starting ticks
-// until then.
+// tickAhead catches a store on which one host, whose clock is ahead, keeps all others from starting
+// ticks until then.
 func tickAhead(c *check) {
 	h := c.host()
 	at := thisSecond()
@@ -166,7 +166,7 @@ func tickOutlivesLease(c *check) {
 	}
 }
 
-// refusedSlot catches a tick that is claimed although no slot was free: nobody would start it.
+// refusedSlot catches a tick that is claimed although no slot was free: no host would start it.
 func refusedSlot(c *check) {
 	a, b := c.host(), c.host()
 	at := thisSecond()
@@ -177,14 +177,14 @@ func refusedSlot(c *check) {
 			b.mustRefuse(c.tick(name, slots, at.Add(time.Duration(i)*time.Millisecond), 1), driver.ReasonFull)
 		}
 		c.want("release", a.release(first[0]), driver.GrantOK)
-		// Neither are the later ticks claimed, which would make this one late.
+		// The later ticks are not claimed either, which would make this one late.
 		next := b.mustAcquire(c.tick(name, slots, at, 1))
 		b.release(next.grant)
 		b.mustRefuse(c.tick(name, slots, at, 1), driver.ReasonTickTaken)
 	}
 }
 
-// refusedStart catches a slot that is taken although the tick was refused: nobody would use it
+// refusedStart catches a slot that is taken although the tick was refused: no host would use it
 // until it expires.
 func refusedStart(c *check) {
 	a, b := c.host(), c.host()
@@ -230,12 +230,12 @@ func startsOnce(c *check) {
 		open.mustRefuse(c.tick(name, slots, at, 2), driver.ReasonTickTaken)
 		open.mustAcquire(c.tick(name, slots, at.Add(time.Second), 2))
 		if slots > 0 {
-			h.mustAcquire(first) // its lease goes on, though the fleet is at a later tick
+			h.mustAcquire(first) // its lease continues, though the fleet is at a later tick
 		}
 	}
 }
 
-// ticksApart catches a tick kept for all names together.
+// ticksApart catches a store that keeps one tick for all names.
 func ticksApart(c *check) {
 	h := c.host()
 	at := thisSecond()
@@ -243,9 +243,9 @@ func ticksApart(c *check) {
 	h.mustAcquire(c.tick("b", 3, at.Add(-time.Hour), 1))
 	h.mustAcquire(c.tick("ab", 0, at.Add(-time.Hour), 1))
 	h.mustRefuse(c.tick("a", 3, at, 1), driver.ReasonTickTaken)
-	// The tick is that of the name: hosts that disagree on the number of slots share it.
+	// The tick belongs to the name: hosts that disagree on the number of slots share it.
 	h.mustRefuse(c.tick("a", 5, at, 1), driver.ReasonTickTaken)
-	// A mutex has nothing to do with a semaphore of the same name.
+	// A mutex is independent of a semaphore of the same name.
 	h.mustAcquire(c.tick("a", 0, at.Add(-time.Hour), 1))
 	h.mustRefuse(c.tick("a", 3, at, 1), driver.ReasonTickTaken)
 }
@@ -282,8 +282,8 @@ func tickRace(c *check) {
 			})
 		}
 		wg.Wait()
-		// Whoever found all slots held has tried in vain; what is left of the tick must still be
-		// there.
+		// A host that found all slots held has tried in vain; the remaining starts of the tick must
+		// still be available.
 		for starts < most {
 			a := hosts[0].try(c.tick("t", slots, due, most))
 			if a.err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// tokens are for lost replies: the caller repeats the request with the same token, or
-// releases by it.
+// tokens test lost replies: the caller repeats the request with the same token, or releases by it.
 var tokens = []promise{
 	{name: "token/asked again is the same grant", show: askedAgain},
 	{name: "token/asked again when full", show: askedAgainWhenFull},
@@ -84,7 +83,7 @@ func askedAgainExtends(c *check) {
 	}
 }
 
-// lostReplies catches a grant that nobody can release: the request was carried out, its reply lost.
+// lostReplies catches a grant that cannot be released: the request was carried out, its reply lost.
 func lostReplies(c *check) {
 	open := c.host()
 	faulty := NewFaulty(open.store)

@@ -72,8 +72,8 @@ func valueKept(c *check) {
 	}
 }
 
-// valueIsNoOverride catches a store that loses a value with another update, or refuses a name
-// because of one.
+// valueIsNoOverride catches a store that loses a value at another update, or refuses a name because
+// it has a value.
 func valueIsNoOverride(c *check) {
 	a, b := c.host(), c.host()
 	if err := a.set("x", "kept", 0); err != nil {
@@ -97,7 +97,7 @@ func valueIsNoOverride(c *check) {
 	if err := a.set("x", "late", state.Version); !errors.Is(err, driver.ErrChanged) {
 		c.errorf("set with the version before another update: %v", err)
 	}
-	// All of an update is made, or none of it.
+	// All parts of an update are made, or none.
 	ctx, cancel := callContext()
 	defer cancel()
 	err := a.controller().Update(ctx, "x", driver.Update{Limit: &driver.LimitOverride{Cause: ann, Slots: 3},
@@ -107,8 +107,8 @@ func valueIsNoOverride(c *check) {
 	}
 }
 
-// valueCompared catches a store that compares and sets in two steps: of those who have read one
-// version, one succeeds.
+// valueCompared catches a store that compares and sets in two steps: of the writers that have read
+// one version, only one may succeed.
 func valueCompared(c *check) {
 	const writers, rounds = 8, 5
 	hosts := make([]*host, writers)
