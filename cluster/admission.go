@@ -13,12 +13,12 @@ import (
 )
 
 // An admission finds out whether live hosts of another environment are on the registry. If so, this
-// process is refused, for good. It is asked by parts before they take work, and by Run until there
-// is an answer.
+// process is refused, for good. Parts ask it before they take work, and Run asks it until there is
+// an answer.
 type admission struct {
 	registry *Registry
 	calls    singleflight.Group
-	refusal  context.Context // ends when this process is refused; its cause is why
+	refusal  context.Context // ends when this process is refused; its cause says why
 	refuse   context.CancelCauseFunc
 	asking   atomic.Bool
 	answered atomic.Bool
@@ -27,26 +27,26 @@ type admission struct {
 func newAdmission(r *Registry) *admission {
 	a := &admission{registry: r}
 	a.refusal, a.refuse = context.WithCancelCause(context.Background())
-	a.answered.Store(r.config.Environment == "") // it does not say, so nobody differs
+	a.answered.Store(r.config.Environment == "") // without an environment this host differs from none
 	return a
 }
 
 // refused returns why this process is refused; nil: it is not.
 func (a *admission) refused() error { return context.Cause(a.refusal) }
 
-// Admit asks whether this process may take work from what its fleet shares: schedulers, workers,
+// Admit asks whether this process may take work that its fleet shares. Schedulers, workers,
 // relays and electors that were added (see Add) do so when their Run begins. Call it for loops of
 // your own before they begin:
 //
 //	ctx, cancel := context.WithCancelCause(ctx)
 //	stop, err := registry.Admit(ctx, cancel)
 //
-// It returns an error if a live host of another Environment is on the registry, which says what to
-// do. It makes up to three calls to the store, and takes at most Config.StoreTimeout. If the store
-// does not answer, it returns no error: a registry that is down keeps nothing from working. Run
-// asks again with its heartbeats, until there is an answer. If that is an error, it calls refused
-// with it, once, unless stop was called before; refused may be nil. A process that was refused
-// stays so until it is restarted.
+// It returns an error, which says how to repair it, if a live host of another Environment is on the
+// registry. It makes up to three calls to the store, and takes at most Config.StoreTimeout. If the
+// store does not answer, it returns no error: a registry that is down prevents no work. Run asks
+// again with its heartbeats, until there is an answer. If that is an error, it calls refused with
+// it, once, unless stop was called before; refused may be nil. A process that was refused stays so
+// until it is restarted.
 func (r *Registry) Admit(ctx context.Context, refused func(error)) (stop func(), err error) {
 	a := r.admission
 	if !a.answered.Load() {
@@ -78,13 +78,13 @@ func (a *admission) once() (none any, err error) {
 	a.asking.Store(true)
 	defer a.asking.Store(false)
 	r := a.registry
-	// Read before this process is written: one that is refused never looks as if it was alive, so
-	// that no host of the other environment that starts meanwhile is refused because of it.
+	// Read before this process is written: a process that is refused never looks as if it was
+	// alive, so no host of the other environment that starts meanwhile is refused because of it.
 	others, err := a.others()
 	written := !r.writer.lastWrite().IsZero()
 	if err == nil && len(others) == 0 && !written && r.life.Begun() {
-		// Of two that start at once each has written before it reads again, so at least one sees
-		// the other.
+		// If two start at the same time, each has written before it reads again, so at least one
+		// sees the other.
 		if _, err = r.writer.write(context.Background(), false); err == nil {
 			written = true
 			others, err = a.others()
@@ -110,7 +110,7 @@ func (a *admission) others() ([]Host, error) {
 	return r.config.others(hosts.value.hosts), hosts.err
 }
 
-// say tells people, on this host and on the others, that this process is refused.
+// say reports, on this host and to the others, that this process is refused.
 func (a *admission) say(others []Host) {
 	r := a.registry
 	r.faults.log(slog.LevelError, "cluster: the registry refused this process: it stops its timers, runs and "+
@@ -133,7 +133,7 @@ func (c Config) others(hosts []Host) (others []Host) {
 	return others
 }
 
-// environmentError says whose store this is, and what to do.
+// environmentError says which environment the store belongs to, and how to repair it.
 func (r *Registry) environmentError(others []Host) error {
 	own, theirs := r.config.Environment, others[0].Environment
 	if slices.ContainsFunc(others, func(h Host) bool { return h.Environment != theirs }) {

@@ -13,7 +13,7 @@ import (
 )
 
 // A host that has something new to write in each interval, such as the runs of a timer that is due
-// every second, reads the fleet and sweeps, too, and what is new is written soon nevertheless.
+// every second, still reads the fleet and sweeps, and new rows are still written soon.
 //
 // Fails when a read or a sweep waits for a heartbeat with nothing new: a fleet in which all hosts
 // are busy then never sweeps, and never notices that a host is gone.
@@ -117,8 +117,8 @@ func TestClassifierThatFailsIsLoggedOnce(t *testing.T) {
 
 // A record that says that a lease will be acquired in an hour does not keep the next one out.
 //
-// Fails when durations of nonsense become instants in the future, which are newer than all that
-// comes.
+// Fails when durations of nonsense become instants in the future, which are newer than all later
+// ones.
 func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -135,10 +135,10 @@ func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
 	})
 }
 
-// Of more leases than fit into a batch, which are all renewed all the time, each is written in its
-// turn.
+// If more leases than fit into a batch are renewed all the time, each is written in its turn.
 //
-// Fails when a batch has any of them: some are then not written for long, and seem to have ended.
+// Fails when a batch has any of them: some are then not written for a long time, and seem to have
+// ended.
 func TestLeasesAreWrittenInTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -175,7 +175,7 @@ func TestSweepThatFailedIsTriedAgain(t *testing.T) {
 		f.others(300, 48*time.Hour)
 		store.once.Store(true)
 		h := f.start(cluster.Config{})
-		for range 16 { // its turn comes within so many hours
+		for range 16 { // its turn comes within that many hours
 			if time.Sleep(time.Hour); !store.once.Load() {
 				break
 			}
@@ -190,7 +190,7 @@ func TestSweepThatFailedIsTriedAgain(t *testing.T) {
 
 // A registry whose sweeps always fail, while its writes succeed, is shown as one that fails.
 //
-// Fails when a call that succeeds hides that another one does not.
+// Fails when a call that succeeds hides that another one fails.
 func TestSweepThatAlwaysFailsIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -204,7 +204,7 @@ func TestSweepThatAlwaysFailsIsSeen(t *testing.T) {
 	})
 }
 
-// A store whose next sweep fails if once is set, or each.
+// sweepFails is a store whose next sweep fails if once is set, or each.
 type sweepFails struct {
 	cluster.Store
 	once   atomic.Bool
@@ -218,8 +218,7 @@ func (s *sweepFails) Sweep(ctx context.Context, r cluster.Retention, limit int) 
 	return s.Store.Sweep(ctx, r, limit)
 }
 
-// Leases of which nothing is new are back in a registry that was emptied as soon as their hosts
-// are.
+// Leases that have not changed are back in a registry that was emptied as soon as their hosts are.
 //
 // Fails when only the host is written again: a lease that is recorded once is then missing until it
 // ends.
@@ -240,7 +239,7 @@ func TestLeasesAreBackAfterTheRegistryWasEmptied(t *testing.T) {
 	})
 }
 
-// others writes hosts of which nothing more is heard, and which are alive for a TTL.
+// others writes hosts that stay silent afterwards, and are alive for a TTL.
 func (f *fleet) others(n int, ttl time.Duration) {
 	f.t.Helper()
 	for i := range n {

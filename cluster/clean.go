@@ -38,8 +38,8 @@ func clean(s string, maxLen int) string {
 	return s[:maxLen]
 }
 
-// cleanInstant returns an instant in UTC that JSON can show, or zero: one that cannot be shown
-// would hide all that is shown with it.
+// cleanInstant returns an instant in UTC that JSON can show, or zero: JSON would fail on any other,
+// and hide everything that is shown with it.
 func cleanInstant(t time.Time) time.Time {
 	t = t.UTC().Round(0)
 	if t.Year() < 0 || t.Year() > 9999 {
@@ -62,5 +62,6 @@ func idOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// grantOf identifies a grant without showing its token: with the token anybody could end the grant.
+// grantOf identifies a grant without showing its token, which is all that is needed to end the
+// grant.
 func grantOf(token string) string { return idOf("grant", token) }

@@ -15,14 +15,14 @@ import (
 )
 
 // A host makes at most one call per heartbeat interval, to the registry and to the store of locks
-// together, however many leases it holds, up to MaxBatch. If there is something to write in every
-// interval, its reads of the fleet and its sweeps come in addition, which makes four calls in three
-// intervals. While leases that are recorded, and not of timers, come and go all the time, it makes
-// one call per second.
+// together, for any number of leases up to MaxBatch. If there is something to write in every
+// interval, its reads of the fleet and its sweeps are additional, which makes four calls in three
+// intervals. While recorded leases that are not of timers come and go all the time, it makes one
+// call per second.
 //
-// Fails when leases are written by more than one call, when each is written by itself, or when the
-// store of locks is asked for its leases beside the heartbeat; and when what is written leaves no
-// turn for reads and sweeps.
+// Fails when leases are written by more than one call, when each is written separately, or when the
+// store of locks is asked for its leases besides the heartbeat; and when writes leave no turn for
+// reads and sweeps.
 func TestCallsOfAHostWithManyLeases(t *testing.T) {
 	const interval, busy = ttl / 3, ttl / 4
 	lasts := time.Duration(testkit.Rounds(t, 7, 20)) * time.Minute

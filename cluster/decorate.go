@@ -15,13 +15,13 @@ import (
 // own), and for the events of any store. Give the result to dlock.NewSession or to
 // timer.Config.Store.
 //
-// It changes nothing about the locks: what the store answers is returned as it is, no call is added
-// or delayed, and a registry that fails does not affect them. driver.CapabilitiesOf looks through
-// it. Leases are written with the next heartbeat. New ones are written within about a second,
-// unless leases of their kind come and go all the time: those of timers, limits, hosts, probes and
-// triggers.
+// It changes nothing about the locks: the answers of the store are returned unchanged, no call is
+// added or delayed, and a registry that fails does not affect them. driver.CapabilitiesOf looks
+// through it. Leases are written with the next heartbeat. New ones are written within about a
+// second, except for kinds of leases that come and go all the time: timers, limits, hosts, probes
+// and triggers.
 //
-// If lock is Config.Locks, and that lists its leases, only events are recorded.
+// If lock is Config.Locks, and can list its leases, only events are recorded.
 func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	if lock == nil {
 		return nil
@@ -34,7 +34,7 @@ func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	return d
 }
 
-// A decorated store adds to pending what becomes of leases. It has no state of its own.
+// A decorated store adds to pending how leases begin, change and end. It has no state of its own.
 type decorated struct {
 	inner   dlock.DistributedLock
 	pending *pending
@@ -47,7 +47,7 @@ type decorated struct {
 // Unwrap returns the store that was decorated.
 func (d *decorated) Unwrap() dlock.DistributedLock { return d.inner }
 
-// String returns what the store calls itself.
+// String returns the name of the decorated store.
 func (d *decorated) String() string {
 	if s, ok := d.inner.(fmt.Stringer); ok {
 		return s.String()
@@ -84,9 +84,9 @@ func (d *decorated) Release(ctx context.Context, grants ...driver.Grant) ([]driv
 	return results, err
 }
 
-// recordsEvents reports whether there are to be events of a lock that is acquired and released. One
-// without a kind may be acquired all the time, so there are none, unless Config.Kind gives it one.
-// The writer calls that function, because it may take its time.
+// recordsEvents reports whether there are events when a lock is acquired and released. A lock
+// without a kind may be acquired all the time, so it has none, unless Config.Kind gives it a kind.
+// The writer calls that function, because it may be slow.
 func (d *decorated) recordsEvents(name string) bool {
 	if kind := KindOf(name); kind != "" {
 		return !frequent(kind)
@@ -98,7 +98,7 @@ func (d *decorated) recordsEvents(name string) bool {
 func (d *decorated) recordsLeases() bool { return d.listing == nil || !d.listing.works() }
 
 func (d *decorated) acquired(req driver.Request, g driver.Grant, sent time.Time) {
-	defer func() { _ = recover() }() // whatever is wrong here, the lock is granted
+	defer func() { _ = recover() }() // if anything fails here, the lock is still granted
 	d.acquiredOne(req, g, sent)
 	for _, shared := range g.Shared {
 		d.acquiredOne(req, shared, sent)

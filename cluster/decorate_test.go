@@ -23,7 +23,7 @@ import (
 // unlisted is a store that cannot list its leases.
 type unlisted struct{ dlock.DistributedLock }
 
-// unsupported is a store that has the method, and says that it cannot list when it is called.
+// unsupported is a store that has the method, but says that it cannot list when it is called.
 type unsupported struct{ dlock.DistributedLock }
 
 func (unsupported) Enumerate(context.Context, string, int) (driver.LeasePage, error) {
@@ -46,8 +46,8 @@ func closeSession(t *testing.T, s *dlock.Session) {
 	}
 }
 
-// Leases of a store that cannot list them are recorded: who has them, renewed, released, lost. So
-// they are where the store finds out only when it is asked that it cannot. A loser of a race leaves
+// Leases of a store that cannot list them are recorded: who has them, renewed, released, lost. The
+// same goes for a store that finds only when it is asked that it cannot. A loser of a race leaves
 // no row.
 //
 // Fails when an acquire, a renewal or a release is not noted, when a refusal is, or when the token
@@ -130,8 +130,8 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 	}
 }
 
-// Leases that the store lists are not written a second time, but their events are: also that one
-// was found expired, and lost.
+// Leases that the store lists are not written a second time, but their events are, including that
+// one was found expired, and lost.
 //
 // Fails when the rows are doubled.
 func TestListedLeasesAreNotRecorded(t *testing.T) {
@@ -188,7 +188,7 @@ type unwrapping struct {
 func (u unwrapping) Unwrap() dlock.DistributedLock { return u.store }
 
 // A registry that hangs, panics, is full or gone, and a classifier that blocks, cost a lock
-// nothing: not a call, not a moment, and no lease.
+// nothing: no call, no time, and no lease.
 //
 // Fails when Decorate waits for the writer, or calls the user's function.
 func TestRegistryCostsALockNothing(t *testing.T) {
@@ -252,9 +252,9 @@ func TestRegistryCostsALockNothing(t *testing.T) {
 	}
 }
 
-// While the registry is down, what waits for it is bounded: of leases that have ended so many, and
-// of events and runs the newest. What is dropped is counted, and the rest written later. Leases
-// that are held are all written, however many they are.
+// While the registry is down, the records that wait for it are bounded: a number of leases that
+// have ended, and the newest events and runs. Dropped records are counted, and the rest is written
+// later. Leases that are held are all written, however many they are.
 //
 // Fails when a bound is taken out, a drop is not counted, or a lease that is held is dropped.
 func TestWhatWaitsIsBounded(t *testing.T) {
@@ -313,9 +313,9 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	})
 }
 
-// A lease that is dropped counts only if it was to be written: not if the store of locks lists it.
+// A dropped lease counts only if it was to be written: not if the store of locks lists it.
 //
-// Fails when those of a store that says it cannot list, once it is asked, are lost without a trace.
+// Fails when leases of a store that turns out to be unable to list are lost without a trace.
 func TestDroppedLeasesAreCounted(t *testing.T) {
 	for name, lists := range map[string]bool{"lists": true, "unsupported": false} {
 		t.Run(name, func(t *testing.T) {
@@ -354,7 +354,7 @@ func TestDroppedLeasesAreCounted(t *testing.T) {
 	}
 }
 
-// value returns the value of a series; -1: it is not there.
+// value returns the value of a series; -1: it does not exist.
 func value(t *testing.T, reg prometheus.Gatherer, name, label, labelValue string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -374,7 +374,8 @@ func value(t *testing.T, reg prometheus.Gatherer, name, label, labelValue string
 	return -1
 }
 
-// A decorated store keeps all promises of the store, and CapabilitiesOf finds what that can do.
+// A decorated store keeps all promises of the store, and CapabilitiesOf finds its optional
+// interfaces.
 //
 // Fails when an answer is changed, or Unwrap is forgotten.
 func TestDecorateIsTransparent(t *testing.T) {

@@ -15,24 +15,25 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// isRefusal reports whether an error says whose store it is, who this is, and what to do.
+// isRefusal reports whether an error says which environment the store belongs to, which one this
+// process has, and how to repair it.
 func isRefusal(err error) bool {
 	return err != nil && strings.Contains(err.Error(), `belongs to environment "production"`) &&
 		strings.Contains(err.Error(), `this process is of "staging"`) &&
 		strings.Contains(err.Error(), "Config.Environment") && strings.Contains(err.Error(), "prefix of its own")
 }
 
-// A host whose environment is not that of the others is refused, and everybody sees it, also after
-// it has stopped. Of two that start at once at least one is refused. Those that run continue.
+// A host whose environment is not that of the others is refused, and every host sees it, even after
+// it has stopped. If two start at the same time, at least one is refused. Those that run continue.
 //
 // Fails when a host that is refused looks alive for a moment, when it is not shown any more because
 // it has stopped, when one that is gone or refused counts as a live one of another environment, or
-// when two that start at once read before they write.
+// when two that start at the same time read before they write.
 func TestEnvironmentsDoNotMix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		a := f.start(cluster.Config{Environment: "production"})
-		old := f.start(cluster.Config{}) // it does not say
+		old := f.start(cluster.Config{}) // it has no environment
 		b := f.start(cluster.Config{Environment: "staging"})
 		if _, err := b.Admit(t.Context(), nil); !isRefusal(err) {
 			t.Errorf("it is admitted: %v", err)
@@ -52,7 +53,7 @@ func TestEnvironmentsDoNotMix(t *testing.T) {
 				t.Errorf("%s: it is %q, others are %v", when, state, s.OtherEnvironments)
 			}
 		}
-		time.Sleep(cluster.DefaultSnapshotAge) // viewers share a read for so long
+		time.Sleep(cluster.DefaultSnapshotAge) // viewers share a read for that long
 		shown("at once")
 		time.Sleep(10 * time.Minute)
 		shown("after ten minutes")
@@ -172,10 +173,10 @@ func (p *taker) stopped(within time.Duration) {
 	}
 }
 
-// A scheduler and an elector of a process that is of another environment than the fleet take
-// nothing, and their Run says why: whichever runs first, they or the registry, and although the
-// environment is only found out when they work, because the registry was down until then. A
-// registry that is down, or hangs, keeps nothing from working.
+// A scheduler and an elector of a process of another environment than the fleet's take nothing, and
+// their Run says why. It does not matter whether they or the registry run first, nor that the
+// environment is found out only while they work, because the registry was down until then. A
+// registry that is down, or hangs, prevents no work.
 //
 // Fails when a part does not ask, or ignores the answer; when it is asked only once; when
 // PreStopDelay passes before it stops; and when a registry that hangs delays the start by more than

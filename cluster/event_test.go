@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// What an operator has done is in the history of every host within about a second, with whoever it
-// was; two changes that look alike are two events.
+// A change that an operator made is in the history of every host within about a second, with the
+// operator; two changes that look alike are two events.
 //
 // Fails when events without an ID share one, and when a text is not cut to what a store takes.
 func TestRecordEvent(t *testing.T) {

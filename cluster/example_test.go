@@ -51,7 +51,7 @@ func Example() {
 	// <nil> <nil>
 }
 
-// A lock that nobody can list, and that is not decorated, can be recorded by hand.
+// A lock that no store can list, and that is not decorated, can be recorded by hand.
 func ExampleRegistry_Record() {
 	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(),
 		Holder: dlock.Holder{Host: "node-1", PID: 4711, ID: "x"}})

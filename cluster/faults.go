@@ -23,7 +23,7 @@ const (
 
 var ops = []string{opWrite, opRead, opSweep, opEnumerate}
 
-// faults bounds the calls of the registry, and knows which of them fail. It logs only when the
+// faults bounds the calls of the registry, and tracks which of them fail. It logs only when the
 // first begins to fail, and when all work again.
 type faults struct {
 	*answers.Calls
@@ -35,8 +35,8 @@ func newFaults(o Config) *faults {
 	f := &faults{logger: o.Logger}
 	f.Calls = answers.New(answers.Options{Timeout: o.StoreTimeout,
 		Wrap: func(op string, err error) error { return mask.Error(fmt.Errorf("cluster: %s: %w", op, err)) },
-		// That the store of locks is down is logged by the sessions that hold leases there. Only
-		// the registry can say that its user may not list them (ErrSetup).
+		// If the store of locks is down, the sessions that hold leases there log it. Only the
+		// registry can report that its user may not list them (ErrSetup).
 		Ignored: func(op string, err error) bool { return op == opEnumerate && !errors.Is(err, dlock.ErrSetup) },
 		Turned: func(err error, lasted time.Duration) {
 			if err != nil {

@@ -78,7 +78,7 @@ func (f *fleet) start(o cluster.Config) *host {
 	return h
 }
 
-// begin has a host run.
+// begin makes a host run.
 func (h *host) begin() {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	h.cancel = cancel
@@ -112,7 +112,7 @@ func (f *fleet) end() {
 	}
 }
 
-// snapshot returns what a host sees, which must be all.
+// snapshot returns the snapshot of a host, which must be complete.
 func (h *host) snapshot() *cluster.Snapshot {
 	h.t.Helper()
 	s, err := h.Snapshot(h.t.Context())
@@ -152,7 +152,7 @@ type link struct {
 	err    error         // of each call, which is not applied
 	lost   bool          // calls are applied, and their replies lost
 	panics bool          // each call panics
-	hangs  time.Duration // each call takes so long, or until its context ends
+	hangs  time.Duration // each call takes this long, or until its context ends
 	calls  map[string]int
 	sent   []cluster.Batch
 }
@@ -163,7 +163,7 @@ func (l *link) set(change func(*link)) {
 	change(l)
 }
 
-// to returns where the link leads to at the moment.
+// to returns the store that the link leads to at the moment.
 func (l *link) to() cluster.Store {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,8 +28,8 @@ func (f *fleet) hostsAndGone() (hosts []cluster.HostRow, gone map[dlock.Holder]i
 	return rows.Hosts, gone
 }
 
-// Of every host that dies there is one event that it is gone, however soon its row is deleted and
-// whoever does it.
+// Of every host that dies there is one event that it is gone, however soon and by whichever host
+// its row is deleted.
 //
 // Fails when a host deletes the row of another that was not yet gone when it read hosts last.
 func TestEveryHostThatDiesIsReported(t *testing.T) {
@@ -71,7 +71,7 @@ func TestEveryHostThatDiesIsReported(t *testing.T) {
 }
 
 // While hosts cannot be read, old leases are deleted, but no host that is gone: when hosts can be
-// read again, there is an event of it.
+// read again, there is an event about it.
 //
 // Fails when nothing is deleted while reads fail, or rows of hosts are.
 func TestHostsThatCannotBeReadAreKept(t *testing.T) {
@@ -100,8 +100,8 @@ func TestHostsThatCannotBeReadAreKept(t *testing.T) {
 
 // Old rows are deleted soon after hosts were read.
 //
-// Fails when they are at any time: in a large fleet most hosts have read the others long ago, so
-// that they may delete no rows of hosts.
+// Fails when they are deleted at any time: in a large fleet most hosts have read the others long
+// ago, so they may delete no rows of hosts.
 func TestRowsAreDeletedWhenHostsWereRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -149,12 +149,11 @@ func (s *readFails) Read(ctx context.Context, q cluster.Query) (cluster.Rows, er
 	return s.Store.Read(ctx, q)
 }
 
-// The one host that is left of a thousand reads the registry within 1,000 heartbeats, and after
-// that as often as one that was always alone; so it does, too, when somebody asked it for a
-// Snapshot.
+// The last remaining host of a thousand reads the registry within 1,000 heartbeats, and after that
+// as often as one that was always alone; the same if a Snapshot was requested.
 //
-// Fails when it keeps to the times that it chose when it had a thousand to share the work with: it
-// then reads hosts hours later, and deletes rows after a day.
+// Fails when it keeps to the times that it chose when it shared the work with a thousand: it then
+// reads hosts hours later, and deletes rows after a day.
 func TestLastHostOfALargeFleet(t *testing.T) {
 	for _, viewed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("viewed %v", viewed), func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// stuck is a store whose calls do not look at their context.
+// stuck is a store whose calls ignore their context.
 type stuck struct {
 	cluster.Store
 	release chan struct{}
@@ -26,8 +26,8 @@ func (s *stuck) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error)
 	return s.Store.Read(ctx, q)
 }
 
-// A store that does not return when its time is over holds up neither Run nor a viewer, and is not
-// called again and again meanwhile.
+// A store that does not return in time holds up neither Run nor a viewer, and is not called again
+// and again meanwhile.
 //
 // Fails when Run or Snapshot wait for the store, or when each try leaves a goroutine behind.
 func TestStoreThatDoesNotReturn(t *testing.T) {

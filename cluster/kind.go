@@ -17,11 +17,11 @@ const (
 	KindOutbox  = "outbox"  // a relay of an outbox
 	KindDurable = "durable" // a durable run
 	KindHost    = "host"    // a scheduler that competes for slots
-	KindProbe   = "probe"   // a scheduler tries whether the store grants
+	KindProbe   = "probe"   // a scheduler's test whether the store grants
 	KindTrigger = "trigger" // triggers of a timer that wait
 )
 
-// timerPrefix is that of the lock of a timer.
+// timerPrefix begins the name of a timer's lock.
 const timerPrefix = "timer:"
 
 var kindPrefixes = []struct{ prefix, kind string }{
@@ -30,8 +30,8 @@ var kindPrefixes = []struct{ prefix, kind string }{
 	{"tickslot:trigger:", KindTrigger},
 }
 
-// KindOf returns the kind of a lock by the prefix that its user gives its name: "timer" of
-// "timer:report". It returns "" for a name with none of the prefixes.
+// KindOf returns the kind of a lock by the prefix of its name: "timer" for "timer:report". It
+// returns "" for a name with none of the prefixes.
 func KindOf(lock string) string {
 	for _, p := range kindPrefixes {
 		if strings.HasPrefix(lock, p.prefix) {
@@ -42,7 +42,7 @@ func KindOf(lock string) string {
 }
 
 // frequent reports whether leases of a kind come and go so often that their events would push out
-// all others. Of timers there is the history of runs.
+// all others. Timers have the history of their runs instead.
 func frequent(kind string) bool {
 	switch kind {
 	case KindTimer, KindLimit, KindHost, KindProbe, KindTrigger:

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// What one listing of all leases reads at most. A store may give short pages: one on Redis reads
+// The most that one listing of all leases reads. A store may give short pages: one on Redis reads
 // two thousand keys for each.
 const (
 	maxListed   = 40_000 // leases
@@ -21,8 +21,8 @@ const (
 
 var errMoreLeases = errors.New("cluster: the store of locks has more leases than a snapshot shows, so some are missing")
 
-// A listing lists the leases of Config.Locks. A store may have the method, and find out only when
-// it is called that it cannot list them: a Redis Cluster without a hash tag.
+// A listing lists the leases of Config.Locks. A store may have the method, but find only when it is
+// called that it cannot list them: a Redis Cluster without a hash tag.
 type listing struct {
 	locks      dlock.DistributedLock // without wrappers; nil: there is none
 	enumerator driver.Enumerator     // nil: the store cannot list leases
@@ -84,13 +84,13 @@ func (l *listing) page(ctx context.Context, f *faults, after string, limit int) 
 	return call(ctx, f, opEnumerate, func(ctx context.Context) (driver.LeasePage, error) {
 		page, err := l.enumerator.Enumerate(ctx, after, limit)
 		if l.record(err); errors.Is(err, errors.ErrUnsupported) {
-			return driver.LeasePage{}, nil // that it cannot list is an answer, not a failure
+			return driver.LeasePage{}, nil // being unable to list is an answer, not a failure
 		}
 		return page, err
 	})
 }
 
-// all lists the leases. more says that there are more than it has read.
+// all lists the leases. more is true if there are more than it has read.
 func (l *listing) all(ctx context.Context, f *faults) (leases []driver.LeaseInfo, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listingTime*f.Timeout())
 	defer cancel()
@@ -119,7 +119,7 @@ func (l *listing) all(ctx context.Context, f *faults) (leases []driver.LeaseInfo
 
 // unwrapped returns the store inside all wrappers.
 func unwrapped(lock dlock.DistributedLock) dlock.DistributedLock {
-	for range 100 { // a wrapper of itself would have no end
+	for range 100 { // a wrapper that wraps itself would have no end
 		w, ok := lock.(interface{ Unwrap() dlock.DistributedLock })
 		if !ok {
 			return lock

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// minWriteGap is the shortest time between two writes, when something new waits to be written,
+	// minWriteGap is the shortest time between two writes when something new waits to be written,
 	// and between two batches of a delete, unless heartbeats are more frequent than that.
 	minWriteGap = time.Second
-	// deleteBatch is how many rows of each sort are deleted at once.
+	// deleteBatch is how many rows of each sort one call deletes.
 	deleteBatch = 1_000
 	// quickRetries is how often a write that failed is tried again before the next heartbeat.
 	quickRetries = 2
@@ -22,18 +22,18 @@ const (
 	retrySharing = 10
 )
 
-// A loop is what the goroutine of Run does: one call in each interval. The call is a heartbeat,
-// together with all that waits to be written. If nothing waits, and the last write succeeded, the
-// call is now and then a read of hosts or leases, or a delete of old rows, instead. What is new is
-// written sooner, at most once per gap. A host that always has something to write reads and deletes
-// an interval late, between two writes.
+// A loop is the goroutine of Run, which makes one call in each interval. The call is a heartbeat,
+// together with everything that waits to be written. If nothing waits, and the last write
+// succeeded, the call is now and then a read of hosts or leases, or a delete of old rows, instead.
+// New rows are written sooner, at most once per gap. A host that always has something to write
+// reads and deletes an interval late, between two writes.
 type loop struct {
 	registry *Registry
 	interval time.Duration // between heartbeats
 	gap      time.Duration // minWriteGap, or the interval if that is shorter
 	sweeper  retention.Sweeper
 
-	// Of the goroutine of Run.
+	// Used by the goroutine of Run only.
 	wrote      bool // the last call was a write, and succeeded
 	failures   int  // of writes, in a row
 	nextRead   time.Time
@@ -111,7 +111,7 @@ func (l *loop) step(ctx context.Context) time.Duration {
 	moreToDelete := l.sweeper.More()
 	var late time.Duration
 	if waiting {
-		late = l.interval // what waits comes first, but a host that always has something reads and deletes, too
+		late = l.interval // writes come first, but a host that always has something to write reads and deletes, too
 	}
 	deleteDue := !now.Before(l.nextDelete) && (moreToDelete || !now.Before(l.nextDelete.Add(late)))
 	readDue := !now.Before(l.nextRead.Add(late)) || !deleteDue && !waiting && r.faults.errorOf(opRead) != nil
@@ -159,11 +159,11 @@ func (l *loop) bringForward(now time.Time) {
 	}
 }
 
-// read reads hosts and leases in turns, unless a viewer has read them a moment ago.
+// read reads hosts and leases in turns, unless a Snapshot has just read them.
 func (l *loop) read(ctx context.Context) {
 	r := l.registry
 	l.reads++
-	// Not bound to ctx: the call would be left behind when Run returns.
+	// Not bound to ctx: the call would continue after Run returns.
 	ctx = context.WithoutCancel(ctx)
 	hosts := l.reads%2 != 0 || r.listing.unsupported() || r.faults.errorOf(opRead) != nil
 	if hosts {
@@ -174,8 +174,8 @@ func (l *loop) read(ctx context.Context) {
 	l.planRead(hosts)
 }
 
-// planRead plans the next read after one of hosts, or of leases. A delete that is due before it
-// comes at once if hosts were just read: see retention.
+// planRead plans the next read after one of hosts, or of leases. If hosts were just read, a delete
+// that is due before the next read comes immediately: see retention.
 func (l *loop) planRead(hosts bool) {
 	now := time.Now()
 	l.nextRead = now.Add(time.Duration(l.registry.observer.intervals()) * l.interval)
@@ -200,10 +200,9 @@ func (l *loop) deleteOld(ctx context.Context) time.Duration {
 	return wait
 }
 
-// retention returns how long rows are to be kept: those of hosts for at least three times as long
-// as it is since this host has read them. A host is gone after two TTLs, and its row is kept for
-// three or more. So a host whose row is deleted was gone already when it was read, and its event
-// noted.
+// retention returns how long rows are kept: rows of hosts for at least three times as long as this
+// host has not read them. A host is gone after two TTLs, and its row is kept for three or more. So
+// this host saw it gone, and noted its event, before its row is deleted.
 func (l *loop) retention() Retention {
 	r := l.registry.config.Retention
 	r.Hosts = max(r.Hosts, 3*l.sinceHostsRead(time.Now()))
@@ -213,7 +212,7 @@ func (l *loop) retention() Retention {
 // neverRead is the result of sinceHostsRead if hosts were not read yet.
 const neverRead = 10 * 365 * 24 * time.Hour
 
-// sinceHostsRead returns how long ago hosts were read, at most, when the store gets a call that is
+// sinceHostsRead returns at most how long ago hosts were read, when the store gets a call that is
 // made now.
 func (l *loop) sinceHostsRead(now time.Time) time.Duration {
 	hosts, _ := l.registry.reader.parts()
@@ -249,7 +248,7 @@ func (l *loop) wait(more bool) time.Duration {
 	}
 }
 
-// leave writes what is left, and that this process has left.
+// leave writes what still waits, and that this process has left.
 func (l *loop) leave(ctx context.Context) {
 	r := l.registry
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.StoreTimeout)

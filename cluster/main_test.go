@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// No goroutine is left after the tests; the bubbles prove it for each by themselves.
+// No goroutine is left after the tests; for each test its bubble proves that already.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,7 +15,7 @@ import (
 // one process. Other processes do not see it. Its clock is time.Now, so that it works under
 // testing/synctest. It is safe for concurrent use. It keeps at most MaxEvents events and
 // RunsPerTimer runs of a timer. The number of hosts, leases, timers and buckets is not bounded:
-// what is no longer written stays until a Sweep.
+// rows that are no longer written stay until a Sweep.
 func NewMemoryStore() Store {
 	return &memoryStore{
 		hosts:    map[dlock.Holder]memHost{},
@@ -119,7 +119,7 @@ func (m *memoryStore) writeHost(h Heartbeat, now time.Time) (known, later bool) 
 	switch {
 	case !known && h.Detail == nil:
 		return false, false
-	case known && h.UpFor < row.UpFor: // it has been overtaken
+	case known && h.UpFor < row.UpFor: // a later one has overtaken it
 		return true, false
 	case h.Detail == nil:
 		h.Detail = row.Detail
@@ -130,7 +130,7 @@ func (m *memoryStore) writeHost(h Heartbeat, now time.Time) (known, later bool) 
 	return known, known
 }
 
-// count adds what the runs of a batch add up to.
+// count adds the Timers and Buckets of a batch.
 func (m *memoryStore) count(b Batch, now time.Time) {
 	h := m.hosts[b.Host.Holder]
 	h.counted = b.Number

@@ -21,9 +21,9 @@ func (timed) RegisteredTimers(show func(name string, maxConcurrency int)) {
 }
 
 // A host shows the metrics of the fleet as it last read them, and every host reads once in a while,
-// also without viewers. A scrape calls no store.
+// even without viewers. A scrape calls no store.
 //
-// Fails when no host reads by itself, what is too old is shown, or Collect reads.
+// Fails when no host reads without a viewer, when an old read is shown, or when Collect reads.
 func TestMetricsOfTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -88,8 +88,8 @@ func TestMetricsOfTheFleet(t *testing.T) {
 	})
 }
 
-// A second Registry on one Registerer is a fault of the Config that says what to do, and that
-// works.
+// A second Registry on one Registerer is a fault of the Config. The error says how to repair it,
+// and that works.
 //
 // Fails when the error is only that of Prometheus.
 func TestMetricsOfTwoRegistriesOnOneRegisterer(t *testing.T) {

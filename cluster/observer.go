@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// An observer gets the hosts after each read. It reports what no process can write about itself:
-// that a host is gone, as an event, and that one is of another environment, in the log.
+// An observer gets the hosts after each read. It reports what no process can write about itself: as
+// an event that a host is gone, in the log that one is of another environment.
 //
-// It also decides when this host reads without being asked. All hosts together do so about once per
+// It also decides when this host reads on its own. All hosts together do so about once per
 // heartbeat interval: so some host always has recent data, and not every host reads the whole
 // registry all the time.
 type observer struct {
@@ -30,22 +30,22 @@ type observer struct {
 }
 
 const (
-	// minSharing is the smallest number of hosts that are taken to share the reads. A read takes
+	// minSharing is the smallest number of hosts that are assumed to share the reads. A read takes
 	// the place of a heartbeat, so there must be more than two intervals between two reads: a
 	// heartbeat may fail.
 	minSharing = 3
-	// maxSharing is the largest number of hosts that are taken to share the reads. A host cannot
-	// know that the others are gone before it reads, so in a larger fleet each reads more often
-	// than it would have to.
+	// maxSharing is the largest number of hosts that are assumed to share the reads. A host learns
+	// only from a read that the others are gone, so in a larger fleet each reads more often than it
+	// would have to.
 	maxSharing = 500
 )
 
-// intervals returns after how many heartbeat intervals this host is to read the registry again: a
-// random number, on average as many as there are hosts, at least two. It is random so that of hosts
-// that start together some read early.
+// intervals returns after how many heartbeat intervals this host reads the registry again: a random
+// number, at least two, and on average the number of hosts. It is random so that, if hosts start
+// together, some read early.
 func (o *observer) intervals() int { return 2 + rand.IntN(o.maxIntervals()-1) }
 
-// maxIntervals is the most that intervals returns.
+// maxIntervals is the largest result of intervals.
 func (o *observer) maxIntervals() int { return 2*min(max(minSharing, o.hosts()), maxSharing) - 2 }
 
 // hosts returns how many hosts are alive, at least 1.
@@ -55,7 +55,7 @@ func (o *observer) hosts() int {
 	return max(1, o.alive)
 }
 
-// environments returns those of other live hosts that are not this one's.
+// environments returns the environments of other live hosts that differ from this host's.
 func (o *observer) environments() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,8 +100,8 @@ func (o *observer) observe(hosts []Host) {
 	}
 }
 
-// goneEvent returns the same event on every host, so that it is in the registry once. Its ID has
-// the time from the host's start to its last heartbeat, which the store knows.
+// goneEvent returns the same event on every host, so that it is in the registry once. Its ID
+// contains the time from the host's start to its last heartbeat, which the store knows.
 func goneEvent(h *Host) Event {
 	lived := h.SeenAt.Sub(h.StartedAt).Round(time.Second)
 	return Event{ID: idOf(string(EventHostGone), h.Holder.String(), strconv.FormatInt(int64(lived), 10)),

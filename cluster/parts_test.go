@@ -21,7 +21,7 @@ var (
 	_ cluster.Runner = (*timer.Scheduler)(nil)
 )
 
-// A scheduler, a session and an elector show what they do, and other hosts see it, with the timers
+// A scheduler, a session and an elector show their state, and other hosts see it, with the timers
 // and their limits, and the runs.
 //
 // Fails when one of them shows nothing, shows a state that is not its own, or a run is not
@@ -117,9 +117,9 @@ func TestPartsShowThemselves(t *testing.T) {
 	})
 }
 
-// Viewers that look at the same moment all see what a runner shows.
+// Viewers that read at the same moment all see what a runner shows.
 //
-// Fails when a runner that is being asked by one is stuck for the others.
+// Fails when a runner that one viewer is asking is stuck for the others.
 func TestRunnersAreAskedByManyAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

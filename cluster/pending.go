@@ -9,18 +9,18 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// These bound what is kept for the writer. The newest state of each lease is kept while the lease
-// is held, and until its end is written. A lease that is held is never dropped: its renewals could
-// not bring it back, because they do not have all that is written about it. About maxEndedLeases
-// leases that have ended are kept. If too many events or runs wait, the oldest are dropped.
+// These bound how much is kept for the writer. The newest state of each lease is kept while the
+// lease is held, and until its end is written. A lease that is held is never dropped: its renewals
+// could not bring it back, because they lack some of its fields. About maxEndedLeases leases that
+// have ended are kept. If too many events or runs wait, the oldest are dropped.
 const (
 	maxEndedLeases   = 10_000
 	maxPendingEvents = MaxEvents
 	maxPendingRuns   = 5_000
 )
 
-// pending is what the writer has yet to write: leases, events and runs. Its methods are called
-// while locks are acquired and released; so they run no user code, make no calls, and hold the
+// pending holds what the writer has yet to write: leases, events and runs. Its methods are called
+// while locks are acquired and released. So they run no user code, make no calls, and hold the
 // mutex for moments only.
 type pending struct {
 	wake chan struct{} // has a value if something should be written soon
@@ -32,12 +32,12 @@ type pending struct {
 	events  []pendingEvent // oldest first
 	runs    []pendingRun   // oldest first
 	seq     uint64         // of the newest event or run
-	sent    int            // of the first runs, in a batch whose answer is not there: no other runs join them
+	sent    int            // of the first runs, in a batch without an answer: no other runs join them
 	round   uint64         // of writing leases: each is taken once per round
 	dropped struct{ leases, events, runs uint64 }
 }
 
-// A rowKey is the row of a lease.
+// A rowKey identifies the row of a lease.
 type rowKey struct {
 	name  string
 	mutex bool
@@ -47,14 +47,14 @@ type rowKey struct {
 func keyOf(name string, slots, slot int) rowKey { return rowKey{name, slots == 0, slot} }
 
 // A pendingLease is the newest state of a lease that this process holds, or held last. It stays
-// until the lease is over and its end is written, also while there is nothing to write about it.
-// Instants are by this host's clock.
+// until the lease is over and its end is written, even while there is nothing new to write about
+// it. Instants are by this host's clock.
 type pendingLease struct {
 	record     LeaseRecord // without its durations
 	acquiredAt time.Time
 	renewedAt  time.Time // or released
 	expiresAt  time.Time
-	listed     bool // if the store of locks lists its leases, this one is among them
+	listed     bool // the store of locks lists this lease, if it lists any
 	over       bool // released, or lost: it is deleted once that is written
 	changes    uint64
 	written    uint64 // the value of changes when it was last written; less than changes: there is something to write
@@ -77,7 +77,7 @@ func newPending() *pending {
 	return &pending{wake: make(chan struct{}, 1), leases: map[rowKey]*pendingLease{}, room: maxEndedLeases}
 }
 
-// wakeWriter has the writer write soon.
+// wakeWriter makes the writer write soon.
 func (p *pending) wakeWriter() {
 	select {
 	case p.wake <- struct{}{}:
@@ -85,8 +85,8 @@ func (p *pending) wakeWriter() {
 	}
 }
 
-// addLease adds the newest state of a lease. It replaces that of another grant, unless it is itself
-// of an older one. soon says whether to write it soon, or with the next heartbeat.
+// addLease adds the newest state of a lease. It replaces an older grant, and is ignored if it
+// belongs to an older one itself. soon says whether to write it soon, or with the next heartbeat.
 func (p *pending) addLease(l pendingLease, soon bool) {
 	key := keyOf(l.record.Name, l.record.Slots, l.record.Slot)
 	p.mu.Lock()
@@ -138,13 +138,13 @@ func (p *pending) shed() {
 // held reports whether the lease is neither over nor expired: its holder may never release it.
 func (p *pendingLease) held(now time.Time) bool { return !p.over && !now.After(p.expiresAt) }
 
-// toWrite reports whether there is something new to write of the lease. listed says whether those
-// that the store of locks may list are to be written.
+// toWrite reports whether there is something new to write about the lease. listed says whether
+// leases are written that the store of locks may list.
 func (p *pendingLease) toWrite(listed bool) bool {
 	return p.changes != p.written && (listed || !p.listed)
 }
 
-// A leaseState is what has become of a grant.
+// A leaseState is how a grant has changed.
 type leaseState uint8
 
 const (
@@ -181,7 +181,7 @@ func (p *pending) update(
 func (p *pending) addEvent(e Event, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := len(p.events) - 1; i >= 0 && i >= len(p.events)-10; i-- { // a request that is repeated comes soon
+	for i := len(p.events) - 1; i >= 0 && i >= len(p.events)-10; i-- { // a repeated request comes soon
 		if p.events[i].ID == e.ID {
 			return
 		}
@@ -211,7 +211,7 @@ func (p *pending) addRun(r Run, at time.Time) {
 	}
 }
 
-// taken is a part of what is pending, for one batch.
+// taken is the part of pending that one batch writes.
 type taken struct {
 	leases  []takenLease
 	events  []pendingEvent
@@ -231,7 +231,7 @@ func (p *pending) take(listed bool) (t taken) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-p.wake: // what it was about is taken now
+	case <-p.wake: // its reason is taken now
 	default:
 	}
 	p.listed = listed
@@ -257,7 +257,7 @@ func (p *pending) take(listed bool) (t taken) {
 			t.leases = append(t.leases, takenLease{key, *l})
 		}
 	}
-	if !t.more { // the round is over, and what changed again begins the next one
+	if !t.more { // the round is over; leases that changed again begin the next one
 		p.round = next
 		room := min(len(again), MaxBatch-len(t.leases))
 		for _, key := range again[:room] {
@@ -282,7 +282,7 @@ func (p *pending) take(listed bool) (t taken) {
 	return t
 }
 
-// done removes what was written from what is pending. Runs that were not counted stay.
+// done removes the rows that were written from pending. Runs that were not counted stay.
 func (p *pending) done(t taken, counted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,14 +306,14 @@ func (p *pending) done(t taken, counted bool) {
 		p.sent = 0
 	}
 	if len(p.events) == 0 {
-		p.events = nil // what was sliced off is garbage
+		p.events = nil // the part that was sliced off is garbage
 	}
 	if len(p.runs) == 0 {
 		p.runs = nil
 	}
 }
 
-// writeAgain has all leases that are held written again.
+// writeAgain makes all leases that are held be written again.
 func (p *pending) writeAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -358,7 +358,7 @@ func (p *pending) drops() (leases, events, runs uint64) {
 	return p.dropped.leases, p.dropped.events, p.dropped.runs
 }
 
-// recordAt returns what is written of a lease at an instant.
+// recordAt returns the record to write about a lease at an instant.
 func (p pendingLease) recordAt(now time.Time) LeaseRecord {
 	s := p.record
 	s.HeldFor = max(0, now.Sub(p.acquiredAt))
@@ -376,7 +376,7 @@ func pendingOf(s LeaseRecord, now time.Time) pendingLease {
 }
 
 // eventOf returns an event of a lease. The same event of the same grant has the same ID, so that a
-// request that is repeated tells nothing twice.
+// repeated request is recorded once.
 func eventOf(kind EventKind, holder dlock.Holder, g driver.Grant, text string) Event {
 	return Event{ID: idOf(string(kind), g.Name, strconv.Itoa(g.Slot), grantOf(g.Token)), Kind: kind,
 		Name: g.Name, Slot: g.Slot, Fence: g.Fence, Holder: holder, Text: clean(text, maxTextLen)}

@@ -22,9 +22,8 @@ const (
 	snapshotTimers = 10_000
 )
 
-// A reader reads the registry and the store of locks, for all viewers together: callers that come
-// while a call is under way wait for it, and for SnapshotAge all callers get its result, or its
-// error.
+// A reader reads the registry and the store of locks for all viewers: callers that come during a
+// call wait for it, and for SnapshotAge all callers get its result, or its error.
 type reader struct {
 	config   Config
 	kinds    *kinds
@@ -33,14 +32,14 @@ type reader struct {
 	observer *observer
 	calls    singleflight.Group
 
-	mu      sync.Mutex // of those that read
+	mu      sync.Mutex // held while reading
 	rows    part[rows]
 	leases  part[listed]
 	details map[dlock.Holder]decoded
-	all     []Lease // of both; nil: to be made
+	all     []Lease // of both; nil: not yet merged
 }
 
-// A part of what is read, with the last error.
+// A part is one half of a snapshot's data, with its last error.
 type part[T any] struct {
 	value   T
 	at      time.Time // when it was read; zero: never
@@ -48,7 +47,7 @@ type part[T any] struct {
 	err     error // of the last try
 }
 
-// rows are those of the registry as they are shown.
+// rows are the rows of the registry, as they are shown.
 type rows struct {
 	hosts    []Host
 	recorded []Lease
@@ -70,10 +69,10 @@ type decoded struct {
 	detail HostDetail
 }
 
-// refresh reads what is older than age, and returns when it is there or ctx ends.
+// refresh reads the parts that are older than age, and returns when they are read or ctx ends.
 func (r *reader) refresh(ctx context.Context, age time.Duration, withLeases bool) {
 	if age == 0 {
-		r.calls.Forget("rows") // a call that is under way may have been answered already
+		r.calls.Forget("rows") // a call in progress may have been answered already
 	}
 	read := r.calls.DoChan("rows", func() (any, error) { load(r, &r.rows, age, r.readRows); return nil, nil })
 	if withLeases {
@@ -141,15 +140,14 @@ func (r *reader) readLeases(now time.Time) (listed, error) {
 	return shown, nil
 }
 
-// parts returns what was read last.
+// parts returns the last read.
 func (r *reader) parts() (part[rows], part[listed]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rows, r.leases
 }
 
-// view returns what was read last, and the leases of both stores. They are merged once, however
-// many viewers there are.
+// view returns the last read, and the leases of both stores. They are merged once for all viewers.
 func (r *reader) view() (part[rows], part[listed], []Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -65,7 +65,7 @@ func New(config Config) (*Registry, error) {
 	return r, nil
 }
 
-// Holder returns what this process is called in the registry: give it to timer.Config.Holder and
+// Holder returns the name of this process in the registry: give it to timer.Config.Holder and
 // dlock.SessionOptions.Holder.
 func (r *Registry) Holder() dlock.Holder { return r.config.Holder }
 
@@ -73,16 +73,16 @@ func (r *Registry) Holder() dlock.Holder { return r.config.Holder }
 // ctx ends. Then it writes that the process has left, which takes up to Config.StoreTimeout, and
 // returns nil.
 //
-// End ctx after schedulers, electors and sessions have ended, not together with them: otherwise the
-// leases that they release in the end are shown as held until they expire.
+// End ctx after schedulers, electors and sessions have ended, not together with them: otherwise
+// leases that they release last are shown as held until they expire.
 //
 // If a live host of another Environment is on the same store, this process is refused: the parts
 // that were added stop, or do not start, with an error (see Admit). Run continues to write
-// heartbeats, so that everybody sees the process, in the state HostRefused, and returns the error
+// heartbeats, so that every host sees the process, in the state HostRefused, and returns the error
 // when ctx ends.
 //
-// It also returns an error if it was called before. All else, such as a store that is down or lacks
-// a table, is logged and tried again.
+// It also returns an error if it was called before. Any other failure, such as a store that is down
+// or lacks a table, is logged and tried again.
 func (r *Registry) Run(ctx context.Context) error {
 	if err := r.life.Begin(ctx); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (r *Registry) hostEvent(kind EventKind) {
 	r.pending.addEvent(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
 }
 
-// runner is what the registry shows of itself.
+// runner returns what the registry shows about itself.
 func (r *Registry) runner() RunnerDetail {
 	d := r.writer.runner(r.life.Phase() == lifecycle.Running)
 	if err := r.admission.refused(); err != nil {
@@ -123,12 +123,12 @@ func (r *Registry) runner() RunnerDetail {
 	return d
 }
 
-// Record records leases by hand, for locks that are not decorated: each once when it is acquired,
-// again whenever it is renewed, and a last time with Released, or with a negative ExpiresIn if it
-// was lost. Only holders record. Durations are from now. Holder is by default that of the registry,
-// and Kind that of the name. Set Fence, or else Grant, so that one grant can be distinguished from
-// the next; do not put a token there. It does not block, calls no store, and ignores one whose Name
-// is not valid (driver.CheckName).
+// Record records leases by hand, for locks that are not decorated: call it once when a lease is
+// acquired, again whenever it is renewed, and a last time with Released, or with a negative
+// ExpiresIn if it was lost. Only holders record. Durations are from now. The default Holder is the
+// registry's, and the default Kind the name's. Set Fence, or else Grant, so that one grant can be
+// told apart from the next; do not put a token there. It does not block, calls no store, and
+// ignores a record whose Name is not valid (driver.CheckName).
 func (r *Registry) Record(leases ...LeaseRecord) {
 	now := time.Now()
 	for _, l := range leases {
@@ -146,9 +146,9 @@ func (r *Registry) Record(leases ...LeaseRecord) {
 	}
 }
 
-// RecordRun records a run of a timer that has ended, which outlives this process. It is written
-// with the next heartbeat. EndedAgo is from now. Holder is by default that of the registry, and ID
-// one that no other run has. Package cluster/clustertimer calls it for the runs of a
+// RecordRun records a run of a timer that has ended; the record outlives this process. It is
+// written with the next heartbeat. EndedAgo is from now. The default Holder is the registry's, and
+// the default ID one that no other run has. Package cluster/clustertimer calls it for the runs of a
 // timer.Scheduler.
 func (r *Registry) RecordRun(run Run) {
 	if run.Holder == (dlock.Holder{}) {
@@ -167,9 +167,9 @@ func (r *Registry) RecordRun(run Run) {
 	r.pending.addRun(run, endedAt)
 }
 
-// RecordEvent records something that happened, for those who look at the history later: what an
-// operator has changed, for instance (EventOperator). It is written within about a second. Ago is
-// from now. Holder is by default that of the registry, and ID one that no other event has.
+// RecordEvent records an event for those who read the history later, for instance a change that an
+// operator made (EventOperator). It is written within about a second. Ago is from now. The default
+// Holder is the registry's, and the default ID one that no other event has.
 func (r *Registry) RecordEvent(event Event) {
 	if event.Holder == (dlock.Holder{}) {
 		event.Holder = r.config.Holder

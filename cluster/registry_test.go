@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Which of my N nodes is it running on right now? Every host answers the same, also after the
+// Which of my N nodes is it running on right now? Every host gives the same answer, even after the
 // holder was killed: the store of locks is asked, and its leases expire.
 //
 // Fails when leases are not listed, the holder is not found among the hosts, or own leases are not
@@ -63,10 +63,10 @@ func TestWho(t *testing.T) {
 }
 
 // A process that falls silent is suspect after one TTL and gone after two, and one that has stopped
-// in good order is gone at once. Each is told once, whoever notices.
+// cleanly is gone immediately. Each is reported once, whichever host notices.
 //
 // Fails when a state is by another multiple of the TTL, when Run does not write that it has left,
-// and when every host tells of the same silence.
+// and when every host reports the same silence.
 func TestAliveSuspectGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -109,11 +109,11 @@ func TestAliveSuspectGone(t *testing.T) {
 	})
 }
 
-// A registry that fails is reported once, and once when it works again. What was noted meanwhile is
-// written then, and nothing twice.
+// A registry that fails is reported once, and once when it works again. Records from meanwhile are
+// written then, and none twice.
 //
-// Fails when each failure is logged, when what a failed call had is lost, or when a write whose
-// reply was lost is repeated with other IDs.
+// Fails when each failure is logged, when the records of a failed call are lost, or when a write
+// whose reply was lost is repeated with other IDs.
 func TestRegistryThatFails(t *testing.T) {
 	for name, fault := range map[string]func(*link){
 		"down":               func(l *link) { l.err = errDown },
@@ -161,8 +161,8 @@ func TestRegistryThatFails(t *testing.T) {
 	}
 }
 
-// A healthy host makes one call per heartbeat interval, on average over a long time and all that it
-// does.
+// A healthy host makes one call per heartbeat interval, on average over a long time and for all its
+// work.
 //
 // Fails when a read or a sweep is made beside the heartbeat, a write wakes the writer again, or a
 // lease is written with each heartbeat.

@@ -18,16 +18,16 @@ import (
 )
 
 // A Runner is a part of a process that runs loops: a *leader.Elector, a *dlock.Session, a
-// *timer.Scheduler, or one of your own. One that also has a method
+// *timer.Scheduler, or one of your own. A Runner that also has a method
 //
 //	RegisteredTimers(show func(name string, maxConcurrency int))
 //
 // shows its timers, with -1 for no limit. Both methods are called for each heartbeat and each
-// Snapshot, on goroutines of the registry. They should only read memory. One that panics, or takes
-// longer than a second, is shown with the state "stuck".
+// Snapshot, on goroutines of the registry. They should only read memory. If one panics, or takes
+// longer than a second, the runner is shown with the state "stuck".
 type Runner interface {
-	// Runners shows each loop: what it is ("leader"), its name, what it does at the moment, since
-	// when, and its last error or nil.
+	// Runners shows each loop: its kind ("leader"), its name, its state, since when, and its last
+	// error or nil.
 	Runners(show func(kind, name, state string, changedAt time.Time, err error))
 }
 
@@ -39,12 +39,12 @@ type admitted interface {
 	AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error))
 }
 
-// Add has the registry show a runner until remove is called. It may be called before and during
+// Add makes the registry show a runner until remove is called. It may be called before and during
 // Run.
 //
 // A *timer.Scheduler, *durable.Worker, *outbox.Relay or *leader.Elector also asks Admit from then
 // on: if this process is refused, its Run takes nothing, and returns the error. Add it before its
-// Run: otherwise it may have taken something.
+// Run: otherwise it may have taken something already.
 func (r *Registry) Add(runner Runner) (remove func()) {
 	if runner == nil {
 		return func() {}
@@ -57,7 +57,7 @@ func (r *Registry) Add(runner Runner) (remove func()) {
 
 const runnerTimeout = time.Second
 
-// runners asks the parts of this process what they do.
+// runners asks the parts of this process for their state.
 type runners struct {
 	own     func() RunnerDetail // the registry
 	refused func() bool         // this process
@@ -66,12 +66,13 @@ type runners struct {
 	list []*askedRunner
 }
 
-// An askedRunner is never called twice at once: callers that ask meanwhile get the same answer.
+// An askedRunner never has two calls at the same time: callers that ask meanwhile get the same
+// answer.
 type askedRunner struct {
 	runner Runner
 
 	mu   sync.Mutex
-	call *runnerCall // under way; nil: none
+	call *runnerCall // in progress; nil: none
 	last HostDetail
 }
 
@@ -150,7 +151,8 @@ func (a *askedRunner) ask(call *runnerCall) {
 	close(call.done)
 }
 
-// stuck returns what a runner showed last, and that it does not answer. Called with mu held.
+// stuck returns the last state of a runner, with the error that it does not answer. Called with mu
+// held.
 func (a *askedRunner) stuck(err error) HostDetail {
 	d := HostDetail{Timers: a.last.Timers}
 	d.Runners = append(slices.Clone(a.last.Runners), RunnerDetail{Kind: clean(fmt.Sprintf("%T", a.runner), maxKindLen),
@@ -176,7 +178,7 @@ func ask(runner Runner) (d HostDetail) {
 	return d
 }
 
-// encode returns the detail as it is written.
+// encode returns the detail in the form that is written.
 func (h HostDetail) encode() json.RawMessage {
 	text, err := json.Marshal(h)
 	if err != nil { // texts and clean instants always marshal

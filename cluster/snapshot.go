@@ -28,18 +28,17 @@ type Snapshot struct {
 
 	// ReadAt is when the hosts and leases were read, the older of the two; zero: not yet.
 	ReadAt time.Time
-	// ReadAge is how long ago that was.
+	// ReadAge is how long ago ReadAt was.
 	ReadAge time.Duration
 	// Err is why the data is older than Config.SnapshotAge, or not complete: a store did not
 	// answer, or has too many leases. Nil: neither.
 	Err error
-	// Stale: a store did not answer when it was asked last, so what it has may have changed since
+	// Stale: a store did not answer when it was last asked, so its data may have changed since
 	// ReadAt.
 	Stale bool
 
 	Hosts []Host // also those that are gone, until their rows are deleted; by Holder
-	// Leases are those that are held in the whole fleet, and those that ended a while ago; by name
-	// and slot.
+	// Leases are the leases of the whole fleet, held or ended a while ago, by name and slot.
 	Leases []Lease
 	// MoreLeases: there are more than were read, so that Leases and HeldLeases lack some. A
 	// snapshot lists up to 40,000 leases, and stops earlier after 100 pages or four times
@@ -47,13 +46,12 @@ type Snapshot struct {
 	MoreLeases bool
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
-	// History is what the runs of each timer have come to, by name: of up to 10,000 timers, those
-	// that fail first, then those that ran last. Timers that only hosts of an older version run
-	// have none.
+	// History summarizes the runs of each timer, by name: up to 10,000 timers, those that fail
+	// first, then those that ran last. Timers that only hosts of an older version run have none.
 	History []TimerHistory
 
-	// OtherEnvironments are the environments of live hosts that differ from that of this process,
-	// without those that are refused. Empty: there are none.
+	// OtherEnvironments are the environments of live hosts that differ from this process's, without
+	// hosts that are refused. Empty: there are none.
 	OtherEnvironments []string
 }
 
@@ -75,13 +73,13 @@ const (
 	HostUnknown HostState = ""        // no such process is registered
 	HostAlive   HostState = "alive"   // its last heartbeat is at most one TTL old
 	HostSuspect HostState = "suspect" // its last heartbeat is older than one TTL
-	HostGone    HostState = "gone"    // it is older than two TTLs, or the process has stopped in good order (Left)
+	HostGone    HostState = "gone"    // it is older than two TTLs, or the process has stopped cleanly (Left)
 	// HostRefused: the process is of another environment than the fleet, and takes no work, whether
-	// it is still there or not: see Registry.Admit.
+	// it is still alive or not: see Registry.Admit.
 	HostRefused HostState = "refused"
 )
 
-// Live reports whether a process of the fleet is there: HostAlive or HostSuspect.
+// Live reports whether a process of the fleet is running: HostAlive or HostSuspect.
 func (h HostState) Live() bool { return h == HostAlive || h == HostSuspect }
 
 // A Host is a process of the fleet.
@@ -89,7 +87,7 @@ type Host struct {
 	Holder      dlock.Holder
 	Own         bool // it is this process
 	State       HostState
-	Left        bool // it has stopped in good order
+	Left        bool // it has stopped cleanly
 	Environment string
 	AppVersion  string
 	Version     string
@@ -146,13 +144,13 @@ type HistoryRun struct {
 // Succeeded reports whether the run ended as its handler wanted: its outcome is timer.OutcomeOK.
 func (h *HistoryRun) Succeeded() bool { return h.succeeded() }
 
-// Snapshot returns what is known of the fleet: hosts, leases, events and runs. It works whether Run
-// is running or not.
+// Snapshot returns the state of the fleet: hosts, leases, events and runs. It works whether Run is
+// running or not.
 //
 // All callers share one read per Config.SnapshotAge, which takes one call to the registry and one
 // to the store of locks for each page: 10,000 leases, or on Redis 2,000 names and slots that were
 // in use within the last hour. If a store does not answer, or ctx ends, the error says so, and the
-// Snapshot has what was read last, with its age. The Snapshot is never nil.
+// Snapshot has the last read, with its age. The Snapshot is never nil.
 func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	r.reader.refresh(ctx, r.config.SnapshotAge, true)
 	detail := r.runners.detail()
@@ -190,8 +188,8 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 // HeldLeases returns the leases of a kind that are held: which of the N nodes is it running on
-// right now? It is as accurate as the leases are, by the clock of their store: one of a process
-// that was killed is held until it expires.
+// right now? It is as accurate as the leases are, by the clock of their store: if a process was
+// killed, its lease is held until it expires.
 func (s *Snapshot) HeldLeases(kind string) []Lease {
 	var held []Lease
 	for _, l := range s.Leases {
@@ -202,8 +200,8 @@ func (s *Snapshot) HeldLeases(kind string) []Lease {
 	return held
 }
 
-// Runs returns the last runs of a timer, newest first, up to RunsPerTimer, whichever host made
-// them. It is a call to the registry.
+// Runs returns the last runs of a timer on all hosts, newest first, up to RunsPerTimer. It is a
+// call to the registry.
 func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error) {
 	now := time.Now()
 	runs, err := call(ctx, r.faults, opRead, func(ctx context.Context) ([]Run, error) {
@@ -217,12 +215,12 @@ func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error)
 
 // Buckets returns how many runs of a timer ended when, how many of them failed, and how long they
 // took: by five minutes (FineBucket) for the last day, then by the hour (CoarseBucket) for the last
-// month, the oldest first. Those in which no run ended are not there. If timer is "", it returns
-// those of all timers of the fleet together. It is a call to the registry.
+// month, the oldest first. Buckets in which no run ended are left out. If timer is "", it returns
+// the buckets of all timers of the fleet together. It is a call to the registry.
 //
 // A run that was written late, after an outage for instance, is in the bucket in which it ended.
 // Not promised: the last seconds, which hosts have yet to write, and runs that are counted in the
-// bucket beside their own because the clock of their host was off.
+// bucket next to their own because the clock of their host was off.
 func (r *Registry) Buckets(ctx context.Context, timer string) ([]HistoryBucket, error) {
 	now := time.Now()
 	buckets, err := call(ctx, r.faults, opRead, func(ctx context.Context) ([]Bucket, error) {
@@ -234,8 +232,8 @@ func (r *Registry) Buckets(ctx context.Context, timer string) ([]HistoryBucket, 
 	return historyBucketsOf(buckets, now.UTC().Round(0)), nil
 }
 
-// merge returns the leases of both lists, with the states of their holders. Of one that is in both,
-// the store of locks knows better.
+// merge returns the leases of both lists, with the states of their holders. If a lease is in both,
+// the list of the store of locks wins.
 func merge(listed, recorded []Lease, hosts []Host) []Lease {
 	all := make([]Lease, 0, len(listed)+len(recorded))
 	all = append(all, listed...)

@@ -21,7 +21,7 @@ import (
 // listing counts the pages that are asked for.
 type listing struct {
 	*memlock.Store
-	leases int // more of them, that nobody acquired
+	leases int // additional leases, which were never acquired
 
 	mu    sync.Mutex
 	pages int
@@ -49,8 +49,8 @@ func (l *listing) Enumerate(ctx context.Context, after string, limit int) (drive
 	return page, ctx.Err()
 }
 
-// A snapshot of 200 hosts with 1,000 timers takes at most five calls, however many viewers there
-// are, and the next ones within SnapshotAge take none.
+// A snapshot of 200 hosts with 1,000 timers takes at most five calls, for any number of viewers,
+// and the next ones within SnapshotAge take none.
 //
 // Fails when each viewer reads, or the events and runs are calls of their own.
 func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
@@ -95,8 +95,8 @@ func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
 	})
 }
 
-// If one of the two stores does not answer, the other's part is new, and the snapshot says which is
-// not, and how old it is. A viewer who goes away costs the others nothing.
+// If one of the two stores does not answer, the other's part is new, and the snapshot says which
+// part is old, and how old. A viewer who goes away costs the others nothing.
 //
 // Fails when a failure empties the snapshot, or a context ends the read of all.
 func TestSnapshotWhenAStoreIsDown(t *testing.T) {
@@ -184,16 +184,16 @@ func TestSnapshotAsJSON(t *testing.T) {
 	})
 }
 
-// snapshotAnyway returns what a host sees, whether it is the latest or not.
+// snapshotAnyway returns the snapshot of a host, whether it is the latest or not.
 func (h *host) snapshotAnyway() *cluster.Snapshot {
 	s, _ := h.Snapshot(h.t.Context())
 	return s
 }
 
-// Names, texts and kinds of any kind come back as they were, or readable. Clocks that are 5 s apart
+// Names, texts and kinds of any kind come back unchanged, or readable. Clocks that are 5 s apart
 // change no state.
 //
-// Fails when a text reaches a store as it is, or an instant of a host is compared with one of
+// Fails when a text reaches a store unchecked, or an instant of a host is compared with one of
 // another.
 func TestStrangeTexts(t *testing.T) {
 	for name, text := range map[string]string{
@@ -283,7 +283,7 @@ func TestInstantsThatCannotBeShown(t *testing.T) {
 	})
 }
 
-// All leases are listed, also by a store whose pages are short because it looks at many names that
+// All leases are listed, even by a store whose pages are short because it looks at many names that
 // have none.
 //
 // Fails when a read ends after a few pages: a leader whose name comes late is then not found.
@@ -305,10 +305,10 @@ func (s *short) Enumerate(ctx context.Context, after string, _ int) (driver.Leas
 	return s.listing.Enumerate(ctx, after, 1)
 }
 
-// A store of locks that may not list its leases is in the log, once: its locks work, so nobody else
-// says so.
+// If the user of a store of locks may not list its leases, the log says so, once: its locks work,
+// so nothing else reports it.
 //
-// Fails when only those who look at a Snapshot learn that no lease is shown.
+// Fails when only a reader of a Snapshot learns that no lease is shown.
 func TestLocksThatMayNotBeListedAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// The JSON of a Snapshot is for programs in other languages, as that of timer.Status is: what is
-// not known or not there is left out, instants are in UTC, durations are numbers of seconds, errors
+// The JSON of a Snapshot is for programs in other languages, like that of timer.Status: fields that
+// are unknown or absent are left out, instants are in UTC, durations are numbers of seconds, errors
 // are texts, and a holder is host/pid/id. It cannot be read back into a Snapshot.
 
 type jsonSeconds time.Duration
@@ -17,7 +17,7 @@ type jsonSeconds time.Duration
 // MarshalJSON implements json.Marshaler.
 func (j jsonSeconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(j).Seconds()) }
 
-// some returns list, or an empty slice in place of nil: JSON shows that as [] and not as null.
+// some returns list, or an empty slice instead of nil: JSON shows that as [] and not as null.
 func some[T any](list []T) []T {
 	if list == nil {
 		return []T{}

@@ -12,15 +12,15 @@ import (
 // cluster/sqlregistry and cluster/redisregistry implement it, and NewMemoryStore for one process.
 //
 // Each call is one round trip, and returns when the deadline of its context has passed. Hosts send
-// durations and not times of day (but for Run.Tick, which is an instant of the schedule): each
-// "ago" is measured from when the call is sent, and the store turns it into an instant of its own
-// clock. A call whose reply was lost may be repeated: nothing is then written twice.
+// durations and not times of day (except Run.Tick, which is an instant of the schedule): each "ago"
+// is measured from when the call is sent, and the store turns it into an instant of its own clock.
+// A call whose reply was lost may be repeated: nothing is then written twice.
 //
-// Text of any kind may be written. What a store cannot keep (NUL, invalid UTF-8) comes back as
-// U+FFFD or is left out; all other text comes back as it was, and names differ if a byte does.
+// Text of any kind may be written. Text that a store cannot keep (NUL, invalid UTF-8) comes back as
+// U+FFFD or is left out; all other text comes back unchanged, and names differ if a byte does.
 // Package cluster/clustertest checks all this.
 type Store interface {
-	// Write writes what one host has to say.
+	// Write writes a batch of one host.
 	Write(ctx context.Context, b Batch) (Written, error)
 
 	// Read returns the hosts, the recorded leases, the records of timers, and the newest events and
@@ -33,13 +33,13 @@ type Store interface {
 	// Buckets returns the buckets of a timer, or those of the fleet if timer is "".
 	Buckets(ctx context.Context, timer string) ([]Bucket, error)
 
-	// Sweep deletes what is older than the retention, at most limit rows of each sort, and returns
-	// how many. The record of a timer goes when its last run is too old, and buckets when they are
-	// older than FineRetention or CoarseRetention. Any host may call it, at any time.
+	// Sweep deletes rows that are older than the retention, at most limit rows of each sort, and
+	// returns how many. The record of a timer is deleted when its last run is too old, and buckets
+	// when they are older than FineRetention or CoarseRetention. Any host may call it, at any time.
 	Sweep(ctx context.Context, r Retention, limit int) (deleted int, err error)
 }
 
-// What a Store keeps at most. It deletes older rows in Sweep, or earlier.
+// The most that a Store keeps. It deletes older rows in Sweep, or earlier.
 const (
 	// RunsPerTimer is how many runs of each timer a Store keeps: the newest ones.
 	RunsPerTimer = 50
@@ -51,18 +51,18 @@ const (
 // fits into one statement.
 const MaxBatch = 500
 
-// A Batch is what one host writes at once. Each row is in it at most once.
+// A Batch is what one host writes in one call. Each row is in it at most once.
 type Batch struct {
 	Host   *Heartbeat // nil: nothing about the host
 	Leases []LeaseRecord
 	Events []Event
 	Runs   []Run
 
-	// Timers and Buckets are what Runs add up to. A Store counts them once, however often a batch
-	// comes: only if Number is higher than that of each batch of Host that was counted before. So
-	// a batch that is sent again has the same Number, and no other runs. Nothing is counted if the
-	// store has no row of Host when the batch comes, or there is no Host; and nothing if a later
-	// heartbeat has overtaken the batch.
+	// Timers and Buckets summarize Runs. A Store counts them once, even if a batch comes several
+	// times: only if Number is higher than that of each batch of Host that was counted before. So a
+	// batch that is sent again has the same Number, and no other runs. Nothing is counted if the
+	// store has no row of Host when the batch comes, if there is no Host, or if a later heartbeat
+	// has overtaken the batch.
 	Number  int64 // 0: nothing is to be counted
 	Timers  []TimerRecord
 	Buckets []Bucket
@@ -70,8 +70,8 @@ type Batch struct {
 
 // Written is the answer to a Batch.
 type Written struct {
-	// At is when the store received the batch, by its own clock. The host learns from it how far
-	// its own clock is off, and nothing else. Zero: the store does not say.
+	// At is when the store received the batch, by its own clock. The host uses it only to learn how
+	// far its own clock is off. Zero: the store does not say.
 	At time.Time
 	// HostUnknown: Host had no Detail, and there is no row, because it was deleted or the
 	// registry was emptied. Nothing was written about the host, and nothing of the batch was
@@ -89,28 +89,28 @@ type Heartbeat struct {
 	UpFor       time.Duration // since the process began
 	ClockOffset time.Duration // its wall clock minus the store's, as last measured
 	TTL         time.Duration // without another heartbeat for this long it is suspect, for twice as long gone
-	// Detail is a HostDetail as JSON; nil: as it was.
+	// Detail is a HostDetail as JSON; nil: unchanged.
 	Detail json.RawMessage
-	// Left: the process has stopped in good order, so that it is gone at once.
+	// Left: the process has stopped cleanly, so that it is gone immediately.
 	Left bool
 }
 
 // A LeaseRecord is the state of a lease as its holder knows it. The row's key is the Name, and the
 // Slot of a semaphore: a mutex and a semaphore of one name have different rows.
 //
-// Of the same grant (Holder and Grant are equal) the last record counts, but a row that is released
-// stays released. The row of another grant is replaced
-//   - if both have a fence: by the higher one, whatever else the two say. So a record that comes
-//     late does not replace the row of the next holder.
+// Of the records of one grant (Holder and Grant are equal) the last counts, but a row that is
+// released stays released. The row of another grant is replaced
+//   - if both have a fence: by the higher fence, whatever else the two records say. So a record
+//     that comes late does not replace the row of the next holder.
 //   - else by a lease that is live (not Released, and ExpiresIn is positive) if the row is released
 //     or has ended by the store's clock.
 //   - else by the grant that was acquired last.
 //
-// Not promised without fences: that a late record never replaces the row of the next holder. The
-// longer it was on its way, the later its lease seems to be acquired; and if the lease of the next
-// holder is over by then, it always does. The registry then names the wrong holder until the
-// ExpiresIn of the late record has passed, or its lease is written as Released. The next record of
-// the real holder has the row again.
+// Without fences, a late record may replace the row of the next holder. The longer it was on its
+// way, the later its lease seems to be acquired; and if the lease of the next holder is over when
+// it arrives, it always replaces it. The registry then names the wrong holder until the ExpiresIn
+// of the late record has passed, or its lease is written as Released. The next record of the real
+// holder takes the row back.
 type LeaseRecord struct {
 	Name       string
 	Slots      int // 0: a mutex
@@ -132,12 +132,12 @@ type Event struct {
 	Name   string // of the lease; "" of a host
 	Slot   int    // -1: it is about none
 	Fence  dlock.Fence
-	Holder dlock.Holder // whom it happened to
+	Holder dlock.Holder // the process that it happened to
 	Text   string       // more, for people
 	Ago    time.Duration
 }
 
-// An EventKind is what happened.
+// An EventKind says what happened.
 type EventKind string
 
 const (
@@ -147,11 +147,11 @@ const (
 	EventExpired    EventKind = "expired"     // the next holder found that it had not been released
 	EventRevoked    EventKind = "revoked"     // an operator revoked it
 	EventHostJoined EventKind = "host_joined" // a process has started
-	EventHostLeft   EventKind = "host_left"   // a process has stopped in good order
+	EventHostLeft   EventKind = "host_left"   // a process has stopped cleanly
 	EventHostGone   EventKind = "host_gone"   // a process has been silent for two TTLs
 	// EventHostRefused: a process takes no work, because the store belongs to another environment.
 	EventHostRefused EventKind = "host_refused"
-	EventOperator    EventKind = "operator" // somebody changed something: Text says who, what and why
+	EventOperator    EventKind = "operator" // an operator changed something: Text says who, what and why
 )
 
 // A Run is a run of a timer that has ended. Its ID makes it unique.
@@ -160,7 +160,7 @@ type Run struct {
 	Timer    string
 	Holder   dlock.Holder
 	Tick     time.Time // by the schedule; zero: it was triggered
-	Slot     int       // -1: it went on without one
+	Slot     int       // -1: it ran without one
 	Fence    dlock.Fence
 	EndedAgo time.Duration
 	Took     time.Duration
@@ -170,14 +170,14 @@ type Run struct {
 	By       string // who triggered it; "": not known, or it was not triggered
 }
 
-// A Query says what Read returns.
+// A Query selects the rows that Read returns.
 type Query struct {
 	Events int // how many of the newest events, up to MaxEvents
 	Runs   int // how many of the newest runs, of all timers together
 	Timers int // how many records of timers: those that fail come first, then those that ran last
 }
 
-// Rows are what a Store has.
+// Rows are the answer to a Query.
 type Rows struct {
 	Hosts  []HostRow
 	Leases []LeaseRecord // ended ones included, until they are deleted
@@ -208,7 +208,7 @@ type Retention struct {
 	Runs time.Duration
 }
 
-// A HostDetail is what a host reports about itself, beyond that it is alive.
+// A HostDetail is what a host reports about itself in addition to being alive.
 type HostDetail struct {
 	Timers  []TimerDetail  `json:"timers,omitempty"`
 	Runners []RunnerDetail `json:"runners,omitempty"`
@@ -216,7 +216,7 @@ type HostDetail struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-// A TimerDetail is a timer as its host has it registered.
+// A TimerDetail is a timer as it is registered on its host.
 type TimerDetail struct {
 	Name           string `json:"name"`
 	MaxConcurrency int    `json:"max_concurrency"` // -1: no limit

@@ -23,8 +23,8 @@ func (s late) Write(ctx context.Context, b cluster.Batch) (cluster.Written, erro
 	return w, err
 }
 
-// A host says how far its wall clock is ahead of the store's. States do not depend on it: they are
-// by the store's clock alone, whichever host reads.
+// A host reports how far its wall clock is ahead of the store's. States do not depend on it: they
+// are by the store's clock alone, whichever host reads.
 //
 // Fails when the offset has the other sign or is never measured, and when a host judges others by
 // its own time of day.
@@ -71,9 +71,9 @@ func TestClockOffset(t *testing.T) {
 	})
 }
 
-// Many hosts that start at once, in the long proofs a thousand, read about once per interval
-// together, from the beginning, so that a host which dies is noticed before its row is swept; and
-// one read shows them all.
+// Many hosts that start at the same time (in the long proofs a thousand) together read about once
+// per interval, from the beginning, so that a host which dies is noticed before its row is swept;
+// and one read shows them all.
 //
 // Fails when each host reads between two and four thirds of its turn after its start, when each
 // reads as often as in a small fleet, and when a read has only a page of the hosts.

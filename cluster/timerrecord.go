@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a Store keeps of the runs of each timer, beyond the runs themselves.
+// How much a Store keeps about the runs of each timer, beyond the runs themselves.
 const (
 	// OutcomesPerTimer is how many outcomes a TimerRecord has at most: those of the runs that were
 	// written last.
@@ -20,17 +20,17 @@ const (
 	CoarseRetention = 31 * 24 * time.Hour
 )
 
-// A TimerRecord is what the runs of a timer have come to. A Batch has one of each timer for its
-// Runs, and the Store merges it into the one that it has of all runs before: see Merge.
+// A TimerRecord summarizes the runs of a timer. A Batch has one for each timer of its Runs, and the
+// Store merges it into its record of all runs before: see Merge.
 //
-// The failures are counted that ended after the last success, by EndedAgo and the store's clock:
-// runs of several hosts are in the order in which they ended, whichever was written first.
-// Everything but a success counts as a failure: see HistoryRun.Succeeded.
+// Failures that ended after the last success are counted, by EndedAgo and the store's clock: runs
+// of several hosts are in the order in which they ended, even if they were written in another
+// order. Everything but a success counts as a failure: see HistoryRun.Succeeded.
 //
 // Not promised: that Failures is exact when a success is written after failures that ended both
 // before and after it, because hosts write a few seconds apart. It is then too low, and FailingFor
-// too short, until the next success. And that all runs are counted: those of a batch without an
-// answer are not if the row of their host was deleted before it could be sent again.
+// too short, until the next success. Nor that all runs are counted: if a batch got no answer, and
+// the row of its host was deleted before it could be sent again, its runs are not.
 type TimerRecord struct {
 	// Last is the run that ended last, as it was written, with its Timer. Its ID is not kept.
 	Last Run
@@ -45,16 +45,16 @@ type TimerRecord struct {
 	Outcomes string
 }
 
-// A Bucket is what the runs of a timer that ended within a while add up to. A Batch has those of
-// its Runs, which the Store adds to those that it has.
+// A Bucket sums up the runs of a timer that ended within an interval. A Batch has buckets of its
+// Runs, which the Store adds to its own.
 //
 // A Store keeps buckets of FineBucket and of CoarseBucket. They begin at multiples of their
 // Interval since 1970, by its clock.
 type Bucket struct {
 	Timer    string // "": all timers of the fleet together
 	Interval time.Duration
-	// Ago is an instant within the bucket: how long ago its middle was in a Batch, which is
-	// negative if that has yet to come, and how long ago it began in an answer.
+	// Ago is an instant within the bucket. In a Batch it is how long ago the bucket's middle was,
+	// negative if that has yet to come; in an answer, how long ago the bucket began.
 	Ago         time.Duration
 	Runs        int
 	Failed      int           // of the Runs
@@ -66,8 +66,8 @@ type Bucket struct {
 var outcomes = map[string]byte{"ok": 'o', "error": 'e', "panic": 'p', "timeout": 't', "lease_lost": 'l',
 	"canceled": 'c', "draining": 'd'}
 
-// OutcomeOf returns the outcome of a letter of TimerRecord.Outcomes; "": one that package timer
-// does not have, or not yet.
+// OutcomeOf returns the outcome of a letter of TimerRecord.Outcomes; "" if package timer does not
+// have it, or not yet.
 func OutcomeOf(letter byte) string {
 	for outcome, l := range outcomes {
 		if l == letter {
@@ -82,7 +82,7 @@ func letterOf(outcome string) byte { return cmp.Or(outcomes[outcome], '?') }
 // succeeded reports whether a run ended as its handler wanted.
 func (r *Run) succeeded() bool { return r.Outcome == "ok" }
 
-// recordsOf returns what the runs of a batch come to, by timer.
+// recordsOf summarizes the runs of a batch, by timer.
 func recordsOf(runs []Run) []TimerRecord {
 	byEnd := slices.Clone(runs)
 	slices.SortStableFunc(byEnd, func(a, b Run) int {
@@ -106,13 +106,13 @@ func recordsOf(runs []Run) []TimerRecord {
 	return records
 }
 
-// Merge returns what a Store has of a timer when it has merged the record of a batch into its own.
-// It is for Stores that are written in Go, and says what the statements of the others do.
+// Merge returns the record of a Store after it has merged the record of a batch into its own. It is
+// for Stores that are written in Go, and documents the statements of the others.
 //
-//   - Last is the one that ended last, that of the batch if both ended at once.
+//   - Last is the run that ended last; if both ended at the same time, the batch's.
 //   - SucceededAgo is the later one.
-//   - The failures of either record count if all of them ended after that success. Of a record
-//     whose last failure ended after it, and whose first one did not, that last one counts.
+//   - The failures of either record count if all of them ended after that success. If only the
+//     last failure of a record ended after it, and the first did not, only that last one counts.
 //   - The outcomes of the batch come last.
 func Merge(old, batch TimerRecord) TimerRecord {
 	m := TimerRecord{Last: old.Last, SucceededAgo: old.SucceededAgo, Outcomes: old.Outcomes + batch.Outcomes}
@@ -143,9 +143,9 @@ func Merge(old, batch TimerRecord) TimerRecord {
 	return m
 }
 
-// bucketsOf returns what the runs of a batch add up to, by bucket, of each timer and of all. now is
-// the time of the store as this host knows it. If it is wrong, a run may be counted in the bucket
-// before or after its own.
+// bucketsOf sums up the runs of a batch by bucket, for each timer and for all. now is the time of
+// the store as this host knows it. If it is wrong, a run may be counted in the bucket before or
+// after its own.
 func bucketsOf(runs []Run, now time.Time) []Bucket {
 	type key struct {
 		timer string
@@ -185,7 +185,7 @@ func bucketsOf(runs []Run, now time.Time) []Bucket {
 // A TimerHistory is a TimerRecord with its instants.
 type TimerHistory struct {
 	Timer        string
-	Last         HistoryRun // that ended last; without an ID
+	Last         HistoryRun // the run that ended last; without an ID
 	SucceededAt  time.Time  // the last success ended; zero: none is known
 	Failures     int        // in a row; 0: the last run succeeded
 	FailingSince time.Time  // the first of them ended; zero: there are none

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// A timer that runs once an hour and always fails is failing, in a fleet of a thousand timers that
-// run all the time: since its first failure, with all of them.
+// A timer that runs once an hour and always fails is shown as failing, since its first failure and
+// with all of them, in a fleet of a thousand timers that run all the time.
 //
 // Fails when the state of a timer is derived from the newest runs of the fleet.
 func TestSeldomTimerThatFailsIsSeen(t *testing.T) {
@@ -90,9 +90,9 @@ func bucketsOf(t *testing.T, h *host, timer string, width time.Duration) (runs, 
 	return runs, failed, took
 }
 
-// Each run is counted once: also if the reply to a batch is lost and more runs end before it is
-// sent again, and if runs wait for the host's row. If that row was deleted while there was no
-// answer, runs are not counted rather than twice.
+// Each run is counted once, even if the reply to a batch is lost and more runs end before it is
+// sent again, and even if runs wait for the host's row. If that row was deleted while there was no
+// answer, runs are not counted rather than counted twice.
 //
 // Fails when runs join a batch that is sent again, when a batch that came before the row of its
 // host is taken for counted, and when one is sent again that was counted by a row that is gone.
@@ -142,7 +142,7 @@ func TestRunsAreCountedOnce(t *testing.T) {
 			h.link.heal()
 			time.Sleep(2 * time.Minute)
 			runs, _, _ := bucketsOf(t, h, "orders", cluster.CoarseBucket)
-			if runs > recorded || runs < recorded-2 { // it cannot be known whether the two were counted
+			if runs > recorded || runs < recorded-2 { // whether the two were counted cannot be known
 				t.Errorf("the row of the host was deleted: of %d runs %d are in buckets", recorded, runs)
 			}
 			recorded = runs
@@ -162,8 +162,8 @@ func TestRunsAreCountedOnce(t *testing.T) {
 	})
 }
 
-// What runs add up to is written by the calls that write the runs: a host that runs a timer every
-// ten seconds makes as many calls as one that runs none.
+// The calls that write runs also write their sums: a host that runs a timer every ten seconds makes
+// as many calls as one that runs none.
 //
 // Fails when records or buckets are written by a call of their own.
 func TestCountingRunsTakesNoCall(t *testing.T) {

@@ -14,8 +14,8 @@ const FailingRuns = 3
 // A TimerState is the state of a timer in the fleet.
 type TimerState string
 
-// These are in the order in which they count: a timer that is paused is not failing, because an
-// operator looks after it.
+// The first that applies is the state: a timer that is paused is not failing, because an operator
+// takes care of it.
 const (
 	TimerPaused  TimerState = "paused"  // an operator has paused it; a limit of 0 is a pause without an end
 	TimerFailing TimerState = "failing" // FailingRuns runs in a row failed, or it has not succeeded for long
@@ -24,29 +24,29 @@ const (
 	TimerIdle    TimerState = "idle"
 )
 
-// A FleetTimer is what a Snapshot has of a timer. What operators have set is not part of it: the
-// store of the locks keeps that.
+// A FleetTimer is a timer in a Snapshot. It does not include the overrides of operators, which the
+// store of the locks keeps.
 type FleetTimer struct {
 	Name  string
 	Hosts int // that are live, and have it registered
-	// Limits has how many of these hosts have which MaxConcurrency (-1: none). In a rolling deploy
-	// there may be several.
+	// Limits counts these hosts by their MaxConcurrency (-1: none). In a rolling deploy there may
+	// be several.
 	Limits map[int]int
-	Held   []*Lease     // of its slots that are held
+	Held   []*Lease     // its slots that are held
 	Runs   []HistoryRun // newest first; Registry.Runs has more
-	// History is what all its runs have come to; nil: none was counted.
+	// History summarizes all its runs; nil: none was counted.
 	History *TimerHistory
 }
 
-// newer reports whether a run is not among those of the History: hosts of an older version write no
-// more than their runs. A run that is written again to be counted may seem to have ended a little
+// newer reports whether a run is not among those of the History: hosts of an older version write
+// their runs only. If a run is written again to be counted, it may seem to have ended a little
 // earlier than the first time.
 func (f *FleetTimer) newer(r *HistoryRun) bool {
 	return f.History == nil || r.EndedAt.After(f.History.Last.EndedAt.Add(time.Second))
 }
 
-// Failing is how many runs failed in a row, the newest ones, and when the first of them ended, or
-// the zero time if there are none. If there is no History, only Runs are known.
+// Failing returns how many of the newest runs failed in a row, and when the first of them ended, or
+// the zero time if none did. If there is no History, only Runs are known.
 func (f *FleetTimer) Failing() (failed int, since time.Time) {
 	for i := range f.Runs {
 		r := &f.Runs[i]
@@ -64,7 +64,7 @@ func (f *FleetTimer) Failing() (failed int, since time.Time) {
 	return failed, since
 }
 
-// Failed is how many of the newest runs failed in a row: see Failing.
+// Failed returns how many of the newest runs failed in a row: see Failing.
 func (f *FleetTimer) Failed() int {
 	failed, _ := f.Failing()
 	return failed
@@ -84,8 +84,8 @@ func (f *FleetTimer) FailingText(now time.Time) string {
 	return fmt.Sprintf("failing since %s, %d in a row", since.Format(format), failed)
 }
 
-// MaxConcurrency is the limit that most hosts have, the lowest of several. It is -1 if that is
-// none, or no host has the timer.
+// MaxConcurrency returns the limit that most hosts have; if several are as frequent, the lowest. It
+// is -1 if that is no limit, or no host has the timer.
 func (f *FleetTimer) MaxConcurrency() int {
 	limit, most := -1, 0
 	for _, l := range slices.Sorted(maps.Keys(f.Limits)) {
@@ -99,7 +99,7 @@ func (f *FleetTimer) MaxConcurrency() int {
 // HostsDiffer reports whether hosts have different limits.
 func (f *FleetTimer) HostsDiffer() bool { return len(f.Limits) > 1 }
 
-// Last is the newest run; nil: none is known.
+// Last returns the newest run; nil: none is known.
 func (f *FleetTimer) Last() *HistoryRun {
 	switch {
 	case len(f.Runs) > 0 && (f.History == nil || !f.Runs[0].EndedAt.Before(f.History.Last.EndedAt)):
@@ -110,8 +110,8 @@ func (f *FleetTimer) Last() *HistoryRun {
 	return nil
 }
 
-// State is the state of a timer, if an operator has paused it or not, and if a host that runs it
-// says that it has not succeeded for long or not.
+// State returns the state of a timer. paused says that an operator has paused it, late that a host
+// which runs it reports that it has not succeeded for long.
 func (f *FleetTimer) State(paused, late bool) TimerState {
 	switch {
 	case paused:
@@ -127,7 +127,7 @@ func (f *FleetTimer) State(paused, late bool) TimerState {
 	}
 }
 
-// ranLately is how long a timer is listed after its last run if no host has it any more.
+// ranLately is how long a timer is listed after its last run when no host has it any more.
 const ranLately = 24 * time.Hour
 
 // Timers returns all timers that a live host has registered, that hold a slot, or that ran within

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// A snapshot has each timer once, with what hosts, leases and runs say about it. Whether it is
-// failing, running or idle means the same for all who show it.
+// A snapshot has each timer once, with its data from hosts, leases and runs. All who show it agree
+// on whether it is failing, running or idle.
 //
 // Fails when a host that is gone counts, a lease that ended, or a failure before a success.
 func TestTimersOfASnapshot(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A writer writes heartbeats, and with them what is pending.
+// A writer writes heartbeats, and with them everything that is pending.
 type writer struct {
 	config  Config
 	pending *pending
@@ -17,15 +17,15 @@ type writer struct {
 	faults  *faults
 	listing *listing
 
-	startedAt time.Time // the process
+	startedAt time.Time // of the process
 
 	// Held while something is written: by the goroutine of Run, and by a part that asks whether it
 	// may begin.
 	writing  sync.Mutex
 	offset   time.Duration   // of this host's clock, as last measured
-	detail   json.RawMessage // as it is in the store; nil: it is not known to be there
+	detail   json.RawMessage // as the store has it; nil: the store may not have it
 	runsWait bool            // because the last batch had a detail
-	// The Number of the last batch, if there was no answer; 0: there was.
+	// The Number of the last batch, if it got no answer; 0: it did.
 	asked int64
 
 	mu      sync.Mutex // of all callers
@@ -33,8 +33,8 @@ type writer struct {
 	storeAt time.Time  // then, by the store's clock; zero: not known
 }
 
-// write writes one batch, and a second one at once if the store has no row of this host. more says
-// that there is more to write.
+// write writes one batch. If the store has no row of this host, it immediately writes a second one.
+// more says that there is more to write.
 func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
@@ -87,7 +87,7 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 	return t.more, nil
 }
 
-// batch returns what was taken as it is written now. Instants become durations as late as possible.
+// batch returns the batch to send now. Instants become durations as late as possible.
 func (w *writer) batch(t taken) Batch {
 	o := w.config
 	b := Batch{
@@ -96,7 +96,7 @@ func (w *writer) batch(t taken) Batch {
 		Runs:   make([]Run, 0, len(t.runs)),
 	}
 	kinds := make([]string, len(t.leases))
-	for i, l := range t.leases { // before the instant is taken: it may call the user's function
+	for i, l := range t.leases { // before the instant is read: it may call the user's function
 		if kinds[i] = l.record.Kind; kinds[i] == "" {
 			kinds[i] = w.kinds.of(l.record.Name)
 		}
@@ -133,8 +133,8 @@ func (w *writer) batch(t taken) Batch {
 	return b
 }
 
-// storeTime returns what the store's clock shows, as last measured. It is by this host's monotonic
-// clock, which nobody sets.
+// storeTime returns the time of the store's clock, as last measured, plus the time since by this
+// host's monotonic clock, which is never set.
 func (w *writer) storeTime(now time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,7 +163,7 @@ func (w *writer) lastWrite() time.Time {
 	return w.wroteAt
 }
 
-// runner is what the writer shows of itself.
+// runner returns what the writer shows about itself.
 func (w *writer) runner(running bool) RunnerDetail {
 	changedAt, err := w.faults.Broken()
 	d := RunnerDetail{Kind: "registry", Name: "writer", State: "writing", ChangedAt: changedAt.UTC().Round(0)}

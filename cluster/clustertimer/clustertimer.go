@@ -1,4 +1,4 @@
-// Package clustertimer tells a cluster.Registry about the runs of a timer.Scheduler, so that the
+// Package clustertimer records the runs of a timer.Scheduler in a cluster.Registry, so that the
 // last runs of each timer outlive the processes that made them.
 //
 //	timers, err := timer.New(timer.Config{
@@ -11,8 +11,8 @@
 //
 // A run is queued when its RunEnded hook is called, on the goroutine of the hooks, and is written
 // with the next heartbeat of the registry. No run and no release waits for that. It is not promised
-// that every run is recorded: a registry that is down for long drops the oldest runs, and hooks
-// that are slow drop events; both count what they drop.
+// that every run is recorded: if a registry is down for long it drops the oldest runs, and if hooks
+// are slow events are dropped; both are counted.
 package clustertimer
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Hooks returns hooks that record each run that has ended, and then call those of the user.
+// Hooks returns hooks that record each run that has ended, and then call the user's.
 func Hooks(registry *cluster.Registry, own timer.Hooks) timer.Hooks {
 	next := own.RunEnded
 	own.RunEnded = func(i timer.RunResult) {
@@ -35,7 +35,7 @@ func Hooks(registry *cluster.Registry, own timer.Hooks) timer.Hooks {
 	return own
 }
 
-// runOf returns what is recorded of a run.
+// runOf returns the record of a run.
 func runOf(i timer.RunResult) cluster.Run {
 	r := cluster.Run{ID: i.ID, Timer: i.Timer, Holder: i.Holder, Tick: i.Tick, Slot: i.Slot, Fence: i.Fence,
 		EndedAgo: max(0, time.Since(i.StartedAt.Add(i.Took))), Took: i.Took, Outcome: string(i.Outcome),
@@ -46,5 +46,5 @@ func runOf(i timer.RunResult) cluster.Run {
 	return r
 }
 
-// maxErrorLen is how much of an error is passed on: the registry keeps less.
+// maxErrorLen is how many bytes of an error are passed on: the registry keeps fewer.
 const maxErrorLen = 4096

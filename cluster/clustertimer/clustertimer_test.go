@@ -14,12 +14,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A rude error panics when its text is wanted.
+// A rude error panics when its text is read.
 type rude struct{}
 
 func (rude) Error() string { panic("no") }
 
-// Each run that has ended is recorded, whatever its error is, and the user's own hook is called.
+// Each run that has ended is recorded, with any error, and the user's own hook is called.
 //
 // Fails when the hook replaces that of the user, or the error's method is called unguarded.
 func TestHooksRecordRuns(t *testing.T) {
