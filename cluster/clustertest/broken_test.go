@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A broken store is one in memory whose calls are changed on their way.
+// A broken store is a store in memory that changes its calls.
 type broken struct {
 	cluster.Store
 	before func(*cluster.Batch)
@@ -72,7 +72,7 @@ func (s *broken) Sweep(ctx context.Context, r cluster.Retention, limit int) (int
 	return s.Store.Sweep(s.context(ctx), r, limit)
 }
 
-// The suite finds out about stores that break one promise each.
+// The suite finds stores that break one promise each.
 //
 // Fails when a check of the suite is taken out.
 func TestBrokenStoresAreFound(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A call is one of the methods of a Store.
+// A call is one call of a method of a Store.
 type call struct {
 	name string
 	make func(ctx context.Context) error
@@ -28,7 +28,7 @@ func (c *check) every(b cluster.Batch) []call {
 	}
 }
 
-// batch is one of all sorts of rows.
+// batch returns a batch with all sorts of rows.
 func batch(host string, leases, events, runs int) cluster.Batch {
 	h := heartbeat(host)
 	b := cluster.Batch{Host: &h}

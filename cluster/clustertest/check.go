@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// callTimeout bounds every call to the store. Only a store that hangs needs so long.
+// callTimeout bounds every call to the store. Only a store that hangs needs that long.
 const callTimeout = 30 * time.Second
 
 // A check tests one promise on fresh registries. It collects findings instead of failing a test,
@@ -133,7 +133,7 @@ func (c *check) sweep(r cluster.Retention, limit int) (deleted int) {
 	return deleted
 }
 
-// host returns the one host that is there.
+// host returns the only host of the registry.
 func (c *check) host() cluster.HostRow {
 	rows, _ := c.read()
 	if len(rows.Hosts) != 1 {
@@ -181,7 +181,7 @@ func timeless(l cluster.LeaseRecord) cluster.LeaseRecord {
 	return l
 }
 
-// Rows as hosts write them; tests change what matters to them.
+// Rows as hosts write them; each test changes the fields that it is about.
 
 func holder(name string) dlock.Holder { return dlock.Holder{Host: name, PID: 4711, ID: "id-" + name} }
 

@@ -14,6 +14,6 @@
 //		})
 //	}
 //
-// It does not check that a store measures time by its server's clock and not by that of this
-// process, which agree here, nor that it survives the loss of its server.
+// It does not check that a store measures time by its server's clock and not by this process's,
+// because the two agree here, nor that it survives the loss of its server.
 package clustertest

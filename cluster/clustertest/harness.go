@@ -20,13 +20,13 @@ type Harness struct {
 	Virtual bool
 
 	// Slack is how much times may be off, because the store's clock is coarse or runs at another
-	// speed than that of this process. Default 50 ms; 0 if Virtual is set.
+	// speed than this process's. Default 50 ms; 0 if Virtual is set.
 	Slack time.Duration
 }
 
-// Registries are two of them, for one test.
+// Registries are two registries, for one test.
 type Registries struct {
-	// Store is the one that is tested. Its calls may be concurrent.
+	// Store is the registry that is tested. Its calls may be concurrent.
 	Store cluster.Store
 
 	// Other has another prefix, or other tables, on the same server.
@@ -61,7 +61,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// try lets a store show that it keeps a promise, and returns what it found.
+// try tests one promise of a store, and returns its findings.
 func (h Harness) try(t testing.TB, p promise) (c *check) {
 	if h.Slack == 0 && !h.Virtual {
 		h.Slack = 50 * time.Millisecond
@@ -88,7 +88,7 @@ type promise struct {
 	show func(*check)
 }
 
-// promises are all of them, in the order in which they are tested.
+// promises are all promises, in the order in which they are tested.
 var promises = join(hosts, leases, histories, records, sweeping, texts, calls, crowds)
 
 func join(groups ...[]promise) []promise {

@@ -121,8 +121,8 @@ var histories = []promise{
 	}},
 }
 
-// newest checks that rows with the IDs 0, 1, … come in this order, as many as asked for or as there
-// are.
+// newest checks that rows with the IDs 0, 1, … come in this order: as many as asked for, or all if
+// there are fewer.
 func (c *check) newest(what string, asked, have, got int, id func(int) string) {
 	if want := min(asked, have); got != want {
 		c.errorf("%s: %d rows of %d when %d are asked for, want %d", what, got, have, asked, want)

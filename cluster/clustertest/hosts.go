@@ -144,7 +144,7 @@ var hosts = []promise{
 	}},
 }
 
-// registry returns a registry that says nothing.
+// registry returns a registry that does not log.
 func (c *check) registry(o cluster.Config) *cluster.Registry {
 	o.Logger = slog.New(slog.DiscardHandler)
 	r, err := cluster.New(o)

@@ -122,7 +122,7 @@ var records = []promise{
 	}},
 	{"records/are merged by when runs ended", func(c *check) {
 		c.join("a")
-		// All are hours ago and hours apart, so that time that passes here changes no order.
+		// All are hours ago and hours apart, so that the duration of the test changes no order.
 		outcomes := []string{"ok", "ok", "error", "panic", "timeout", "lease_lost", "of the user's own"}
 		for i := range 6 {
 			timer, number := fmt.Sprint("timer", i), int64(100*i)
@@ -311,7 +311,7 @@ func outcome(timer, outcome string, ago time.Duration) cluster.TimerRecord {
 	return one
 }
 
-// join makes the row of a host.
+// join writes the row of a host.
 func (c *check) join(host string) {
 	h := heartbeat(host)
 	h.UpFor = time.Minute
@@ -396,7 +396,7 @@ func (c *check) hasRuns(timer string, want int) {
 	}
 }
 
-// near checks a duration that may have grown while the test went on.
+// near checks a duration that may have grown during the test.
 func (c *check) near(what string, got, want time.Duration) {
 	if d := got - want; d < -c.slack || d > callTimeout {
 		c.errorf("%s: %v, want %v", what, got, want)
