@@ -119,7 +119,7 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 
 // A key that holds something else is an error of the setup, of every call that needs it.
 //
-// Fails when WRONGTYPE is returned as what passes by itself.
+// Fails when WRONGTYPE is returned as an error that passes.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -134,7 +134,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
-// What passes by itself is no error of the setup, and afterwards everything works: a server that is
+// An error that passes is not one of the set-up, and afterwards everything works: a server that is
 // out of memory, a replica, a server that has forgotten the scripts.
 func TestPassingErrors(t *testing.T) {
 	t.Parallel()
@@ -203,7 +203,7 @@ func TestFaultsOfTheOptions(t *testing.T) {
 	}
 }
 
-// A batch that would keep the server from others for long is refused.
+// A batch that would block the server for long is refused.
 func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Shared(t).Client(), unique())

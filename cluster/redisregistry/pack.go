@@ -8,21 +8,20 @@ import (
 )
 
 const (
-	// packFrom is the size in bytes from which on a detail is compressed. The details of a fleet
-	// are most of what a Read returns, and while the server returns them it serves nobody else.
-	// They are lists of names, and compression leaves a tenth. Short ones stay readable in
-	// redis-cli.
+	// packFrom is the size in bytes from which a detail is compressed. The details of a fleet are
+	// most of what a Read returns, and while the server returns them it serves no other client.
+	// They are lists of names, which compress to a tenth. Short ones stay readable in redis-cli.
 	packFrom = 1_000
 
-	// packed begins what is compressed. No JSON begins with it.
+	// packed begins a compressed detail. No JSON begins with it.
 	packed = "z"
 
-	// maxDetail is how many bytes a detail may have when it is uncompressed: a few compressed bytes
-	// can become gigabytes.
+	// maxDetail bounds the bytes of an uncompressed detail: a few compressed bytes can become
+	// gigabytes.
 	maxDetail = 16 << 20
 )
 
-// pack returns a detail as it is stored; "": none.
+// pack returns a detail in the form that is stored; "": none.
 func pack(detail json.RawMessage) string {
 	if len(detail) < packFrom {
 		return string(detail)
@@ -41,7 +40,7 @@ func pack(detail json.RawMessage) string {
 	return b.String()
 }
 
-// unpack returns the detail that pack was given; ok is false if stored was not made by pack.
+// unpack returns the detail that pack was given; ok is false if stored is empty or damaged.
 func unpack(stored string) (detail json.RawMessage, ok bool) {
 	if len(stored) == 0 || stored[0] != packed[0] {
 		return json.RawMessage(stored), stored != ""

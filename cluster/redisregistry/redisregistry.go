@@ -20,7 +20,7 @@ const (
 	// must not keep a heartbeat waiting.
 	poolSize = 3
 
-	// idleExpiry is how long the registry is kept when no host writes any more: longer than a
+	// idleExpiry is how long the registry is kept after the last host has written: longer than a
 	// month, so that the runs of a monthly timer outlive a fleet that was stopped.
 	idleExpiry = 40 * 24 * time.Hour
 )
@@ -54,8 +54,8 @@ var _ cluster.Store = (*Store)(nil)
 // Check reports faults.
 func New(client redis.UniversalClient, opts Options) *Store {
 	s := &Store{}
-	// The braces keep all keys on one node of a Cluster. No name of a lock has :slot: in it, so
-	// these are no keys of a lock.
+	// The braces keep all keys on one node of a Cluster. No name of a lock contains :slot:, so
+	// these cannot be keys of a lock.
 	base := "{" + opts.Prefix + ":slot:registry}:"
 	for _, part := range []string{"hosts", "details", "leases", "ends", "events", "order", "runs", "ended", "timers",
 		"counted", "records", "ranked", "buckets", "gone"} {
@@ -97,9 +97,8 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// Close closes the store's own connections, never those of the caller's client. Call it when Run of
-// the Registry has returned: calls that come later fail, with an error that matches
-// dlock.ErrClosed.
+// Close closes the store's own connections, never those of the caller's client. Call it after Run
+// of the Registry has returned: later calls fail, with an error that matches dlock.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) || s.client == nil {
 		return nil
@@ -245,9 +244,9 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	return classify(err, !isCluster)
 }
 
-// classify adds dlock.ErrSetup to an error that a server returns to every host until someone fixes
-// it: a right is missing, or one of the keys is not ours. It does not add it to errors that go
-// away: no connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN, CLUSTERDOWN,
+// classify adds dlock.ErrSetup to an error that a server returns to every host until it is
+// repaired: a right is missing, or one of the keys is not ours. It does not add it to errors that
+// pass: no connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN, CLUSTERDOWN,
 // TRYAGAIN.
 func classify(err error, direct bool) error {
 	said := rediskit.Said(err)

@@ -30,7 +30,7 @@ type wireHost struct {
 	Environment string        `json:"env,omitempty"`
 	AppVersion  string        `json:"app,omitempty"`
 	Version     string        `json:"version,omitempty"`
-	Offset      int64         `json:"offset,omitempty"` // of its clock, in ns, as all of these
+	Offset      int64         `json:"offset,omitempty"` // of its clock, in ns, like all durations here
 	TTL         time.Duration `json:"ttl"`
 	Left        bool          `json:"left,omitempty"`
 }
@@ -91,7 +91,7 @@ const maxDuration = 50 * 365 * 24 * time.Hour
 
 func micros(d time.Duration) int64 { return min(max(d, -maxDuration), maxDuration).Microseconds() }
 
-// holderKey is unambiguous, whatever the texts.
+// holderKey is unambiguous for any texts.
 func holderKey(h dlock.Holder) string {
 	return fmt.Sprintf("%d:%s%d:%s", len(h.Host), h.Host, h.PID, h.ID)
 }
@@ -103,7 +103,8 @@ func leaseKey(l cluster.LeaseRecord) string {
 	return strconv.Itoa(l.Slot) + ":" + l.Name
 }
 
-// timerKey is how the keys of a timer's runs begin, and those of no other timer.
+// timerKey returns the beginning of the keys of a timer's runs; no other timer's keys begin with
+// it.
 func timerKey(timer string) string { return strconv.Itoa(len(timer)) + ":" + timer }
 
 // grantKey is a short text for a grant, without spaces.
@@ -120,7 +121,8 @@ func row(fields any) string {
 	return string(b)
 }
 
-// A span is for how long the buckets of one width are kept in one field.
+// A span says how the buckets of one width are stored: how much time one field holds, and for how
+// long it is kept.
 type span struct {
 	letter            string
 	width, span, keep time.Duration
@@ -207,8 +209,8 @@ func instant(reply any) (int64, error) {
 	return n, nil
 }
 
-// parse splits a row into n numbers or words and JSON. Answers leave out a row that is not one of
-// ours: it must not hide all others.
+// parse splits a row into n numbers or words and JSON. Answers leave out a row that this package
+// did not write: it must not hide all others.
 func parse(value any, n int, fields any) (words []string, ok bool) {
 	text, ok := value.(string)
 	if !ok { // it was deleted after its ID was read

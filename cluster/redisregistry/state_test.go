@@ -132,7 +132,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 }
 
 // A server that evicts takes keys one by one. Whichever it takes, calls work, and what a host
-// writes afterwards is there, once.
+// writes afterwards is there once.
 //
 // Fails when whole.lua is left out of the scripts.
 func TestEvictedKeys(t *testing.T) {
@@ -172,7 +172,7 @@ func TestEvictedKeys(t *testing.T) {
 	}
 }
 
-// Rows that are none of ours are not shown, do not hide others, and are replaced.
+// Foreign rows are not shown, do not hide others, and are replaced.
 func TestForeignRows(t *testing.T) {
 	t.Parallel()
 	admin := redistest.Shared(t).Client()
@@ -216,7 +216,7 @@ func TestForeignRows(t *testing.T) {
 	}
 }
 
-// Details are compressed; what an older or a newer host wrote without that is read as well.
+// Details are compressed; uncompressed ones of an older or a newer host are read as well.
 //
 // Fails when details are stored as they are.
 func TestDetailsAreSmall(t *testing.T) {
@@ -244,7 +244,7 @@ func TestDetailsAreSmall(t *testing.T) {
 	}
 }
 
-// All times are the server's: a server whose clock is a day off changes nothing, and what was
+// All times are the server's: if a server's clock is a day off, nothing changes, and a row that was
 // written an hour ago by its clock is an hour old.
 //
 // Fails when a time of this host is stored, or compared.
@@ -313,8 +313,7 @@ func TestLostRepliesAreRepeated(t *testing.T) {
 	complete(t, "after a lost reply", read(t, s))
 }
 
-// A server that forgets everything is told again: heartbeats say so, and are answered with
-// HostUnknown.
+// A server that forgets everything gets it again: heartbeats are answered with HostUnknown.
 func TestEmptiedServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -356,7 +355,7 @@ func replicated(t testing.TB, master *redistest.Server) {
 	})
 }
 
-// The master dies, or is demoted and goes on as a replica, and the registry goes on at the next
+// The master dies, or is demoted and continues as a replica, and the registry continues at the next
 // one, by the client of redis.NewFailoverClient.
 //
 // Fails when connections to a replica are kept.
@@ -445,7 +444,7 @@ func TestHungClusterNode(t *testing.T) {
 	}
 }
 
-// Text that could be taken for keys of others: the runs of a timer are its own.
+// The runs of a timer are its own, even if its name could be taken for keys of others.
 func TestTimersAreToldApart(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Shared(t).Client(), unique())
