@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// ways are how a database is reached.
+// ways are the ways to reach a database.
 var ways = map[string]func(t testing.TB) subject{
 	"Postgres": func(t testing.TB) subject { return postgresOn(t, quickPostgres(t), "") },
 	"Postgres, simple protocol": func(t testing.TB) subject {
@@ -90,7 +90,7 @@ func quickMariaDB(t testing.TB) *sqltest.Server {
 	})
 }
 
-// oneTrip has the driver put the arguments into the statement.
+// oneTrip makes the driver put the arguments into the statement.
 const oneTrip = "?interpolateParams=true"
 
 func opened(t testing.TB, driver, dsn string) *sql.DB {
@@ -162,9 +162,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// registries are for one test of the suite, in tables that are made through db: a connection for
-// each test, which has read nothing of the catalogue, would take longer than they do. The store is
-// reached through a proxy, which counts and can hang.
+// registries opens the registries for one test of the suite, in tables that are made through db: a
+// new connection for each test, which has read nothing of the catalogue, would take longer than the
+// tests do. The store is reached through a proxy, which counts and can hang.
 func (s subject) registries(t testing.TB, db *sql.DB) clustertest.Registries {
 	t.Helper()
 	table := strings.TrimSuffix(sqltest.Unique("t"), ":")

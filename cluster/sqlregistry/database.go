@@ -25,11 +25,11 @@ type database interface {
 	// write writes rows. It calls rows before each attempt, because their ages grow meanwhile. host
 	// is the id of the host whose heartbeat is among them; "": none.
 	write(ctx context.Context, rows func() []row, host string) (answer, error)
-	// query returns the rows of read, timer_runs or buckets.
+	// query returns the rows of one of the statements read, timer_runs and buckets.
 	query(ctx context.Context, name string, p sqlkit.Params) ([]row, error)
 	// sweep returns how many rows it deleted.
 	sweep(ctx context.Context, p sqlkit.Params) (int64, error)
-	// tables are what Migrate creates and Verify compares. The store adds Wrong and Explain.
+	// tables returns what Migrate creates and Verify compares. The store adds Wrong and Explain.
 	tables() sqlmigrate.Tables
 }
 
@@ -52,7 +52,7 @@ func newDatabase(d sqlkit.Dialect, db *sql.DB, opts Options) database {
 	return sqlserver{server{newStatements(d, opts.Schema, opts.TableName), db}}
 }
 
-// statements are those of a database on one table.
+// statements are the statements of a database on one table.
 type statements struct {
 	sqlkit.Dialect
 	texts  sqlkit.Texts
@@ -82,7 +82,7 @@ func (s statements) bind(ctx context.Context, name string, p sqlkit.Params) sqlk
 	return s.Bind(s.texts[name], p)
 }
 
-// batch are the parameters of write.
+// batch returns the parameters of write.
 func batch(rows []row, host string) sqlkit.Params {
 	p := sqlkit.Params{"rows": sqlkit.InJSON(rows), "host_id": sqlkit.Name(host)}
 	for i := range rows {

@@ -4,7 +4,7 @@
 //	registry := sqlregistry.MySQL(db, sqlregistry.Options{}) // or SQLite, SQLServer, Postgres
 //	if err := registry.Migrate(ctx); err != nil { … }
 //
-// Package pgxregistry makes the store on Postgres from a *pgxpool.Pool.
+// Package pgxregistry opens the store on Postgres with a *pgxpool.Pool.
 //
 // The locks may be anywhere else: the registry only describes them. Each call is one statement: a
 // batch of any size is one insert, which updates the rows that exist.
@@ -20,13 +20,13 @@
 //	fine   | :orders:5982137 | the timer    |            |          | happened_at: when the bucket began
 //	coarse | :orders:498511  | the timer    |            |          | happened_at: when the bucket began
 //
-// A row of a timer has what is known of its last run, and of all its runs: released_at is when the
-// last success ended, up_for how many runs failed in a row since, acquired_at and expires_at when
-// the first and the last of these ended, and grant_id the last outcomes, a letter each. In a bucket
-// slots is its width in minutes, fence how many runs ended in it, pid how many of them failed,
-// up_for how long they took together, and ttl the longest of them, in microseconds. A bucket of the
-// whole fleet has no lock_name, and is spread over several rows. In the row of a host fence is the
-// number of the last batch whose runs were counted.
+// A row of a timer describes its last run, and all its runs: released_at is when the last success
+// ended, up_for how many runs failed in a row since, acquired_at and expires_at when the first and
+// the last of these ended, and grant_id the last outcomes, a letter each. In a bucket slots is its
+// width in minutes, fence how many runs ended in it, pid how many of them failed, up_for how long
+// they took together, and ttl the longest of them, in microseconds. A bucket of the whole fleet has
+// no lock_name, and is spread over several rows. In the row of a host fence is the number of the
+// last batch whose runs were counted.
 //
 // A mutex has slots 0. A lease that has ended and was not released was lost, or its holder died:
 //
@@ -40,10 +40,10 @@
 // an index has, and the table has a fillfactor of 70.
 //
 // Times are by the database's clock: clients send durations, measured from the beginning of the
-// call, also if it has to wait for a connection or a lock. Fields that are not meant for queries
+// call, even if it has to wait for a connection or a lock. Fields that are not meant for queries
 // are in the column data, as JSON.
 //
-// Text is stored as it is, but for NUL and invalid UTF-8, which become U+FFFD. Names are cut after
+// Text is stored unchanged, except NUL and invalid UTF-8, which become U+FFFD. Names are cut after
 // 512 bytes, other words (hosts, kinds, versions) after 255, and texts and errors after 4,096,
 // between runes, with … at their end. IDs that are longer than 255 bytes end with a hash.
 //
@@ -53,15 +53,15 @@
 //
 // # Errors
 //
-// An error that lasts until somebody changes something (no table, no right, a wrong password, a
-// database with another encoding) matches dlock.ErrSetup, and says what to do. Any other means that
-// it is not known whether the call was carried out: it may be repeated. Calls that fail because of
-// a concurrent one (deadlocks) are repeated until the context ends. Every call returns when its
+// An error that lasts until the set-up is repaired (no table, no right, a wrong password, a
+// database with another encoding) matches dlock.ErrSetup, and says how. After any other it is not
+// known whether the call was carried out: it may be repeated. Calls that fail because of a
+// concurrent one (deadlocks) are repeated until the context ends. Every call returns when its
 // context ends; without a deadline a call on SQLite ends after 5 s.
 //
 // # Privileges
 //
-// Whoever calls Migrate owns the table. The role of the service needs only
+// The user that calls Migrate owns the table. The role of the service needs only
 //
 //	Postgres:  GRANT USAGE ON SCHEMA … TO app
 //	           GRANT SELECT, INSERT, UPDATE, DELETE ON tickslot_registry TO app
@@ -75,11 +75,11 @@
 //
 // # What is not promised
 //
-//   - A row is what its writer last wrote, and may not be true any more: its lease may have ended,
-//     and a lease may be held that has no row. Locks do not depend on it.
-//   - A batch is one statement, and with that one transaction. A commit that a failover loses is
-//     repaired by the next write of each row; events and runs in it are lost.
-//   - A registry with tens of thousands of leases is read as a whole by each Read.
+//   - A row is the last write of its host, and may be outdated: its lease may have ended, and a
+//     lease may be held that has no row. Locks do not depend on it.
+//   - A batch is one statement, and so one transaction. If a failover loses its commit, the next
+//     write of each row repairs it; events and runs in it are lost.
+//   - Each Read reads the whole registry, even with tens of thousands of leases.
 //   - SQLServer is experimental: it has not been run against a server. Only the texts of its
 //     statements are tested.
 package sqlregistry

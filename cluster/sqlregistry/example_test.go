@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A host says what it holds, and anybody who reads the registry sees it.
+// A host writes what it holds, and every reader of the registry sees it.
 func ExampleSQLite() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

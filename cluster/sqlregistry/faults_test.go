@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// locks have a statement by which a transaction keeps all others from writing to the table.
+// locks are statements by which a transaction keeps all others from writing to the table.
 var locks = map[string]string{
 	"Postgres": "LOCK TABLE tickslot_registry IN ACCESS EXCLUSIVE MODE",
 	"pgx":      "LOCK TABLE tickslot_registry IN ACCESS EXCLUSIVE MODE",
@@ -58,9 +58,9 @@ func execute(ctx context.Context, conn *sql.Conn, statement string) error {
 	return rows.Close()
 }
 
-// While somebody has the table locked a batch fails by its deadline, and is not written later
-// either. It ends in the server, too, so a table that is locked for an hour does not take all its
-// connections.
+// While another session has the table locked, a batch fails by its deadline, and is not written
+// later either. It ends in the server, too, so a table that is locked for an hour does not take all
+// its connections.
 //
 // Fails when a statement waits for longer than its caller: on MariaDB without max_statement_time.
 func TestTableIsLocked(t *testing.T) {
@@ -114,7 +114,7 @@ func TestTableIsLocked(t *testing.T) {
 	}
 }
 
-// What is "ago" is measured from the call, however long it waits for its turn.
+// An "ago" is measured from the call, however long the call waits for its turn.
 //
 // Fails when the wait is not added: on SQLite, where the statement begins when it has the lock.
 func TestWaitsAreNotLost(t *testing.T) {
@@ -130,7 +130,7 @@ func TestWaitsAreNotLost(t *testing.T) {
 			written <- err
 		}()
 		const wait = 2 * time.Second
-		time.Sleep(wait) // the clock of the file goes on as always
+		time.Sleep(wait) // the clock of the file runs as always
 		unlock()
 		if err := <-written; err != nil {
 			t.Fatal(err)
@@ -148,9 +148,9 @@ func TestWaitsAreNotLost(t *testing.T) {
 	})
 }
 
-// Ten hosts that write and sweep all the time are in nobody's way.
+// Ten hosts that write and sweep all the time do not disturb each other.
 //
-// Fails when a deadlock comes to the caller.
+// Fails when a deadlock reaches the caller.
 func TestHostsWriteAndSweepAtOnce(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -268,8 +268,7 @@ func TestReplyIsLost(t *testing.T) {
 	}
 }
 
-// A Migrate that found the file locked says so, and may be tried again: nothing is wrong with the
-// set-up.
+// A Migrate that found the file locked says so, and may be tried again: the set-up is right.
 //
 // Fails when every error of a Migrate counts as a schema that is not right.
 func TestMigrateOfALockedFile(t *testing.T) {

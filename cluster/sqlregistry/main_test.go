@@ -22,7 +22,7 @@ type subject struct {
 	// the database; "": the server itself, and its owner.
 	db func(t testing.TB, addr, user string) *sql.DB
 	of func(*sql.DB, sqlregistry.Options) *sqlregistry.Store
-	// dsn is that of db, for pgxregistry; nil: the store is made by of.
+	// dsn returns that of db, for pgxregistry; nil: of makes the store.
 	dsn func(addr, user string) string
 
 	server   *sqltest.Server // nil: SQLite

@@ -13,9 +13,9 @@ import (
 )
 
 // A store that was made from a pgx pool works while the application uses all connections of that
-// pool, and no call fails because the server has ended a connection that was idle.
+// pool, and no call fails because the server has ended an idle connection.
 //
-// Fails when it takes connections of the pool, or does not look whether its own are alive.
+// Fails when it takes connections of the pool, or does not check whether its own are alive.
 func TestPgxHasConnectionsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := ways["pgx"](t)
@@ -55,8 +55,8 @@ func TestPgxHasConnectionsOfItsOwn(t *testing.T) {
 	}
 }
 
-// An application that sets settings when it connects, which pgx's simple protocol cannot do with,
-// has a registry all the same.
+// If an application sets settings when it connects with which pgx's simple protocol does not work,
+// its registry still works.
 //
 // Fails when AfterConnect has the last word.
 func TestPgxWithOtherSettingsOfTheSession(t *testing.T) {

@@ -22,14 +22,14 @@ const (
 	sortLease = "lease"
 	sortEvent = "event"
 	sortRun   = "run"
-	// These three are written if the batch is counted. Of the last two the statement makes the end
+	// These three are written if the batch is counted. For the last two the statement adds the end
 	// of the id and happened_at, which is when the bucket began.
 	sortTimer  = "timer"
 	sortFine   = "fine"
 	sortCoarse = "coarse"
 )
 
-// A row is one of the table, as statements take it and give it. Instants are in µs ago, lengths in
+// A row is a row of the table, as statements take and return it. Instants are in µs ago, lengths in
 // µs.
 type row struct {
 	Sort     string `json:"sort"`
@@ -63,7 +63,7 @@ func (r *row) columns() []any {
 		&r.Grant, &r.Acquired, &r.Renewed, &r.Expires, &r.Released, &r.Happened, &r.TTL, &r.UpFor, &r.Data, &r.Detail}
 }
 
-// What is in the column data. Programs of other versions may write more, or less.
+// These are the contents of the column data. Programs of other versions may write more, or less.
 type (
 	hostData struct {
 		Environment string        `json:"environment,omitempty"`
@@ -92,8 +92,8 @@ const (
 	maxText  = 4096 // an error, a text of an event
 )
 
-// bucketShards is over how many rows the buckets of the fleet are spread: each host that writes a
-// run adds to one of them, and would otherwise wait for all others.
+// bucketShards is the number of rows over which a bucket of the fleet is spread: each host that
+// writes a run adds to one of them, and would otherwise wait for all others.
 const bucketShards = 8
 
 // counted reports whether a row is written only if the batch is counted.
@@ -102,8 +102,8 @@ func (r *row) counted() bool { return r.Sort == sortTimer || r.bucket() }
 func (r *row) bucket() bool { return r.Sort == sortFine || r.Sort == sortCoarse }
 
 // rowsOf returns the rows of a batch in the order of the primary key, which all hosts keep, so that
-// no two of them wait for each other. Each row is there once, because a statement that meets a row
-// twice fails, on Postgres.
+// no two of them wait for each other. Each row occurs once, because on Postgres a statement that
+// meets a row twice fails.
 func rowsOf(b cluster.Batch) []row {
 	var rows []row
 	if b.Host != nil {
@@ -129,7 +129,7 @@ func rowsOf(b cluster.Batch) []row {
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
 		order := cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(a.ID, b.ID))
-		if order == 0 && a.bucket() { // the end of the id is by when it was
+		if order == 0 && a.bucket() { // the end of its id is the bucket's time
 			order = cmp.Compare(*b.Happened, *a.Happened)
 		}
 		return order
@@ -200,7 +200,7 @@ func rowOfEvent(e cluster.Event) row {
 	return r
 }
 
-// rowOfRecord is the row of the last run, without happened_at, and with what the runs have come to.
+// rowOfRecord returns the row of a timer without happened_at: its last run, and the summary of all.
 func rowOfRecord(t cluster.TimerRecord) row {
 	r := rowOfRun(t.Last)
 	r.Sort, r.ID, r.Happened, r.Renewed = sortTimer, key(t.Last.Timer), nil, r.Happened
@@ -226,7 +226,7 @@ func recordOf(r *row) cluster.TimerRecord {
 	return t
 }
 
-// rowOfBucket has other numbers in columns: see package documentation.
+// rowOfBucket uses columns for other numbers: see package documentation.
 func rowOfBucket(b cluster.Bucket, shard int) row {
 	r := row{Sort: sortFine, Name: cut(b.Timer, maxName), Slots: int32(b.Interval / time.Minute),
 		Happened: micros(b.Ago),
@@ -240,7 +240,7 @@ func rowOfBucket(b cluster.Bucket, shard int) row {
 	return r
 }
 
-// bucketsOf returns the buckets of rows, those of one instant together.
+// bucketsOf returns the buckets of rows, and adds up those of one instant.
 func bucketsOf(timer string, list []row) (buckets []cluster.Bucket) {
 	type key struct {
 		sort     string
@@ -281,7 +281,7 @@ func rowOfRun(run cluster.Run) row {
 // escaped escapes slashes.
 var escaped = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// hostID is host/pid/id. Slashes in host are escaped, so that no two holders have the same ID.
+// hostID returns host/pid/id. Slashes in host are escaped, so that no two holders have the same ID.
 func hostID(h dlock.Holder) string {
 	return key(fmt.Sprintf("%s/%d/%s", escaped.Replace(h.Host), h.PID, h.ID))
 }
@@ -305,8 +305,8 @@ func holderOf(r *row) dlock.Holder {
 	return dlock.Holder{Host: r.Machine, PID: int(r.PID), ID: r.HolderID}
 }
 
-// addTo adds a row to rows. It leaves out a row without a meaning, which another version may have
-// written.
+// addTo adds a row to rows. It leaves out a row that it does not know, which another version may
+// have written.
 func addTo(rows *cluster.Rows, r *row) {
 	switch r.Sort {
 	case sortHost:
@@ -381,7 +381,7 @@ func duration(us *int64) time.Duration {
 // key returns an ID for a text: the text itself or, if it is long, its beginning and its hash.
 func key(text string) string { return short(text, maxID) }
 
-// short is key for IDs of another length.
+// short is like key, for IDs of another length.
 func short(text string, maxLen int) string {
 	if text := guard.Storable(text); len(text) <= maxLen {
 		return text

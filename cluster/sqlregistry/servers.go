@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-// A server is Postgres, and what other servers have in common with it.
+// A server is Postgres, and the common part of the other servers.
 type server struct {
 	statements
 	db *sql.DB
@@ -79,7 +79,7 @@ func (m mysql) write(ctx context.Context, rows func() []row, host string) (a ans
 		if err != nil {
 			return err
 		}
-		id, err := result.LastInsertId() // has the answer: see the statement
+		id, err := result.LastInsertId() // contains the answer: see the statement
 		a = answer{hostKnown: id%2 == 1, clock: id / 2}
 		return err
 	})
@@ -92,7 +92,7 @@ func (m mysql) tables() sqlmigrate.Tables {
 	return t
 }
 
-// besides returns what is wrong with settings that only these statements do not cope with.
+// besides returns faults of settings that only these statements cannot handle.
 func (m mysql) besides(ctx context.Context) ([]error, error) {
 	var simultaneous bool
 	err := m.call(ctx, func(conn *sql.Conn) error {
@@ -105,8 +105,8 @@ func (m mysql) besides(ctx context.Context) ([]error, error) {
 		"out")}, nil
 }
 
-// writing returns the name of the statement that writes rows. Only one that counts locks the row of
-// the host first.
+// writing returns the name of the statement that writes rows. Only the statement that counts locks
+// the row of the host first.
 func writing(rows []row) string {
 	if counts(rows) {
 		return "write_counted"

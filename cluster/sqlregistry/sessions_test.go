@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Settings of sessions (of a role, a database or a DSN) change no answer. Verify names those that
-// would.
+// Settings of sessions (of a role, a database or a DSN) change no answer. Verify names the settings
+// that would.
 //
 // Fails when a statement depends on a setting that the store does not refuse.
 func TestSessionsWithOtherSettings(t *testing.T) {

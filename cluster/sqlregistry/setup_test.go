@@ -55,8 +55,9 @@ func calls(t testing.TB, s *sqlregistry.Store) map[string]error {
 	return failed
 }
 
-// Without the table, or with another one in its place, each call fails at once with an error that
-// says what to do. Migrate mends the first, and leaves a table alone that is not its own.
+// Without the table, or with another one in its place, each call fails immediately with an error
+// that says how to repair it. Migrate repairs the first, and leaves alone a table that is not its
+// own.
 //
 // Fails when such an error counts as a store that is down, which would be tried again forever.
 func TestTableThatIsNotRight(t *testing.T) {
@@ -132,7 +133,7 @@ func TestNewerTableIsUsed(t *testing.T) {
 	}
 }
 
-// Any number of hosts may migrate at once.
+// Any number of hosts may migrate at the same time.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -155,7 +156,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// The documented rights are enough and, without any of them, what fails says so.
+// The documented rights are enough. Without any of them, the error of the call says so.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases[:2] {
@@ -208,7 +209,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// Faults of the options, and of the server's settings, are told before anything is written.
+// Faults of the options, and of the server's settings, are reported before anything is written.
 func TestOptionsAndSettingsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	db := sqliteFile(t).db(t, "", "")

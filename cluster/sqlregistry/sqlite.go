@@ -13,8 +13,8 @@ type sqlite struct {
 	file *sqlkit.File
 }
 
-// local is the context of all statements. Only locks take long in SQLite, and those are waited for
-// in Go, so no statement needs to be interrupted.
+// local is the context of all statements. In SQLite only locks take long, and Go waits for those,
+// so no statement needs to be interrupted.
 var local = context.Background()
 
 func (s sqlite) write(ctx context.Context, rows func() []row, host string) (answer, error) {

@@ -69,8 +69,8 @@ func newOn(d sqlkit.Dialect, p Pool, opts Options) *Store {
 }
 
 // Close closes the connections that the store opened itself, but not the pool that it was made
-// from. Call it when Run of the Registry has returned: calls that come later fail, with an error
-// that matches dlock.ErrClosed.
+// from. Call it after Run of the Registry has returned: later calls fail, with an error that
+// matches dlock.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) || s.close == nil {
 		return nil
@@ -205,8 +205,8 @@ func (s *Store) Schema() ([]string, error) {
 }
 
 // Migrate creates or upgrades the table, its indexes, and a table beside it that says which
-// migrations were applied. Any number of hosts may call it, at the same time and at every start;
-// once everything is there, also as a user who may not create anything. It does not alter a table
+// migrations were applied. Any number of hosts may call it, at the same time and at every start.
+// Once nothing is missing, the user needs no right to create anything. It does not alter a table
 // that was created differently: it returns an error that matches ErrSchema. If the table or the
 // file is locked, or the database does not answer, the error does not match ErrSchema.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -222,8 +222,8 @@ func (s *Store) tables() sqlmigrate.Tables {
 	return t
 }
 
-// Verify returns nil if the table is as Migrate leaves it, and an error that matches ErrSchema if
-// not. Call it at start-up if something else applies the schema.
+// Verify returns nil if the table is as Migrate leaves it, and otherwise an error that matches
+// ErrSchema. Call it at start-up if something else applies the schema.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -231,5 +231,5 @@ func (s *Store) Verify(ctx context.Context) error {
 	return s.tables().Verify(ctx)
 }
 
-// explain adds to a driver's error what to do about it.
+// explain adds to a driver's error how to repair it.
 func explain(err error) error { return fmt.Errorf("sqlregistry: %w", sqlkit.Explain(err)) }

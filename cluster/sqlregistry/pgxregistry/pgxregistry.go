@@ -6,8 +6,8 @@
 // It opens a small pool of its own with the settings of yours, so neither the registry nor an
 // application that uses all its connections waits for the other. Each call is one message, a query
 // of the simple protocol: it prepares nothing, takes one round trip, works through a PgBouncer in
-// transaction mode, and leaves nothing locked when it is cut off in the middle. Its promises are
-// those of package sqlregistry.
+// transaction mode, and leaves nothing locked when it is cut off in the middle. It keeps the
+// promises of package sqlregistry.
 package pgxregistry
 
 import (
@@ -66,10 +66,10 @@ func New(pool *pgxpool.Pool, opts sqlregistry.Options) *sqlregistry.Store {
 	}}, opts)
 }
 
-// settings are those of a session that pgx's simple protocol needs.
+// settings are the settings of a session that pgx's simple protocol needs.
 var settings = map[string]string{"standard_conforming_strings": "on", "client_encoding": "UTF8"}
 
-// set sets the settings again that the application's AfterConnect has changed.
+// set restores settings that the application's AfterConnect has changed.
 func set(ctx context.Context, conn *pgx.Conn) error {
 	for name, value := range settings {
 		if conn.PgConn().ParameterStatus(name) == value {
