@@ -1,11 +1,11 @@
-// Package answers knows whether the other side answers: a database, or a store. Calls bounds what
-// is asked of it, counts which kinds of calls fail, and tells when it goes down and comes back. A
-// Batch is what one call is for, and shrinks if that was too much. A Breaker is for who bounds
-// calls by other means.
+// Package answers tracks whether the other side, a database or a store, answers. Calls bounds the
+// calls to it, counts which kinds of calls fail, and reports when it goes down and comes back. A
+// Batch limits the rows of one call, and shrinks if they were too many. A Breaker is for callers
+// that bound their calls by other means.
 //
-// It does not repeat calls, and cannot end one whose driver does not look at its context: it leaves
-// such a call behind. That may still succeed later, as one whose reply is lost may, so it must not
-// write to variables that its caller still uses.
+// It does not repeat calls, and cannot end one whose driver ignores its context: it leaves such a
+// call behind. Like a call whose reply is lost, that may still succeed later, so it must not write
+// to variables that its caller still uses.
 package answers
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// grace is how long a call is still waited for when it is to be left behind: the process may have
-// been paused, and the answer is there.
+// grace is how much longer a call is waited for before it is left behind: the process may have been
+// paused, and the answer may be there.
 const grace = time.Second
 
 var errHangs = errors.New("an earlier call has not returned, although its time is over")
@@ -50,7 +50,7 @@ type Failure struct {
 	Times int // in a row
 }
 
-// Calls are those to one other side. Make them with New.
+// Calls are the calls to one other side. Make them with New.
 type Calls struct {
 	options Options
 	life    context.Context // set by Begin
@@ -86,7 +86,7 @@ func New(o Options) *Calls {
 		behind: map[lane][]hanging{}}
 }
 
-// Begin sets what Life returns.
+// Begin sets the result of Life.
 func (c *Calls) Begin(life context.Context) { c.life = life }
 
 // Life returns the context of all calls of a service. Its values reach the driver, and its end cuts
@@ -96,22 +96,22 @@ func (c *Calls) Life() context.Context { return c.life }
 // Name returns the name of the other side.
 func (c *Calls) Name() string { return c.options.Name }
 
-// Timeout returns the time of each call.
+// Timeout returns how long each call may take.
 func (c *Calls) Timeout() time.Duration { return c.options.Timeout }
 
-// Do makes a call. A panic of the driver, or one of the methods of its error, is a failure, and so
-// is runtime.Goexit. The error of a call that the end of ctx has cut off is not recorded, because
-// it says nothing about the other side.
+// Do makes a call. If the driver, or a method of its error, panics or calls runtime.Goexit, that is
+// a failure. If the end of ctx cuts a call off, its error is not recorded, because it says nothing
+// about the other side.
 //
 // If f does not return when its time is over (see Options.Behind), or soon after ctx has ended, it
-// is left behind, and no other call of its kind is made until it does. Then it still may have an
-// effect, as a call whose reply is lost, and its answer is dropped. So f must use nothing that the
+// is left behind, and no other call of its kind is made until it returns. Like a call whose reply
+// is lost, it may still have an effect, and its answer is dropped. So f must use nothing that the
 // caller changes later.
 func Do[T any](ctx context.Context, c *Calls, op string, f func(context.Context) (T, error)) (T, error) {
 	return DoFor(ctx, c, op, 0, f)
 }
 
-// DoFor is Do for one of several parts of the caller, each of which makes such calls: what one of
+// DoFor is like Do, for one of several parts of the caller that make such calls: a call that one of
 // them has left behind holds up no other.
 func DoFor[T any](
 	ctx context.Context, c *Calls, op string, part int, f func(context.Context) (T, error),
@@ -119,7 +119,7 @@ func DoFor[T any](
 	if ctx.Err() != nil {
 		return answer, context.Cause(ctx)
 	}
-	var got T // and not answer, which a call that was left behind must not write to
+	var got T // not answer: a call that was left behind must not write to it
 	err, returned := c.wait(ctx, lane{op, part}, func(ctx context.Context) (err error) {
 		got, err = f(ctx)
 		return checked(err)
@@ -137,8 +137,8 @@ func DoFor[T any](
 	return answer, err
 }
 
-// checked calls the methods of an error, so that one that panics does so where that is recovered,
-// and its panic takes its place.
+// checked calls the methods of an error: if one panics, it does so here, where that is recovered,
+// and the panic becomes the error.
 func checked(err error) error {
 	if err != nil {
 		_, _, _ = err.Error(), errors.Is(err, errHangs), errors.As(err, new(*guard.PanicError))
@@ -186,7 +186,7 @@ func (c *Calls) hangs(l lane) bool {
 	return len(c.behind[l]) > 0
 }
 
-// anyHangs is hangs for all parts of the caller. Called with mu held.
+// anyHangs is like hangs, for all parts of the caller. Called with mu held.
 func (c *Calls) anyHangs(op string) bool {
 	for l, calls := range c.behind {
 		if l.op == op && slices.ContainsFunc(calls, func(h hanging) bool { return !h.returned() }) {
@@ -196,9 +196,10 @@ func (c *Calls) anyHangs(op string) bool {
 	return false
 }
 
-// record records whether a call succeeded, and tells of changes. One that was not made, because
-// another hangs, is a failure of its kind, but says nothing new about the other side: it would go
-// down and come back each time three of them follow each other between calls that succeed.
+// record records whether a call succeeded, and reports changes. A call that was not made, because
+// another hangs, is a failure of its kind, but does not count for the other side: otherwise three
+// of them in a row, between calls that succeed, would each time report that it went down and came
+// back.
 func (c *Calls) record(op string, err error, made bool) {
 	o := c.options
 	ignored := err != nil && o.Ignored != nil && o.Ignored(op, err)
@@ -215,7 +216,7 @@ func (c *Calls) record(op string, err error, made bool) {
 	switch {
 	case err != nil && before.Err != nil:
 		c.failing[op] = Failure{err, before.Since, before.Times + 1}
-	case before.Err != nil && c.anyHangs(op): // it works for other parts: one stands still
+	case before.Err != nil && c.anyHangs(op): // it works for other parts, but one part is stuck
 	case err != nil || before.Err != nil:
 		c.turn(op, err)
 	}
@@ -303,9 +304,9 @@ func (c *Calls) Reachable() error {
 		time.Since(c.changedAt).Round(time.Second), c.err)
 }
 
-// Working returns an error while the other side is down, or calls of one kind have failed, more
-// than once, for longer than three of them may take, whatever becomes of the others: then their
-// work stands still, although the other side answers.
+// Working returns an error while the other side is down, or if calls of one kind have failed, more
+// than once, for longer than three of them may take. Even if other kinds succeed, the work of that
+// kind is then stuck, although the other side answers.
 func (c *Calls) Working() error {
 	if err := c.Reachable(); err != nil {
 		return err
@@ -322,7 +323,7 @@ func (c *Calls) Working() error {
 	return errors.Join(errs...)
 }
 
-// Hanging returns an error if a call was made longer ago, and has not returned, although its time
+// Hanging returns an error if a call that was made longer ago has not returned, although its time
 // is over: perhaps it never will.
 func (c *Calls) Hanging(longer time.Duration) (err error) {
 	c.mu.Lock()

@@ -83,7 +83,7 @@ func TestCallThatIsCutOffIsNotRecorded(t *testing.T) {
 }
 
 // A kind of call that always fails is seen after three times the time-out, with its error, while
-// others succeed. One that has failed once is not, until it fails again.
+// others succeed. One that has failed once is not seen until it fails again.
 //
 // Fails when a success of another kind hides it.
 func TestKindOfCallThatAlwaysFailsIsSeen(t *testing.T) {
@@ -130,10 +130,10 @@ func (e hostileError) panicsIn(method string) string {
 	return ""
 }
 
-// A driver that ends its goroutine, or whose errors cannot be asked what they are, fails.
+// A driver that ends its goroutine, or whose errors panic when they are inspected, fails.
 //
-// Fails when such a call takes the goroutine of its caller along, does not end, or returns an error
-// whose methods panic.
+// Fails when such a call ends the goroutine of its caller, does not end, or returns an error whose
+// methods panic.
 func TestHostileDrivers(t *testing.T) {
 	t.Parallel()
 	c := answers.New(answers.Options{Timeout: time.Minute})
@@ -147,7 +147,7 @@ func TestHostileDrivers(t *testing.T) {
 	}
 	for _, method := range []string{"Error", "Is", "As", "Unwrap"} {
 		err := do(func() error { return fmt.Errorf("%w", hostileError{method}) })
-		if method == "Error" { // which fmt has called
+		if method == "Error" { // fmt has called it
 			err = do(func() error { return hostileError{method} })
 		}
 		if err == nil || err.Error() != "the store panicked: no "+method {
@@ -159,11 +159,11 @@ func TestHostileDrivers(t *testing.T) {
 	}
 }
 
-// A call that does not return when its time is over is left behind: its caller goes on, and makes
-// no other of its kind until it returns. Other kinds of calls, and other parts, do not wait for it.
+// A call that does not return in time is left behind: its caller continues, and makes no other of
+// its kind until it returns. Other kinds of calls, and other parts, do not wait for it.
 //
 // Fails when a caller waits for it, when another is made beside it, when it holds up others, when
-// its late answer reaches its caller, or when nobody can see that it hangs.
+// its late answer reaches its caller, or when it is not shown that it hangs.
 func TestCallThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,10 +223,10 @@ func TestCallThatHangs(t *testing.T) {
 	})
 }
 
-// A call that hangs counts as one failure of the other side, however often others are not made
+// A call that hangs counts as one failure of the other side, however many others are not made
 // because of it. Three kinds of calls that hang bring it down.
 //
-// Fails when it goes down, or comes back, although it answers all that is asked of it.
+// Fails when it goes down, or comes back, although it answers every call that is made.
 func TestCallsThatAreNotMade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestCallsThatAreNotMade(t *testing.T) {
 
 // A kind of call that hangs for one part of the caller fails, although it works for others.
 //
-// Fails when that is told again and again, or hidden by those that work.
+// Fails when that is reported again and again, or hidden by those that work.
 func TestHangsForOnePart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -296,10 +296,10 @@ func TestHangsForOnePart(t *testing.T) {
 	})
 }
 
-// What callers and health see of an error is what Wrap returns, failures that Ignored names are
-// only counted, and Turned is told when the first kind of call fails, and when all work again.
+// Callers and health see the error that Wrap returns, failures that Ignored accepts are only
+// counted, and Turned is called when the first kind of call fails, and when all work again.
 //
-// Fails when it is told of each failure, or when one kind works again while another still fails.
+// Fails when it is called for each failure, or when one kind works again while another still fails.
 func TestTurned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// Fails when a call that was too large for its time is made again as large, when one that failed at
-// once makes batches smaller, or when a batch grows although twice as many rows would not fit.
+// Fails when a call that was too large for its time is repeated with the same size, when one that
+// failed immediately makes batches smaller, or when a batch grows although twice as many rows would
+// not fit.
 func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("too late")
@@ -36,7 +37,7 @@ func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 }
 
 // Fails when the rows of a call that fails time and again are never fewer, or when one call that
-// failed at once makes batches smaller.
+// failed immediately makes batches smaller.
 func TestRowsThatAreRefusedAreHalved(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("a row")

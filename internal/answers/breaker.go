@@ -1,6 +1,6 @@
 package answers
 
-// OpenAfter is how many failures in a row open a Breaker: a single one may be chance.
+// OpenAfter is how many failures in a row open a Breaker: a single failure may be chance.
 const OpenAfter = 3
 
 // A Breaker opens after OpenAfter failures in a row, and closes after some answers in a row. It has

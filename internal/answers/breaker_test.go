@@ -6,7 +6,7 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// Three failures in a row open a breaker, and so many answers in a row as its user says close it.
+// Three failures in a row open a breaker, and as many answers in a row as its user says close it.
 //
 // Fails when failures or answers that are not in a row are counted together, or when a change is
 // reported twice.
