@@ -1,6 +1,6 @@
-// Package deploytest reads the files of deploy/ as those do who will run them: Docker Compose, the
-// builder of images, Kubernetes. It is a module of its own, because their libraries are large. It
-// does not promise that they run: it starts nothing.
+// Package deploytest reads the files of deploy/ as their users do: Docker Compose, the builder of
+// images, Kubernetes. It is a module of its own, because their libraries are large. It does not
+// promise that they run: it starts nothing.
 package deploytest
 
 import (
@@ -63,7 +63,7 @@ func argument(t *testing.T, args []string, flag string) string {
 	return ""
 }
 
-// port is where a program with these arguments serves, as a flag says.
+// port returns where a program with these arguments serves, as a flag says.
 func port(t *testing.T, args []string, flag string) string {
 	t.Helper()
 	host, port, found := strings.Cut(argument(t, args, flag), ":")
@@ -73,7 +73,7 @@ func port(t *testing.T, args []string, flag string) string {
 	return port
 }
 
-// pinned fails the test if an image may be another one tomorrow without anybody knowing.
+// pinned fails the test if an image may change without notice.
 func pinned(t *testing.T, image string) {
 	t.Helper()
 	_, tag, found := strings.Cut(image, ":")

@@ -33,12 +33,12 @@ func load(t *testing.T, env types.Mapping) (*types.Project, error) {
 
 var passwords = types.Mapping{"PAGE_PASSWORD": "first", "GRAFANA_PASSWORD": "second"}
 
-// Docker Compose accepts the file: three hosts that are alike, whose program has the time it needs
-// to end; nothing is seen from other machines, every image has a version, every program knows how
-// much memory it may use, and what is mounted is there.
+// Docker Compose accepts the file: three identical hosts, whose program has the time it needs to
+// end; other machines reach nothing, every image has a version, every program knows how much memory
+// it may use, and every mounted file exists.
 //
-// Fails when a key is misspelt, a port is open to all, an image is the latest, a host is told to
-// end sooner than it may, or Prometheus reads no native histograms.
+// Fails when a key is misspelt, a port is open to all, an image is the latest, a host has less time
+// to end than it may need, or Prometheus reads no native histograms.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	project, err := load(t, passwords)
@@ -109,7 +109,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// Without a password nothing starts: there is none that everybody knows.
+// Without a password nothing starts: no default would be a secret.
 //
 // Fails when one has a default.
 func TestComposeWantsPasswords(t *testing.T) {
@@ -127,7 +127,7 @@ func TestComposeWantsPasswords(t *testing.T) {
 	}
 }
 
-// checkDockerfile checks what a service is built from.
+// checkDockerfile checks the files that a service is built from.
 func checkDockerfile(t *testing.T, build *types.BuildConfig) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(build.Context, "go.mod")); err != nil {
@@ -141,8 +141,8 @@ func checkDockerfile(t *testing.T, build *types.BuildConfig) {
 	}
 }
 
-// The builder accepts the Dockerfile without a warning. Its image is not root's, has nothing but
-// two programs and certificates on no other image, and asks the host by itself whether it is well.
+// The builder accepts the Dockerfile without a warning. Its image does not run as root, has nothing
+// but two programs and certificates on no other image, and probes the host itself.
 //
 // Fails when an instruction is misspelt, an image is the latest or has a shell, or USER is left
 // out.
@@ -198,7 +198,8 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// A provisioning is what Grafana reads of the files that are provisioned, and all that they have.
+// A provisioning is the content that Grafana reads from the provisioned files, and all their
+// content.
 type provisioning struct {
 	APIVersion  int `json:"apiVersion"`
 	Datasources []struct {

@@ -87,7 +87,7 @@ func TestKustomizations(t *testing.T) {
 	}
 }
 
-// The Job has the rights of the pods, and does what the command line can.
+// The Job has the rights of the pods, and runs a command that exists.
 //
 // Fails when it has another image, or may do more.
 func TestMigrationJob(t *testing.T) {
@@ -116,8 +116,8 @@ func TestMigrationJob(t *testing.T) {
 	}
 }
 
-// Requests reach the port of requests, and only Prometheus that of probes and metrics, of each pod,
-// also of one that drains.
+// Requests reach the port of requests, and only Prometheus reaches the port of probes and metrics,
+// of each pod, even of one that drains.
 //
 // Fails when the Service publishes the metrics, or a port, label or selector is changed in one
 // place only.
@@ -194,8 +194,8 @@ func TestRulesOfTheOperator(t *testing.T) {
 	}
 }
 
-// The Deployment asks for what the program has: its probes, its port, as much time to end as it may
-// take, and its secret from the environment.
+// The Deployment fits the program: its probes, its port, as much time to end as it may take, and
+// its secret from the environment.
 //
 // Fails when a field is misspelt, a probe is renamed, a port is another one, or DrainTimeout or
 // -prestop outgrow the grace period.
@@ -244,7 +244,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// The pod may do nothing that the program does not need: what Kubernetes calls "restricted".
+// The pod may do nothing that the program does not need, as Kubernetes' "restricted" demands.
 //
 // Fails when one of its rights is given back, or a resource is not asked for.
 func TestPodIsRestricted(t *testing.T) {
