@@ -1,7 +1,7 @@
-// Package guard calls code of users, such as handlers, hooks, stores and schedules, and asks errors
-// that come from it. Such code may panic, and so may the methods of its errors. It may also end its
-// goroutine with runtime.Goexit: who has to survive that calls it on a goroutine of its own, and
-// has an error of Goexit ready for the case that nothing is returned.
+// Package guard calls code of users, such as handlers, hooks, stores and schedules, and methods of
+// its errors. Both may panic. Such code may also end its goroutine with runtime.Goexit: a caller
+// that must survive that calls it on a goroutine of its own, and starts with the error of Goexit in
+// case the code does not return.
 //
 // It does not help against code that hangs.
 package guard
@@ -18,7 +18,7 @@ import (
 
 // A PanicError is the error of code that panicked.
 type PanicError struct {
-	Value any    // what the code called panic with
+	Value any    // the value that the code passed to panic
 	Stack []byte // of the goroutine that panicked, as debug.Stack returns it
 
 	code string // such as "handler"
@@ -34,7 +34,7 @@ func (p *PanicError) Error() string {
 	return fmt.Sprintf("the %s panicked: %v", p.code, p.Value) // fmt survives a value that panics
 }
 
-// Call calls f, and returns its panic as a *PanicError. code says whose it is, such as "handler".
+// Call calls f, and returns its panic as a *PanicError. code names the code, such as "handler".
 func Call(code string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -44,14 +44,14 @@ func Call(code string, f func() error) (err error) {
 	return f()
 }
 
-// Panicked returns err if it is a *PanicError itself; nil: it is not, or a nil one, which code of
-// users may return.
+// Panicked returns err if it is a *PanicError itself; nil if it is not, or is a nil one, which code
+// of users may return.
 func Panicked(err error) *PanicError {
 	p, _ := err.(*PanicError)
 	return p
 }
 
-// Go calls f on a goroutine of its own, and sends its error: also if it panics, or ends its
+// Go calls f on a goroutine of its own, and sends its error, even if f panics or ends its
 // goroutine.
 func Go(code string, f func() error) <-chan error {
 	ended := make(chan error, 1)
@@ -66,7 +66,7 @@ func Go(code string, f func() error) <-chan error {
 // Goexit returns the error of code that has ended its goroutine.
 func Goexit(code string) error { return fmt.Errorf("the %s called runtime.Goexit", code) }
 
-// Is is errors.Is. An error whose methods panic matches nothing.
+// Is is like errors.Is, but an error whose methods panic matches nothing.
 func Is(err, target error) (yes bool) {
 	defer func() {
 		if recover() != nil {
@@ -76,7 +76,7 @@ func Is(err, target error) (yes bool) {
 	return errors.Is(err, target)
 }
 
-// As is errors.AsType. In an error whose methods panic nothing is found.
+// As is like errors.AsType, but finds nothing in an error whose methods panic.
 func As[E error](err error) (found E, ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -87,8 +87,8 @@ func As[E error](err error) (found E, ok bool) {
 	return errors.AsType[E](err)
 }
 
-// Text returns the text of an error for rows: without secrets, as every database can store it, and
-// cut to that many bytes. It is "" for nil.
+// Text returns the text of an error for rows: without secrets, storable in every database, and cut
+// to that many bytes. It is "" for nil.
 func Text(err error, most int) string {
 	if err == nil {
 		return ""
@@ -106,14 +106,14 @@ func Text(err error, most int) string {
 
 const dots = "…"
 
-// Storable returns text as every database can store it: in UTF-8, without NUL. It is for text that
-// people read.
+// Storable returns text in a form that every database can store: UTF-8, without NUL. It is for text
+// that people read.
 func Storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// Wrap puts middleware around a handler, the first outermost, and leaves out what is nil. The error
-// of one that panics, or returns nil, names it as Config.Middleware[i].
+// Wrap puts middleware around a handler, the first outermost, and skips nil. If a middleware
+// panics, or returns nil, the error names it as Config.Middleware[i].
 func Wrap[H any, M ~func(H) H](handler H, middleware []M) (H, error) {
 	for i := len(middleware) - 1; i >= 0; i-- {
 		if middleware[i] == nil {

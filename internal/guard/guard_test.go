@@ -19,7 +19,8 @@ func (hostileError) Is(error) bool   { panic("no comparison") }
 func (hostileError) As(any) bool     { panic("no conversion") }
 func (hostileError) Unwrap() []error { panic("no causes") }
 
-// Code that panics is an error that says whose code it was, and with what and where it panicked.
+// Code that panics is an error that says whose code it was, and with what value and where it
+// panicked.
 //
 // Fails when a panic passes, or when the stack is that of another function.
 func TestCallReturnsPanics(t *testing.T) {
@@ -84,8 +85,8 @@ func TestErrorsThatPanic(t *testing.T) {
 	}
 }
 
-// The text of an error is one that databases store: without secrets, NUL, and broken characters,
-// and not too long.
+// The text of an error can be stored by databases: without secrets, NUL, and broken characters, and
+// not too long.
 //
 // Fails when a text is cut within a character, or before its secrets are masked.
 func TestTextOfErrors(t *testing.T) {
