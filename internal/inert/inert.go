@@ -1,5 +1,5 @@
-// Package inert makes text of strangers (names, errors, notes) safe to look at: characters that are
-// not seen, that move the cursor of a terminal, or that turn the writing direction, become escapes.
+// Package inert makes text of strangers (names, errors, notes) safe to display: characters that are
+// invisible, move the cursor of a terminal, or change the writing direction become escapes.
 package inert
 
 import (
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// hidden reports whether a character is not seen, or changes how others are seen: it moves the
-// cursor of a terminal, or turns the writing direction.
+// hidden reports whether a character is invisible, or changes how others are seen: it moves the
+// cursor of a terminal, or changes the writing direction.
 func hidden(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' ||
 		r == '\u2029')
@@ -27,22 +27,23 @@ func Bytes(text []byte) []byte {
 	})
 }
 
-// Text is Bytes of a string.
+// Text is like Bytes, for a string.
 func Text(s string) string { return string(Bytes([]byte(s))) }
 
 var breaks = strings.NewReplacer("\n", `\n`, "\t", `\t`)
 
-// Line is Text in one line without tabs, for the cell of a table.
+// Line is like Text, in one line without tabs, for the cell of a table.
 func Line(s string) string { return breaks.Replace(Text(s)) }
 
 // Has reports whether Line changes the text.
 func Has(s string) bool { return Line(s) != s }
 
-// JSON escapes them as JSON does, so that the text stays the same, and a terminal that shows it is
-// safe. encoding/json has escaped most of what is ASCII, but not DEL, and left no invalid UTF-8.
+// JSON escapes hidden characters as JSON does, so that the text stays the same, and a terminal that
+// shows it is safe. encoding/json has escaped most ASCII ones, but not DEL, and left no invalid
+// UTF-8.
 func JSON(text []byte) []byte { return quoted(text, appendEscape) }
 
-// YAML does the same for text of which such characters are in double quotes only.
+// YAML does the same for text in which such characters occur in double quotes only.
 func YAML(text []byte) []byte {
 	return quoted(text, func(out []byte, r rune) []byte {
 		if r > 0xffff {
@@ -62,14 +63,14 @@ func quoted(text []byte, replace func(out []byte, r rune) []byte) []byte {
 }
 
 func appendEscape(out []byte, r rune) []byte {
-	if r > 0xffff { // as JSON has it: two halves
+	if r > 0xffff { // two halves, as in JSON
 		r -= 0x10000
 		return fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
 	}
 	return fmt.Appendf(out, `\u%04x`, r)
 }
 
-// escape replaces what is hidden or no UTF-8.
+// escape replaces characters that are hidden, and bytes that are not UTF-8.
 func escape(text []byte, replace func(out []byte, r rune, raw byte) []byte) []byte {
 	clean := true
 	for i := 0; i < len(text) && clean; {

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// Nothing is left that a terminal obeys or that turns the direction, and JSON says the same as
-// before.
+// No character is left that a terminal obeys or that changes the direction, and JSON says the same
+// as before.
 //
 // Fails when a character is left out, such as DEL, which encoding/json does not escape.
 func TestNothingHiddenIsLeft(t *testing.T) {
