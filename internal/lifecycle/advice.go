@@ -2,7 +2,7 @@ package lifecycle
 
 import "fmt"
 
-// Advised returns a check whose error also says what an operator can do about it.
+// Advised returns a check whose error also gives an operator advice.
 func Advised(check func() error, advice string) func() error {
 	return func() error {
 		if err := check(); err != nil {

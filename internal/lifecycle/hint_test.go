@@ -52,8 +52,7 @@ func TestHintIsAtOnceAndThenOneForMany(t *testing.T) {
 	})
 }
 
-// What the application has in its driver panics, or ends its goroutine, while the database is
-// called.
+// The application's code in its driver panics, or ends its goroutine, while the database is called.
 //
 // Fails when that ends the process, or when no later call is made.
 func TestHintWhoseCallPanics(t *testing.T) {

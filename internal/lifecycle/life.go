@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// A Phase is what a service is doing.
+// A Phase says which part of its life a service is in.
 type Phase string
 
 // The phases, in their order. A service may leave out some.
@@ -25,13 +25,13 @@ const (
 
 var order = map[Phase]int{Created: 0, Running: 1, PreStop: 2, Draining: 3, Stopped: 4}
 
-// Ask asks once, in a bounded time, whether the service may begin: one that was started on the
-// store of another environment may not. An error or a panic refuses it. If it is refused later,
+// Ask asks once, in a bounded time, whether the service may begin: if it was started on the store
+// of another environment, it may not. An error or a panic refuses it. If it is refused later,
 // refused is called with the error, unless stop was called before. stop may be nil. Registry.Admit
 // of package cluster is an Ask.
 type Ask = func(ctx context.Context, refused func(error)) (stop func(), err error)
 
-// A Life is that of a service: it runs once, if it may, in phases that never go back. Set its
+// A Life is the life of a service: it runs once, if it may, in phases that never go back. Set its
 // exported fields before use. Its methods may be called from any goroutine.
 type Life struct {
 	Prefix    string    // of the errors of Begin, such as "durable"
@@ -49,7 +49,7 @@ type Life struct {
 	stops   []func()
 	late    sync.WaitGroup // asks that were added after Work was called
 	left    bool           // Work has ended
-	refusal error          // the first no
+	refusal error          // the first refusal
 }
 
 // reached is a phase, and when it was entered.
@@ -80,9 +80,9 @@ func (l *Life) Begun() bool {
 	return l.begun
 }
 
-// Work asks whether the service may begin, and has it work unless the answer is no. The context of
-// work ends when ctx does, or when a no has come later. Work returns a no, and what work has
-// returned; the service is Stopped then. Call it once, after Begin.
+// Work asks whether the service may begin, and calls work unless it is refused. The context of work
+// ends when ctx does, or when the service is refused later. Work returns the refusal, joined with
+// the error of work; the service is Stopped then. Call it once, after Begin.
 func (l *Life) Work(ctx context.Context, work func(ctx context.Context) error) error {
 	l.mu.Lock()
 	l.inside, l.close = context.WithCancelCause(ctx)
@@ -114,7 +114,8 @@ func (l *Life) leave() {
 	}
 }
 
-// AdmitBy adds who is asked. If the service works, it is asked at once, and a no stops the service.
+// AdmitBy adds an Ask. If the service works, it is asked immediately, and a refusal stops the
+// service.
 func (l *Life) AdmitBy(ask Ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +135,7 @@ func (l *Life) ask(ctx context.Context, ask Ask) {
 		l.refuse(err)
 		return
 	}
-	if stop == nil { // there is nothing to stop
+	if stop == nil { // nothing to stop
 		return
 	}
 	l.mu.Lock()
@@ -152,7 +153,7 @@ func (l *Life) refuse(err error) {
 	l.close(err)
 }
 
-// Refused returns the no; nil: there is none.
+// Refused returns the refusal; nil: there is none.
 func (l *Life) Refused() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package lifecycle has what the services of tickslot have in common: schedulers of timers, workers
-// of durable runs, relays of an outbox, electors and registries. Each runs once, if nobody refuses
-// it, moves through the same phases, asks its server until that answers for the first time, samples
-// what probes and metrics show, listens to its database, and drains. Loops are in package loop,
-// hooks and lines in notify, calls in answers, deletes of old rows in retention.
+// Package lifecycle has the common parts of the services of tickslot: schedulers of timers, workers
+// of durable runs, relays of an outbox, electors and registries. Each runs once, unless it is
+// refused, moves through the same phases, asks its server until that answers for the first time,
+// samples data for probes and metrics, listens to its database, and drains. Loops are in package
+// loop, hooks and lines in notify, calls in answers, deletes of old rows in retention.
 package lifecycle
 
 import (
@@ -21,8 +21,8 @@ const (
 	MaxWait = 2 * time.Second
 )
 
-// FirstAnswer calls begin, which asks the server for the first time, until that succeeds, ctx ends,
-// or the error is one that final matches: that of a server that is not set up right.
+// FirstAnswer calls begin, which asks the server for the first time, until it succeeds, ctx ends,
+// or its error matches final: the error of a server that is not set up right.
 func FirstAnswer(ctx context.Context, final error, begin func() error) error {
 	for wait := MinWait; ; wait = min(2*wait, MaxWait) {
 		err := begin()
@@ -35,7 +35,7 @@ func FirstAnswer(ctx context.Context, final error, begin func() error) error {
 	}
 }
 
-// A connection that listens is made again after pauses that grow from the first to the second.
+// A connection that listens is replaced after pauses that grow from the first to the second.
 const (
 	minListenWait = time.Second
 	maxListenWait = time.Minute
@@ -44,9 +44,9 @@ const (
 // listenGrace is how long a connection that listens may take to end.
 const listenGrace = 5 * time.Second
 
-// KeepListening calls listen, which connects and listens, until ctx ends. Whenever that has
-// returned, it calls ended, and pauses. A panic of listen is its error, and so is runtime.Goexit. A
-// listen that ignores that ctx has ended is left behind.
+// KeepListening calls listen, which connects and listens, until ctx ends. Whenever listen has
+// returned, it calls ended, and pauses. If listen panics or calls runtime.Goexit, that is its
+// error. A listen that ignores the end of ctx is left behind.
 func KeepListening(ctx context.Context, listen func(context.Context) error, ended func(error)) {
 	wait := minListenWait
 	for ctx.Err() == nil {
@@ -96,8 +96,8 @@ func Await[T any](from <-chan T, d time.Duration) (got T, ok bool) {
 	}
 }
 
-// AwaitEnd receives what code of a user sends when it returns. It waits until ctx ends, and then
-// for grace: it reports false if the code ignores that its time is over.
+// AwaitEnd receives the value that code of a user sends when it returns. It waits until ctx ends,
+// and then for grace: it reports false if the code ignores that its time is over.
 func AwaitEnd[T any](ctx context.Context, ended <-chan T, grace time.Duration) (got T, ok bool) {
 	select {
 	case got = <-ended:
@@ -107,8 +107,8 @@ func AwaitEnd[T any](ctx context.Context, ended <-chan T, grace time.Duration) (
 	}
 }
 
-// Drain waits until idle is closed. After timeout it calls end, which ends the contexts of what
-// goes on. It reports false if that ignores this for grace.
+// Drain waits until idle is closed. After timeout it calls end, which ends the contexts of the
+// remaining work. It reports false if that work ignores this for grace.
 func Drain(idle <-chan struct{}, timeout time.Duration, end func(), grace time.Duration) bool {
 	_, ok := Await(idle, timeout)
 	if !ok {
@@ -118,8 +118,8 @@ func Drain(idle <-chan struct{}, timeout time.Duration, end func(), grace time.D
 	return ok
 }
 
-// A Sampler is a loop that reads what health and metrics show, so that a probe or a scrape costs
-// the server nothing.
+// A Sampler is a loop that reads the data that health and metrics show, so that a probe or a scrape
+// costs the server nothing.
 type Sampler[T any] struct {
 	*loop.Loop
 	read     func() (T, error)
@@ -130,7 +130,7 @@ type Sampler[T any] struct {
 	readAt time.Time // zero: never
 }
 
-// NewSampler returns a Sampler that calls read every interval, or about that.
+// NewSampler returns a Sampler that calls read about every interval.
 func NewSampler[T any](interval time.Duration, read func() (T, error)) *Sampler[T] {
 	const jitter = 0.2
 	s := &Sampler[T]{read: read, interval: interval}
@@ -147,14 +147,14 @@ func (s *Sampler[T]) sample() time.Duration {
 	return loop.Never
 }
 
-// Latest returns what was read last, and reports false if that is too old to say anything.
+// Latest returns the last read, and reports false if that is too old to say anything.
 func (s *Sampler[T]) Latest() (latest T, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.latest, !s.readAt.IsZero() && time.Since(s.readAt) < 4*s.interval
 }
 
-// StillRunning names in a line of the log what did not return while a part drained.
+// StillRunning names, for a line of the log, the work that did not return while a part drained.
 func StillRunning(names []string) string {
 	if len(names) == 0 {
 		return "nothing"

@@ -62,10 +62,10 @@ func TestPhasesGoForward(t *testing.T) {
 	})
 }
 
-// A service works unless it is refused, is stopped by a no that comes later, and says so.
+// A service works unless it is refused, is stopped by a later refusal, and reports it.
 //
-// Fails when a service that was refused works, one that is refused later works on, or an ask that
-// comes late is forgotten.
+// Fails when a service that was refused works, one that is refused later continues, or an Ask that
+// is added late is forgotten.
 func TestRefusals(t *testing.T) {
 	no := errors.New("another environment")
 	yes := func(context.Context, func(error)) (func(), error) { return func() {}, nil }
@@ -96,7 +96,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An Ask is code of users: one that panics refuses the service, and one may have nothing to stop.
+// An Ask is code of users: if it panics, the service is refused, and its stop may be nil.
 //
 // Fails when either ends the process.
 func TestAsksOfUsers(t *testing.T) {
@@ -116,9 +116,9 @@ func TestAsksOfUsers(t *testing.T) {
 	}
 }
 
-// What goes on has its time, then its context ends, and it has its grace.
+// Work in progress has its time, then its context ends, and it has its grace.
 //
-// Fails when what is idle is waited for, or what hangs is waited for longer than that.
+// Fails when Drain waits although it is idle, or longer than that for work that hangs.
 func TestDrain(t *testing.T) {
 	for name, c := range map[string]struct {
 		idleAfter time.Duration
@@ -150,10 +150,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// The first call is repeated, after pauses that grow to two seconds, until the server answers; but
-// not if that is not set up right, or ctx ends.
+// The first call is repeated, after pauses that grow to two seconds, until the server answers, is
+// found not set up right, or ctx ends.
 //
-// Fails when a server that is down ends the service, or one without tables is asked for good.
+// Fails when a server that is down ends the service, or one without tables is called forever.
 func TestFirstAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		setup, down := errors.New("no such table"), errors.New("connection refused")
@@ -186,10 +186,10 @@ func TestFirstAnswer(t *testing.T) {
 	})
 }
 
-// A connection that listens is made again, after pauses that grow from a second to a minute, and
-// are short again after one that has lasted.
+// A connection that listens is replaced, after pauses that grow from a second to a minute, and are
+// short again after one that has lasted.
 //
-// Fails when a panic or runtime.Goexit ends it, or a database that is down is asked without a
+// Fails when a panic or runtime.Goexit ends it, or a database that is down is called without a
 // pause.
 func TestKeepListening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestListenThatHangs(t *testing.T) {
 	})
 }
 
-// A sampler shows what it read last, until that is four intervals old.
+// A sampler shows its last read, until that is four intervals old.
 //
 // Fails when a failed read hides the one before, or an old one counts.
 func TestSampler(t *testing.T) {
