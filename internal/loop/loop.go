@@ -1,5 +1,5 @@
 // Package loop calls a step again and again: when its interval has passed, when the next thing that
-// the step knows of is due, or when somebody wakes it.
+// the step knows of is due, or when Wake is called.
 package loop
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Never is what a step returns if it knows of nothing that will be due.
+// Never is the result of a step that knows of nothing that will be due.
 const Never = time.Duration(math.MaxInt64)
 
 // A Loop calls the step of a part. Its methods may be called from any goroutine. A step makes a few
@@ -23,7 +23,7 @@ type Loop struct {
 	step     func() (next time.Duration) // in how long the next thing is due; Never: it knows of none
 	wakes    chan struct{}
 	madeAt   time.Time
-	stepAt   atomic.Int64 // when the step under way began, in ns since madeAt; 0: none is
+	stepAt   atomic.Int64 // when the step in progress began, in ns since madeAt; 0: none is
 }
 
 // New returns a loop whose pauses are an interval, longer or shorter by a share of it.
@@ -32,11 +32,11 @@ func New(name string, interval time.Duration, jitter float64, step func() time.D
 		madeAt: time.Now()}
 }
 
-// Wake makes the loop take a step now. If a step is under way, another one follows it.
+// Wake makes the loop take a step now. If a step is in progress, another one follows it.
 func (l *Loop) Wake() {
 	select {
 	case l.wakes <- struct{}{}:
-	default: // it has been woken
+	default: // it was woken already
 	}
 }
 
@@ -69,7 +69,7 @@ func Jittered(d time.Duration, share float64) time.Duration {
 }
 
 // Backoff returns how long to wait after a number of failed attempts: first, doubled for each
-// attempt after the first one, at most that long, and shortened at random by up to half.
+// attempt after the first one, never more than most, and shortened at random by up to half.
 func Backoff(first, most time.Duration, attempts int) time.Duration {
 	wait := first
 	for range attempts - 1 {
@@ -82,7 +82,7 @@ func Backoff(first, most time.Duration, attempts int) time.Duration {
 	return wait - rand.N(wait/2+1)
 }
 
-// StepTook returns for how long the step under way has been going on; 0: none is.
+// StepTook returns how long the step in progress has taken; 0: none is.
 func (l *Loop) StepTook() time.Duration {
 	at := l.stepAt.Load()
 	if at == 0 {
@@ -91,11 +91,11 @@ func (l *Loop) StepTook() time.Duration {
 	return time.Since(l.madeAt) - time.Duration(at)
 }
 
-// StallAfter returns for how long a step, or a call, may go on if a call takes at most callTimeout.
+// StallAfter returns how long a step, or a call, may last if a call takes at most callTimeout.
 func StallAfter(callTimeout time.Duration) time.Duration { return max(time.Minute, 5*callTimeout) }
 
-// Stalled returns an error if a step of a loop goes on for too long, although its calls take at
-// most callTimeout: only a restart of the process helps then.
+// Stalled returns an error if a step of a loop lasts too long, although its calls take at most
+// callTimeout: only a restart of the process helps then.
 func Stalled(callTimeout time.Duration, loops ...*Loop) error {
 	for _, l := range loops {
 		if took := l.StepTook(); took > StallAfter(callTimeout) {

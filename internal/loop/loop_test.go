@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// Fails when a step comes too late, or without a reason, or when one goes on after stop.
+// Fails when a step comes too late, or without a reason, or when one continues after stop.
 func TestStepsComeWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
