@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// A handler hides secrets in what it passes on. A panic of the user's handler costs a line, and not
-// the process.
+// A handler hides secrets in the lines that it passes on. If the user's handler panics, a line is
+// lost, not the process.
 type handler struct{ inner slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -45,7 +45,8 @@ func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h *handler) WithGroup(name string) slog.Handler { return &handler{h.inner.WithGroup(name)} }
 
-// masked returns an attribute without secrets. Errors stay errors: a handler may ask what they are.
+// masked returns an attribute without secrets. Errors stay errors: a handler may ask for their
+// type.
 func masked(a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
@@ -71,14 +72,14 @@ func masked(a slog.Attr) slog.Attr {
 	return a
 }
 
-// A valuer hides secrets in what another returns.
+// A valuer hides secrets in the value that another LogValuer returns.
 type valuer struct{ inner slog.LogValuer }
 
 // LogValue implements slog.LogValuer.
 func (v valuer) LogValue() slog.Value { return masked(slog.Attr{Value: v.inner.LogValue()}).Value }
 
-// maskedAny returns a value of any type, such as one that code has called panic with. It becomes
-// its text if that has a secret in it.
+// maskedAny returns a value of any type, such as the value of a panic. It becomes its text if that
+// contains a secret.
 func maskedAny(v slog.Value) slog.Value {
 	text := fmt.Sprintf("%+v", v.Any())
 	if bytes, ok := v.Any().([]byte); ok {

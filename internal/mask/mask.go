@@ -2,8 +2,8 @@
 // in rows of a store and on a terminal, and headers of messages. A driver's error may quote the
 // whole URL of its server, and a client's error the header that was refused.
 //
-// It knows what a secret looks like, not what it is: a password that stands in a sentence without
-// its name is not found. It prefers to hide too much.
+// It knows what a secret looks like, not what it is: a password in a sentence without its name is
+// not found. It prefers to hide too much.
 package mask
 
 import (
@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// Mask stands where a secret was.
+// Mask replaces a secret.
 const Mask = "***"
 
-// names matches what secrets are called, also as a part of a longer name: x-api-key, client_secret,
+// names matches names of secrets, also as a part of a longer name: x-api-key, client_secret,
 // PGPASSWORD.
 const names = `pass(?:word|wd|phrase)|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|signature|` +
 	`credentials?|\bsig\b|\bpass\b`
 
-// value matches what follows a name, in an assignment, a query, a DSN, a header or JSON, which may
-// itself be inside a text in JSON.
+// value matches the value after a name, in an assignment, a query, a DSN, a header or JSON, which
+// may itself be inside a text in JSON.
 const value = `(?:\\"[^"\\]*\\?"|"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.|'')*'?|[^\s"'&;,}\])]+)`
 
-// server matches what comes before user and password in a URL.
+// server matches the part of a URL before user and password.
 const server = `([a-zA-Z][\w+.-]*:/{2})`
 
 const headers = `(?i)(\b(?:(?:proxy-)?authorization|(?:set-)?cookie)\\?["']?\s*[=:]\s*`
@@ -34,8 +34,8 @@ var patterns = []struct {
 	pattern *regexp.Regexp
 	mask    string
 }{
-	// Headers whose value may have spaces and semicolons come to the end of the line, or of the
-	// text in quotes.
+	// The values of these headers may contain spaces and semicolons: they end with the line, or
+	// with the text in quotes.
 	{regexp.MustCompile(headers + `\[)[^\]\r\n]*`), "$1" + Mask},
 	{regexp.MustCompile(headers + `)(?:\\?"[^"\r\n]*|'[^'\r\n]*|[^\s"'\[][^\r\n]*)`), "$1" + Mask},
 	// user:password@, of a URL or of a DSN of MySQL; the last @, because a password may have one.
@@ -49,10 +49,10 @@ var patterns = []struct {
 // scheme matches the value of an Authorization header without its name.
 var scheme = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)([\w.~+/=-]{4,})`)
 
-// prose are words that follow the name of a scheme in a sentence.
+// prose matches words that follow the name of a scheme in a sentence.
 var prose = regexp.MustCompile(`(?i)^(?:tokens?|auth\w*|schemes?|credentials?|access)[.:]?$`)
 
-// Text returns a text without what looks like a secret in it.
+// Text returns a text without the parts that look like secrets.
 func Text(s string) string {
 	for _, p := range patterns {
 		s = p.pattern.ReplaceAllString(s, p.mask)
@@ -69,12 +69,11 @@ func Text(s string) string {
 
 var secretName = regexp.MustCompile(`(?i)^(?:proxy-)?authorization$|^(?:set-)?cookie$|[-_]auth$|` + names)
 
-// IsSecret reports whether the value of a header, or of any other thing with a name, is a secret as
-// far as its name says.
+// IsSecret reports whether the name of a value, such as a header, says that it is a secret.
 func IsSecret(name string) bool { return secretName.MatchString(textproto.TrimString(name)) }
 
-// Headers returns a copy of headers without the values that are secret, by their name or by what
-// they look like. It returns nil for nil.
+// Headers returns a copy of headers without the values that are secret by their name or their look.
+// It returns nil for nil.
 func Headers(headers map[string]string) map[string]string {
 	if headers == nil {
 		return nil
@@ -102,7 +101,7 @@ func Error(err error) (safe error) {
 		return nil
 	}
 	defer func() {
-		if recover() != nil { // its Error method; whoever prints it finds out
+		if recover() != nil { // its Error method: a caller that prints it will find out
 			safe = &maskedError{err}
 		}
 	}()

@@ -89,7 +89,7 @@ func TestHeadersWithSecretsAreHidden(t *testing.T) {
 	}
 }
 
-// Fails when an error loses what it is, or when a logger has a way around the mask.
+// Fails when an error loses its type, or when a logger has a way around the mask.
 func TestErrorsAndLinesAreMasked(t *testing.T) {
 	cause := &url.Error{Op: "Get", URL: "http://u:" + secret + "@x", Err: errors.New("EOF")}
 	err := mask.Error(fmt.Errorf("call: %w", cause))
@@ -119,12 +119,12 @@ func TestErrorsAndLinesAreMasked(t *testing.T) {
 	}
 }
 
-// described is a value that says of itself how it is logged.
+// described is a value that decides itself how it is logged.
 type described string
 
 func (d described) LogValue() slog.Value { return slog.StringValue(string(d)) }
 
-// Code panics with values of any type, and they are logged as they are.
+// Code panics with values of any type, and they are logged unchanged.
 //
 // Fails when a value that is neither a text nor an error shows a secret, or when one without loses
 // its form.
@@ -149,21 +149,21 @@ func TestOtherValuesAreMasked(t *testing.T) {
 	}
 }
 
-// panicking is a handler of a user that panics wherever it is asked.
+// panicking is a handler of a user whose methods all panic.
 type panicking struct{ slog.Handler }
 
 func (panicking) Enabled(context.Context, slog.Level) bool { panic("enabled") }
 
 func (panicking) Handle(context.Context, slog.Record) error { panic("handle") }
 
-// quarrelsome is one that panics only when it gets a line.
+// quarrelsome is a handler that panics only when it gets a line.
 type quarrelsome struct{ slog.Handler }
 
 func (quarrelsome) Handle(context.Context, slog.Record) error { panic("handle") }
 
-// Every part logs through Logger, so none of them has to survive the user's handler by itself.
+// Every part logs through Logger, so none of them has to survive the user's handler itself.
 //
-// Fails when a panic of the handler reaches who logs.
+// Fails when a panic of the handler reaches the caller.
 func TestHandlerThatPanics(t *testing.T) {
 	mask.Logger(slog.New(panicking{slog.DiscardHandler})).Error("line")
 	l := mask.Logger(slog.New(quarrelsome{slog.NewTextHandler(io.Discard, nil)}))

@@ -43,7 +43,7 @@ var errQuotes = errors.New("dial postgres://app:" + nobodyReads + "@db-1:5432/sh
 	nobodyReads + `; Post "https://hooks.internal/x?token=` + nobodyReads + "\": EOF; Authorization: Bearer " +
 	nobodyReads)
 
-// A way is one by which errors leave a process. It writes to said what came out.
+// A way out is a way by which errors leave a process. It writes its output to said.
 var waysOut = map[string]func(t *testing.T, said *told){
 	"a probe":                       probeSays,
 	"a role whose store fails":      leaderSays,
@@ -99,7 +99,7 @@ func asJSON(t *testing.T, said *told, values ...any) {
 	}
 }
 
-// run runs a part until what it says has the text.
+// run runs a part until its output has the text.
 func run(t *testing.T, part func(context.Context) error, what string, until func() bool) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -120,7 +120,7 @@ func probeSays(t *testing.T, said *told) {
 	}
 }
 
-// A noSource is a process that is well.
+// A noSource is a healthy process.
 type noSource struct{}
 
 func (noSource) Live() error                     { return nil }
@@ -393,7 +393,7 @@ func pagesSay(t *testing.T, said *told) {
 	looks(said, p, "/", "/fails", "/outbox", "/message?id="+outbox.RandomID().String(), "/durable", "/durablerun?id=1")
 }
 
-// part is what a worker and a relay show of themselves.
+// part is the part of a worker and of a relay that shows their state.
 type part interface {
 	cluster.Runner
 	health.Source
