@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// MaxWaiting is how many events wait at most; further ones are dropped. It is twenty times what a
-// thousand timers that are due at one instant cause, and a few megabytes.
+// MaxWaiting is how many events wait at most; further ones are dropped. It is twenty times the
+// events of a thousand timers that are due at one instant, and takes a few megabytes.
 const MaxWaiting = 10_000
 
 // A Queue has the events that wait for their hooks. Its goroutine exists while there are any. The
 // zero value is ready for use.
 type Queue struct {
-	// Panicked is called on the goroutine when a hook has panicked. Nil: nobody is told.
+	// Panicked is called on the goroutine when a hook has panicked. Nil: the panic is ignored.
 	Panicked func(hook string, value any, stack []byte)
 
 	mu         sync.Mutex
 	waiting    []event
 	dropped    uint64
 	closed     bool
-	delivering bool          // the goroutine is there
+	delivering bool          // the goroutine exists
 	calling    string        // the hook that is being called; "": none
 	calledAt   time.Time     // when that call began
-	idle       chan struct{} // closed when the goroutine ends; nil: nobody waits for it
+	idle       chan struct{} // closed when the goroutine ends; nil: no caller waits for it
 }
 
 // An event is the call of a hook.
@@ -108,8 +108,8 @@ func (q *Queue) call(e event) {
 }
 
 // Close waits until the events that are queued are delivered, for up to timeout. Then it drops the
-// rest, and waits for the call under way until that has lasted for timeout, too. It returns the
-// hook that has not returned by then, whose goroutine is left; "": none. Later events are dropped.
+// rest, and waits for the call in progress until that, too, has lasted for timeout. It returns the
+// hook that has still not returned, whose goroutine is left; "": none. Later events are dropped.
 func (q *Queue) Close(timeout time.Duration) (stuck string) {
 	q.mu.Lock()
 	q.closed = true
@@ -138,6 +138,6 @@ func (q *Queue) Close(timeout time.Duration) (stuck string) {
 		if hook != "" && left <= 0 {
 			return hook
 		}
-		timer.Reset(max(left, time.Millisecond)) // between two calls: the goroutine ends at once
+		timer.Reset(max(left, time.Millisecond)) // between two calls: the goroutine ends immediately
 	}
 }

@@ -62,7 +62,7 @@ func TestHookThatPanicsOrExits(t *testing.T) {
 		if hook := q.Close(time.Second); hook != "" || called != 1 || !slices.Equal(told, []any{"panics", "oh"}) {
 			t.Errorf("%q is stuck, the last was called %d times, told %v", hook, called, told)
 		}
-		var silent notify.Queue // nobody wants to know
+		var silent notify.Queue // no Panicked is set
 		silent.Put("panics", func() { panic("oh") })
 		if hook := silent.Close(time.Second); hook != "" {
 			t.Errorf("%q is stuck", hook)
@@ -70,8 +70,8 @@ func TestHookThatPanicsOrExits(t *testing.T) {
 	})
 }
 
-// While a hook blocks, events wait up to the bound, and further ones are dropped and counted.
-// Nobody who reports an event waits.
+// While a hook blocks, events wait up to the bound, and further ones are dropped and counted. No
+// caller of Put waits.
 //
 // Fails when Put waits for room, or the queue has no bound.
 func TestEventsBeyondTheBoundAreDropped(t *testing.T) {
@@ -94,10 +94,10 @@ func TestEventsBeyondTheBoundAreDropped(t *testing.T) {
 	})
 }
 
-// Close delivers what waits for as long as it is told to, and drops the rest. It waits for a call
+// Close delivers the events that wait for up to its time, and drops the rest. It waits for a call
 // that has only just begun, and for one that never returns no longer than that.
 //
-// Fails when Close waits forever, drops at once, or names a hook that is only slow.
+// Fails when Close waits forever, drops immediately, or names a hook that is only slow.
 func TestCloseIsBounded(t *testing.T) {
 	const timeout = 5 * time.Second
 	for name, c := range map[string]struct {
@@ -134,7 +134,8 @@ func TestCloseIsBounded(t *testing.T) {
 	}
 }
 
-// Two callers of Close wait for the same, and one that is a hook does not wait for itself forever.
+// Two callers of Close wait for the same end, and one that is a hook does not wait for itself
+// forever.
 //
 // Fails when the second takes the first one's channel away.
 func TestCloseTwiceAndFromAHook(t *testing.T) {
@@ -158,10 +159,10 @@ func TestCloseTwiceAndFromAHook(t *testing.T) {
 	})
 }
 
-// Of a line that comes all the time ten a minute are logged, and the next one says how many were
-// left out.
+// If a line comes all the time, ten a minute are logged, and the next one says how many were left
+// out.
 //
-// Fails when a receiver that is down fills the log, or what was left out is not told.
+// Fails when a receiver that is down fills the log, or the lines left out are not counted.
 func TestLinesOfOneKindAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -171,7 +172,7 @@ func TestLinesOfOneKindAreBounded(t *testing.T) {
 		}
 		r.LogSome(slog.LevelWarn, "orders", "another line")
 		r.LogSome(slog.LevelWarn, "mails", "it failed", "of", "mails")
-		for i := range 5000 { // it does not keep all that there ever was
+		for i := range 5000 { // it does not keep every subject forever
 			r.LogSome(slog.LevelWarn, fmt.Sprint(i), "many")
 		}
 		time.Sleep(time.Minute)

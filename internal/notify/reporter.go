@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Reporter tells a log and hooks what happens. Every part of a program may use it, with any mutex
+// A Reporter passes events to a log and hooks. Every part of a program may use it, with any mutex
 // held: the logger and the hooks run on goroutines of their own, because they may block or panic.
 type Reporter struct {
 	prefix string // of its own lines: the name of the package
@@ -18,20 +18,20 @@ type Reporter struct {
 	debug  atomic.Bool // lines at Debug are wanted, as the logger last said
 
 	mu      sync.Mutex         // of all callers of LogSome
-	minutes map[string]*minute // by line, and what it is about
+	minutes map[string]*minute // by line, and its subject
 }
 
-// LogGrace is how long a service that has no hooks waits in the end for a logger that is slow.
+// LogGrace is how long a service without hooks waits for a slow logger when it ends.
 const LogGrace = time.Second
 
 const (
-	// maxPerMinute is how often LogSome logs a line about one thing in a minute.
+	// maxPerMinute is how often LogSome logs a line about one subject in a minute.
 	maxPerMinute = 10
-	// maxApart is how many lines and things LogSome counts by themselves.
+	// maxApart is how many lines and subjects LogSome counts separately.
 	maxApart = 1000
 )
 
-// A minute is what there was of a line since it began.
+// A minute counts a line since the minute began.
 type minute struct {
 	began   time.Time
 	logged  int
@@ -64,15 +64,15 @@ func (r *Reporter) Log(level slog.Level, line string, args ...any) {
 	}
 }
 
-// LogSome logs a line of which there may be thousands a second: ten a minute about one thing, such
-// as a handler, so that a storm of one hides no line of another. What is left out is logged at
-// Debug, and counted in the next one that is logged.
+// LogSome logs a line that may come thousands of times a second: ten times a minute about one
+// subject, such as a handler, so that a storm of one hides no line of another. The rest is logged
+// at Debug, and counted in the next line that is logged.
 func (r *Reporter) LogSome(level slog.Level, about, line string, args ...any) {
 	now := time.Now()
 	r.mu.Lock()
 	kind := line + "\x00" + about
 	if r.minutes[kind] == nil && len(r.minutes) >= maxApart {
-		kind = line // there are too many things: all that are new count together
+		kind = line // there are too many subjects: all new ones count together
 	}
 	m := r.minutes[kind]
 	if m == nil {
@@ -105,8 +105,8 @@ func Tell[T any](r *Reporter, name string, hook func(T), info T) {
 // Dropped returns how many calls of hooks were dropped.
 func (r *Reporter) Dropped() uint64 { return r.hooks.Dropped() }
 
-// Close delivers what waits, as Queue.Close does, and returns the hook that does not return; "":
-// none.
+// Close delivers the events that wait, as Queue.Close does, and returns the hook that does not
+// return; "": none.
 func (r *Reporter) Close(timeout time.Duration) (stuck string) {
 	stuck = r.hooks.Close(timeout)
 	if n := r.hooks.Dropped(); n > 0 {
