@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A connection whose server has ended it, and is gone, is closed within the time to connect. Until
-// then it would keep its place in a pool.
+// If the server has ended a connection and is gone, the connection is closed within the time to
+// connect. Until then it would keep its place in a pool.
 //
 // Fails when pgx may connect for as long as it wants to have a statement canceled (15 s).
 func TestFailedConnectionIsClosedSoon(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// HasInput sees data, and the end, also if a goroutine waits for them, as one of pgx may; it takes
-// nothing away, and says so if it cannot tell.
+// HasInput sees data, and the end, even while a goroutine waits for them, as one of pgx may; it
+// consumes nothing, and says so if it cannot tell.
 //
 // Fails when it waits for that goroutine (raw.Read), or reads without MSG_PEEK.
 func TestHasInput(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// hasInput is HasInput of a connection that is wrapped around no other.
+// hasInput is like HasInput, for a connection that is not wrapped around another.
 func hasInput(conn net.Conn) (yes, known bool) {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {

@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// pingTimeout is how long a server that is asked whether it is there has for its answer.
+// pingTimeout is how long a server may take to answer a ping.
 const pingTimeout = 5 * time.Second
 
-// pingEvery is how often a connection that has heard nothing asks whether the server is there: a
-// link that is dead says nothing either.
-var pingEvery = 30 * time.Second // tests have less patience
+// pingEvery is how often a connection that has heard nothing pings the server: a dead link is
+// silent, too.
+var pingEvery = 30 * time.Second // tests set it lower
 
 // Listen listens on a channel with a connection of its own, which it closes, and calls woken when
 // it has begun to listen and for each notification. It returns when ctx ends, or the connection
-// does. Behind a PgBouncer in transaction mode it may hear nothing, and does not know.
+// does. Behind a PgBouncer in transaction mode it may hear nothing, and cannot tell.
 func Listen(ctx context.Context, conn *pgx.Conn, channel string, woken func()) error {
 	defer HangUp(conn)
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
@@ -36,7 +36,7 @@ func Listen(ctx context.Context, conn *pgx.Conn, channel string, woken func()) e
 	}
 }
 
-// wait waits for a notification, and after some time looks whether the server is there.
+// wait waits for a notification, and pings the server after some time.
 func wait(ctx context.Context, conn *pgx.Conn) (heard bool, err error) {
 	quiet, cancel := context.WithTimeout(ctx, pingEvery)
 	defer cancel()

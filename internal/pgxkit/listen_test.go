@@ -17,7 +17,7 @@ import (
 // Listen hears what others notify. It ends when its context does, and when its connection has died,
 // even if no packet says so.
 //
-// Fails when it does not ask a silent server whether it is there.
+// Fails when it does not ping a silent server.
 func TestListen(t *testing.T) {
 	before := pingEvery
 	pingEvery = 100 * time.Millisecond

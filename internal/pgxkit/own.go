@@ -12,9 +12,9 @@ import (
 const applicationName = "application_name"
 
 // OwnPool returns the settings of a pool of our own, with at most this many connections: those of
-// the application's pool, but for its hooks that run when a connection leaves or enters the pool.
-// So what the application does with its connections keeps nobody waiting here. In pg_stat_activity
-// they are called name, unless the application has an application_name.
+// the application's pool, without its hooks that run when a connection leaves or enters the pool.
+// So the application's use of its connections delays no call here. In pg_stat_activity they are
+// called name, unless the application has an application_name.
 func OwnPool(pool *pgxpool.Pool, most int32, name string) *pgxpool.Config {
 	config := pool.Config()
 	if config.ConnConfig.RuntimeParams == nil {
@@ -46,7 +46,7 @@ func Connect(ctx context.Context, config *pgxpool.Config) (*pgx.Conn, error) {
 		return nil, err
 	}
 	ready := false
-	defer func() { // deferred: what the application does when it connects may panic
+	defer func() { // deferred: the application's code may panic when it connects
 		if !ready {
 			HangUp(conn)
 		}
@@ -67,8 +67,8 @@ const used = "tickslot: used"
 func Used(conn *pgx.Conn) { conn.PgConn().CustomData()[used] = time.Now() }
 
 // IsAlive reports whether the server has not closed the connection while it was idle. It costs no
-// round trip. pgxpool's ping would, and would keep the place of a dead connection in the pool until
-// that is closed, up to 15 s if the network is silent.
+// round trip. The ping of pgxpool costs one, and keeps the place of a dead connection in the pool
+// until that is closed, up to 15 s if the network is silent.
 func IsAlive(conn *pgx.Conn) bool {
 	for range 100 {
 		arrived, known := HasInput(conn.PgConn().Conn())
@@ -79,8 +79,8 @@ func IsAlive(conn *pgx.Conn) bool {
 		case !known && (!ok || time.Since(last) < time.Second):
 			return true // CheckConn waits for a millisecond, which not every call should
 		}
-		// What has arrived is the server's last word, or the value of a setting that has changed.
-		// On a busy machine the millisecond may be over before CheckConn looks.
+		// Any input is the server's last word, or the value of a setting that has changed. On a
+		// busy machine the millisecond may be over before CheckConn reads it.
 		//nolint:staticcheck // Ping costs a round trip; if this is wrong, the call fails.
 		if err := conn.PgConn().CheckConn(); err != nil || !known {
 			return err == nil

@@ -22,8 +22,8 @@ const closeTimeout = time.Second
 const connectTime, maxConnectTime = 2 * time.Second, 10 * time.Second
 
 // BoundConnecting bounds the time to connect. An attempt that gets no answer occupies a place in a
-// pool until it times out. With the usual two minutes, an outage of the network for some seconds
-// would be one of the database for minutes. A connection that failed keeps its place, too, while
+// pool until it times out. With the usual two minutes, after a network outage of seconds the
+// database would be unreachable for minutes. A connection that failed keeps its place, too, while
 // pgx connects to its server to have the statement canceled: for 15 s if that server is gone.
 func BoundConnecting(c *pgx.ConnConfig) {
 	if t := c.ConnectTimeout; t <= 0 || t > maxConnectTime {
@@ -38,9 +38,8 @@ func BoundConnecting(c *pgx.ConnConfig) {
 }
 
 // Transact executes the statements that queue adds to a batch in one transaction, which is sent as
-// a whole, in one round trip. The settings of its session are those of sqlkit.PostgresPinned. After
-// an error the connection is not within a transaction: it is closed if it cannot be told to leave
-// it.
+// a whole, in one round trip. Its session has the settings of sqlkit.PostgresPinned. After an error
+// the connection is not within a transaction: if it cannot leave it, it is closed.
 func Transact(ctx context.Context, conn *pgx.Conn, queue func(*pgx.Batch)) error {
 	var b pgx.Batch
 	b.Queue(sqlkit.PostgresBegin)
@@ -64,7 +63,7 @@ func Transact(ctx context.Context, conn *pgx.Conn, queue func(*pgx.Batch)) error
 	return err
 }
 
-// EachRow has row called for each row of a statement's answer, until it fails.
+// EachRow calls row for each row of a statement's answer, until it fails.
 func EachRow(q *pgx.QueuedQuery, row func(pgx.Rows) error) {
 	q.Query(func(rows pgx.Rows) error {
 		for rows.Next() {

@@ -18,8 +18,8 @@ var ways = map[string]string{
 	"PgBouncer, simple protocol": "&default_query_exec_mode=simple_protocol",
 }
 
-// What the role, the database or the server has set changes no answer of a transaction of ours, and
-// is there again after it.
+// Settings of the role, the database or the server change no answer of a transaction of ours, and
+// are back after it.
 //
 // Fails when a setting is not in the list of sqlkit.
 func TestSettingsArePinned(t *testing.T) {

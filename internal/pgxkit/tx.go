@@ -18,7 +18,8 @@ func QueryRow(ctx context.Context, tx pgx.Tx, query string, args ...any) pgx.Row
 	return tx.QueryRow(ctx, query, unprepared(tx, args)...)
 }
 
-// Exec is QueryRow for a statement that returns no row. It returns how many rows were changed.
+// Exec is like QueryRow, for a statement that returns no row. It returns how many rows were
+// changed.
 func Exec(ctx context.Context, tx pgx.Tx, query string, args ...any) (rows int64, err error) {
 	if tx == nil {
 		return 0, errNilTx
@@ -27,8 +28,8 @@ func Exec(ctx context.Context, tx pgx.Tx, query string, args ...any) (rows int64
 	return tag.RowsAffected(), err
 }
 
-// unprepared says that a statement is not to be prepared: behind a PgBouncer it would stay with a
-// server connection that the next transaction does not get.
+// unprepared makes pgx send a statement without preparing it: behind a PgBouncer the prepared
+// statement would stay with a server connection that the next transaction does not get.
 func unprepared(tx pgx.Tx, args []any) []any {
 	mode := pgx.QueryExecModeExec
 	if conn := tx.Conn(); conn != nil && conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {

@@ -2,8 +2,7 @@ package pgxkit
 
 import "testing"
 
-// A transaction that is nil, which an application passes that has not looked at the error of Begin,
-// is an error.
+// A nil transaction, which an application passes if it ignores the error of Begin, is an error.
 //
 // Fails when QueryRow or Exec calls it.
 func TestNilTransactionIsAnError(t *testing.T) {
