@@ -34,8 +34,8 @@ func (a *Audit) Warnings() []string {
 	return slices.Compact(a.found)
 }
 
-// Look examines one server. It returns an error if the connection fails; what the server refuses is
-// a warning.
+// Look examines one server. It returns an error if the connection fails; if the server refuses a
+// command, that is a warning.
 func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) error {
 	warn := func(format string, args ...any) {
 		a.mu.Lock()

@@ -44,8 +44,8 @@ func (h handshake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 type onConnect = func(ctx context.Context, cn *redis.Conn) error
 
-// letIn returns the caller's function, followed by a question whether the connection has a password
-// now; or nil if there is none, because then the answer to HELLO has said so.
+// letIn returns the caller's function, followed by a check whether the connection has a password
+// now; or nil if there is no such function, because then the answer to HELLO has said so.
 func letIn(callers onConnect) onConnect {
 	if callers == nil {
 		return nil
@@ -57,18 +57,18 @@ func letIn(callers onConnect) onConnect {
 		if err := cn.Ping(ctx).Err(); redis.HasErrorPrefix(err, "NOAUTH") {
 			return refusedConn(err.Error())
 		}
-		return nil // any other error is for the calls to come
+		return nil // later calls report any other error
 	}
 }
 
-// A refusedConn is what a server said when it refused a connection. It is no redis.Error because
-// go-redis would take the connection for a good one.
+// A refusedConn is a server's refusal of a connection. It is not a redis.Error, because go-redis
+// would then take the connection for a good one.
 type refusedConn string
 
 func (r refusedConn) Error() string { return string(r) }
 
-// Said returns what a server answered, without its position in a script, or "" for an error that is
-// no answer.
+// Said returns a server's answer, without its position in a script, or "" for an error that is not
+// an answer.
 func Said(err error) string {
 	if answer, ok := errors.AsType[redis.Error](err); ok {
 		return Bare(answer.Error())

@@ -37,8 +37,8 @@ func poolsTo(t *testing.T, addr string) map[string]redis.UniversalClient {
 	return pools
 }
 
-// refusesAll wants that each command of two pipelines, and each of two calls, is told why the
-// server refuses it.
+// refusesAll checks that each command of two pipelines, and each of two calls, returns the server's
+// reason for the refusal.
 func refusesAll(t *testing.T, pools map[string]redis.UniversalClient, want string) {
 	t.Helper()
 	many := make([]any, 20)
@@ -66,8 +66,8 @@ func refusesAll(t *testing.T, pools map[string]redis.UniversalClient, want strin
 	}
 }
 
-// Without the password, every call is told so, although the server hangs up after it has refused
-// one command of more than ten arguments.
+// Without the password, every call returns an error that says so, although the server hangs up
+// after it has refused one command of more than ten arguments.
 //
 // Fails when a connection is used whose HELLO was refused: the second command of a pipeline gets
 // EOF, and so may the next call.
@@ -76,7 +76,8 @@ func TestWithoutThePassword(t *testing.T) {
 	refusesAll(t, poolsTo(t, redistest.New(t).Addr()), "NOAUTH")
 }
 
-// A server in protected mode tells every call so, although it hangs up at once.
+// Every call to a server in protected mode returns that reason, although the server hangs up
+// immediately.
 //
 // Fails when its answer to HELLO is taken for that of an old server: calls get EOF or EPIPE.
 func TestProtectedMode(t *testing.T) {

@@ -22,7 +22,7 @@ const LastResort = 5 * time.Second
 const dialTimeout = 2 * time.Second
 
 // MaxIdleTime is when an idle connection is discarded. Load balancers and NAT drop idle connections
-// silently, some after four minutes, and the call that finds out has lost half of its time.
+// silently, some after four minutes, and the call that notices has lost half of its time.
 const MaxIdleTime = 2 * time.Minute
 
 // OwnPool opens a pool to the same server or servers, in which every wait ends with the deadline of
@@ -58,7 +58,7 @@ func OwnPool(client redis.UniversalClient, size int) redis.UniversalClient {
 // NewPool opens a pool to one server.
 func NewPool(o redis.Options, size int) *redis.Client {
 	o.ContextTimeoutEnabled = true
-	o.MaxRetries = -1   // dlock retries by itself, with the same token
+	o.MaxRetries = -1   // dlock itself retries, with the same token
 	o.DialerRetries = 1 // otherwise a refused connection takes seconds
 	o.Dialer = quietly(inTime(o.Dialer, o.TLSConfig))
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, LastResort, LastResort, LastResort
@@ -68,7 +68,7 @@ func NewPool(o redis.Options, size int) *redis.Client {
 	o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.Limiter = nil
-	// These belong to the caller's connections. A cache would have no use: scripts are not cached.
+	// Only for the caller's own connections; a cache cannot hold answers of scripts.
 	o.PushNotificationProcessor = nil
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	hook := handshake{authenticates: o.OnConnect != nil}
@@ -92,7 +92,7 @@ const FailoverAddr = "FailoverClient"
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// inTime returns dial, or go-redis' dialer if dial is nil, such that it returns when its context
+// inTime returns dial, or go-redis' dialer if dial is nil, in a form that returns when its context
 // ends even if dial ignores it. go-redis' dialer ignores it during a TLS handshake.
 func inTime(dial dialer, config *tls.Config) dialer {
 	if dial == nil {

@@ -13,7 +13,7 @@ import (
 // once. So our pools never see a dial fail: they get a connection that fails as soon as it is used,
 // with the error of the dial.
 
-// quietly returns dial, such that it returns an undialed connection instead of an error.
+// quietly returns dial in a form that returns an undialed connection instead of an error.
 func quietly(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -24,9 +24,10 @@ func quietly(dial dialer) dialer {
 	}
 }
 
-// An undialed connection fails with the error of its dial. go-redis writes to a new connection at
-// once, and closes it when that fails. If the caller went away before the dial had failed, it keeps
-// the connection, and looks at its descriptor before it gives it to another: that fails, too.
+// An undialed connection fails with the error of its dial. go-redis immediately writes to a new
+// connection, and closes it when that fails. If the caller went away before the dial had failed, it
+// keeps the connection, and looks at its descriptor before it gives it to another caller: that
+// fails, too.
 type undialed struct{ err dialError }
 
 var _ syscall.Conn = undialed{}
@@ -41,8 +42,8 @@ func (u undialed) SetReadDeadline(time.Time) error       { return nil }
 func (u undialed) SetWriteDeadline(time.Time) error      { return nil }
 func (u undialed) SyscallConn() (syscall.RawConn, error) { return nil, u.err }
 
-// A dialError wraps the error of a dial, because go-redis unwraps once what a new connection
-// returns.
+// A dialError wraps the error of a dial, because go-redis unwraps the error of a new connection
+// once.
 type dialError struct{ err error }
 
 func (d dialError) Error() string { return d.err.Error() }

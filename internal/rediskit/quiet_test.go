@@ -39,7 +39,7 @@ func (l *lines) take() []string {
 }
 
 // While a server is down, our pools print nothing, and other clients of the process print what they
-// did before. A call says why the server could not be reached, in the words of the dial; and the
+// did before. A call says why the server could not be reached, with the error of the dial; and the
 // first call after the server is back is answered.
 //
 // Fails when the dialer returns its error, when an undialed connection is kept, and when its error

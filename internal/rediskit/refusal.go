@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// head is what servers before Redis 7 prepend to the error of a command in a script.
+// head matches the text that servers before Redis 7 prepend to the error of a command in a script.
 var head = regexp.MustCompile(`^(ERR )?(Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?`)
 
 // Bare returns the text of an error without its position in a script.
@@ -56,5 +56,5 @@ func Refusal(said string, direct, tagged bool) string {
 	return ""
 }
 
-// Refuses is Refusal for an error of one server of several.
+// Refuses is like Refusal, for an error of one server of several.
 func Refuses(err error) string { return Refusal(Said(err), false, true) }
