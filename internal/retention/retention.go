@@ -23,7 +23,7 @@ type Sweeper struct {
 	Interval time.Duration
 	// Pause is how soon the next batch follows one that was full.
 	Pause time.Duration
-	// Batch is how many rows are deleted at most at once, so that no statement locks many.
+	// Batch is how many rows one call of Delete may delete, so that no statement locks many.
 	Batch int
 	// Delete deletes up to limit rows that are too old by the store's clock, and returns how many.
 	// It is bounded by its own time-out.
@@ -33,10 +33,10 @@ type Sweeper struct {
 	rows atomic.Uint64
 }
 
-// Next returns how long to wait before the next call of Once, if so many hosts share the work.
-// After a full batch that is about Pause. Otherwise it is random, on average the number of hosts
-// times Interval, but at least half an Interval: so even after a start of all hosts at once some
-// host sweeps soon.
+// Next returns how long to wait before the next call of Once, with n hosts sharing the work. After
+// a full batch that is about Pause. Otherwise it is random, on average the number of hosts times
+// Interval, but at least half an Interval: so even if all hosts start at the same time, some host
+// sweeps soon.
 func (s *Sweeper) Next(hosts int) time.Duration {
 	if s.more {
 		return s.Pause/2 + rand.N(max(1, s.Pause))
@@ -45,13 +45,13 @@ func (s *Sweeper) Next(hosts int) time.Duration {
 	return least + rand.N(max(1, s.Longest(hosts)-least))
 }
 
-// Longest returns what Next stays below if no batch was full.
+// Longest returns the upper bound of Next if no batch was full.
 func (s *Sweeper) Longest(hosts int) time.Duration {
 	most := math.MaxInt64 / 2 / max(1, s.Interval)
 	return 2*s.Interval*min(max(1, time.Duration(hosts)), most) - s.Interval/2
 }
 
-// Once deletes one batch. A Delete that panics has failed.
+// Once deletes one batch. If Delete panics, that is an error.
 func (s *Sweeper) Once(ctx context.Context) (err error) {
 	s.more = false
 	n := 0
@@ -68,7 +68,7 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 func (s *Sweeper) Run(ctx context.Context, mine func() bool) {
 	for lifecycle.Sleep(ctx, s.Next(1)) {
 		if mine == nil || mine() {
-			_ = s.Once(ctx) // Delete counts its failures, and the next batch comes
+			_ = s.Once(ctx) // Delete counts its failures, and the next batch follows
 		}
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/internal/retention"
 )
 
-// Hosts that share the work sweep once per Interval together, not at one instant, and go on at once
-// while batches are full. A sweep that fails or panics costs nothing but its turn.
+// Hosts that share the work sweep once per Interval together, not at one instant, and continue
+// immediately while batches are full. A sweep that fails or panics costs nothing but its turn.
 //
-// Fails when Next does not look at how many hosts there are, at a full batch, or is not random.
+// Fails when Next ignores how many hosts there are, or a full batch, or is not random.
 func TestSweepersShareTheWork(t *testing.T) {
 	for name, fault := range map[string]func(int) error{
 		"well":  func(int) error { return nil },
@@ -88,10 +88,10 @@ func TestSweepersShareTheWork(t *testing.T) {
 	}
 }
 
-// A sweeper that runs deletes while it is its turn, goes on after a failure, and stops with its
+// A sweeper that runs deletes while it is its turn, continues after a failure, and stops with its
 // context.
 //
-// Fails when a host deletes that should not, one failure ends its deletes, or they go on.
+// Fails when a host deletes out of its turn, one failure ends its deletes, or they continue.
 func TestSweeperRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, turn := 0, true
