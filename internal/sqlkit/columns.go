@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Column is a column of a table, with its type as the database's catalogue has it.
+// Column is a column of a table, with its type in the words of the database's catalogue.
 type Column struct{ Name, Type string }
 
 // CheckColumns compares the columns of a table, by name, with those that are needed. Additional
-// columns are ignored, and so is the collation of a text of which only the character set is needed.
+// columns are ignored, and so is the collation of a text that needs only its character set.
 func CheckColumns(table string, has map[string]string, want []Column) (faults []error) {
 	for _, c := range want {
 		switch typ := has[c.Name]; {

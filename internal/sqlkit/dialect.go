@@ -20,7 +20,7 @@ const (
 	SQLServer         // not run against a server
 )
 
-// String is how messages and files name it.
+// String returns the name of the database in messages and files.
 func (d Dialect) String() string {
 	return [...]string{"", "postgres", "mysql", "sqlite", "sqlserver"}[d]
 }
@@ -52,11 +52,11 @@ func (d Dialect) Qualified(schema, name string) string {
 // Text returns a literal.
 func Text(s string) string { return quote("'", "'", s) }
 
-// TableNames are the names that options have for tables.
+// TableNames are the names of tables in options.
 type TableNames struct {
-	Product  string // begins each fault; "": none does
-	Table    string // the name of a table, or what the names of several begin with
-	Schema   string // "": that of the database or the connection
+	Product  string // begins each fault; "": no prefix
+	Table    string // the name of a table, or the beginning of the names of several
+	Schema   string // "": the default of the database or the connection
 	MaxTable int    // in bytes: Postgres keeps 63 bytes of a name, and there are suffixes
 	Braces   bool   // they may have braces, because no statement is sent by way of Bind
 	NoPool   bool   // there is no pool

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Explain adds to a driver's error what to do about it, and what it means for a dlock.Session: see
+// Explain adds to a driver's error how to repair it, and what it means for a dlock.Session: see
 // Meaning.
 func Explain(err error) error {
 	state := State(err)
@@ -32,10 +32,10 @@ func Explain(err error) error {
 	return err
 }
 
-// Meaning returns what an SQLSTATE means: driver.ErrFault if the server works and refuses only this
-// name, driver.ErrSetup if it serves no name until somebody changes the set-up, and nil if the
-// server is unreachable (08), out of resources (53), shutting down or failing over (57, 25006), or
-// in conflict with another transaction (40).
+// Meaning returns the error that an SQLSTATE matches: driver.ErrFault if the server works and
+// refuses only this name, driver.ErrSetup if it serves no name until the set-up is repaired, and
+// nil if the server is unreachable (08), out of resources (53), shutting down or failing over (57,
+// 25006), or in conflict with another transaction (40).
 func Meaning(state string) error {
 	if len(state) != 5 {
 		return nil
@@ -44,9 +44,9 @@ func Meaning(state string) error {
 		return driver.ErrFault
 	}
 	switch state[:2] {
-	case "22", "23": // a value that the database cannot take; a constraint that somebody added
+	case "22", "23": // a value that the database cannot take; a constraint that a user added
 		return driver.ErrFault
-	case "0A", "26", "28", "3D", "3F", "42": // what it does not know, or does not allow us
+	case "0A", "26", "28", "3D", "3F", "42": // the database does not know it, or does not allow it
 		return driver.ErrSetup
 	}
 	return nil
@@ -66,7 +66,7 @@ func Passes(err error) bool {
 	})
 }
 
-// ofNetwork reports whether an error is one of the network. Some drivers for SQLite give all their
+// ofNetwork reports whether an error comes from the network. Some drivers for SQLite give all their
 // errors the methods of net.Error.
 func ofNetwork(err error) bool {
 	var op *net.OpError
@@ -78,10 +78,10 @@ func ofNetwork(err error) bool {
 // LockNotAvailable is the SQLSTATE of a lock wait that timed out.
 const LockNotAvailable = "55P03"
 
-// LockAdvice is what to do about LockNotAvailable.
+// LockAdvice says how to resolve LockNotAvailable.
 const LockAdvice = "another session keeps the table or a row of it locked: look for transactions that were left open"
 
-// Advice returns what to do about an SQLSTATE, or "".
+// Advice returns how to resolve an SQLSTATE, or "".
 func Advice(state string) string {
 	switch state {
 	case "42P01", "42S02", "42883", "42703", "42S22", "42804", "3F000", "42S01":
@@ -121,12 +121,12 @@ func State(err error) string {
 	}
 	if m := mysqlState.FindStringSubmatch(err.Error()); m != nil {
 		if m[1] == "1305" && strings.HasPrefix(m[3], "FUNCTION") {
-			return "0A000" // one that the server itself lacks: there are none of ours
+			return "0A000" // a procedure of the server itself is missing: we have none
 		}
 		return cmp.Or(mysqlStates[m[1]], m[2])
 	}
 	return ""
 }
 
-// mysqlState matches what drivers for MySQL write: "Error 1146 (42S02): Table …".
+// mysqlState matches the texts of drivers for MySQL: "Error 1146 (42S02): Table …".
 var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): (\S*)`)

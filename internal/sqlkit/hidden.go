@@ -7,7 +7,7 @@ import (
 )
 
 // CheckHidden returns an error that matches driver.ErrSetup if row level security may hide rows of
-// tables. Nothing fails then: there seems to be no work.
+// tables. No statement would fail then: there would seem to be no work.
 func CheckHidden(tables string) error {
 	if tables == "" {
 		return nil

@@ -15,9 +15,9 @@ const MaxStale = 100
 // ReadOnly is the SQLSTATE with which a replica refuses to write.
 const ReadOnly = "25006"
 
-// MaxWait returns for how long a statement may wait in the database, at most: nine tenths of the
-// time that the caller has left, so that the error still reaches the caller, and no statement goes
-// on for long after the caller has given up.
+// MaxWait returns how long a statement may wait in the database, at most: nine tenths of the time
+// that the caller has left, so that the error still reaches the caller, and no statement continues
+// for long after the caller has given up.
 func MaxWait(ctx context.Context, most time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

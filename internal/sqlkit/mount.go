@@ -44,7 +44,7 @@ func realPath(path string) string {
 }
 
 // MountOf returns the mount point of a path and its file system, from the list of mounts, see
-// proc(5): the deepest mount point above the path, and of several the last.
+// proc(5): the deepest mount point above the path, and the last if there are several.
 func MountOf(path, mounts string) (at, kind string) {
 	for line := range strings.Lines(mounts) {
 		left, right, ok := strings.Cut(line, " - ")

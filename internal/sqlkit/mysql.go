@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// MySQLSessionFaults returns what the settings of a session would change: the one list for all
-// packages whose statements are transactions of their own. What else may be set changes nothing.
+// MySQLSessionFaults returns the settings of a session that would change an answer: the one list
+// for all packages whose statements are transactions of their own. Other settings change nothing.
 func MySQLSessionFaults(autocommit bool, completion string, safe bool, mode string) (faults []error) {
 	if !autocommit {
 		faults = append(faults, errors.New("sessions do not commit by themselves: take autocommit=0 out of the "+
@@ -37,13 +37,13 @@ var mysqlStates = map[string]string{
 	"1251": "28000", "1524": "28000", "3159": "28000", // nor in this way
 	// a password that has expired, an account that is locked
 	"1820": "28000", "1862": "28000", "3118": "28000", "4151": "28000",
-	"1665": "0A000", // what is written cannot be logged
+	"1665": "0A000", // the write cannot be logged
 	"3569": "0A000", // FOR UPDATE in a place where only other versions allow it
 	"3819": "23000", // a constraint
 	"1049": "3D000", // no such database
 	// more connections, queries or prepared statements than there may be
 	"1203": "53300", "1226": "53300", "1461": "53300",
-	"1205": LockNotAvailable, // a lock was waited for in vain
+	"1205": LockNotAvailable, // the wait for a lock timed out
 }
 
 // MySQLNumber returns the number of an error of MySQL, or "".

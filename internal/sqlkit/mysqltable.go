@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A MySQLTable is what the catalogue of MySQL says about a table.
+// A MySQLTable is a table as the catalogue of MySQL describes it.
 type MySQLTable struct {
 	engine  string
 	columns map[string]string // their types
@@ -23,13 +23,13 @@ type Scanner interface{ Scan(dest ...any) error }
 //go:embed mysql_tables.sql
 var mysqlTables string
 
-// displayWidth matches the width that MariaDB, and old MySQL, add to integer types. It means
-// nothing.
+// displayWidth matches the width that MariaDB, and old MySQL, add to integer types. It has no
+// meaning.
 var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
 
-// ReadMySQLTables returns what the catalogue says about tables, in the order of their names (nil:
-// there is no such table, or this user has no right to it), and the settings of the session. A
-// schema of "" is that of the connection. read calls row for each row of a query.
+// ReadMySQLTables returns the tables as the catalogue describes them, in the order of their names
+// (nil: there is no such table, or this user has no right to it), and the settings of the session.
+// If schema is "", it is the connection's. read calls row for each row of a query.
 func ReadMySQLTables(ctx context.Context, schema string, names []string,
 	read func(ctx context.Context, query string, args []any, row func(Scanner) error) error) (
 	[]*MySQLTable, map[string]string, error) {
@@ -83,8 +83,8 @@ func ReadMySQLTables(ctx context.Context, schema string, names []string,
 // An Index is the name of an index, and its columns in order, with commas between.
 type Index struct{ Name, Columns string }
 
-// Faults returns how the table, which goes by this name, differs from what is needed. What it has
-// besides is ignored.
+// Faults returns how the table, which is called name, differs from what is needed. Anything beyond
+// that is ignored.
 func (m *MySQLTable) Faults(name string, columns []Column, indexes []Index) []error {
 	faults := CheckColumns(name, m.columns, columns)
 	if !strings.EqualFold(m.engine, "InnoDB") {

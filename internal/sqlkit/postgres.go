@@ -10,25 +10,24 @@ import (
 	"time"
 )
 
-// PostgresBegin begins each transaction of ours on Postgres. It sees what others have committed
-// before each of its statements, whatever the default level is.
+// PostgresBegin begins each transaction of ours on Postgres. With any default level, each of its
+// statements sees what others have committed before it.
 const PostgresBegin = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 //go:embed postgres_pinned.sql
 var postgresPinned string
 
-// PostgresPinned returns the statement that comes after PostgresBegin, and its arguments. It is the
-// one list of the settings that could change an answer, whatever the role, the database, or another
-// client of a pooler has set. The transaction, each of its statements and each wait for a lock end
-// with ctx. It has no effect in transactions of the application, which therefore nothing may
-// depend on there.
+// PostgresPinned returns the statement that follows PostgresBegin, and its arguments. It is the one
+// list of the settings that could change an answer if the role, the database, or another client of
+// a pooler has set them. The transaction, each of its statements and each wait for a lock end with
+// ctx. It has no effect in transactions of the application, so nothing there may depend on it.
 func PostgresPinned(ctx context.Context) (text string, args []any) {
 	longest := LastResort
 	if deadline, ok := ctx.Deadline(); ok {
 		longest = max(10*time.Millisecond, min(time.Until(deadline), time.Hour))
 	}
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	// The error of a lock still reaches the caller, and so does that of a statement.
+	// These leave time for the error of a lock, or of a statement, to reach the caller.
 	return strings.TrimSpace(postgresPinned), []any{ms(longest * 9 / 10), ms(longest), ms(longest + time.Second)}
 }
 

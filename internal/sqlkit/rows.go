@@ -13,8 +13,8 @@ type Querier interface {
 // QueryRow executes a statement that returns one row, and puts its columns into dest.
 //
 // QueryRowContext of database/sql leaves the end of the answer to Rows.Close, in which
-// go-sql-driver/mysql no longer looks at ctx: if the server stood still in the middle of its
-// answer, the call would take for as long as it does.
+// go-sql-driver/mysql ignores ctx: if the server hung in the middle of its answer, the call would
+// hang as long.
 func QueryRow(ctx context.Context, q Querier, query string, args []any, dest ...any) error {
 	found := false
 	err := EachRow(ctx, q, query, args, func(rows *sql.Rows) error {

@@ -23,7 +23,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// onPostgres returns all that has tables, by one of these.
+// onPostgres returns all products and stores with tables on Postgres, by one of the tables.
 func onPostgres(t *testing.T, dsn string) map[string]tables {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), dsn)
@@ -43,7 +43,8 @@ func onPostgres(t *testing.T, dsn string) map[string]tables {
 	}
 }
 
-// onSQLite returns all that has tables, by one of these, in a file that is opened anew.
+// onSQLite returns all products and stores with tables on SQLite, by one of the tables, in a file
+// that is opened anew.
 func onSQLite(t *testing.T, dsn string, connections int) map[string]tables {
 	t.Helper()
 	open := func() *sql.DB {
@@ -75,7 +76,7 @@ func migrated(t *testing.T, all map[string]tables) {
 // A table that a crash of the server empties would grant leases again, or lose runs and messages:
 // Verify finds it in each product.
 //
-// Fails when the catalogue is not asked for that.
+// Fails when the catalogue is not queried for that.
 func TestTablesThatACrashWouldEmpty(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -100,8 +101,8 @@ func TestTablesThatACrashWouldEmpty(t *testing.T) {
 }
 
 // A file that has two names has two write-ahead logs, whose users do not see each other's commits;
-// one in memory is another one for each connection; and one that cannot be written would be found
-// by the first write. Verify refuses all of them, in each product.
+// a database in memory is separate for each connection; and one that cannot be written would be
+// found by the first write. Verify refuses all of them, in each product.
 //
 // Fails when a product opens a file by other means than the others.
 func TestFilesThatCannotBeShared(t *testing.T) {
@@ -133,11 +134,10 @@ func TestFilesThatCannotBeShared(t *testing.T) {
 	migrated(t, onSQLite(t, ":memory:", 1))
 }
 
-// A process whose file was replaced, as when a backup is put back, works on the new file: with the
-// old one, which nobody else sees, its leases would exclude nobody, and what it wrote would be
-// lost.
+// A process whose file was replaced, for instance by a backup, works on the new file: with the old
+// one, which no other process sees, its leases would exclude nobody, and its writes would be lost.
 //
-// Fails when a connection to the old file is used on.
+// Fails when a connection to the old file stays in use.
 func TestFileThatWasReplaced(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.db")
@@ -177,7 +177,7 @@ func TestFileThatWasReplaced(t *testing.T) {
 
 // An engine without transactions cannot undo the half of a call: Verify finds it in each product.
 //
-// Fails when the catalogue is not asked for that.
+// Fails when the catalogue is not queried for that.
 func TestTablesOfAnEngineWithoutTransactions(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// InTime makes a call that returns when ctx ends, even if the disk hangs; its outcome is unknown
-// then. The call's own context ends a little earlier, so that it can still say what it was waiting
-// for. It adds to the error what to do about it.
+// InTime makes a call that returns when ctx ends, even if the disk hangs; its outcome is then
+// unknown. The call's own context ends a little earlier, so that it can still say what it was
+// waiting for. InTime adds to the error how to repair it.
 func InTime[A any](ctx context.Context, call func(context.Context) (A, error)) (none A, _ error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -51,7 +51,7 @@ const pollEvery = time.Millisecond
 func Patiently(ctx context.Context, try func() error) error {
 	var locked error
 	for {
-		if err := ctx.Err(); err != nil { // nobody waits for the answer, so it must not be a grant
+		if err := ctx.Err(); err != nil { // the caller has left, so the answer must not be a grant
 			return cmp.Or(locked, err)
 		}
 		err := try()
@@ -66,7 +66,7 @@ func Patiently(ctx context.Context, try func() error) error {
 	}
 }
 
-// WithoutBusyTimeout is With, and turns off SQLite's own wait for locks meanwhile: see
+// WithoutBusyTimeout is like With, and turns off SQLite's own wait for locks meanwhile: see
 // TurnOffBusyTimeout. A panic of the driver is an error, because the caller of InTime is on another
 // goroutine and cannot recover it.
 func WithoutBusyTimeout(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
@@ -82,11 +82,11 @@ func WithoutBusyTimeout(ctx context.Context, db *sql.DB, do func(*sql.Conn) erro
 	})
 }
 
-// InTransaction calls do in a transaction on a connection to SQLite, which begin begins ("BEGIN",
-// or "BEGIN IMMEDIATE" for one that has the write lock from its begin). It is rolled back if do
-// fails, or ctx has ended. The connection is closed if that fails, too: it never goes back to the
-// pool within a transaction. Only locks take long in SQLite, and those are waited for with
-// Patiently, so no statement is interrupted by the end of ctx.
+// InTransaction calls do in a transaction on a connection to SQLite, which the statement begin
+// begins ("BEGIN", or "BEGIN IMMEDIATE" for one that has the write lock from the start). It is
+// rolled back if do fails, or ctx has ended. If that fails, too, the connection is closed: it never
+// goes back to the pool within a transaction. In SQLite only locks take long, and Patiently waits
+// for those, so the end of ctx interrupts no statement.
 func InTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() error) error {
 	exec := func(statement string) error {
 		_, err := conn.ExecContext(context.Background(), statement)
@@ -118,7 +118,7 @@ func InTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() 
 // with a context, and sleeps longer and longer while others, who come later, take the lock. Use
 // Patiently, and call restore in the end.
 func TurnOffBusyTimeout(conn *sql.Conn) (restore func(), err error) {
-	ctx := context.Background() // such a call waits for nothing, so it needs no end
+	ctx := context.Background() // such a call waits for nothing, so it needs no deadline
 	var own int
 	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&own); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func TurnOffBusyTimeout(conn *sql.Conn) (restore func(), err error) {
 var errLocked = errors.New("another process, or another connection of this one, had the database locked for too long:" +
 	" it is stopped, or busy with a long transaction")
 
-// LockedTooLong says of an error that matches SQLiteLocked that the wait for the lock is over.
+// LockedTooLong adds to an error that matches SQLiteLocked that the wait for the lock is over.
 func LockedTooLong(err error) error { return fmt.Errorf("%w: %w", errLocked, err) }
 
 // SQLiteLocked reports whether a call failed because of a lock (SQLITE_BUSY, SQLITE_LOCKED), by
@@ -145,7 +145,7 @@ func SQLiteLocked(err error) bool {
 		strings.Contains(err.Error(), "database table is locked"))
 }
 
-// ExplainSQLite is Explain for an error of SQLite. InTime has done so already.
+// ExplainSQLite is like Explain, for an error of SQLite. InTime has done so already.
 func ExplainSQLite(err error) error {
 	if errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault) {
 		return err
@@ -153,7 +153,7 @@ func ExplainSQLite(err error) error {
 	return Explain(adviseSQLite(err))
 }
 
-// adviseSQLite adds to an error of SQLite what to do about it.
+// adviseSQLite adds to an error of SQLite how to repair it.
 func adviseSQLite(err error) error {
 	if err == nil {
 		return nil

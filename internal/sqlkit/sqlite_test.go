@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// What SQLite says of a file that somebody has to fix. A file that is locked, full, or on a disk
-// that fails is a store that does not answer.
+// These are SQLite's errors for a file that has to be repaired. If a file is locked, full, or on a
+// disk that fails, the store does not answer.
 func TestMeaningOfErrorsOfSQLite(t *testing.T) {
 	t.Parallel()
 	means := func(what string, told, want error) {
@@ -53,10 +53,10 @@ func (ncruces) Timeout() bool { return false }
 
 func (ncruces) Temporary() bool { return false }
 
-// An error that passes is no reason to look at the set-up.
+// An error that passes is no reason to check the set-up.
 //
-// Fails when a table that is missing passes, because of the methods that its error has: nobody
-// would create it.
+// Fails when a missing table counts as passing, because of the methods that its error has: it would
+// never be created.
 func TestErrorsThatPass(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{

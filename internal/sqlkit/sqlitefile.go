@@ -29,7 +29,7 @@ type File struct {
 	open   map[any]openFile // by connection of the driver
 	path   string           // of the file opened last
 	looked time.Time        // when the mounts were last read
-	mount  string           // what was found: see mountedFile
+	mount  string           // the result: see mountedFile
 }
 
 // NewFile returns the file of a pool. It does not open it.
@@ -65,8 +65,8 @@ func (f *File) Turn(ctx context.Context) (release func()) {
 
 // Do makes a call that returns when ctx ends, even if the disk hangs, and tries again while the
 // file is locked. If ctx ends first, the call keeps running after Do has returned: it must not
-// write to variables of the caller. Statements do not end with a context: only locks take long in
-// SQLite, and those are waited for in Go.
+// write to variables of the caller. Statements do not end with a context: in SQLite only locks take
+// long, and Go waits for those.
 func Do[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (none A, err error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
@@ -89,12 +89,12 @@ func Do[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (n
 	return answer, nil
 }
 
-// Read is Do in a transaction that sees one state of the database.
+// Read is like Do, in a transaction that sees one state of the database.
 func Read[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (A, error) {
 	return transact(ctx, f, "BEGIN", call)
 }
 
-// Write is Do in a transaction that has the write lock from its begin.
+// Write is like Do, in a transaction that has the write lock from the start.
 func Write[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (A, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -135,14 +135,15 @@ func (f *File) With(ctx context.Context, do func(*sql.Conn) error) error {
 	return Patiently(ctx, func() error { return With(ctx, f.DB, guarded) })
 }
 
-// openFile is the file of a connection, as found at its path when the connection was first used.
+// openFile is the file of a connection: the one that was at its path when the connection was first
+// used.
 type openFile struct {
 	path string
 	info os.FileInfo // nil: not a file
 }
 
 // moved reports whether the file of conn is no longer at its path: it was deleted, replaced or
-// renamed. SQLite would go on using it, while others open a new file without its rows.
+// renamed. SQLite would keep using it, while others open a new file without its rows.
 func (f *File) moved(conn *sql.Conn) (bool, error) {
 	var key any
 	err := conn.Raw(func(c any) error {
@@ -160,7 +161,7 @@ func (f *File) moved(conn *sql.Conn) (bool, error) {
 			return false, err
 		}
 		if file.path != "" {
-			file.info, _ = os.Stat(file.path) // an error: some other kind of storage, which is not watched
+			file.info, _ = os.Stat(file.path) // an error: another kind of storage, which is not watched
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 
 // The calls that write have the turn one after the other, however many wait.
 //
-// Fails when those that have waited for some time give up their place: they poll for the lock of
-// the file then, all at once, which takes most of the processor, and in no order, so that some get
-// it only when their time is over.
+// Fails when those that have waited for some time give up their place: then they all poll for the
+// lock of the file, which takes most of the processor, and in no order, so that some get it only
+// when their time is over.
 func TestTurnsAreOneByOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTurnsAreOneByOne(t *testing.T) {
 				if n := writing.Add(1); n > 1 {
 					t.Errorf("%d calls have the turn", n)
 				}
-				time.Sleep(turnTime / 10) // of synctest: it writes for so long
+				time.Sleep(turnTime / 10) // of synctest: the duration of its write
 				writing.Add(-1)
 			})
 		}
@@ -38,11 +38,11 @@ func TestTurnsAreOneByOne(t *testing.T) {
 	})
 }
 
-// A call whose disk hangs has the turn for some time only, and nobody waits longer than its
+// A call whose disk hangs has the turn for some time only, and no other waits longer than its
 // context.
 //
-// Fails when a turn lasts until the call ends: all others would wait for it, also if it has the
-// lock of the file no more.
+// Fails when a turn lasts until the call ends: all others would wait for it, even if it no longer
+// has the lock of the file.
 func TestTurnOfCallThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestTurnOfCallThatHangs(t *testing.T) {
 
 // Stores that share a pool can find out at the same time whether its connections share a database.
 //
-// Fails when each has a connection and waits for another: with two connections neither goes on
+// Fails when each has a connection and waits for another: with two connections neither continues
 // until its context ends.
 func TestSharedAtOnce(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Texts are the statements of a product on one database, by name. What is left in braces are
+// Texts are the statements of a product on one database, by name. Names in braces that remain are
 // parameters, for Bind.
 type Texts map[string]string
 
@@ -57,7 +57,7 @@ type reader struct {
 	reading    map[string]bool
 }
 
-// text returns a statement with what it includes.
+// text returns a statement with the parts that it includes.
 func (r *reader) text(name string) string {
 	if text, ok := r.texts[name]; ok {
 		return text
@@ -112,9 +112,9 @@ func (d Dialect) Bind(text string, p Params) Statement {
 	return bindSQLServer(text, p)
 }
 
-// bind returns the statement of a text. place returns what stands for the nth argument in it, and
-// the argument; and false if there is none because the value itself stands there. once says that a
-// parameter that is there twice is one argument.
+// bind returns the statement of a text. place returns the text that replaces the nth argument, and
+// the argument; or false if there is none because that text is the value itself. once says that a
+// parameter that occurs twice is one argument.
 func bind(text string, p Params, once bool, place func(n int, value any) (string, any, bool)) Statement {
 	var s Statement
 	placed := map[string]string{}
@@ -139,7 +139,7 @@ func bind(text string, p Params, once bool, place func(n int, value any) (string
 	return s
 }
 
-// plain returns a parameter as drivers take it.
+// plain returns a parameter in a type that drivers take.
 func plain(value any) any {
 	switch v := value.(type) {
 	case Name:

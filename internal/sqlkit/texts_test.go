@@ -59,9 +59,10 @@ func TestReadTextsRefusesContradictions(t *testing.T) {
 	}
 }
 
-// Names that a database would refuse later, or that statements cannot hold, are refused at once.
+// Names that a database would refuse later, or that statements cannot hold, are refused
+// immediately.
 //
-// Fails when a rule of one database is not asked.
+// Fails when a rule of one database is not checked.
 func TestCheckNames(t *testing.T) {
 	for _, c := range []struct {
 		dialect       sqlkit.Dialect
