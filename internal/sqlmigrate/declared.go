@@ -8,19 +8,19 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Table is what a CREATE TABLE statement, and those that create indexes of the table, declare.
+// A Table is a table as its CREATE TABLE statement, and those of its indexes, declare it.
 type Table struct {
-	Name    string          // quoted, and with its schema if the statement has that
-	Columns []sqlkit.Column // with their types as the database's catalogue has them
+	Name    string          // quoted, and with its schema if the statement has one
+	Columns []sqlkit.Column // with their types in the words of the database's catalogue
 	Key     []string        // the columns of the primary key
-	Indexes []sqlkit.Index  // but for that of the primary key
+	Indexes []sqlkit.Index  // without that of the primary key
 }
 
-// Tables returns what the statements of s declare, so that this is said once, in SQL. It knows the
-// SQL of this project, not all of SQL.
+// Tables returns the tables that the statements of s declare, so that only SQL declares them. It
+// knows the SQL of this project, not all of SQL.
 func (s Schema) Tables() (tables []*Table) {
 	for _, statement := range append(slices.Concat(s.Migrations...), s.Repeat...) {
-		// Routines are a hundred times as long, and to read them takes as long as to connect.
+		// Routines are a hundred times as long, and reading them takes as long as connecting.
 		if !declares.MatchString(statement) {
 			continue
 		}
@@ -48,7 +48,7 @@ func (s Schema) Tables() (tables []*Table) {
 	return tables
 }
 
-// declares matches what creates tables or indexes. No routine does.
+// declares matches statements that create tables or indexes. It matches no routine.
 var declares = regexp.MustCompile(`CREATE (TABLE|INDEX|UNIQUE INDEX) `)
 
 // token matches a comment, a string, a quoted name, a word, or a sign.

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// What a table has is read from the statements that create it: comments, defaults, checks and the
-// columns' own constraints are not part of it.
+// A table's columns and indexes are read from the statements that create it, without comments,
+// defaults, checks and the columns' own constraints.
 //
 // Fails when a word after the type is taken for a part of it, or a name with a sign in it is cut.
 func TestDeclaredTables(t *testing.T) {
@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS "s"."it's, a" (
 // Verify is called at each start, and a product may have routines a hundred times as long as its
 // tables.
 //
-// Fails when they are taken apart, too.
+// Fails when routines are parsed, too.
 func TestARoutineCostsNothing(t *testing.T) {
 	testkit.SkipRace(t)
 	s := sqlmigrate.Schema{Dialect: sqlkit.Postgres, Migrations: [][]string{{"CREATE TABLE a (id bigint PRIMARY KEY)"}}}

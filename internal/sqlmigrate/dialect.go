@@ -46,7 +46,7 @@ func (s Schema) record(version int64) string {
 	return "INSERT" + insert + values + " ON CONFLICT DO NOTHING"
 }
 
-// forget deletes what is recorded if the first table is gone.
+// forget deletes the records of migrations if the first table is gone.
 func (s Schema) forget() string {
 	gone := "pg_catalog.to_regclass(" + sqlkit.Text(s.Dialect.Qualified(s.Schema, s.Table)) + "::text) IS NULL"
 	switch s.Dialect {
@@ -65,12 +65,12 @@ func (s Schema) forget() string {
 	return "DELETE FROM " + s.Versions() + " WHERE " + gone
 }
 
-// lastWait bounds waits in the database if the context has no deadline, and the wait for a table
-// always: other statements queue behind a statement that waits to change their table.
+// lastWait bounds waits in the database if the context has no deadline, and always the wait for a
+// table: other statements queue behind a statement that waits to change their table.
 const lastWait = sqlkit.LastResort
 
-// pause is how long a host that holds the lock may do nothing, as if it had stopped, before the
-// server ends its session.
+// pause is how long a host that holds the lock may be idle, as if it had stopped, before the server
+// ends its session.
 const pause = 10 * time.Second
 
 func wait(ctx context.Context) time.Duration { return sqlkit.MaxWait(ctx, 24*time.Hour) }
@@ -98,7 +98,7 @@ func (s Schema) lock(ctx context.Context, tx executor) error {
 			"SELECT pg_catalog.pg_advisory_xact_lock(" + strconv.FormatInt(key(versions), 10) + "::bigint)",
 			"SELECT " + setLocal("lock_timeout", min(wait(ctx), lastWait)),
 		}
-	case sqlkit.SQLite: // a statement that writes takes the lock of the file, if it changes no row, too
+	case sqlkit.SQLite: // a statement that writes takes the lock of the file, even if it changes no row
 		statements = []string{s.touch()}
 	case sqlkit.SQLServer:
 		statements = []string{fmt.Sprintf("SET XACT_ABORT ON;\nSET LOCK_TIMEOUT %d;\nDECLARE @got int;\n"+
@@ -115,17 +115,17 @@ func (s Schema) lock(ctx context.Context, tx executor) error {
 	return nil
 }
 
-// touch is a statement that writes, and changes no row.
+// touch returns a statement that writes, and changes no row.
 func (s Schema) touch() string {
 	return "UPDATE " + s.Versions() + " SET version = version WHERE version < 0"
 }
 
-// setLocal sets a time-out of Postgres until the transaction ends.
+// setLocal returns a statement that sets a time-out of Postgres until the transaction ends.
 func setLocal(name string, d time.Duration) string {
 	return fmt.Sprintf("pg_catalog.set_config('%s'::text, '%d'::text, true)", name, d.Milliseconds())
 }
 
-// key is the number of the lock for a table of versions.
+// key returns the number of the lock for a table of versions.
 func key(versions string) (n int64) {
 	sum := sha256.Sum256([]byte("tickslot migrate " + versions))
 	for _, b := range sum[:8] {
@@ -140,8 +140,8 @@ func (s Schema) existsAlready(err error) bool {
 	return s.Dialect == sqlkit.MySQL && slices.Contains(exists, sqlkit.MySQLNumber(err))
 }
 
-// exists are the numbers of a table, a column, a key and a routine that exist, of something that is
-// dropped and does not, and of a foreign key that exists.
+// exists are the errors for a table, a column, a key and a routine that exist already, for a
+// dropped thing that does not, and for a foreign key that exists already.
 var exists = []string{"1050", "1060", "1061", "1304", "1091", "1826"}
 
 // isMissing reports whether a query failed because its table does not exist.

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Row is one of an answer. Its Scan is that of database/sql, or of pgx.
+// A Row is one row of an answer. Its Scan is the one of database/sql, or of pgx.
 type Row interface{ Scan(dest ...any) error }
 
 // A Reader executes a query, and calls row for each row of its answer. If it executes it again, it
@@ -28,17 +28,17 @@ var (
 	sqlserverTables string
 )
 
-// A found table is what the catalogue says about one.
+// A found table is a table as the catalogue describes it.
 type found struct {
 	Name    string
-	Kind    string // "": it is not there
+	Kind    string // "": there is no such table
 	Columns map[string]string
 	Key     []string
 	Indexes []string
 }
 
-// ReadDB is the Reader of Postgres, MySQL and SQL Server. It returns when ctx ends, also if the
-// driver does not.
+// ReadDB returns the Reader of Postgres, MySQL and SQL Server. It returns when ctx ends, even if
+// the driver does not.
 func ReadDB(d sqlkit.Dialect, db *sql.DB) Reader {
 	return func(ctx context.Context, query string, args []any, begin func(), row func(Row) error) error {
 		return bounded(ctx, func() error {
@@ -55,7 +55,7 @@ func ReadDB(d sqlkit.Dialect, db *sql.DB) Reader {
 	}
 }
 
-// ReadFile is the Reader of SQLite.
+// ReadFile returns the Reader of SQLite.
 func ReadFile(f *sqlkit.File) Reader {
 	return func(ctx context.Context, query string, args []any, begin func(), row func(Row) error) error {
 		_, err := sqlkit.Do(ctx, f, func(conn *sql.Conn) (none struct{}, _ error) {
@@ -69,8 +69,8 @@ func ReadFile(f *sqlkit.File) Reader {
 
 // differences returns how the tables in the database differ from those that s declares: tables,
 // columns and indexes that are missing or different, tables that a crash of the server would empty,
-// and settings that the statements do not cope with. What the tables have besides is ignored. The
-// error matches dlock.ErrSetup if row level security may hide rows.
+// and settings that the statements cannot handle. Anything more in the tables is ignored. The error
+// matches dlock.ErrSetup if row level security may hide rows.
 func (s Schema) differences(ctx context.Context, read Reader) (faults []error, err error) {
 	tables := s.Tables()
 	if s.Dialect == sqlkit.MySQL {
@@ -157,7 +157,7 @@ func (t *Table) differences(d sqlkit.Dialect, has found) []error {
 	return faults
 }
 
-// mysqlDifferences is differences of MySQL and MariaDB.
+// mysqlDifferences is like differences, for MySQL and MariaDB.
 func (s Schema) mysqlDifferences(ctx context.Context, read Reader, tables []*Table) (faults []error, err error) {
 	p := parser{dialect: s.Dialect}
 	var names []string

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-// A table whose columns are named in capitals is as good as another: to SQLite they are the same.
+// A table whose columns are named in capitals is accepted: to SQLite they are the same.
 //
 // Fails when the columns are found, and those of the primary key are not.
 func TestColumnsInCapitalsOnSQLite(t *testing.T) {

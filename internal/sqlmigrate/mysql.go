@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// mysqlLock is goose's lock for MySQL: one of the connection, because DDL ends transactions. It
-// also gives the session settings for what migrations create.
+// mysqlLock is goose's lock for MySQL: it belongs to the connection, because DDL ends transactions.
+// It also sets the settings of the session that migrations need.
 type mysqlLock struct {
 	key    int64
 	before settings
@@ -25,10 +25,10 @@ type settings struct {
 }
 
 // migrating are the settings of a session that migrates. A routine keeps the sql_mode of the
-// session that made it, and some change what ” or "x" means. With completion_type RELEASE a COMMIT
-// ends the session. With READ COMMITTED and binlog_format STATEMENT no row can be written. The
-// server ends a session that does nothing for wait_timeout, and with it the lock. With
-// sql_safe_updates it deletes nothing that is not found by a key.
+// session that made it, and some modes change what ” or "x" means. With completion_type RELEASE a
+// COMMIT ends the session. With READ COMMITTED and binlog_format STATEMENT no row can be written.
+// The server ends a session that is idle for wait_timeout, and with it the lock. With
+// sql_safe_updates it deletes only rows that are found by a key.
 var migrating = settings{"STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "NO_CHAIN", "REPEATABLE-READ",
 	seconds(pause), seconds(lastWait), 0}
 
@@ -63,12 +63,12 @@ func (m *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	if _, err := conn.ExecContext(ctx, "DO RELEASE_LOCK("+m.name()+")"); err == nil {
 		_ = m.before.set(ctx, conn)
 	}
-	return nil // what was to be done is done
+	return nil // the lock is released in any case
 }
 
 var errBusy = errors.New("another host is migrating, or has stopped in the middle of it")
 
-// name is an expression: the server has locks of one name for all databases.
+// name returns an expression: the server has locks of one name for all databases.
 func (m *mysqlLock) name() string {
 	return fmt.Sprintf("CONCAT('tickslot migrate ', LEFT(SHA2(CONCAT(COALESCE(DATABASE(), ''), ' %x'), 256), 40))",
 		uint64(m.key))
@@ -103,7 +103,7 @@ func (s *settings) set(ctx context.Context, conn *sql.Conn) error {
 }
 
 // mysqlAnew ends a transaction that is open because of autocommit = 0 or completion_type = CHAIN:
-// it would read what the table had when it began.
+// it would read the table as it was when the transaction began.
 const mysqlAnew = "ROLLBACK AND NO CHAIN NO RELEASE"
 
 // seconds rounds up.

@@ -25,29 +25,28 @@ type Schema struct {
 	Schema  string // of the table of versions; "": where the connection looks first
 	Name    string // of the set of tables; the table of versions is Name_migrations
 
-	// Table is the table that migration 1 creates, without quotes. Where somebody has dropped it,
-	// or a backup had only the other tables, Up begins with migration 1 again. "": Up does not
-	// look.
+	// Table is the table that migration 1 creates, without quotes. If it was dropped, or a backup
+	// had only the other tables, Up begins with migration 1 again. "": Up does not check.
 	Table string
 
-	// AnySettings says that the statements cope with any encoding of a database on Postgres, and
+	// AnySettings says that the statements work with any encoding of a database on Postgres, and
 	// with any settings of a session on MySQL.
 	AnySettings bool
 
 	// Migrations are the statements of migrations 1, 2, ….
 	Migrations [][]string
 
-	// Repeat are statements that create what is missing besides.
+	// Repeat are statements that create whatever else is missing.
 	Repeat []string
 }
 
 // Versions returns the quoted name of the table of versions.
 func (s Schema) Versions() string { return s.Dialect.Qualified(s.Schema, s.Name+"_migrations") }
 
-// Statements returns what Up executes on an empty database, but for locks. Executed one after the
-// other, they leave what Up leaves. The first statement of each migration begins with a comment
-// that has its number, for those who upgrade by hand: they execute what comes after the highest
-// version in the table of versions.
+// Statements returns what Up executes on an empty database, without locks. Executed one after the
+// other, they have the same result as Up. The first statement of each migration begins with a
+// comment that has its number, for those who upgrade by hand: they execute what comes after the
+// highest version in the table of versions.
 func (s Schema) Statements() []string {
 	list := []string{s.createVersions()}
 	for i, statements := range s.Migrations {
@@ -63,7 +62,7 @@ func (s Schema) Statements() []string {
 }
 
 // Up applies the migrations that are missing, in order, and then executes Repeat. When a migration
-// fails, those before it stay, and the next Up goes on from there.
+// fails, those before it stay, and the next Up continues from there.
 func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 	return bounded(ctx, func() error {
 		var locked error
@@ -71,7 +70,7 @@ func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 			err := s.up(ctx, db)
 			if s.Dialect != sqlkit.SQLite || !sqlkit.SQLiteLocked(err) {
 				if err != nil && ctx.Err() != nil && locked != nil {
-					return locked // which is why there was no time left
+					return locked // the reason why there was no time left
 				}
 				return err
 			}
@@ -85,9 +84,9 @@ func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 	})
 }
 
-// UpFile is Up for SQLite. It first switches the file to a write-ahead log, with which readers and
-// writers do not wait for each other. That is no part of the schema, because it cannot be done
-// within a transaction.
+// UpFile is like Up, for SQLite. It first switches the file to a write-ahead log, with which
+// readers and writers do not wait for each other. That is not part of the schema, because it cannot
+// be done within a transaction.
 func (s Schema) UpFile(ctx context.Context, f *sqlkit.File) error {
 	_, err := sqlkit.Do(ctx, f, func(conn *sql.Conn) (none struct{}, _ error) {
 		_, err := conn.ExecContext(context.Background(), "PRAGMA main.journal_mode = wal")
@@ -99,13 +98,13 @@ func (s Schema) UpFile(ctx context.Context, f *sqlkit.File) error {
 	return s.Up(ctx, f.DB)
 }
 
-// Passes reports whether an error of Up says nothing about the schema: somebody had it locked, or
-// the database did not answer, and the next Up may succeed.
+// Passes reports whether an error of Up says nothing about the schema: another session had it
+// locked, or the database did not answer, and the next Up may succeed.
 func Passes(err error) bool {
 	return errors.Is(err, errBusy) || sqlkit.Passes(err)
 }
 
-// lockedPause is the average pause before a file that somebody else has locked is tried again.
+// lockedPause is the average pause before a locked file is tried again.
 const lockedPause = 5 * time.Millisecond
 
 func (s Schema) up(ctx context.Context, db *sql.DB) error {
@@ -123,7 +122,7 @@ func (s Schema) up(ctx context.Context, db *sql.DB) error {
 	return s.always(ctx, db, s.Repeat)
 }
 
-// always has goose execute statements in the way of a migration, and record nothing.
+// always executes statements through goose, like a migration, but without recording them.
 func (s Schema) always(ctx context.Context, db *sql.DB, statements []string) error {
 	st := store{s, s.Versions()}
 	return st.run(ctx, db, true, []migration{func(ctx context.Context, tx *sql.Tx) error {
@@ -137,7 +136,7 @@ func (s Schema) always(ctx context.Context, db *sql.DB, statements []string) err
 	}})
 }
 
-// once has goose apply the migrations that are not recorded.
+// once applies, through goose, the migrations that are not recorded.
 func (s Schema) once(ctx context.Context, db *sql.DB, migrations [][]string) error {
 	st := store{s, s.Versions()}
 	list := make([]migration, len(migrations))
@@ -147,7 +146,7 @@ func (s Schema) once(ctx context.Context, db *sql.DB, migrations [][]string) err
 			if err := s.lock(ctx, tx); err != nil {
 				return err
 			}
-			// goose has looked before there was a lock.
+			// goose has checked before the lock was held.
 			if done, err := st.isApplied(ctx, tx, version); done || err != nil {
 				return err
 			}
@@ -169,12 +168,12 @@ func (s Schema) execute(ctx context.Context, tx *sql.Tx, statements []string) er
 	return nil
 }
 
-// migration is what goose calls in a transaction.
+// migration is the function that goose calls in a transaction.
 type migration = func(context.Context, *sql.Tx) error
 
-// run has goose run migrations.
+// run runs migrations through goose.
 func (s store) run(ctx context.Context, db *sql.DB, unrecorded bool, migrations []migration) error {
-	var failed error // without what goose puts around it
+	var failed error // without the text that goose adds to it
 	list := make([]*goose.Migration, len(migrations))
 	for i, m := range migrations {
 		list[i] = goose.NewGoMigration(int64(i+1), &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
@@ -217,7 +216,7 @@ func (s Schema) latestQuery() string {
 	return "SELECT COALESCE(MAX(version), 0) FROM " + s.Versions()
 }
 
-// bounded returns when ctx ends, also if a driver does not.
+// bounded calls call, and returns when ctx ends, even if a driver does not.
 func bounded(ctx context.Context, call func() error) error {
 	done := guard.Go("driver", call)
 	select {
@@ -233,7 +232,7 @@ func bounded(ctx context.Context, call func() error) error {
 	}
 }
 
-// grace is how long the answer of a driver is waited for that looks at the context itself.
+// grace is how long bounded waits for the answer of a driver that observes the context itself.
 const grace = 50 * time.Millisecond
 
 // Statements splits a script at the semicolons that end a line.

@@ -101,8 +101,8 @@ func opener(driver, dsn string) func(testing.TB) *sql.DB {
 	}
 }
 
-// schema returns a schema with so many migrations. The first creates a table that the others count
-// up, once each; Repeat counts how often it was executed.
+// schema returns a schema with that many migrations. The first creates a table in which the others
+// count up, once each; Repeat counts how often it was executed.
 func (s subject) schema(name string, migrations int) sqlmigrate.Schema {
 	table := s.dialect.Quote(name)
 	schema := sqlmigrate.Schema{Dialect: s.dialect, Name: name, Table: name,
@@ -139,10 +139,10 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
-// Ten hosts that migrate at the same moment apply each migration once, also behind a pooler that
+// Ten hosts that migrate at the same moment apply each migration once, even behind a pooler that
 // gives every transaction another session.
 //
-// Fails without the lock, with a lock of the session on Postgres, and when a host does not look
+// Fails without the lock, with a lock of the session on Postgres, and when a host does not check
 // again once it has the lock.
 func TestManyHostsApplyEachMigrationOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, s subject) {
@@ -167,8 +167,8 @@ func TestManyHostsApplyEachMigrationOnce(t *testing.T) {
 	})
 }
 
-// A new version brings migrations, an old one beside it is content with them, and another set of
-// tables in the database has versions of its own.
+// A new version brings migrations, an old one beside it accepts them, and another set of tables in
+// the database has versions of its own.
 //
 // Fails when the table of versions does not have the name of the set, or a higher number is an
 // error.
@@ -211,7 +211,8 @@ func TestMigrationsGoForward(t *testing.T) {
 	})
 }
 
-// Whoever executes Statements by hand has what Up makes, and Up has nothing left to do but Repeat.
+// If Statements are executed by hand, the result is that of Up, and Up has nothing left to do but
+// Repeat.
 //
 // Fails when Statements does not record the migrations.
 func TestStatementsAreWhatUpDoes(t *testing.T) {
@@ -235,7 +236,7 @@ func TestStatementsAreWhatUpDoes(t *testing.T) {
 	})
 }
 
-// Fails when what is recorded counts more than what is there.
+// Fails when the record counts more than the tables.
 func TestATableThatWasDroppedIsMadeAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, s subject) {
 		db, ctx := s.open(t), patient(t)
@@ -255,8 +256,8 @@ func TestATableThatWasDroppedIsMadeAgain(t *testing.T) {
 	})
 }
 
-// A migration that fails leaves those before it, and says which one it is. Once it is mended, Up
-// goes on from there. Where DDL is part of a transaction, nothing is left of the one that failed.
+// A migration that fails leaves those before it, and the error names it. Once it is repaired, Up
+// continues from there. Where DDL is part of a transaction, nothing is left of the failed one.
 //
 // Fails when a migration that failed is recorded.
 func TestAMigrationThatFailsIsTriedAgain(t *testing.T) {
@@ -289,7 +290,7 @@ func TestAMigrationThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
-// While somebody else migrates, or has stopped in the middle, Up ends with its context, and says
+// While another host migrates, or has stopped in the middle, Up ends with its context, and says
 // what it waited for.
 //
 // Fails when the wait for the lock is not bounded.
@@ -325,7 +326,7 @@ func TestTheWaitForOthersIsBounded(t *testing.T) {
 	})
 }
 
-// hold takes the lock of migrations, as a host in the middle of one has it, until release.
+// hold takes the lock of migrations until release, like a host in the middle of one.
 func (s subject) hold(t *testing.T, schema sqlmigrate.Schema) (release func()) {
 	t.Helper()
 	release, err := schema.Hold(t.Context(), s.open(t))
@@ -377,8 +378,7 @@ func TestTheSessionIsLeftAsItWas(t *testing.T) {
 	}
 }
 
-// A deaf is a driver that does not look at the context while the server hangs, as that of MySQL
-// does not in a COMMIT.
+// A deaf driver ignores the context while the server hangs, as that of MySQL does in a COMMIT.
 type deaf chan struct{}
 
 func (d deaf) Connect(context.Context) (driver.Conn, error) { <-d; return nil, driver.ErrBadConn }
@@ -407,8 +407,7 @@ func TestUpAndVerifyEndWithTheirContextWhateverTheDriverDoes(t *testing.T) {
 	})
 }
 
-// A server that hangs is one that has not answered, not one that has failed: when it goes on, so
-// does Up.
+// A server that hangs has not answered, but has not failed: when it continues, so does Up.
 func TestUpAndVerifyEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) (*sqltest.Server, subject){

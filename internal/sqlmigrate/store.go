@@ -10,9 +10,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// store is goose's view of the table of versions. goose's own stores do not fit: they take names
-// that need no quotes, and their statements have parameters, which drivers prepare, and a pooler
-// that shares connections may not have the prepared statement in the next one.
+// store is goose's view of the table of versions. goose's own stores do not fit: they take only
+// names that need no quotes. Their statements have parameters, so drivers prepare them, and behind
+// a pooler that shares connections the next one may not have the prepared statement.
 type store struct {
 	Schema
 	versions string
@@ -21,8 +21,8 @@ type store struct {
 // Tablename implements database.Store.
 func (s store) Tablename() string { return s.versions }
 
-// TableExists makes goose leave the table to Up. goose itself would ask three times for what the
-// user may not create, with a second between.
+// TableExists makes goose leave the table to Up. Otherwise goose would try three times, a second
+// apart, to create what the user may not create.
 func (s store) TableExists(context.Context, database.DBTxConn) (bool, error) { return true, nil }
 
 // CreateVersionTable implements database.Store. It is not called, because of TableExists.
@@ -36,7 +36,7 @@ func (s store) Insert(ctx context.Context, db database.DBTxConn, req database.In
 	return err
 }
 
-// Delete implements database.Store. Nothing goes back.
+// Delete implements database.Store. Migrations are never undone.
 func (s store) Delete(context.Context, database.DBTxConn, int64) error {
 	return database.ErrNotImplemented
 }

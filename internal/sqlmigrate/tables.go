@@ -10,26 +10,26 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// Tables are what a product keeps in a database, for its Migrate and Verify.
+// Tables are the tables of a product in a database, for its Migrate and Verify.
 type Tables struct {
 	Schema Schema
 	Read   Reader       // of the catalogue
-	File   *sqlkit.File // of SQLite, for Verify to find out whether it can be used; else nil
+	File   *sqlkit.File // of SQLite, for Verify to check whether it can be used; else nil
 
 	// Wrong is matched by errors that say that tables are missing, old, or different from those of
 	// the schema; their texts begin with its own.
 	Wrong error
-	// Besides returns what else is wrong; nil: nothing.
+	// Besides returns further faults; nil: there are none.
 	Besides func(ctx context.Context) ([]error, error)
 	// Up executes what is missing.
 	Up func(ctx context.Context) error
-	// Explain adds to an error of the database who says it, and what to do about it.
+	// Explain adds to an error of the database the name of the product, and how to repair it.
 	Explain func(error) error
 }
 
-// Migrate executes what is missing, if anything is: once everything is there, also a user who may
-// not create anything can call it. If Up fails for good, the error says what is missing, too. One
-// that passes, such as that of a database that does not answer, does not match Wrong.
+// Migrate executes what is missing. If nothing is, even a user who may not create anything can call
+// it. If Up fails for good, the error also says what is missing. An error that passes, such as that
+// of a database that does not answer, does not match Wrong.
 func (t Tables) Migrate(ctx context.Context) error {
 	missing := t.Verify(ctx)
 	if !errors.Is(missing, t.Wrong) {
@@ -44,8 +44,8 @@ func (t Tables) Migrate(ctx context.Context) error {
 	return t.Verify(ctx)
 }
 
-// Verify returns nil if the tables are as the schema declares them, and an error that matches Wrong
-// if not.
+// Verify returns nil if the tables are as the schema declares them, and otherwise an error that
+// matches Wrong.
 func (t Tables) Verify(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return t.Explain(err)
@@ -54,7 +54,7 @@ func (t Tables) Verify(ctx context.Context) error {
 		return t.Explain(err)
 	}
 	var besides []error
-	if t.Besides != nil { // it knows servers that cannot answer what comes next
+	if t.Besides != nil { // it finds servers that cannot answer the next query
 		var err error
 		if besides, err = t.Besides(ctx); err != nil {
 			return t.Explain(err)
@@ -103,7 +103,7 @@ func (t Tables) writable(ctx context.Context) error {
 	_, err := sqlkit.Do(ctx, t.File, func(conn *sql.Conn) (none struct{}, _ error) {
 		_, err := conn.ExecContext(context.Background(), t.Schema.touch())
 		if sqlkit.SQLiteLocked(err) {
-			return none, nil // another connection writes, so it can be done
+			return none, nil // another connection writes, so the file is writable
 		}
 		return none, err
 	})
