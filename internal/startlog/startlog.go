@@ -1,11 +1,11 @@
-// Package startlog keeps a rate: a log of the starts of a limit, from which follows when the next
-// one may be. In any window of length Per, wherever it begins, there are at most Rate starts.
+// Package startlog keeps a rate: a log of the starts of a limit, which says when the next one may
+// be. In any window of length Per, wherever it begins, there are at most Rate starts.
 //
-// The log has at most 64 records, whatever the rate is. A record stands for one start or several,
-// and says when the last of them was, or a later instant. A start that is taken for a later one
-// counts for longer than it has to, never for less; so a window never has too many. Up to a rate of
-// 60 a record is one start, and the limit is used in full. Of a larger rate all starts within a
-// sixtieth of Per share a record, so a burst may have to wait for up to Per/60 longer.
+// The log has at most 64 records, for any rate. A record stands for one start or several, and says
+// when the last of them was, or a later instant. A start that is taken for a later one counts for
+// longer than it has to, never for less; so a window never has too many. Up to a rate of 60 a
+// record is one start, and the limit is used in full. At a larger rate all starts within a sixtieth
+// of Per share a record, so a burst may have to wait for up to Per/60 longer.
 //
 // The oldest record stands for all before it. A caller with a longer Per than others therefore
 // counts all that it cannot tell apart, and waits.
@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// exact is the largest rate of which every start has a record, and the number of records into
-	// which the starts of a larger rate within Per are put.
+	// exact is the largest rate at which every start has a record, and the number of records for
+	// the starts of a larger rate within Per.
 	exact = 60
 	// maxRecords is more than the records that lie within Per: exact, and those that it cuts.
 	maxRecords = 64
 	// width is the length of a record as text: 16 digits of End, and 10 of Count.
 	width = 26
-	// maxCount is what Count ends at; no rate is as large.
+	// maxCount is the largest Count; no rate is as large.
 	maxCount = 9_999_999_999
 )
 
@@ -39,7 +39,7 @@ type Log []Record
 // A Record stands for Count starts, none of which was after End.
 type Record struct{ End, Count int64 }
 
-// Parse reads what String returned.
+// Parse reads the text of String.
 func Parse(text string) (Log, error) {
 	if len(text)%width != 0 || len(text) > width*maxRecords || strings.Trim(text, "0123456789") != "" {
 		return nil, fmt.Errorf("a log of starts of %d bytes is malformed", len(text))
@@ -61,7 +61,7 @@ func (l Log) String() string {
 	return b.String()
 }
 
-// Wait returns how long until another start is allowed. 0: it is now.
+// Wait returns how long until another start is allowed; 0: one is allowed now.
 func (l Log) Wait(now int64, rate int, per int64) int64 {
 	sum := int64(0)
 	for i := len(l) - 1; i >= 0 && l[i].End > now-per; i-- {
@@ -84,7 +84,7 @@ func (l Log) Left(now int64, rate int, per int64) int {
 // Micros returns a length in microseconds, rounded up.
 func Micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
-// Add returns the log with a start that is allowed now. grain is how exact now is.
+// Add returns the log with a start that is allowed now. grain is the resolution of now.
 func (l Log) Add(now int64, rate int, per, grain int64) Log {
 	bucket := grain
 	if rate > exact {
@@ -102,8 +102,9 @@ func (l Log) Add(now int64, rate int, per, grain int64) Log {
 	return l
 }
 
-// Disbelieve has starts that were noted while the clock was ahead of what it shows now, by more
-// than so long, count from now on: they were before now. It reports whether there were any.
+// Disbelieve finds starts that were noted while the clock was ahead, by more than ahead, of what it
+// shows now, and makes them count from now on: they were before now. It reports whether there were
+// any.
 func (l Log) Disbelieve(now, per, ahead int64) (Log, bool) {
 	if n := len(l); n == 0 || l[n-1].End <= now+ahead+per/exact {
 		return l, false

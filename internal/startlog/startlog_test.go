@@ -24,7 +24,7 @@ func windows(t *testing.T, starts []int64, rate int, per int64) {
 }
 
 // Starts come whenever they are allowed, in bursts, evenly and at random. No window has too many,
-// and of the time nearly all is used.
+// and nearly all of the rate is used.
 //
 // Fails when a record counts from the start of its bucket, or a start at the end of the window is
 // forgotten.
@@ -69,10 +69,10 @@ func TestNoWindowHasMoreStartsThanTheRate(t *testing.T) {
 	}
 }
 
-// Hosts ask with different rates and lengths. Whoever starts finds less than its own rate within
-// its own length.
+// Hosts ask with different rates and lengths. A host that starts finds less than its own rate
+// within its own length.
 //
-// Fails when what is older than the asker's own length is forgotten.
+// Fails when starts that are older than the asking host's own length are forgotten.
 func TestHostsThatDisagreeKeepTheirOwn(t *testing.T) {
 	type host struct {
 		rate int
@@ -102,9 +102,9 @@ func TestHostsThatDisagreeKeepTheirOwn(t *testing.T) {
 }
 
 // The clock is set back by a little, by much, and ahead. By its own measure no window has too many,
-// and after a jump back a start is allowed again within the length of one, and the little.
+// and after a jump back a start is allowed again within the length of one window, plus the little.
 //
-// Fails when what lies ahead is forgotten, or is waited for.
+// Fails when starts that lie ahead are forgotten, or are waited for.
 func TestClockThatJumps(t *testing.T) {
 	const rate, per, ahead = 5, second, 5 * second
 	for _, back := range []int64{second / 2, 3 * second, 3600 * second} {
@@ -132,7 +132,7 @@ func TestClockThatJumps(t *testing.T) {
 	}
 }
 
-// Fails when what another version or a person wrote is read as something else.
+// Fails when a text of another version or a person is read as something else.
 func TestTextIsReadBack(t *testing.T) {
 	var log startlog.Log
 	for i := range int64(100) {
