@@ -1,3 +1,3 @@
-// Package suspend tells for how long the machine was asleep: Go's monotonic clock stops while a VM
-// or a laptop sleeps, and the leases that it holds go on.
+// Package suspend measures how long the machine was asleep: Go's monotonic clock stops while a VM
+// or a laptop sleeps, but its leases keep running out.
 package suspend

@@ -12,7 +12,7 @@ const Exact = true
 
 const clockMonotonic, clockBoottime = 1, 7
 
-// seenLast is what Suspended returned last.
+// seenLast is the last result of Suspended.
 var seenLast atomic.Int64
 
 // Suspended returns how long the machine has been suspended since it booted. Go's monotonic
@@ -20,8 +20,8 @@ var seenLast atomic.Int64
 // difference grows only by sleep, and not by a step of the wall clock.
 func Suspended() time.Duration {
 	// A thread that is descheduled between two readings makes the difference larger, never smaller:
-	// if it is the same as last time, it is right. That saves system calls, of which each reading
-	// is one; this function runs twice per acquire and release.
+	// if it is the same as last time, it is right. That saves system calls, one for each reading;
+	// this function runs twice per acquire and release.
 	seen := time.Duration(seenLast.Load())
 	if before := kernelClock(clockMonotonic); sleepBetween(before, kernelClock(clockBoottime)) == seen {
 		return seen

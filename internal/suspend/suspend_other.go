@@ -4,8 +4,8 @@ package suspend
 
 import "time"
 
-// Exact is false here: a step of the wall clock looks like sleep. What seems to have slept for too
-// long is in doubt, and not over.
+// Exact is false here: a step of the wall clock looks like sleep. A lease that seems to have slept
+// for too long is in doubt, and not over.
 const Exact = false
 
 var processStart = time.Now()
