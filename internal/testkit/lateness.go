@@ -9,7 +9,7 @@ import (
 // nap is how long the probe sleeps.
 const nap = 5 * time.Millisecond
 
-// A Lateness measures how late the machine wakes those who sleep: a goroutine that takes short naps
+// A Lateness measures how late the machine wakes sleeping goroutines: one that takes short naps
 // adds up by how much each was too long.
 type Lateness struct {
 	slight time.Duration // a nap that is too long by no more than this does not count
@@ -66,8 +66,8 @@ func (l *Lateness) awake(now time.Time) {
 	l.last = now
 }
 
-// Since returns by how much the naps after an instant were too long, the present one included. A
-// nap that began before the instant counts only with the part after it.
+// Since returns by how much the naps after an instant were too long, the present one included. If a
+// nap began before the instant, only the part after it counts.
 func (l *Lateness) Since(from time.Time) (late time.Duration) {
 	now := time.Now()
 	l.mu.Lock()

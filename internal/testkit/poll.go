@@ -9,12 +9,13 @@ import (
 )
 
 const (
-	// Patience bounds the wait for what takes no time on an idle machine. A test that says how long
-	// something may take at most measures that itself.
+	// Patience bounds the wait for an event that takes no time on an idle machine. If a test says
+	// how long something may take, it measures that itself.
 	Patience = 30 * time.Second
 
-	// minPause and maxPause bound the time between two looks. In between it is four times what a
-	// look takes, so that those who wait leave the machine to what they wait for.
+	// minPause and maxPause bound the time between two calls of a condition. In between it is four
+	// times the duration of a call, so that waiting leaves the machine to the code that is waited
+	// for.
 	minPause = 5 * time.Millisecond
 	maxPause = 100 * time.Millisecond
 
@@ -22,14 +23,14 @@ const (
 	lastLook = time.Second
 )
 
-// A Condition returns true, or nil, when what is waited for has happened. Its context ends a second
-// after the time is up.
+// A Condition returns true, or nil, when the event has happened. Its context ends a second after
+// the time is up.
 type Condition interface {
 	func() bool | func() error | func(context.Context) error
 }
 
-// Eventually waits until something has happened, and fails the test at once if it has not within
-// limit.
+// Eventually waits until something has happened. If it has not within limit, the test fails and
+// ends.
 func Eventually[C Condition](t testing.TB, limit time.Duration, what string, happened C) {
 	t.Helper()
 	if err := Poll(limit, what, happened); err != nil {
@@ -37,8 +38,8 @@ func Eventually[C Condition](t testing.TB, limit time.Duration, what string, hap
 	}
 }
 
-// EventuallyAll waits until happened returns n, and fails the test at once if the number stays the
-// same for limit: however slow the machine is, what makes progress is not taken for stuck.
+// EventuallyAll waits until happened returns n. If the number stays the same for limit, the test
+// fails and ends: progress on a slow machine is not mistaken for being stuck.
 func EventuallyAll(t testing.TB, limit time.Duration, what string, n int, happened func() int) {
 	t.Helper()
 	for last := happened(); last != n; {
@@ -53,9 +54,9 @@ func EventuallyAll(t testing.TB, limit time.Duration, what string, n int, happen
 	}
 }
 
-// Poll is Eventually for programs, and for tests that go on after a failure: it returns an error
-// that says what has not happened, and the condition's last error. It looks once more when the time
-// is up: a busy machine may have kept it from looking.
+// Poll is like Eventually, for programs, and for tests that continue after a failure: it returns an
+// error that says what has not happened, and the condition's last error. It calls the condition
+// once more when the time is up, because a busy machine may have delayed the call.
 func Poll[C Condition](limit time.Duration, what string, happened C) error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(0, limit)+lastLook)
 	defer cancel()
@@ -75,7 +76,7 @@ func Poll[C Condition](limit time.Duration, what string, happened C) error {
 	}
 }
 
-// errNotYet stands for false.
+// errNotYet is the error of a condition that returned false.
 var errNotYet = errors.New("not yet")
 
 func look[C Condition](ctx context.Context, happened C) error {

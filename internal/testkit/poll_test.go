@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Fails when what has happened by the end of the time is not seen because the machine was busy.
+// Fails when an event that happened in time is not seen because the machine was busy.
 func TestPollLooksOnceMore(t *testing.T) {
 	t.Parallel()
 	looks := 0
@@ -22,7 +22,7 @@ func TestPollLooksOnceMore(t *testing.T) {
 	}
 }
 
-// Fails when it is not said what was waited for, for how long, and why it has not happened.
+// Fails when the error does not say what was waited for, for how long, and why it has not happened.
 func TestPollSaysWhatHasNotHappened(t *testing.T) {
 	t.Parallel()
 	reason := errors.New("the last reason")

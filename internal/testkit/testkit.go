@@ -1,10 +1,10 @@
-// Package testkit is what the tests of several packages share: which of them are long proofs, how
-// to wait for an event, and what was logged meanwhile.
+// Package testkit is shared by the tests of several packages: which of them are long proofs, how to
+// wait for an event, and what was logged meanwhile.
 //
 // A long proof takes many seconds of real time, or repeats what one round shows as well, to find
-// what happens seldom. make test leaves it out, make proof WHAT=long runs it and nothing else. One
+// rare faults. make test leaves it out, make proof WHAT=long runs it and nothing else. One
 // environment variable decides, and no flag or build tag: go test refuses a flag that one of
-// several packages lacks, and what is behind a tag is seen by no compiler, go vet or editor.
+// several packages lacks, and code behind a tag is seen by no compiler, go vet or editor.
 package testkit
 
 import (
@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// longEnv set to 1 runs the long proofs, too.
+// longEnv, set to 1, makes long proofs run, too.
 const longEnv = "TICKSLOT_LONG"
 
-// Long skips what follows unless long proofs are wanted. scripts/test-long.sh finds the tests by
-// this call, so that it has to stand in the test's own function and not in a helper.
+// Long skips the rest of a test unless long proofs are wanted. scripts/test-long.sh finds the tests
+// by this call, so it has to be in the test's own function and not in a helper.
 func Long(t testing.TB) {
 	t.Helper()
 	standsInTest(t)
@@ -27,8 +27,8 @@ func Long(t testing.TB) {
 	}
 }
 
-// Rounds returns how often to repeat something: often enough to find what is plainly broken, or
-// more if long proofs are wanted. It has to stand where Long has to.
+// Rounds returns how often to repeat something: often enough to find a plain fault, or more if long
+// proofs are wanted. It has to be called in the same place as Long.
 func Rounds(t testing.TB, few, many int) int {
 	t.Helper()
 	standsInTest(t)
@@ -40,8 +40,8 @@ func Rounds(t testing.TB, few, many int) int {
 
 func wanted() bool { return os.Getenv(longEnv) == "1" }
 
-// SkipShort skips what waits for real, or needs a server that takes long to start, when -short asks
-// for what can be repeated often.
+// SkipShort skips a test that waits in real time, or needs a server that takes long to start, if
+// -short asks for tests that can be repeated often.
 func SkipShort(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -49,8 +49,8 @@ func SkipShort(t testing.TB) {
 	}
 }
 
-// SkipRace skips what counts allocations or bytes under the race detector, which makes some of its
-// own. make test runs it, without the detector.
+// SkipRace skips a test that counts allocations or bytes under the race detector, which makes some
+// of its own. make test runs it, without the detector.
 func SkipRace(t testing.TB) {
 	t.Helper()
 	if RaceDetector {

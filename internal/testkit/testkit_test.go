@@ -25,7 +25,7 @@ func TestLongProofsAreLeftOut(t *testing.T) {
 	}
 }
 
-// recorder is a test that goes on although it failed.
+// recorder is a test that continues although it failed.
 type recorder struct {
 	testing.TB
 	name   string // "": that of the test
@@ -49,7 +49,7 @@ func TestLongInAHelperFails(t *testing.T) {
 	}
 }
 
-// What make proof WHAT=long runs is what has a long proof, this file's tests among them.
+// make proof WHAT=long runs every test with a long proof, this file's tests among them.
 func TestLongProofsAreFound(t *testing.T) {
 	list := exec.Command("sh", "scripts/test-long.sh", "list")
 	list.Dir, list.Stderr = "../..", os.Stderr

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// WorkOff has a service work in virtual time until nothing is left, but for no longer than atMost,
-// and has it stop. look says whether something is left, and when it is due; the zero time: soon.
-// The test fails at once outside of a bubble, where hours would be hours.
+// WorkOff makes a service work in virtual time until no work is left, but for no longer than
+// atMost, and then stops it. look says whether work is left, and when it is due; the zero time:
+// soon. Outside of a bubble, where hours would be hours, the test fails immediately.
 func WorkOff(t testing.TB, run func(context.Context) error, atMost time.Duration,
 	look func() (left bool, dueAt time.Time)) {
 	t.Helper()
