@@ -8,8 +8,8 @@
 //	tickslot doctor
 //
 // It shows what the store knows, which may be a moment old. Only a host itself knows when a timer
-// is due next, and what it decided about a tick. Of hosts that write to no registry (package
-// cluster) only the slots that they hold are shown.
+// is due next, and what it decided about a tick. If hosts write to no registry (package cluster),
+// only the slots that they hold are shown.
 //
 // A change is in force in the store when the command returns, and hosts follow within a heartbeat.
 // After an error it may or may not be in force. Changes are recorded as events in the registry,

@@ -27,20 +27,20 @@ const (
 	exitUsage = 2 // there is no such command or flag
 )
 
-// callTimeout bounds what a command asks of a store.
+// callTimeout bounds the calls of a command to a store.
 const callTimeout = 10 * time.Second
 
-// errFound is returned by commands that have said themselves what is wrong.
+// errFound is returned by commands that have already printed the fault.
 var errFound = errors.New("something needs attention")
 
-// IO is what a command reads and writes.
+// IO has the input and output of a command.
 type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Getenv   func(name string) string
 }
 
-// An app is one call of the program.
+// An app is one run of the program.
 type app struct {
 	IO
 	options     stores.Options
@@ -48,20 +48,20 @@ type app struct {
 	origin      driver.Cause
 	format      string
 	watch       bool
-	sort, state string // of a list; "": not said
+	sort, state string // of a list; "": not set
 	interval    time.Duration
 
 	store    *stores.Store
 	registry *cluster.Registry
-	// unregistered: no process writes to the registry, as far as was read.
+	// unregistered: no process writes to the registry, according to the last read.
 	unregistered bool
 
 	started bool // a command runs: its flags were right
 }
 
-// Run runs the command that args are, and returns its exit code.
+// Run runs the command with these arguments, and returns its exit code.
 func Run(ctx context.Context, args []string, std IO) int {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // who reads this wants answers, not the log of a library
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // a reader wants answers, not the log of a library
 	a := &app{IO: std}
 	root := a.root()
 	root.SetArgs(args)
@@ -69,7 +69,7 @@ func Run(ctx context.Context, args []string, std IO) int {
 	root.SetErr(std.Err)
 	err := root.ExecuteContext(ctx)
 	if a.store != nil {
-		_ = a.store.Close() // what was asked is answered
+		_ = a.store.Close() // the command is done
 	}
 	switch {
 	case err == nil:
@@ -84,8 +84,8 @@ func Run(ctx context.Context, args []string, std IO) int {
 	return exitFault
 }
 
-// text is an error that can be shown: on one line, without passwords and without what moves a
-// cursor, and with what to do.
+// text returns an error in a form that can be shown: on one line, without passwords, without
+// characters that move a cursor, and with advice.
 func (a *app) text(err error) string { return inert.Line(a.store.Hide(a.store.Say(err))) }
 
 // note prints a remark on standard error, beside the output of the command.
@@ -163,7 +163,7 @@ needs attention, 2 if there is no such command or flag.`,
 	return root
 }
 
-// noteStart has each command note that it was started: before, only its flags can be wrong.
+// noteStart makes each command note that it was started: before, only its flags can be wrong.
 func (a *app) noteStart(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
@@ -200,7 +200,7 @@ func (a *app) open(c *cobra.Command) error {
 	return err
 }
 
-// withStore is a command that calls the store, for at most callTimeout.
+// withStore returns a command that calls the store, for at most callTimeout.
 func (a *app) withStore(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		if err := a.open(c); err != nil {
@@ -212,7 +212,7 @@ func (a *app) withStore(run func(ctx context.Context, args []string) error) func
 	}
 }
 
-// snapshot returns what is known of the fleet.
+// snapshot returns the state of the fleet.
 func (a *app) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	s, err := a.readSnapshot(ctx)
 	if err != nil {
@@ -221,7 +221,8 @@ func (a *app) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	return s, nil
 }
 
-// readSnapshot also returns what was read before, if the store does not answer. It is never nil.
+// readSnapshot is like snapshot, but if the store does not answer it also returns the last read.
+// The result is never nil.
 func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	if a.registry == nil {
 		registry, err := cluster.New(cluster.Config{Store: a.store.Registry, Locks: a.store.Locks,
@@ -238,12 +239,12 @@ func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	case err == nil:
 		return s, nil
 	case s.MoreLeases && !s.ReadAt.Before(began) && ctx.Err() == nil:
-		return s, nil // all was read, but that there are more: warnMore says so
+		return s, nil // complete, except for the leases beyond its limit: warnMore reports those
 	}
 	return s, err
 }
 
-// defaultBy is who runs the command: user@host.
+// defaultBy returns the user that runs the command: user@host.
 func defaultBy() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil && u.Username != "" {

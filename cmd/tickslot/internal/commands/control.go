@@ -29,11 +29,11 @@ func (a *app) originFlags(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// A change changes something, and says what it has done.
+// A change changes something, and returns a text about it.
 type change func(ctx context.Context, args []string, by driver.Cause) (done string, err error)
 
-// control returns the RunE of a command that changes something. The events of the registry tell who
-// has done what to the lock that about names; nil: the change is about none.
+// control returns the RunE of a command that changes something. It records the change in the events
+// of the registry, at the lock that about names; nil: at none.
 func (a *app) control(about func(args []string) string, do change) func(*cobra.Command, []string) error {
 	return a.withStore(func(ctx context.Context, args []string) error {
 		done, err := a.carryOut(ctx, args, do)
@@ -52,7 +52,7 @@ func (a *app) control(about func(args []string) string, do change) func(*cobra.C
 	})
 }
 
-// carryOut makes a change in the operator's name, unless the store is that of another environment.
+// carryOut makes a change in the operator's name, unless the store belongs to another environment.
 func (a *app) carryOut(ctx context.Context, args []string, do change) (done string, err error) {
 	if a.origin.By == "" {
 		a.origin.By = defaultBy()
@@ -66,7 +66,7 @@ func (a *app) carryOut(ctx context.Context, args []string, do change) (done stri
 	return do(ctx, args, a.origin)
 }
 
-// tell writes what was done to the lock of that name into the events of the registry.
+// tell writes a change to the lock of that name into the events of the registry.
 func (a *app) tell(ctx context.Context, name, done string) error {
 	_, err := a.store.Registry.Write(ctx, cluster.Batch{Events: []cluster.Event{{ID: rand.Text(),
 		Kind: cluster.EventOperator, Name: name, Slot: -1, Holder: dlock.NewHolder(),
@@ -77,7 +77,7 @@ func (a *app) tell(ctx context.Context, name, done string) error {
 	return nil
 }
 
-// checkEnvironment refuses to change anything in the store of another environment.
+// checkEnvironment refuses changes in the store of another environment.
 func (a *app) checkEnvironment(ctx context.Context) error {
 	if a.environment == "" {
 		return nil
@@ -114,8 +114,8 @@ func (s scheduleController) Resume(ctx context.Context, name string, by driver.C
 	return s.ResumeSchedule(ctx, name, by)
 }
 
-// A target is what a command controls: a timer, with --durable the runs of a handler, or with
-// --schedule a schedule of durable runs.
+// A target is the thing that a command controls: a timer, with --durable the runs of a handler, or
+// with --schedule a schedule of durable runs.
 type target struct {
 	*app
 	durable, schedule, force bool
@@ -134,7 +134,7 @@ func (t *target) scheduleFlag(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// about is the lock whose events tell of a change; durable runs have none.
+// about returns the lock whose events record a change; durable runs have none.
 func (t *target) about(args []string) string {
 	if t.durable || t.schedule {
 		return ""
@@ -142,7 +142,7 @@ func (t *target) about(args []string) string {
 	return ofTimer(args)
 }
 
-// do has the controller make a change of what is called name, if that is known, and says so.
+// do makes a change through the controller, if name is known, and returns a text about it.
 func (t *target) do(ctx context.Context, name string, change func(c controller) (done string, err error)) (string,
 	error) {
 	what, check, c := "timer "+name, t.checkTimer, controller(t.timerControl())
@@ -234,8 +234,8 @@ func (a *app) limit() *cobra.Command {
 	})
 }
 
-// trigger triggers a timer once it is ready for that, or queues a run of a handler, whose ID it
-// returns.
+// trigger triggers a timer once a host is ready to run it, or queues a run of a handler and returns
+// its ID.
 func (t *target) trigger(ctx context.Context, name string, payload []byte, expires time.Duration, by driver.Cause,
 	ready func() error) (done string, id int64, err error) {
 	done, err = t.do(ctx, name, func(c controller) (string, error) {
@@ -344,12 +344,12 @@ func (a *app) cancel() *cobra.Command {
 	return a.completes(a.originFlags(c), a.timerNames)
 }
 
-// noteExpired says which triggers of a timer no host has run in time: the next trigger removes
+// noteExpired names the triggers of a timer that no host has run in time: the next trigger removes
 // them.
 func (a *app) noteExpired(ctx context.Context, timer string) {
 	waiting, err := a.timerControl().Triggers(ctx, timer)
 	if err != nil {
-		return // the trigger meets the same fault, and says so
+		return // the trigger meets the same fault, and reports it
 	}
 	for _, t := range waiting {
 		switch {

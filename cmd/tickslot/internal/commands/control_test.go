@@ -35,9 +35,10 @@ func open(t *testing.T, file string) *sql.DB {
 	return db
 }
 
-// What operators change is in force in the store, in their name, and told in the events.
+// A change by an operator is in force in the store, in the operator's name, and recorded in the
+// events.
 //
-// Fails when a command calls another method of the Control, or forgets who has asked.
+// Fails when a command calls another method of the Control, or forgets the operator.
 func TestTimersAreSteered(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
@@ -217,10 +218,10 @@ func until(t *testing.T, run func(context.Context) error, done func() bool) {
 	}
 }
 
-// Tables are created, printed and checked, all or some; a file is created by migrate up only, and
-// what is missing is said.
+// Tables are created, printed and checked, all or some; only migrate up creates a file, and missing
+// tables are reported.
 //
-// Fails when ls creates a file, or validate is content without tables.
+// Fails when ls creates a file, or validate accepts missing tables.
 func TestTablesAreMigrated(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "new.db")
@@ -251,9 +252,9 @@ func TestTablesAreMigrated(t *testing.T) {
 	}
 }
 
-// The health check's exit code is what the host answers.
+// The health check's exit code follows the host's answer.
 //
-// Fails when a status that is not 2xx, or no answer, is well.
+// Fails when a status that is not 2xx, or no answer, counts as healthy.
 func TestHealthcheck(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -310,10 +311,10 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Lists are sorted and filtered, what programs read with them; names are completed from the store,
-// and silently not while it is down; a pipe gets no colour.
+// Lists are sorted and filtered, including the data for programs; names are completed from the
+// store, and silently not while it is down; a pipe gets no colour.
 //
-// Fails when numbers are sorted as texts, rows without their data, or a completion says an error.
+// Fails when numbers are sorted as texts, rows without their data, or a completion prints an error.
 func TestListsAreSortedAndNamesCompleted(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)

@@ -14,15 +14,15 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// detailRuns is how many runs of a handler its detail has.
+// detailRuns is how many runs the detail of a handler shows.
 const detailRuns = 20
 
-// line prints a line that can do nothing to a terminal.
+// line prints a line that cannot control the terminal.
 func line(w io.Writer, format string, args ...any) {
 	fmt.Fprintln(w, inert.Line(fmt.Sprintf(format, args...)))
 }
 
-// handlerDetail prints what the database has of a handler of durable runs, dead ones first.
+// handlerDetail prints the database's data about a handler of durable runs, dead runs first.
 func (a *app) handlerDetail(ctx context.Context, name string, w io.Writer) error {
 	list, err := a.store.Durable.Handlers(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func (a *app) handlerDetail(ctx context.Context, name string, w io.Writer) error
 	return nil
 }
 
-// messageDetail prints what the database has of a message of the outbox, and its attempts.
+// messageDetail prints a message of the outbox, and its attempts.
 func (a *app) messageDetail(ctx context.Context, id string, w io.Writer) error {
 	parsed, err := outbox.ParseID(id)
 	if err != nil {
@@ -108,7 +108,7 @@ func (a *app) messageDetail(ctx context.Context, id string, w io.Writer) error {
 	return nil
 }
 
-// hostDetail prints what a host has written of itself.
+// hostDetail prints the data that a host has written about itself.
 func (a *app) hostDetail(ctx context.Context, name string, w io.Writer) error {
 	s, err := a.snapshot(ctx)
 	if err != nil {

@@ -20,27 +20,27 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A result is that of one check of the doctor.
+// A result is the result of one check of the doctor.
 type result struct {
 	About, Text, Fix, Severity string
 }
 
-// A fault is what a test sets up, and what the doctor has to say about it.
+// A fault is set up by a test, and must be found by the doctor.
 type fault struct {
 	name  string
 	setUp func(t *testing.T) (url string)
 	flags string
 	fails []string // for each check that has to fail, a part of its text; nil: any number has to
-	fix   string   // a part of what one of them says how to fix it; "": all checks have to pass
+	fix   string   // a part of how to fix one of them; "": all checks have to pass
 }
 
 const slowTrips = "leases are renewed too late when it gets worse"
 
-// noHosts is noted of a store that no host has registered itself in.
+// noHosts is a note about a store in which no host is registered.
 const noHosts = "none is registered, so they cannot be compared"
 
-// runDoctor runs the doctor, and checks that its exit code and its results agree. Whoever wants to
-// know whether round trips are slow looks for slowTrips: on a busy machine they are.
+// runDoctor runs the doctor, and checks that its exit code and its results agree. Slow round trips
+// are ignored unless a test looks for slowTrips: on a busy machine they are slow.
 func runDoctor(t *testing.T, url, flags string) (failed []result) {
 	t.Helper()
 	a := tickslot(t, url, append(strings.Fields(flags), "doctor", "-o", "json", "--calls", "3")...)
@@ -110,8 +110,8 @@ type lack struct {
 	fix       string
 }
 
-// checkLacks takes one right after the other from a user and gives it back, in one database: to
-// make one for each takes longer than the doctor.
+// checkLacks takes one right after the other from a user and gives it back, in one database: making
+// one for each takes longer than the doctor.
 func checkLacks(t *testing.T, driver string, server *sqltest.Server, lacks []lack,
 	in func(t *testing.T) (database, user, url string)) {
 	t.Helper()
@@ -144,7 +144,7 @@ func butSlowTrips(results []result) []result {
 	return slices.DeleteFunc(results, func(r result) bool { return strings.Contains(r.Text, slowTrips) })
 }
 
-// healthy is a Redis with which nothing is wrong.
+// healthy starts a Redis without a fault.
 func healthy(t *testing.T, args ...string) *redistest.Server {
 	t.Helper()
 	return redistest.New(t, redistest.Options{Args: append([]string{"--appendonly", "yes"}, args...)})
@@ -164,7 +164,7 @@ func registryRights(t *testing.T) string {
 	return strings.Join(strings.Fields(string(said[1])), " ")
 }
 
-// as is the URL of a Redis for a user with the rights that docs/redis.md lists, but for some.
+// as returns the URL of a Redis for a user with the rights that docs/redis.md lists, except some.
 func as(t *testing.T, server *redistest.Server, without ...string) string {
 	t.Helper()
 	user, err := redistest.DocumentedUser(docs + "redis.md")
@@ -181,7 +181,7 @@ func as(t *testing.T, server *redistest.Server, without ...string) string {
 	return strings.Replace(server.URL(), "//:", "//tickslot:", 1)
 }
 
-// The doctor finds what is wrong with a Redis, one thing at a time, and nothing else.
+// The doctor finds the faults of a Redis, one at a time, and nothing else.
 //
 // Fails when a fault is not found, has no fix, or leaves the exit code at 0.
 func TestDoctorOnRedis(t *testing.T) {
@@ -260,7 +260,7 @@ func master(t *testing.T) *redistest.Server {
 	return server
 }
 
-// grants are the statements of a page for somebody, for the schema public, or for the database.
+// grants returns the statements of a page for a role, for the schema public, or for the database.
 func grants(t *testing.T, page, of, schema, role string) string {
 	t.Helper()
 	list, err := sqltest.Documented(docs+page, of, schema, role)
@@ -298,7 +298,7 @@ func execute(t *testing.T, server *sqltest.Server, database, statements string) 
 	}
 }
 
-// The doctor finds what is wrong with a Postgres, one thing at a time, and nothing else.
+// The doctor finds the faults of a Postgres, one at a time, and nothing else.
 //
 // Fails when a fault is not found, has no fix, or leaves the exit code at 0.
 func TestDoctorOnPostgres(t *testing.T) {
@@ -367,7 +367,7 @@ func TestDoctorOnPostgres(t *testing.T) {
 	})
 }
 
-// The doctor finds what is wrong with a MariaDB.
+// The doctor finds the faults of a MariaDB.
 //
 // Fails when a fault is not found, has no fix, or leaves the exit code at 0.
 func TestDoctorOnMariaDB(t *testing.T) {
@@ -425,7 +425,7 @@ func TestDoctorOnMariaDB(t *testing.T) {
 	})
 }
 
-// The doctor finds what hosts say of themselves, and what they differ in.
+// The doctor finds the faults that hosts report, and their differences.
 //
 // Fails when a fault is not found, has no fix, or leaves the exit code at 0.
 func TestDoctorOnHosts(t *testing.T) {

@@ -63,8 +63,8 @@ func (r *runLists) schedules(ctx context.Context, filter string) (*show.Table, e
 	return t, nil
 }
 
-// handlerLimits describes the limits of a handler: runs at once, in all and per partition, and
-// starts within a time.
+// handlerLimits describes the limits of a handler: runs at the same time, in all and per partition,
+// and starts within a time.
 func handlerLimits(h durable.HandlerRecord) string {
 	var limits []string
 	switch {

@@ -10,12 +10,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// What is wrong with the store, or with how a command is written, is said on one line: where the
-// store is, what it does not do, and what to type. No name of a package or of a function of Go is
-// in it.
+// A fault of the store, or of a command line, is reported on one line: where the store is, what it
+// does not do, and what to type. It names no package and no function of Go.
 //
-// Fails when an error of a driver, or of cobra, is printed as it is, or said once for each part of
-// the store.
+// Fails when an error of a driver, or of cobra, is printed unchanged, or once for each part of the
+// store.
 func TestFaultsAreSaidInOneLine(t *testing.T) {
 	t.Parallel()
 	pg, my := sqltest.SharedPostgres(t), sqltest.SharedMariaDB(t)

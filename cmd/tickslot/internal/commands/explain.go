@@ -20,13 +20,13 @@ import (
 
 const explainedRuns = 5
 
-// An explanation is what the store knows of a timer.
+// An explanation is what the store knows about a timer.
 type explanation struct {
 	*fleet.Timer
-	Because  []string                 `json:"because"` // why it does not run, or what delays it; empty: nothing is known
+	Because  []string                 `json:"because"` // why it does not run, or what delays it; empty: not known
 	LastTick time.Time                `json:"last_tick,omitzero"`
 	Claimed  string                   `json:"claimed_by,omitempty"`
-	Ahead    bool                     `json:"last_tick_ahead,omitempty"` // it counts for nothing
+	Ahead    bool                     `json:"last_tick_ahead,omitempty"` // it is ignored
 	Waiting  []control.PendingTrigger `json:"triggers"`
 	Runs     []cluster.HistoryRun     `json:"runs"` // newest first
 }
@@ -98,7 +98,7 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 	return x, nil
 }
 
-// reason says what follows from what is known. unregistered says that no process writes to the
+// reason derives the reasons from the other fields. unregistered says that no process writes to the
 // registry; "": some do.
 func (e *explanation) reason(now time.Time, unregistered string) {
 	because := func(format string, args ...any) { e.Because = append(e.Because, fmt.Sprintf(format, args...)) }

@@ -118,8 +118,8 @@ func (a *app) events(ctx context.Context, filter string) (*show.Table, error) {
 	return t, nil
 }
 
-// none is said of a list without rows. If no process has ever written to the registry, it says what
-// follows from that, and that it may be the wrong place.
+// none returns the text for a list without rows. If no process has ever written to the registry, it
+// adds what follows from that, and that it may be the wrong registry.
 func (a *app) none(text, follows string) string {
 	if a.unregistered {
 		text += " (" + a.noHosts(follows) + ")"
@@ -127,7 +127,7 @@ func (a *app) none(text, follows string) string {
 	return text
 }
 
-// warnUnregistered says what a list lacks because no process writes to the registry.
+// warnUnregistered prints what a list lacks because no process writes to the registry.
 func (a *app) warnUnregistered(s *cluster.Snapshot, follows string) {
 	if a.unregistered && len(s.Leases) > 0 {
 		a.note("%s", a.noHosts(follows))

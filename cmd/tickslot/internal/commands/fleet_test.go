@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	servertest.Main(m, func() error { return goleak.Find() }) // a command leaves nothing behind
 }
 
-// An answer is what a command has said.
+// An answer is the output of a command.
 type answer struct {
 	code     int
 	out, err string
@@ -56,7 +56,7 @@ func in(ctx context.Context, environment map[string]string, args ...string) answ
 	return answer{code, out.String(), errs.String()}
 }
 
-// has runs a command that is well, and checks that its answer has all texts.
+// has runs a command that must succeed, and checks that its answer has all texts.
 func has(t *testing.T, url, command string, texts ...string) {
 	t.Helper()
 	a := tickslot(t, url, strings.Fields(command)...)
@@ -70,7 +70,7 @@ func has(t *testing.T, url, command string, texts ...string) {
 	}
 }
 
-// sqlite is a database in which all tables are.
+// sqlite returns a database with all tables.
 func sqlite(t *testing.T) (url, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "tickslot.db")
@@ -135,7 +135,7 @@ func redisFleetOn(t *testing.T, args ...string) (url string, registry *redisregi
 
 // A fleet on Redis is listed: hosts, slots, leases, leaders, runs and timers, with a prefix.
 //
-// Fails when a list reads the wrong leases, or shows a text of a stranger as it is.
+// Fails when a list reads the wrong leases, or shows a text of a stranger unescaped.
 func TestFleetIsListed(t *testing.T) {
 	t.Parallel()
 	url, _ := redisFleet(t)
@@ -148,7 +148,7 @@ func TestFleetIsListed(t *testing.T) {
 	has(t, url, "--prefix shop: timers ls -o json", `"state": "running"`, `"max_concurrency": 1`)
 	has(t, url, "--prefix shop: explain report", "all 1 slots are held", "slot 0: "+who,
 		"it is failing since ", " UTC, 1 in a row; the latest: error: no")
-	// Of a timer none of whose runs is kept any more, say since when it fails.
+	// For a timer whose runs are all gone, say since when it fails.
 	has(t, url, "--prefix shop: timers ls hourly --state failing", "since ", " UTC, 9 in a row", "error")
 	has(t, url, "--prefix shop: timers ls hourly -o json", `"failed_in_a_row": 9`, `"failing_since": "`)
 	has(t, url, "--prefix shop: explain hourly", "hourly: failing since ", "9 in a row; the latest: error: no ink")
@@ -171,7 +171,7 @@ func TestFleetIsListed(t *testing.T) {
 }
 
 // A process that was started on the store of another environment is shown as refused, and the
-// doctor fails because of it, also after it has stopped.
+// doctor fails because of it, even after it has stopped.
 //
 // Fails when it is shown as alive or stopped, or the doctor finds all well.
 func TestRefusedProcessIsListed(t *testing.T) {
@@ -204,9 +204,10 @@ func TestRefusedProcessIsListed(t *testing.T) {
 	listed()
 }
 
-// Nothing that is printed has the password, whatever is wrong with the URL, or where it stands.
+// No output contains the password, whatever is wrong with the URL, and wherever the password is in
+// it.
 //
-// Fails when an error quotes a URL, or a driver's error is printed as it is.
+// Fails when an error quotes a URL, or a driver's error is printed unchanged.
 func TestSecretsAreNotTold(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"redis://:hunter2@localhost:none/0", "postgres://user:hunter2@localhost:none/db",

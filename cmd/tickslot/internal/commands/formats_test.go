@@ -17,10 +17,10 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// Every list has each format, and explain and doctor too: JSON and YAML can be read and say the
-// same, and names of strangers do nothing to a terminal in any.
+// Every list has each format, and so do explain and doctor: JSON and YAML can be read and say the
+// same, and in none can names of strangers control a terminal.
 //
-// Fails when a list prints a text as it is, has no data for programs, or null in place of none.
+// Fails when a list prints a text unescaped, has no data for programs, or null instead of none.
 func TestEveryListInEachFormat(t *testing.T) {
 	t.Parallel()
 	const hostile = "<script>\"'\x1b]0;owned\x07\u202e\n\t`"
@@ -85,7 +85,7 @@ func TestEveryListInEachFormat(t *testing.T) {
 			t.Errorf("%s: JSON and YAML do not say the same: %v, %v", command, read["json"], read["yaml"])
 		}
 	}
-	for _, text := range []string{hostile, inert.Text(hostile)} { // a name that is asked for is only text, too
+	for _, text := range []string{hostile, inert.Text(hostile)} { // a name in an argument is only text, too
 		for _, r := range tickslot(t, url, "explain", text).String() {
 			if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
 				t.Errorf("%U is told of a name that is not known", r)

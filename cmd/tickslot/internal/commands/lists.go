@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 )
 
-// A lister lists something. Only those whose name contains the filter.
+// A lister lists something, only the rows whose name contains the filter.
 type lister func(ctx context.Context, filter string) (*show.Table, error)
 
 // emptyScreen empties the screen of a terminal.
@@ -53,7 +53,7 @@ func (a *app) addLists(root *cobra.Command) {
 		runs.limitFlag)
 }
 
-// lister is a command that lists.
+// lister returns a command that lists.
 func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*cobra.Command)) *cobra.Command {
 	c := &cobra.Command{
 		Use: verb + " [TEXT]", Short: short, Args: takes(0),
@@ -72,7 +72,7 @@ func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*c
 	return c
 }
 
-// list prints what do lists, with --watch again and again.
+// list prints what do lists; with --watch it repeats that.
 func (a *app) list(c *cobra.Command, args []string, do lister) error {
 	format, err := show.ParseFormat(a.format)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *app) list(c *cobra.Command, args []string, do lister) error {
 		}
 		select {
 		case <-c.Context().Done():
-			return nil // that is how it is stopped
+			return nil // the usual way to stop it
 		case <-time.After(a.interval):
 		}
 	}
@@ -129,7 +129,7 @@ func (a *app) listOnce(ctx context.Context, filter string, format show.Format, d
 	return table.Print(a.Out, format, width)
 }
 
-// widthOf returns how many characters a line of the terminal has; 0: that is not known.
+// widthOf returns how many characters a line of the terminal has; 0: unknown.
 func widthOf(w any) (width int, terminal bool) {
 	file, ok := w.(term.File)
 	if !ok || !term.IsTerminal(file.Fd()) {

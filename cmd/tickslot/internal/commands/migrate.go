@@ -73,7 +73,7 @@ func (a *app) migrate() *cobra.Command {
 	return parent
 }
 
-// choose returns the parts that are named, or all.
+// choose returns the parts with these names, or all.
 func choose(s *stores.Store, only []string) ([]stores.Part, error) {
 	if len(s.Parts) == 0 {
 		return nil, errors.New("there is nothing to migrate: Redis has no tables")

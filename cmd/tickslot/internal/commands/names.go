@@ -11,12 +11,12 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// maxNearest is how many names are offered in place of one that is not known.
+// maxNearest is how many similar names are offered for one that is not known.
 const maxNearest = 3
 
 // checkTimer returns an error unless the registry or the store of the locks knows a timer of that
-// name. A timer that has not run yet only the registry knows; without package cluster only the
-// store knows what has run, and what operators have set.
+// name. A timer that has not run yet is known to the registry only. Without package cluster only
+// the store knows which timers have run, and their overrides.
 func (a *app) checkTimer(ctx context.Context, name string) error {
 	var names []string
 	s, unread := a.snapshot(ctx)
@@ -51,7 +51,7 @@ func (a *app) checkTimer(ctx context.Context, name string) error {
 	return err
 }
 
-// noHosts says what follows if no process writes to the registry.
+// noHosts returns a text about what follows if no process writes to the registry.
 func (a *app) noHosts(follows string) string {
 	text := "no process of this store uses package cluster"
 	if follows != "" {
@@ -60,7 +60,7 @@ func (a *app) noHosts(follows string) string {
 	return text + ", or the hosts have another " + a.elsewhere()
 }
 
-// elsewhere are the flags by which a command may look at the wrong place.
+// elsewhere returns the flags that may make a command read the wrong place.
 func (a *app) elsewhere() string {
 	if a.store.Kind == "redis" {
 		return "--prefix"
@@ -120,7 +120,7 @@ func (a *app) timerControl() *control.Control {
 	return control.New(control.Config{Store: a.store.Locks})
 }
 
-// An unknownNameError says that there is no such name, and which are like it.
+// An unknownNameError says that there is no such name, and which names are similar.
 type unknownNameError struct {
 	what, name string
 	like       []string
@@ -138,7 +138,7 @@ func unknownName(what, name string, names []string) error {
 	return &unknownNameError{what, name, nearest(name, names)}
 }
 
-// nearest returns the names that may be meant by name, the likeliest first.
+// nearest returns the names that name may be meant to be, the likeliest first.
 func nearest(name string, names []string) []string {
 	type candidate struct {
 		name string
@@ -165,8 +165,8 @@ func nearest(name string, names []string) []string {
 	return like
 }
 
-// distance is how many letters have to be changed, added, left out, or swapped with the next, to
-// make one text of the other.
+// distance returns how many letters have to be changed, added, left out, or swapped with the next,
+// to turn one text into the other.
 func distance(one, two string) int {
 	a, b := []rune(one), []rune(two)
 	var before, last []int // the rows of the two letters before

@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// refuses runs a command that has to fail with exit code 1 and say all texts, in one line.
+// refuses runs a command that has to fail with exit code 1 and print all texts, in one line.
 func refuses(t *testing.T, url, command string, texts ...string) {
 	t.Helper()
 	a := tickslot(t, url, strings.Fields(command)...)
@@ -31,7 +31,7 @@ func refuses(t *testing.T, url, command string, texts ...string) {
 	}
 }
 
-// accepts runs a command that is well, and warns of nothing.
+// accepts runs a command that must succeed without a warning.
 func accepts(t *testing.T, url, command string, texts ...string) {
 	t.Helper()
 	a := tickslot(t, url, strings.Fields(command)...)
@@ -45,9 +45,9 @@ func accepts(t *testing.T, url, command string, texts ...string) {
 	}
 }
 
-// A timer whose name neither the registry nor the store of the locks knows is not changed, and the
-// names that it may mean are named. One that only the registry knows is changed without a warning:
-// it has not run yet. So is one that only the store knows, as without package cluster.
+// A timer whose name neither the registry nor the store of the locks knows is not changed, and
+// similar names are offered. One that only the registry knows is changed without a warning: it has
+// not run yet. So is one that only the store knows, as without package cluster.
 //
 // Fails when a change does not ask first, asks the registry or the store only, or warns of a right
 // name.
@@ -98,7 +98,7 @@ func TestMisspeltTimersAreNotChanged(t *testing.T) {
 	accepts(t, url, "--prefix shop: timers ls", "report", "poll")
 	accepts(t, url, "--prefix shop: trigger report", "triggered") // only the registry knows it
 	has(t, url, "--prefix shop: pause later --force", "paused until")
-	accepts(t, url, "--prefix shop: resume later", "resumed") // or nobody could take it back
+	accepts(t, url, "--prefix shop: resume later", "resumed") // or it could never be taken back
 	refuses(t, url, "--prefix shop: resume later", `no timer "later" is known`)
 	has(t, url, "--prefix shop: trigger later --force", "triggered")
 	has(t, url, "--prefix shop: explain later", "trigger by ")

@@ -25,7 +25,7 @@ var (
 	errNoOutbox  = errors.New("this store has no outbox, which is on Postgres, MySQL and SQLite")
 )
 
-// runLists list what has run or failed to.
+// runLists list runs and messages that have ended or failed.
 type runLists struct {
 	*app
 	timer string
@@ -121,7 +121,7 @@ func (r *runLists) durableRuns(ctx context.Context, state, filter string) ([]dur
 	}), nil
 }
 
-// A messageRow is a message as programs see it.
+// A messageRow is a message in the output for programs.
 type messageRow struct {
 	ID            outbox.ID    `json:"id"`
 	Seq           int64        `json:"seq"`
@@ -188,7 +188,7 @@ type deadRow struct {
 	Error    string    `json:"last_error"`
 }
 
-// dead lists both sorts. A part whose tables are not there has none.
+// dead lists both sorts. A part without tables has none.
 func (r *runLists) dead(ctx context.Context, filter string) (*show.Table, error) {
 	if r.store.Outbox == nil {
 		return nil, errNoOutbox

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// controlled makes a change, sees it again and looks for faults.
+// controlled makes a change, reads it again and looks for faults.
 func controlled(t *testing.T, url string) {
 	t.Helper()
 	has(t, url, "pause report --for 2h --by ann --force --prefix shop:", "paused until")
@@ -70,7 +70,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// URLs of several hosts that are misspelt are errors that say what they have to look like.
+// URLs of several hosts that are misspelt are errors that show the right form.
 //
 // Fails when one is taken for another, or panics.
 func TestURLsOfSeveralHosts(t *testing.T) {
@@ -88,7 +88,7 @@ func TestURLsOfSeveralHosts(t *testing.T) {
 		"rediss-cluster://u:p%40%2F@[::1]:1,127.0.0.1:1":                    "hosts ls",
 	} {
 		a := tickslot(t, url, "hosts", "ls")
-		if want == "hosts ls" { // the URL is right, and nobody there
+		if want == "hosts ls" { // the URL is right, but no server is there
 			if a.code != 1 || strings.Contains(a.err, "URL") {
 				t.Errorf("%s: exit code %d: %s", url, a.code, a)
 			}

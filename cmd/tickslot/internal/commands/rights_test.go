@@ -64,7 +64,7 @@ func newRightsBase(t *testing.T, kind string) *rightsBase {
 	return b
 }
 
-// exec executes a statement of root, which a program for each would take three times as long for.
+// exec executes a statement of root; starting a program for each would take three times as long.
 func (b *rightsBase) exec(statement string) {
 	b.t.Helper()
 	if _, err := b.db.ExecContext(b.t.Context(), statement); err != nil {
@@ -72,7 +72,7 @@ func (b *rightsBase) exec(statement string) {
 	}
 }
 
-// seed is what the commands find: a slot that is held, a run that waits, and a dead message.
+// seed makes what the commands find: a slot that is held, a run that waits, and a dead message.
 func (b *rightsBase) seed() {
 	b.t.Helper()
 	open, id := sqllock.MySQL, "0x00000000000000000000000000000001"
@@ -109,7 +109,7 @@ var (
 		"tickslot_durable_handlers": {"limit mail 3 --durable --force", "pause mail --durable --for 1h --force"}}
 )
 
-// refused runs commands, and returns what they say of rights.
+// refused runs commands, and returns what they print about rights.
 func (b *rightsBase) refused(commands []string) (all string) {
 	for _, c := range commands {
 		if a := tickslot(b.t, b.url, strings.Fields(c)...); missing.MatchString(a.err) {
@@ -123,8 +123,8 @@ func (b *rightsBase) refused(commands []string) (all string) {
 
 var missing = regexp.MustCompile("privilege|right|denied|may not")
 
-// The rights that docs/command-line.md lists are enough for who looks, and for an operator, and
-// each of them is needed: without it a command says that one is missing.
+// The rights that docs/command-line.md lists are enough for a reader, and for an operator, and each
+// of them is needed: without it a command says that one is missing.
 //
 // Fails when a command needs a right that is not documented, or one there is not needed.
 func TestRights(t *testing.T) {
@@ -173,7 +173,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// The same on Redis, where an operator has the rights of a host.
+// On Redis an operator has the rights of a host, and the documented rights are enough and needed,
+// too.
 //
 // Fails when a command needs a right that is not documented, or one there is not needed.
 func TestRightsOnRedis(t *testing.T) {

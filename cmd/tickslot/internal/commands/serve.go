@@ -78,7 +78,7 @@ func (s *server) run(c *cobra.Command) error {
 	return serve.Run(c.Context(), *o)
 }
 
-// readFiles reads who may log in, and the certificate.
+// readFiles reads the users who may log in, and the certificate.
 func (s *server) readFiles() (err error) {
 	name, password := s.Getenv("TICKSLOT_USER"), s.Getenv("TICKSLOT_PASSWORD")
 	switch {
@@ -102,8 +102,8 @@ func (s *server) readFiles() (err error) {
 	return nil
 }
 
-// look finds out which parts the store has. One that does not answer now is served all the same: it
-// may be back later.
+// look finds out which parts the store has. A part that does not answer now is still served: it may
+// be back later.
 func (s *server) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

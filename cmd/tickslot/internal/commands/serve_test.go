@@ -26,7 +26,7 @@ import (
 type served struct {
 	t    *testing.T
 	url  string
-	stop func() answer // ends it, and returns what it has said
+	stop func() answer // ends it, and returns its output
 }
 
 // serve runs the command until the test ends, on a port that is free.
@@ -65,7 +65,7 @@ func serve(t *testing.T, environment map[string]string, flags string) *served {
 	return s
 }
 
-// A request is one to the server. Without a user it has no log-in.
+// A request is a request to the server. Without a user it has no log-in.
 type request struct {
 	method, path, user, password string
 	host                         string
@@ -128,8 +128,8 @@ func usersFile(t *testing.T) string {
 	return file
 }
 
-// On a database the page shows timers, durable runs and messages to users who log in. Nobody can
-// change anything. What serves it is no host of the fleet, and ends in good order.
+// On a database the page shows timers, durable runs and messages to users who log in. No user can
+// change anything. The serving process is not a host of the fleet, and stops cleanly.
 //
 // Fails when something is shown without the right password, or changed without --control.
 func TestServe(t *testing.T) {
@@ -185,10 +185,10 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// With --control a user pauses a timer, in the user's name, which the events tell. What serves the
-// page is still no host.
+// With --control a user pauses a timer, and the events record it under the user's name. The process
+// that serves the page is still not a host.
 //
-// Fails when a change is not made, is not told, or is made by a page of another site.
+// Fails when a change is not made, is not recorded, or is made by a page of another site.
 func TestServeControls(t *testing.T) {
 	t.Parallel()
 	store, _ := redisFleet(t)
@@ -219,8 +219,8 @@ func TestServeControls(t *testing.T) {
 	}
 }
 
-// Without users the page is for this machine: not for a name that a stranger makes resolve to it,
-// and not for what a proxy passes on.
+// Without users the page is for this machine only: not for a name that a stranger makes resolve to
+// it, and not for requests that a proxy passes on.
 //
 // Fails when one of them gets an answer.
 func TestServeWithoutUsers(t *testing.T) {
@@ -241,10 +241,10 @@ func TestServeWithoutUsers(t *testing.T) {
 	s.asks(request{method: http.MethodPost, path: "do?action=pause&name=report", form: url.Values{"for": {"1h"}}}, 403)
 }
 
-// What would open the page to strangers, or cannot work, is refused before anything listens, and
-// says what to do.
+// Options that would open the page to strangers, or cannot work, are refused before anything
+// listens, with an error that says how to repair it.
 //
-// Fails when it listens all the same, or tells a password or a hash.
+// Fails when it listens nevertheless, or prints a password or a hash.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	store, _ := sqlite(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// asProgram set to 1 makes the test binary the program, which is faster than to build that.
+// asProgram, set to 1, makes the test binary the program, which is faster than building it.
 const asProgram = "TICKSLOT_TEST_AS_PROGRAM"
 
 func runAsProgram() {
@@ -36,7 +36,7 @@ type terminal struct {
 	socket string
 }
 
-// newTerminal runs the program in a terminal of so many columns and lines, which stays when the
+// newTerminal runs the program in a terminal with that many columns and lines, which stays when the
 // program has ended.
 func newTerminal(t *testing.T, width, height int, url, command string) *terminal {
 	t.Helper()
@@ -74,12 +74,12 @@ func (x *terminal) tmux(args ...string) string {
 	return string(out)
 }
 
-// screen is what is seen. Joined, what the terminal has wrapped is one line.
+// screen returns the visible text. If joined, a line that the terminal has wrapped is one line.
 func (x *terminal) screen(joined ...string) string {
 	return x.tmux(append([]string{"capture-pane", "-p"}, joined...)...)
 }
 
-// shows waits until all texts are seen, and checks that the terminal has wrapped nothing.
+// shows waits until all texts are visible, and checks that the terminal has wrapped nothing.
 func (x *terminal) shows(texts ...string) string {
 	x.t.Helper()
 	screen := ""
@@ -153,8 +153,8 @@ func TestTopInATerminal(t *testing.T) {
 }
 
 // In a real terminal the live view pauses a timer in the database, triggers a durable handler and
-// says what was written; the events tell it as they tell of the commands. Names that are not known
-// are refused in the same words.
+// shows the result; the events record it like those of the commands. Unknown names are refused in
+// the same words.
 //
 // Fails when a key writes something else than the command of that name, or nothing.
 func TestTopActs(t *testing.T) {
@@ -200,7 +200,7 @@ func TestListsInATerminal(t *testing.T) {
 	}
 }
 
-// Without a terminal, or with one that cannot move its cursor, top says what to use.
+// Without a terminal, or with one that cannot move its cursor, top says what to use instead.
 //
 // Fails when it writes escapes into a file.
 func TestTopWithoutATerminal(t *testing.T) {

@@ -21,7 +21,7 @@ type tlsServer struct {
 	ca          string // file of the CA
 	port        int
 	with, plain string // URLs: with TLS, without
-	wants       string // what a user is told to do who has forgotten TLS
+	wants       string // the advice for a user who has forgotten TLS
 }
 
 func (s tlsServer) url(format, host string) string {
@@ -61,7 +61,7 @@ func mysqlTLS(t *testing.T, s *sqltest.Server) tlsServer {
 	return tlsServer{s.CAFile(), s.Port(), url + "true", url + "false", "tls=true"}
 }
 
-// withCA runs a command that trusts a CA, and says nothing of the password.
+// withCA runs a command that trusts a CA, and checks that it does not print the password.
 func withCA(t *testing.T, url, ca, command string) answer {
 	t.Helper()
 	a := in(t.Context(), map[string]string{"TICKSLOT_STORE": url, "TICKSLOT_CA": ca}, strings.Fields(command)...)
@@ -84,11 +84,11 @@ func strangersCA(t *testing.T) string {
 	return file
 }
 
-// Commands reach each kind of server over TLS with the CA that is named, and no server that has no
-// good certificate: they say what to do.
+// Commands reach each kind of server over TLS with the named CA, and no server without a good
+// certificate: there they print advice.
 //
-// Fails when the CA is not read, the name in a certificate is not looked at, or TLS is not told
-// apart from a server that is down.
+// Fails when the CA is not read, the name in a certificate is not checked, or a fault of TLS is not
+// told apart from a server that is down.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	// Go reads the system's CAs in the first handshake that needs them. Under the race detector
@@ -163,9 +163,9 @@ func TestTLSThatIsNotSpoken(t *testing.T) {
 	}
 }
 
-// Who names a CA gets no connection on which it is not looked at.
+// A user who names a CA gets no connection on which it is not checked.
 //
-// Fails when a file that cannot be read, or a URL that wants no check, is passed over.
+// Fails when a file that cannot be read, or a URL without a check, is accepted.
 func TestTLSWithACAThatIsNotUsed(t *testing.T) {
 	t.Parallel()
 	ca := strangersCA(t)
@@ -188,9 +188,9 @@ func TestTLSWithACAThatIsNotUsed(t *testing.T) {
 	}
 }
 
-// A server that lets in nobody without a certificate lets in who names one.
+// A server that requires a client's certificate admits a user who names one.
 //
-// Fails when the certificate is not shown, or is named in vain with a URL without TLS.
+// Fails when the certificate is not shown, or is ignored because the URL is without TLS.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	type server struct{ url, ca, cert, key string }

@@ -44,7 +44,7 @@ func (a *app) top() *cobra.Command {
 			if err := a.open(c); err != nil {
 				return err
 			}
-			calls := *a // as it is before reading begins: a call writes into its app
+			calls := *a // a copy from before reading begins: a call writes into its app
 			options := top.Options{Store: a.store.Name, Read: a.readFleet(), Interval: interval,
 				Act: calls.actFromTop, Detail: calls.detailForTop}
 			if a.store.Outbox != nil {
@@ -87,14 +87,14 @@ func (a *app) readFleet() func(ctx context.Context) top.Reading {
 	}
 }
 
-// workTimeout bounds each of what readWork reads.
+// workTimeout bounds each read of readWork.
 const workTimeout = 3 * time.Second
 
 // shownMessages is how many messages of each state top shows.
 const shownMessages = 100
 
-// readWork returns a function that reads durable runs and the outbox for top. What cannot be read
-// stays as it was; what has no tables here is not there.
+// readWork returns a function that reads durable runs and the outbox for top. A part that cannot be
+// read stays as it was; a part without tables is left out.
 func (a *app) readWork() func(ctx context.Context) top.Work {
 	w := top.Work{}
 	return func(ctx context.Context) top.Work {
@@ -147,7 +147,7 @@ func topMessages(records []outbox.Record) (list []top.Message) {
 	return list
 }
 
-// readPart reads a part of the store, and notes when, or why not.
+// readPart reads a part of the store, and notes when, or why it could not.
 func (a *app) readPart(ctx context.Context, part string, at *time.Time, fault *string,
 	read func(ctx context.Context) error) {
 	bounded, cancel := context.WithTimeout(ctx, workTimeout)
@@ -173,14 +173,14 @@ func (a *app) lacksTables(ctx context.Context, name string) bool {
 	return false
 }
 
-// forCall returns an app for one call of top, which collects what else is to be said.
+// forCall returns an app for one call of top, and a builder that collects its remarks.
 func (a *app) forCall() (app, *strings.Builder) {
 	call, notes := *a, &strings.Builder{}
 	call.Err = notes
 	return call, notes
 }
 
-// actFromTop does what the command of that name does.
+// actFromTop carries out the command of that name.
 func (a *app) actFromTop(ctx context.Context, action top.Action, on top.Subject) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -213,7 +213,7 @@ func (a *app) actFromTop(ctx context.Context, action top.Action, on top.Subject)
 	return done, nil
 }
 
-// detailForTop says all that is known of what top has a row of.
+// detailForTop returns all that is known about the subject of a row of top.
 func (a *app) detailForTop(ctx context.Context, of top.Subject) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// takes returns the Args of a command that takes what its Use names behind the command: from least
-// to all of it.
+// takes returns the Args of a command that takes the arguments that its Use names: from least to
+// all of them.
 func takes(least int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		names := strings.Fields(c.Use)[1:]
@@ -26,7 +26,7 @@ func takes(least int) cobra.PositionalArgs {
 	}
 }
 
-// usage says how a command is written, and where its help is.
+// usage returns how to write a command, and where its help is.
 func usage(c *cobra.Command) string {
 	_, names, _ := strings.Cut(c.Use, " ")
 	return fmt.Sprintf("use \"%s\" (%s --help)", strings.TrimSpace(c.CommandPath()+" "+names), c.CommandPath())
@@ -42,11 +42,11 @@ func flagError(c *cobra.Command, err error) error {
 	return fmt.Errorf("%s (%s --help has all flags)", text, c.CommandPath())
 }
 
-// completionTimeout bounds what a completion asks of a store: a shell waits for it.
+// completionTimeout bounds the calls of a completion to a store: a shell waits for it.
 const completionTimeout = 2 * time.Second
 
-// completes has a shell complete the first name of a command with those that the store knows. It
-// says nothing if the store does not answer.
+// completes makes a shell complete the first name of a command with those that the store knows, or
+// with nothing if the store does not answer.
 func (a *app) completes(c *cobra.Command, names func(ctx context.Context) []string) *cobra.Command {
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 || a.open(c) != nil {
@@ -59,7 +59,7 @@ func (a *app) completes(c *cobra.Command, names func(ctx context.Context) []stri
 	return c
 }
 
-// timerNames are those that the registry knows; after an error none.
+// timerNames returns the names that the registry knows; after an error none.
 func (a *app) timerNames(ctx context.Context) []string {
 	s, err := a.snapshot(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *app) timerNames(ctx context.Context) []string {
 	return names
 }
 
-// names are those that a target's command takes; after an error none.
+// names returns the names that a target's command takes; after an error none.
 func (t *target) names(ctx context.Context) []string {
 	if !t.durable && !t.schedule {
 		return t.timerNames(ctx)

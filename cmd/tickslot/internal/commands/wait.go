@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// waitInterval is how often a command looks whether a run has ended.
+// waitInterval is how often a command checks whether a run has ended.
 const waitInterval = 500 * time.Millisecond
 
-// errNotEnded is returned by a look at a run that has not ended.
+// errNotEnded is the error of a check that found the run not ended.
 var errNotEnded = errors.New("not ended")
 
 // A waiter waits for the run that a trigger has asked for.
@@ -26,7 +26,7 @@ type waiter struct {
 	timer  string
 	by     string
 	before map[string]bool // runs of the timer that had ended before
-	run    int64           // the durable run; 0: it is one of the timer
+	run    int64           // the durable run; 0: it is a run of the timer
 }
 
 // ready notes which runs of a timer have ended, so that the next can be told apart.
@@ -65,7 +65,7 @@ func (w *waiter) wait(ctx context.Context) error {
 			}
 			return nil
 		case ctx.Err() == nil:
-			why = err // the store may be back at the next look
+			why = err // the store may be back at the next check
 		}
 		select {
 		case <-ctx.Done():
@@ -75,9 +75,10 @@ func (w *waiter) wait(ctx context.Context) error {
 	}
 }
 
-// once looks once, for callTimeout at most: a connection that hangs does not take the whole wait. A
-// look that has no answer because the wait ends says nothing of the store, so it is errNotEnded. (A
-// SQLite file gives up a little before its deadline, so the deadline may not have passed yet.)
+// once calls look once, for callTimeout at most: a connection that hangs does not use up the whole
+// wait. If look has no answer because the wait ends, that says nothing about the store, so it is
+// errNotEnded. (A SQLite file gives up a little before its deadline, so the deadline may not have
+// passed yet.)
 func (w *waiter) once(ctx context.Context, look func(context.Context) (string, bool, error)) (text string, well bool,
 	err error) {
 	ends, _ := ctx.Deadline()
@@ -91,7 +92,7 @@ func (w *waiter) once(ctx context.Context, look func(context.Context) (string, b
 	return text, well, err
 }
 
-// gaveUp says that the run is not known to have ended, and where it can be looked at.
+// gaveUp returns the error that the run is not known to have ended, and says where to look for it.
 func (w *waiter) gaveUp(why error) error {
 	look := fmt.Sprintf("\"tickslot explain %s\" says whether it waits or runs", w.timer)
 	if w.run != 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A trigger that waits says how its run has ended: ID, outcome and error. The exit code is 1 if it
-// failed, or has not ended in time.
+// A trigger that waits prints how its run has ended: ID, outcome and error. The exit code is 1 if
+// it failed, or has not ended in time.
 //
 // Fails when the run of another trigger, or of a tick, is taken for it, or it waits longer than it
 // may.

@@ -1,9 +1,9 @@
-// Package doctor looks for what endangers a fleet: in its store, and in what its hosts say of
+// Package doctor looks for dangers to a fleet: in its store, and in what its hosts report about
 // themselves.
 //
-// Every check that fails says how to fix what is wrong. It is not promised that a fleet is healthy
-// if all checks pass. They look once, from where they run: round trips and the clock are those of
-// this machine, and they do not see what the user of the URL may not see.
+// Every check that fails says how to repair the fault. It is not promised that a fleet is healthy
+// if all checks pass. They run once, from this machine: round trips and the clock are those of this
+// machine, and they do not see what the user of the URL may not see.
 package doctor
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// slowTrip is the round trip from which on there is little room in the store's time-out: a
-// heartbeat gets dlock.DefaultStoreTimeout, of which this is a fifth.
+// slowTrip is the round trip from which the store's time-out has little room: a heartbeat gets
+// dlock.DefaultStoreTimeout, and this is a fifth of it.
 const slowTrip = dlock.DefaultStoreTimeout / 5
 
 // poolerTries is how often two clients ask for the connection that serves them.
 const poolerTries = 5
 
-// A Target is what is checked.
+// A Target is the store and fleet to check.
 type Target struct {
 	Store    *stores.Store
 	Snapshot func(ctx context.Context) (*cluster.Snapshot, error)
@@ -39,16 +39,16 @@ type Target struct {
 // A Severity says how bad the finding of a check is.
 type Severity string
 
-// The severities. Somebody has to act at once on a failure only. A warning passes by itself after a
+// The severities. Only a failure needs immediate action. A warning passes on its own after a
 // roll-out, or endangers the fleet only if something else happens, too.
 const (
 	SeverityOK      Severity = "ok"
-	SeverityNote    Severity = "note" // it may be meant
+	SeverityNote    Severity = "note" // it may be intended
 	SeverityWarning Severity = "warning"
 	SeverityFailure Severity = "failure"
 )
 
-// A Result is what one check has found.
+// A Result is the finding of one check.
 type Result struct {
 	About    string   `json:"about"`
 	Severity Severity `json:"severity"`
@@ -143,7 +143,7 @@ func (r *report) roundTrips(ctx context.Context) bool {
 	return true
 }
 
-// quantile is the nearest rank.
+// quantile returns a quantile by the nearest rank.
 func quantile(took []time.Duration, q float64) time.Duration {
 	slices.Sort(took)
 	rank := int(q*float64(len(took))+0.999999) - 1
@@ -181,7 +181,7 @@ func (r *report) reported(warning string) bool {
 	})
 }
 
-// splitWarning divides a warning into what is wrong and how to fix it, which the stores say last.
+// splitWarning divides a warning into the fault and how to repair it, which the stores say last.
 func splitWarning(warning string) (text, fix string) {
 	for _, between := range []string{"; ", ": "} {
 		if i := strings.LastIndex(warning, between); i > 0 {
@@ -191,8 +191,8 @@ func splitWarning(warning string) (text, fix string) {
 	return warning, "docs/redis.md and docs/sql.md say what leases need."
 }
 
-// pooler finds out whether a pooler gives each transaction another connection: two clients that are
-// connected at the same time are then served by one connection of the server.
+// pooler finds out whether a pooler gives each transaction another connection: then two clients
+// that are connected at the same time are served by one connection of the server.
 func (r *report) pooler(ctx context.Context) {
 	const about = "pooler"
 	shared, err := sharedConnection(ctx, r.Store)
@@ -220,8 +220,8 @@ func sharedConnection(ctx context.Context, s *stores.Store) (bool, error) {
 		return false, err
 	}
 	defer two.Release()
-	by := map[uint32]*pgxpool.Conn{} // who had the connection of the server
-	for range poolerTries {          // others that use the pooler may come in between
+	by := map[uint32]*pgxpool.Conn{} // the client that had the connection of the server
+	for range poolerTries {          // other users of the pooler may come in between
 		for _, client := range []*pgxpool.Conn{one, two} {
 			var backend uint32
 			if err := client.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// nearlyFull is the share of maxmemory from which on a Redis is nearly full.
+// nearlyFull is the share of maxmemory from which a Redis is nearly full.
 const nearlyFull = 0.9
 
-// redis looks for what keeps a Redis from granting anything, although its settings are right. The
-// audit finds out what may not be asked.
+// redis looks for causes that keep a Redis from granting anything, although its settings are right.
+// The audit reports commands that the user may not call.
 func (r *report) redis(ctx context.Context) {
 	r.keys(ctx)
 	servers, err := r.Store.RedisServers(ctx)
@@ -40,10 +40,10 @@ func (r *report) redis(ctx context.Context) {
 				"%sappendfsync is no: a crash of the machine forgets up to 30 s "+
 					"of leases and ticks", where)
 		}
-		good := s.Info("min_slaves_good_slaves") // there if a minimum is set
+		good := s.Info("min_slaves_good_slaves") // present if a minimum is set
 		least, err := strconv.ParseInt(s.Config["min-replicas-to-write"], 10, 64)
 		if err != nil {
-			least = 1 // it may not be asked
+			least = 1 // the user may not read it
 		}
 		if good != "" && s.Number("min_slaves_good_slaves") < least {
 			r.fail(about, "Start replicas, or lower min-replicas-to-write.", "%sonly %s replicas are in step, and "+
@@ -52,7 +52,7 @@ func (r *report) redis(ctx context.Context) {
 	}
 }
 
-// keys reads the keys of a lock that nobody uses. A user who may not read them cannot take a lock.
+// keys reads the keys of an unused lock. A user who may not read them cannot take a lock.
 func (r *report) keys(ctx context.Context) {
 	_, err := driver.CapabilitiesOf(r.Store.Locks).Controller.Inspect(ctx, "tickslot-doctor")
 	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "key") {

@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// kinds are what the loops of hosts that use a part call themselves, see cluster.RunnerDetail.
+// kinds are the kinds of the loops that use a part, see cluster.RunnerDetail.
 var kinds = map[string]string{"durable": "worker", "outbox": "outbox"}
 
-// tables looks at the tables of all parts, and at what the user of the URL may do to them. Only the
-// locks are needed by everybody.
+// tables checks the tables of all parts, and the rights of the URL's user on them. Only the locks
+// are needed by every fleet.
 func (r *report) tables(ctx context.Context) {
 	for _, part := range r.Store.Parts {
 		about := "tables of " + part.Name
@@ -46,7 +46,7 @@ func (r *report) tables(ctx context.Context) {
 	}
 }
 
-// used reports whether a host says that it uses a part.
+// used reports whether a host reports that it uses a part.
 func (r *report) used(part stores.Part) bool {
 	return slices.ContainsFunc(r.snapshot.Hosts, func(h cluster.Host) bool {
 		return h.State.Live() && slices.ContainsFunc(h.Runners, func(runner cluster.RunnerDetail) bool {

@@ -10,9 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Timers that are paused are told in the words of the operator's page, and with its urgency: a
-// limit of 0 is a pause, and a timer whose runs failed is not urgent any more when somebody has
-// paused it.
+// Paused timers are reported in the words of the operator's page, and with its urgency: a limit of
+// 0 is a pause, and a timer whose runs failed is no longer urgent when an operator has paused it.
 //
 // Fails when a limit of 0 has a word of its own, or a pause does not come before runs that failed.
 func TestPausedTimersAreNotUrgent(t *testing.T) {
@@ -49,7 +48,7 @@ func TestPausedTimersAreNotUrgent(t *testing.T) {
 	}
 }
 
-// Hosts that differ in a limit: what most of them have is shown, also if that is none.
+// If hosts differ in a limit, the limit of most of them is shown, even if that is none.
 //
 // Fails when the command line shows another limit than the page.
 func TestLimitOfHostsThatDiffer(t *testing.T) {

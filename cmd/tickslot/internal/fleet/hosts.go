@@ -6,10 +6,10 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// HostStopped is the state of a process that has stopped in good order.
+// HostStopped is the state of a process that has stopped cleanly.
 const HostStopped = "stopped"
 
-// HostState says in a word whether a process is there.
+// HostState returns the state of a process in a word.
 func HostState(h cluster.Host) string {
 	if h.Left && h.State != cluster.HostRefused {
 		return HostStopped
@@ -17,7 +17,7 @@ func HostState(h cluster.Host) string {
 	return string(h.State)
 }
 
-// HostFault is the first error of its loops; "": none has one.
+// HostFault returns the first error of its loops; "": none has one.
 func HostFault(h cluster.Host) string {
 	for _, r := range h.Runners {
 		if r.Err != "" {

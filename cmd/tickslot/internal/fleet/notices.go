@@ -20,7 +20,7 @@ type Notice struct {
 	Text   string
 }
 
-// Notices say what needs attention, what is urgent first.
+// Notices returns what needs attention, the urgent notices first.
 func Notices(s *cluster.Snapshot, timers []*Timer, now time.Time) []Notice {
 	n := &notices{now: now}
 	if len(s.OtherEnvironments) > 0 {
@@ -131,5 +131,5 @@ func (n *notices) timer(t *Timer) {
 	}
 }
 
-// longHeld is for how long all slots of a timer may be held before there is a notice about it.
+// longHeld is how long all slots of a timer may be held before there is a notice about it.
 const longHeld = time.Hour

@@ -1,5 +1,5 @@
-// Package fleet derives from a snapshot of a fleet which timers there are, their states, and what
-// needs attention.
+// Package fleet derives from a snapshot of a fleet its timers, their states, and what needs
+// attention.
 package fleet
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// TimerPrefix is that of the lock of a timer.
+// TimerPrefix begins the name of a timer's lock.
 const TimerPrefix = "timer:"
 
 const (
@@ -25,11 +25,11 @@ type Timer struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // a cluster.TimerState, or unknown
 	Hosts int    `json:"hosts"` // that are alive or suspect, and have it registered
-	// As most hosts have it; nil: no limit, or no host has it.
+	// The limit of most hosts; nil: no limit, or no host has it.
 	Limit *int `json:"max_concurrency,omitempty"`
-	// Limits that hosts differ in, with how many have each; empty: they agree.
+	// The limits of hosts, if they differ, with how many hosts have each; empty: they agree.
 	Differ map[int]int `json:"differing,omitempty"`
-	// What operators have set; nil: nothing.
+	// The overrides of operators; nil: none.
 	Set    *Override           `json:"set,omitempty"`
 	Pause  *Override           `json:"pause,omitempty"`
 	Held   []cluster.Lease     `json:"held"`
@@ -43,7 +43,7 @@ type Timer struct {
 	noRegistry bool // no process writes to it, so it is not known whether a host has the timer
 }
 
-// An Override is what an operator has set.
+// An Override is a pause or a limit that an operator has set.
 type Override struct {
 	driver.Cause
 	Limit *int          `json:"max_concurrency,omitempty"` // of a limit
@@ -51,7 +51,7 @@ type Override struct {
 	Left  time.Duration `json:"-"`                         // the same
 }
 
-// LimitText is how many runs may go on at once.
+// LimitText says how many runs may be in progress at the same time.
 func (t *Timer) LimitText() string {
 	switch {
 	case t.Set != nil:
@@ -80,7 +80,8 @@ func Timers(s *cluster.Snapshot) []*Timer {
 	return list
 }
 
-// Unregistered returns a timer that no host has registered, in a registry that has hosts or none.
+// Unregistered returns a timer that no host has registered; noRegistry says that no process writes
+// to the registry.
 func Unregistered(name string, noRegistry bool) *Timer {
 	t := newTimer(&cluster.FleetTimer{Name: name})
 	t.noRegistry = noRegistry
@@ -142,7 +143,7 @@ func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, te
 	}
 }
 
-// Keep gives timers the overrides that were read before, and sets their states.
+// Keep gives timers the overrides of an earlier read, and sets their states.
 func Keep(before, list []*Timer) {
 	known := map[string]*Timer{}
 	for _, t := range before {
@@ -156,7 +157,7 @@ func Keep(before, list []*Timer) {
 	}
 }
 
-// SetState sets the state, from what is known of the timer and its overrides.
+// SetState derives the state of the timer from its other fields and its overrides.
 func (t *Timer) SetState() {
 	if t.Unknown != "" {
 		t.State = "unknown"
@@ -169,7 +170,7 @@ func (t *Timer) SetState() {
 	}
 }
 
-// StateText is the state, and of a timer that is failing since when it does so, and how often.
+// StateText returns the state; if the timer is failing, with since when, and how often.
 func (t *Timer) StateText(now time.Time) string {
 	if t.State == string(cluster.TimerFailing) {
 		return t.FailingText(now)
@@ -180,7 +181,7 @@ func (t *Timer) StateText(now time.Time) string {
 // FailingText says since when runs fail, and how many in a row; "": the last one succeeded.
 func (t *Timer) FailingText(now time.Time) string { return t.fleet.FailingText(now) }
 
-// Slots is how many slots there are; -1: without a limit, or it is not known.
+// Slots returns how many slots there are; -1: there is no limit, or it is not known.
 func (t *Timer) Slots() int {
 	switch {
 	case t.Set != nil:

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// scrapeTimeout bounds what a scrape asks of the store: Prometheus waits for ten seconds.
+// scrapeTimeout bounds the calls of a scrape to the store: Prometheus waits for ten seconds.
 const scrapeTimeout = 5 * time.Second
 
 var (
@@ -24,8 +24,8 @@ var (
 		"How long the oldest pending message has waited since it was appended or requeued; 0: none.", nil, nil)
 )
 
-// A backlog is the metrics of durable runs and messages, read at each scrape, with the names that
-// those of workers and relays have.
+// A backlog is the metrics of durable runs and messages, read at each scrape, under the names that
+// workers and relays use for them.
 type backlog struct {
 	runs *durable.Store // nil: there are none
 	box  *outbox.Outbox // nil: there is none
@@ -38,12 +38,12 @@ func (b backlog) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. What cannot be read is left out.
+// Collect implements prometheus.Collector. It leaves out metrics that it cannot read.
 func (b backlog) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		// A label may come from others. One that is not valid UTF-8 is an error.
+		// A label may come from other hosts. One that is not valid UTF-8 is an error.
 		if m, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
 			ch <- m
 		}

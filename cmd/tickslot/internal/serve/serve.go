@@ -1,11 +1,11 @@
-// Package serve is the operator's page, the metrics and the probes of a fleet, for which no program
-// has to be written.
+// Package serve serves the operator's page, the metrics and the probes of a fleet without a program
+// of the user's.
 //
-// It is closed to strangers: with users it asks each request but a probe for a log-in, without them
-// it answers this machine only. It only shows, unless it was told to control.
+// It is closed to strangers: with users, each request but a probe has to log in; without users,
+// only this machine gets answers. It is read-only, unless Options.Control is set.
 //
-// This process is no host of the fleet: it writes nothing to the registry but what operators have
-// changed.
+// This process is not a host of the fleet: it writes nothing to the registry but the changes of
+// operators.
 package serve
 
 import (
@@ -36,7 +36,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// readHeaderTimeout bounds how long a client may take to say what it wants.
+// readHeaderTimeout bounds how long a client may take to send its header.
 const readHeaderTimeout = 5 * time.Second
 
 // Options say what is served, where, and to whom.
@@ -77,7 +77,7 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Open reports whether passwords go over a network as they are.
+// Open reports whether passwords cross a network unencrypted.
 func (o Options) Open() bool {
 	host, _, _ := net.SplitHostPort(o.Listen)
 	return o.Certificate == nil && !loopback(host)
@@ -99,14 +99,14 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	parts := []tickslot.Part{tickslot.Named("server", tickslot.Server(s.http(ctx)))}
-	if o.Control { // what operators change is written by the registry's Run
+	if o.Control { // the registry's Run writes the changes of operators
 		parts = append([]tickslot.Part{tickslot.Named("registry", s.registry)}, parts...)
 	}
 	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
 	return tickslot.Run(ctx, parts...)
 }
 
-// A server is what answers.
+// A server answers the requests.
 type server struct {
 	Options
 	viewer   *viewer
@@ -181,7 +181,7 @@ func (s *server) http(ctx context.Context) *http.Server {
 func (s *server) scrape(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 	defer cancel()
-	_, _ = s.registry.Snapshot(ctx) // after an error its metrics say so
+	_, _ = s.registry.Snapshot(ctx) // after an error its metrics show it
 	promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
@@ -192,7 +192,7 @@ var (
 	errElsewhere = errors.New("only the machine that this runs on may read it: --users FILE asks others for a log-in")
 )
 
-// guard lets only those through who may read.
+// guard passes on only requests that may read.
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := s.admit(r)
@@ -209,7 +209,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// admit returns who sends a request, "" without users, or why it is refused.
+// admit returns the user of a request, "" if there are no users, or why it is refused.
 func (s *server) admit(r *http.Request) (user string, err error) {
 	if s.Users != nil {
 		name, password, ok := r.BasicAuth()
@@ -218,7 +218,7 @@ func (s *server) admit(r *http.Request) (user string, err error) {
 		}
 		return name, nil
 	}
-	// The name of another site may resolve to our address: to the browser we are that site then.
+	// The name of another site may resolve to our address: the browser then takes us for that site.
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -229,7 +229,7 @@ func (s *server) admit(r *http.Request) (user string, err error) {
 	return "", nil
 }
 
-// access is what the page lets a user do who was let through.
+// access returns what the page lets an admitted user do.
 func (s *server) access(r *http.Request) page.Access {
 	user, ok := r.Context().Value(userKey{}).(string)
 	return page.Access{Read: ok, Act: ok && user != "" && s.Control, Payloads: ok && s.Payloads, By: user}

@@ -19,19 +19,20 @@ import (
 )
 
 const (
-	// maxCost bounds what one log-in costs: 14 is about a second.
+	// maxCost bounds the cost of one log-in: 14 is about a second.
 	maxCost = 14
-	// maxChecks is how many passwords are checked at once: strangers must not take all processors.
+	// maxChecks is how many passwords are checked at the same time: strangers must not take all
+	// processors.
 	maxChecks = 2
 	// maxFile bounds the file of users.
 	maxFile = 1 << 20
 )
 
-// Users are who may log in. Make them with ReadUsers or OneUser.
+// Users are the users who may log in. Make them with ReadUsers or OneUser.
 type Users struct {
 	hashes map[string][]byte
-	decoy  []byte        // is checked for a name that nobody has, so that this takes as long
-	checks chan struct{} // a place for each check that goes on
+	decoy  []byte        // checked for an unknown name, so that this takes as long
+	checks chan struct{} // a place for each check in progress
 
 	key    []byte // of the sums
 	mu     sync.Mutex
@@ -90,7 +91,7 @@ func OneUser(name, password string) (*Users, error) {
 	return newUsers(map[string][]byte{name: hash})
 }
 
-// checkName refuses a name that could not stand in the registry, where it says who has acted.
+// checkName refuses a name that the registry cannot store as the author of a change.
 func checkName(name string) error {
 	if name == "" || strings.Contains(name, ":") || (driver.Cause{By: name}).Validate() != nil {
 		return errors.New("the name of a user is empty, longer than 256 bytes, or has a colon or control characters")
@@ -112,8 +113,8 @@ func newUsers(hashes map[string][]byte) (*Users, error) {
 	return u, err
 }
 
-// Check reports whether this is the password of a user. It takes as long for a name that nobody
-// has. A password that was right once is checked faster.
+// Check reports whether this is the password of a user. It takes as long for an unknown name. A
+// password that was right once is checked faster.
 func (u *Users) Check(ctx context.Context, name, password string) bool {
 	mac := hmac.New(sha256.New, u.key)
 	_, _ = mac.Write([]byte(password)) // it never fails

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// A viewer is the registry for somebody who only looks: nothing is written to it but what operators
-// have changed. So this process is no host of the fleet, and deletes nothing.
+// A viewer is the registry for a reader: only the changes of operators are written to it. So this
+// process is not a host of the fleet, and deletes nothing.
 type viewer struct {
 	cluster.Store
 
@@ -28,7 +28,7 @@ func (v *viewer) Write(ctx context.Context, b cluster.Batch) (cluster.Written, e
 	return v.Store.Write(ctx, cluster.Batch{Events: events})
 }
 
-// Read reads, and remembers whether there was an answer.
+// Read reads, and remembers whether the store answered.
 func (v *viewer) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
 	rows, err := v.Store.Read(ctx, q)
 	v.mu.Lock()

@@ -11,11 +11,11 @@ import (
 
 const (
 	maxCell = 48 // characters of a text, if the width of the screen is not known
-	minCell = 8  // characters to which a text is cut at most, if the screen is too narrow
+	minCell = 8  // the fewest characters to which a text is cut, if the screen is too narrow
 	between = "  "
 )
 
-// A column is what Lines decides about: how many characters of it are shown.
+// A column is how many characters of a column Lines shows.
 type column struct {
 	title           string
 	at              int // its place in the rows
@@ -23,8 +23,8 @@ type column struct {
 }
 
 // Lines returns the titles and rows of FormatTable, none of them longer than width; 0: without a
-// bound. For want of room long texts are cut, and then columns are left out, from the last on,
-// which are returned.
+// bound. If there is too little room, it first cuts long texts, and then leaves out columns,
+// beginning with the last, whose names it returns.
 func (t *Table) Lines(width int) (lines, hidden []string) {
 	var columns []column
 	maxWidth := maxCell
@@ -62,8 +62,8 @@ func (t *Table) Lines(width int) (lines, hidden []string) {
 	return arrange(columns, cells), hidden
 }
 
-// fit makes the widest columns narrower until all have room, and leaves out the last if they have
-// none at their narrowest.
+// fit makes the widest columns narrower until all have room. If they have none at their narrowest,
+// it leaves out the last.
 func fit(columns []column, width int) (fitting []column, hidden []string) {
 	for n := len(columns); n > 1; n-- {
 		fitting = slices.Clone(columns[:n])
@@ -99,7 +99,7 @@ func shrink(columns []column, room int) bool {
 	return true
 }
 
-// wide returns the titles and rows of FormatWide: all columns, and texts as long as they are.
+// wide returns the titles and rows of FormatWide: all columns, and texts in full.
 func (t *Table) wide() []string {
 	cells := make([][]string, len(t.Rows))
 	for i, row := range t.Rows {
@@ -139,7 +139,7 @@ func arrange(columns []column, cells [][]string) []string {
 	return lines
 }
 
-// cell is a text in a table.
+// cell returns a text in the form of a table's cell.
 func cell(text string) string {
 	if text = inert.Line(text); text == "" {
 		return "-"

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// title is a column's name without its marks.
+// title returns a column's name without its marks.
 func title(column string) string { return strings.TrimLeft(column, "+=") }
 
 // column returns the place of a column.
@@ -74,8 +74,7 @@ func (t *Table) choose(order []int) {
 	t.Rows, t.Data = rows, chosen.Interface()
 }
 
-// compare orders cells: numbers and spans of time by what they mean, others as texts, those that
-// are empty last.
+// compare orders cells: numbers and spans of time by value, others as texts, empty ones last.
 func compare(a, b string) int {
 	if (a == "") != (b == "") {
 		return cmp.Compare(strconv.FormatBool(a == ""), strconv.FormatBool(b == ""))
@@ -88,7 +87,7 @@ func compare(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// number is what a number or a Span means.
+// number returns the value of a number or a Span.
 func number(text string) (float64, bool) {
 	if n, err := strconv.ParseFloat(text, 64); err == nil {
 		return n, true
@@ -105,7 +104,7 @@ func number(text string) (float64, bool) {
 	return float64(time.Duration(days)*24*time.Hour + d), err == nil
 }
 
-// colours are those of states and outcomes; the others have none.
+// colours are the colours of states and outcomes; others have none.
 var colours = map[string]string{
 	"failing": red, "dead": red, "gone": red, "refused": red, "error": red, "panic": red, "timeout": red,
 	"lease_lost": red, "paused": yellow, "suspect": yellow, "unknown": yellow, "no host": yellow, "running": green,
@@ -119,8 +118,7 @@ const (
 	reset  = "\x1b[0m"
 )
 
-// coloured colours the lines of rows, of which the first is that of the titles, by their state or
-// outcome.
+// coloured colours the lines of rows, after the line of titles, by their state or outcome.
 func (t *Table) coloured(lines []string) []string {
 	for i, row := range t.Rows {
 		for j, name := range t.Columns {

@@ -1,4 +1,4 @@
-// Package show prints what a command has found: a table for people, JSON or YAML for programs.
+// Package show prints the results of a command: a table for people, JSON or YAML for programs.
 //
 // Text of unknown origin cannot control the terminal. In a table it is put on one line, with
 // escapes, and shortened; in JSON and YAML it is escaped by their rules, so that programs read the
@@ -19,13 +19,13 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// A Format is how something is printed.
+// A Format is a form of output.
 type Format string
 
 // The formats.
 const (
 	FormatTable Format = "table"
-	FormatWide  Format = "wide" // a table with all its columns, and long texts as they are
+	FormatWide  Format = "wide" // a table with all its columns, and long texts in full
 	FormatJSON  Format = "json"
 	FormatYAML  Format = "yaml"
 )
@@ -43,15 +43,15 @@ func ParseFormat(text string) (Format, error) {
 	return "", fmt.Errorf("%q is no format: use %s", text, strings.Join(Formats, ", "))
 }
 
-// A Table is what a command has found.
+// A Table is the result of a command.
 type Table struct {
-	// Columns are the titles. One that begins with + is there in FormatWide only, and one that
-	// begins with = is never cut: people copy what is in it.
+	// Columns are the titles. One that begins with + is in FormatWide only, and one that begins
+	// with = is never cut: people copy its cells.
 	Columns []string
 	Rows    [][]string
-	// Data is the same for programs.
+	// Data is the result in the form for programs.
 	Data any
-	// None is printed in place of a table without rows.
+	// None is printed instead of a table without rows.
 	None string
 	// Colour colours rows by their states. Set it on a terminal only.
 	Colour bool
@@ -117,8 +117,8 @@ func printYAML(w io.Writer, data any) error {
 	return err
 }
 
-// plain takes away the quotes and braces that JSON has and YAML does not need. Texts with
-// characters that have to be escaped keep their quotes.
+// plain removes the quotes and braces that JSON has and YAML does not need. Texts with characters
+// that have to be escaped keep their quotes.
 func plain(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && inert.Has(n.Value):
@@ -131,7 +131,7 @@ func plain(n *yaml.Node) {
 	}
 }
 
-// Ago is how long an instant is ago, as short as people say it; "" for one that is not known.
+// Ago returns how long ago an instant was, in short words; "" if it is not known.
 func Ago(at, now time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -139,7 +139,7 @@ func Ago(at, now time.Time) string {
 	return Span(now.Sub(at))
 }
 
-// Span is a length of time with at most two units.
+// Span returns a length of time with at most two units.
 func Span(d time.Duration) string {
 	if d < 0 {
 		return "-" + Span(-d)

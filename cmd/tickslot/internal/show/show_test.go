@@ -14,15 +14,16 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 )
 
-// Names that try to clear the screen, to turn the direction, to end the row, and to fill the line.
+// Names that try to clear the screen, to change the writing direction, to end the row, and to fill
+// the line.
 var hostile = []string{
 	"\x1b[2J\x1b]0;owned\x07", "a\u202eb\u2066c", "two\nlines\tand a tab", "\u009b31m", "del\x7f", "bad \xff byte", `a "quoted" \u202e`,
 	"true", "- x: {y", "\U000e0041tag", strings.Repeat("long ", 40),
 }
 
-// What strangers write cannot do anything to a terminal, and in JSON and YAML it stays the same.
+// Text of strangers cannot control a terminal, and in JSON and YAML it stays the same.
 //
-// Fails when a cell is printed as it is, or YAML has a hidden character without quotes.
+// Fails when a cell is printed unescaped, or YAML has a hidden character without quotes.
 func TestHostileTextIsInert(t *testing.T) {
 	t.Parallel()
 	for _, format := range show.Formats {
@@ -92,8 +93,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// On a terminal no row is longer than a line of it, whatever is in it: long texts are cut, then
-// columns left out from the right, which is said. What people copy is never cut.
+// On a terminal no row is longer than a line of it, whatever it contains: long texts are cut, then
+// columns left out from the right, with a remark. Cells that people copy are never cut.
 //
 // Fails when characters are counted that take two places or none, or a row is too long.
 func TestTablesFitTheTerminal(t *testing.T) {
@@ -123,9 +124,9 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// Rows are coloured by their states, where that is asked for.
+// Rows are coloured by their states, if that is requested.
 //
-// Fails when a table has a colour that nobody has asked for, or another row's.
+// Fails when a table is coloured without a request, or with another row's colour.
 func TestColours(t *testing.T) {
 	t.Parallel()
 	for _, colour := range []bool{false, true} {

@@ -65,7 +65,7 @@ func (s *Store) openServer(address string, locks redislock.Options) (*redislock.
 	}
 	s.keepSecret(options.Password)
 	options.DialTimeout = dialTimeout
-	options.MaxRetries, options.DialerRetries = -1, 1 // who waits for an answer tries again
+	options.MaxRetries, options.DialerRetries = -1, 1 // the caller tries again
 	s.Name, s.Redis = "Redis "+options.Addr, redis.NewClient(options)
 	return redislock.New(s.Redis, locks), nil
 }
@@ -75,7 +75,7 @@ func (s *Store) openSentinel(address string, locks redislock.Options) (*redisloc
 	if err != nil {
 		return nil, err
 	}
-	// go-redis has the user and password of the sentinels before the host.
+	// go-redis puts the user and password of the sentinels before the host.
 	password, _ := u.User.Password()
 	query := u.Query()
 	master := query.Get("master")
@@ -128,9 +128,9 @@ func (s *Store) openCluster(address string, locks redislock.Options) (*redislock
 	return redislock.New(s.Redis, locks), nil
 }
 
-// several reads a URL with several hosts, which stand behind each other with commas between:
-// rediss-cluster://user:password@one:6379,two:6379. It returns the URL of the first, of one of the
-// schemes that go-redis knows, and the others.
+// several reads a URL with several hosts, separated by commas:
+// rediss-cluster://user:password@one:6379,two:6379. It returns the URL of the first, with a scheme
+// that go-redis knows, and the others.
 func several(address, port string) (first *url.URL, others []string, err error) {
 	scheme, rest, _ := strings.Cut(address, "://")
 	scheme, _, _ = strings.Cut(scheme, "-")
@@ -159,11 +159,11 @@ func several(address, port string) (first *url.URL, others []string, err error) 
 	return first, others, nil
 }
 
-// pingRedis makes one round trip to the server, or to all masters of a Cluster at once.
+// pingRedis makes one round trip to the server, or to all masters of a Cluster at the same time.
 func pingRedis(ctx context.Context, client redis.UniversalClient) error {
 	ping := func(ctx context.Context, server redis.Cmdable) error {
 		err := server.Ping(ctx).Err()
-		if redis.HasErrorPrefix(err, "NOPERM") { // that is an answer, too: no host needs PING
+		if redis.HasErrorPrefix(err, "NOPERM") { // this is an answer, too: no host needs PING
 			return nil
 		}
 		return err
@@ -174,17 +174,17 @@ func pingRedis(ctx context.Context, client redis.UniversalClient) error {
 	return ping(ctx, client)
 }
 
-// A RedisServer is what a server of Redis says of itself.
+// A RedisServer is what a server of Redis reports about itself.
 type RedisServer struct {
 	Name   string            // its address
-	Config map[string]string // what the user may ask of CONFIG GET
+	Config map[string]string // the settings that the user may read with CONFIG GET
 	info   map[string]string
 }
 
-// Info is a field of INFO; "": there is none.
+// Info returns a field of INFO; "": there is none.
 func (r RedisServer) Info(field string) string { return r.info[field] }
 
-// Number is a field of INFO that is a number; 0: it is none.
+// Number returns a field of INFO that is a number; 0: it is none.
 func (r RedisServer) Number(field string) int64 {
 	n, _ := strconv.ParseInt(r.info[field], 10, 64)
 	return n
@@ -205,7 +205,7 @@ func (s *Store) RedisServers(ctx context.Context) ([]RedisServer, error) {
 			r.info[field] = value
 		}
 		for _, setting := range []string{"appendfsync", "min-replicas-to-write"} {
-			config, _ := server.ConfigGet(ctx, setting).Result() // nil if it may not be asked
+			config, _ := server.ConfigGet(ctx, setting).Result() // nil if the user may not read it
 			maps.Copy(r.Config, config)
 		}
 		mu.Lock()

@@ -25,8 +25,8 @@ type need struct {
 	rights []string
 }
 
-// needs are those of the parts, the main table first. On Postgres those on the table of the locks
-// are in the locks' own audit.
+// needs returns the needs of the parts, the main table first. On Postgres the locks' own audit
+// checks the rights on the table of the locks.
 func (o Options) needs(kind string) map[string][]need {
 	all := []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
 	locks := cmp.Or(o.LocksTable, sqllock.DefaultTableName)
@@ -67,14 +67,14 @@ func (m MissingRights) Grant() string {
 	return fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(m.Rights, ", "), m.On, m.to)
 }
 
-// A TableCheck says what is missing of the tables of a part.
+// A TableCheck says which tables and rights a part lacks.
 type TableCheck struct {
-	Missing bool // the main table is not there, or, on MySQL, the user has no right on it
+	Missing bool // the main table does not exist, or, on MySQL, the user has no right on it
 	Rights  []MissingRights
 }
 
-// CheckTables checks whether the tables of a part exist, and which rights on them the user does not
-// have. On SQLite it checks the tables only.
+// CheckTables checks whether the tables of a part exist, and which rights on them the user lacks.
+// On SQLite it checks the tables only.
 func (s *Store) CheckTables(ctx context.Context, part Part) (check TableCheck, err error) {
 	for i, n := range part.needs {
 		var there bool
@@ -121,7 +121,7 @@ func (s *Store) rightsOnPostgres(ctx context.Context, n need) (there bool, right
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == insufficientPrivilege {
 		err = s.DB.QueryRowContext(ctx, "SELECT current_user").Scan(&rights.to)
 		rights.Rights, rights.On, rights.to = []string{"USAGE"}, "SCHEMA "+quoted(schema), quoted(rights.to)
-		return true, rights, err // whether it is there cannot be seen
+		return true, rights, err // whether it exists cannot be seen
 	}
 	rights.On, rights.to = name, quoted(rights.to)
 	if missing != "" {
@@ -135,8 +135,9 @@ func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""
 const rightsOnMySQL = `SELECT table_schema, privileges, current_user() FROM information_schema.columns
 	WHERE table_schema = coalesce(nullif(?, ''), database()) AND table_name = ?`
 
-// rightsOnMySQL finds missing rights by those on columns, in which those on the table, the database
-// and of roles are contained, and whether rows may be deleted, which is no right on columns.
+// rightsOnMySQL finds missing rights by the rights on columns, which include those on the table,
+// the database and of roles, and checks whether rows may be deleted, for which columns have no
+// right.
 func (s *Store) rightsOnMySQL(ctx context.Context, n need) (there bool, rights MissingRights, err error) {
 	rows, err := s.DB.QueryContext(ctx, rightsOnMySQL, s.schema, n.table)
 	if err != nil {
@@ -179,8 +180,8 @@ func (s *Store) rightsOnMySQL(ctx context.Context, n need) (there bool, rights M
 var createProcedure = regexp.MustCompile(`(?m)^CREATE PROCEDURE ((?:` + "`[^`]*`" + `\.)?` + "`[^`]*`" + `)`)
 
 // rightsOnProcedures finds the procedures of a part that the user may not execute. It calls them
-// without their parameters: that executes nothing, and is refused for the right before anything
-// else. (information_schema does not show them to such a user, as if they were not there.)
+// without their parameters: that executes nothing, and is refused for a missing right before
+// anything else. (information_schema hides them from such a user.)
 func (s *Store) rightsOnProcedures(ctx context.Context, part Part) (missing []MissingRights, err error) {
 	statements, err := part.Schema()
 	if err != nil {
@@ -205,7 +206,7 @@ func (s *Store) rightsOnProcedures(ctx context.Context, part Part) (missing []Mi
 	return missing, nil
 }
 
-// MySQL's numbers for a right on a table and on a procedure that is missing.
+// MySQL's numbers for a missing right on a table and on a procedure.
 const (
 	accessDenied  = 1142
 	executeDenied = 1370
@@ -219,7 +220,7 @@ func (s *Store) explains(ctx context.Context, statement string) (allowed bool, e
 		return true, rows.Close()
 	}
 	if refusal, ok := errors.AsType[*mysql.MySQLError](err); ok {
-		return refusal.Number != accessDenied, nil // other errors (a read-only server) are found elsewhere
+		return refusal.Number != accessDenied, nil // other checks find other errors (a read-only server)
 	}
 	return false, err
 }

@@ -20,22 +20,22 @@ import (
 )
 
 var (
-	// inside are names of packages that errors begin with, which mean nothing to an operator.
+	// inside matches names of packages that begin errors, and mean nothing to an operator.
 	inside = regexp.MustCompile(`\b(?:cluster: (?:read|enumerate)|sqlregistry|pgxregistry|redisregistry|sqllock|` +
 		`pgxlock|redislock|durable|outbox): `)
-	// setup is the text of dlock.ErrSetup, which says what follows, too.
+	// setup is the text of dlock.ErrSetup, which the text after it makes redundant.
 	setup = dlock.ErrSetup.Error() + ": "
 )
 
-// Say is the text of an error on one line, in the words of an operator: where the store is, what it
-// does not do, and the command that mends it.
+// Say returns the text of an error on one line, in the words of an operator: where the store is,
+// what it does not do, and the command that repairs it.
 func (s *Store) Say(err error) string {
 	text := err.Error()
 	if s != nil {
 		for _, f := range s.faults(err, nil) {
 			said := f.err.Error()
 			if !strings.Contains(text, said) {
-				said = mask.Text(said) // what wraps it may have hidden secrets
+				said = mask.Text(said) // errors that wrap it may have hidden secrets
 			}
 			text = strings.Replace(text, said, f.text, 1)
 		}
@@ -65,8 +65,8 @@ type fault struct {
 	text string
 }
 
-// faults are those in the tree of err. A driver's error that says that something has to be set up
-// stands in the text of whole.
+// faults returns the faults in the tree of err. If a driver's error needs a repair of the set-up,
+// its text is part of whole's, which is replaced.
 func (s *Store) faults(err, whole error) []fault {
 	if text := s.fault(err); text != "" {
 		if whole == nil {
@@ -95,7 +95,7 @@ func (s *Store) faults(err, whole error) []fault {
 	return nil
 }
 
-// fault is what an error of a driver means; "": its own text is fine.
+// fault returns the text for an error of a driver; "": its own text is good.
 func (s *Store) fault(err error) string {
 	var dial *net.OpError
 	switch e := err.(type) {
@@ -139,7 +139,7 @@ func (s *Store) fault(err error) string {
 	return ""
 }
 
-// silent says that the store gives no answer, and why.
+// silent returns the text about a store that gives no answer, and why.
 func (s *Store) silent(why error) string {
 	var where *net.DNSError
 	switch {
@@ -155,7 +155,7 @@ func (s *Store) silent(why error) string {
 	return fmt.Sprintf("no answer from %s: %v", s.Name, why)
 }
 
-// refused says what a database refuses.
+// refused returns the text about what a database refuses.
 func (s *Store) refused(err error) string {
 	said, state := "", ""
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -185,7 +185,7 @@ func (s *Store) lacks(tables, only, flags string) string {
 }
 
 // lackedBy names the part whose tables are missing, if that is durable runs or the outbox: the
-// error begins with its name, or follows what a command has said.
+// error begins with its name, or follows the text of a command.
 func (s *Store) lackedBy(text string, err error) string {
 	if s == nil {
 		return text

@@ -90,7 +90,7 @@ func (s *Store) openMySQL(o Options) error {
 	if err != nil {
 		return errBadURL
 	}
-	if (s.roots != nil || s.pair != nil) && config.TLSConfig == "" { // the URL does not say
+	if (s.roots != nil || s.pair != nil) && config.TLSConfig == "" { // the URL does not say whether to use TLS
 		config.TLS = &tls.Config{}
 	}
 	if err := s.trust(config.TLS); err != nil {

@@ -1,8 +1,8 @@
-// Package stores opens what a URL names: the locks, the registry, the durable runs and the outbox
-// of a fleet.
+// Package stores opens the parts of a fleet's store that a URL names: the locks, the registry, the
+// durable runs and the outbox.
 //
-// No error of it quotes the URL, which may contain a password; Hide takes passwords out of the
-// errors of drivers. Nothing is created: a SQLite file that is not there is an error, but for
+// Its errors never quote the URL, which may contain a password; Hide takes passwords out of the
+// errors of drivers. Nothing is created: a SQLite file that does not exist is an error, except with
 // Options.Create.
 package stores
 
@@ -24,7 +24,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// dialTimeout bounds a connection attempt, so that a wrong address is an error and no wait.
+// dialTimeout bounds a connection attempt, so that a wrong address is an error instead of a wait.
 const dialTimeout = 3 * time.Second
 
 // Options are what a URL does not say. They have to be those of the hosts.
@@ -64,7 +64,7 @@ type Part struct {
 	needs []need
 }
 
-// A Store is what a URL has opened. A part that the kind of store does not have is nil.
+// A Store is the result of opening a URL. A part that the kind of store does not have is nil.
 type Store struct {
 	Kind     string // redis, postgres, mysql, sqlite
 	Name     string // for people: the kind, and where it is
@@ -113,7 +113,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.DB.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 }
 
-// formats are what URLs look like, by scheme. A user and a password stand before the host.
+// formats are the forms of URLs, by scheme. A user and a password come before the host.
 var formats = map[string]string{
 	"redis":  "redis://host:6379/0",
 	"rediss": "rediss://host:6379/0",

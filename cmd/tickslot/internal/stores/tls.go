@@ -16,19 +16,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// namedCA is how users name a CA.
+// namedCA is how users can name a CA.
 const namedCA = "--ca, or TICKSLOT_CA"
 
-// refusedTLS is what pgx says of a server that speaks no TLS.
+// refusedTLS is pgx's text about a server without TLS.
 const refusedTLS = "server refused TLS connection"
 
-// namedCert is how users name the certificate of a client.
+// namedCert is how users can name the certificate of a client.
 const namedCert = "--cert and --key, or TICKSLOT_CERT and TICKSLOT_KEY"
 
-// errNoTLS is an error, or a user who names a certificate would believe that it is shown.
+// errNoTLS is returned because a user who names a certificate would believe that it is shown.
 var errNoTLS = errors.New("a client's certificate is named (" + namedCert + "), but by the URL there is no TLS")
 
-// errUnchecked is an error, or a user who names a CA would believe that the server is checked.
+// errUnchecked is returned because a user who names a CA would believe that the server is checked.
 var errUnchecked = errors.New("a CA is named (" + namedCA + "), but by the URL no certificate is checked against it")
 
 // readCA reads the file of Options.CA.
@@ -47,7 +47,7 @@ func (s *Store) readCA(file string) error {
 	return nil
 }
 
-// readCert reads the client's certificate, and the key of it.
+// readCert reads the client's certificate and its key.
 func (s *Store) readCert(certFile, keyFile string) error {
 	switch {
 	case certFile == "" && keyFile == "":
@@ -63,8 +63,8 @@ func (s *Store) readCert(certFile, keyFile string) error {
 	return nil
 }
 
-// trust has a client show its certificate, and check that of the server against the CA, where they
-// are named.
+// trust makes a client show its certificate, and check the server's against the CA, if they are
+// named.
 func (s *Store) trust(config *tls.Config) error {
 	s.tls = config != nil
 	if s.pair != nil {
@@ -83,8 +83,8 @@ func (s *Store) trust(config *tls.Config) error {
 	return nil
 }
 
-// withCA is the URL of a Postgres with what pgx wants for a CA and a client's certificate that are
-// named.
+// withCA returns the URL of a Postgres with pgx's parameters for the CA and the client's
+// certificate that are named.
 func (s *Store) withCA(address string) (string, error) {
 	if s.ca == "" && s.pair == nil {
 		return address, nil
@@ -122,7 +122,7 @@ func (s *Store) unchecked() error {
 	return fmt.Errorf("%w: %s, or name no CA", errUnchecked, s.checked())
 }
 
-// checked is what a URL lacks to have the server's certificate checked.
+// checked returns what to change in a URL so that the server's certificate is checked.
 func (s *Store) checked() string {
 	kind, rest, several := strings.Cut(s.scheme, "-")
 	switch {
@@ -138,8 +138,8 @@ func (s *Store) checked() string {
 	return "let the URL have sslmode=verify-full"
 }
 
-// Advice says what to do if err is one of TLS. It is sure if err can be nothing else; "": it is
-// none.
+// Advice returns advice if err is an error of TLS; "": it is not. It is sure if err can be nothing
+// else.
 func (s *Store) Advice(err error) (advice string, sure bool) {
 	if s == nil {
 		return "", false
@@ -176,7 +176,7 @@ func (s *Store) Advice(err error) (advice string, sure bool) {
 	return "", false
 }
 
-// orCA is what else asks for TLS.
+// orCA returns other ways to ask for TLS.
 func (s *Store) orCA() string {
 	if s.ca == "" {
 		return ""

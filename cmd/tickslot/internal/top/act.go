@@ -15,13 +15,13 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// A desk is what the user looks at and does beside the lists.
+// A desk is the detail, the question and the action of the user, beside the lists.
 type desk struct {
 	helping bool // the keys are shown
 
 	asked   Action  // waits for a yes; "": none
 	asks    Subject // of the question: rows move meanwhile
-	doing   string  // what is done; "": nothing
+	doing   string  // the action in progress; "": none
 	doingAt time.Time
 	said    said
 
@@ -34,7 +34,7 @@ type desk struct {
 	above   int     // lines above the first that is shown
 }
 
-// A said is what became of an action.
+// A said is the result of an action.
 type said struct {
 	text   string
 	urgent bool // it was refused
@@ -50,7 +50,7 @@ type (
 	}
 )
 
-// target is what keys act on: what is looked at, or the row that is chosen.
+// target returns the subject that keys act on: the one of the open detail, or of the chosen row.
 func (m *model) target() (on Subject, ok bool) {
 	if m.open {
 		return m.subject, true
@@ -75,7 +75,7 @@ func (m *model) paused(on Subject) bool {
 	})
 }
 
-// act does what a key asks for that is about a subject.
+// act handles a key that is about a subject.
 func (m *model) act(key string) tea.Cmd {
 	if key == "?" {
 		m.helping = true
@@ -109,7 +109,7 @@ func (m *model) act(key string) tea.Cmd {
 	return nil
 }
 
-// question is what is asked before anything is written.
+// question returns the question before anything is written.
 func (m *model) question() string {
 	what := map[Action]string{
 		ActionPause:   "pause %s %s on all hosts for " + show.Span(PauseFor),
@@ -122,7 +122,7 @@ func (m *model) question() string {
 	return "y or n? " + fmt.Sprintf(what, m.asks.Kind, m.asks.Name)
 }
 
-// answer takes the answer to the question. Other keys are none.
+// answer handles the answer to the question. Other keys are ignored.
 func (m *model) answer(k tea.KeyPressMsg) tea.Cmd {
 	switch k.String() {
 	case "n", "esc", "q":
@@ -141,13 +141,13 @@ func (m *model) answer(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// acted says what became of an action, and looks at it.
+// acted shows the result of an action, and reads its subject again.
 func (m *model) acted(msg actedMsg) tea.Cmd {
 	m.doing, m.said = "", said(msg)
 	return tea.Batch(m.read(), m.readWork(), m.readDetail())
 }
 
-// readDetail reads the detail that is open, unless one is read: its end reads the next.
+// readDetail reads the detail that is open, unless a read is in progress: its end starts the next.
 func (m *model) readDetail() tea.Cmd {
 	if !m.open || m.asking != (Subject{}) {
 		return nil
@@ -175,7 +175,7 @@ func (m *model) detailRead(msg detailMsg) tea.Cmd {
 	return tea.Tick(m.Interval, func(time.Time) tea.Msg { return readDetailMsg(n) })
 }
 
-// detailKey does what a key asks for while a detail is open.
+// detailKey handles a key while a detail is open.
 func (m *model) detailKey(k tea.KeyPressMsg) tea.Cmd {
 	switch k.String() {
 	case "q", "esc":
@@ -204,10 +204,10 @@ func (m *model) detailKey(k tea.KeyPressMsg) tea.Cmd {
 // maxChosen is how many characters of the chosen name the last line has.
 const maxChosen = 24
 
-// detailLines are those around a detail: the head, its title, the keys.
+// detailLines is the number of lines around a detail: the head, its title, the keys.
 const detailLines = 3
 
-// wrapped are the lines of the detail, as wide as the screen.
+// wrapped returns the lines of the detail, wrapped to the width of the screen.
 func (m *model) wrapped() (lines []string) {
 	for _, line := range m.text {
 		line = ansi.Hardwrap(inert.Line(line), max(1, m.width), true)
@@ -216,7 +216,7 @@ func (m *model) wrapped() (lines []string) {
 	return lines
 }
 
-// detail adds what is known of a subject.
+// detail adds the detail of a subject.
 func (m *model) detail(s *screen) {
 	title := string(m.subject.Kind) + " " + m.subject.Name
 	switch {
@@ -236,7 +236,7 @@ func (m *model) detail(s *screen) {
 	}
 }
 
-// allKeys are what the help prints.
+// allKeys are the lines of the help.
 var allKeys = []string{
 	"up, k       the row above           down, j     the row below",
 	"pgup        a screen up             pgdown, space  a screen down",
@@ -260,7 +260,7 @@ func (m *model) help(s *screen) {
 	}
 }
 
-// lastLine says what is asked, what became of it, or what can be done.
+// lastLine returns the question, the result of an action, or the keys.
 func (m *model) lastLine() (string, lipgloss.Style) {
 	switch {
 	case m.typing:

@@ -6,5 +6,5 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// NewModel is what Run runs.
+// NewModel returns the model that Run runs.
 func NewModel(ctx context.Context, o Options) tea.Model { return newModel(ctx, o) }

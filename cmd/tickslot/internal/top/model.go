@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 )
 
-// The lists. In one of them a row is chosen. Those of durable handlers and of messages are there if
-// the database has them.
+// The lists. In one of them a row is chosen. Those of durable handlers and of messages exist if the
+// database has them.
 const (
 	paneTimers = iota
 	paneHandlers
@@ -23,7 +23,7 @@ const (
 	panes
 )
 
-// What timers are sorted by.
+// The orders of timers.
 const (
 	byAttention = iota
 	byName
@@ -34,7 +34,7 @@ const (
 
 var orderNames = [orders]string{"attention", "name", "slots held", "last run"}
 
-// What is read again and again.
+// The parts that are read again and again.
 const (
 	loopFleet = iota
 	loopWork
@@ -44,7 +44,7 @@ const (
 
 const maxFilter = 100 // characters
 
-// A model is what is on the screen. It is changed by Update only.
+// A model is the state of the screen. Only Update changes it.
 type model struct {
 	Options
 	ctx           context.Context
@@ -54,9 +54,9 @@ type model struct {
 	last     Reading
 	hasRead  bool       // there is a last one
 	reads    [loops]int // that were begun
-	reading  time.Time  // since when it is read; zero: it is not
+	reading  time.Time  // since when a read is in progress; zero: none is
 	work     Work
-	working  bool           // it is read
+	working  bool           // a read is in progress
 	timers   []*fleet.Timer // that are shown, in order
 	hosts    []cluster.Host
 	handlers []Handler
@@ -69,7 +69,7 @@ type model struct {
 	typing  bool // the filter
 	pane    int
 	at      [panes]int    // the row that is chosen
-	chosen  [panes]string // its name, which it is found by when rows move
+	chosen  [panes]string // its name, by which it is found when rows move
 	skipped [panes]int    // rows above the first that is shown
 
 	desk
@@ -77,8 +77,8 @@ type model struct {
 
 type (
 	clockMsg    time.Time // a second has passed
-	readMsg     int       // it is time to read, if none was begun after this one
-	readingMsg  Reading   // it was read
+	readMsg     int       // it is time to read, if no read began after this one
+	readingMsg  Reading   // the read has ended
 	readWorkMsg int
 	workMsg     Work
 )
@@ -92,7 +92,7 @@ func (m *model) Init() tea.Cmd { return tea.Batch(m.read(), m.readWork(), tick()
 
 func tick() tea.Cmd { return tea.Tick(time.Second, func(at time.Time) tea.Msg { return clockMsg(at) }) }
 
-// read reads in the background, unless a read is under way.
+// read reads in the background, unless a read is in progress.
 func (m *model) read() tea.Cmd {
 	if !m.reading.IsZero() {
 		return nil
@@ -165,7 +165,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, next
 }
 
-// key does what a key asks for.
+// key handles a key.
 func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	m.said = said{}
 	if m.helping {
@@ -214,7 +214,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// shown are the lists that are there.
+// shown returns the lists that exist.
 func (m *model) shown() []int {
 	list := []int{paneTimers}
 	if !m.work.DurableAt.IsZero() {
@@ -231,7 +231,7 @@ func (m *model) nextPane() int {
 	return list[(slices.Index(list, m.pane)+1)%len(list)]
 }
 
-// names are those of the rows of a list.
+// names returns the names of the rows of a list.
 func (m *model) names(pane int) (names []string) {
 	switch pane {
 	case paneTimers:
@@ -254,8 +254,8 @@ func (m *model) names(pane int) (names []string) {
 	return names
 }
 
-// choose chooses a row of a list, or the nearest that there is. The first stays chosen by its
-// place, until somebody moves: which is first can change before it is seen.
+// choose chooses a row of a list, or the nearest. The first row stays chosen by its place until the
+// user moves: another row may become the first before the user has seen it.
 func (m *model) choose(pane, at int) {
 	names := m.names(pane)
 	m.at[pane], m.chosen[pane] = max(0, min(at, len(names)-1)), ""
@@ -264,7 +264,7 @@ func (m *model) choose(pane, at int) {
 	}
 }
 
-// follow finds the row again that was chosen, if rows have moved, and shows it.
+// follow finds the chosen row again, if rows have moved, and shows it.
 func (m *model) follow(pane, rows int) {
 	names := m.names(pane)
 	at := min(m.at[pane], len(names)-1)
@@ -300,7 +300,7 @@ func (m *model) typed(text string) {
 	}
 }
 
-// arrange chooses and sorts what is shown.
+// arrange filters and sorts the rows that are shown.
 func (m *model) arrange() {
 	has := func(name string) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(m.filter)) }
 	s := m.last.Snapshot
@@ -355,7 +355,7 @@ func (m *model) arrange() {
 	}
 }
 
-// compare orders timers, which are by name.
+// compare orders timers, which are sorted by name.
 func (m *model) compare(a, b *fleet.Timer) int {
 	switch m.order {
 	case byAttention:
@@ -375,13 +375,13 @@ func lastRun(t *fleet.Timer) time.Time {
 	return t.Last.EndedAt
 }
 
-// A level says how much something wants attention.
+// A level says how much attention something needs.
 type level int
 
 const (
-	levelQuiet  level = iota // it is as it should be, and does nothing
+	levelQuiet  level = iota // it is idle, as it should be
 	levelBusy                // it works
-	levelWarn                // it does not work, as somebody has asked perhaps
+	levelWarn                // it does not work, perhaps on request
 	levelUrgent              // it does not work as it should
 )
 

@@ -1,9 +1,8 @@
 // Package top is the live view of a fleet: what needs attention, timers with their slots, durable
-// handlers, messages of the outbox, hosts. The row that is chosen can be looked at, paused and
-// triggered.
+// handlers, messages of the outbox, hosts. The chosen row can be opened, paused and triggered.
 //
-// It never waits for the store. While that is silent or down, the view has what was read last, and
-// says how old it is and why. Names and errors cannot do anything to the terminal.
+// It never waits for the store. While the store is silent or down, the view shows the last read,
+// how old it is, and why. Names and errors cannot control the terminal.
 package top
 
 import (
@@ -18,14 +17,14 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 )
 
-// A Reading is what was read from the store.
+// A Reading is one read of the store.
 type Reading struct {
 	Snapshot *cluster.Snapshot // never nil; without a ReadAt nothing was read yet
 	Timers   []*fleet.Timer    // by name
 	Err      string            // why this is not the latest; "": it is
 }
 
-// Work is what was read of durable runs and of the outbox.
+// Work is one read of durable runs and of the outbox.
 type Work struct {
 	Handlers   []Handler // by name
 	DurableAt  time.Time // when they were read; zero: never, or there are no such tables
@@ -38,7 +37,7 @@ type Work struct {
 	OutboxErr     string
 }
 
-// A Handler is one of durable runs.
+// A Handler is a handler of durable runs.
 type Handler struct {
 	Name, Limit           string
 	Queued, Running, Dead int64
@@ -46,7 +45,7 @@ type Handler struct {
 	Paused                string    // by whom and until when; "": it is not
 }
 
-// A Message is one of the outbox that waits, or has exhausted its attempts.
+// A Message is a message of the outbox that waits, or has exhausted its attempts.
 type Message struct {
 	ID, Topic, Key, LastError string
 	Dead                      bool
@@ -54,10 +53,10 @@ type Message struct {
 	CreatedAt                 time.Time
 }
 
-// A Kind is what a row is about.
+// A Kind is the kind of thing that a row shows.
 type Kind string
 
-// What rows are about.
+// The kinds of rows.
 const (
 	KindTimer   Kind = "timer"
 	KindHandler Kind = "durable handler"
@@ -65,23 +64,23 @@ const (
 	KindHost    Kind = "host"
 )
 
-// A Subject is what is looked at, or acted on.
+// A Subject is the thing that a detail shows, or an action changes.
 type Subject struct {
 	Kind Kind
 	Name string // of a message its ID, of a host its holder
 }
 
-// An Action is what is done to a timer or a durable handler.
+// An Action is a change of a timer or a durable handler.
 type Action string
 
-// What can be done.
+// The actions.
 const (
 	ActionPause   Action = "pause"
 	ActionResume  Action = "resume"
 	ActionTrigger Action = "trigger"
 )
 
-// PauseFor is how long a pause lasts that nobody ends.
+// PauseFor is how long a pause lasts unless it is ended.
 const PauseFor = time.Hour
 
 // Options say what is shown.
@@ -106,7 +105,7 @@ type Options struct {
 // Run shows the fleet until the user quits, or ctx ends. Both have to be a terminal.
 func Run(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends what is read
+	defer cancel() // ends reads in progress
 	p := tea.NewProgram(newModel(ctx, o), tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
 		tea.WithoutSignalHandler(), tea.WithFPS(20))
 	if _, err := p.Run(); err != nil && !(errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil) {

@@ -21,15 +21,16 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Names that try to clear the screen, to set its title, to turn the direction and to end the line.
+// Names that try to clear the screen, to set its title, to change the direction and to end the
+// line.
 const hostile = "a\x1b[2J\x1b]0;owned\x07\u202eb\nc\td\u009b31m\xff"
 
-// A screen is a model, and what it asks to be done.
+// A screen is a model, and the commands that it returns.
 type screen struct {
 	t        *testing.T
 	model    tea.Model
 	messages chan tea.Msg
-	under    int // commands that are under way
+	under    int // commands in progress
 	quit     bool
 }
 
@@ -41,7 +42,7 @@ func start(t *testing.T, ctx context.Context, width, height int, o top.Options) 
 	return s
 }
 
-// do executes commands beside, as bubbletea does.
+// do executes commands in the background, as bubbletea does.
 func (s *screen) do(c tea.Cmd) {
 	if c != nil {
 		s.under++
@@ -49,7 +50,7 @@ func (s *screen) do(c tea.Cmd) {
 	}
 }
 
-// end waits for what is under way, as no program has to.
+// end waits for commands in progress, which a real program need not do.
 func (s *screen) end() {
 	for ; s.under > 0; s.under-- {
 		if batch, ok := (<-s.messages).(tea.BatchMsg); ok {
@@ -60,7 +61,7 @@ func (s *screen) end() {
 	}
 }
 
-// next takes what a command has returned.
+// next handles the message of a command.
 func (s *screen) next(msg tea.Msg) {
 	s.under--
 	s.tell(msg)
@@ -88,7 +89,7 @@ func (s *screen) pass(d time.Duration) {
 		case msg := <-s.messages:
 			s.next(msg)
 		case <-end:
-			// What a message leads to is over, too, so that the test may look at what it does.
+			// The effects of a message are over, too, so that the test may check them.
 			for synctest.Wait(); len(s.messages) > 0; synctest.Wait() {
 				s.next(<-s.messages)
 			}
@@ -113,7 +114,7 @@ func (s *screen) press(keys ...string) {
 	s.pass(0)
 }
 
-// lines are those that are seen.
+// lines returns the visible lines.
 func (s *screen) lines() []string {
 	return strings.Split(ansi.Strip(s.model.View().Content), "\n")
 }
@@ -128,7 +129,7 @@ func (s *screen) has(texts ...string) {
 	}
 }
 
-// before checks that one text stands above another.
+// before checks that one text is above another.
 func (s *screen) before(first, second string) {
 	s.t.Helper()
 	find := func(text string) int {
@@ -141,7 +142,7 @@ func (s *screen) before(first, second string) {
 
 func holder(name string) dlock.Holder { return dlock.Holder{Host: name, PID: 7, ID: "abc"} }
 
-// fleetOf is a fleet of which something is wrong in each way.
+// fleetOf returns a fleet with every kind of fault.
 func fleetOf(timers int) top.Reading {
 	now := time.Now()
 	s := &cluster.Snapshot{ReadAt: now}
@@ -177,9 +178,9 @@ func fleetOf(timers int) top.Reading {
 }
 
 // The screen has what needs attention, timers with their slots and hosts; at any size no line is
-// too long, there are not too many, and no name does anything to the terminal.
+// too long, there are not too many, and no name can control the terminal.
 //
-// Fails when a line is as long as it likes, or a text of strangers is shown as it is.
+// Fails when a line is not bounded, or a text of strangers is shown unescaped.
 func TestScreensOfAllSizes(t *testing.T) {
 	t.Parallel()
 	for _, size := range [][2]int{{200, 50}, {100, 30}, {80, 24}, {80, 12}, {80, 11}, {40, 10}, {20, 5}, {3, 2}, {1, 1},
@@ -223,8 +224,7 @@ func TestScreensOfAllSizes(t *testing.T) {
 	}
 }
 
-// Keys sort, reverse, filter and scroll, and what is asked for stays when the screen changes its
-// size.
+// Keys sort, reverse, filter and scroll, and their effect stays when the screen changes its size.
 //
 // Fails when a key does something else, or the list scrolls beyond its end.
 func TestKeys(t *testing.T) {
@@ -274,10 +274,10 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A store that fails or hangs changes nothing but the first line, which says how old the rest is;
-// keys work meanwhile, the store is asked once at a time, and when it is back it is seen.
+// A store that fails or hangs changes nothing but the first line, which says how old the rest is.
+// Keys work meanwhile, there is one read at a time, and when the store is back the view shows it.
 //
-// Fails when a read waits for the store, or what was read is shown as if it were new.
+// Fails when a read waits for the store, or an old read is shown as if it were new.
 func TestStoreIsDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -330,7 +330,7 @@ func TestStoreIsDown(t *testing.T) {
 	})
 }
 
-// workOf is durable runs and an outbox, of which something is dead.
+// workOf returns durable runs and an outbox with dead letters.
 func workOf() top.Work {
 	now := time.Now()
 	return top.Work{
@@ -343,10 +343,10 @@ func workOf() top.Work {
 	}
 }
 
-// Handlers of durable runs and messages stand beside the timers where the database has them, with
-// what is dead as what needs attention; where it has not, nothing is said of them.
+// If the database has them, handlers of durable runs and messages are shown beside the timers, and
+// dead letters under what needs attention; otherwise they are not mentioned.
 //
-// Fails when a list is left out, is there without tables, or lets a name through.
+// Fails when a list is left out, is shown without tables, or shows a name unescaped.
 func TestDurableRunsAndMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -404,11 +404,11 @@ func TestDurableRunsAndMessages(t *testing.T) {
 	}
 }
 
-// acts is what a fake store was asked to do.
+// acts records the actions of a fake store.
 type acts struct {
 	done []string
 	err  error
-	hang chan struct{} // nil: it answers at once
+	hang chan struct{} // nil: it answers immediately
 }
 
 func (a *acts) act(ctx context.Context, action top.Action, on top.Subject) (string, error) {
@@ -432,8 +432,8 @@ func (a *acts) detail(_ context.Context, of top.Subject) ([]string, error) {
 	return []string{"all of " + of.Name, "a second line " + hostile}, nil
 }
 
-// A key that changes something asks first, on the last line, and says what was written or why
-// nothing was; what it is about stays, although rows move meanwhile.
+// A key that changes something asks first, on the last line, and shows the result or why there is
+// none; its subject stays, although rows move meanwhile.
 //
 // Fails when something is written without a yes, for another row, or twice.
 func TestActing(t *testing.T) {
@@ -502,9 +502,9 @@ func TestActing(t *testing.T) {
 	})
 }
 
-// enter shows what is known of a row, read again and again; keys act on that, and lead back.
+// The enter key shows the detail of a row, read again and again; keys act on that, and lead back.
 //
-// Fails when a detail is that of another row, stays as it was, or hides why.
+// Fails when a detail is that of another row, is not updated, or hides why.
 func TestDetail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -520,7 +520,7 @@ func TestDetail(t *testing.T) {
 			}})
 		s.pass(time.Second)
 		s.press("s", "j", "enter")
-		s.has("timer timer-00", "all of timer-00", `a second line a\u001b[2J`, `31m\xff`) // what is long is wrapped
+		s.has("timer timer-00", "all of timer-00", `a second line a\u001b[2J`, `31m\xff`) // long lines are wrapped
 		s.pass(10 * time.Second)
 		if reads < 9 || reads > 12 {
 			t.Errorf("it was read %d times in 10 s", reads)

@@ -22,7 +22,7 @@ const (
 	maxHolders = 3               // that are named
 	slowRead   = 3 * time.Second // after which the view says that the store has not answered
 	minRows    = 4               // of all lists, with less room only one of them is shown
-	wideScreen = 120             // characters, from which on there is room for what is seldom asked
+	wideScreen = 120             // characters from which there is room for columns that are seldom needed
 )
 
 // styles has the 16 colors of a terminal, which its user has chosen so that they can be read.
@@ -39,15 +39,15 @@ var (
 	titleStyle  = lipgloss.NewStyle().Faint(true)
 )
 
-// A plan says how many rows of what have room.
+// A plan says for how many rows of each list there is room.
 type plan struct {
 	notices int
 	rows    [panes]int
-	flat    bool // only the list in which a row is chosen is shown
+	flat    bool // only the list with the chosen row is shown
 }
 
-// plan divides the lines of the screen: what needs attention gets a fifth, then all lists what they
-// need; if that is too much, those in which no row is chosen a third.
+// plan divides the lines of the screen: notices get a fifth, then all lists what they need; if that
+// is too much, the lists without the chosen row get a third.
 func (m *model) plan() plan {
 	shown := m.shown()
 	fixed := 4 + 2*len(shown) // two lines of head, what needs attention, keys; a heading and titles for each list
@@ -84,7 +84,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// lines are those of the screen, none longer than it is wide, and no more than it is high.
+// lines returns the lines of the screen, none wider than it is, and no more than it has.
 func (m *model) lines() []string {
 	s := &screen{width: m.width}
 	s.add(m.head())
@@ -110,7 +110,7 @@ func (m *model) lines() []string {
 	return s.lines
 }
 
-// lists adds what needs attention, and all lists.
+// lists adds notices and all lists.
 func (m *model) lists(s *screen) {
 	p := m.plan()
 	if !p.flat {
@@ -137,7 +137,7 @@ type screen struct {
 	lines []string
 }
 
-// add adds a line. It is text only: what could do something to a terminal becomes an escape.
+// add adds a line. It is text only: characters that could control a terminal become escapes.
 func (s *screen) add(text string, style ...lipgloss.Style) {
 	text = ansi.Truncate(inert.Line(text), s.width, "…")
 	for _, st := range style {
@@ -146,7 +146,7 @@ func (s *screen) add(text string, style ...lipgloss.Style) {
 	s.lines = append(s.lines, text)
 }
 
-// head says what is shown, and how old it is.
+// head returns the name of the store, and the age of the read.
 func (m *model) head() (string, lipgloss.Style) {
 	read := time.Time{}
 	if m.hasRead {
@@ -174,7 +174,7 @@ func (m *model) head() (string, lipgloss.Style) {
 	return "tickslot top: " + told, style
 }
 
-// counts say how many there are of what.
+// counts returns how many timers, hosts and so on there are.
 func (m *model) counts() string {
 	if !m.hasRead {
 		return ""
@@ -215,7 +215,7 @@ func (m *model) attention(shown int) string {
 	return "NEEDS ATTENTION"
 }
 
-// list adds a list of so many rows.
+// list adds a list with that many rows.
 func (m *model) list(s *screen, pane, rows int) {
 	t, levels, heading := [panes]func() (*show.Table, []level, string){m.timerTable, m.handlerTable, m.messageTable,
 		m.hostTable}[pane]()
@@ -270,8 +270,8 @@ func (m *model) timerTable() (t *show.Table, levels []level, heading string) {
 	return t, levels, heading
 }
 
-// slots are those of a timer: how many are held, and each as # if it is, as ! if its holder is not
-// there any more, or as a dot.
+// slots shows the slots of a timer: how many are held, and each as # if it is held, as ! if its
+// holder is gone, or as a dot.
 func slots(t *fleet.Timer) string {
 	n := t.Slots()
 	if n < 0 {
@@ -294,7 +294,7 @@ func slots(t *fleet.Timer) string {
 	return text + " " + string(boxes)
 }
 
-// holders are those of a timer's slots, those that have them for longest first.
+// holders names the holders of a timer's slots, those that have held them longest first.
 func (m *model) holders(t *fleet.Timer) string {
 	held := slices.SortedStableFunc(slices.Values(t.Held), func(a, b cluster.Lease) int {
 		return a.AcquiredAt.Compare(b.AcquiredAt)
@@ -338,7 +338,7 @@ func (r Reading) snapshotLeases() []cluster.Lease {
 	return r.Snapshot.Leases
 }
 
-// ago is how long an instant is ago, in whole seconds: more would never stand still.
+// ago returns how long ago an instant was, in whole seconds: finer digits would never stand still.
 func (m *model) ago(at time.Time) string {
 	if at.IsZero() {
 		return ""

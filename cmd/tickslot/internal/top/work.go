@@ -79,7 +79,7 @@ func (m *model) workAge(read time.Time, fault string) string {
 	return fmt.Sprintf(", THIS IS %s OLD: %s", show.Span(max(0, age).Truncate(time.Second)), fault)
 }
 
-// workNotices say what needs attention in durable runs and in the outbox.
+// workNotices returns the notices about durable runs and the outbox.
 func (m *model) workNotices() (list []fleet.Notice) {
 	add := func(urgent bool, format string, args ...any) {
 		list = append(list, fleet.Notice{Urgent: urgent, Text: fmt.Sprintf(format, args...)})
