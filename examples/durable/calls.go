@@ -18,7 +18,7 @@ func (c calls) migrate(ctx context.Context) error {
 	return err
 }
 
-// wrap has a handler write down when it begins, and that it has ended without an error.
+// wrap makes a handler record that it begins, and that it has ended without an error.
 func (c calls) wrap(next durable.Handler) durable.Handler {
 	return func(ctx context.Context, run *durable.Run) error {
 		if _, err := c.ExecContext(ctx, `INSERT INTO calls (handler, key, tick, attempt, worker) VALUES (?, ?, ?, ?, ?)`,
@@ -34,20 +34,20 @@ func (c calls) wrap(next durable.Handler) durable.Handler {
 	}
 }
 
-// await asks a question, which has the answer 0 or 1, until it is 1.
+// await asks a question, whose answer is 0 or 1, until it is 1.
 func (c calls) await(ctx context.Context, question string, args ...any) error {
 	return await(ctx, func() (yes bool, err error) {
 		return yes, c.QueryRowContext(ctx, question, args...).Scan(&yes)
 	})
 }
 
-// worker returns who made an attempt of month-end.
+// worker returns the worker that made an attempt of month-end.
 func (c calls) worker(ctx context.Context, attempt int) (name string, err error) {
 	row := c.QueryRowContext(ctx, "SELECT worker FROM calls WHERE handler = 'month-end' AND attempt = ?", attempt)
 	return name, row.Scan(&name)
 }
 
-// count counts what handlers have done.
+// count counts the calls of handlers.
 func (c calls) count(ctx context.Context, r *report) error {
 	return c.QueryRowContext(ctx, `
 		WITH runs AS (SELECT handler, key, tick, sum(ended) AS ended, count(*) AS attempts FROM calls GROUP BY handler, key),

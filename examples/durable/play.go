@@ -18,16 +18,16 @@ import (
 type report struct {
 	Workers   int   `json:"workers"`
 	Ticks     int   `json:"ticks"`              // seconds from the first invoice to the last
-	Runs      int   `json:"runs"`               // that a handler has brought to its end
-	Lost      int   `json:"lost"`               // ticks and triggers that no handler has brought to its end
-	Doubled   int   `json:"doubled"`            // that handlers have brought to their end twice
+	Runs      int   `json:"runs"`               // that a handler has completed
+	Lost      int   `json:"lost"`               // ticks and triggers that no handler has completed
+	Doubled   int   `json:"doubled"`            // that handlers have completed twice
 	Reclaimed int   `json:"reclaimed"`          // that needed a second attempt
 	After     int64 `json:"reclaimed_after_ms"` // from the kill until the next attempt begins
 }
 
 var operator = driver.Cause{By: "play", Note: "the end"}
 
-// play starts three workers, kills one in the middle of a run, and counts what handlers have done.
+// play starts three workers, kills one in the middle of a run, and counts the calls of handlers.
 // When it returns, no process and no file is left.
 func play(ctx context.Context, asJSON bool) (err error) {
 	folder, err := os.MkdirTemp("", "tickslot-durable-")
@@ -68,7 +68,7 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	if err := calls.await(ctx, "SELECT count(*) >= 3 FROM calls WHERE ended"); err != nil {
 		return err
 	}
-	tx, err := db.BeginTx(ctx, nil) // of the application: the run is there if it commits
+	tx, err := db.BeginTx(ctx, nil) // of the application: the run exists if it commits
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func play(ctx context.Context, asJSON bool) (err error) {
 	return nil
 }
 
-// start starts this program as a worker. It ends with ctx, and with us: its standard input ends
-// then.
+// start starts this program as a worker. It ends with ctx, or when this process ends, which closes
+// its standard input.
 func start(ctx context.Context, path, name string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -142,7 +142,7 @@ func start(ctx context.Context, path, name string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Cancel = in.Close            // in good order
+	w.Cancel = in.Close            // a clean stop
 	w.WaitDelay = 10 * time.Second // then it is killed
 	return w, w.Start()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// work is a worker, until ctx ends.
+// work runs a worker until ctx ends.
 func work(ctx context.Context, path, name string) error {
 	db, err := open(path)
 	if err != nil {
@@ -43,7 +43,7 @@ func work(ctx context.Context, path, name string) error {
 	return worker.Run(ctx)
 }
 
-// busy returns a handler that takes a while.
+// busy returns a handler that takes some time.
 func busy(takes time.Duration) durable.Handler {
 	return func(ctx context.Context, _ *durable.Run) error {
 		select {
@@ -55,7 +55,7 @@ func busy(takes time.Duration) durable.Handler {
 	}
 }
 
-// open does not touch the file yet.
+// open returns a database; it does not touch the file yet.
 func open(path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// fenceHeader keeps the fence of whoever wrote an object beside it.
+// fenceHeader keeps the fence of an object's writer beside the object.
 const fenceHeader = "X-Amz-Meta-Fence"
 
 var errChanged = errors.New("it was written by others all the time")
@@ -22,7 +22,7 @@ var errChanged = errors.New("it was written by others all the time")
 // client has to sign the requests.
 //
 // The store cannot compare fences, so this takes two requests: one reads the fence, the other
-// writes on condition that nobody has written since.
+// writes on condition that the object has not been written since.
 func PutObject(ctx context.Context, client *http.Client, url string, fence dlock.Fence, body []byte) error {
 	for range 5 {
 		last, version, err := lastFence(ctx, client, url)
@@ -40,7 +40,7 @@ func PutObject(ctx context.Context, client *http.Client, url string, fence dlock
 	return fmt.Errorf("PUT %s: %w", url, errChanged)
 }
 
-// lastFence returns the fence of whoever wrote an object last, and its version; "": there is none.
+// lastFence returns the fence of an object's last writer, and its version; "": there is none.
 func lastFence(ctx context.Context, client *http.Client, url string) (dlock.Fence, string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
@@ -66,7 +66,7 @@ func lastFence(ctx context.Context, client *http.Client, url string) (dlock.Fenc
 }
 
 // putIf writes an object if it still has a version, "" if there must be none. It returns false if
-// it has another by now.
+// the version has changed.
 func putIf(
 	ctx context.Context, client *http.Client, url, version string, fence dlock.Fence, body []byte,
 ) (written bool, err error) {

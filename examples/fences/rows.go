@@ -36,8 +36,8 @@ func SaveTotal(ctx context.Context, db *sql.DB, fence dlock.Fence, day string, t
 
 // InTransaction calls write in a transaction, and commits it unless a run with a higher fence has
 // committed one for the same ledger. The update locks the row of the ledger until the transaction
-// ends, so two runs write one after the other, and the one with the lower fence not at all if it
-// comes second.
+// ends, so two runs write one after the other; if the one with the lower fence comes second, it
+// does not write at all.
 func InTransaction(
 	ctx context.Context, db *sql.DB, fence dlock.Fence, ledger string, write func(*sql.Tx) error,
 ) error {

@@ -16,9 +16,9 @@ import (
 
 var errReplaced = errors.New("a later run has written")
 
-// createAccount belongs into the migrations of a real service. Two pods that begin at once take
-// turns by the lock, which lasts until the statements have ended; without it CREATE TABLE IF NOT
-// EXISTS may fail.
+// createAccount belongs in the migrations of a real service. Two pods that begin at the same time
+// take turns by the lock, which lasts until the statements have ended; without it CREATE TABLE IF
+// NOT EXISTS may fail.
 func createAccount(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `
 		SELECT pg_advisory_xact_lock(hashtextextended('create account', 0));
@@ -57,7 +57,7 @@ func settle(pool *pgxpool.Pool) timer.Handler {
 }
 
 // book adds one to the account, unless a run with a higher fence has written. The statement
-// compares the fence, so nothing can come between.
+// compares the fence, so no other write can come in between.
 func book(ctx context.Context, pool *pgxpool.Pool, fence dlock.Fence) error {
 	tag, err := pool.Exec(ctx,
 		`UPDATE account SET settled = settled + 1, fence = $1 WHERE id = 1 AND fence <= $1`, int64(fence))

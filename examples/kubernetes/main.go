@@ -5,7 +5,7 @@
 //	DATABASE_URL=postgres://user:password@localhost:5432/database go run ./examples/kubernetes
 //
 // When the pod is deleted, Kubernetes sends SIGTERM. From then on /readyz is 503, while requests
-// are served and timers run for -prestop; then nothing new starts, the run that goes on may finish,
+// are served and timers run for -prestop; then nothing new starts, the run in progress may finish,
 // its slot is released, and the process ends with status 0.
 package main
 
@@ -79,7 +79,7 @@ func serve(ctx context.Context, addr, probesAddr string, preStop time.Duration) 
 	}
 	probed := listener
 	server := &http.Server{Handler: requests, ReadHeaderTimeout: 5 * time.Second}
-	if probesAddr != "" { // then whoever sends requests sees neither probes nor metrics
+	if probesAddr != "" { // then clients of the service see neither probes nor metrics
 		if probed, err = net.Listen("tcp", probesAddr); err != nil {
 			return err
 		}

@@ -23,9 +23,9 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// The test is the kubelet: it starts the pod, asks its probes, lets a preStop hook pass, and sends
-// SIGTERM between two runs. The pod is unready at once, serves requests and runs its timer for
-// -prestop, and ends when the last run has written.
+// The test acts as the kubelet: it starts the pod, asks its probes, lets a preStop hook pass, and
+// sends SIGTERM between two runs. The pod is unready immediately, serves requests and runs its
+// timer for -prestop, and ends when the last run has written.
 //
 // Fails without PreStopDelay, when the server shuts down before the timers, and when the last run
 // is canceled before it has written.
@@ -99,7 +99,7 @@ func TestThePodIsDeleted(t *testing.T) {
 	}
 }
 
-// The pods of a first roll-out begin at once, and each makes sure that the account is there.
+// The pods of a first roll-out begin at the same time, and each makes sure that the account exists.
 //
 // Fails when one of them is refused the table because another creates it.
 func TestPodsThatBeginAtOnce(t *testing.T) {

@@ -137,8 +137,8 @@ type unlock func()
 
 func (u unlock) Unlock(context.Context) error { u(); return nil }
 
-// Two hosts for a day, of which one began three seconds after the other: with gocron each runs
-// intervals of its own, also with a Locker.
+// Two hosts run for a day, the second from three seconds later: with gocron each runs intervals of
+// its own, also with a Locker.
 func TestGocron(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var before counters

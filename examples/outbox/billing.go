@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// Billing writes an invoice for each order it is told of. It is another service, with a database of
-// its own; here the shop calls it in place of an HTTP server.
+// Billing writes an invoice for each order that it learns of. It is another service, with a
+// database of its own; here the shop calls it instead of an HTTP server.
 type billing struct {
 	db    *sql.DB
 	inbox *outbox.Inbox
@@ -29,7 +29,7 @@ func openBilling(ctx context.Context, folder string) (billing, error) {
 	return b, errors.Join(err, box.Migrate(ctx))
 }
 
-// deliver is the sink. The first statement is only there to be counted.
+// deliver is the sink. The first statement only counts the call.
 func (b billing) deliver(ctx context.Context, d outbox.Delivery) error {
 	order, err := strconv.ParseInt(string(d.Payload), 10, 64)
 	if err != nil {

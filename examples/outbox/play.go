@@ -118,7 +118,8 @@ func (r *report) count(ctx context.Context, shop, billing *sql.DB) error {
 	return err
 }
 
-// start starts this program as a shop. It ends with ctx, and with us: its standard input ends then.
+// start starts this program as a shop. It ends with ctx, or when this process ends, which closes
+// its standard input.
 func start(ctx context.Context, folder string, more ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -130,7 +131,7 @@ func start(ctx context.Context, folder string, more ...string) (*exec.Cmd, error
 	if err != nil {
 		return nil, err
 	}
-	s.Cancel = in.Close            // in good order
+	s.Cancel = in.Close            // a clean stop
 	s.WaitDelay = 10 * time.Second // then it is killed
 	return s, s.Start()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A shop takes orders, and tells billing of each.
+// A shop takes orders, and sends each to billing.
 type shop struct {
 	db  *sql.DB
 	box *outbox.Outbox
@@ -34,7 +34,7 @@ func openShop(ctx context.Context, folder string) (shop, error) {
 	return s, errors.Join(err, s.box.Migrate(ctx))
 }
 
-// order takes an order. Its message is there if the order is.
+// order takes an order. Its message exists if the order does.
 func (s shop) order(ctx context.Context, customer string) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s shop) order(ctx context.Context, customer string) error {
 	return nil
 }
 
-// work is a shop with its relay, until ctx ends.
+// work runs a shop with its relay until ctx ends.
 func work(ctx context.Context, folder string, closed bool) error {
 	s, err := openShop(ctx, folder)
 	if err != nil {
@@ -79,7 +79,7 @@ func work(ctx context.Context, folder string, closed bool) error {
 	relay, err := outbox.NewRelay(s.box, outbox.RelayConfig{
 		Sinks: map[string]outbox.Sink{topic: outbox.SinkFunc(b.deliver)},
 		TTL:   3 * time.Second, // the default is 15 s; here it is short, so that there is something to see
-		// The play says what happens.
+		// The play reports what happens.
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
@@ -96,7 +96,7 @@ func work(ctx context.Context, folder string, closed bool) error {
 	return <-ended
 }
 
-// open does not touch the file yet.
+// open returns a database; it does not touch the file yet.
 func open(folder, name string) (*sql.DB, error) {
 	path, err := filepath.Abs(filepath.Join(folder, name))
 	if err != nil {

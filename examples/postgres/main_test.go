@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// Three copies on a real Postgres, which all create the table, run each tick once.
+// Three copies on a real Postgres, all of which create the table, run each tick once.
 //
 // Fails with MaxConcurrency: 3 (each copy runs each tick), and when each copy has a prefix of its
 // own.

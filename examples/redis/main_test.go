@@ -15,8 +15,8 @@ func TestMain(m *testing.M) {
 	servertest.Main(m)
 }
 
-// Three copies on a real Redis run two at once, never three, and end on SIGTERM when their runs
-// have finished.
+// Three copies on a real Redis run two at the same time, never three, and end on SIGTERM when their
+// runs have finished.
 //
 // Fails when each copy has a prefix of its own (three at once), with MaxConcurrency: 1 (never two),
 // and when a run is cut off (it does not end).

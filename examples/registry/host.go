@@ -26,7 +26,7 @@ import (
 // short, so that there is something to see.
 const ttl = 3 * time.Second
 
-// serve is a host, until ctx ends.
+// serve runs a host until ctx ends.
 func serve(ctx context.Context, path, addr string) error {
 	db, err := open(path)
 	if err != nil {
@@ -65,7 +65,7 @@ func serve(ctx context.Context, path, addr string) error {
 	return svc.Run(ctx, tickslot.Server(server), closing(session), relay)
 }
 
-// closing is the part that closes a session when the parts after it have stopped.
+// closing returns the part that closes a session when the parts after it have stopped.
 func closing(session *dlock.Session) tickslot.Part {
 	return tickslot.PartFunc(func(ctx context.Context) error {
 		<-ctx.Done()
@@ -73,7 +73,7 @@ func closing(session *dlock.Session) tickslot.Part {
 	})
 }
 
-// busy returns work that takes a while.
+// busy returns work that takes some time.
 func busy(takes time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
@@ -85,7 +85,7 @@ func busy(takes time.Duration) func(context.Context) error {
 	}
 }
 
-// open does not touch the file yet.
+// open returns a database; it does not touch the file yet.
 func open(path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -30,7 +30,7 @@ func main() {
 	played := flag.Bool("played", false, "end a host when its standard input ends")
 	asJSON := flag.Bool("json", false, "end the play with a line of JSON")
 	flag.Parse()
-	slog.SetLogLoggerLevel(slog.LevelWarn) // who runs what, the registry tells
+	slog.SetLogLoggerLevel(slog.LevelWarn) // the registry shows who runs what
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *played {

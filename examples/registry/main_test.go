@@ -59,11 +59,11 @@ func (s *stage) wait(t *testing.T) error {
 	return err
 }
 
-// Three hosts agree on the leader, and the two that are left on the next, after a TTL and a
+// Three hosts agree on the leader, and the remaining two on the next, after a TTL and a
 // RetryInterval. Nothing is left.
 //
 // Fails when a host names a leader that was killed for longer than its lease lasts, when a host
-// outlives the play, or the file does, and when hosts log what the play tells.
+// outlives the play, or the file does, and when hosts log what the play prints.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "-json")
@@ -120,7 +120,7 @@ func TestPlayIsInterrupted(t *testing.T) {
 	nothingIsLeft(t, s.temp)
 }
 
-// Hosts whose play is killed end by themselves.
+// Hosts end when their play is killed.
 func TestPlayIsKilled(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

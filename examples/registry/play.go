@@ -24,7 +24,7 @@ type report struct {
 	Agree      bool   `json:"agree"`
 }
 
-// play starts three hosts, kills the leader, and tells who leads then. When it returns, no process
+// play starts three hosts, kills the leader, and prints who leads then. When it returns, no process
 // and no file is left.
 func play(ctx context.Context, asJSON bool) (err error) {
 	folder, err := os.MkdirTemp("", "tickslot-registry-")
@@ -85,10 +85,11 @@ func play(ctx context.Context, asJSON bool) (err error) {
 type host struct {
 	*exec.Cmd
 	url  string
-	node string // as it calls itself
+	node string // its own name
 }
 
-// start starts this program as a host. It ends with ctx, and with us: its standard input ends then.
+// start starts this program as a host. It ends with ctx, or when this process ends, which closes
+// its standard input.
 func start(ctx context.Context, file string) (*host, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -104,7 +105,7 @@ func start(ctx context.Context, file string) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Cancel = in.Close            // in good order
+	h.Cancel = in.Close            // a clean stop
 	h.WaitDelay = 10 * time.Second // then it is killed
 	if err := h.Start(); err != nil {
 		return nil, err
@@ -117,8 +118,7 @@ func start(ctx context.Context, file string) (*host, error) {
 	return h, nil
 }
 
-// agree asks all hosts, over and over, until they name the same leader and the answers are as
-// wanted.
+// agree asks all hosts, over and over, until they name the same leader and the answers are wanted.
 func agree(ctx context.Context, hosts []*host, wanted func(answer) bool) (a answer, err error) {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
@@ -147,7 +147,7 @@ func agree(ctx context.Context, hosts []*host, wanted func(answer) bool) (a answ
 	}
 }
 
-// ask is what curl would do.
+// ask does what curl would do.
 func (h *host) ask(ctx context.Context) (a answer, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url+"/who?kind=leader", nil)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// An answer is what a host knows of the fleet.
+// An answer is the fleet as one host knows it.
 type answer struct {
-	Node    string  `json:"node"`     // which answers
+	Node    string  `json:"node"`     // the node that answers
 	Hosts   int     `json:"hosts"`    // that are alive
 	Leases  int     `json:"leases"`   // that are held, of all kinds
-	ReadAge float64 `json:"read_age"` // of what follows from the store, in seconds
+	ReadAge float64 `json:"read_age"` // of the fields from the store, in seconds
 	Err     string  `json:"err,omitempty"`
 	Held    []lease `json:"held"` // of the kind that was asked for
 }
@@ -24,13 +24,13 @@ type lease struct {
 	Own    bool   `json:"own"` // it is the node that answers
 }
 
-// who answers GET /who?kind=leader, from what all viewers of this host share.
+// who answers GET /who?kind=leader, from the snapshot that all viewers of this host share.
 func who(registry *cluster.Registry) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s, err := registry.Snapshot(r.Context())
 		a := answer{Node: s.Self.Holder.String(), ReadAge: s.ReadAge.Seconds(), Held: []lease{}}
 		if err != nil {
-			a.Err = err.Error() // what follows is as old as ReadAge says
+			a.Err = err.Error() // the rest is as old as ReadAge says
 		}
 		for _, h := range s.Hosts {
 			if h.State == cluster.HostAlive {

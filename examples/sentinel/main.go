@@ -15,8 +15,8 @@
 //     WHAT=sentinel" does all that.
 //   - kill -9 one of the copies while it runs something: its slot is free for the others within 15
 //     seconds, the length of a lease. After kill without -9, or Ctrl-C, it finishes its runs first,
-//     and the slot is free at once.
-//   - Stop all servers: "resize-images" goes on in every copy (StoreDownRunLocal, the default),
+//     and the slot is free immediately.
+//   - Stop all servers: "resize-images" continues in every copy (StoreDownRunLocal, the default),
 //     "send-digest" pauses (StoreDownSkip). The copies stay ready and report that they are
 //     degraded: curl -i 'localhost:8081/readyz?verbose'.
 //   - Start them again: for 30 seconds (QuarantineTTL) a master grants nothing, because it may have

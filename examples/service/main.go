@@ -4,10 +4,10 @@
 //
 // It prints the address of its page, where an order can be made, and of the operator's page, which
 // shows timers of all kinds, a durable run and a message for each order, and a partner whose server
-// fails now and then. With -json it orders by itself for some seconds, and counts what became of
-// the orders; with -customers 1s somebody in the fleet orders every second. Other machines reach
-// the operator's page with the password of PAGE_PASSWORD. wiring.go is what a program of yours
-// needs; the rest is the shop.
+// fails now and then. With -json it makes orders itself for some seconds, and counts the results;
+// with -customers 1s one customer in the fleet orders every second. Other machines reach the
+// operator's page with the password of PAGE_PASSWORD. wiring.go is what a program of yours needs;
+// the rest is the shop.
 package main
 
 import (

@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/httpsink"
 )
 
-// A partner ships what was ordered. It is another company's service; here it has its inbox in the
-// same file. It fails now and then: before it has shipped, and after.
+// A partner ships orders. It is another company's service; here it has its inbox in the same file.
+// It fails now and then: before it has shipped, and after.
 type partner struct {
 	db     *sql.DB
 	inbox  *outbox.Inbox
@@ -45,12 +45,12 @@ func (p *partner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if rand.N(10) == 0 { // it has shipped, and nobody knows
+	if rand.N(10) == 0 { // it has shipped, but the sender does not learn of it
 		http.Error(w, "the answer is lost", http.StatusBadGateway)
 	}
 }
 
-// ship ships an order, once, however often its message comes.
+// ship ships an order once, even if its message comes several times.
 func (p *partner) ship(r *http.Request) error {
 	id, err := outbox.ParseID(r.Header.Get(httpsink.HeaderID))
 	if err != nil {

@@ -40,7 +40,7 @@ func count(ctx context.Context, db *sql.DB) (r report, err error) {
 	return r, err
 }
 
-// play orders for a while, waits until nothing is under way, and prints the report.
+// play orders for a while, waits until no work is left, and prints the report.
 func (s *shop) play(ctx context.Context, base string, lasts time.Duration) error {
 	until := time.Now().Add(lasts)
 	for i := 0; time.Now().Before(until); i++ {

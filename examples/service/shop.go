@@ -20,8 +20,8 @@ import (
 
 const topicPlaced = "order.placed"
 
-// An order is a row, the payload of the run that writes its receipt, and that of the message which
-// the partner gets.
+// An order is a row, and the payload of the run that writes its receipt and of the message to the
+// partner.
 type order struct {
 	ID       int64  `json:"id"`
 	Customer string `json:"customer"`
@@ -31,7 +31,7 @@ type order struct {
 type shop struct {
 	db        *sql.DB
 	partner   string        // the URL that gets the messages
-	customers time.Duration // how often one orders by itself; 0: never
+	customers time.Duration // how often one orders automatically; 0: never
 	operator  func(*http.Request) page.Access
 	svc       *sqliteservice.Service
 	receipt   service.Job[order]
@@ -80,7 +80,7 @@ func (s *shop) writeReport(ctx context.Context, _ *durable.Run) error {
 	return s.db.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&orders)
 }
 
-// order is the form's target.
+// order handles the form.
 func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 	customer := r.FormValue("customer")
 	if customer == "" || len(customer) > 50 {
@@ -101,7 +101,7 @@ var shopHTML string
 
 var shopPage = template.Must(template.New("shop").Parse(shopHTML))
 
-// show is the page with the form.
+// show serves the page with the form.
 func (s *shop) show(w http.ResponseWriter, r *http.Request) {
 	t, err := count(r.Context(), s.db)
 	if err != nil {
@@ -109,5 +109,5 @@ func (s *shop) show(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = shopPage.Execute(w, t) // if it cannot be sent, nobody is there
+	_ = shopPage.Execute(w, t) // if it cannot be sent, the client is gone
 }

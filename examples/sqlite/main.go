@@ -11,7 +11,7 @@
 //     always has to wait.
 //   - kill -9 one of them while it runs something: its slot is free for the others within 15
 //     seconds, the length of a lease (-ttl). After kill without -9, or Ctrl-C, it finishes its run
-//     first, and the slot is free at once.
+//     first, and the slot is free immediately.
 //   - kill -STOP one of them, wait for half a minute, and kill -CONT it: another one has taken its
 //     slot meanwhile, and the context of its run ends as soon as it resumes.
 //   - sqlite3 /tmp/locks.db 'SELECT * FROM distributed_locks' shows who has, or had, which slot.
@@ -98,9 +98,9 @@ func run(ctx context.Context, path string, every, work, ttl time.Duration) error
 	return timers.Run(ctx) // drains when ctx ends
 }
 
-// open does not touch the file yet. synchronous=normal is faster than full and as safe for leases:
-// if the machine crashes, so does everybody who holds one. A tick that was claimed just before may
-// start again.
+// open returns a database; it does not touch the file yet. synchronous=normal is faster than full
+// and as safe for leases: if the machine crashes, so do all their holders. A tick that was claimed
+// just before may start again.
 func open(path string) (*sql.DB, error) {
 	if path == "" {
 		return nil, errors.New("-db FILE is required: the file that all copies share")

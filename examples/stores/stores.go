@@ -22,8 +22,8 @@ import (
 	"github.com/tickslot/tickslot/examples/internal/demo"
 )
 
-// openers has the kinds of stores, by the scheme of their URL. They return no error that quotes the
-// URL, because the URL may contain a password.
+// openers are the kinds of stores, by the scheme of their URL. Their errors never quote the URL,
+// which may contain a password.
 var openers = map[string]struct {
 	format string // of the URL
 	open   func(ctx context.Context, url string) (*demo.Store, error)

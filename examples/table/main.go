@@ -1,4 +1,4 @@
-// Command table runs the timers that stand in timers.db, and follows the table while it changes:
+// Command table runs the timers that are rows of timers.db, and follows the table while it changes:
 // sqlite3 timers.db "INSERT INTO timers VALUES ('a', '*/5 * * * * *', 'UTC', 'https://a.example')".
 package main
 

@@ -15,7 +15,7 @@ import (
 )
 
 // Rows that are added, changed, deleted and added again are followed while the program runs; a row
-// with a fault spoils no other; the file may be locked when the program begins.
+// with a fault affects no other; the file may be locked when the program begins.
 //
 // Fails when a change of a row is not noticed, a fault ends the program, or SQLITE_BUSY does.
 func TestTable(t *testing.T) {
@@ -39,7 +39,7 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(300*time.Millisecond, func() { // until then somebody else is writing
+	time.AfterFunc(300*time.Millisecond, func() { // until then another session is writing
 		defer other.Close()
 		if _, err := other.ExecContext(ctx, "ROLLBACK"); err != nil {
 			t.Error(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // A thousand tenants that are due at one instant each get their report, once, in three copies of
-// the program, and never more than ten at once.
+// the program, and never more than ten at the same time.
 //
 // Fails when OnFull is taken out (then many are skipped), or when a tick runs in two copies.
 func TestTenants(t *testing.T) {

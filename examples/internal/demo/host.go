@@ -17,7 +17,7 @@ const (
 	StoreTimeout = 500 * time.Millisecond
 )
 
-// A host stands for one of your processes. All that hosts share is the store.
+// A host stands for one of your processes. Hosts share only the store.
 type host struct {
 	wire       *wire
 	disconnect func() error

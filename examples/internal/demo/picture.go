@@ -44,7 +44,7 @@ func (r *recorder) heading() {
 	fmt.Fprintf(r.out, "%s\n%s\n", strings.TrimRight(names, " "), strings.TrimRight(slots, " "))
 }
 
-// width is how many characters a timer takes in a line.
+// width returns how many characters a timer takes in a line.
 func (l limits) width() int { return max(l.atOnce*column+gap, least) }
 
 // line prints who is in each slot, or was since the line before. A host that was cut off is in
@@ -74,14 +74,14 @@ func (r *recorder) line() {
 	fmt.Fprintln(r.out, strings.TrimRight(line, " "))
 }
 
-// say prints a line about what happens.
+// say prints a line about an event.
 func (r *recorder) say(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sayLocked(format, args...)
 }
 
-// sayLocked is say, called with mu held.
+// sayLocked is like say, called with mu held.
 func (r *recorder) sayLocked(format string, args ...any) {
 	fmt.Fprintf(r.out, "%*.1fs  %s\n", column-3, time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A recorder counts runs: each handler reports when it begins and when it has returned. All that it
-// takes from tickslot is the slot and the tick of a run, so it would notice if tickslot were wrong.
+// A recorder counts runs: each handler reports when it begins and when it has returned. It takes
+// only the slot and the tick of a run from tickslot, so it would notice if tickslot were wrong.
 type recorder struct {
 	began time.Time
 	out   io.Writer
@@ -25,7 +25,7 @@ type recorder struct {
 	waiters  map[*waiter]struct{}
 }
 
-// limits are what must hold for one timer in the fleet.
+// limits are the limits of one timer in the fleet.
 type limits struct {
 	timer   string
 	period  time.Duration
@@ -33,7 +33,7 @@ type limits struct {
 	perTick int // MaxPerTick
 }
 
-// A tally is what was observed of one timer.
+// A tally counts the runs of one timer.
 type tally struct {
 	limits
 	running    int // now

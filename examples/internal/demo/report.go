@@ -43,10 +43,10 @@ func (r *recorder) report(hosts int, cut cutOff) report {
 	return result
 }
 
-// skipped is how many ticks ran nowhere. No handler can see such a tick, so it is inferred: ticks
-// come once per period, and those missing between the first and the last that handlers saw were
-// skipped, here because all slots were held. What a host skipped because another one ran the tick
-// does not count.
+// skipped returns how many ticks ran nowhere. No handler can see such a tick, so it is inferred:
+// ticks come once per period, and those missing between the first and the last that handlers saw
+// were skipped, here because all slots were held. It does not count a tick that a host skipped
+// because another one ran it.
 func (t *tally) skipped() int {
 	var first, last time.Time
 	for tick := range t.starts {

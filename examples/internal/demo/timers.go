@@ -23,7 +23,7 @@ func timers(host string, rec *recorder) []timer.Timer {
 			MaxConcurrency: 3, // runs at once in the fleet, however many hosts there are
 			MaxPerTick:     3, // up to 3 hosts run each tick
 			// A host that is cut off must start nothing. With the default, StoreDownRunLocal, it
-			// would go on without the store, with runs that are not valid.
+			// would continue without the store, with runs that are not valid.
 			OnStoreDown: timer.StoreDownSkip,
 			Run:         rec.watched(host, work(1900*time.Millisecond, 2700*time.Millisecond)),
 		},

@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package fleettest runs an example as a fleet: several processes, which it ends as an orchestrator
-// would, and whose output it reads. The output is that of a slog.TextHandler.
+// would, and whose output it reads, in the form of a slog.TextHandler.
 package fleettest
 
 import (
@@ -22,11 +22,11 @@ import (
 // beMain makes the test binary the program.
 const beMain = "TICKSLOT_EXAMPLE"
 
-// patience bounds every wait. It is long because a machine that tests is busy.
+// patience bounds every wait. It is long because a machine that runs tests is busy.
 const patience = 60 * time.Second
 
-// Main is called first in TestMain: it is the program if Start has started the test binary, and
-// returns if not.
+// Main is called first in TestMain: it runs the program if Start has started the test binary, and
+// otherwise returns.
 func Main(main func()) {
 	if os.Getenv(beMain) != "" {
 		main()
@@ -42,7 +42,7 @@ type Fleet struct {
 	read   []Line
 }
 
-// A Line is a line that one of them has printed.
+// A Line is a line that a process has printed.
 type Line struct {
 	Copy   int // which one, from 0
 	At     time.Time
@@ -94,7 +94,7 @@ func (f *Fleet) readFrom(i int, out io.Reader) {
 
 var field = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
 
-// parse returns a line that is the text itself if it is not one of a slog.TextHandler.
+// parse parses a line. If it is not one of a slog.TextHandler, it keeps the text itself.
 func parse(i int, text string) Line {
 	l := Line{Copy: i, Msg: text, Fields: map[string]string{}}
 	for _, m := range field.FindAllStringSubmatch(text, -1) {
@@ -169,7 +169,7 @@ func (f *Fleet) Terminate(t *testing.T) {
 	}
 }
 
-// End waits until all processes have ended, with exit status 0 but for those that were killed, and
+// End waits until all processes have ended, with exit status 0 except those that were killed, and
 // reads all that they print.
 func (f *Fleet) End(t *testing.T) {
 	t.Helper()
@@ -189,7 +189,7 @@ func (f *Fleet) End(t *testing.T) {
 	}
 }
 
-// String is what was printed until now.
+// String returns what was printed so far.
 func (f *Fleet) String() string {
 	var all strings.Builder
 	for _, l := range f.read {
@@ -239,8 +239,8 @@ func (f *Fleet) Runs(t *testing.T, timer string) (runs []Run) {
 	return runs
 }
 
-// MostAtOnce returns how many runs went on at once at most. One that begins in the millisecond in
-// which another ends comes after it.
+// MostAtOnce returns the largest number of runs at the same time. A run that begins in the
+// millisecond in which another ends comes after it.
 func MostAtOnce(runs []Run) (most int) {
 	for i, run := range runs {
 		now := 1
@@ -254,7 +254,7 @@ func MostAtOnce(runs []Run) (most int) {
 	return most
 }
 
-// FencesGrow fails the test if a run has a lower fence than one before it in its slot.
+// FencesGrow fails the test if a run has a lower fence than an earlier one in its slot.
 func FencesGrow(t *testing.T, runs []Run) {
 	t.Helper()
 	last := map[string]int64{}
