@@ -51,8 +51,8 @@ const (
 	// ReasonTickAhead: the tick is more than MaxTickAhead ahead of the store's clock. Check the
 	// clock of this host.
 	ReasonTickAhead Reason = "tick_ahead"
-	// ReasonTickFirst: the tick was claimed as missed, but no tick of its schedule was claimed
-	// before.
+	// ReasonTickFirst: the tick was claimed as missed, but its schedule is not known, or was not
+	// when the tick came due: see Tick.MissedAt.
 	ReasonTickFirst Reason = "tick_first"
 	// ReasonTickHeld: the tick was claimed as missed, but it came due before the end of the latest
 	// lease of the name, or one is held.
