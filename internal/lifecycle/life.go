@@ -114,8 +114,8 @@ func (l *Life) leave() {
 	}
 }
 
-// AdmitBy adds an Ask. If the service works, it is asked immediately, and a refusal stops the
-// service.
+// AdmitBy adds an Ask. If the service works already, AdmitBy asks immediately, and a refusal stops
+// the service.
 func (l *Life) AdmitBy(ask Ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
