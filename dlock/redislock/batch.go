@@ -22,7 +22,7 @@ const (
 	maxInFlight = 4
 	// scriptItems is how many attempts or leases one run of a script handles: a run blocks the
 	// server, at this size for a millisecond or two. The rest goes into further runs in the same
-	// pipeline. proof/benchmarks/COSTS.md shows what other clients notice of it.
+	// pipeline. proof/benchmarks/COSTS.md shows how that slows other clients.
 	scriptItems = 100
 )
 
