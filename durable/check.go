@@ -27,7 +27,7 @@ const (
 	maxWait     = 24 * time.Hour
 	// minUnseen leaves a worker that cannot reach the database time to register again.
 	minUnseen = 10 * registerInterval
-	// Not every database has other years.
+	// Not every database can store other years.
 	firstYear, lastYear = 1970, 9999
 )
 
@@ -84,7 +84,7 @@ func (c Config) check() []error {
 	if c.ClaimBatch < 1 || c.ClaimBatch > maxRuns {
 		fault("ClaimBatch", "%d: use 1 to %d", c.ClaimBatch, maxRuns)
 	}
-	if !(c.PollJitter >= 0 && c.PollJitter <= maxJitter) { // so that NaN is a fault, too
+	if !(c.PollJitter >= 0 && c.PollJitter <= maxJitter) { // written so that NaN is a fault, too
 		fault("PollJitter", "%v: use 0 to %v, or NoJitter", c.PollJitter, maxJitter)
 	}
 	for _, d := range []struct {
@@ -241,7 +241,8 @@ func checkSchedule(s schedule.Schedule, o ScheduleOptions, fault func(field, for
 		if err := schedule.CheckShared(s); err != nil {
 			fault("Schedule", "%w", err)
 		}
-		// Not every database can store it, and what it returns must be what was stored.
+		// Not every database can store other text, and a database must return exactly what was
+		// stored.
 		for _, text := range []string{schedule.Identity(s), schedule.Describe(s)} {
 			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 				fault("Schedule", "its String %q is not valid UTF-8, or has a NUL: use text", text)

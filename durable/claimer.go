@@ -22,8 +22,8 @@ const lockedAgain = 500 * time.Millisecond
 
 var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
 
-// A claimer takes runs that are due, as many as there is room for, and has the runner start them.
-// Its loop takes a step also when a place has become free.
+// A claimer claims due runs, at most as many as there are free places, and passes them to the
+// runner. A place that becomes free wakes its loop.
 type claimer struct {
 	*loop.Loop
 	store    store.Worker
@@ -32,15 +32,15 @@ type claimer struct {
 	runner   *runner
 	events   *events
 	batch    *answers.Batch
-	request  store.ClaimRequest // of which only Limit changes
-	draining atomic.Bool        // nothing starts any more
+	request  store.ClaimRequest // only its Limit changes
+	draining atomic.Bool        // no further run starts
 
-	wakeOthers func()    // of the workers of the fleet
-	wokeAt     time.Time // when it was called last; of the goroutine of the loop
+	wakeOthers func()    // in the fleet
+	wokeAt     time.Time // when wakeOthers was last called; of the loop's goroutine
 
 	mu       sync.Mutex           // of the readers of checks
-	locked   map[string]time.Time // limits whose rows somebody keeps locked: since when
-	reported map[string]bool      // of these, which were logged
+	locked   map[string]time.Time // since when another session locks the row of a limit
+	reported map[string]bool      // the limits in locked that were logged
 }
 
 // claim is a step of the loop.
@@ -62,7 +62,7 @@ func (c *claimer) claim() time.Duration {
 	})
 	c.batch.Ended(now().since(sent), err)
 	if err != nil {
-		return afterFailure() // what it may have claimed is reclaimed
+		return afterFailure() // if it has claimed runs, they are reclaimed
 	}
 	c.noteLocked(claimed.Locked)
 	for _, row := range claimed.Runs {
@@ -92,8 +92,8 @@ func (c *claimer) claim() time.Duration {
 	return wait
 }
 
-// heldBack has others look for the runs that were left to them, once in a while, and returns when
-// this worker may take them.
+// heldBack wakes the workers to which runs were left, at most once per Patience, and returns how
+// soon this worker may take those runs itself.
 func (c *claimer) heldBack() time.Duration {
 	if time.Since(c.wokeAt) >= c.request.Patience {
 		c.wakeOthers()
@@ -102,7 +102,7 @@ func (c *claimer) heldBack() time.Duration {
 	return c.request.Patience + time.Millisecond // SQLite's clock counts milliseconds
 }
 
-// noteLocked records which limits could not be looked at.
+// noteLocked records the limits whose rows were locked, and logs those that stay locked.
 func (c *claimer) noteLocked(names []string) {
 	c.mu.Lock()
 	since := make(map[string]time.Time, len(names))
@@ -124,8 +124,8 @@ func (c *claimer) noteLocked(names []string) {
 	c.reported = told
 }
 
-// limitsFree returns an error for each limit whose row somebody has kept locked for longer than a
-// moment.
+// limitsFree returns an error for each limit whose row another session has kept locked for
+// lockedFor.
 func (c *claimer) limitsFree() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,6 +146,7 @@ func limitName(handler string) string {
 	return fmt.Sprintf("the limits of handler %q", handler)
 }
 
-// afterFailure is how soon a failed call that looks for work is repeated, even if PollInterval is
-// longer: without its answer nobody knows when the next run or tick is due.
+// afterFailure returns how soon to repeat a failed call that looks for work. It does not depend on
+// PollInterval, because without an answer the worker does not know when the next run or tick is
+// due.
 func afterFailure() time.Duration { return loop.Jittered(defaultPollInterval, DefaultPollJitter) }

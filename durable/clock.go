@@ -6,9 +6,9 @@ import (
 	"github.com/tickslot/tickslot/internal/suspend"
 )
 
-// suspended returns for how long the machine has slept, where that can be measured exactly:
-// elsewhere a step of the wall clock would look like sleep. It is a variable so that a test can put
-// the machine to sleep.
+// suspended returns how long the machine has slept, or 0 where that cannot be measured exactly:
+// there, a step of the wall clock would look like sleep. It is a variable so that tests can
+// simulate sleep.
 var suspended = func() time.Duration {
 	if !suspend.Exact {
 		return 0
@@ -19,9 +19,9 @@ var suspended = func() time.Duration {
 // sleepCheck is how often a worker that has leases checks whether the machine was asleep.
 const sleepCheck = time.Second
 
-// An instant is a reading of a clock that never steps and goes on while the machine sleeps.
+// An instant is a reading of a clock that never steps and does not stop while the machine sleeps.
 type instant struct {
-	awake time.Time     // by Go's monotonic clock, which stops during sleep
+	awake time.Time     // Go's monotonic clock, which stops during sleep
 	slept time.Duration // so far
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// After the database's clock was ahead and is right again, every schedule has runs again within a
-// minute, in which workers notice it, and its own interval: also one that was registered meanwhile.
-// A pause that was ended meanwhile stays ended.
+// When the database's clock was ahead and is right again, every schedule has runs again within a
+// minute, in which workers notice it, plus its own interval. That includes a schedule that was
+// registered while the clock was ahead. A pause that was ended during that time stays ended.
 //
 // Fails when Register believes that a schedule was seen in the future.
 func TestDatabaseClockWasAhead(t *testing.T) {

@@ -157,10 +157,9 @@ type Retention struct {
 	Unseen time.Duration
 }
 
-// A Handler does the work of a run. The run has succeeded if it returns nil, even if its context
-// has ended because the worker shuts down or the lease was lost, so return an error if work is
-// left. After an error it is tried again, as HandlerOptions.Retry says, unless the error is marked
-// by Permanent.
+// A Handler does the work of a run. If it returns nil, the run has succeeded, even if its context
+// ended because the worker shuts down or lost the lease: return an error if work is left. After an
+// error the run is tried again as HandlerOptions.Retry says, unless Permanent has marked the error.
 type Handler func(ctx context.Context, run *Run) error
 
 // A Middleware wraps every handler, to do something before, after or around each attempt. It is
@@ -283,25 +282,24 @@ const LateAfter = time.Minute
 type CatchUpPolicy uint8
 
 const (
-	// CatchUpOnce queues one run for all of them, of the latest tick. A tick that comes due
-	// while a run of the schedule still waits for its first attempt is coalesced with that one,
-	// too.
+	// CatchUpOnce queues one run for all missed ticks: that of the latest. A tick that comes due
+	// while a run of the schedule waits for its first attempt is coalesced with that run, too.
 	CatchUpOnce CatchUpPolicy = iota
-	// CatchUpBackfill queues a run for each, up to CatchUp.Max, and for each tick that comes due,
-	// whether others wait or not.
+	// CatchUpBackfill queues a run for each missed tick, up to CatchUp.Max, and for each tick that
+	// comes due, whether or not other runs wait.
 	CatchUpBackfill
-	// CatchUpSkip queues none, and goes on with the next tick. A tick that comes due while a run of
-	// the schedule still waits for its first attempt is coalesced with that one.
+	// CatchUpSkip queues no run for missed ticks, and continues with the next tick. A tick that
+	// comes due while a run of the schedule waits for its first attempt is coalesced with that run.
 	CatchUpSkip
 )
 
-// Priority orders the runs that are due: all of a higher one are claimed before those of a lower.
-// The smaller number is the higher priority, in JSON and in the database, too.
+// Priority orders due runs: those of a higher priority are claimed first. A smaller number is a
+// higher priority, also in JSON and in the database.
 type Priority int8
 
 // The priorities.
 const (
-	PriorityHigh   Priority = -1 // before all others
+	PriorityHigh   Priority = -1 // claimed before all others
 	PriorityNormal Priority = 0
-	PriorityLow    Priority = 1 // after all others
+	PriorityLow    Priority = 1 // claimed after all others
 )

@@ -15,16 +15,16 @@ import (
 const (
 	maxPause     = 10 * 366 * day
 	maxActive    = 1_000_000
-	requeueBatch = 1_000 // so that the statement ends in time, however many there are
+	requeueBatch = 1_000 // bounds the statement's time
 )
 
 // A Control changes handlers, schedules and runs in the whole fleet at run time, through the
-// database: workers need not be reachable, and follow with their next claim, materialization or
-// renewal. The database keeps a pause or a limit until it is changed. Each call takes a
-// driver.Cause, which says who makes the change and why, in at most 256 bytes each.
+// database: workers need not be reachable. They apply a change with their next claim,
+// materialization or renewal. The database keeps a pause or a limit until it is changed. Each call
+// takes a driver.Cause, which says who makes the change and why, in at most 256 bytes each.
 //
 // A handler or a schedule that no worker has ever had can be changed, too, because it may be
-// deployed later. Its name may also be misspelt, so such a change is logged as a warning, to
+// deployed later. As its name may also be misspelt, such a change is logged as a warning to
 // slog.Default().
 //
 // After an error the change may or may not be in force: call again. All calls except Trigger are
@@ -60,9 +60,9 @@ func checkPause(left time.Duration, until time.Time) error {
 	return nil
 }
 
-// SetMaxConcurrency overrides HandlerOptions.MaxConcurrency with n for all workers, from when it
-// returns. n is 1 to 10,000, or 0: nothing starts. Runs in progress continue, and no further run is
-// claimed until fewer than n are running.
+// SetMaxConcurrency overrides HandlerOptions.MaxConcurrency with n for all workers. The override
+// applies as soon as the call returns. n is 1 to 10,000, or 0: nothing starts. Runs in progress
+// continue, and no further run is claimed until fewer than n are running.
 func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, by driver.Cause) error {
 	var fault error
 	if n < 0 || n > maxRuns {
@@ -92,7 +92,7 @@ func (c *Control) setHandler(ctx context.Context, handler string, change store.O
 	return nil
 }
 
-// check returns why a change is not made, or nil.
+// check returns why a change must not be made, or nil.
 func (c *Control) check(ctx context.Context, by driver.Cause, faults ...error) error {
 	if err := c.store.ready(ctx); err != nil {
 		return err
@@ -147,8 +147,9 @@ func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Du
 	return nil
 }
 
-// SetMaxActive overrides Config.MaxActive with n for all workers, also for those that have none,
-// from when it returns. n is 1 to 1,000,000, or 0: nothing starts. Runs in progress continue.
+// SetMaxActive overrides Config.MaxActive with n for all workers, including those without a
+// MaxActive. The override applies as soon as the call returns. n is 1 to 1,000,000, or 0: nothing
+// starts. Runs in progress continue.
 func (c *Control) SetMaxActive(ctx context.Context, n int, by driver.Cause) error {
 	var fault error
 	if n < 0 || n > maxActive {
@@ -169,11 +170,11 @@ func (c *Control) setMaxActive(ctx context.Context, n int, by driver.Cause, faul
 	return named(c.store.store.SetHandler(ctx, "", store.Override{MaxConcurrency: &n, By: store.Cause(by)}))
 }
 
-// Cancel ends a run for good, and returns the state that it had. A queued run is canceled at once.
-// The context of a running run ends (ErrCanceled) when its worker next renews its leases, within
-// Config.TTL/3; the run is not tried again, but it succeeds if its handler returns nil before
-// that. A run that has ended stays as it is. Cancel returns an error that matches ErrNoRun if there
-// is no such run.
+// Cancel ends a run for good, and returns its state before the call. A queued run is canceled
+// immediately. The context of a running run ends (ErrCanceled) when its worker next renews its
+// leases, within Config.TTL/3; the run is not tried again, but it succeeds if its handler returns
+// nil before that. A run that has ended does not change. If there is no such run, the error matches
+// ErrNoRun.
 func (c *Control) Cancel(ctx context.Context, id int64, by driver.Cause) (was State, err error) {
 	if err := c.check(ctx, by); err != nil {
 		return "", fmt.Errorf("durable: run %d: %w", id, err)
@@ -185,11 +186,11 @@ func (c *Control) Cancel(ctx context.Context, id int64, by driver.Cause) (was St
 	return State(state), named(err)
 }
 
-// Requeue queues dead letters again, due at once, each with as many attempts and as much time as
-// its handler allows. Waits between attempts begin with Retry.FirstWait again, and the numbers of
-// attempts go up from the last one. It takes the newest first, a thousand in one transaction, and
-// returns how many it has queued; after an error there may be more. Canceled runs are queued again
-// only if the filter names their state. Other states are refused.
+// Requeue queues dead letters again, due immediately, each with as many attempts and as much time
+// as its handler allows. Waits between attempts begin with Retry.FirstWait again, and the numbers
+// of attempts continue from the last one. Requeue takes the newest first, 1,000 in one transaction,
+// and returns how many it has queued; after an error it may have queued more. It queues canceled
+// runs again only if the filter names their state, and refuses other states.
 func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause) (int, error) {
 	fault := which.check()
 	if len(which.States) == 0 {
@@ -204,7 +205,7 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause)
 	if err := c.check(ctx, by, fault); err != nil {
 		return 0, fmt.Errorf("durable: requeue: %w", err)
 	}
-	// Each run is looked at once, so the loop ends even if requeued runs become dead letters again.
+	// Each run is visited once, so the loop ends even if requeued runs become dead letters again.
 	all := 0
 	for rest := which.inStore(); ; {
 		n, beforeID, err := c.store.store.Requeue(ctx, rest, store.Cause(by), requeueBatch)
@@ -217,8 +218,8 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause)
 }
 
 // Forget deletes the row of a schedule that was removed from the code, and returns false if there
-// is none. The runs of the schedule stay. A schedule that a worker still has is registered again as
-// a new one within a minute, without its pause and its history.
+// is no such row. The schedule's runs are kept. If a worker still has the schedule, it registers it
+// again as a new one within a minute, without its pause and its history.
 func (c *Control) Forget(ctx context.Context, schedule string, by driver.Cause) (bool, error) {
 	if err := c.check(ctx, by, checkName(schedule)); err != nil {
 		return false, fmt.Errorf("durable: schedule %.60q: %w", schedule, err)

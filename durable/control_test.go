@@ -94,7 +94,7 @@ func TestControlShows(t *testing.T) {
 		which durable.RunFilter
 		want  int
 	}{
-		{durable.RunFilter{}, 0}, // what was canceled was meant to be
+		{durable.RunFilter{}, 0}, // canceled runs are not requeued by default
 		{durable.RunFilter{IDs: []int64{id}, States: []durable.State{durable.StateCanceled}}, 1},
 	} {
 		if n, err := c.Requeue(ctx, step.which, ann); n != step.want || err != nil {
@@ -109,8 +109,8 @@ func TestControlShows(t *testing.T) {
 	}
 }
 
-// Fails when Requeue leaves out what one batch has no room for, or takes a run twice that has
-// failed again meanwhile.
+// Fails when Requeue leaves out runs that one batch has no room for, or takes a run twice that has
+// failed again in between.
 func TestRequeueInBatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -196,7 +196,7 @@ func TestControlRefusesBadInput(t *testing.T) {
 	_, noState := s.Runs(ctx, durable.RunFilter{States: []durable.State{"Dead"}}, 1)
 	_, page := s.Runs(ctx, durable.RunFilter{BeforeID: -1}, 1)
 	_, limit := s.Runs(ctx, durable.RunFilter{}, 0)
-	_, noIDs := c.Requeue(ctx, durable.RunFilter{IDs: []int64{}}, ann) // nothing was found: not all
+	_, noIDs := c.Requeue(ctx, durable.RunFilter{IDs: []int64{}}, ann) // an empty list selects no run, and not all
 	_, noStates := s.Runs(ctx, durable.RunFilter{States: []durable.State{}}, 1)
 	for i, step := range []struct {
 		err  error
@@ -224,7 +224,7 @@ func TestControlRefusesBadInput(t *testing.T) {
 	}
 }
 
-// Runs come page by page, and are those that the filter selects.
+// Runs returns the runs that the filter selects, page by page.
 func TestRunsArePaged(t *testing.T) {
 	t.Parallel()
 	s, _ := onFile(t)
@@ -261,8 +261,8 @@ func TestRunsArePaged(t *testing.T) {
 	}
 }
 
-// A change of a name that no worker has ever had is made, and logged as a warning. It is not
-// parallel, because it takes the default logger.
+// A change to a name that no worker has ever had is made, and logged as a warning. The test is not
+// parallel, because it replaces the default logger.
 func TestControlWarnsOfUnknownNames(t *testing.T) {
 	s, _ := onFile(t)
 	c := s.Control()

@@ -14,18 +14,18 @@ type counts struct {
 	attempts  map[Outcome]uint64
 	discarded uint64              // results that did not count
 	losses    uint64              // leases
-	duration  prometheus.Observer // of attempts, in s; nil: nobody wants it
-	delay     prometheus.Observer // from due to claimed, in s; nil: nobody wants it
+	duration  prometheus.Observer // of attempts, in s; nil: no metrics
+	delay     prometheus.Observer // from due to claimed, in s; nil: no metrics
 }
 
-// started counts an attempt that was claimed so long after it was due.
+// started counts an attempt. delay is the time from when it was due to its claim.
 func (c *counts) started(delay time.Duration) {
 	if c.delay != nil {
 		c.delay.Observe(delay.Seconds())
 	}
 }
 
-// ended counts an attempt that the database has.
+// ended counts an attempt whose result is in the database.
 func (c *counts) ended(outcome Outcome, counted bool, took time.Duration) {
 	if c.duration != nil && outcome != OutcomeInterrupted {
 		c.duration.Observe(took.Seconds())
@@ -54,7 +54,7 @@ func (c *counts) read() (attempts map[Outcome]uint64, discarded, losses uint64) 
 	return maps.Clone(c.attempts), c.discarded, c.losses
 }
 
-// ticksCounts are what has become of the ticks that this worker has materialized of a schedule.
+// ticksCounts counts the ticks of a schedule that this worker has materialized, by their outcome.
 type ticksCounts struct {
 	mu  sync.Mutex // of all parts
 	sum TickCounts

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// The calls, as metrics and lines name them.
+// Names of the calls in metrics and log lines.
 const (
 	opVerify      = "verify"
 	opRegister    = "register"
@@ -27,14 +27,14 @@ const (
 // A database bounds the calls to the store, and knows whether they succeed.
 type database struct{ *answers.Calls }
 
-// newDatabase returns the database. A claim that is answered as long as its leases last is not left
-// behind: what it brings is given back, which costs no attempt.
+// newDatabase returns a database. It waits for a late answer for TTL, because the runs in the
+// answer to a claim can be given back as long as their leases last, which costs them no attempt.
 func newDatabase(name string, c Config, v *events) *database {
 	return &database{answers.New(answers.Options{Name: name, Timeout: c.CallTimeout,
 		Behind: max(c.TTL, stallAfter(c)),
 		Failed: func(op string, err error, first bool) {
 			level := slog.LevelDebug
-			if first { // else it was said
+			if first { // later failures were announced by the first
 				level = slog.LevelWarn
 			}
 			v.Log(level, "durable: a call to the database failed", "call", op, "err", err)

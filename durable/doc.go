@@ -1,5 +1,5 @@
-// Package durable runs recurring and triggered work that may not be lost: each run is a row in a
-// database until it has succeeded, or is a dead letter that somebody has to look at.
+// Package durable runs recurring and triggered work that must not be lost: each run is a row in a
+// database until it has succeeded, or becomes a dead letter that an operator has to look at.
 //
 //	store := pgxdurable.New(pool, durable.Options{}) // or SQLite
 //	worker, err := durable.NewWorker(store, durable.Config{MaxRuns: 16})
@@ -19,17 +19,17 @@
 // # What is promised
 //
 // A run that was committed is never lost. It is tried until its handler returns nil or Permanent,
-// it has failed for three weeks (Retry bounds that, by time and by count), or somebody cancels it;
-// and a worker that dies, hangs or loses its database loses none: another one reclaims its runs
-// within TTL + PollInterval, without having to know their handler. A run whose leases were lost
-// MaxCrashes times may be what kills the workers, and is a dead letter.
+// until it has failed for three weeks (Retry bounds that, by time and by count), or until an
+// operator cancels it. If a worker dies, hangs or loses its database, another worker reclaims its
+// runs within TTL + PollInterval, without having to know their handler. A run whose leases were
+// lost MaxCrashes times becomes a dead letter, because it may be what kills the workers.
 //
 // A run has one owner at a time: the worker that holds its lease. Before the lease can go to
 // another worker, the run's context has ended (context.Cause matches ErrLeaseLost). After a pause
-// of the whole process (SIGSTOP) Run.Valid is false at once, and the context ends within a second;
-// after a sleep of the machine this holds on Linux, whose clocks tell exactly how long it was. What
-// a worker writes about a run that it no longer owns changes nothing, because every write names the
-// attempt.
+// of the whole process (SIGSTOP) Run.Valid is false immediately, and the context ends within a
+// second. After a sleep of the machine the same holds on Linux only, whose clocks tell exactly how
+// long the sleep was. A worker's writes about a run that it no longer owns change nothing, because
+// every write names the attempt.
 //
 // Each tick of a schedule has at most one run, and is counted once: queued, coalesced, skipped or
 // paused.
@@ -42,23 +42,23 @@
 //
 // # What is not promised
 //
-// A handler may be called more than once for a run, and more than once to the end: after a crash,
-// after a lost lease, and if its result cannot be written. So it has to be idempotent: Run.Key is
-// the same for all attempts. A handler that ignores its context goes on after its lease is lost; it
+// A handler may be called, and may even finish, more than once for a run: after a crash, after a
+// lost lease, and if its result cannot be written. So it has to be idempotent: Run.Key is the same
+// for all attempts. A handler that ignores its context keeps running after its lease is lost; it
 // then counts in no limit of the fleet, but keeps its place on its worker.
 //
-// If somebody sets the database's clock forward, leases end early: a worker finds out with its next
-// renewal, within a third of the lease, and until then a run may have two owners.
+// If the database's clock is set forward, leases end early. A worker notices with its next renewal,
+// within a third of the lease; until then a run may have two owners.
 //
-// Runs start in the order of priority and due time, but do not end in it, and nothing is promised
-// about the order in which runs of one handler are executed by several workers.
+// Runs are claimed in the order of priority and due time, but may end in another order, and several
+// workers may execute the runs of one handler in any order.
 //
 // It is no general job queue: there are no workflows, and no uniqueness by arguments. See
 // docs/which-one.md for when to use a timer, a durable run, the outbox, or River.
 //
 // # Lines in the log
 //
-// These lines keep their text and keys. Where … is, the line goes on with an explanation.
+// These lines keep their text and keys. At a …, the line continues with an explanation.
 //
 //	"durable: worker started"                   Info: worker, handlers, schedules, max_runs, ttl
 //	"durable: draining"                         Info: cause
@@ -81,11 +81,11 @@
 //	"durable: the database does not answer: …"  Error: err
 //	"durable: the database answers again"       Info: down_for
 //
-// A line about a run also has run, handler, attempt and worker, and schedule and due_at if it is of
-// a tick. drain is how long the drain took; still_running has the handlers that did not return, or
-// nothing. Failed attempts and dead letters have ten lines a minute for each handler, and the rest
-// at Debug; left_out says how many. The database passes over runs that another worker has claimed,
-// so no line tells of them.
+// A line about a run also has run, handler, attempt and worker; for the run of a tick, also
+// schedule and due_at. drain is how long the drain took; still_running names the handlers that did
+// not return, if any. Each handler's failed attempts and dead letters have ten lines a minute; the
+// rest are logged at Debug, and left_out says how many. The database passes over runs that another
+// worker has claimed, so there is no line about them.
 //
 // # Databases
 //
@@ -96,9 +96,9 @@
 //
 // A run that is triggered in a transaction becomes visible when the transaction commits, and starts
 // when a worker next looks: within PollInterval, or within milliseconds after Store.Notify
-// (Postgres). Worker.Trigger without a transaction wakes its own worker at once. A tick is queued
-// when it is due, and started at once by the worker that was first to queue it. If that worker has
-// no room, it notifies the others.
+// (Postgres). Worker.Trigger without a transaction wakes its own worker immediately. A due tick is
+// started by the worker that is the first to queue it. If that worker has no room, it notifies the
+// others.
 //
 // # Fixed times
 //
@@ -106,13 +106,13 @@
 //
 //   - A tick counts as missed (CatchUp) when it is queued more than LateAfter (1 min) late, or when
 //     a later one is due as well.
-//   - A worker registers its handlers and schedules every minute. One that has not for three and a
-//     half minutes counts as gone.
-//   - A worker gives back what it has claimed, if the answer to the claim took longer than half of
-//     the TTL.
+//   - A worker registers its handlers and schedules every minute. It counts as gone three and a
+//     half minutes after its last registration.
+//   - If the answer to a claim took longer than half of TTL, the worker gives back the claimed
+//     runs.
 //   - The database counts as down after three failed calls in a row, until one succeeds.
-//   - Health checks and metrics show what was read of the fleet about every 30 s. They show nothing
-//     of it when that is more than 2 min old.
+//   - Health checks and metrics of the fleet show data that is read about every 30 s. They show
+//     none if it is more than 2 min old.
 //   - The history of a run keeps its first 10 and its latest 40 attempts, with up to 4,096 bytes of
 //     each error.
 package durable

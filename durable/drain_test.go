@@ -19,16 +19,16 @@ import (
 )
 
 // A worker that shuts down waits for its runs, then ends their contexts, and gives back those that
-// have not finished: another worker goes on at once, and no attempt is lost, however often that
-// happens.
+// have not finished. Another worker continues with them immediately, and no attempt is used up,
+// however often that happens.
 //
-// Fails when a run is not given back, or that costs an attempt.
+// Fails when a run is not given back, or giving it back costs an attempt.
 func TestDrainGivesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		options := durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 2}}
 		c := durable.Config{DrainTimeout: 10 * time.Second, PreStopDelay: 3 * time.Second}
-		causes := make(chan error, 2) // of the long run, and of a late one that was claimed
+		causes := make(chan error, 2) // of the long run, and of one that was claimed late
 		h := f.add(c).handle("report", func(ctx context.Context, run *durable.Run) error {
 			if run.Key == "short" {
 				return sleeps(12*time.Second)(ctx, run)
@@ -105,7 +105,7 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 			!strings.Contains(text, `still_running="stuck, stuck"`) {
 			t.Errorf("the log does not say what was still running:\n%s", text)
 		}
-		f.watch.killed(h) // it is no process any more that counts
+		f.watch.killed(h) // the host counts as dead from here on
 		close(free)
 		f.add(durable.Config{}).handle("stuck", sleeps(0), durable.HandlerOptions{}).start()
 		pass(reclaimBound(durable.Config{}) + time.Second)
@@ -120,7 +120,7 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 	})
 }
 
-// A claim that is under way when draining begins gives back what it brings.
+// A claim in progress when draining begins gives back the runs that it brings.
 //
 // Fails when draining cuts the claim off, or starts what it brings.
 func TestClaimUnderWayIsGivenBack(t *testing.T) {
@@ -144,7 +144,7 @@ func TestClaimUnderWayIsGivenBack(t *testing.T) {
 	})
 }
 
-// If the database is down in the end, Run ends nevertheless and says what it could not write.
+// If the database is down at the end, Run still ends and says what it could not write.
 //
 // Fails when Run waits for the database.
 func TestDrainWithoutTheDatabase(t *testing.T) {
@@ -177,10 +177,10 @@ func TestDrainWithoutTheDatabase(t *testing.T) {
 	}
 }
 
-// A database that is not set up right ends Run at once; one that does not answer is asked until it
-// does, and Run can be ended meanwhile.
+// If the database is not set up right, Run ends immediately. If it does not answer, Run asks until
+// it does, and can be ended meanwhile.
 //
-// Fails when a missing table is waited for, or an outage ends the program.
+// Fails when Run waits for a missing table, or an outage ends the program.
 func TestStartWithoutTheDatabase(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -214,7 +214,7 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 	})
 }
 
-// Faults of a registration come back all at once, before anything starts.
+// All faults of a registration are returned together, before anything starts.
 //
 // Fails when one of them hides another.
 func TestAllFaultsAtOnce(t *testing.T) {
@@ -306,8 +306,8 @@ func TestTriggerFaults(t *testing.T) {
 	})
 }
 
-// A Run that finds faults leaves no metrics behind: a Worker without the faults can have the same
-// registry.
+// A Run that finds faults leaves no metrics behind: a Worker without the faults can use the same
+// Registerer.
 //
 // Fails when only a Run that has begun unregisters them.
 func TestRunThatFindsFaultsFreesItsRegistry(t *testing.T) {

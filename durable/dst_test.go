@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// In the nights in which clocks change, each tick has its run, as often as the schedule says: also
-// if no worker was there that night.
+// In the nights in which clocks change, each tick of the schedule has its run, even if no worker
+// was running that night.
 //
-// Fails when ticks that are caught up are not those that come due.
+// Fails when other ticks are caught up than those that came due.
 func TestNightsInWhichClocksChange(t *testing.T) {
 	for night, before := range map[string]time.Time{
 		"an hour less": time.Date(2000, 3, 24, 23, 0, 0, 0, time.UTC),

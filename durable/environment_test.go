@@ -15,10 +15,10 @@ import (
 
 var errRefused = errors.New("the store belongs to others")
 
-// A worker of a process that is of another environment than the fleet takes nothing: it registers
-// nothing, and claims no run. Its Run, Ready and Started say why.
+// If a process belongs to another environment than the fleet, its worker registers nothing and
+// claims no run. Its Run, Ready and Started say why.
 //
-// Fails when it does not ask the registry, or does so after it has called the database.
+// Fails when the worker does not ask the registry, or asks only after it has called the database.
 func TestWorkerOfAnotherEnvironment(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -64,10 +64,10 @@ func TestWorkerOfAnotherEnvironment(t *testing.T) {
 	})
 }
 
-// A worker that is refused while it works claims nothing more, and waits for what it has, as at its
-// end, but without PreStopDelay.
+// A worker that is refused while it works claims no further run, and waits for those in progress as
+// at its end, but without PreStopDelay.
 //
-// Fails when a run is claimed after that, or one that went on is cut off.
+// Fails when a run is claimed after that, or a run in progress is cut off.
 func TestWorkerThatIsRefusedLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -81,7 +81,7 @@ func TestWorkerThatIsRefusedLater(t *testing.T) {
 		})
 		h.start()
 		first := f.trigger("report", durable.TriggerOptions{})
-		pass(6 * time.Second) // within a poll
+		pass(6 * time.Second) // more than a poll
 		refuse(errRefused)
 		second := f.queue("report", durable.TriggerOptions{})
 		pass(time.Minute)

@@ -11,14 +11,14 @@ import (
 )
 
 var (
-	// ErrLeaseLost is the cause of a run's context when its lease has ended: another worker may
-	// have the run now, or will have it soon.
+	// ErrLeaseLost is the cause of a run's context when its lease has ended: another worker may own
+	// the run now or soon.
 	ErrLeaseLost = errors.New("durable: the lease of the run was lost")
 	// ErrMaxRunTime is the cause of a run's context after HandlerOptions.MaxRunTime.
 	ErrMaxRunTime = errors.New("durable: the run reached its MaxRunTime")
-	// ErrDraining is the cause of a run's context when it outlasted DrainTimeout.
+	// ErrDraining is the cause of a run's context when the run outlasted DrainTimeout.
 	ErrDraining = errors.New("durable: the worker is shutting down")
-	// ErrCanceled is matched by every *CanceledError: somebody canceled the run.
+	// ErrCanceled is matched by every *CanceledError: the run was canceled.
 	ErrCanceled = errors.New("durable: the run was canceled")
 	// ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen.
 	ErrPayloadTooLong = errors.New("the payload is too long")
@@ -35,7 +35,7 @@ func named(err error) error {
 	return fmt.Errorf("durable: %w", err)
 }
 
-// plural returns one if n is 1, and else many, in which %d is n.
+// plural returns one if n is 1; otherwise many, with n in place of its %d.
 func plural(n int64, one, many string) string {
 	if n == 1 {
 		return one
@@ -43,7 +43,7 @@ func plural(n int64, one, many string) string {
 	return fmt.Sprintf(many, n)
 }
 
-// A CanceledError is the cause of the context of a run that somebody canceled.
+// A CanceledError is the cause of the context of a run that was canceled.
 type CanceledError struct {
 	By driver.Cause // who canceled it, and why
 }
@@ -53,13 +53,13 @@ func (c *CanceledError) Error() string { return fmt.Sprintf("durable: the run wa
 // Is makes errors.Is(err, ErrCanceled) true.
 func (c *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
-// A PanicError is the error of a handler that panicked. Its Value is what the handler called panic
-// with, and Stack that of its goroutine, as debug.Stack returns it.
+// A PanicError is the error of a handler that panicked. Value is the argument of panic, and Stack
+// the stack of the handler's goroutine, as debug.Stack returns it.
 type PanicError = guard.PanicError
 
-// A StuckError is returned by Run when something did not return although it was told to, and its
-// goroutine is still there. The leases of the handlers are left to expire, and other workers run
-// their runs again.
+// A StuckError is returned by Run when a handler or a schedule's Next has not returned, so that its
+// goroutine still runs. The leases of the handlers are left to expire, and other workers run their
+// runs again.
 type StuckError struct {
 	Handlers  []string // by name, once per run
 	Schedules []string // whose Next does not return
@@ -81,8 +81,8 @@ func (s *StuckError) Error() string {
 	return "durable: shut down with " + strings.Join(left, ", and ")
 }
 
-// Permanent marks an error that another attempt would not fix: the run becomes a dead letter at
-// once. errors.Is and errors.As see through the mark. Permanent(nil) is nil.
+// Permanent marks an error that another attempt would not fix: the run becomes a dead letter
+// immediately. errors.Is and errors.As see through the mark. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -90,9 +90,9 @@ func Permanent(err error) error {
 	return &markedError{err: err, permanent: true}
 }
 
-// RetryAfter marks an error so that the run is tried again after d, instead of the wait that
-// HandlerOptions.Retry gives, for example because a service has answered with Retry-After. The
-// attempt counts. A negative d is 0, and the longest is 366 days. errors.Is and errors.As see
+// RetryAfter marks an error so that the run is tried again after d and not after the wait of
+// HandlerOptions.Retry, for example because a service has answered with Retry-After. The attempt
+// counts. A negative d counts as 0, and more than 366 days as 366 days. errors.Is and errors.As see
 // through the mark. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
@@ -103,7 +103,7 @@ func RetryAfter(d time.Duration, err error) error {
 
 const maxRetryAfter = 366 * 24 * time.Hour
 
-// A markedError is what Permanent and RetryAfter return.
+// A markedError is an error marked by Permanent or RetryAfter.
 type markedError struct {
 	err       error
 	permanent bool
@@ -114,7 +114,7 @@ func (m *markedError) Error() string { return m.err.Error() }
 
 func (m *markedError) Unwrap() error { return m.err }
 
-// markOf returns the mark of an error; nil: it has none. It calls methods of the user's error,
+// markOf returns the mark of an error; nil: it has no mark. It calls methods of the user's error,
 // which may panic.
 func markOf(err error) *markedError {
 	mark, _ := guard.As[*markedError](err)

@@ -5,8 +5,7 @@ import (
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
-// events tell the log and the user's hooks what happens. Every part may use them, with any mutex
-// held.
+// events writes log lines and calls the user's hooks. Every part may use it, with any mutex held.
 type events struct {
 	*notify.Reporter
 	hooks Hooks
@@ -21,7 +20,7 @@ func tell[T any](v *events, name string, hook func(T), info T) {
 	notify.Tell(v.Reporter, name, hook, info)
 }
 
-// line returns the attributes that every line about an attempt begins with, and more.
+// line returns the attributes with which every log line about an attempt begins, followed by more.
 func (r RunInfo) line(more ...any) []any {
 	args := append(make([]any, 0, 10+len(more)), "run", r.ID, "handler", r.Handler)
 	if r.Schedule != "" {

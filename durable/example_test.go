@@ -94,10 +94,10 @@ func migrated() (store *durable.Store, remove func()) {
 	}
 }
 
-// However often the search index is said to be stale, one run waits that brings it up to date.
+// However often a program says that the search index is stale, only one run waits to update it.
 func ExampleStore_TriggerMany() {
 	ctx := context.Background()
-	store, remove := migrated() // as the example of the package makes it
+	store, remove := migrated() // see the example of the package
 	defer remove()
 	var stale []durable.TriggerManyParams
 	for _, tenant := range []string{"ann", "bob", "ann"} {
@@ -109,10 +109,10 @@ func ExampleStore_TriggerMany() {
 	// [{1 false} {2 false} {1 true}] <nil>
 }
 
-// A receiver that takes two requests in 100 ms gets no more, from however many workers: the third
-// waits until the database says that the next start is allowed.
+// A receiver that accepts two requests in 100 ms gets no more, however many workers there are: the
+// third run waits until the database allows the next start.
 func ExampleHandlerOptions_rate() {
-	store, remove := migrated() // as the example of the package makes it
+	store, remove := migrated() // see the example of the package
 	defer remove()
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()

@@ -16,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// When the primary is killed and a synchronous standby takes over, no run is lost that was
-// committed, and no worker has to be restarted: the URL of the pool has both servers.
+// When the primary is killed and a synchronous standby takes over, no committed run is lost, and no
+// worker has to be restarted: the URL of the pool has both servers.
 //
-// Fails when a worker goes on with connections to a server that is gone.
+// Fails when a worker keeps using connections to a server that is gone.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

@@ -13,11 +13,12 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Every call to the database, with every fault, every second time and for a quarter of an hour:
-// ticks and triggered runs are lost nowhere, no tick has two runs, no run has two valid owners, no
-// limit is exceeded. When the database is well again, all is done.
+// Every call to the database has every fault, every second time and for a quarter of an hour. No
+// tick or triggered run is lost, no tick has two runs, no run has two valid owners, no limit is
+// exceeded. When the database is well again, all runs are completed.
 //
-// Fails when a part takes a lost answer for one that was not given, or repeats what was done.
+// Fails when a part takes a lost answer for a call that was not carried out, or does something
+// twice.
 func TestEveryCallWithEveryFault(t *testing.T) {
 	ops := []string{"materialize", "claim", "renew", "finish", "reclaim", "due", "register", "sweep", "stats", "listen"}
 	faults := []fault{lost, twice, zombie, stopped, refused, slow, answer, hang}
@@ -76,8 +77,8 @@ func (f *fleet) firstTick(name string) (first time.Time) {
 	return first
 }
 
-// A database that is away for ten minutes is reported once, and so is its return; a renewal that
-// panics has failed.
+// An outage of ten minutes is reported once, and so is its end; a renewal that panics counts as
+// failed.
 //
 // Fails when each failed call is reported.
 func TestOutageIsReportedOnce(t *testing.T) {
@@ -124,7 +125,7 @@ func TestOutageIsReportedOnce(t *testing.T) {
 	})
 }
 
-// A hook or a logger that panics or hangs harms nobody, and a hook that hangs is named in the end.
+// A hook or a logger that panics or hangs does no harm, and Run names a hook that hangs at the end.
 //
 // Fails when a part calls one itself.
 func TestHooksHarmNobody(t *testing.T) {
@@ -157,11 +158,11 @@ func TestHooksHarmNobody(t *testing.T) {
 	})
 }
 
-// A call that ignores its context is left behind, and not made again until it returns: Live then
+// A call that ignores its context is left behind, and not made again until it returns. Live then
 // fails, because only a restart may help. The other calls continue, and the worker can stop.
 //
-// Fails when a worker whose call does not return looks alive, or one in an outage does not, when
-// such calls pile up, when results are not written beside it, or when Run waits for it.
+// Fails when Live passes although a call does not return, or fails in an outage, when such calls
+// pile up, when results are not written meanwhile, or when Run waits for the call.
 func TestCallThatDoesNotReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -218,9 +219,9 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// A driver that ends its goroutine fails the call, and takes no part of the worker along.
+// If a driver ends its goroutine, the call fails, but no part of the worker ends.
 //
-// Fails when the loop whose call it was has ended.
+// Fails when the loop that made the call has ended.
 func TestDriverThatEndsItsGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -242,10 +243,10 @@ func TestDriverThatEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-// A call that always fails, while all others succeed, fails the check of the database within three
-// times CallTimeout, which names it.
+// If one kind of call always fails while all others succeed, the check of the database fails within
+// three times CallTimeout, and names the call.
 //
-// Fails when the calls that succeed hide it.
+// Fails when the calls that succeed hide the one that fails.
 func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -17,24 +17,23 @@ import (
 const (
 	// maxResults is how many results one call writes at most.
 	maxResults = 500
-	// lockedFor is for how long the row of a result is locked before that is logged.
+	// lockedFor is how long a row is locked before that is logged.
 	lockedFor = 2 * time.Second
 )
 
 var errRowLocked = errors.New("another session has locked their rows")
 
-// A finished is an attempt that has ended here, and whose result is not in the database yet.
+// A finished is an attempt that has ended here, but whose result is not in the database yet.
 type finished struct {
 	attempt  *attempt
 	result   store.Result
-	err      error // what the handler has returned
-	reported bool  // that its row is locked, which was logged: of the finisher's goroutine
+	err      error // returned by the handler
+	reported bool  // its locked row was logged; of the finisher's goroutine
 }
 
-// A finisher writes results. It makes one call at a time, with all results that are waiting: a lone
-// result is written at once, and under load each call writes many. If a call fails, all its results
-// are tried again. A result whose row is locked is tried again later, and does not delay the
-// others.
+// A finisher writes results. It makes one call at a time, with all waiting results: a single result
+// is written immediately, and under load each call writes many. If a call fails, all its results
+// are tried again. A result whose row is locked is tried again later and does not delay the others.
 type finisher struct {
 	worker   string
 	store    store.Worker
@@ -42,7 +41,7 @@ type finisher struct {
 	book     *leaseBook
 	events   *events
 	batch    *answers.Batch
-	wake     chan struct{} // something waits
+	wake     chan struct{} // signals that a result waits
 
 	mu      sync.Mutex // of all callers
 	waiting []*finished
@@ -62,7 +61,7 @@ func (f *finisher) putBack(batch []*finished) {
 	f.waiting = append(f.waiting, batch...)
 }
 
-// take takes what waits, up to n.
+// take takes up to n waiting results.
 func (f *finisher) take(n int) []*finished {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +89,7 @@ func (f *finisher) run(ctx context.Context) {
 			case err != nil:
 				wake = nil // a new result would fail as well
 			case len(batch) == limit && len(left) < len(batch):
-				continue // there may be some that have not been tried
+				continue // there may be results that were not tried yet
 			}
 			again = time.After(wait/2 + rand.N(wait))
 		}
@@ -142,7 +141,7 @@ func setOf(keys []store.RunKey) map[store.RunKey]bool {
 	return set
 }
 
-// tellLocked logs, once per result, that its row has been locked for longer than a moment.
+// tellLocked logs, once per result, that its row has been locked for lockedFor.
 func (f *finisher) tellLocked(r *finished) {
 	if r.reported || time.Since(r.attempt.startedAt)-r.result.Took < lockedFor {
 		return
@@ -152,7 +151,8 @@ func (f *finisher) tellLocked(r *finished) {
 		"has locked its row", r.attempt.info().line()...)
 }
 
-// written tells what has become of an attempt.
+// written counts and logs the end of an attempt, and calls hooks. counts is false if the database
+// ignored the result.
 func (f *finisher) written(r *finished, counts bool) {
 	a, info := r.attempt, r.attempt.info()
 	outcome := Outcome(r.result.Outcome)

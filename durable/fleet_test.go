@@ -19,27 +19,27 @@ import (
 
 // Schedules that many tests need.
 var (
-	everyMinute = schedule.Every(time.Minute).Offset(0) // at each full one, whatever its name
+	everyMinute = schedule.Every(time.Minute).Offset(0) // at each full minute, whatever its name
 	after       = schedule.After(time.Minute)
 	dailyAtNoon = schedule.Daily("12:00", "")
 )
 
 var errDown = errors.New("the database is down")
 
-// bubble runs a test in virtual time, in which a goroutine that is left fails it.
+// bubble runs a test in virtual time, which fails if a goroutine is left.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// pass lets time pass, and waits until all has happened that happens by then.
+// pass lets time pass, and waits until everything due by then has happened.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// A fleet is workers that share one database.
+// A fleet is a number of workers that share one database.
 type fleet struct {
 	t     *testing.T
 	store *memory.Store
@@ -65,7 +65,7 @@ type host struct {
 	ended   chan error
 	started bool
 
-	replaced bool // what its Run returns in the end does not matter
+	replaced bool // its Run may return any error
 }
 
 // add adds a host with a worker that is not running yet.
@@ -101,7 +101,7 @@ func (h *host) schedule(name, handler string, s schedule.Schedule, options durab
 	return h
 }
 
-// start has the worker run.
+// start runs the worker.
 func (h *host) start() *host {
 	h.fleet.t.Helper()
 	if err := h.Check(); err != nil {
@@ -113,7 +113,7 @@ func (h *host) start() *host {
 	return h
 }
 
-// stop ends Run, and returns what it has returned.
+// stop ends Run and returns its error.
 func (h *host) stop() error {
 	if !h.started {
 		return nil
@@ -124,15 +124,15 @@ func (h *host) stop() error {
 	return err
 }
 
-// kill ends the process at this instant: it makes no call any more, and what its handlers do is not
-// seen. In the end it is cleared away.
+// kill ends the process now: it makes no further call, and nothing that its handlers do counts. end
+// cleans it up.
 func (h *host) kill() {
 	h.link.set(dead)
 	h.fleet.watch.killed(h)
 	h.cancel()
 }
 
-// end ends all hosts that are alive, and reports what the watch has seen.
+// end ends all hosts that are alive, and reports the faults that the watch has seen.
 func (f *fleet) end() {
 	f.t.Helper()
 	for _, h := range f.hosts {
@@ -215,7 +215,7 @@ func outcomes(attempts []store.Attempt) (list []store.Outcome) {
 	return list
 }
 
-// sleeps is a handler that works for so long, unless its context ends.
+// sleeps returns a handler that works for d, unless its context ends.
 func sleeps(d time.Duration) durable.Handler {
 	return func(ctx context.Context, _ *durable.Run) error {
 		select {

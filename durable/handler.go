@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// A handler is what Handle was given.
+// A handler is a registered Handler with its options.
 type handler struct {
 	name    string
 	call    Handler // with middleware
@@ -19,7 +19,7 @@ type handler struct {
 	counts  counts
 }
 
-// row is what the database keeps of a handler.
+// row returns the handler's row in the database.
 func (h *handler) row() store.Handler {
 	return store.Handler{Name: h.name, MaxConcurrency: h.options.MaxConcurrency,
 		MaxPerPartition: h.options.MaxPerPartition, MaxAttempts: h.options.Retry.MaxAttempts, Rate: h.options.Rate,
@@ -35,8 +35,7 @@ func (h *handler) try(ctx context.Context, run *Run) error {
 // attempt after the first, at most MaxWait, and shortened at random by up to half.
 func (r Retry) wait(attempt int) time.Duration { return loop.Backoff(r.FirstWait, r.MaxWait, attempt) }
 
-// result returns what becomes of a run, from the cause of the context of its attempt and what the
-// handler has returned.
+// result decides the result of an attempt from the cause of its context and the handler's error.
 func (h *handler) result(run store.Run, took time.Duration, cause, err error) store.Result {
 	r := store.Result{RunKey: run.RunKey, Error: textOf(err), Took: took}
 	mark := markOf(err)
@@ -73,8 +72,8 @@ func (h *handler) result(run store.Run, took time.Duration, cause, err error) st
 	return r
 }
 
-// failingFor returns for how long a run is tried, from the beginning of its first attempt that
-// failed to the end of this one, which has failed.
+// failingFor returns how long a run has been failing: from the beginning of its first failed
+// attempt to the end of this one, which has failed.
 func failingFor(run store.Run, took time.Duration) time.Duration {
 	if run.FailingSince.IsZero() {
 		return took
@@ -82,7 +81,7 @@ func failingFor(run store.Run, took time.Duration) time.Duration {
 	return max(0, run.ClaimedAt.Sub(run.FailingSince)) + took
 }
 
-// timeLeft returns how soon the last attempt may begin of a run that is tried for so long.
+// timeLeft returns how soon the last attempt may begin of a run that has been failing for elapsed.
 func (r Retry) timeLeft(elapsed time.Duration) time.Duration {
 	if r.MaxElapsedTime == NoLimit {
 		return math.MaxInt64

@@ -16,15 +16,15 @@ import (
 // stallAfter returns how long a call to the database may take before Live fails.
 func stallAfter(c Config) time.Duration { return loop.StallAfter(c.CallTimeout) }
 
-// Live returns an error if a call to the database ignores its context, or a loop has stalled: only
-// a restart of the process helps then. It does not fail because the database is down.
+// Live returns an error if a call to the database ignores its context, or if a loop has stalled:
+// then only a restart of the process helps. It does not fail because the database is down.
 func (w *Worker) Live() error {
 	err := loop.Stalled(w.config.CallTimeout, append(w.askingLoops(), w.renewer.Loop)...)
 	return cmp.Or(err, w.database.Hanging(stallAfter(w.config)))
 }
 
-// Started returns an error until Run has begun and the database has been called once, whatever it
-// answered. A database that is down does not keep a process from starting.
+// Started returns an error until Run has begun and one call to the database has ended, even with an
+// error: a database that is down does not keep a process from starting.
 func (w *Worker) Started() error { return w.life.Started("database", w.database.WasCalled()) }
 
 // Ready returns an error unless Run is running and its context has not ended. A database that is
@@ -33,19 +33,18 @@ func (w *Worker) Ready() error { return w.life.Ready() }
 
 // Checks returns checks by name, so that a Worker is a health.Source. A worker with a failing check
 // is degraded, but can serve. The name of a check says what is well while it passes; its error says
-// what is wrong, and what to do. They read memory only. Those of runs and handlers judge the whole
-// fleet by what was read from the database about every half minute, and pass if that is more than
-// two minutes old. What each says when it fails:
+// what is wrong and what to do. Checks read memory only. Those of runs and handlers judge the whole
+// fleet by data that is read from the database about every half minute, and pass if that data is
+// more than two minutes old. They fail for these reasons:
 //
-//   - database-answers: it has not answered three times in a row, or calls of one kind have failed
-//     for longer than three times CallTimeout
+//   - database-answers: the database has not answered three times in a row, or calls of one kind
+//     have failed for longer than three times CallTimeout
 //   - leases-renewed: a lease of this worker went without a renewal for two thirds of its length,
 //     and no renewal has succeeded since
 //   - runs-on-time: a run, or a tick, has been due for longer than MaxDueAge
 //   - few-dead-runs: there are more dead letters than MaxDead
 //   - handlers-have-workers: runs wait for a handler that no worker has
-//   - limits-unlocked: another session keeps the row of a limit locked, so that what it limits
-//     waits
+//   - limits-unlocked: another session keeps the row of a limit locked, so that its runs wait
 //   - schedules-work: a schedule of this worker fails, or does not return
 func (w *Worker) Checks() map[string]func() error {
 	return map[string]func() error{
@@ -123,7 +122,7 @@ func (w *Worker) fewDead() error {
 	return fmt.Errorf("%d dead letters, more than %d: %v", dead, w.config.MaxDead, of)
 }
 
-// handlersKnown returns an error for each handler that no worker has, and whose runs wait.
+// handlersKnown returns an error for each handler whose runs wait although no worker has it.
 func (w *Worker) handlersKnown() error {
 	stats, fresh := w.sampler.Latest()
 	if !fresh {
@@ -153,8 +152,8 @@ func (w *Worker) schedulesWork() error {
 	return errors.Join(errs...)
 }
 
-// Runners shows the parts of a Worker, so that it is a cluster.Runner: itself with its phase, and
-// its loops. It reads memory only.
+// Runners shows the Worker with its phase, and its loops, so that it is a cluster.Runner. It reads
+// memory only.
 func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	p, changedAt := w.life.Current()
 	show("worker", w.config.Name, string(p), changedAt, nil)

@@ -6,8 +6,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// HookGrace is how long Run waits at its end for the hook calls that are queued; then it drops the
-// rest. A hook that is being called by then has HookGrace from its beginning to return.
+// HookGrace is how long Run waits at its end for queued hook calls; then it drops the rest. A hook
+// that is running at that moment has HookGrace from the beginning of its call to return.
 const HookGrace = 5 * time.Second
 
 // Hooks report what happens on this worker, for metrics, alarms and audit logs of your own. Any of
@@ -17,38 +17,39 @@ const HookGrace = 5 * time.Second
 // Hooks are called in the order in which things happened, one at a time, on a goroutine of their
 // own. So they need no lock among themselves, and may be slow, and may call the Worker; a panic is
 // logged. A hook must not wait for Run to return, because Run waits for the hook. Up to 10,000
-// events wait while a hook is busy. Further ones are dropped and counted. They are not durable: a
-// worker that dies tells nobody.
+// events wait while a hook is busy. Further ones are dropped and counted. They are not durable:
+// when a worker dies, its events are lost.
 type Hooks struct {
 	// RunStarted is called when an attempt has started.
 	RunStarted func(RunInfo)
 
-	// AttemptFailed is called when an attempt has failed, its result is in the database, and the
+	// AttemptFailed is called when an attempt has failed and its result is in the database, if the
 	// run will be tried again.
 	AttemptFailed func(AttemptInfo)
 
 	// RunEnded is called when a run has ended for good (it has succeeded, is a dead letter, or was
-	// canceled) and that is in the database. It is also called when this worker reclaims a run
-	// whose lease had expired, and the lost attempt was the last one or the run had been canceled.
+	// canceled) and its result is in the database. It is also called when this worker reclaims a
+	// run whose lease has expired, if the lost attempt was the last or the run was canceled.
 	RunEnded func(RunResult)
 
 	// LeaseLost is called when a run has lost its lease while its handler was running.
 	LeaseLost func(RunInfo)
 
-	// RunReclaimed is called when the lease of a run had expired, and this worker has queued the
-	// run again. Only ID, Handler, Schedule, Attempt, MaxAttempts and Worker (that had it) are set.
+	// RunReclaimed is called when this worker has queued a run again because its lease had expired.
+	// Only ID, Handler, Schedule, Attempt, MaxAttempts and Worker (the one that lost it) are set.
 	RunReclaimed func(RunInfo)
 
 	// TicksMaterialized is called when this worker has accounted for ticks that came due.
 	TicksMaterialized func(TicksInfo)
 
-	// DatabaseDown is called when three calls to the database in a row have failed, whichever parts
-	// of the worker made them, and DatabaseUp when a call has succeeded again.
+	// DatabaseDown is called when three calls to the database in a row have failed, even if
+	// different parts of the worker made them; DatabaseUp is called when a call has succeeded
+	// again.
 	DatabaseDown func(DatabaseInfo)
 	DatabaseUp   func(DatabaseInfo)
 }
 
-// RunInfo is an attempt of a run as a hook or Status sees it: as it was at that moment.
+// RunInfo is a snapshot of an attempt, for a hook or Status.
 type RunInfo struct {
 	ID          int64        `json:"id"`
 	Handler     string       `json:"handler"`
@@ -82,13 +83,13 @@ type RunResult struct {
 	Err     error         // of the last attempt
 }
 
-// TicksInfo is what has become of ticks of a schedule.
+// TicksInfo says how ticks of a schedule were accounted for.
 type TicksInfo struct {
 	Schedule string
 	TickCounts
 }
 
-// TickCounts are how many ticks of a schedule were accounted for, by what has become of them.
+// TickCounts counts the ticks of a schedule by how they were accounted for.
 type TickCounts struct {
 	Queued      int64 `json:"ticks_queued"`    // a run was queued
 	Coalesced   int64 `json:"ticks_coalesced"` // a run of another tick makes up for them
@@ -96,7 +97,7 @@ type TickCounts struct {
 	PausedTicks int64 `json:"ticks_paused"` // they came due in a pause
 }
 
-// DatabaseInfo is the database that does not answer, or answers again.
+// DatabaseInfo describes a database that does not answer, or answers again.
 type DatabaseInfo struct {
 	Database string        // postgres or sqlite
 	Err      error         // down: of the last call
@@ -111,12 +112,12 @@ const (
 	OutcomeFailed      Outcome = "error"
 	OutcomePanicked    Outcome = "panic"
 	OutcomeTimedOut    Outcome = "timeout"     // it reached MaxRunTime
-	OutcomeCanceled    Outcome = "canceled"    // somebody canceled the run, whatever the handler returned
+	OutcomeCanceled    Outcome = "canceled"    // the run was canceled, whatever the handler returned
 	OutcomeInterrupted Outcome = "interrupted" // its worker shut down and gave it back
 	OutcomeLeaseLost   Outcome = "lease_lost"  // its lease expired, and a worker reclaimed it
 )
 
-// A State is that of a run.
+// A State is the state of a run.
 type State string
 
 const (

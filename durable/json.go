@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// JSON makes a Handler of a function that takes the payload decoded from JSON. An empty payload is
-// the zero value. A payload that cannot be decoded fails the attempt like any other error: the run
-// is tried again, because a worker of a newer version may understand the payload.
+// JSON makes a Handler of a function that takes the payload, decoded from JSON. An empty payload
+// gives the zero value. A payload that cannot be decoded fails the attempt like any other error:
+// the run is tried again, because a worker of a newer version may understand the payload.
 func JSON[T any](handle func(ctx context.Context, payload T) error) Handler {
 	if handle == nil {
-		return nil // which Handle refuses
+		return nil // Handle refuses nil
 	}
 	return func(ctx context.Context, run *Run) error {
 		var payload T

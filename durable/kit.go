@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// init gives package durabletest what it needs, and users do not.
+// init gives package durabletest access to internals that users do not need.
 func init() {
 	kit.NewStore = func(s store.Store) any { return &Store{store: s} }
 	kit.StoreOf = func(of any) (store.Store, error) {
@@ -35,8 +35,8 @@ func init() {
 	}
 }
 
-// callOnce calls a handler as a runner does, on this goroutine, and writes nothing. What the run
-// leaves out is as in a first attempt.
+// callOnce calls a handler as a runner does, on this goroutine, and writes nothing. Fields that the
+// run leaves out have their values of a first attempt.
 func (w *Worker) callOnce(ctx context.Context, run Run) (result RunResult, retryIn time.Duration, err error) {
 	if err := w.Check(); err != nil {
 		return result, 0, err

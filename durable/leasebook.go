@@ -21,38 +21,38 @@ type attempt struct {
 	stop      context.CancelFunc
 
 	// Guarded by the book's mutex.
-	trustedFrom instant   // before the latest request was sent that extended the lease
-	lost        bool      // the lease is not trusted any more, and not renewed
+	trustedFrom instant   // just before the latest request that extended the lease
+	lost        bool      // the lease is no longer trusted, and not renewed
 	returned    bool      // the handler has returned, or was not called
 	overAt      time.Time // when a renewal first found that the context had ended; zero: it has not
-	ignores     bool      // the handler ignores that, and the lease is not renewed any more
+	ignores     bool      // the handler ignores that, and the lease is no longer renewed
 }
 
 func (a *attempt) key() store.RunKey { return a.row.RunKey }
 
 // A leaseBook holds the attempts of this worker, each from its claim until its result is in the
-// database. Until then it takes one of the MaxRuns places, even if its lease is lost and its
-// handler goes on. The book decides how long a lease is trusted.
+// database. Until then the attempt takes one of the MaxRuns places, even if its lease is lost and
+// its handler keeps running. The book decides how long a lease is trusted.
 type leaseBook struct {
 	places int
 	ttl    time.Duration
-	// They are called, without the mutex held:
+	// Called without the mutex held:
 	ended    func(*attempt) // when a lease is lost while the handler is running
-	freed    func()         // when a place is free again, or claims are allowed again
-	renewNow func()         // when renewalInDoubt is set: only a renewal can reset it
+	freed    func()         // when a place becomes free, or claims are allowed again
+	renewNow func()         // when renewalInDoubt is set, which only a renewal can reset
 
 	mu       sync.Mutex // of all parts
 	attempts map[store.RunKey]*attempt
-	latest   map[int64]*attempt // of each run: the one that was claimed last
-	// renewedAt is just before the latest successful renewal was sent. renewalInDoubt is set
-	// when an attempt ends, or loses its lease, after its renewal was overdue, and is reset by the
-	// next renewal that succeeds. Without it, a worker whose claims succeed but whose renewals fail
-	// would claim more runs as soon as it has lost all its leases.
+	latest   map[int64]*attempt // the attempt of each run that was claimed last
+	// renewedAt is just before the latest successful renewal was sent. renewalInDoubt is set when
+	// an attempt whose renewal is overdue ends or loses its lease; the next successful renewal
+	// resets it. Without it, a worker whose claims succeed but whose renewals fail would claim more
+	// runs as soon as it has lost all its leases.
 	renewedAt      instant
 	renewalInDoubt bool
-	expiry         *time.Timer   // runs expire; nil: there never was a lease
-	expiryAt       time.Time     // when it fires; zero: it is stopped
-	empty          chan struct{} // closed when there is no attempt; nil: nobody waits for it
+	expiry         *time.Timer   // calls expire; nil: there was no lease yet
+	expiryAt       time.Time     // when expiry fires; zero: it is stopped
+	empty          chan struct{} // closed when there is no attempt; nil: no caller waits for that
 }
 
 func newLeaseBook(places int, ttl time.Duration) *leaseBook {
@@ -60,8 +60,9 @@ func newLeaseBook(places int, ttl time.Duration) *leaseBook {
 		latest: map[int64]*attempt{}}
 }
 
-// trust is how long a lease is trusted, from before its request was sent. The rest is for clocks
-// that run at slightly different speeds, and for the time it takes to tell the handler.
+// trust returns how long a lease is trusted, counted from before its request was sent. The rest of
+// the TTL allows for clocks of slightly different speeds and for the time that it takes to end the
+// handler's context.
 func (l *leaseBook) trust() time.Duration { return l.ttl - min(l.ttl/10, time.Second) }
 
 // room returns how many places are free.
@@ -71,9 +72,9 @@ func (l *leaseBook) room() int {
 	return max(0, l.places-len(l.attempts))
 }
 
-// add adds an attempt. The database has given away its run, so an earlier attempt of a run with
-// that ID is lost: its lease has ended, or the database is an older copy and the run is another
-// one.
+// add adds an attempt. An earlier attempt of a run with the same ID is lost, because the database
+// has granted the run again: the earlier lease has ended, or the database is an older copy in which
+// the ID belongs to another run.
 func (l *leaseBook) add(a *attempt) {
 	var lost []*attempt
 	l.mu.Lock()
@@ -86,8 +87,8 @@ func (l *leaseBook) add(a *attempt) {
 	l.tellLost(lost)
 }
 
-// watch has expire run when the trust in the lease of an attempt ends, or before that to see
-// whether the machine was asleep. Called with mu held, at an instant.
+// watch sets the timer of expire: to when the lease of an attempt stops being trusted, or earlier,
+// to check whether the machine was asleep. t is now. Called with mu held.
 func (l *leaseBook) watch(a *attempt, t instant) {
 	wait := max(0, min(l.trust()-t.since(a.trustedFrom), sleepCheck))
 	at := t.awake.Add(wait)
@@ -102,8 +103,8 @@ func (l *leaseBook) watch(a *attempt, t instant) {
 	}
 }
 
-// expire ends the leases that are no longer trusted. It has a timer of its own, so that no call to
-// the database can delay it. A renewal does not move the timer: when it fires, it is set again.
+// expire ends the leases that are no longer trusted. It has its own timer, so that no call to the
+// database can delay it. A renewal does not move the timer; expire sets it again when it fires.
 func (l *leaseBook) expire() {
 	var lost []*attempt
 	l.mu.Lock()
@@ -127,17 +128,18 @@ func (l *leaseBook) expire() {
 	}
 }
 
-// lose records that a lease is lost. Called with mu held.
+// lose records that the lease of a is lost, and adds a to lost if its handler is running. Called
+// with mu held.
 func (l *leaseBook) lose(a *attempt, lost []*attempt) []*attempt {
 	a.lost = true
 	if a.returned {
-		return lost // whether its result counts, the database decides
+		return lost // the database decides whether its result counts
 	}
 	return append(lost, a)
 }
 
 func (l *leaseBook) tellLost(lost []*attempt) {
-	for _, a := range lost { // first of all
+	for _, a := range lost { // before anything that takes time
 		a.cancel(ErrLeaseLost)
 	}
 	for _, a := range lost {
@@ -152,12 +154,12 @@ func (l *leaseBook) valid(a *attempt) bool {
 	return !a.lost && !a.returned && now().since(a.trustedFrom) < l.trust()
 }
 
-// late reports whether so much of a lease is over that its run must not start: it could hardly be
-// renewed before it ends.
+// late reports whether more than half of a lease is over. Its run must not start, because the lease
+// could hardly be renewed before it ends.
 func (l *leaseBook) late(from instant) bool { return now().since(from) > l.ttl/2 }
 
-// renewedLately reports whether renewals work, as far as this worker knows: no lease is overdue,
-// and none was overdue when it ended, unless a renewal has succeeded since.
+// renewedLately reports whether renewals work, as far as this worker knows. They do not if a lease
+// is overdue, or was overdue when it ended and no renewal has succeeded since.
 func (l *leaseBook) renewedLately() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,12 +186,12 @@ func (l *leaseBook) overdue(a *attempt, t instant) bool {
 	return !a.lost && !a.ignores && t.since(last) > l.ttl*2/3
 }
 
-// noRun is the key of no run. It is renewed when there is no lease, to find out whether renewals
-// work.
+// noRun is the key of no run. The renewer renews it when there is no lease, to find out whether
+// renewals work.
 var noRun = store.RunKey{}
 
-// toRenew returns the attempts whose leases are to be renewed: all whose leases are still trusted,
-// except those whose handlers ignore that their context has ended.
+// toRenew returns the keys of the attempts to renew: all whose leases are still trusted, except
+// those whose handlers ignore that their context has ended, which it returns separately.
 func (l *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,8 +215,8 @@ func (l *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 	return keys, ignoring
 }
 
-// renewed takes the answer to a renewal of leases that was sent at an instant: those that are
-// missing are lost.
+// renewed applies the answer to a renewal. Leases that were asked for but are missing in the answer
+// are lost.
 func (l *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.Renewed) {
 	kept := make(map[store.RunKey]bool, len(answer))
 	for _, n := range answer {
@@ -230,7 +232,7 @@ func (l *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.R
 	for _, key := range asked {
 		a := l.attempts[key]
 		switch {
-		case a == nil || a.lost: // its result was written meanwhile, or the trust has ended
+		case a == nil || a.lost: // its result was written meanwhile, or its lease is no longer trusted
 		case kept[key]:
 			if sent.after(a.trustedFrom) {
 				a.trustedFrom = sent
@@ -260,7 +262,7 @@ func (l *leaseBook) markReturned(a *attempt) {
 	a.returned = true
 }
 
-// remove gives back the places of attempts whose results are in the database.
+// remove frees the places of attempts whose results are in the database.
 func (l *leaseBook) remove(attempts []*attempt) {
 	l.mu.Lock()
 	t, before := now(), l.renewalInDoubt
@@ -326,7 +328,7 @@ func (l *leaseBook) giveUp() (stuck []string, unwritten int) {
 	return stuck, unwritten
 }
 
-// list returns the attempts that go on, by their start.
+// list returns the attempts whose handlers are running, by their start.
 func (l *leaseBook) list() []*attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,8 +28,8 @@ func reclaimBound(c durable.Config) time.Duration {
 	return lease + time.Duration(float64(poll)*(1+durable.DefaultPollJitter))
 }
 
-// A worker that is killed in the middle of a run loses nothing: another one, which does not know
-// the handler, reclaims it within TTL + PollInterval, and a third runs it.
+// If a worker is killed in the middle of a run, nothing is lost: another worker, which does not
+// have the handler, reclaims the run within TTL + PollInterval, and a third one runs it.
 //
 // Fails when a reclaim asks for handlers, or waits for more than a poll.
 func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
@@ -58,7 +58,7 @@ func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
 }
 
 // A run that kills its worker each time becomes a dead letter after MaxCrashes, however long it may
-// be tried, and those who watch are told.
+// be tried, and hooks report that.
 //
 // Fails when a lost attempt does not count, or the default is any number.
 func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
@@ -90,11 +90,10 @@ func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 	})
 }
 
-// A worker that cannot reach the database ends the context of its run before another can have it. A
-// handler that ignores its context finds Run.Valid false, and its result changes nothing.
+// A worker that cannot reach the database ends the context of its run before another worker can own
+// it. A handler that ignores its context finds Run.Valid false, and its result changes nothing.
 //
-// Fails when the lease is trusted from the answer on, and when a result is written without its
-// attempt.
+// Fails when a lease is trusted from the answer on, or when a result does not name its attempt.
 func TestRunEndsBeforeAnotherHasIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -138,7 +137,7 @@ func TestRunEndsBeforeAnotherHasIt(t *testing.T) {
 	})
 }
 
-// The database's clock may be any hour: nothing is computed from the clocks of hosts.
+// The database's clock may show any time, because nothing is computed from the clocks of hosts.
 //
 // Fails when a time of day crosses the boundary.
 func TestClocksOfHostsAreAnHourOff(t *testing.T) {
@@ -171,10 +170,10 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 	}
 }
 
-// A worker whose renewals fail claims nothing, although claims would succeed; when they
-// succeed again, so does it.
+// A worker whose renewals fail claims nothing, although claims would succeed. When renewals succeed
+// again, it claims again.
 //
-// Fails when a claim does not ask whether leases were renewed.
+// Fails when a claim does not depend on successful renewals.
 func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -183,7 +182,7 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 		pass(6 * time.Second)
 		h.link.set(hang, "renew")
 		pass(18 * time.Second)
-		second, err := h.Trigger(t.Context(), nil, "report", nil, durable.TriggerOptions{}) // which wakes it
+		second, err := h.Trigger(t.Context(), nil, "report", nil, durable.TriggerOptions{}) // wakes the worker
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,8 +204,8 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 	})
 }
 
-// What a claim's answer brings after half of the lease is given back and not started, and costs no
-// attempt; what a lost answer brings is reclaimed.
+// If the answer to a claim comes after half of the lease, its runs are given back and not started,
+// which costs no attempt. If the answer is lost, its runs are reclaimed.
 //
 // Fails when a late answer starts runs.
 func TestLateAnswerToAClaimStartsNothing(t *testing.T) {
@@ -236,10 +235,10 @@ func TestLateAnswerToAClaimStartsNothing(t *testing.T) {
 	})
 }
 
-// Somebody cancels a run: one that is queued does not begin, and one that is running ends, within a
-// third of the lease.
+// A canceled run does not begin if it is queued, and ends within a third of the lease if it is
+// running.
 //
-// Fails when a renewal does not look, or the handler's result is taken for a success.
+// Fails when a renewal does not notice, or the handler's result is taken for a success.
 func TestCancel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -275,7 +274,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A canceled run of a worker that dies is not run again, and those who watch are told, with the
+// A canceled run of a worker that dies is not run again, and hooks report its end, with the
 // attempts that it might have had.
 //
 // Fails when a reclaim queues it, and when the lost attempt is shown as the last one allowed.
@@ -307,7 +306,7 @@ func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
 
 // Two workers of one name do no harm: a run belongs to an attempt.
 //
-// Fails when the name is the fence.
+// Fails when the name of the worker decides whose run it is.
 func TestTwoWorkersOfOneName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -333,7 +332,7 @@ func TestTwoWorkersOfOneName(t *testing.T) {
 }
 
 // A handler that ignores the end of its context keeps its place on the worker, but not its lease:
-// another worker has the run within MaxRunTime, CancelGrace, a renewal and a lease.
+// another worker has the run after MaxRunTime, CancelGrace, a renewal and a lease.
 //
 // Fails when the lease is renewed forever.
 func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
@@ -370,8 +369,8 @@ func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 	})
 }
 
-// A lease is trusted from before its request was sent, however late the answer comes: the database
-// has counted from then on.
+// A lease is trusted from when its request was sent, however late the answer comes, because the
+// database may have counted from then on.
 //
 // Fails when the trust begins with the answer.
 func TestTrustCountsFromTheRequest(t *testing.T) {
@@ -411,11 +410,11 @@ func TestTrustCountsFromTheRequest(t *testing.T) {
 	}
 }
 
-// If the database's clock jumps, leases seem to have expired, and other workers have the runs.
-// Their owners find out with the next renewal.
+// If the database's clock jumps, leases seem to have expired, and other workers get the runs. The
+// old owners find out with their next renewal.
 //
-// Fails when a run that is missing in the answer goes on, or the answer has what is no longer
-// theirs.
+// Fails when a run continues although it is missing in the answer, or the answer has a run that the
+// worker no longer owns.
 func TestDatabaseClockJumps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -433,7 +432,7 @@ func TestDatabaseClockJumps(t *testing.T) {
 		pass(time.Minute)
 		f.store.AdvanceClock(time.Hour)
 		jumpedAt := time.Now()
-		f.watch.killed(f.hosts[0]) // two owners for a moment are not to be avoided
+		f.watch.killed(f.hosts[0]) // two owners for a moment cannot be avoided
 		second := f.add(durable.Config{}).handle("report", sleeps(time.Minute), durable.HandlerOptions{}).start()
 		pass(30 * time.Second)
 		if run, _ := f.run(id); run.Worker != second.name {
@@ -450,7 +449,7 @@ func TestDatabaseClockJumps(t *testing.T) {
 	})
 }
 
-// A worker whose machine was asleep for longer than the lease has lost its runs: they are not valid
+// If a worker's machine was asleep for longer than a lease, its runs are lost: they are not valid
 // when it wakes, and their contexts end within a second.
 //
 // Fails when the trust is measured by a clock that stops during sleep.

@@ -15,23 +15,22 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// Run works until ctx ends, and then drains: Ready fails at once, PreStopDelay passes, and nothing
-// more starts. Handlers have DrainTimeout to finish; then their contexts end, and they have another
-// CancelGrace. Their results are written, interrupted runs are given back, and queued hook calls
-// have HookGrace. Then Run returns nil, a *StuckError, or an error that says how many results could
-// not be written, because the database did not answer or somebody kept the rows locked: those runs
-// are run again when their leases have expired. When Run has returned, no goroutine of the Worker
-// is left except those that a StuckError names, and calls of a driver that ignores their contexts;
-// and its metrics are unregistered. Run can be called once.
+// Run works until ctx ends, and then drains: Ready fails immediately, PreStopDelay passes, and
+// nothing more starts. Handlers have DrainTimeout to finish; then their contexts end, and they have
+// another CancelGrace. Their results are written, interrupted runs are given back, and queued hook
+// calls have HookGrace. Then Run returns nil, a *StuckError, or an error that says how many results
+// could not be written, because the database did not answer or another session kept the rows
+// locked: those runs are run again when their leases have expired. When Run has returned, its
+// metrics are unregistered, and no goroutine of the Worker is left except those that a StuckError
+// names and calls of a driver that ignores their contexts. Run can be called once.
 //
-// If Check finds faults, Run returns them and starts nothing: make another Worker. It also returns
-// an error that matches dlock.ErrSetup if the database answers, but is not set up right, for
-// example because Store.Migrate was not called. A database that does not answer is asked again
-// until it does.
+// If Check finds faults, Run returns them and starts nothing: make another Worker. If the database
+// answers but is not set up right, for example because Store.Migrate was not called, Run returns an
+// error that matches dlock.ErrSetup. If the database does not answer, Run asks again until it does.
 //
-// Before all that, Run calls what AdmitBy was given, such as Admit of a cluster.Registry. If that
-// refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
-// it does when ctx ends, but without PreStopDelay.
+// Before it starts anything, Run calls the function that AdmitBy was given, such as Admit of a
+// cluster.Registry. If it refuses this process, Run starts nothing and returns the error. If it
+// refuses later, Run ends as when ctx ends, but without PreStopDelay.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.life.Begin(ctx); err != nil {
 		return err
@@ -46,7 +45,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.life.Work(ctx, w.run)
 }
 
-// AdmitBy has Run call ask before it takes anything: an error keeps it from starting, and a later
+// AdmitBy makes Run call ask before it claims a run: an error keeps Run from starting, and a later
 // call of refused stops it. Ready and Started return the error, too. Registry.Add of package
 // cluster calls AdmitBy, so that a process on the database of another environment takes no run.
 func (w *Worker) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
@@ -76,7 +75,7 @@ func (w *Worker) run(ctx context.Context) error {
 	return err
 }
 
-// withHook adds a hook that does not return to what Run returns.
+// withHook adds the hook that has not returned to Run's error.
 func withHook(err error, hook string) error {
 	if stuck, ok := errors.AsType[*StuckError](err); ok {
 		stuck.Hook = hook
@@ -85,7 +84,7 @@ func withHook(err error, hook string) error {
 	return errors.Join(err, &StuckError{Hook: hook})
 }
 
-// begin gives the parts what is known when Run begins.
+// begin gives the parts the contexts that exist only once Run has begun.
 func (w *Worker) begin(life, base context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +133,7 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	endAsks()
 	idle := make(chan struct{})
 	writing.Go(func() {
-		asking.Wait() // for the calls under way: what a claim still brings is given back
+		asking.Wait() // for the calls in progress: runs that a claim still brings are given back
 		select {
 		case <-w.book.whenEmpty():
 			close(idle)
@@ -155,8 +154,8 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	return w.left(stuck, unwritten)
 }
 
-// listen has the claimer wake when another process has queued runs, if the database has
-// notifications. They are hints: a run whose notification is lost is found by polling.
+// listen wakes the claimer when another process has queued runs, if the database has notifications.
+// They are hints: a run whose notification is lost is found by polling.
 func (w *Worker) listen(ctx context.Context) {
 	lifecycle.KeepListening(ctx,
 		func(ctx context.Context) error { return w.store.store.Listen(ctx, w.claimer.Wake) },
@@ -170,8 +169,8 @@ func (w *Worker) askingLoops() []*loop.Loop {
 	return []*loop.Loop{w.claimer.Loop, w.reclaimer.Loop, w.materializer.Loop, w.registrar.Loop, w.sampler.Loop}
 }
 
-// drain waits for the handlers and their results. After DrainTimeout it ends the contexts of those
-// that are left. It reports false if CancelGrace has passed, too.
+// drain waits for the handlers and their results. After DrainTimeout it ends the contexts of the
+// remaining handlers. It returns false if they have not ended within CancelGrace after that.
 func (w *Worker) drain(idle <-chan struct{}, endRuns context.CancelCauseFunc) bool {
 	return lifecycle.Drain(idle, w.config.DrainTimeout, func() {
 		if n := len(w.book.list()); n > 0 {
@@ -182,7 +181,7 @@ func (w *Worker) drain(idle <-chan struct{}, endRuns context.CancelCauseFunc) bo
 	}, CancelGrace)
 }
 
-// left returns an error for what is left when Run ends.
+// left returns an error for the handlers and results that are left when Run ends.
 func (w *Worker) left(stuck []string, unwritten int) error {
 	var errs []error
 	if unwritten > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// All three limits hold at every instant, and are reached: of a handler and of all in the fleet,
-// with workers of two versions that differ in them, and of a worker.
+// All three limits hold at every instant, and are reached: those of a handler and of all handlers
+// in the fleet, with workers of two versions that differ in them, and that of a worker.
 //
 // Fails when a claim does not count, or a worker claims more than it has room for.
 func TestLimits(t *testing.T) {
@@ -44,7 +44,7 @@ func TestLimits(t *testing.T) {
 
 // An override of a limit binds every worker, and 0 stops a handler, until it is taken back.
 //
-// Fails when a worker goes by its code.
+// Fails when a worker uses the limit in its code.
 func TestOverrideOfALimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -75,10 +75,10 @@ func TestOverrideOfALimit(t *testing.T) {
 	})
 }
 
-// What is more urgent is claimed first, and then what has been due for longer; a run that is due
+// The more urgent runs are claimed first, then those that have been due longer. A run that is due
 // later begins then.
 //
-// Fails when the order of the claim is another.
+// Fails when claims have another order.
 func TestOrderOfClaims(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -106,8 +106,8 @@ func TestOrderOfClaims(t *testing.T) {
 	})
 }
 
-// A free place is used at once: four workers with ten places each keep at least 95 % of a limit of
-// 40 busy with runs of five seconds (river#1145 reports half of it).
+// A free place is used immediately: four workers with ten places each keep at least 95 % of a limit
+// of 40 busy with runs of five seconds (river#1145 reports half of that).
 //
 // Fails when a place that has become free waits for a poll.
 func TestSlotUtilization(t *testing.T) {
@@ -132,9 +132,10 @@ func TestSlotUtilization(t *testing.T) {
 	})
 }
 
-// Pauses between polls are drawn anew each time, from the whole range, and none without jitter.
+// Each pause between polls is drawn at random from the whole range; without jitter all are the
+// same.
 //
-// Fails when a worker draws once, or the share is another.
+// Fails when a worker draws only once, or from another range.
 func TestPollJitter(t *testing.T) {
 	for _, jitter := range []float64{0, 0.5, durable.NoJitter} {
 		t.Run(fmt.Sprint(jitter), func(t *testing.T) {
@@ -167,9 +168,9 @@ func TestPollJitter(t *testing.T) {
 	}
 }
 
-// An idle worker only polls: what it costs is counted.
+// An idle worker only polls, and the number of its calls is known.
 //
-// Fails when a loop asks more often, or a renewal has nothing to renew.
+// Fails when a loop calls more often, or the renewer calls without a lease.
 func TestIdleWorkerOnlyPolls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -197,10 +198,10 @@ func TestIdleWorkerOnlyPolls(t *testing.T) {
 	})
 }
 
-// Notify wakes the workers of other processes, also after connections were lost; without it they
+// Notify wakes the workers of other processes, even after connections were lost; without it they
 // poll.
 //
-// Fails when a listener does not come back.
+// Fails when a listener does not reconnect.
 func TestNotify(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -213,7 +214,7 @@ func TestNotify(t *testing.T) {
 				t.Fatal("it was found without a hint")
 			}
 			if i%2 == 0 {
-				f.store.Disconnect() // it looks when it is connected again
+				f.store.Disconnect() // the listener looks when it has reconnected
 			} else {
 				durable.NewStore(f.store).Notify()
 			}
@@ -226,7 +227,7 @@ func TestNotify(t *testing.T) {
 	})
 }
 
-// A tick that a worker without room has queued is started by another that hears of it.
+// If a worker without room has queued a tick, another worker is notified and starts it.
 //
 // Fails when the worker keeps it to itself.
 func TestTickGoesToAWorkerWithRoom(t *testing.T) {

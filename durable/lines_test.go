@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// At Debug each cycle of a worker has its lines, with what it found, and so has each run, with the
-// name of the worker, which its rows have, too. At Info there is none of them.
+// At Debug, each cycle of a worker logs what it found, and each run logs lines with the name of the
+// worker, which is in the run's rows, too. At Info there are no such lines.
 //
 // Fails when a line of doc.go gets another text or loses a key.
 func TestLinesInTheLog(t *testing.T) {
@@ -34,7 +34,7 @@ func TestLinesInTheLog(t *testing.T) {
 						return nil
 					}, durable.HandlerOptions{}).schedule("often", "report", everyMinute, durable.ScheduleOptions{})
 					h.link.on(func(op string) (fault, time.Duration) {
-						// Both see the tick before one has it.
+						// Both see the tick before one of them gets it.
 						if op == "due" {
 							return answer, 100 * time.Millisecond
 						}
@@ -81,7 +81,7 @@ func TestLinesInTheLog(t *testing.T) {
 	}
 }
 
-// A worker without a name is called after its host, its process, and something that no other has.
+// The default name of a worker consists of its host, its process, and a random part.
 //
 // Fails when two workers of one process, or of two containers, have one name.
 func TestDefaultNameOfAWorker(t *testing.T) {
@@ -102,7 +102,7 @@ func TestDefaultNameOfAWorker(t *testing.T) {
 	}
 }
 
-// The registry of a fleet shows a worker and its loops, as it shows leaders.
+// The registry of a fleet shows a worker and its loops, like leaders.
 //
 // Fails when a loop is missing, or its state is not that of its calls.
 func TestRegistryShowsAWorker(t *testing.T) {

@@ -33,20 +33,20 @@ func (f fault) String() string {
 		"dead"}[f]
 }
 
-// A link is the way of one host to the database, with faults.
+// A link is one host's connection to the database, with faults.
 type link struct {
 	store.Store
 
 	mu      sync.Mutex
-	plan    func(op string) (fault, time.Duration) // what becomes of the next call, and by how much later
+	plan    func(op string) (fault, time.Duration) // the fault of the next call, and its delay
 	calls   map[string]int
-	most    map[string]int  // schedules of one call
-	locked  []int64         // runs whose rows somebody has locked
+	most    map[string]int  // the most schedules in one call
+	locked  []int64         // runs whose rows another session has locked
 	spurned []int64         // runs whose results the database refuses
 	wrong   []string        // results that should not have counted
 	gone    chan struct{}   // closed when the process is dead
-	net     context.Context // of requests that are still on their way
-	drop    func()          // ends it
+	net     context.Context // of requests in transit
+	drop    func()          // ends net
 }
 
 func newLink(s store.Store) *link {
@@ -56,7 +56,7 @@ func newLink(s store.Store) *link {
 	return l
 }
 
-// set has all calls from now on, or those that are named, end with a fault.
+// set makes all calls, or the named ones, end with a fault from now on.
 func (l *link) set(f fault, ops ...string) {
 	l.on(func(op string) (fault, time.Duration) {
 		for _, o := range ops {
@@ -138,7 +138,7 @@ func do[T any](ctx context.Context, l *link, op string, f func(context.Context) 
 	case stopped:
 		select {
 		case <-time.After(by):
-		case <-l.net.Done(): // what listens may be stopped when the test ends
+		case <-l.net.Done(): // Listen may be in a fault when the test ends
 		}
 	case twice:
 		go onItsWay(l, by, f)
@@ -146,7 +146,7 @@ func do[T any](ctx context.Context, l *link, op string, f func(context.Context) 
 	return v, err
 }
 
-// onItsWay makes a call that nobody waits for.
+// onItsWay makes a call later, without a caller that waits for it.
 func onItsWay[T any](l *link, by time.Duration, f func(context.Context) (T, error)) {
 	arrived := time.NewTimer(by)
 	defer arrived.Stop()
@@ -179,7 +179,7 @@ func (l *link) Due(ctx context.Context, after store.DueSchedule, limit int) (sto
 	})
 }
 
-// largest records how much a call has, if none before had as much.
+// largest records the largest size of a call.
 func (l *link) largest(op string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,14 +218,14 @@ func (l *link) Finish(ctx context.Context, worker string, results []store.Result
 	})
 }
 
-// lock has somebody else keep the rows of runs locked from now on.
+// lock makes another session keep the rows of runs locked from now on.
 func (l *link) lock(ids ...int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.locked = ids
 }
 
-// refuse has the database refuse the results of runs from now on.
+// refuse makes the database refuse the results of runs from now on.
 func (l *link) refuse(ids ...int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,8 +254,8 @@ func (l *link) areLocked(results []store.Result) (locked []store.RunKey) {
 	return locked
 }
 
-// zombies notes the results that count although they are of attempts that were not the run's, or
-// that ended in another way.
+// zombies records results that count although their attempt did not own the run, or ended in
+// another way.
 func (l *link) zombies(worker string, results []store.Result, counted []store.RunKey) {
 	for _, r := range results {
 		if !slices.Contains(counted, r.RunKey) {

@@ -8,5 +8,5 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// No goroutine is left after the tests; the bubbles prove it for each by themselves.
+// TestMain checks that no goroutine is left after the tests. Bubbles check that for each test.
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }

@@ -17,12 +17,12 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Many schedules that are new in one deploy, and come due at once, are registered and planned in
-// calls of bounded size, page by page; one that is not this worker's, or fails, holds up none that
-// comes after it.
+// Many schedules that are new in one deploy, and come due at the same time, are registered and
+// planned in calls of bounded size, page by page. A schedule that belongs to another worker, or
+// fails, does not hold up those after it.
 //
-// Fails when a call has all schedules, so that it takes longer than it may, or when the schedules
-// behind the first page have no ticks.
+// Fails when a call has all schedules, so that it times out, or when the schedules behind the first
+// page have no ticks.
 func TestManySchedules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const schedules = 2500
@@ -36,7 +36,7 @@ func TestManySchedules(t *testing.T) {
 		}
 		stranger.start()
 		pass(10 * time.Second)
-		stranger.kill() // its schedules come due, and nobody plans them
+		stranger.kill() // its schedules come due, and no worker plans them
 		h.start()
 		pass(time.Until(start.Add(time.Minute + 30*time.Second)))
 		for _, row := range must(f.store.Schedules(t.Context())) {
@@ -61,10 +61,10 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// A deploy with many schedules, twenty thousand in the long form, which come due together: on
-// Postgres all have their run.
+// In a deploy with many schedules that come due together (20,000 in the long form), all have their
+// run on Postgres.
 //
-// Fails when a call grows with the number of schedules, and takes longer than it may.
+// Fails when a call grows with the number of schedules, so that it times out.
 func TestDeployWithManySchedules(t *testing.T) {
 	t.Parallel()
 	schedules := testkit.Rounds(t, 500, 20_000)
@@ -87,7 +87,7 @@ func TestDeployWithManySchedules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// when all are registered, also on a slow machine: an instant that is over has no run
+	// late enough for a slow machine to register all: an instant that has passed has no run
 	due := schedule.At(time.Now().Add(time.Duration(15+schedules/1000) * time.Second))
 	for i := range schedules {
 		worker.Schedule(fmt.Sprint("schedule", i), "none", due, durable.ScheduleOptions{})

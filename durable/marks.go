@@ -1,7 +1,7 @@
 package durable
 
-// IsPermanent reports whether Permanent has marked an error, for middleware: the attempt is the
-// last, also if its worker shuts down.
+// IsPermanent tells middleware whether Permanent has marked an error: then the attempt is the last,
+// even if its worker shuts down.
 func IsPermanent(err error) bool {
 	mark := markOf(err)
 	return mark != nil && mark.permanent

@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// maxDue is how many schedules one call asks for. Those that follow are asked for next.
+	// maxDue is how many schedules one call asks for. The next call asks for those that follow.
 	maxDue = 1000
-	// maxPlans and maxPlannedRuns are how many plans, and runs of them, one call carries out.
+	// maxPlans and maxPlannedRuns bound the plans, and the runs in them, that one call carries out.
 	maxPlans       = 100
 	maxPlannedRuns = 10 * maxPlanned
-	// replanDelay is how soon a worker looks again whose plan was not carried out. Nearly always
-	// another worker was faster, but the row of the schedule may also have been locked, for example
-	// by a registration or a pause; then its ticks are still due.
+	// replanDelay is how soon a worker looks again after its plan was not carried out. Nearly
+	// always another worker was faster, but the schedule's row may also have been locked, for
+	// example by a registration or a pause; then its ticks are still due.
 	replanDelay = time.Second
 )
 
-// A materializer queues the runs of ticks that are due, of the schedules that this worker has. All
-// workers do so, and the database decides who was first.
+// A materializer queues the runs of due ticks, for the schedules that this worker has. All workers
+// do so, and the database decides which was first.
 type materializer struct {
 	*loop.Loop
 	store     store.Worker
 	database  *database
 	events    *events
 	schedules map[string]*scheduled
-	queued    func(runs int64) // told when runs were queued
+	queued    func(runs int64) // called when runs were queued
 	batch     *answers.Batch   // of plans
 
-	// Of a cycle, which has as many steps as there are pages of schedules that need a plan.
-	after        store.DueSchedule // the last one of the page before; zero: the cycle begins
-	more, missed bool              // some page has ticks left that are due, or plans that were not carried out
+	// The state of a cycle, which takes one step for each page of schedules that need a plan.
+	after        store.DueSchedule // the last of the previous page; zero: the cycle begins
+	more, missed bool              // a page left ticks that are due, or plans that were not carried out
 
 	mu        sync.Mutex        // of all readers
 	faults    map[string]string // of schedules that could not be planned
@@ -105,7 +105,7 @@ func (m *materializer) materialize() time.Duration {
 	return wait
 }
 
-// firstBatch returns the first plans, as many as one call carries out: most of them at most.
+// firstBatch returns the first plans that one call can carry out: at most most.
 func firstBatch(plans []store.Plan, most int) []store.Plan {
 	runs, bytes := 0, 0
 	for i, p := range plans {
@@ -124,7 +124,7 @@ func firstBatch(plans []store.Plan, most int) []store.Plan {
 func (m *materializer) plan(due store.Due) (plans []store.Plan) {
 	for _, d := range due.Schedules {
 		s := m.schedules[d.Name]
-		if s == nil || d.Spec == d.NextSpec && d.NextDueAt.IsZero() { // it is another version's, or over
+		if s == nil || d.Spec == d.NextSpec && d.NextDueAt.IsZero() { // another version has it, or it has no more ticks
 			continue
 		}
 		takenOver := d.Spec != s.spec
@@ -184,8 +184,8 @@ func (m *materializer) record(s *scheduled, err error) {
 	m.events.Log(slog.LevelError, "durable: a schedule fails, so its ticks wait", "schedule", s.name, "err", err)
 }
 
-// tell tells what has become of plans, and returns how many runs were queued, and whether one of
-// the plans left ticks that are due.
+// tell counts and logs which plans were carried out, and calls hooks. It returns how many runs were
+// queued, and whether a plan left ticks that are due.
 func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now time.Time) (queued int64, more bool) {
 	by := make(map[string]store.Materialized, len(done))
 	for _, d := range done {
@@ -203,7 +203,7 @@ func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now t
 		more = more || !p.Next.IsZero() && !p.Next.After(now)
 		counts := TickCounts{d.Queued, d.Coalesced, d.Skipped, d.PausedTicks}
 		if counts == (TickCounts{}) {
-			continue // it is new
+			continue // the schedule is new
 		}
 		m.schedules[name].ticks.add(counts)
 		m.events.Log(slog.LevelDebug, "durable: ticks materialized", "schedule", name, "queued", d.Queued,
@@ -213,14 +213,14 @@ func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now t
 	return queued, more
 }
 
-// faulty returns the schedules that cannot be planned, and why.
+// faulty returns the schedules that cannot be planned, with the reasons.
 func (m *materializer) faulty() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.faults)
 }
 
-// stuck returns the schedules that have not returned. It is called when the loop has ended.
+// stuck returns the schedules whose Next has not returned. Called when the loop has ended.
 func (m *materializer) stuck() (names []string) {
 	for name, s := range m.schedules {
 		if s.asking == nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // metrics are the Prometheus metrics of a worker. Counters and gauges are computed when Prometheus
-// collects them; what is there of the fleet was read by the sampler. There is no label for the
-// worker (Prometheus adds instance) or the run: their number is not bounded.
+// collects them; those of the fleet show what the sampler last read. There is no label for the
+// worker (Prometheus adds instance) or the run, because the number of either is not bounded.
 type metrics struct {
 	worker *Worker
 
@@ -18,7 +18,7 @@ type metrics struct {
 	reclaimed, renewals, swept, droppedEvents, databaseUp, bad *prometheus.Desc
 	runs, oldest                                               *prometheus.Desc
 
-	descs []*prometheus.Desc // of those that are computed
+	descs []*prometheus.Desc // of the computed metrics
 }
 
 var (
@@ -131,7 +131,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.fleet(gauge)
 }
 
-// fleet shows what the sampler has read last, if that is not too old.
+// fleet shows what the sampler last read, if that is not too old.
 func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
 	stats, fresh := m.worker.sampler.Latest()
 	if !fresh {

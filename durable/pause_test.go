@@ -11,7 +11,7 @@ import (
 
 // Ticks that come due during a pause are counted as paused, and not caught up.
 //
-// Fails when a pause is made up for, or its ticks are forgotten.
+// Fails when the ticks of a pause are caught up, or not counted.
 func TestPause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -35,7 +35,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A tick is of a pause if it comes due during it, whenever a worker looks.
+// A tick belongs to a pause if it comes due during it, no matter when a worker looks.
 //
 // Fails when the ticks of a pause that no worker has seen are caught up, or those before and after
 // it count as paused.
@@ -44,7 +44,7 @@ func TestPauseThatNoWorkerSees(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		catchUp durable.CatchUp
-		// Without a worker: first so long before the pause, then the pause, then so long after it.
+		// How long no worker runs: before the pause, during it, and after it.
 		before, pause, after               time.Duration
 		queued, coalesced, skipped, paused int64
 	}{

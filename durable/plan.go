@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// planTimeout is how long a schedule may take to say what is due.
+	// planTimeout is how long a schedule's Next may take.
 	planTimeout = time.Second
 	// maxPlanned and maxPlannedBytes bound the runs of a plan, so that no statement is too long.
-	// What is left is planned next.
+	// The next plan has the rest.
 	maxPlanned      = 100
 	maxPlannedBytes = 4 << 20
 	// tickResolution is the shortest time between two ticks: package schedule rounds them up to it.
 	tickResolution = time.Microsecond
 )
 
-// A scheduled is what Schedule was given.
+// A scheduled is a registered schedule with its options.
 type scheduled struct {
 	name, handler string
-	schedule      schedule.Schedule // for its name
+	schedule      schedule.Schedule // called name when registered
 	options       ScheduleOptions
 	spec, text    string
 	ticks         ticksCounts
@@ -31,23 +31,23 @@ type scheduled struct {
 	// Of the materializer.
 	asking   chan planned // of a call that has not returned; nil: none
 	askedFor store.DueSchedule
-	slow     bool   // that call has taken longer than planTimeout
-	fault    string // why it could not be planned, as last logged; "": it could
+	slow     bool   // the call has taken longer than planTimeout
+	fault    string // why it could not be planned, as last logged; "": no fault
 }
 
-// A planned is what the schedule says.
+// A planned is the answer of a goroutine that plans a schedule.
 type planned struct {
 	plan store.Plan
 	err  error
 }
 
-// row is what the database keeps of a schedule.
+// row returns the schedule's row in the database.
 func (s *scheduled) row() store.Schedule {
 	return store.Schedule{Name: s.name, Handler: s.handler, Spec: s.spec, Text: s.text}
 }
 
-// specOf returns what determines the ticks of a schedule and who handles them: when it changes, the
-// worker that has started last decides.
+// specOf identifies the ticks of a schedule and their handler. If workers have different specs, the
+// one that started last decides.
 func specOf(handler string, s schedule.Schedule) string { return handler + "\n" + schedule.Identity(s) }
 
 // ask returns the plan for a schedule. The schedule may be user code that hangs, so it is asked on
@@ -58,7 +58,7 @@ func (s *scheduled) ask(d store.DueSchedule, now time.Time) (store.Plan, error) 
 		s.asking, s.askedFor = answer, d
 		go func() {
 			p := planned{err: errGoexit}
-			defer func() { answer <- p }() // what panics, package schedule returns as an error
+			defer func() { answer <- p }() // package schedule returns a panic as an error
 			p.plan, p.err = s.plan(d, now)
 		}()
 	}
@@ -68,7 +68,7 @@ func (s *scheduled) ask(d store.DueSchedule, now time.Time) (store.Plan, error) 
 		s.slow = true
 		return store.Plan{}, errStuckSchedule
 	case !s.askedFor.Equal(d):
-		return s.ask(d, now) // what it says by now is old
+		return s.ask(d, now) // the plan was for an earlier state of the row
 	}
 	return p.plan, p.err
 }
@@ -87,9 +87,8 @@ func (s *scheduled) answer() (p planned, ok bool) {
 
 var errStuckSchedule = fmt.Errorf("its Next does not return within %v", planTimeout)
 
-// plan decides what becomes of the ticks that are due at an instant of the database's clock, and
-// which tick is the next. Every due tick has a run, or is counted in exactly one of the plan's
-// numbers.
+// plan accounts for the ticks that are due, and finds the next tick. now is the database's time.
+// Every due tick has a run, or is counted in exactly one of the plan's numbers.
 func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error) {
 	p := store.Plan{Schedule: d, Handler: s.handler}
 	first := d.NextDueAt
@@ -133,15 +132,15 @@ func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error)
 	return p, nil
 }
 
-// A stretch is all ticks from first to last. end is the instant up to which they were looked for.
+// A stretch is all ticks from first to last. The search for them ended at end.
 type stretch struct {
 	first, last, end time.Time
-	ticks            int64 // 0: there are none
+	ticks            int64 // how many; 0: none
 }
 
-// due returns the ticks that are due, in three stretches: before, during and after the pause; and
-// the first tick that is not due. A tick belongs to the pause if it came due during it, no matter
-// when a worker looks.
+// due returns the due ticks in three stretches (before, during and after the pause), and the first
+// tick that is not due. A tick belongs to the pause if it came due during it, no matter when a
+// worker looks.
 func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tick time.Time, err error) {
 	tick = d.NextDueAt
 	for i, end := range []time.Time{d.PausedAt.Add(-tickResolution), d.PausedUntil.Add(-tickResolution), now} {
@@ -155,10 +154,10 @@ func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tic
 		missed := uint64(0)
 		if d.Spec == d.NextSpec {
 			st.last, tick, missed, err = schedule.Advance(s.schedule, tick, end)
-		} else { // a tick was promised by the old spec, and later ones are those of the new one
+		} else { // the old spec promised this tick; later ticks follow the new spec
 			tick, err = schedule.Next(s.schedule, now)
 		}
-		if err == nil && missed >= schedule.MaxMissed { // Advance has given up, and last is not the latest
+		if err == nil && missed >= schedule.MaxMissed { // Advance has given up, so last is not the latest tick
 			var ticks []time.Time
 			if ticks, err = s.latest(st.last, end, 1); len(ticks) > 0 {
 				st.last = ticks[0]
@@ -180,9 +179,9 @@ func (s *scheduled) run(tick time.Time) store.NewRun {
 		Payload: s.options.Payload}
 }
 
-// backfill plans a run for each due tick outside of the pause, except for ticks older than Window
-// or beyond Max. If one plan cannot hold all these runs, it ends before the first tick left out,
-// which becomes the next tick that is due.
+// backfill plans a run for each due tick outside of the pause, except ticks older than Window or
+// beyond Max. If one plan cannot hold all these runs, it ends before the first tick left out, which
+// becomes the next due tick.
 func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store.Plan, error) {
 	var ticks []time.Time
 	var total int64
@@ -213,7 +212,7 @@ func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store
 		ticks = ticks[:most]
 		switch paused := due[1]; {
 		case paused.first.After(p.Next):
-			p.PausedTicks = 0 // they are due after what is left
+			p.PausedTicks = 0 // they come after the ticks that are left
 		case paused.last.After(p.Last):
 			p.Last = paused.last
 		}
@@ -224,7 +223,7 @@ func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store
 	return p, nil
 }
 
-// latest returns up to most of the latest ticks from first up to now, in order. It searches back
+// latest returns the latest ticks from first to now, in order and at most most. It searches back
 // from now in growing steps, because there may be millions of ticks.
 func (s *scheduled) latest(first, now time.Time, most int) ([]time.Time, error) {
 	for back := time.Second; ; back *= 4 {

@@ -11,8 +11,9 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// Two workers start as many attempts of a handler as its rate allows, retries included, and no
-// window of its length has more, wherever it begins. They wake when the next start is allowed.
+// Two workers together start as many attempts of a handler as its rate allows, including retries,
+// and no window of length Per has more, wherever it begins. They wake when the next start is
+// allowed.
 //
 // Fails when each worker counts for itself, a retry does not count, or a worker polls for the next
 // start.
@@ -37,7 +38,7 @@ func TestRate(t *testing.T) {
 				f.add(durable.Config{PollInterval: 5 * time.Minute, MaxRuns: c.rate}).
 					handle("mail", handle, durable.HandlerOptions{Rate: c.rate, Per: c.per}).start()
 			}
-			for range 9 * c.rate { // with retries 12
+			for range 9 * c.rate { // 12 with retries
 				f.trigger("mail", durable.TriggerOptions{})
 			}
 			began := time.Now()
@@ -61,9 +62,9 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// A rate that is out of bounds, or has no window, is refused with what to do.
+// A rate that is out of bounds, or has no Per, is refused with advice.
 //
-// Fails when a rate is taken that the database would not keep.
+// Fails when a rate is accepted that the database cannot enforce.
 func TestFaultsOfARate(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -90,10 +91,10 @@ func TestFaultsOfARate(t *testing.T) {
 	}
 }
 
-// After the database's clock was set back by an hour, the starts of before count for one more
-// window, and no longer.
+// After the database's clock was set back by an hour, earlier starts count for one more window, and
+// no longer.
 //
-// Fails when a handler waits until the clock is where it was, or its starts are forgotten.
+// Fails when a handler waits until the clock has caught up, or its starts are forgotten.
 func TestRateWhenTheClockIsSetBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -13,14 +13,14 @@ import (
 // maxReclaimed is how many runs one call reclaims at most.
 const maxReclaimed = 100
 
-// A reclaimer takes runs whose leases have expired from their workers, whatever their
-// handlers are.
+// A reclaimer takes runs whose leases have expired from their workers, also runs whose handler this
+// worker does not have.
 type reclaimer struct {
 	*loop.Loop
 	store     store.Worker
 	database  *database
 	events    *events
-	queued    func() // told when runs were queued again
+	queued    func() // called when runs were queued again
 	crashes   int    // Config.MaxCrashes; 0: any number
 	reclaimed atomic.Uint64
 }

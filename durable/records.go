@@ -11,29 +11,29 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// The records below can be marshaled as JSON: values that are unknown or missing are left out,
-// instants are in UTC, and the names of fields do not change between versions.
+// The records below can be marshaled as JSON: unknown or missing values are left out, instants are
+// in UTC, and the names of fields do not change between versions.
 
-// A RunRecord is what the database has of a run.
+// A RunRecord is a run in the database.
 type RunRecord struct {
 	ID       int64     `json:"id"`
 	Handler  string    `json:"handler"`
 	Schedule string    `json:"schedule,omitempty"` // "": it was triggered
 	DueAt    time.Time `json:"due_at,omitzero"`    // the tick; zero: it was triggered
-	Backfill bool      `json:"backfill,omitempty"` // it may wait beside others of its schedule
+	Backfill bool      `json:"backfill,omitempty"` // it may wait beside other runs of its schedule
 	State    State     `json:"state"`
 	Priority Priority  `json:"priority"`
-	RunAt    time.Time `json:"run_at"` // from when on it may be claimed
+	RunAt    time.Time `json:"run_at"` // when it may first be claimed
 	Attempt  int       `json:"attempt"`
 	// See Run.MaxAttempts. 0: any number, or not known before the run is claimed.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// FailingFrom is when the first attempt began that failed; zero: none has.
+	// FailingFrom is when the first failed attempt began; zero: none has failed.
 	FailingFrom time.Time    `json:"failing_from,omitzero"`
 	Key         string       `json:"key"` // see Run.Key
 	PayloadLen  int          `json:"payload_bytes"`
-	TriggeredBy driver.Cause `json:"triggered_by,omitzero"` // or queued again
+	TriggeredBy driver.Cause `json:"triggered_by,omitzero"` // or who queued it again
 	TraceParent string       `json:"traceparent,omitempty"`
-	CanceledBy  driver.Cause `json:"canceled_by,omitzero"` // who has asked for it
+	CanceledBy  driver.Cause `json:"canceled_by,omitzero"` // who asked for it
 	Worker      string       `json:"worker,omitempty"`     // of the latest attempt
 	ClaimedAt   time.Time    `json:"claimed_at,omitzero"`  // the latest attempt
 	LeaseUntil  time.Time    `json:"lease_until,omitzero"` // zero: it is not running
@@ -43,7 +43,7 @@ type RunRecord struct {
 
 	// Only Store.Run fills these in.
 	Payload []byte `json:"payload,omitempty"`
-	// Those that have ended, by number: the first 10 and the latest 40.
+	// Attempts that have ended, by number: the first 10 and the latest 40.
 	Attempts []AttemptRecord `json:"attempts,omitempty"`
 }
 
@@ -69,15 +69,15 @@ type LimitRecord struct {
 	Limit int `json:"limit"` // 0: nothing starts
 }
 
-// A HandlerRecord is what the database has of a handler.
+// A HandlerRecord is a handler in the database.
 type HandlerRecord struct {
 	Name string `json:"name"` // "": all handlers together, of which only Override counts: of MaxActive
-	// As the worker says that registered it last; 0: any number.
+	// As last registered by a worker; 0: any number.
 	MaxConcurrency  int           `json:"max_concurrency"`
 	MaxPerPartition int           `json:"max_per_partition,omitempty"` // the same
 	Rate            int           `json:"rate,omitempty"`              // the same: starts within any Per
 	Per             time.Duration `json:"per_ns,omitempty"`
-	Override        *LimitRecord  `json:"override,omitempty"` // of MaxConcurrency, whose place it takes; nil: there is none
+	Override        *LimitRecord  `json:"override,omitempty"` // replaces MaxConcurrency; nil: no override
 	Pause           *PauseRecord  `json:"pause,omitempty"`    // nil: it is not
 	SeenAt          time.Time     `json:"seen_at,omitzero"`   // by a worker that has it; zero: never
 	Queued          int64         `json:"queued"`             // Postgres counts up to 100,000
@@ -85,20 +85,20 @@ type HandlerRecord struct {
 	Dead            int64         `json:"dead"`
 }
 
-// A ScheduleRecord is what the database has of a schedule.
+// A ScheduleRecord is a schedule in the database.
 type ScheduleRecord struct {
 	Name      string       `json:"name"`
 	Handler   string       `json:"handler,omitempty"` // "": no worker has ever had the schedule
-	Text      string       `json:"text,omitempty"`    // what people are shown
+	Text      string       `json:"text,omitempty"`    // for people
 	NextDueAt time.Time    `json:"next_due_at,omitzero"`
-	LastDueAt time.Time    `json:"last_due_at,omitzero"` // the latest tick that was accounted for
+	LastDueAt time.Time    `json:"last_due_at,omitzero"` // the latest accounted tick
 	SeenAt    time.Time    `json:"seen_at,omitzero"`     // by a worker that has it; zero: never
 	Pause     *PauseRecord `json:"pause,omitempty"`      // nil: it is not
 	TickCounts
 }
 
-// A RunFilter selects runs: those that match all fields that are set. The zero value selects all.
-// An empty list that is not nil is refused, so that a search which found nothing does not select
+// A RunFilter selects the runs that match all fields that are set. The zero value selects all. An
+// empty list that is not nil is refused, so that a search that found nothing does not select
 // everything.
 type RunFilter struct {
 	IDs            []int64
@@ -163,7 +163,7 @@ func (s *Store) Runs(ctx context.Context, which RunFilter, limit int) ([]RunReco
 	return runs, nil
 }
 
-// Run returns a run, with its payload and its attempts; ErrNoRun if there is none.
+// Run returns a run with its payload and its attempts, or an error that matches ErrNoRun.
 func (s *Store) Run(ctx context.Context, id int64) (RunRecord, error) {
 	if err := s.ready(ctx); err != nil {
 		return RunRecord{}, named(err)
@@ -195,7 +195,7 @@ func recordOf(r store.Run) RunRecord {
 }
 
 // Schedules returns all schedules that workers have, or have had within Retention.Unseen, by name.
-// One that no worker has any more is not materialized.
+// The ticks of a schedule that no worker has any more are not materialized.
 func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, named(err)
@@ -214,7 +214,7 @@ func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
 }
 
 // Handlers returns all handlers that workers have, or have had within Retention.Unseen, and those
-// that somebody has paused or limited, by name.
+// that were paused or limited, by name.
 func (s *Store) Handlers(ctx context.Context) ([]HandlerRecord, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, named(err)

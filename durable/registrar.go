@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// registerInterval is how often a worker says which handlers and schedules it has.
+	// registerInterval is how often a worker registers its handlers and schedules.
 	registerInterval = time.Minute
-	// unseenAfter is how long ago a handler or a schedule must have been registered last to count
-	// as one that no worker has.
+	// unseenAfter is how long after its last registration a handler or a schedule counts as one
+	// that no worker has.
 	unseenAfter = store.UnseenAfter
 	// maxRegistered is how many schedules one call registers.
 	maxRegistered = 1000
@@ -31,16 +31,16 @@ type registrar struct {
 	events    *events
 	handlers  []store.Handler
 	schedules []store.Schedule
-	takenOver func() map[string]bool // schedules that a worker of another version has
+	takenOver func() map[string]bool // schedules of a worker of another version
 
-	seen map[string]sighting // of these, when a worker last had them; of the goroutine of the loop
+	seen map[string]sighting // when they were last registered; of the loop's goroutine
 }
 
-// A sighting is when a worker last registered a schedule, by the database's clock, and since when
-// this instant has not changed, by this host's clock.
+// A sighting is the last registration of a schedule: at by the database's clock. since is when this
+// host first read that value, by its own clock.
 type sighting struct{ at, since time.Time }
 
-// first registers for the first time, and takes over schedules for which the database has another
+// first makes the first registration, and takes over schedules for which the database has another
 // spec. It tries until it succeeds, ctx ends, or the database reports that it is not set up right.
 func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
 	return lifecycle.FirstAnswer(ctx, dlock.ErrSetup, func() error {
@@ -62,8 +62,8 @@ func (r *registrar) register() time.Duration {
 	return loop.Never
 }
 
-// takeAbandoned takes back schedules that a worker of another version has taken over, if no worker
-// of that version is left. That happens when a deploy is rolled back while this worker runs.
+// takeAbandoned takes back schedules that another version has taken over, if no worker of that
+// version is left. That happens when a deploy is rolled back while this worker runs.
 func (r *registrar) takeAbandoned() {
 	names := r.takenOver()
 	if len(names) == 0 {
@@ -101,7 +101,7 @@ func (r *registrar) takeAbandoned() {
 	}
 }
 
-// call registers all handlers, and schedules, in as many calls as these take.
+// call registers all handlers, and the schedules in batches of maxRegistered.
 func (r *registrar) call(takeOver bool, schedules []store.Schedule) error {
 	handlers := r.handlers
 	for {

@@ -10,11 +10,12 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// While renewals hang, and everything else succeeds, a worker loses the leases that it has, once.
-// The check says so all the time. When renewals succeed again, it goes on, without a restart.
+// While renewals hang and all other calls succeed, a worker loses the leases that it has, once, and
+// the check fails all the time. When renewals succeed again, the worker continues without a
+// restart.
 //
-// Fails when a worker that has lost all its leases claims again: it would lose each run that takes
-// longer than a lease, again and again.
+// Fails when a worker that has lost all its leases claims again: it would repeatedly lose each run
+// that takes longer than a lease.
 func TestWorkerThatLosesItsLeasesClaimsNoMore(t *testing.T) {
 	for _, what := range []struct {
 		name      string
@@ -62,10 +63,10 @@ func TestWorkerThatLosesItsLeasesClaimsNoMore(t *testing.T) {
 	}
 }
 
-// A handler that ignores the end of its context loses its lease, which is no sign that renewals
-// fail: the worker goes on to claim.
+// A handler that ignores the end of its context loses its lease. That does not mean that renewals
+// fail, so the worker keeps claiming.
 //
-// Fails when a lease that is not to be renewed counts as one that was not renewed.
+// Fails when a lease that must not be renewed counts as one whose renewal failed.
 func TestHandlerThatIgnoresItsContextStopsNoClaims(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -11,8 +11,8 @@ import (
 )
 
 // A renewer extends the leases of all attempts in one statement, every third of a lease, or sooner
-// after a failure. Without attempts it calls nobody, unless it has to find out whether renewals
-// work again.
+// after a failure. Without attempts it calls the database only to find out whether renewals work
+// again.
 type renewer struct {
 	*loop.Loop
 	worker   string
@@ -21,8 +21,8 @@ type renewer struct {
 	book     *leaseBook
 	runner   *runner
 	events   *events
-	renewals atomic.Uint64         // leases that were extended
-	reported map[store.RunKey]bool // whose handlers ignore their context, which was logged: of its goroutine
+	renewals atomic.Uint64         // how many leases were extended
+	reported map[store.RunKey]bool // logged because their handlers ignore their contexts; of the loop's goroutine
 }
 
 // renew is a step of the loop.
@@ -49,7 +49,7 @@ func (r *renewer) renew() time.Duration {
 	return loop.Never
 }
 
-// tell logs, once, that handlers ignore their context.
+// tell logs, once for each, handlers that ignore their contexts.
 func (r *renewer) tell(ignoring []*attempt) {
 	told := map[store.RunKey]bool{}
 	for _, a := range ignoring {

@@ -9,11 +9,11 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A lockedSchedule is a database in which somebody has the row of a schedule locked for a moment
-// when its tick is due.
+// A lockedSchedule is a database in which another session has the row of a schedule locked for a
+// moment when its tick is due.
 type lockedSchedule struct {
 	store.Store
-	left int // how often it is
+	left int // how often the row is still locked
 }
 
 func (l *lockedSchedule) Materialize(ctx context.Context, plans []store.Plan) ([]store.Materialized, error) {
@@ -24,10 +24,10 @@ func (l *lockedSchedule) Materialize(ctx context.Context, plans []store.Plan) ([
 	return l.Store.Materialize(ctx, plans)
 }
 
-// A tick whose schedule was locked when it came due, as while a worker registers, waits for no
-// poll.
+// A tick whose schedule was locked when it came due, for example by a registration, does not wait
+// for a poll.
 //
-// Fails when a worker takes it for certain that another one was faster.
+// Fails when a worker assumes that another one was faster.
 func TestTickWhoseScheduleIsLocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -45,9 +45,10 @@ func TestTickWhoseScheduleIsLocked(t *testing.T) {
 	})
 }
 
-// A tick, a run and a lease whose call fails when they are due wait for no poll, if polls are rare.
+// If the call for a tick, a run or an expired lease fails when it is due, it is repeated soon, even
+// if polls are rare.
 //
-// Fails when a call that has failed is repeated with the next poll only.
+// Fails when a failed call is repeated only with the next poll.
 func TestCallThatFailsIsRepeatedSoon(t *testing.T) {
 	for _, op := range []string{"due", "materialize", "claim", "reclaim"} {
 		t.Run(op, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestCallThatFailsIsRepeatedSoon(t *testing.T) {
 					t.Errorf("%+v, want one run, at noon", runs)
 				}
 				if op == "reclaim" {
-					pass(18 * time.Hour) // which is later than the next poll, and sooner than the one after that
+					pass(18 * time.Hour) // later than the next poll, and sooner than the one after it
 				}
 				if failed != 2 {
 					t.Errorf("%d calls failed, want the first to be repeated", failed)

@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// What becomes of a run, by what its handler does.
+// The result of a run depends on what its handler does.
 //
-// Fails when an outcome is another, an attempt is missing, or a retry comes too soon or too late.
+// Fails when an outcome is wrong, an attempt is missing, or a retry comes too soon or too late.
 func TestResults(t *testing.T) {
 	oops := errors.New("oops")
 	for _, c := range []struct {
@@ -26,7 +26,7 @@ func TestResults(t *testing.T) {
 		state   store.State
 		want    []store.Outcome
 		says    string
-		between [2]time.Duration // the attempts; 0: any
+		between [2]time.Duration // wait between the attempts; 0: any
 	}{
 		{what: "nil", handle: func(context.Context, *durable.Run) error { return nil },
 			state: "succeeded", want: []store.Outcome{"ok"}},
@@ -142,7 +142,7 @@ func TestRetryWaitsGrowAndVary(t *testing.T) {
 	})
 }
 
-// Attempts that do not count make no wait longer: those before a Requeue, and those given back.
+// Attempts that do not count (those before a Requeue, and those given back) make no wait longer.
 //
 // Fails when the wait is computed from the number of the attempt.
 func TestRetryWaitsBeginAgainAfterARequeue(t *testing.T) {
@@ -186,8 +186,8 @@ func TestRetryWaitsBeginAgainAfterARequeue(t *testing.T) {
 	})
 }
 
-// Results that cannot be written are kept and written when the database is back, and the handler is
-// not called again: its lease goes on being renewed.
+// Results that cannot be written are kept and written when the database is back. The handler is not
+// called again, because the lease is still renewed.
 //
 // Fails when a result is dropped, or a lease whose handler has returned is not renewed.
 func TestResultsAreKept(t *testing.T) {
@@ -226,9 +226,9 @@ func TestResultsAreKept(t *testing.T) {
 	}
 }
 
-// Under load one call writes many results, and one claims many runs.
+// Under load, one call writes many results, and one call claims many runs.
 //
-// Fails when each run is written by itself.
+// Fails when each result has its own call.
 func TestManyResultsAreWrittenTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -286,8 +286,8 @@ func TestKeyIsTheSameForAllAttempts(t *testing.T) {
 	})
 }
 
-// Somebody keeps the row of a run locked whose handler has returned. That costs one place: results
-// that come later are written, and new runs start. When the row is free, the result is written.
+// Another session keeps the row of a run locked whose handler has returned. That costs one place:
+// later results are written, and new runs start. When the row is free, the result is written.
 //
 // Fails when a call that could not write one result is repeated before newer ones are written.
 func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
@@ -330,7 +330,7 @@ func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
 	})
 }
 
-// The database refuses the result of one run each time, for instance because a trigger fails.
+// The database refuses the result of one run each time, for example because a trigger fails.
 //
 // Fails when other results wait for longer than a few calls, or when the worker does not write the
 // result once the database takes it.

@@ -12,10 +12,10 @@ import (
 )
 
 // By default a run whose handler fails is tried for three weeks, at least every hour, and its last
-// attempt begins when they are over. A Requeue gives it three weeks again. Of its attempts the
-// first 10 and the latest 40 are kept.
+// attempt begins when these are over. A Requeue gives it another three weeks. Its first 10 and its
+// latest 40 attempts are kept.
 //
-// Fails when attempts are counted by default, the waits go beyond an hour, or a Requeue does not
+// Fails when attempts are limited by default, a wait is longer than an hour, or a Requeue does not
 // begin anew.
 func TestRunIsTriedForThreeWeeks(t *testing.T) {
 	testkit.Long(t)
@@ -51,10 +51,10 @@ func TestRunIsTriedForThreeWeeks(t *testing.T) {
 	})
 }
 
-// MaxElapsedTime and MaxAttempts bound a run together: the one that comes first.
+// If both MaxElapsedTime and MaxAttempts are set, the first that is reached ends a run.
 //
-// Fails when one of them is ignored, a wait goes beyond MaxElapsedTime, or what was given back
-// spends time.
+// Fails when one of them is ignored, a wait goes beyond MaxElapsedTime, or an attempt that was
+// given back uses up time.
 func TestRetryIsBoundedByTimeAndByCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		retry    durable.Retry

@@ -8,50 +8,50 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A Run is an attempt of a run, as its handler sees it. The unit test of a handler fills in what
-// the handler reads.
+// A Run is an attempt of a run, as its handler sees it. In a unit test of a handler, fill in the
+// fields that the handler reads.
 type Run struct {
 	ID       int64 // the same for all attempts
 	Handler  string
 	Schedule string    // "": it was triggered
 	DueAt    time.Time // the tick; zero: it was triggered
-	Attempt  int       // from 1, and grows with every attempt: more than 1 is a retry
-	// MaxAttempts is the number of the last attempt: the run is not tried again if that one fails.
+	Attempt  int       // 1 for the first attempt; more: a retry
+	// MaxAttempts is the number of the last attempt: if that one fails, the run is not tried again.
 	// Attempts that do not count raise it: those that a worker gave back when it shut down, and
-	// those before a Requeue. 0: Retry.MaxElapsedTime alone says when to give up.
+	// those before a Requeue. 0: only Retry.MaxElapsedTime ends the attempts.
 	MaxAttempts int
 	Payload     []byte
 	// Key is the run's idempotency key: it is the same for all attempts, and no other run of the
 	// handler has it. Pass it to every service that the handler calls, so that the service can tell
-	// a repeated request from a new one. It is TriggerOptions.Key, if that belongs to the run for
-	// ever, or else drawn at random when the run is queued: then no run of another database has
-	// it either, nor one that is queued after an older copy of the database was restored. (The
-	// IDs of runs are given again then. A tick that the copy lacks is a new run, with a new key.)
+	// a repeated request from a new one. It is TriggerOptions.Key if that belongs to the run for
+	// ever. Otherwise it is drawn at random when the run is queued, so that it is also unique among
+	// all databases, and among runs queued after an older copy of the database was restored. (IDs
+	// are used again then. A tick that the copy lacks is a new run, with a new key.)
 	Key         string
-	TriggeredBy driver.Cause // who triggered it, or queued it again; zero: not said
-	TraceParent string       // as TriggerOptions has it
+	TriggeredBy driver.Cause // who triggered it, or queued it again; zero: unknown
+	TraceParent string       // see TriggerOptions.TraceParent
 	Worker      string
 	EnqueuedAt  time.Time
 
-	valid func() bool // nil: a test has made it
+	valid func() bool // nil: a test made the Run
 }
 
-// Valid reports whether this worker owns the run at this instant: no other has it. It reads clocks
-// and does not call the database: ask it before each step that must not be done twice at once.
-// After a pause of the whole process it is false at once, while the context may end a moment later.
+// Valid reports whether this worker owns the run now, so that no other worker does. It reads clocks
+// and does not call the database: check it before each step that two workers must not do at the
+// same time. After a pause of the whole process it is false immediately, while the context may end
+// a moment later.
 func (r *Run) Valid() bool { return r.valid == nil || r.valid() }
 
 type runKey struct{}
 
-// RunFromContext returns the run of the handler to which the context, or its parent, was passed. ok
-// is false if there is none.
+// RunFromContext returns the run of the handler that was called with the context or a parent of it.
+// ok is false if there is none.
 func RunFromContext(ctx context.Context) (run *Run, ok bool) {
 	run, ok = ctx.Value(runKey{}).(*Run)
 	return run, ok
 }
 
-// ContextWithRun returns a context with a run in it, for the unit test of code that calls
-// RunFromContext.
+// ContextWithRun returns a context with a run, for unit tests of code that calls RunFromContext.
 func ContextWithRun(ctx context.Context, run *Run) context.Context {
 	return context.WithValue(ctx, runKey{}, run)
 }

@@ -19,14 +19,14 @@ type runner struct {
 	book     *leaseBook
 	finisher *finisher
 	events   *events
-	// base is the parent of all contexts of runs: it has the values of Run's context, and ends when
+	// base is the parent of all contexts of runs. It has the values of Run's context, and ends when
 	// draining takes too long. Set when Run begins.
 	base   context.Context
-	gaveUp atomic.Bool // Run no longer waits for the handlers that are left
+	gaveUp atomic.Bool // Run no longer waits for handlers
 }
 
-// attempt returns a new attempt of a run that was claimed by a request sent at an instant; nil:
-// this worker has no such handler, which no database should answer.
+// attempt returns a new attempt of a claimed run. sent is when the claim was sent. It returns nil
+// if this worker does not have the handler, although a database should never hand out such a run.
 func (r *runner) attempt(row store.Run, sent instant) *attempt {
 	h := r.handlers[row.Handler]
 	if h == nil {
@@ -45,7 +45,7 @@ func (r *runner) attempt(row store.Run, sent instant) *attempt {
 	return a
 }
 
-// end ends the context of an attempt, if nothing has yet, and frees what that holds.
+// end ends the context of an attempt, if it has not ended, and frees its resources.
 func (a *attempt) end() {
 	a.cancel(nil)
 	a.stop()
@@ -63,7 +63,7 @@ func (r *runner) start(row store.Run, sent instant, claimedAt time.Time) {
 	go r.carryOut(a)
 }
 
-// release gives back a run that was claimed and does not start, which costs it no attempt.
+// release gives back a claimed run that does not start. That costs it no attempt.
 func (r *runner) release(row store.Run, sent instant, why error) {
 	a := r.attempt(row, sent)
 	if a == nil {
@@ -94,7 +94,7 @@ func (r *runner) handlerReturned(a *attempt, cause, err error) {
 	r.finisher.put(&finished{attempt: a, err: unmarked(err), result: result})
 }
 
-// lost is told that a lease was lost while the handler is running.
+// lost is called when a lease is lost while the handler is running.
 func (r *runner) lost(a *attempt) {
 	a.handler.counts.lost()
 	r.events.Log(slog.LevelWarn, "durable: a run has lost its lease: its context has ended, and another worker may "+
@@ -102,7 +102,7 @@ func (r *runner) lost(a *attempt) {
 	tell(r.events, "LeaseLost", r.events.hooks.LeaseLost, a.info())
 }
 
-// cancel ends the context of a run that somebody has canceled.
+// cancel ends the context of a run that was canceled.
 func (r *runner) cancel(a *attempt, by store.Cause) {
 	if errors.Is(context.Cause(a.ctx), ErrCanceled) {
 		return

@@ -18,10 +18,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// With each mode of pgx, and with sessions of strange settings (they are serializable), with a
-// pool of one connection and a schema whose name needs quotes, also behind a PgBouncer in
-// transaction mode: tables are made, ticks and runs that were triggered in transactions of pgx
-// and of database/sql are carried out, and payloads arrive as they were.
+// Tables are created, ticks and runs triggered in transactions of pgx and of database/sql are
+// carried out, and payloads arrive unchanged: with each mode of pgx, with sessions of strange
+// settings (they are serializable), with a pool of one connection and a schema whose name needs
+// quotes, and also behind a PgBouncer in transaction mode.
 //
 // Fails when a call needs a second connection of the pool, or a name is not quoted, or a statement
 // does not fit a mode.
@@ -39,7 +39,7 @@ func TestSetUpsOfPostgres(t *testing.T) {
 		for _, mode := range modes {
 			bouncer := dsn != server.DSN("", "", "")
 			if bouncer && (mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeDescribeExec) {
-				continue // pgx says that these do not go with it
+				continue // pgx says that these do not work with it
 			}
 			what := fmt.Sprintf("%v, PgBouncer %t", mode, bouncer)
 			config, err := pgxpool.ParseConfig(dsn)
@@ -54,7 +54,7 @@ func TestSetUpsOfPostgres(t *testing.T) {
 	}
 }
 
-// setUp has a worker carry out ticks, and runs of each kind of transaction.
+// setUp makes a worker carry out ticks, and runs triggered in each kind of transaction.
 func setUp(t *testing.T, config *pgxpool.Config, name string) error {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()

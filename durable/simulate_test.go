@@ -23,14 +23,14 @@ var (
 		"proofs are wanted")
 )
 
-// Five workers with ticks and triggered runs, whose calls are lost, late, doubled or never
-// answered, of whom some are killed, stopped for longer than their lease, cut off, or replaced, and
-// whose handlers fail, panic, or ignore their context. Nothing is lost, no tick has two runs, no
-// run has two valid owners, none of the limits is exceeded, no result counts that is not the
-// owner's, and an expired lease is reclaimed within a poll by the one worker that is always well.
+// Five workers have ticks and triggered runs. Their calls are lost, late, doubled or never
+// answered; some workers are killed, stopped for longer than their lease, cut off, or replaced;
+// their handlers fail, panic, or ignore their context. Nothing is lost, no tick has two runs, no
+// run has two valid owners, no limit is exceeded, only results of owners count, and the one worker
+// that is always well reclaims an expired lease within a poll.
 //
-// The order of goroutines is not part of the seed: a seed shows what it found again most of the
-// time.
+// The order of goroutines is not part of the seed, so a seed reproduces a fault most of the time,
+// but not always.
 //
 // Fails with each of the planted bugs that proof/mutants lists for it.
 func TestSimulate(t *testing.T) {
@@ -54,7 +54,7 @@ type world struct {
 	mu       sync.Mutex // of all goroutines
 	random   *rand.Rand
 	late     time.Duration // the latest reclaim
-	calm     atomic.Bool   // handlers have no trouble any more
+	calm     atomic.Bool   // handlers do not misbehave any more
 	triggers int
 }
 
@@ -110,7 +110,7 @@ func (w *world) play() {
 
 // begin starts a worker. The first never has trouble.
 func (w *world) begin(name string) {
-	// In one of some hundred worlds a run loses five leases, and would be a dead letter.
+	// In one of some hundred worlds, a run loses five leases and would be a dead letter.
 	h := w.add(durable.Config{Name: name, MaxRuns: 4, MaxActive: 9, TTL: simulatedLease, CallTimeout: 3 * time.Second,
 		PollInterval: simulatedPoll, DrainTimeout: 5 * time.Second, MaxCrashes: durable.NoLimit})
 	often := durable.Retry{MaxAttempts: 1000, FirstWait: time.Millisecond, MaxWait: time.Second}
@@ -125,7 +125,7 @@ func (w *world) begin(name string) {
 	h.start()
 }
 
-// trouble is what becomes of a call: one of six fails in some way.
+// trouble returns the fault of a call: one of six calls fails in some way.
 func (w *world) trouble(string) (fault, time.Duration) {
 	if w.n(6) > 0 {
 		return well, time.Duration(w.n(20)) * time.Millisecond
@@ -134,8 +134,7 @@ func (w *world) trouble(string) (fault, time.Duration) {
 		time.Duration(w.n(4000)) * time.Millisecond
 }
 
-// work is a handler that works for up to maxSeconds, or half as long again if it ignores its
-// context.
+// work returns a handler that works for up to maxSeconds, or 50 % longer if it ignores its context.
 func (w *world) work(maxSeconds int) durable.Handler {
 	return func(ctx context.Context, run *durable.Run) error {
 		time.Sleep(time.Duration(w.n(maxSeconds*1000)) * time.Millisecond / 2)
@@ -156,7 +155,7 @@ func (w *world) work(maxSeconds int) durable.Handler {
 	}
 }
 
-// queue triggers a run or a few.
+// queue triggers one or a few runs.
 func (w *world) queue() {
 	for range w.n(3) * w.n(2) {
 		w.trigger([]string{"some", "any"}[w.n(2)], durable.TriggerOptions{RunIn: time.Duration(w.n(3)) * time.Second,
@@ -199,7 +198,7 @@ func (w *world) harm() {
 	}
 }
 
-// judge says what went wrong.
+// judge reports what went wrong.
 func (w *world) judge() {
 	t := w.t
 	succeeded := w.runs(store.StateSucceeded)

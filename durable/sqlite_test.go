@@ -64,8 +64,7 @@ func allRuns(t testing.TB, store *durable.Store) []durable.RunRecord {
 	return runs
 }
 
-// A run belongs to the transaction that triggers it: BEGIN … ROLLBACK leaves nothing, and COMMIT
-// queues it.
+// A run belongs to the transaction that triggers it: COMMIT queues it, and ROLLBACK leaves nothing.
 //
 // Fails when Trigger does not use the transaction.
 func TestTriggerBelongsToTheTransaction(t *testing.T) {
@@ -102,7 +101,7 @@ func TestTriggerBelongsToTheTransaction(t *testing.T) {
 			t.Errorf("commit %t: %d sales, and the runs %+v", commit, sales, runs)
 		}
 	}
-	// The handler need not be known, and payloads may be nil or as long as they may be.
+	// The handler need not be known, and payloads may be nil or have the maximum length.
 	for _, payload := range [][]byte{nil, make([]byte, durable.MaxPayloadLen)} {
 		id, err := store.Trigger(t.Context(), nil, "nobody's", payload, durable.TriggerOptions{})
 		if err != nil {
@@ -115,12 +114,13 @@ func TestTriggerBelongsToTheTransaction(t *testing.T) {
 	}
 }
 
-// named reports whether an error says once that it is of package durable.
+// named reports whether an error has the prefix of package durable exactly once.
 func named(err error) bool {
 	return strings.HasPrefix(err.Error(), "durable: ") && strings.Count(err.Error(), "durable: ") == 1
 }
 
-// What cannot be queued is refused, in a transaction or not, and leaves nothing.
+// Triggers that cannot be queued are refused, inside a transaction and outside of one, and leave
+// nothing.
 func TestTriggerRefusesBadInput(t *testing.T) {
 	t.Parallel()
 	store, db := onFile(t)
@@ -164,8 +164,8 @@ func TestTriggerRefusesBadInput(t *testing.T) {
 	}
 }
 
-// A store that cannot be is a fault that every method returns, and no panic. Without tables every
-// method says what to do, and Run returns.
+// A store with a fault returns it from every method, without a panic. Without tables every method
+// says what to do, and Run returns.
 func TestStoreThatCannotBe(t *testing.T) {
 	t.Parallel()
 	db := openSQLite(t, "file::memory:")
@@ -182,7 +182,7 @@ func TestStoreThatCannotBe(t *testing.T) {
 		_, schedules := store.Schedules(t.Context())
 		_, handlers := store.Handlers(t.Context())
 		_, schema := store.Schema()
-		store.Notify() // is of no use, and no harm
+		store.Notify() // has no effect, and does no harm
 		for i, err := range []error{triggered, runs, run, schedules, handlers, schema, store.Verify(t.Context()),
 			store.Migrate(t.Context()),
 			store.Control().Pause(t.Context(), "report", time.Now().Add(time.Hour), ann)} {
@@ -206,7 +206,7 @@ func TestStoreThatCannotBe(t *testing.T) {
 	}
 }
 
-// A worker works on a database in memory, with its one connection, as users' tests have it.
+// A worker works on a database in memory with a single connection, as users' tests may have it.
 func TestWorkerInMemory(t *testing.T) {
 	t.Parallel()
 	db := openSQLite(t, "file::memory:")
@@ -252,7 +252,7 @@ func TestWorkerInMemory(t *testing.T) {
 	}
 }
 
-// Programs in other languages read the JSON of what the database has: the names of its fields stay.
+// Programs in other languages read the records as JSON, so the names of the fields must not change.
 func TestRecordsAreJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -13,7 +13,7 @@ type Status struct {
 	Phase    Phase          `json:"phase"`
 	Database DatabaseStatus `json:"database"`
 	MaxRuns  int            `json:"max_runs"`
-	// Attempts that have a place: their handlers are running, or their results are not written yet.
+	// Attempts whose handlers are running, or whose results are not written yet.
 	Places        int              `json:"places"`
 	Handlers      []HandlerStatus  `json:"handlers"`  // by name
 	Schedules     []ScheduleStatus `json:"schedules"` // by name
@@ -21,15 +21,15 @@ type Status struct {
 	DroppedEvents uint64           `json:"dropped_events"`
 }
 
-// DatabaseStatus is the database as the last calls found it.
+// DatabaseStatus is the state of the database, by the latest calls.
 type DatabaseStatus struct {
 	Name      string    `json:"name"`                // postgres or sqlite
 	Up        bool      `json:"up"`                  // false also before the first call
-	ChangedAt time.Time `json:"changed_at,omitzero"` // when it went down, or came back; zero: it never was down
+	ChangedAt time.Time `json:"changed_at,omitzero"` // when it went down or came back; zero: it was never down
 	Err       string    `json:"err,omitempty"`       // of the last call; "": it succeeded
 }
 
-// HandlerStatus is a handler of this worker, with what has become of its attempts here.
+// HandlerStatus is a handler of this worker, with the outcomes of its attempts here.
 type HandlerStatus struct {
 	Name            string             `json:"name"`
 	MaxConcurrency  int                `json:"max_concurrency"`             // 0: any number
@@ -42,7 +42,7 @@ type HandlerStatus struct {
 	LeasesLost      uint64             `json:"leases_lost"` // while the handler was running
 }
 
-// ScheduleStatus is a schedule of this worker, with the ticks that this worker has accounted for.
+// ScheduleStatus is a schedule of this worker, with the ticks that this worker accounted for.
 type ScheduleStatus struct {
 	Name    string `json:"name"`
 	Handler string `json:"handler"`

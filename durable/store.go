@@ -12,8 +12,8 @@ import (
 
 // A Store keeps schedules, runs and attempts in a database. Make one with SQLite, or pgxdurable.New
 // for Postgres. Its methods may be called from any goroutine, and return when their context ends.
-// An error matches dlock.ErrSetup if the database answers, but somebody has to set something up:
-// tables, a right, or an option.
+// An error matches dlock.ErrSetup if the database answers but is not set up right: tables, a right
+// or an option are missing.
 type Store struct {
 	store store.Store
 	fault error // of the options; every method returns it
@@ -22,8 +22,8 @@ type Store struct {
 	closed atomic.Bool
 }
 
-// StoreOn returns a Store on a database of ours; fault: why there is none. Package pgxdurable calls
-// it. Its parameter is of an internal package, so nobody else can.
+// StoreOn returns a Store on an internal one, or with the fault that its methods return. Only
+// package pgxdurable calls it: the parameter's type is internal.
 func StoreOn(s store.Store, fault error) *Store {
 	if fault != nil {
 		return &Store{fault: fault}
@@ -31,7 +31,8 @@ func StoreOn(s store.Store, fault error) *Store {
 	return &Store{store: s}
 }
 
-// ready returns why a call is not made, without the name of the package.
+// ready returns why a call must not be made, or nil. The error does not have the package's name
+// yet.
 func (s *Store) ready(ctx context.Context) error {
 	switch {
 	case s == nil || s.store == nil && s.fault == nil:
@@ -47,7 +48,7 @@ func (s *Store) ready(ctx context.Context) error {
 }
 
 // Migrate creates or upgrades the tables. Any number of hosts may call it, at the same time and at
-// every start. If nothing is missing, the user needs no right to create anything.
+// every start. If nothing is missing, the database user needs no right to create anything.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return named(err)
@@ -64,9 +65,9 @@ func (s *Store) Verify(ctx context.Context) error {
 	return named(s.store.Verify(ctx))
 }
 
-// Schema returns the statements that Migrate executes on an empty database, with the records of
-// what was applied, for those who apply their own migrations. Each migration begins with a comment
-// that has its number.
+// Schema returns the statements that Migrate executes on an empty database, for those who apply
+// their own migrations. They include those that record the applied migrations. Each migration
+// begins with a comment that has its number.
 func (s *Store) Schema() ([]string, error) {
 	if err := s.ready(context.Background()); err != nil {
 		return nil, named(err)
@@ -75,9 +76,9 @@ func (s *Store) Schema() ([]string, error) {
 	return statements, named(err)
 }
 
-// Close closes the connections that the store has opened for its workers, if it has, never the pool
-// that it was made from. Call it when Run of all of them has returned: calls that come later fail,
-// with an error that matches dlock.ErrClosed.
+// Close closes the connections that the store has opened for its workers, but never the pool that
+// it was made from. Call it when Run of all its workers has returned. Later calls fail with an
+// error that matches dlock.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) {
 		return nil

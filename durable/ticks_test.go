@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// accounted fails the test unless each tick from the first up to the last that the row knows of was
+// accounted fails the test unless each tick, from first to the last in the schedule's row, was
 // counted once.
 func (f *fleet) accounted(name string, s schedule.Schedule, first time.Time) store.ScheduleRow {
 	f.t.Helper()
@@ -50,7 +50,7 @@ func (f *fleet) accounted(name string, s schedule.Schedule, first time.Time) sto
 	return row
 }
 
-// What becomes of the ticks that came due while no worker was running, by the policy.
+// The policy decides about ticks that came due while no worker was running.
 //
 // Fails when a tick is lost, runs twice, or is counted in two ways.
 func TestCatchUp(t *testing.T) {
@@ -58,8 +58,8 @@ func TestCatchUp(t *testing.T) {
 	for _, c := range []struct {
 		what                       string
 		catchUp                    durable.CatchUp
-		away                       time.Duration // by how much the worker misses the end of a minute
-		queued, coalesced, skipped int64         // of the ticks that were missed, and the one on time if there is one
+		away                       time.Duration // by how much the worker is late for the end of a minute
+		queued, coalesced, skipped int64         // of the missed ticks, and of one on time, if there is one
 	}{
 		{"coalesce", durable.CatchUp{}, time.Hour + 30*time.Second, 1, 59, 0},
 		{"coalesce, in the window", durable.CatchUp{Window: time.Second}, time.Hour + 30*time.Second, 1, 59, 0},
@@ -107,8 +107,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// A tick that is missed alone, by more than LateAfter, follows the policy, too; one that is only
-// late runs.
+// A single tick that is more than LateAfter late follows the policy, too. One that is less late
+// runs.
 //
 // Fails when a late tick is skipped, or a missed one is not.
 func TestTickThatIsLate(t *testing.T) {
@@ -150,11 +150,11 @@ func TestTickThatIsLate(t *testing.T) {
 	}
 }
 
-// While a run of a schedule waits for its first attempt, its next ticks are coalesced with it; with
-// CatchUpBackfill each has a run. Triggered runs are not counted.
+// While a run of a schedule waits for its first attempt, the next ticks are coalesced with it; with
+// CatchUpBackfill each has its own run. Triggered runs do not matter.
 //
-// Fails when one queued run for each schedule is not what the index says, or Backfill is not
-// exempt.
+// Fails when the index allows more than one waiting run for a schedule, or does not exempt
+// backfill.
 func TestTicksWhileARunWaits(t *testing.T) {
 	for _, policy := range []durable.CatchUpPolicy{durable.CatchUpOnce, durable.CatchUpBackfill} {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
@@ -179,11 +179,11 @@ func TestTicksWhileARunWaits(t *testing.T) {
 	}
 }
 
-// A version with another spec takes a schedule over when it starts: the tick that is due by then
-// still runs, then the new spec counts, and the old version leaves the schedule alone. One that
-// starts last decides.
+// A version with another spec takes over a schedule when it starts: a tick that is already due
+// still runs, then the new spec applies, and the old version leaves the schedule alone. The worker
+// that starts last decides.
 //
-// Fails when both versions queue ticks, or the tick that was promised is lost.
+// Fails when both versions queue ticks, or the tick of the old spec is lost.
 func TestTwoVersionsOfASchedule(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -219,7 +219,7 @@ func TestTwoVersionsOfASchedule(t *testing.T) {
 			t.Errorf("it was said %d times", n)
 		}
 		older.stop()
-		add(half).start() // it is rolled back
+		add(half).start() // the deploy is rolled back
 		newer.stop()
 		f.hosts = slices.DeleteFunc(f.hosts, func(h *host) bool { return h == newer })
 		pass(5 * time.Hour)
@@ -230,11 +230,12 @@ func TestTwoVersionsOfASchedule(t *testing.T) {
 	})
 }
 
-// A version that takes a schedule over and is gone soon after, as in a deploy that is rolled back,
-// does not leave the schedule standing still: workers that went on meanwhile take it back within
-// some minutes, but not from a version that lives.
+// If a version takes over a schedule and is gone soon after, as in a deploy that is rolled back,
+// the schedule does not stop: workers that kept running take it back within some minutes, but not
+// from a version that still has a worker.
 //
-// Fails when only a start takes a schedule over, or a living version loses it.
+// Fails when only a starting worker takes over a schedule, or a version with a live worker loses
+// it.
 func TestVersionThatIsRolledBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -260,10 +261,10 @@ func TestVersionThatIsRolledBack(t *testing.T) {
 	})
 }
 
-// The tick that an old spec has promised, and that came due while nobody was there, runs when a
-// version with another spec starts.
+// A tick of an old spec that came due while no worker was running runs when a version with another
+// spec starts.
 //
-// Fails when a change of the spec forgets it.
+// Fails when a change of the spec forgets the tick.
 func TestPromisedTickSurvivesAChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -290,11 +291,11 @@ func TestPromisedTickSurvivesAChange(t *testing.T) {
 	})
 }
 
-// A schedule that gets another name is another schedule; one that no worker has any more stands
-// still, and if it comes back it has missed ticks; after Retention.Unseen it is forgotten.
+// A schedule that gets another name is another schedule. A schedule that no worker has any more has
+// no ticks; if it comes back, it has missed ticks; after Retention.Unseen it is forgotten.
 //
-// Fails when somebody queues ticks of a schedule that no worker has, or a run of it is lost, or the
-// health of others suffers from it.
+// Fails when ticks of a schedule that no worker has are queued, one of its runs is lost, or it
+// makes checks fail.
 func TestRenamedAndRemovedSchedules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -336,10 +337,10 @@ func TestRenamedAndRemovedSchedules(t *testing.T) {
 	})
 }
 
-// A handler that a newer version renames: its ticks go to the new one when that version starts, and
-// what was queued for the old one is not lost while a worker of the old version runs.
+// If a newer version renames a handler, the ticks go to the new name when that version starts, and
+// runs queued for the old name are not lost while a worker of the old version runs.
 //
-// Fails when the old version goes on to queue runs that nobody will know.
+// Fails when the old version keeps queueing runs for a handler that no worker will have.
 func TestRenamedHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -365,7 +366,7 @@ func TestRenamedHandler(t *testing.T) {
 	})
 }
 
-// nexts is a schedule of somebody else.
+// nexts is a user's schedule.
 type nexts struct {
 	name string
 	next func(time.Time) time.Time
@@ -375,8 +376,8 @@ func (n nexts) Next(t time.Time) time.Time { return n.next(t) }
 
 func (n nexts) String() string { return n.name }
 
-// A schedule that panics, hangs, or goes back in time delays its own ticks only. It is named, and
-// works again by itself. If it hangs in the end, Run says so.
+// A schedule that panics, hangs, or goes back in time delays only its own ticks. The log and the
+// check name it, and it recovers without help. If it hangs at the end, Run says so.
 //
 // Fails when the loop waits for a schedule.
 func TestScheduleThatFails(t *testing.T) {
@@ -435,8 +436,8 @@ func TestScheduleThatFails(t *testing.T) {
 	})
 }
 
-// A calendar that was away for so long that its ticks cannot be counted one by one goes on with the
-// latest, and in time.
+// If a schedule has missed so many ticks that they cannot be counted one by one, it continues with
+// the latest, and in time.
 //
 // Fails when the latest tick is an old one.
 func TestVeryManyMissedTicks(t *testing.T) {

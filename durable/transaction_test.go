@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// onPostgres returns a store on a server of its own, and its pool.
+// onPostgres returns a store on its own server, and the pool.
 func onPostgres(t testing.TB) (*durable.Store, *pgxpool.Pool) {
 	t.Helper()
 	server := sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}})
@@ -33,7 +33,7 @@ func onPostgres(t testing.TB) (*durable.Store, *pgxpool.Pool) {
 	return store, pool
 }
 
-// A way is how an application triggers in a transaction of its own.
+// A way is how an application triggers runs in its own transaction.
 type way struct {
 	name  string
 	store *durable.Store
@@ -63,7 +63,7 @@ func waysToTrigger(t testing.TB) []way {
 	}
 }
 
-// BEGIN … ROLLBACK around Trigger is nothing, and COMMIT a run that a worker carries out, whatever
+// After ROLLBACK, Trigger has no effect; after COMMIT, a worker carries out the run, whatever
 // driver the application's transaction has.
 //
 // Fails when Trigger does not use the transaction.
@@ -100,7 +100,8 @@ func TestTriggerInATransactionOfEachDriver(t *testing.T) {
 	}
 }
 
-// carriedOut has a worker carry out what is there, and returns the payloads when it has ended.
+// carriedOut makes a worker carry out this number of runs, and returns their payloads when it has
+// ended.
 func carriedOut(t *testing.T, way way, runs int) (payloads []string) {
 	t.Helper()
 	worker, err := durable.NewWorker(way.store, durable.Config{Logger: slog.New(slog.DiscardHandler)})

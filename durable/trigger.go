@@ -69,30 +69,30 @@ type TriggerOptions struct {
 	TraceParent string
 }
 
-// KeyUntil is until when a Key belongs to a run.
+// KeyUntil says until when a Key belongs to a run.
 type KeyUntil string
 
 const (
-	// KeyForever is until the row of the run is deleted: see Config.Retention.
+	// KeyForever lasts until the row of the run is deleted: see Config.Retention.
 	KeyForever KeyUntil = ""
-	// KeyUntilStarted is until the first attempt begins, or the run is canceled before. So whatever
-	// was changed before a Trigger, or in its transaction, is seen by the run whose ID it returns:
+	// KeyUntilStarted lasts until the first attempt begins, or the run is canceled before. So the
+	// run whose ID Trigger returns sees every change made before the Trigger or in its transaction:
 	// while the transaction is open, that run does not begin.
 	KeyUntilStarted KeyUntil = "started"
-	// KeyUntilEnded is until the run has succeeded, is a dead letter, or was canceled. It belongs
-	// to the run while that waits for its next attempt, too. A run that has started may not see
-	// what is changed afterwards, and a Trigger for that change is a duplicate: use KeyUntilStarted
-	// if every change needs a run.
+	// KeyUntilEnded lasts until the run has succeeded, is a dead letter, or was canceled. The key
+	// also belongs to a run that waits for its next attempt. A run that has started may miss a
+	// later change, for which a Trigger is then a duplicate: use KeyUntilStarted if every change
+	// needs a run.
 	KeyUntilEnded KeyUntil = "ended"
 )
 
 // A Tx is a transaction of the caller: see SQLTx and pgxdurable.Tx.
 type Tx = store.Tx
 
-// Trigger queues a run of a handler, in the caller's transaction, or in one of its own if tx is
-// nil, and returns the ID of the run. This process need not know the handler. With tx the run
-// exists only if and when the transaction commits. After an error without tx the run may be queued
-// or not: set Key, and call again. TriggerMany also tells whether the run is a duplicate.
+// Trigger queues a run of a handler and returns the run's ID. If tx is nil, it uses a transaction
+// of its own. This process need not have the handler. With tx the run exists only if and when the
+// transaction commits. Without tx, the run may or may not be queued after an error: set Key, and
+// call again. TriggerMany also tells whether the run is a duplicate.
 func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
 	done, err := s.TriggerMany(ctx, tx, []TriggerManyParams{{handler, payload, options}})
@@ -102,27 +102,28 @@ func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []by
 	return done[0].ID, nil
 }
 
-// TriggerManyParams are what Trigger is given, for one of many runs.
+// TriggerManyParams are the arguments of Trigger for one of many runs.
 type TriggerManyParams struct {
 	Handler string
 	Payload []byte
 	Options TriggerOptions
 }
 
-// Triggered is what came of a trigger.
+// Triggered is the outcome of a trigger.
 type Triggered struct {
 	ID int64 // of the run
-	// Duplicate is true if nothing was queued, because Options.Key belongs to a run: ID is that
-	// run's. Its payload and options are those of the trigger that queued it.
+	// Duplicate is true if nothing was queued because Options.Key belongs to a run. ID is that
+	// run's, whose payload and options are those of the trigger that queued it.
 	Duplicate bool
 }
 
-// TriggerMany is Trigger for many runs, and returns what came of each, in the order of params. All
-// are queued in one transaction, the caller's or its own. If one is invalid, none is queued.
+// TriggerMany is like Trigger, for many runs. It returns the outcome of each, in the order of
+// params. All are queued in one transaction, the caller's or its own. If one is invalid, none is
+// queued.
 //
-// On Postgres a statement queues up to 1,000 runs, or 4 MiB of payloads. Two transactions that
+// On Postgres a statement queues up to 1,000 runs or 4 MiB of payloads. Two transactions that
 // trigger the same keys in a different order may wait for each other, until Postgres ends one of
-// them (SQLSTATE 40P01): sort by Key, or repeat the transaction. With tx nil, TriggerMany repeats
+// them (SQLSTATE 40P01): sort by Key, or repeat the transaction. If tx is nil, TriggerMany repeats
 // it.
 func (s *Store) TriggerMany(ctx context.Context, tx Tx, params []TriggerManyParams) ([]Triggered, error) {
 	if err := s.ready(ctx); err != nil {
@@ -153,7 +154,7 @@ func (s *Store) TriggerMany(ctx context.Context, tx Tx, params []TriggerManyPara
 	return done, nil
 }
 
-// run is what the database is given.
+// run returns the run to queue.
 func (t TriggerManyParams) run() store.NewRun {
 	o := t.Options
 	return store.NewRun{Handler: t.Handler, RunAt: o.RunAt, RunIn: o.RunIn, Priority: int(o.Priority),
@@ -214,17 +215,17 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 }
 
 // Notify wakes the workers of all processes (Postgres), or those of this Store (SQLite), so that
-// they look for runs now and not within their PollInterval. Call it after the commit of a
-// transaction that has triggered many runs, or urgent ones. It does not wait and does not fail,
-// because nothing depends on it: a run is found by polling even if the notification is lost. The
-// first call of Notify calls the database at once; those of the next 10 ms share one more call.
+// they look for runs immediately and not within their PollInterval. Call it after the commit of a
+// transaction that has triggered many or urgent runs. It does not wait and does not fail, because
+// polling finds a run even if the notification is lost. The first Notify calls the database
+// immediately; those of the next 10 ms share one more call.
 func (s *Store) Notify() {
 	if s.ready(context.Background()) == nil {
 		s.hint.Give(s.store.Notify)
 	}
 }
 
-// Trigger is Store.Trigger, and wakes this worker if tx is nil.
+// Trigger is like Store.Trigger, and wakes this worker if tx is nil.
 func (w *Worker) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
 	id, err = w.store.Trigger(ctx, tx, handler, payload, options)
@@ -234,7 +235,7 @@ func (w *Worker) Trigger(ctx context.Context, tx Tx, handler string, payload []b
 	return id, err
 }
 
-// TriggerMany is Store.TriggerMany, and wakes this worker if tx is nil.
+// TriggerMany is like Store.TriggerMany, and wakes this worker if tx is nil.
 func (w *Worker) TriggerMany(ctx context.Context, tx Tx, params []TriggerManyParams) ([]Triggered, error) {
 	done, err := w.store.TriggerMany(ctx, tx, params)
 	if err == nil && tx == nil {

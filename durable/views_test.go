@@ -25,7 +25,7 @@ var (
 	_ cluster.Runner = (*durable.Worker)(nil)
 )
 
-// Hooks, metrics and Status tell the same of what happened.
+// Hooks, metrics and Status report the same events.
 //
 // Fails when one of them misses an event, or a series gets another name.
 func TestViews(t *testing.T) {
@@ -61,7 +61,7 @@ func TestViews(t *testing.T) {
 		f.trigger("nobody", durable.TriggerOptions{})
 		pass(5 * time.Second)
 		other.kill()
-		pass(110 * time.Second) // longer than it takes until the second attempt, and then the next sample
+		pass(110 * time.Second) // until after the second attempt, and the next sample after it
 		s := h.Status()
 		if len(s.Running) != 1 || s.Running[0].Attempt != 2 || !s.Running[0].Valid || s.Places != 1 ||
 			s.Phase != "running" {
@@ -109,7 +109,7 @@ func TestViews(t *testing.T) {
 	})
 }
 
-// checkMetrics fails the test unless a registry has the samples, one a line.
+// checkMetrics fails the test unless a registry has these samples, one on each line.
 func checkMetrics(t *testing.T, registry *prometheus.Registry, want string) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -137,10 +137,10 @@ func checkMetrics(t *testing.T, registry *prometheus.Registry, want string) {
 	}
 }
 
-// What an operator has to look at makes a check fail: runs that wait too long, dead letters, a
-// handler that no worker has; and no longer when it is over. A probe reads memory only.
+// A check fails while an operator has to look at something: runs that wait too long, dead letters,
+// a handler that no worker has. Checks read memory only.
 //
-// Fails when a check does not see it, or asks the database.
+// Fails when a check does not notice that, or calls the database.
 func TestChecks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -196,7 +196,7 @@ func TestChecks(t *testing.T) {
 
 // Rows are deleted after their retention, and not before.
 //
-// Fails when a worker deletes nothing, or what is young.
+// Fails when a worker deletes nothing, or deletes young rows.
 func TestRetention(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -244,7 +244,7 @@ func (o *oldRows) Sweep(_ context.Context, _ store.Retention, limit int) (int, e
 	return n, nil
 }
 
-// One worker deletes old runs faster than it can carry out new ones, which are some thousands a
+// One worker deletes old runs faster than it can carry out new ones, which is some thousands a
 // second.
 //
 // Fails when the pauses between full batches are so long that a busy table grows forever.
@@ -263,8 +263,8 @@ func TestSweepKeepsUp(t *testing.T) {
 	})
 }
 
-// A handler of JSON gets what the payload is the JSON of, the zero value without one, and an error
-// if it does not fit.
+// A JSON handler gets the decoded payload, or the zero value if the payload is empty. If the
+// payload does not fit the type, the attempt fails.
 //
 // Fails when a payload that does not fit is a success.
 func TestJSON(t *testing.T) {
@@ -287,7 +287,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Code below a handler finds its run in the context, also in a unit test.
+// Code called by a handler finds the run in the context, also in a unit test.
 //
 // Fails when the run is not there.
 func TestRunFromContext(t *testing.T) {
@@ -302,7 +302,7 @@ func TestRunFromContext(t *testing.T) {
 
 // Middleware wraps each handler once, the first outermost, and sees every attempt.
 //
-// Fails when the order is another.
+// Fails when the order is wrong.
 func TestMiddleware(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -10,13 +10,13 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/memory"
 )
 
-// A watch sees every call of a handler in the fleet, and finds what breaks a promise: two valid
-// owners of a run, more valid runs than a limit allows, more calls on a worker than its MaxRuns.
+// A watch sees every call of a handler in the fleet, and finds broken promises: two valid owners of
+// a run, more valid runs than a limit allows, more calls on a worker than its MaxRuns.
 type watch struct {
 	store *memory.Store
 
 	mu        sync.Mutex
-	now       map[*durable.Run]*host // calls that go on
+	now       map[*durable.Run]*host // calls in progress
 	dead      map[*host]bool
 	perHost   map[string]int // MaxRuns
 	perFleet  int            // the largest MaxActive; 0: any number
@@ -50,7 +50,7 @@ func (w *watch) limit(handler string, n int) {
 	}
 }
 
-// around is the middleware of a host.
+// around returns the middleware of a host.
 func (w *watch) around(h *host) durable.Middleware {
 	return func(next durable.Handler) durable.Handler {
 		return func(ctx context.Context, run *durable.Run) error {
@@ -104,7 +104,7 @@ func (w *watch) begin(ctx context.Context, h *host, run *durable.Run) (end func(
 	}
 }
 
-// atMost is called with mu held, as fault.
+// atMost is called with mu held, like fault.
 func (w *watch) atMost(what string, n, most int) {
 	w.most[what] = max(w.most[what], n)
 	if n > most {
@@ -140,7 +140,7 @@ func (w *watch) called(id int64) int {
 	return w.calls[id]
 }
 
-// maxOf returns the largest number that was seen at once.
+// maxOf returns the largest number seen at one instant.
 func (w *watch) maxOf(what string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,9 +18,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A Worker queues the runs of schedules when they come due, and carries out runs. Make one with
-// NewWorker, give it its handlers and schedules, and call Run. Its methods may be called from any
-// goroutine.
+// A Worker queues the runs of due ticks, and carries out runs. Make one with NewWorker, give it its
+// handlers and schedules, and call Run. Its methods may be called from any goroutine.
 type Worker struct {
 	store  *Store
 	config Config
@@ -38,7 +37,7 @@ type Worker struct {
 	registrar    *registrar
 	sampler      *lifecycle.Sampler[store.Stats]
 	sweeper      *retention.Sweeper
-	metrics      *metrics // nil: nobody wants them
+	metrics      *metrics // nil: no Config.Registerer
 
 	mu        sync.Mutex // of all callers
 	faults    []error    // of Handle and Schedule
@@ -46,13 +45,13 @@ type Worker struct {
 	schedules map[string]*scheduled
 }
 
-// A Phase is what a Worker is doing, in this order: "created" until Run has asked whether it may
-// begin; "running"; "pre_stop" for PreStopDelay, in which runs are still claimed, but Ready fails;
-// "draining" while Run waits for the last handlers and their results; "stopped".
+// A Phase is a stage in the life of a Worker, in this order: "created" until Run has asked whether
+// it may begin; "running"; "pre_stop" during PreStopDelay, when runs are still claimed but Ready
+// fails; "draining" while Run waits for the last handlers and their results; "stopped".
 type Phase = lifecycle.Phase
 
-// NewWorker returns a worker, or every fault of the store's options and of config. It starts
-// nothing and does not call the database.
+// NewWorker returns a Worker, or an error with every fault of the store's options and of config. It
+// starts nothing and does not call the database.
 func NewWorker(s *Store, config Config) (*Worker, error) {
 	config = config.withDefaults()
 	if err := errors.Join(named(s.ready(context.Background())), errors.Join(config.check()...)); err != nil {
@@ -101,11 +100,11 @@ func (w *Worker) assemble(s store.Store) {
 	w.book.ended, w.book.freed, w.book.renewNow = w.runner.lost, w.claimer.Wake, w.renewer.Wake
 }
 
-// sampleInterval is how often a worker asks for what health and metrics show.
+// sampleInterval is how often a worker reads what health and metrics show.
 const sampleInterval = 30 * time.Second
 
-// queued is told when the materializer has queued runs. If there is no room for them here, others
-// are woken, if the database can.
+// queued wakes the claimer when the materializer has queued runs. If this worker has no room for
+// them, it also wakes other workers, if the database has notifications.
 func (w *Worker) queued(runs int64) {
 	w.claimer.Wake()
 	if int64(w.book.room()) < runs {
@@ -113,14 +112,14 @@ func (w *Worker) queued(runs int64) {
 	}
 }
 
-// wakeOthers has other workers look for runs, if the database can.
+// wakeOthers wakes other workers to look for runs, if the database has notifications.
 func (w *Worker) wakeOthers() {
 	_, _ = call(w.database, opNotify, func(ctx context.Context) (none struct{}, err error) {
 		return none, w.store.store.Notify(ctx)
 	})
 }
 
-// Handle registers a handler, whose runs this worker then carries out. Call it before Run. Check
+// Handle registers a handler, so that this worker carries out its runs. Call it before Run. Check
 // and Run report invalid arguments.
 func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	h := &handler{name: name, options: options.withDefaults()}
@@ -151,23 +150,22 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	w.faults = append(w.faults, errs...)
 }
 
-// Schedule has a handler run by a schedule: each tick has at most one run in the fleet, whichever
-// workers know the schedule. The handler must be registered with Handle, before or after. Call
-// Schedule before Run. Check and Run report invalid arguments.
+// Schedule runs a handler at the ticks of a schedule: each tick has at most one run in the fleet,
+// however many workers have the schedule. The handler must be registered with Handle, before or
+// after. Call Schedule before Run. Check and Run report invalid arguments.
 //
-// The schedule is kept in the database, too. If two versions of a program give the same name
-// different schedules or handlers, the worker that started last decides, until no worker of its
-// version has been seen for some minutes. A tick of the old schedule that is already due still
-// runs; after it the new schedule applies. A schedule under another name is another schedule, whose
-// first tick is the first one after its registration. A schedule that no worker has any more has no
-// ticks. If it is registered again within Retention.Unseen, CatchUp decides about the ticks that it
-// missed.
+// The database keeps the schedule, too. If two versions of a program give the same name different
+// schedules or handlers, the worker that started last decides, until no worker of its version has
+// been seen for some minutes. A tick of the old schedule that is already due still runs; after it
+// the new schedule applies. A schedule under another name is another schedule, whose first tick is
+// the first one after its registration. A schedule that no worker has any more has no ticks. If it
+// is registered again within Retention.Unseen, CatchUp decides about the ticks that it missed.
 //
-// A schedule that is not in the code any more has its row until Retention.Unseen is over, unless it
-// is paused; Control.Forget deletes the row earlier.
+// The row of a schedule that was removed from the code is kept for Retention.Unseen, or longer
+// while the schedule is paused; Control.Forget deletes it earlier.
 //
-// The schedule's Next is called on a goroutine of its own, and may take a second. A Next that fails
-// or hangs delays the ticks of its own schedule only.
+// The schedule's Next is called on its own goroutine, and may take a second. A Next that fails or
+// hangs delays the ticks of its own schedule only.
 //
 // With many schedules, those with the oldest ticks are planned first; planning all of them after a
 // deploy takes some seconds for each 10,000.
@@ -199,8 +197,8 @@ func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options Sch
 	w.faults = append(w.faults, errs...)
 }
 
-// Check returns every fault of the handlers and the schedules, and nil if Run may be called. It
-// does not call the database.
+// Check returns every fault of the handlers and the schedules, or nil if Run may be called. It does
+// not call the database.
 func (w *Worker) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A run that is triggered is carried out once, and a tick when it is due.
+// A triggered run is carried out once, and a tick when it is due.
 //
 // Fails when a worker only polls.
 func TestRunsAndTicks(t *testing.T) {
