@@ -5,8 +5,8 @@
 //	run := durabletest.RequireQueued(t, store, nil, "invoice")[0]
 //	payload := durabletest.Payload[Order](t, run)
 //
-// Call calls one handler once, with its middleware. WorkOff has a worker do everything that is due,
-// retries and schedules included, in virtual time: see package testing/synctest.
+// Call calls one handler once, with its middleware. WorkOff makes a worker do everything that is
+// due, including retries and schedules, in virtual time: see package testing/synctest.
 package durabletest
 
 import (
@@ -27,21 +27,21 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// callTimeout bounds all that is asked of a database.
+// callTimeout bounds each use of a database.
 const callTimeout = 30 * time.Second
 
-// NewStore returns a store in the memory of this process. It passes the tests that the databases
-// pass, and its clock is time.Now, which is virtual inside synctest.Test. It has no transactions:
-// Trigger takes nil. What it keeps is gone with it, so it is for tests only.
+// NewStore returns a store in the memory of this process. It passes the same tests as the
+// databases, and its clock is time.Now, which is virtual inside synctest.Test. It has no
+// transactions: pass nil to Trigger. It is for tests only, because its data is lost with it.
 func NewStore(t testing.TB) *durable.Store {
 	t.Helper()
 	return kit.NewStore(memory.New()).(*durable.Store)
 }
 
-// RequireQueued fails the test at once unless the runs of these handlers that wait for an attempt
-// are as many as they are named here, in the order in which they were queued. It returns them, with
-// their payloads. Runs of other handlers do not matter. With tx it sees what that transaction sees,
-// and of a run only what Trigger was given, and its ID; nil: what is committed.
+// RequireQueued fails the test immediately unless exactly one run waits for an attempt for each
+// time a handler is named, in the order in which the runs were queued. It returns the runs with
+// their payloads, and ignores runs of other handlers. With tx it sees what that transaction sees,
+// and fills in only the ID and what Trigger was given; nil: committed runs.
 func RequireQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ...string) []durable.RunRecord {
 	t.Helper()
 	if len(handlers) == 0 {
@@ -57,8 +57,8 @@ func RequireQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ...st
 	return runs
 }
 
-// RequireNotQueued fails the test at once if a run of one of these handlers waits for an attempt;
-// of any handler, if none is named. See RequireQueued for tx.
+// RequireNotQueued fails the test immediately if a run of one of these handlers (of any handler, if
+// none is named) waits for an attempt. See RequireQueued for tx.
 func RequireNotQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ...string) {
 	t.Helper()
 	all := queued(t, s, tx)
@@ -70,7 +70,7 @@ func RequireNotQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ..
 	}
 }
 
-// queued returns the runs that wait for an attempt, the first first.
+// queued returns the runs that wait for an attempt, in the order in which they were queued.
 func queued(t testing.TB, s *durable.Store, tx durable.Tx) (runs []durable.RunRecord) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
@@ -99,7 +99,7 @@ func queued(t testing.TB, s *durable.Store, tx durable.Tx) (runs []durable.RunRe
 	return runs
 }
 
-// listed is what a message says that there is.
+// listed describes runs in a message.
 func listed(runs []durable.RunRecord) string {
 	if len(runs) == 0 {
 		return "nothing is queued"
@@ -113,7 +113,8 @@ func listed(runs []durable.RunRecord) string {
 	return text.String()
 }
 
-// Payload returns the payload of a run, decoded from JSON. The test fails at once if it is no T.
+// Payload returns the payload of a run, decoded from JSON. The test fails immediately if it is no
+// T.
 func Payload[T any](t testing.TB, run durable.RunRecord) (payload T) {
 	t.Helper()
 	if err := json.Unmarshal(run.Payload, &payload); err != nil {
@@ -123,16 +124,16 @@ func Payload[T any](t testing.TB, run durable.RunRecord) (payload T) {
 	return payload
 }
 
-// A Result is what becomes of a run after Call: StateQueued if it is tried again.
+// A Result is the state of a run after Call: StateQueued if it is tried again.
 type Result struct {
 	durable.RunResult
 	RetryIn time.Duration // until the next attempt, with StateQueued
 }
 
 // Call calls a handler of a worker once, as the worker does: with its middleware, the run in its
-// context, and MaxRunTime, and decides by its Retry what becomes of the run. A panic is an error,
-// and t.FailNow in the handler ends the test. Nothing is written. Of the run only Handler is
-// needed; a field that is zero is as in a first attempt.
+// context, and MaxRunTime; the handler's Retry decides the Result. A panic is an error, and
+// t.FailNow in the handler ends the test. Nothing is written. Only run.Handler is required; fields
+// that are zero have their values of a first attempt.
 func Call(t testing.TB, w *durable.Worker, run durable.Run) Result {
 	t.Helper()
 	if w == nil {
@@ -145,13 +146,13 @@ func Call(t testing.TB, w *durable.Worker, run durable.Run) Result {
 	return Result{result.(durable.RunResult), retryIn}
 }
 
-// WorkOff runs a worker in virtual time until no run is left and no schedule has a tick, but for no
-// longer than atMost, and has it drain. It returns the runs that have ended meanwhile, in the order
-// of their ends, with their attempts. The worker's store must be one of NewStore, and both must be
-// made inside synctest.Test. A virtual day costs a worker that waits about 0.9 s of CPU time for
-// its polls and heartbeats, and 0.1 s with a Config.PollInterval of an hour, which delays nothing:
-// the worker wakes for each run and tick that it knows of. The worker cannot run again: for what
-// comes after, make another one on the same store.
+// WorkOff runs a worker in virtual time until no run is left and no schedule has a tick, but at
+// most for atMost, and then drains it. It returns the runs that ended during the call, in the order
+// of their ends, with their attempts. The worker's store must come from NewStore, and both must be
+// made inside synctest.Test. A virtual day of an idle worker takes about 0.9 s of CPU time, for its
+// polls and heartbeats. With a Config.PollInterval of an hour it takes 0.1 s, and delays nothing:
+// the worker wakes for each run and tick that it knows of. The worker cannot run again: to
+// continue, make another one on the same store.
 func WorkOff(t testing.TB, w *durable.Worker, atMost time.Duration) (ended []durable.RunRecord) {
 	t.Helper()
 	below, err := kit.StoreOf(w)
@@ -164,7 +165,7 @@ func WorkOff(t testing.TB, w *durable.Worker, atMost time.Duration) (ended []dur
 	l := &look{t: t, store: kit.NewStore(below).(*durable.Store), open: map[int64]time.Time{},
 		until: time.Now().Add(atMost)}
 	l.look()
-	l.ended = nil // what had ended before
+	l.ended = nil // runs that had ended before
 	testkit.WorkOff(t, w.Run, atMost, l.look)
 	l.look()
 	slices.SortFunc(l.ended, func(a, b durable.RunRecord) int {
@@ -173,13 +174,13 @@ func WorkOff(t testing.TB, w *durable.Worker, atMost time.Duration) (ended []dur
 	return l.ended
 }
 
-// A look follows what becomes of runs.
+// A look follows runs until they end.
 type look struct {
 	t     testing.TB
 	store *durable.Store
 	until time.Time
-	last  int64               // the newest run that it has seen
-	open  map[int64]time.Time // when the runs are due that have not ended
+	last  int64               // the newest run seen so far
+	open  map[int64]time.Time // when each unfinished run is due
 	ended []durable.RunRecord
 }
 
@@ -234,7 +235,7 @@ func (l *look) look() (left bool, dueAt time.Time) {
 	return left, dueAt
 }
 
-// note notes the state of a run.
+// note records the state of a run.
 func (l *look) note(ctx context.Context, r durable.RunRecord) {
 	switch r.State {
 	case durable.StateQueued:

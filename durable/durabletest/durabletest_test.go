@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A recorder is a test that notes that it has failed.
+// A recorder is a testing.TB that records that it has failed.
 type recorder struct {
 	testing.TB
 	failed string
@@ -32,7 +32,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// failure returns what a test says that must fail.
+// failure returns the message of a test that must fail.
 func failure(t *testing.T, test func(t testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -68,7 +68,7 @@ func trigger(t *testing.T, s *durable.Store, tx durable.Tx, handler, payload str
 	}
 }
 
-// Fails when RequireQueued accepts a run that is not there, another number, or another order.
+// Fails when RequireQueued accepts a missing run, another number of runs, or another order.
 func TestRequireQueued(t *testing.T) {
 	t.Parallel()
 	s := durabletest.NewStore(t)
@@ -124,7 +124,7 @@ func TestRequireQueuedInATransaction(t *testing.T) {
 	}), "no transactions")
 }
 
-// newWorker returns a worker with a handler and a middleware that says that it was there.
+// newWorker returns a worker with a handler and a middleware that records that it was called.
 func newWorker(t *testing.T, s *durable.Store, handle durable.Handler, o durable.HandlerOptions) *durable.Worker {
 	t.Helper()
 	type key struct{}
@@ -200,8 +200,8 @@ func TestCall(t *testing.T) {
 	says(t, failure(t, func(t testing.TB) { durabletest.Call(t, nil, durable.Run{}) }), "nil")
 }
 
-// Fails when WorkOff returns before a run that is due later or tried again, misses one, takes those
-// that had ended before, or goes on for longer than it may.
+// Fails when WorkOff returns before a run that is due later or tried again, misses a run, returns
+// runs that had ended before, or takes longer than atMost.
 func TestWorkOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := durabletest.NewStore(t)
