@@ -10,8 +10,9 @@ import (
 	"github.com/tickslot/tickslot/durable/pgxdurable"
 )
 
-// A nil pool, and options that fit no table, are errors of every method that say what is wrong, and
-// a nil transaction is one of Trigger. Nothing panics, and no worker is made of such a store.
+// If the pool is nil or the options fit no table, every method returns an error that says what is
+// wrong; if the transaction is nil, Trigger does. Nothing panics, and NewWorker refuses such a
+// store.
 //
 // Fails when the faults of New are dropped, or a nil pointer is used.
 func TestFaultsOfNewAreErrors(t *testing.T) {
