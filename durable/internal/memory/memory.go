@@ -1,5 +1,5 @@
-// Package memory is a store.Store in memory, for the tests of package durable: it keeps to the same
-// contract as the databases, in virtual time, and can show all its rows at once.
+// Package memory is a store.Store in memory, for the tests of package durable: it keeps the same
+// contract as the databases, in virtual time, and tests can inspect all its rows.
 package memory
 
 import (
@@ -14,30 +14,30 @@ import (
 )
 
 // A Store keeps schedules, runs and attempts. Its methods may be called from any goroutine; each is
-// done at one instant.
+// atomic and has one instant as its time.
 type Store struct {
-	// Reclaimed is told how long after its end a lease was taken, with a mutex held. Nil: nobody
-	// is.
+	// Reclaimed is called, with a mutex held, when an expired lease is taken: late is the time
+	// since its end. May be nil.
 	Reclaimed func(late time.Duration)
 	// NoNotifications makes it a database that cannot notify: Listen only waits.
 	NoNotifications bool
 
-	ahead atomic.Int64 // by how many ns its clock is ahead of this process's
+	ahead atomic.Int64 // ns by which its clock is ahead of this process's
 
 	mu        sync.Mutex // of all callers
 	lastID    int64
 	schedules map[string]*scheduleRow
 	handlers  map[string]*handlerRow
 	runs      map[int64]*runRow
-	queued    map[int64]*runRow // those of runs that are queued
-	running   map[int64]*runRow // those that are running
-	ticks     map[tick]bool     // that have a run: the unique index
+	queued    map[int64]*runRow // the queued runs of runs
+	running   map[int64]*runRow // the running runs of runs
+	ticks     map[tick]bool     // ticks that have a run: the unique index
 	attempts  map[int64][]attempt
 	listeners map[int]chan struct{}
 	lastHeard int
 }
 
-// A tick names the run of a schedule.
+// A tick identifies the run of a schedule.
 type tick struct {
 	schedule string
 	due      time.Time
@@ -46,7 +46,7 @@ type tick struct {
 type scheduleRow struct {
 	store.ScheduleRow
 	nextSpec              string
-	pausedAt, pausedUntil time.Time // of the latest pause, also when it is over
+	pausedAt, pausedUntil time.Time // of the latest pause, even when it is over
 }
 
 type handlerRow struct {
@@ -61,21 +61,21 @@ type handlerRow struct {
 
 type attempt struct {
 	store.Attempt
-	claim int64 // the value of its claim
+	claim int64 // RunKey.Claim of its latest claim
 }
 
 type runRow struct {
 	store.Run
 	before    int  // attempts that do not count
-	most      int  // attempts that count, once it was claimed
-	ownMost   int  // of the trigger; 0: what the handler says
+	most      int  // MaxAttempts of the latest claim
+	ownMost   int  // of the trigger; 0: the handler's
 	crashes   int  // attempts that count whose leases were lost
-	canceled  bool // somebody has asked for that
+	canceled  bool // a cancellation was requested
 	scheduled bool // it is in the index of one queued run for each schedule
-	// The key of the trigger, and until when it belongs to the run.
+	// The trigger's key, and until when it belongs to the run.
 	key          string
 	keyUntil     store.KeyUntil
-	keyExpiresAt time.Time // zero: there is no such instant
+	keyExpiresAt time.Time // zero: no such instant
 }
 
 // New returns an empty store.
@@ -98,7 +98,7 @@ func (s *Store) Verify(ctx context.Context) error { return ctx.Err() }
 // Schema implements store.Store.
 func (s *Store) Schema() ([]string, error) { return nil, nil }
 
-// Now is the store's clock.
+// Now returns the time of the store's clock.
 func (s *Store) Now() time.Time {
 	return time.Now().Add(time.Duration(s.ahead.Load())).UTC().Truncate(time.Microsecond)
 }
@@ -106,7 +106,7 @@ func (s *Store) Now() time.Time {
 // AdvanceClock sets the clock forward, or back.
 func (s *Store) AdvanceClock(by time.Duration) { s.ahead.Add(int64(by)) }
 
-// lock returns the instant at which a call is done, unless its context has ended.
+// lock locks the store and returns the call's instant, or an error if its context has ended.
 func (s *Store) lock(ctx context.Context) (now time.Time, unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return now, nil, context.Cause(ctx)
@@ -125,7 +125,7 @@ func (s *Store) Notify(ctx context.Context) error {
 	for _, woken := range s.listeners {
 		select {
 		case woken <- struct{}{}:
-		default: // it will look anyway
+		default: // a wake-up is pending
 		}
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/storetest"
 )
 
-// What the tests of package durable run on does what the databases do.
+// The store of package durable's tests behaves like the databases.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{

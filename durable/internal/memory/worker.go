@@ -35,7 +35,7 @@ func (s *Store) Register(ctx context.Context, worker string, handlers []store.Ha
 		if row.Spec == c.Spec || row.Spec == "" || takeOver {
 			if row.SeenAt.After(now.Add(store.MaxAhead)) { // the clock was ahead
 				row.nextSpec = ""
-				if !row.pausedUntil.After(row.SeenAt) && row.pausedUntil.After(now) { // it was over then
+				if !row.pausedUntil.After(row.SeenAt) && row.pausedUntil.After(now) { // the pause was over then
 					row.Pause, row.pausedAt, row.pausedUntil = nil, time.Time{}, time.Time{}
 				}
 			}
@@ -45,7 +45,7 @@ func (s *Store) Register(ctx context.Context, worker string, handlers []store.Ha
 	return nil
 }
 
-// handler returns the row of a handler, a new one if there is none. Called with mu held.
+// handler returns a handler's row, creating it if it is missing. Called with mu held.
 func (s *Store) handler(name string) *handlerRow {
 	row := s.handlers[name]
 	if row == nil {
@@ -55,7 +55,7 @@ func (s *Store) handler(name string) *handlerRow {
 	return row
 }
 
-// schedule is handler for a schedule.
+// schedule returns a schedule's row, creating it if it is missing. Called with mu held.
 func (s *Store) schedule(name string) *scheduleRow {
 	row := s.schedules[name]
 	if row == nil {
@@ -75,7 +75,7 @@ func (s *Store) Due(ctx context.Context, after store.DueSchedule, limit int) (st
 	due := store.Due{Now: now}
 	for _, row := range s.schedules {
 		switch {
-		case row.Spec == "": // an override of a schedule that nobody has registered
+		case row.Spec == "": // an override of a schedule that was never registered
 		case row.Spec != row.nextSpec || !row.NextDueAt.IsZero() && !row.NextDueAt.After(now):
 			if d := row.due(); compareDue(d, after) > 0 {
 				due.Schedules = append(due.Schedules, d)
@@ -89,7 +89,7 @@ func (s *Store) Due(ctx context.Context, after store.DueSchedule, limit int) (st
 	return due, nil
 }
 
-// compareDue has the order of Due.
+// compareDue compares schedules in the order of Due.
 func compareDue(a, b store.DueSchedule) int {
 	planAt := func(d store.DueSchedule) time.Time {
 		if d.Spec != d.NextSpec {
@@ -258,8 +258,8 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 	return c, nil
 }
 
-// nextStart returns when the next run may start of a handler whose rate is reached, of which some
-// wait; zero: there is none. Called with mu held.
+// nextStart returns when the next run may start of those handlers whose rate is reached and that
+// have due runs; zero: there are none. Called with mu held.
 func (s *Store) nextStart(req store.ClaimRequest, due []*runRow, now time.Time) (next time.Time) {
 	for _, h := range req.Handlers {
 		wait := s.handler(h.Name).starts.Wait(now.UnixMicro(), h.Rate, startlog.Micros(h.Per))
@@ -274,7 +274,7 @@ func (s *Store) nextStart(req store.ClaimRequest, due []*runRow, now time.Time) 
 
 const unlimited = 1 << 30
 
-// limit returns the limit of a handler that is in force; 0: none is, or nothing starts.
+// limit returns the limit of a handler that is in force; 0: no limit, or nothing starts.
 func (h *handlerRow) limit(registered store.Handler) int {
 	if h.override >= 0 {
 		return h.override
@@ -282,8 +282,8 @@ func (h *handlerRow) limit(registered store.Handler) int {
 	return registered.MaxConcurrency
 }
 
-// room returns how many runs of each handler this worker may claim, and any worker; one that is
-// paused is missing. Called with mu held.
+// room returns how many runs of each handler this worker may claim, and how many are free for all
+// workers. Paused handlers are missing. Called with mu held.
 func (s *Store) room(req store.ClaimRequest, now time.Time) (room, free map[string]int) {
 	running, mine, waits := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, r := range s.running {
@@ -315,8 +315,8 @@ func (s *Store) room(req store.ClaimRequest, now time.Time) (room, free map[stri
 	return room, free
 }
 
-// roomOfPartitions returns what tells whether the partition of a run has room, to be asked of a run
-// before it is claimed. Called with mu held.
+// roomOfPartitions returns a function that reports whether a run's partition has room. Call it just
+// before the run is claimed. Called with mu held.
 func (s *Store) roomOfPartitions(req store.ClaimRequest) func(*runRow) bool {
 	limits := map[string]int{}
 	for _, h := range req.Handlers {
@@ -401,7 +401,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 	return renewed, nil
 }
 
-// owned returns the run that a worker has claimed with that attempt, and nobody has reclaimed; nil:
+// owned returns the run that a worker has claimed with that key, unless it was reclaimed; nil:
 // there is none. Called with mu held.
 func (s *Store) owned(worker string, key store.RunKey) *runRow {
 	r := s.running[key.ID]
