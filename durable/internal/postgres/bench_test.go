@@ -11,7 +11,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// Each operation is a run, which is claimed and finished in batches of 16 by a number of loops.
+// BenchmarkRuns claims and finishes runs in batches of 16, with a number of loops. An operation is
+// a run.
 func BenchmarkRuns(b *testing.B) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
 		for _, limit := range []int{0, 1000} {

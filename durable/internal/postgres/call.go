@@ -10,17 +10,17 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A statement is one of a transaction.
+// A statement is one statement of a transaction.
 type statement struct {
 	text string
 	args []any
-	row  func(pgx.Rows) error // is called for each row; nil: there are none, or they are not wanted
+	row  func(pgx.Rows) error // called for each row; nil: rows are ignored
 }
 
-// A source has a connection for a call.
+// A source lends a connection for one call.
 type source func(ctx context.Context, call func(*pgx.Conn) error) error
 
-// owned has one of the store's own connections.
+// owned lends one of the store's own connections.
 func (s *Store) owned(ctx context.Context, call func(*pgx.Conn) error) error {
 	conn, err := s.own.take(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Store) owned(ctx context.Context, call func(*pgx.Conn) error) error {
 
 var errPanicked = errors.New("the call panicked")
 
-// shared has one of the application's pool.
+// shared lends a connection of the application's pool.
 func (s *Store) shared(ctx context.Context, call func(*pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Store) shared(ctx context.Context, call func(*pgx.Conn) error) error {
 	return err
 }
 
-// call executes statements in one transaction and one round trip. If it conflicts with another one,
-// call calls statements again and repeats the transaction, until ctx ends.
+// call executes statements in one transaction and one round trip. If the transaction conflicts with
+// another, call calls statements again and repeats it, until ctx ends.
 func (s *Store) call(ctx context.Context, from source, statements func() []statement) error {
 	if err := ctx.Err(); err != nil {
 		return sqlkit.Explain(err)

@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	// claimTries is how often a claim looks further, if others have locked all that it has looked
-	// at.
+	// claimTries is how often a claim looks, if others have locked all runs that it has seen.
 	claimTries = 3
-	// limitWait is how long a claim waits for the rows of limits, which other claims have for a
-	// moment. If somebody keeps one locked for longer, claims of the next limitSkip do not wait:
-	// what such a row limits is not claimed, and the rest is.
+	// limitWait is how long a claim waits for the rows of limits, which other claims lock for a
+	// moment. If one stays locked for longer, claims do not wait during the next limitSkip: they
+	// claim only runs that no locked row limits.
 	limitWait = 500 * time.Millisecond
 	limitSkip = 2 * time.Second
 )
@@ -29,7 +28,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.
 		behind := s.behind.Load()
 		next, isShort, err := s.claimLimited(ctx, r, slack)
 		if err != nil && len(claimed.Runs) > 0 {
-			return claimed, nil // these are claimed
+			return claimed, nil // these runs are claimed already
 		}
 		if err != nil {
 			return claimed, err
@@ -43,8 +42,8 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.
 			s.slack.Store(slack)
 			continue
 		case r.Limit > 0 && (behind != noneBehind || s.behind.Load() != noneBehind):
-			continue // to the other partitions
-		case try == 0: // fewer may do
+			continue // look at the other partitions
+		case try == 0: // a smaller slack may be enough
 			s.slack.CompareAndSwap(slack, max(claimSlack, slack/2))
 		}
 		break
@@ -52,8 +51,8 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.
 	return claimed, nil
 }
 
-// claimLimited claims, at first waiting for the rows of the limits, unless somebody keeps one
-// locked.
+// claimLimited claims. It waits for the rows of the limits first, unless one was locked for too
+// long lately.
 func (s *Store) claimLimited(ctx context.Context, r store.ClaimRequest, slack int64) (claimed store.Claimed,
 	isShort bool, err error) {
 	began := time.Now().UnixNano()
@@ -73,8 +72,8 @@ func (s *Store) claimLimited(ctx context.Context, r store.ClaimRequest, slack in
 	return claimed, isShort, err
 }
 
-// claimOnce claims in one call. isShort reports that there may be other runs behind those that it
-// has looked at.
+// claimOnce claims in one call. isShort reports that there may be more runs behind those it has
+// seen.
 func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64, lock string, wait time.Duration) (
 	claimed store.Claimed, isShort bool, err error) {
 	handlers := handlersJSON(r.Handlers)
@@ -100,7 +99,7 @@ func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64
 				var run store.Run
 				err := scanRun(rows, &run, into(&claimed.Now), into(&claimed.Next), into(&claimed.More),
 					into(&claimed.Held), into(&isShort), into(&next))
-				if run.ID != 0 { // else it is the row of the times, without a run
+				if run.ID != 0 { // otherwise the row has only the times
 					claimed.Runs = append(claimed.Runs, run)
 				}
 				return err
@@ -113,7 +112,7 @@ func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64
 	return claimed, isShort, err
 }
 
-// reclaimedError is what is noted of an attempt whose lease has expired.
+// reclaimedError is the stored error of an attempt whose lease has expired.
 const reclaimedError = "the lease expired: the worker has stopped, hangs, or had no database"
 
 // Reclaim implements store.Worker.

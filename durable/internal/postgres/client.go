@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// insertTries is how often Insert looks for a key that another transaction has inserted, or a
-	// sweep deleted, in the same moment.
+	// insertTries is how often Insert tries a key that another transaction inserts, or a sweep
+	// deletes, at the same moment.
 	insertTries = 5
-	// maxInserted and maxInsertedBytes bound what one statement inserts: the run with which the
-	// payloads reach so many bytes is its last.
+	// maxInserted and maxInsertedBytes bound the runs that one statement inserts: the run with
+	// which the payloads reach maxInsertedBytes is its last.
 	maxInserted      = 1000
 	maxInsertedBytes = 4 << 20
 )
@@ -56,7 +56,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) (
 	return done, nil
 }
 
-// batchesOf returns the arguments of the statements that insert the runs that have no ID yet.
+// batchesOf returns the arguments of the statements for the runs that have no ID yet.
 func batchesOf(runs []store.NewRun, done []store.Inserted) (batches []string) {
 	var batch []newRunJSON
 	bytes := 0
@@ -84,7 +84,7 @@ func batchesOf(runs []store.NewRun, done []store.Inserted) (batches []string) {
 	return batches
 }
 
-// insert executes the statement for each batch, and notes what came of the runs.
+// insert executes the statement for each batch, and puts the outcome of each run into done.
 func (s *Store) insert(ctx context.Context, tx store.Tx, batches []string, done []store.Inserted) error {
 	answers := make([]string, len(batches))
 	var err error
@@ -143,13 +143,14 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Cause,
 	return n, beforeID, err
 }
 
-// whichRuns stands for the conditions of a filter, and afterRun for that on the ID alone.
+// whichRuns is the placeholder of a filter's conditions, and afterRun that of the condition on the
+// ID.
 const (
 	whichRuns = "/* which */"
 	afterRun  = "/* after */"
 )
 
-// conditions returns what a filter adds to a WHERE, whose arguments it appends.
+// conditions returns the conditions that a filter adds to a WHERE, and appends their arguments.
 func conditions(which store.Filter, args *[]any) string {
 	var b strings.Builder
 	add := func(condition string, arg any) {
@@ -177,7 +178,7 @@ func conditions(which store.Filter, args *[]any) string {
 	return b.String()
 }
 
-// pauseFor returns how long an override pauses, in microseconds; nil: it says nothing about that.
+// pauseFor returns how long an override pauses, in microseconds; nil: the pause does not change.
 func pauseFor(change store.Override) *int64 {
 	if change.PausedUntil == nil {
 		return nil
@@ -192,8 +193,8 @@ func (s *Store) SetHandler(ctx context.Context, name string, change store.Overri
 		return []statement{
 			{text: s.texts["set_handler"], args: []any{name, change.MaxConcurrency, guard.Storable(change.By.By),
 				guard.Storable(change.By.Note), pauseFor(change)}},
-			// Claims under way have not seen it. The lock is taken last: claims do not wait for
-			// those who wait for the row.
+			// Claims in progress have not seen the change. The lock is taken last, so that claims
+			// do not wait for a call that waits for the row.
 			{text: "SELECT pg_advisory_xact_lock($1::bigint)", args: []any{s.claimLock}},
 		}
 	})

@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			rounds := testkit.Rounds(t, 1, 5)
 			if way != "directly" {
-				testkit.Long(t) // it is the same store, reached in another way
+				testkit.Long(t) // the same store, reached in another way
 				rounds = 1
 			}
 			p := newPlace(t, how.mode, how.bouncer, how.user)
@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// A place is a database in which tests have tables one after the other.
+// A place is a database whose tables tests use one after the other.
 type place struct {
 	direct *pgxpool.Pool // to the server
 	pool   *pgxpool.Pool // as the stores reach it
@@ -57,7 +57,7 @@ type place struct {
 	user   string        // "": the owner
 
 	mu   sync.Mutex
-	free []string // tables that nobody uses, and that are empty
+	free []string // empty tables that no test uses
 }
 
 func newPlace(t testing.TB, mode pgx.QueryExecMode, bouncer bool, user string) *place {
@@ -103,7 +103,7 @@ func (p *place) store(t testing.TB, table string) *Store {
 }
 
 func (p *place) harness(rounds int) storetest.Harness {
-	var refused sync.Map // the tables that cannot be used again
+	var refused sync.Map // tables that must not be used again
 	return storetest.Harness{
 		Rounds: rounds,
 		New: func(t testing.TB) func() store.Store {
@@ -113,7 +113,7 @@ func (p *place) harness(rounds int) storetest.Harness {
 				if _, gone := refused.Load(n["runs"]); gone {
 					return
 				}
-				// TRUNCATE would make each connection plan all its statements anew.
+				// Not TRUNCATE: each connection would plan all its statements again.
 				for _, of := range []string{"attempts", "runs", "handlers", "schedules"} {
 					if _, err := p.direct.Exec(context.Background(), "DELETE FROM "+n[of]); err != nil {
 						t.Error(err)

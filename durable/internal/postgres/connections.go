@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// maxOwn is enough for the loops of a worker, each of which makes one call at a time.
+	// maxOwn suffices for the loops of a worker, each of which makes one call at a time.
 	maxOwn = 4
 
-	// idleFor is how long an own connection stays open that nobody uses, so that none is left
-	// shortly after a worker has ended.
+	// idleFor is how long an unused connection stays open. It is short, so that none is left soon
+	// after a worker has ended.
 	idleFor = 10 * time.Second
 
-	// surelyAlive is how soon after its use a connection is used again without a look whether the
+	// surelyAlive is how long after its last use a connection is used without checking whether the
 	// server has closed it.
 	surelyAlive = time.Second
 )
 
-// connections are those of the workers of a store. They are not a pgxpool.Pool, because that has
-// goroutines of its own for as long as it exists, and not everybody closes a store.
+// connections are the connections of a store's workers. They are not a pgxpool.Pool, because a pool
+// has goroutines until it is closed, and not every program closes its store.
 type connections struct {
-	config *pgxpool.Config // that of the pool
-	turns  chan struct{}   // one is in it for each connection that is in use, or being made
+	config *pgxpool.Config // the pool's
+	turns  chan struct{}   // holds one element for each connection in use or being made
 
 	mu   sync.Mutex
-	idle []idleConnection // the one that was used last is the last
+	idle []idleConnection // the most recently used is the last
 }
 
 type idleConnection struct {
@@ -47,7 +47,7 @@ func newConnections(pool *pgxpool.Pool) *connections {
 	return &connections{config: config, turns: make(chan struct{}, maxOwn)}
 }
 
-// take returns a connection that nobody else uses. Give it back.
+// take returns a connection that no other call uses. Give it back.
 func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
 	select {
 	case c.turns <- struct{}{}:
@@ -65,7 +65,7 @@ func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
 		}
 		pgxkit.HangUp(conn.Conn)
 	}
-	made := false // deferred: what the application does when it connects may panic
+	made := false // deferred: hooks of the application that run on connecting may panic
 	defer func() {
 		if !made {
 			<-c.turns
@@ -87,11 +87,11 @@ func (c *connections) pop() (idleConnection, bool) {
 	return last, true
 }
 
-// give takes a connection back after a call that had this error.
+// give takes back a connection after a call that returned err.
 func (c *connections) give(conn *pgx.Conn, err error) {
 	defer func() { <-c.turns }()
 	if isAway(err) {
-		// The others lead to the same server, and the next call should connect anew.
+		// The other connections lead to the same server, and the next call should connect anew.
 		pgxkit.HangUp(conn)
 		c.close()
 		return
@@ -112,7 +112,7 @@ func (c *connections) close() {
 	}
 }
 
-// expire closes what nobody has used for idleFor.
+// expire closes connections that were unused for idleFor.
 func (c *connections) expire() {
 	c.mu.Lock()
 	n := 0
@@ -127,8 +127,8 @@ func (c *connections) expire() {
 	}
 }
 
-// isAway reports whether an error is not that of a statement, but of a server that is gone, or no
-// longer the primary. A call that was canceled says nothing about the server.
+// isAway reports whether an error shows that the server is gone or no longer the primary. The error
+// of a canceled call says nothing about the server.
 func isAway(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false

@@ -37,15 +37,15 @@ func init() {
 	})
 }
 
-// readers are the statements that no worker executes, but people who look or steer, and those who
-// migrate; and parts of others.
+// readers are the statements that only operators and migrations execute, and parts of other
+// statements.
 var readers = []string{"cancel", "candidates", "columns", "forget_attempts", "forget_schedule", "free", "holds_key",
 	"indexes", "list_attempts", "list_runs", "list_schedules", "next_partition", "next_queued",
 	"of_state", "peers_of", "peers_with", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
 
 // Three processes share one server, and are killed one after the other at every statement that a
-// worker sends: before it, so that the server has what came before, and after it, so that the
-// server has it and what comes next never follows.
+// worker sends: before it, so that the server has only the previous statements, and after it, so
+// that the server gets no further ones.
 //
 // Fails when Finish writes the attempt and the state of a run in two transactions, or a statement
 // of the worker is not executed by a cycle.
@@ -56,7 +56,8 @@ func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 	c := storetest.Crash{Store: s, Env: postgresChild, Arg: d.server.DSN("", "", d.name)}
 	list := c.Statements(t)
 	for name := range s.texts {
-		// The same statement with a wait: locks of others decide which of the two a cycle executes.
+		// The same statement with a wait: locks of other processes decide which of the two a cycle
+		// executes.
 		plain := strings.TrimSuffix(name, "_and_wait")
 		if !slices.Contains(list, plain) && !slices.Contains(list, plain+"_and_wait") &&
 			!slices.Contains(readers, name) {
@@ -66,7 +67,7 @@ func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 	c.Kill(list, testkit.Rounds(t, 4, 2*len(list)))
 }
 
-// The same, but that the connection is cut and the worker goes on: it does not know what the server
+// As above, but the connection is cut and the worker continues: it does not know what the server
 // has done, and calls again.
 func TestConnectionsAreCutAtEveryStatement(t *testing.T) {
 	t.Parallel()
@@ -101,7 +102,7 @@ func TestConnectionsAreCutAtEveryStatement(t *testing.T) {
 		k := (offset%all + i*all/rounds) % all
 		point, during = points[k/2], k%2 == 1
 		clear(executed)
-		for end := cycles + 200; point != "" && cycles < end; cycles++ { // not each executes all statements
+		for end := cycles + 200; point != "" && cycles < end; cycles++ { // not every cycle executes all statements
 			if err := storetest.Cycle(cutting, "cut", cycles); (err == nil) != (point != "") {
 				t.Errorf("the connection was cut at %s: %v", points[k/2], err)
 			}
@@ -119,15 +120,14 @@ func TestConnectionsAreCutAtEveryStatement(t *testing.T) {
 
 var errCut = errors.New("the connection was cut by the test")
 
-// statements is told of every statement before it is sent. It is not safe for more than one worker
-// at a time.
+// statements sees every statement before it is sent. Only one worker at a time may use it.
 type statements struct {
-	of   **Store // whose texts it knows
+	of   **Store // the store with the texts of the statements
 	next func(name string) (begun func())
 }
 
-// statementPool returns a pool whose connections tell of every statement. Nothing is prepared, so
-// that each has its text with it.
+// statementPool returns a pool whose connections report every statement. Nothing is prepared, so
+// that each statement is sent with its text.
 func statementPool(dsn string, tell *statements) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -146,12 +146,12 @@ type statementConn struct {
 	net.Conn
 	tell    *statements
 	greeted bool
-	text    string // of the statement that was parsed last
-	before  string // the name of the one that was executed before it
-	rest    []byte // of a message that is not whole yet
+	text    string // of the latest statement
+	before  string // the name of the previous statement
+	rest    []byte // of an incomplete message
 }
 
-// Write implements net.Conn. It passes messages on one after the other.
+// Write implements net.Conn. It passes on the messages one by one.
 func (c *statementConn) Write(p []byte) (_ int, err error) {
 	defer func() {
 		if cut := recover(); cut == errCut {
@@ -163,7 +163,7 @@ func (c *statementConn) Write(p []byte) (_ int, err error) {
 	}()
 	c.rest = append(c.rest, p...)
 	for {
-		head := 5 // the type of a message and its length, which the first of a connection has without a type
+		head := 5 // the type and the length of a message; the first of a connection has no type
 		if !c.greeted {
 			head = 4
 		}
@@ -197,13 +197,13 @@ func (c *statementConn) pass(message []byte) error {
 	}
 	_, err := c.Conn.Write(message)
 	if begun != nil {
-		time.Sleep(rand.N(2 * time.Millisecond)) // the server may be done with it, or not
+		time.Sleep(rand.N(2 * time.Millisecond)) // the server may have executed it, or not
 		begun()
 	}
 	return err
 }
 
-// name returns the name of the statement that was parsed last.
+// name returns the name of the latest statement.
 func (c *statementConn) name() string {
 	if s := *c.tell.of; s != nil {
 		for name, text := range s.texts {

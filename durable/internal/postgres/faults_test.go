@@ -49,7 +49,7 @@ func keysOf(runs []store.Run) (keys []store.RunKey) {
 	return keys
 }
 
-// hold has a session of somebody else execute statements in a transaction, until release is called.
+// hold executes statements in a transaction of another session, which ends when release is called.
 func (d database) hold(t testing.TB, statements ...string) (release func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), d.server.DSN("", "", d.name))
@@ -62,14 +62,15 @@ func (d database) hold(t testing.TB, statements ...string) (release func()) {
 		}
 	}
 	return func() {
-		_, _ = conn.Exec(context.Background(), "ROLLBACK") // by its answer nothing is locked any more
+		_, _ = conn.Exec(context.Background(), "ROLLBACK") // once it is answered, nothing is locked any more
 		_ = conn.Close(context.Background())
 	}
 }
 
-// A row that somebody keeps locked costs its run, and no other.
+// A row that another session keeps locked affects its own run, and no other.
 //
-// Fails when Renew waits for a row before it has done what it can, or Finish waits for one at all.
+// Fails when Renew waits for a row before it has renewed the others, or Finish waits for one at
+// all.
 func TestRowThatIsLocked(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -90,7 +91,7 @@ func TestRowThatIsLocked(t *testing.T) {
 	if err != nil || len(done.Counted) != 2 || !slices.Equal(done.Locked, keysOf(runs[1:2])) {
 		t.Errorf("Finish: %+v, %v; want two of three, and that the other is locked", done, err)
 	}
-	// It is no failure of the database that the only row is locked: the worker goes on.
+	// The only row is locked, which is no failure of the database: the worker continues.
 	for range 2 {
 		if renewed, err := s.Renew(brief(), "w", keysOf(runs[1:2]), time.Hour); err != nil || len(renewed) != 0 {
 			t.Errorf("Renew: %v, %v; want none, and no error", renewed, err)
@@ -119,18 +120,18 @@ func TestRowThatIsLocked(t *testing.T) {
 	}
 }
 
-// Rows that somebody keeps locked take nothing of the limit of a handler, and nothing of the room
-// of another: those behind them are claimed, the most urgent first, and never more than the limit.
+// Rows that another session keeps locked use up neither the limit of their handler nor the room of
+// another one: runs behind them are claimed, the most urgent first, and never more than the limit.
 //
-// Fails when a handler with a limit offers no more runs than it has room for.
+// Fails when a claim reads only as many runs of a limited handler as it has room for.
 func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	s := d.migrated(t)
 	for _, c := range []struct {
-		limits    [2]int // of two handlers, which have queued 6 runs in turn; 0: none
+		limits    [2]int // of two handlers, whose 6 runs each are queued in turn; 0: none
 		maxActive int
-		locked    []int // of these 12
+		locked    []int // which of these 12 runs
 		limit     int
 		want      []int
 	}{
@@ -180,10 +181,11 @@ func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
 	}
 }
 
-// A run that another worker claims, fails and queues again while a claim is under way waits for its
+// If another worker claims, fails and requeues a run during a claim, the run still waits for its
 // next attempt.
 //
-// Fails when a claim that has found it due does not look again once it has locked it.
+// Fails when a claim that has found the run due does not check that again once it has locked the
+// row.
 func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -196,7 +198,7 @@ func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
 		}
 		ids = append(ids, done[0].ID)
 	}
-	// This stops the claim after its snapshot was taken, and before it locks rows.
+	// This stops the claim between taking its snapshot and locking rows.
 	claim := strings.Replace(s.texts["claim"], "FROM clock_timestamp() AS c(at)",
 		"FROM pg_advisory_xact_lock(42), clock_timestamp() AS c(at)", 1)
 	if claim == s.texts["claim"] {
@@ -231,7 +233,7 @@ func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
 	}
 }
 
-// A worker needs no connection of the pool.
+// A worker needs no connection of the application's pool.
 func TestHandlersUseAllConnections(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -291,8 +293,8 @@ func TestLinkThatFails(t *testing.T) {
 	testkit.Eventually(t, testkit.Patience, "the link is back", func() bool { return len(failing(t, s)) == 0 })
 }
 
-// A server that is killed in the middle of calls has done each of them or not; one that stands
-// still keeps nobody waiting for longer than its deadline.
+// A server that is killed in the middle of calls has carried out each of them completely or not at
+// all. If a server hangs, no call waits for longer than its deadline.
 func TestServerThatFails(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

@@ -11,14 +11,14 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// What an idle worker asks with each of its polls is the same number of statements whether it has
-// one schedule or a thousand: BEGIN, the settings, COMMIT, and what is counted here, in one round
-// trip. How often it polls shows durable.TestIdleWorkerOnlyPolls. So with the default intervals a
-// worker asks 185 statements in 40 round trips per minute: 12 times for runs, for ticks and for
-// expired leases, twice for what health shows, and once each to register and to sweep. The pings of
-// the connection that listens are no statements.
+// Each poll of an idle worker is one round trip with the same number of statements, whether it has
+// one schedule or a thousand: BEGIN, the settings, COMMIT, and those counted here.
+// durable.TestIdleWorkerOnlyPolls shows how often it polls. So with the default intervals a worker
+// sends 185 statements in 40 round trips per minute: 12 each for runs, for ticks and for expired
+// leases, two for health, and one each to register and to sweep. The pings of the connection that
+// listens are no statements.
 //
-// Fails when a poll costs a statement for each schedule, or one more than it needs.
+// Fails when a poll takes a statement for each schedule, or one more than it needs.
 func TestIdlePollsAreFewStatements(t *testing.T) {
 	t.Parallel()
 	const frame = 3 // BEGIN, the settings, COMMIT
@@ -37,7 +37,7 @@ func TestIdlePollsAreFewStatements(t *testing.T) {
 		d.exec(t, "UPDATE "+s.names["schedules"]+" SET next_spec = spec, next_due_at = now() + interval '1 year'")
 		var statements, trips int64
 		for name, poll := range polls {
-			if err := poll(t.Context()); err != nil { // it connects, and prepares
+			if err := poll(t.Context()); err != nil { // connects, and prepares
 				t.Fatal(name, err)
 			}
 			statementsBefore, tripsBefore := wire.Statements(), wire.RoundTrips()
@@ -58,7 +58,7 @@ func TestIdlePollsAreFewStatements(t *testing.T) {
 	}
 }
 
-// far is a number of schedules.
+// far returns n schedules.
 func far(n int) []store.Schedule {
 	list := make([]store.Schedule, n)
 	for i := range list {
@@ -85,10 +85,10 @@ func idlePolls(s *Store, schedules []store.Schedule) map[string]func(context.Con
 	}
 }
 
-// Workers that have the same schedules write their rows twice a minute together, however many
-// workers there are, and each when it starts.
+// Workers that have the same schedules together write their rows twice a minute, however many
+// workers there are, and each worker once when it starts.
 //
-// Fails when each worker writes all rows each minute, or nobody does when they get old.
+// Fails when each worker writes all rows each minute, or no worker does when they get old.
 func TestWorkersOfTheSameSchedulesWriteThemOnce(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Fi
 
 var sharedPostgres servertest.Shared[*sqltest.Server]
 
-// quickPostgres does not wait for its disk: only a crash would lose data, and there is none here.
+// quickPostgres does not wait for its disk: only a crash, which no test has, would lose data.
 func quickPostgres(t testing.TB) *sqltest.Server {
 	t.Helper()
 	sqltest.RequirePostgres(t)
@@ -28,7 +28,7 @@ func quickPostgres(t testing.TB) *sqltest.Server {
 	})
 }
 
-// A database is one that tests have for themselves.
+// A database is a database that only these tests use.
 type database struct {
 	server *sqltest.Server
 	name   string
@@ -41,7 +41,8 @@ func newDatabase(t testing.TB) database {
 	return database{server: server, name: server.NewDatabase(t)}
 }
 
-// pool is closed after the test. An empty address is that of the server, an empty user its owner.
+// pool opens a pool, which is closed after the test. If addr is empty, it connects to the server;
+// if user is empty, as the database's owner.
 func (d database) pool(t testing.TB, addr, user string) *pgxpool.Pool {
 	t.Helper()
 	dsn := strings.Replace(d.server.DSN(user, "", d.name), d.server.Addr(), cmp.Or(addr, d.server.Addr()), 1)
@@ -93,7 +94,7 @@ func (d database) exec(t testing.TB, statements ...string) {
 	}
 }
 
-// pgxTx is what pgxdurable.Tx makes of a transaction.
+// pgxTx is like the Tx that pgxdurable.Tx makes.
 type pgxTx struct{ tx pgx.Tx }
 
 func (t pgxTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {

@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A hundred thousand schedules that come due at once are found a thousand at a time: a call looks
-// at its page, and computes once what is the same for all.
+// A hundred thousand schedules that come due at the same time are found a thousand at a time: a
+// call reads its page, and computes once what is the same for all rows.
 //
-// Fails when a part of the statement is executed for each row of the answer (it took 14 s for
-// 20,000 of them, so that no call was ever answered), or when it reads all that is due.
+// Fails when a part of the statement is executed for each row of the answer (that took 14 s for
+// 20,000 rows, so that no call was ever answered), or when a call reads all due schedules.
 func TestManySchedulesAreDueAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -67,7 +67,7 @@ func TestManySchedulesAreDueAtOnce(t *testing.T) {
 
 var loopCount = regexp.MustCompile(`Scan.* loops=(\d+)\)`)
 
-// loops returns how often the scan of a plan was executed that was executed most often.
+// loops returns the largest number of executions of a scan in a plan.
 func loops(t *testing.T, plan string) (most int) {
 	t.Helper()
 	for _, m := range loopCount.FindAllStringSubmatch(plan, -1) {
@@ -93,7 +93,7 @@ func (t countingTx) QueryRow(ctx context.Context, query string, args ...any) sto
 
 // Many runs are queued in few statements, each of which is bounded in runs and in bytes.
 //
-// Fails when each run has a statement of its own, or when one statement has them all.
+// Fails when each run has its own statement, or when one statement has all runs.
 func TestManyRunsAreFewStatements(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A tracer panics in queries while it is told to.
+// A tracer panics in batches of statements while panics is set.
 type tracer struct{ panics atomic.Bool }
 
 func (t *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
@@ -32,10 +32,11 @@ func (*tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 
 func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// What the application has pgx call, when it connects or sends, may panic: the worker reports it,
-// and goes on when that is over.
+// The application's functions that pgx calls when it connects or sends may panic: the worker
+// reports that, and continues when they no longer do.
 //
-// Fails when a call that panics keeps its connection: after four, all others would wait forever.
+// Fails when a call that panics keeps its connection: after four of them, all other calls would
+// wait forever.
 func TestApplicationPanicsInACall(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

@@ -64,7 +64,7 @@ func (s *Store) Due(ctx context.Context, after store.DueSchedule, limit int) (du
 				var d store.DueSchedule
 				err := rows.Scan(into(&due.Now), into(&due.Next), into(&d.Name), into(&d.Spec), into(&d.NextSpec),
 					into(&d.NextDueAt), into(&d.PausedAt), into(&d.PausedUntil))
-				if d.Spec != "" { // else it is the row of the times, without a schedule
+				if d.Spec != "" { // otherwise the row has only the times
 					due.Schedules = append(due.Schedules, d)
 				}
 				return err

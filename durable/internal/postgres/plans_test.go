@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// crowded fills the tables as after weeks: many runs that have ended, of which a few are old, some
-// that are delayed, one of which has the highest priority, and few that are due or running.
+// crowded fills the tables as after weeks of work: many ended runs, a few of them old; some delayed
+// runs, one of them with the highest priority; few due or running ones.
 func (d database) crowded(t testing.TB, s *Store, ended, delayed int) {
 	t.Helper()
 	runs, attempts := s.names["runs"], s.names["attempts"]
@@ -40,11 +40,10 @@ func (d database) crowded(t testing.TB, s *Store, ended, delayed int) {
 			s.names["handlers"]))
 }
 
-// What a worker does all the time finds its rows by the partial indexes, however many runs have
-// ended or are delayed, with and without statistics, and whether the plan is one for all arguments
-// or for these.
+// The regular statements of a worker find their rows by the partial indexes, however many runs have
+// ended or are delayed, with and without statistics, and with generic and custom plans.
 //
-// Fails when an index is taken out, or a condition no longer matches that of its index.
+// Fails when an index is missing, or a condition no longer matches that of its index.
 func TestPlansUseTheIndexes(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -88,7 +87,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 					continue
 				}
 				most := 400                         // there are fewer schedules
-				if strings.Contains(name, "dead") { // a third of the newest runs, which a listing goes through
+				if strings.Contains(name, "dead") { // a listing reads a third of the newest runs
 					most = 15_000
 				}
 				checkPlan(t, fmt.Sprintf("%s, statistics %t, generic %t", name, statistics, generic), plan, most)
@@ -97,7 +96,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 	}
 }
 
-// pin gives a transaction the settings of ours.
+// pin gives a transaction the settings of the store's transactions.
 func pin(ctx context.Context, tx pgx.Tx) error {
 	limit, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
@@ -106,7 +105,7 @@ func pin(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// explainPlan returns the plan of a statement, which it executes, and undoes.
+// explainPlan returns the plan of a statement, which it executes and rolls back.
 func (s *Store) explainPlan(ctx context.Context, name string, args []any, generic bool) (plan string, err error) {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
@@ -133,8 +132,8 @@ func (s *Store) explainPlan(ctx context.Context, name string, args []any, generi
 
 var removed = regexp.MustCompile(`Rows Removed by (?:Filter|Join Filter|Index Recheck): (\d+)`)
 
-// checkPlan wants no plan that walks over a table or an index, and looks at more rows that it does
-// not want than most.
+// checkPlan fails the test if a plan scans a table or an index, and reads more than most rows in
+// vain.
 func checkPlan(t *testing.T, what, plan string, most int) {
 	t.Helper()
 	if strings.Contains(plan, "Seq Scan on durable_runs") || strings.Contains(plan, "Seq Scan on durable_attempts") ||
@@ -148,10 +147,10 @@ func checkPlan(t *testing.T, what, plan string, most int) {
 	}
 }
 
-// A backlog is counted up to a number, and the run that has been due for longest is found all the
-// same, whatever its priority.
+// A backlog is counted only up to a number, but the run that has been due longest is always found,
+// whatever its priority.
 //
-// Fails when what a worker counts all the time grows with the backlog.
+// Fails when the cost of regular counting grows with the backlog.
 func TestBacklogIsCountedUpToANumber(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -180,9 +179,9 @@ func TestBacklogIsCountedUpToANumber(t *testing.T) {
 	}
 }
 
-// The newest runs of a backlog, or of dead letters that are kept for ever, are found without
-// reading all of them. They are found as well if the backlog is older than many other runs, and if
-// few runs have the state.
+// The newest runs of a backlog, or of dead letters that are kept forever, are found without reading
+// all of them. They are also found if the backlog is older than many other runs, or if few runs
+// have the state.
 //
 // Fails when a listing reads the whole backlog, or leaves out runs that are older than others.
 func TestBacklogIsListedFromItsEnd(t *testing.T) {
@@ -233,8 +232,8 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 	}
 }
 
-// A statement about a few runs reads a few pages, also if the statistics say that most rows are
-// queued, or running, and however many runs have ended.
+// A statement about a few runs reads a few pages, even if the statistics say that most rows are
+// queued or running, and however many runs have ended.
 //
 // Fails when a plan joins the few rows with a whole index, because it expects many of them.
 func TestBatchesReadFewPages(t *testing.T) {
@@ -268,9 +267,9 @@ func TestBatchesReadFewPages(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				most := 500 // with the index entries that it writes
+				most := 500 // includes the index entries that it writes
 				if name == "reclaim" {
-					most = 850 // it looks at all runs in progress, because no index has their leases
+					most = 850 // it reads all runs in progress, because no index has their leases
 				}
 				if n := pagesRead(t, plan); n > most {
 					t.Errorf("%s of %s, generic %t: it reads %d pages:\n%s", name, what, generic, n, plan)
@@ -280,10 +279,10 @@ func TestBatchesReadFewPages(t *testing.T) {
 	}
 }
 
-// A partition that is full may have thousands of runs queued, which are due before all others: a
-// claim reads a few of them, with and without statistics, and finds the runs of other partitions.
+// A full partition may have thousands of queued runs that are due before all others: a claim reads
+// few of them, with and without statistics, and finds the runs of other partitions.
 //
-// Fails when a claim goes through the runs of a partition that has no room.
+// Fails when a claim reads all runs of a partition that has no room.
 func TestFullPartitionIsNotRead(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -336,8 +335,8 @@ func TestFullPartitionIsNotRead(t *testing.T) {
 	}
 }
 
-// onBatch returns the arguments of statements that claim 16 runs, or that are about 16 with the
-// first attempt running: every hundredth from an id on.
+// onBatch returns the arguments of statements that claim 16 runs, or that concern 16 runs whose
+// first attempt is running: every hundredth run from ID first on.
 func onBatch(first int) map[string][]any {
 	var keys []keyJSON
 	var results []resultJSON
@@ -354,11 +353,11 @@ func onBatch(first int) map[string][]any {
 		"renew":  {inJSON(keys), "w", int64(1_000_000)}}
 }
 
-// A plan that was made while the tables were empty, and is kept by a connection, serves full ones:
-// the rows of a batch are found by their ids.
+// A plan that a connection has kept since the tables were empty also works for full tables: the
+// rows of a batch are found by their IDs.
 //
-// Fails when the planner is free to read a whole index, which it believes to be empty, in place of
-// looking for a few ids.
+// Fails when the planner may read a whole index, which it believes to be empty, instead of looking
+// up a few IDs.
 func TestPlansOfEmptyTablesServeFullOnes(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -424,7 +423,7 @@ var buffers = regexp.MustCompile(`Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?
 // pagesRead returns how many pages a plan has read.
 func pagesRead(t *testing.T, plan string) (n int) {
 	t.Helper()
-	m := buffers.FindStringSubmatch(plan) // the first is that of the whole statement
+	m := buffers.FindStringSubmatch(plan) // the first match is for the whole statement
 	if m == nil {
 		t.Fatal("no pages:\n" + plan)
 	}
@@ -435,15 +434,15 @@ func pagesRead(t *testing.T, plan string) (n int) {
 	return n
 }
 
-// Renewals write to no index, and VACUUM is asked for in time: the settings of the tables are those
-// of the schema.
+// Renewals write to no index, and autovacuum starts in time: the tables have the settings of the
+// schema.
 //
-// Fails when lease_until gets an index, or a setting is left out.
+// Fails when lease_until gets an index, or a setting is missing.
 func TestRenewalsAreHOT(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	s := d.migrated(t)
-	// All versions of these rows have room on one page, also if no old one is removed meanwhile.
+	// One page has room for all versions of these rows, even if no old one is removed meanwhile.
 	const claims, rounds = 3, 4
 	keys := keysOf(s.running(t, claims))
 	pool := d.pool(t, "", "")
@@ -455,7 +454,7 @@ func TestRenewalsAreHOT(t *testing.T) {
 		}
 		return all, hot
 	}
-	s.own.close() // a connection that ends says what it has done
+	s.own.close() // a connection reports its statistics when it ends
 	testkit.Eventually(t, testkit.Patience, "the claims are counted", func() bool {
 		all, _ := updates()
 		return all == claims

@@ -1,12 +1,13 @@
 // Package postgres keeps durable runs in a Postgres database, 13 or newer.
 //
-// Each call is one transaction, sent as a whole and answered at once: one round trip. A client that
-// stops in the middle of a call holds no lock that others wait for. What a call needs of the
-// transaction (its level, its time-outs) it sets itself, so neither the server's defaults nor a
-// PgBouncer in transaction mode make a difference.
+// Each call is one transaction, sent and answered as a whole: one round trip. So a client that
+// stops in the middle of a call holds no lock that others wait for. Each call sets the
+// transaction's level and time-outs itself, so that neither the server's defaults nor a PgBouncer
+// in transaction mode make a difference.
 //
-// Workers have a few connections of the store's own, with the settings of the application's pool:
-// handlers that use all connections of the pool cost no lease. Other calls take one of the pool.
+// Workers use a few connections of the store's own, with the settings of the application's pool, so
+// that no lease is lost when handlers use all connections of the pool. Other calls take a
+// connection of the pool.
 package postgres
 
 import (
@@ -43,30 +44,30 @@ type Options struct {
 // keeps of a name.
 const maxTableName = 40
 
-// tables are the names of the tables, without that of the set.
+// tables are the names of the tables, without TableName.
 var tables = []string{"schedules", "handlers", "runs", "attempts"}
 
-// claimSlack is how many more runs of a handler than wanted a claim looks at first, in case others
-// are claiming some of them at the same moment, or keep them locked. If that is not enough it looks
-// at claimWider times as many, up to maxClaimSlack.
+// claimSlack is how many more runs of a handler than wanted a claim reads at first, because other
+// transactions may claim or lock some of them at the same moment. If that is not enough, claims
+// read claimWider times as many, up to maxClaimSlack.
 const (
 	claimSlack    = 64
 	claimWider    = 8
 	maxClaimSlack = 1 << 17
 )
 
-// maxPartitions is how many partitions of a handler a claim looks at, beside those of the runs that
-// are due for longest.
+// maxPartitions is how many partitions of a handler a claim looks at, in addition to those of the
+// runs that have been due longest.
 const maxPartitions = 500
 
-const noneBehind = "{}" // all partitions were looked at
+const noneBehind = "{}" // the claim has seen all partitions
 
 // maxCounted is how many queued runs of a handler are counted.
 const maxCounted = 100_000
 
-// maxSorted is how many runs of a state are sorted to list the newest; more are a backlog.
+// maxSorted is how many runs of a state are sorted to list the newest; more count as a backlog.
 // maxScanned is how many of the newest runs of all states are read to find the newest of a backlog.
-// If the backlog is older, these were read for nothing and all of it is sorted.
+// If the backlog is older, that read was in vain and the whole backlog is sorted.
 const (
 	maxSorted  = 10_000
 	maxScanned = 100_000
@@ -83,16 +84,16 @@ type Store struct {
 
 	claimLock int64        // the number of the lock between claims and overrides
 	slack     atomic.Int64 // how many more runs than wanted the next claim looks at
-	// Until when claims do not wait for rows of limits, because somebody keeps one locked; in ns.
+	// Until when claims do not wait for rows of limits, because one is kept locked; in ns.
 	skipUntil atomic.Int64
-	// Behind which partitions the next claim begins to look, as JSON: the handlers of which the
-	// latest one has not seen all.
+	// The partition behind which the next claim begins, for each handler whose partitions the
+	// latest claim has not all seen; as JSON.
 	behind atomic.Value
 }
 
 var _ store.Store = (*Store)(nil)
 
-// New checks the options. It does not call the server.
+// New checks the options and returns a Store. It does not call the server.
 func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	d := sqlkit.Postgres
 	opts.Schema = cmp.Or(opts.Schema, "public")
@@ -127,7 +128,7 @@ func (s *Store) String() string { return "postgres" }
 // Close closes the store's own connections.
 func (s *Store) Close() { s.own.close() }
 
-// read reads the statements, with the names in them.
+// read reads the statements and puts the names into them.
 func (s *Store) read() {
 	values := maps.Clone(s.names)
 	maps.Copy(values, map[string]string{
@@ -153,7 +154,7 @@ func (s *Store) read() {
 	}
 }
 
-// instant is a time as Postgres reads it: "" if there is none.
+// instant returns a time as Postgres reads it; "" for the zero time.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -161,7 +162,7 @@ func instant(t time.Time) string {
 	return t.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano)
 }
 
-// orNull returns nil for an empty text, which Postgres would refuse as a time in JSON.
+// orNull returns nil for an empty text. Postgres would refuse that as a time in JSON.
 func orNull(text string) *string {
 	if text == "" {
 		return nil

@@ -8,9 +8,10 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// Starts that were noted while the clock was two hours ahead count from now on, with those before.
+// Starts recorded while the clock was two hours ahead count as if they were now, in addition to
+// earlier ones.
 //
-// Fails when a handler waits until the clock is where it was, or forgets them.
+// Fails when a handler waits until the clock has caught up, or the starts are forgotten.
 func TestStartsOfAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -34,7 +35,7 @@ func TestStartsOfAClockThatWasAhead(t *testing.T) {
 		}
 		return claimed
 	}
-	claimed := claim(1) // of three, two were before now
+	claimed := claim(1) // two of three starts were before
 	wait := claimed.Next.Sub(claimed.Now)
 	if wait <= 0 || wait > time.Second+time.Millisecond {
 		t.Fatalf("the next may start in %v", wait)

@@ -29,9 +29,9 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs [
 	return runs, err
 }
 
-// listing returns the statement that lists runs. Each state is a part of its own, because each has
-// its index. Nearly all runs have succeeded, so these are found among the newest. Of the others
-// there are few, or a backlog: see of_state.
+// listing returns the statement that lists runs. Each state has its own part, because each has its
+// own index. Nearly all runs have succeeded, so those are found among the newest. The runs of
+// another state are few, or a backlog: see of_state.
 func (s *Store) listing(which store.Filter, limit int) (text string, args []any) {
 	states := slices.Compact(slices.Sorted(slices.Values(which.States)))
 	which.States = nil
@@ -75,7 +75,7 @@ func (s *Store) Run(ctx context.Context, id int64) (run store.Run, attempts []st
 			}},
 		}
 	})
-	if run.ID == 0 { // the attempts are those of a run that was deleted between the two statements
+	if run.ID == 0 { // the run was deleted between the two statements
 		attempts = nil
 	}
 	return run, attempts, run.ID != 0, err
@@ -125,8 +125,8 @@ func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, e
 	return stats, err
 }
 
-// handlers calls each for all handlers that have a row or a run, after begin. What it returns lacks
-// ByHandler.
+// handlers calls begin, and then each for every handler that has a row or a run. The Stats that it
+// returns lack ByHandler.
 func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration, begin func(),
 	each func(r store.HandlerRow, registered bool, oldest time.Time)) (stats store.Stats, err error) {
 	err = s.call(ctx, from, func() []statement {
@@ -142,7 +142,7 @@ func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration,
 				into(&r.MaxConcurrency), into(&r.MaxPerPartition), into(&r.Rate), into(&per), into(&r.Override),
 				into(&r.By.By), into(&r.By.Note), into(&until), into(&by.By), into(&by.Note), into(&r.SeenAt),
 				into(&r.Queued), into(&r.Running), into(&r.Dead), into(&oldest))
-			if name != nil { // else it is the row of the times, without a handler
+			if name != nil { // otherwise the row has only the times
 				r.Name, r.Pause, r.Per = *name, pause(until, by), time.Duration(per)*time.Microsecond
 				each(r, registered, oldest)
 			}
@@ -157,7 +157,7 @@ func (s *Store) NextQueued(ctx context.Context, tx store.Tx, after int64) (run s
 	var runAt int64
 	err = tx.QueryRow(ctx, s.texts["next_queued"], after).Scan(&run.ID, &run.Handler, &run.Key, &run.Payload, &runAt,
 		&run.Priority, &run.By.By, &run.By.Note, &run.TraceParent)
-	if errors.Is(err, sql.ErrNoRows) { // also those of pgx
+	if errors.Is(err, sql.ErrNoRows) { // matches pgx.ErrNoRows, too
 		return store.Run{}, false, nil
 	}
 	run.RunAt = time.UnixMicro(runAt)

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// into returns where to scan a column that may be NULL, which is the zero value.
+// into returns a scanner for a column. NULL becomes the zero value.
 func into[T any](dst *T) sql.Scanner { return &column[T]{dst} }
 
 type column[T any] struct{ dst *T }
@@ -51,7 +51,7 @@ func (c *column[T]) Scan(value any) error {
 	return nil
 }
 
-// scanRun scans the columns of the part columns, after others.
+// scanRun scans a run from the columns of the SQL part "columns", and the columns before them.
 func scanRun(rows pgx.Rows, r *store.Run, before ...any) error {
 	return rows.Scan(append(before, into(&r.Payload), into(&r.ID), into(&r.Attempt), into(&r.Claim), into(&r.Handler),
 		into(&r.Schedule), into(&r.DueAt), into(&r.Backfill), into(&r.State), into(&r.Priority),
@@ -62,7 +62,7 @@ func scanRun(rows pgx.Rows, r *store.Run, before ...any) error {
 		into(&r.FinishedAt))...)
 }
 
-// pause is one, or nil if there is none.
+// pause returns a pause, or nil for the zero time.
 func pause(until time.Time, by store.Cause) *store.Pause {
 	if until.IsZero() {
 		return nil
@@ -70,7 +70,7 @@ func pause(until time.Time, by store.Cause) *store.Pause {
 	return &store.Pause{Until: until, By: by}
 }
 
-// inJSON returns a list as an argument.
+// inJSON returns a list as JSON, for an argument.
 func inJSON[T any](list []T) string {
 	if len(list) == 0 {
 		return "[]"

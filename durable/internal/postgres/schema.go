@@ -15,7 +15,7 @@ import (
 // from those of Schema.
 var errSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
 
-// indexes are the names of the indexes, without that of the set of tables.
+// indexes are the names of the indexes, without TableName.
 var indexes = []string{"schedules_plan", "runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_partition",
 	"runs_running", "runs_ended"}
 
@@ -32,7 +32,7 @@ func (s *Store) Verify(ctx context.Context) error {
 	return s.withTables(func(t sqlmigrate.Tables) error { return t.Verify(ctx) })
 }
 
-// withTables calls do with what Migrate creates and Verify compares.
+// withTables calls do with the tables that Migrate creates and Verify compares.
 func (s *Store) withTables(do func(sqlmigrate.Tables) error) error {
 	db := stdlib.OpenDBFromPool(s.pool)
 	defer db.Close()

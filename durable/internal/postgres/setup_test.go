@@ -19,7 +19,7 @@ import (
 // dlock.ErrSetup and says what to do. Migrate creates what is missing, and changes no table that is
 // different.
 //
-// Fails when a worker on old tables, or on none, takes that for an outage that passes.
+// Fails when a worker takes old or missing tables for an outage that will end.
 func TestSetUpThatIsWrong(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -50,7 +50,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 	d.exec(t, "DROP TABLE durable_attempts, durable_runs, durable_handlers, durable_schedules, durable_migrations")
 	migrated("when all was dropped")
 
-	// The tables of an older version, and those of a newer one.
+	// The tables of an older version, and of a newer one.
 	d.exec(t, "DELETE FROM durable_migrations WHERE version > 0")
 	migrated("of an older version")
 	d.exec(t, "ALTER TABLE durable_runs ADD COLUMN newer text")
@@ -65,7 +65,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 	}
 }
 
-// sqlTx is what durable.SQLTx makes of a transaction.
+// sqlTx is like the Tx that durable.SQLTx makes.
 type sqlTx struct {
 	query func(ctx context.Context, query string, args ...any) store.Row
 }
@@ -74,10 +74,10 @@ func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Ro
 	return t.query(ctx, query, args...)
 }
 
-// A transaction that has ended, or that an error has aborted, takes no run, and the error says why,
+// A transaction that has ended, or was aborted by an error, queues no run, and the error says why,
 // with pgx and with database/sql.
 //
-// Fails when the run is queued in a transaction of its own.
+// Fails when the run is queued in another transaction.
 func TestTransactionsThatAreWrong(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -120,7 +120,7 @@ func TestTransactionsThatAreWrong(t *testing.T) {
 	}
 }
 
-// roles are those of docs/sql.md, and the calls that each may make.
+// roles are the roles in docs/sql.md, with the calls that each may make.
 var roles = map[string]string{
 	"a worker": "Verify Register Due Materialize Insert Claim Renew Finish Reclaim Stats Notify Sweep Runs Run " +
 		"Schedules Handlers Requeue Cancel SetHandler SetSchedule Forget",
@@ -130,7 +130,7 @@ var roles = map[string]string{
 	"who only looks": "Verify Runs Run Schedules Handlers",
 }
 
-// documented returns the grants that docs/sql.md has under a heading, one statement each.
+// documented returns the grants under a heading of docs/sql.md, as one statement each.
 func documented(t testing.TB, heading string) []string {
 	t.Helper()
 	grants, err := sqltest.Documented("../../../docs/sql.md", heading, "work", "app")
@@ -140,10 +140,10 @@ func documented(t testing.TB, heading string) []string {
 	return grants
 }
 
-// Each role that docs/sql.md describes can make the calls that it is for with the rights that it is
-// given there, and not with one less: the error names that one. It can do nothing else.
+// With its rights in docs/sql.md, each role can make its calls and no others. If one right is
+// missing, the error names it.
 //
-// Fails when a statement needs a right that is not documented, or one that is has no use.
+// Fails when a statement needs a right that is not documented, or a documented right is not needed.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -206,7 +206,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// oneRightLess takes each right away in turn, and wants an error that names it.
+// oneRightLess takes away each right in turn, and fails the test unless an error names it.
 func oneRightLess(t *testing.T, d database, role string, grants []string, try func() []error) {
 	t.Helper()
 	for _, right := range sqltest.Rights(grants) {
@@ -216,7 +216,7 @@ func oneRightLess(t *testing.T, d database, role string, grants []string, try fu
 			t.Errorf("%s: %s has no use", role, right)
 		}
 		verb, _, _ := strings.Cut(right.Name, " ")
-		named := verb == "USAGE" // the schema is named
+		named := verb == "USAGE" // the error names the schema
 		for _, err := range failed {
 			text := err.Error()
 			named = named || strings.Contains(text, verb) || strings.Contains(right.On, "_migrations") &&

@@ -17,7 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// proxy starts a proxy before the server that counts the messages for whose answers a client waits.
+// proxy starts a proxy in front of the server that counts the messages for whose answers a client
+// waits.
 func (d database) proxy(t testing.TB) (waits *atomic.Int64, p *servertest.Proxy) {
 	t.Helper()
 	waits = new(atomic.Int64)
@@ -34,7 +35,7 @@ func (d database) proxy(t testing.TB) (waits *atomic.Int64, p *servertest.Proxy)
 func wire(conn net.Conn, waits *atomic.Int64) func() ([]byte, error) {
 	greeted := false
 	return func() ([]byte, error) {
-		// the type of a message and its length, which the first of a connection has without a type
+		// the type and the length of a message; the first of a connection has no type
 		head := make([]byte, 5)
 		if !greeted {
 			head = head[:4]
@@ -65,13 +66,13 @@ func (s *Store) claim(ctx context.Context, limit int) ([]store.Run, error) {
 	return c.Runs, err
 }
 
-// A call is one of the methods of a store, with something to do if there are runs and a schedule.
+// A call calls a method of a store, which has work if there are runs and a schedule.
 type call struct {
 	name string
 	make func(ctx context.Context) error
 }
 
-// calls are all methods that call the server, but Migrate and Listen.
+// calls returns a call of every method that uses the server, except Migrate and Listen.
 func calls(s *Store) []call {
 	var runs []store.Run
 	daily := store.Schedule{Name: "daily", Handler: "orders", Spec: "1"}
@@ -140,7 +141,7 @@ func calls(s *Store) []call {
 	}
 }
 
-// failing makes all calls, and returns the errors of those that fail.
+// failing makes all calls, and returns their errors.
 func failing(t testing.TB, s *Store) map[string]error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -154,7 +155,8 @@ func failing(t testing.TB, s *Store) map[string]error {
 	return failed
 }
 
-// Each call is one round trip, once pgx has prepared its statements, or always if it prepares none.
+// Each call takes one round trip once pgx has prepared its statements, or always if it prepares
+// none.
 //
 // Fails when a call waits for the answer to one statement before it sends the next.
 func TestCallsAreOneRoundTrip(t *testing.T) {
@@ -167,7 +169,7 @@ func TestCallsAreOneRoundTrip(t *testing.T) {
 		s := on(t, d.pool(t, p.Addr(), ""), "durable")
 		for round := range 2 {
 			for _, call := range calls(s) {
-				if round == 0 { // it connects, and prepares
+				if round == 0 { // connects, and prepares
 					if err := call.make(t.Context()); err != nil {
 						t.Error(err)
 					}
@@ -177,7 +179,7 @@ func TestCallsAreOneRoundTrip(t *testing.T) {
 					t.Error(err)
 				}
 				want := int64(1)
-				if call.name == "Verify" { // the last migration is looked at by itself
+				if call.name == "Verify" { // one more for the last migration
 					want = 2
 				}
 				if n := waits.Load() - before; n > want && round == 1 {
@@ -188,10 +190,11 @@ func TestCallsAreOneRoundTrip(t *testing.T) {
 	}
 }
 
-// Nothing of the server's or the application's settings changes what a transaction sees and how it
-// is committed.
+// No setting of the server or the application changes what a transaction sees and how it is
+// committed.
 //
-// Fails when the level is that of the server: workers would get errors when they claim at once.
+// Fails when transactions have the server's isolation level: workers that claim at the same time
+// would get errors.
 func TestTransactionsHaveTheirOwnSettings(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -230,10 +233,10 @@ func TestTransactionsHaveTheirOwnSettings(t *testing.T) {
 	}
 }
 
-// Nothing of the server's or the application's settings changes how an answer is read, also when
-// nothing is prepared, and instants and bytes come as text.
+// No setting of the server or the application changes how an answer is read, even when nothing is
+// prepared, and instants and bytes come as text.
 //
-// Fails when an answer has the form that somebody has chosen for people.
+// Fails when an answer has a form that was configured for people.
 func TestAnswersAreReadWhateverTheirFormIs(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{0, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
