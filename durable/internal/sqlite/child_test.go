@@ -19,8 +19,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/storetest"
 )
 
-// sqliteChild makes the test binary a child process. It has what to do, at which statement to be
-// killed, and the path of the file.
+// sqliteChild is a variable that makes the test binary a child process. It says what to do, at
+// which statement to be killed, and the path of the file.
 const sqliteChild = "TICKSLOT_TEST_DURABLE_CHILD"
 
 func init() {
@@ -57,13 +57,13 @@ func lock(path string) {
 	os.Exit(0)
 }
 
-// A killer is a driver that tells a storetest.Killer of every statement.
+// A killer is a driver that reports every statement to a storetest.Killer.
 type killer struct {
 	driver.Driver
 	k *storetest.Killer
 }
 
-// statement is told that a statement is about to be executed.
+// statement is called just before a statement is executed.
 func (k *killer) statement(text string) {
 	for strings.HasPrefix(text, "--") {
 		_, text, _ = strings.Cut(text, "\n")

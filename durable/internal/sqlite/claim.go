@@ -75,10 +75,10 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 // rates are the latest starts of handlers with a Rate, by name.
 type rates map[string]startlog.Log
 
-// grain is how exact SQLite's clock is, in µs.
+// grain is the resolution of SQLite's clock, in µs.
 const grain = 1000
 
-// rates returns those that were noted.
+// rates returns the noted starts of the handlers that have a Rate.
 func (l looked) rates(handlers map[string]store.Handler) (rates, error) {
 	r := rates{}
 	for _, p := range l.each {
@@ -101,15 +101,15 @@ func (r rates) left(h store.Handler, now time.Time) int {
 	return r[h.Name].Left(now.UnixMicro(), h.Rate, startlog.Micros(h.Per))
 }
 
-// add notes a start.
+// add records a start.
 func (r rates) add(h store.Handler, now time.Time) {
 	if h.Rate > 0 {
 		r[h.Name] = r[h.Name].Add(now.UnixMicro(), h.Rate, startlog.Micros(h.Per), grain)
 	}
 }
 
-// next returns when the next run may start of a handler whose rate is reached and that has runs
-// that are due; zero: there is none.
+// next returns when the next run may start of those handlers whose rate is reached and that have
+// due runs; zero: there are none.
 func (r rates) next(handlers map[string]store.Handler, l looked) (next time.Time) {
 	for _, p := range l.each {
 		h := handlers[p.handler]
@@ -121,7 +121,7 @@ func (r rates) next(handlers map[string]store.Handler, l looked) (next time.Time
 	return next
 }
 
-// noteStarts writes the starts of the handlers of these runs.
+// noteStarts writes the starts of these runs' handlers to the database.
 func (s *Store) noteStarts(conn *sql.Conn, runs []store.Run, rates rates) error {
 	noted := map[string]bool{}
 	for _, r := range runs {
@@ -137,13 +137,13 @@ func (s *Store) noteStarts(conn *sql.Conn, runs []store.Run, rates rates) error 
 	return nil
 }
 
-// A share is what a worker may have of a handler with a limit.
+// A share is how much of a handler's limit a worker may use.
 type share struct {
 	peers store.Peers
 	room  int // how many more runs it may claim
 }
 
-// shares returns those of handlers with a limit, by name.
+// shares returns the shares of handlers that have a limit, by name.
 func (l looked) shares(handlers map[string]store.Handler, r store.ClaimRequest) map[string]share {
 	shares := map[string]share{}
 	waits := map[string]bool{}
@@ -162,7 +162,8 @@ func (l looked) shares(handlers map[string]store.Handler, r store.ClaimRequest) 
 	return shares
 }
 
-// notePeers writes that the worker has looked, and reports whether it has left runs to others.
+// notePeers writes that the worker has looked for runs, and reports whether it has left some to
+// others.
 func (s *Store) notePeers(conn *sql.Conn, l looked, shares map[string]share, handlers map[string]store.Handler,
 	r store.ClaimRequest, runs []store.Run) (held bool, err error) {
 	claimed, due := map[string]int{}, map[string]int{}
@@ -193,31 +194,31 @@ func (s *Store) notePeers(conn *sql.Conn, l looked, shares map[string]share, han
 	return held, nil
 }
 
-// looked is what the statement look tells of the handlers of a worker.
+// looked is the answer of the statement look: the state of the handlers of a worker.
 type looked struct {
 	now  time.Time
 	each []part
 }
 
-// A part is the runs of one handler and priority.
+// A part is the due runs of one handler and priority, and the limits that apply to them.
 type part struct {
 	handler string
 	paused  bool
 	starts  string // of the handler: see package startlog
 	peers   string // of its workers: see store.Peers
-	mine    int    // of those that are running, on this worker
+	mine    int    // running runs of this worker
 	usage
-	// With MaxPerPartition: of which partition, "": without one, and how many of it are running.
+	// With MaxPerPartition: the partition ("": none), and how many of its runs are running.
 	partition         string
 	n, runningOfThese int
 	due               string    // [[priority, run_at, id], …]
-	next              time.Time // when the next run is due that is not due yet; zero: none waits
+	next              time.Time // when the next run becomes due; zero: none waits
 }
 
-// usage is what there is of a limit.
+// usage is an override of a limit (-1: none) and how many runs count towards the limit.
 type usage struct{ override, running int }
 
-// limit returns the limit that is in force. limit is that of the code; 0: any number.
+// limit returns the limit that is in force. The parameter is the limit in the code; 0: any number.
 func (u usage) limit(limit int) int {
 	switch {
 	case u.override >= 0:
@@ -228,12 +229,12 @@ func (u usage) limit(limit int) int {
 	return limit
 }
 
-// room returns how many more runs there may be.
+// room returns how many more runs may start.
 func (u usage) room(limit int) int {
 	return max(0, u.limit(limit)-u.running)
 }
 
-// look reads what a claim of up to limit runs decides by.
+// look reads what a claim of up to limit runs needs to decide.
 func (s *Store) look(conn *sql.Conn, wanted string, limit int, worker string) (l looked, all usage, err error) {
 	if _, err := found(conn, s.texts["look_all"], nil, at{&l.now}, &all.override, &all.running); err != nil {
 		return l, all, err
@@ -251,8 +252,8 @@ const (
 	maxPages      = 5
 )
 
-// lookAtPartitions returns what is known, with what is due of handlers with MaxPerPartition by
-// partition. Partitions that are full may have any number of runs queued: none of these is read.
+// lookAtPartitions replaces the parts of handlers with MaxPerPartition by one part for each
+// partition. It reads no runs of full partitions, which may have any number of runs queued.
 func (s *Store) lookAtPartitions(conn *sql.Conn, known looked, handlers map[string]store.Handler, limit int) (
 	each []part, err error) {
 	looked := map[string]bool{}
@@ -263,10 +264,10 @@ func (s *Store) lookAtPartitions(conn *sql.Conn, known looked, handlers map[stri
 			continue
 		}
 		if looked[p.handler] {
-			continue // another priority
+			continue // the part of another priority
 		}
 		looked[p.handler] = true
-		due, seen := 0, map[string]int{} // on which page
+		due, seen := 0, map[string]int{} // page by partition
 		for i := range maxPages {
 			behind := s.behindPartition(p.handler)
 			page, err := rows(conn, s.texts["look_partitions"], func(row *part) []any {
@@ -299,8 +300,8 @@ func (s *Store) lookAtPartitions(conn *sql.Conn, known looked, handlers map[stri
 	return each, nil
 }
 
-// behindPartition returns behind which partition of a handler the next claim begins to look, "":
-// with the first.
+// behindPartition returns the partition of a handler behind which the next claim begins to look;
+// "": it begins with the first.
 func (s *Store) behindPartition(handler string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +316,7 @@ func (s *Store) lookBehind(handler, partition string) {
 	}
 }
 
-// next returns when the next run is due that is not due yet.
+// next returns when the next run becomes due.
 func (l looked) next() (next time.Time) {
 	for _, p := range l.each {
 		if !p.paused {
@@ -331,7 +332,7 @@ type candidate struct {
 	priority, runAt, id int64
 }
 
-// choose returns which runs to claim, in their order, at most so many.
+// choose returns which runs to claim, in order and at most limit.
 func (l looked) choose(handlers map[string]store.Handler, rates rates, shares map[string]share, limit int) (
 	chosen []candidate, err error) {
 	var candidates []candidate
@@ -371,7 +372,7 @@ func (l looked) choose(handlers map[string]store.Handler, rates rates, shares ma
 	return chosen, nil
 }
 
-// columns are those of the part columns.
+// columns returns the destinations for the columns of the SQL part "columns".
 func columns(r *store.Run) []any {
 	return []any{&r.ID, &r.Attempt, &r.Claim, &r.Handler, text{&r.Schedule}, at{&r.DueAt}, &r.Backfill, &r.State,
 		&r.Priority,
@@ -403,7 +404,8 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 	})
 }
 
-// Finish implements store.Worker. No row of a file is locked by itself.
+// Finish implements store.Worker. It returns no Locked runs, because SQLite locks the whole file
+// and no rows.
 func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) (store.Finished, error) {
 	if len(results) == 0 {
 		return store.Finished{}, ctx.Err()
@@ -429,7 +431,7 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 	})
 }
 
-// ending are the statements that end an attempt.
+// ending has the statements that end an attempt.
 type ending struct{ insert, finish, forget statement }
 
 func (s *Store) prepareEnd(conn *sql.Conn) ending {
@@ -443,8 +445,8 @@ func (e ending) close() {
 	e.forget.close()
 }
 
-// attempt ends the attempt of a worker, and reports whether it still went on. took is in µs, nil:
-// until now.
+// attempt ends the attempt of a worker, and reports whether it was still running. took is in µs;
+// nil: until now.
 func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
 	n, err := e.insert.exec(r.ID, r.Attempt, worker, string(r.Outcome), r.Error, took, r.Claim)
 	if err != nil || n == 0 {

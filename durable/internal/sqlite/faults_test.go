@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// All faults of the arguments come back at once.
+// All faults of the arguments are returned together.
 func TestFaultsOfArguments(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -42,7 +42,7 @@ func TestFaultsOfArguments(t *testing.T) {
 	}
 }
 
-// everything is one call of each method.
+// everything returns one call of each method.
 func everything(s store.Store) map[string]func(context.Context) error {
 	key := store.RunKey{ID: 1, Attempt: 1}
 	orders := store.Handler{Name: "orders", MaxAttempts: 1}
@@ -102,7 +102,7 @@ func everything(s store.Store) map[string]func(context.Context) error {
 	}
 }
 
-// refuses wants that each call fails because of the set-up, and says so.
+// refuses fails the test unless each call's error says that the set-up is wrong.
 func refuses(t *testing.T, s store.Store, want string, but ...string) {
 	t.Helper()
 	for name, call := range everything(s) {
@@ -137,7 +137,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, on(t, open(t, "file:"+path+"?mode=ro")), "able to write",
-		"Due Stats Runs Run Schedules Handlers", "Reclaim Sweep Requeue") // which only read, or have nothing to write
+		"Due Stats Runs Run Schedules Handlers", "Reclaim Sweep Requeue") // these only read, or have nothing to write
 	refuses(t, on(t, open(t, filepath.Join(path, "no folder"))), "")
 
 	// Migrate makes what is missing.
@@ -148,7 +148,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 			t.Errorf("%s: Verify: %v", statement, err)
 		}
 		if statement == "DROP TABLE tickslot_durable_attempts" {
-			exec("DROP TABLE tickslot_durable_runs") // of which Migrate knows that it has to begin again
+			exec("DROP TABLE tickslot_durable_runs") // from which Migrate knows that it has to begin again
 		}
 		if err := s.Migrate(t.Context()); err != nil {
 			t.Errorf("%s: Migrate: %v", statement, err)
@@ -169,8 +169,8 @@ func TestSetUpThatIsWrong(t *testing.T) {
 	}
 }
 
-// A file that somebody else has locked is no error of the set-up. Calls that write return in time
-// and say what they were waiting for; those that read do not wait.
+// A file that another connection has locked is no error of the set-up. Calls that write return in
+// time and say what they waited for; calls that read do not wait.
 func TestLockedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "durable.db")
@@ -195,7 +195,7 @@ func TestLockedFile(t *testing.T) {
 		err := call(ctx)
 		took := time.Since(began)
 		cancel()
-		if !reads && took > 20*time.Second { // a busy machine is late; busy_timeout would take a minute
+		if !reads && took > 20*time.Second { // allows for a busy machine; busy_timeout would take a minute
 			t.Errorf("%s took %v", name, took)
 		}
 		if reads {
@@ -205,7 +205,7 @@ func TestLockedFile(t *testing.T) {
 			continue
 		}
 		if err == nil || errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "locked") &&
-			!errors.Is(err, context.DeadlineExceeded) { // all that a busy machine can say in time
+			!errors.Is(err, context.DeadlineExceeded) { // all that a busy machine may report in time
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -248,7 +248,7 @@ func TestFailedCallsLeaveNothingOpen(t *testing.T) {
 	}
 }
 
-// A transaction of the application that cannot take a run says so.
+// If a transaction of the application cannot queue a run, the error says why.
 func TestTransactionsThatAreWrong(t *testing.T) {
 	t.Parallel()
 	db := open(t, dsn(filepath.Join(t.TempDir(), "durable.db")))
@@ -283,7 +283,7 @@ func TestTransactionsThatAreWrong(t *testing.T) {
 	}
 }
 
-// postgresTx answers as a transaction of Postgres does.
+// postgresTx answers like a transaction of Postgres.
 type postgresTx struct{}
 
 func (t postgresTx) QueryRow(context.Context, string, ...any) store.Row { return t }
@@ -295,8 +295,8 @@ type syntaxError struct{}
 func (syntaxError) Error() string    { return `ERROR: syntax error at or near "ON" (SQLSTATE 42601)` }
 func (syntaxError) SQLState() string { return "42601" }
 
-// What a loop of a worker executes reads no more rows than it is about, however many runs wait or
-// have ended.
+// The statements of a worker's loops read only the rows that they concern, however many runs wait
+// or have ended.
 //
 // Fails when an index is missing, or a condition does not fit it.
 func TestStatementsUseIndexes(t *testing.T) {

@@ -8,15 +8,15 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// local is the context of all statements. Only locks take long in SQLite, and those are waited for
-// in Go, so no statement needs to be interrupted.
+// local is the context of all statements. No statement needs to be interrupted, because only locks
+// take long in SQLite, and Go code waits for those.
 var local = context.Background()
 
-// none is the answer of a call that has none.
+// none is the answer of a call without an answer.
 type none = struct{}
 
-// rows executes a statement, and returns the rows of its answer. dest returns where to put the
-// columns of one.
+// rows executes a statement and returns the rows of its answer. dest returns the destinations for
+// the columns of a row.
 func rows[R any](conn *sql.Conn, query string, dest func(*R) []any, args ...any) (list []R, err error) {
 	err = sqlkit.EachRow(local, conn, query, args, func(rows *sql.Rows) error {
 		var r R
@@ -47,7 +47,7 @@ func exec(conn *sql.Conn, query string, args ...any) (int64, error) {
 	return result.RowsAffected()
 }
 
-// A statement is executed several times in one transaction.
+// A statement is prepared, to be executed several times in one transaction.
 type statement struct {
 	prepared *sql.Stmt
 	err      error
@@ -64,7 +64,7 @@ func (s statement) close() {
 	}
 }
 
-// exec executes it, and returns how many rows it has written.
+// exec executes the statement, and returns how many rows it has written.
 func (s statement) exec(args ...any) (int64, error) {
 	if s.err != nil {
 		return 0, s.err
@@ -76,7 +76,7 @@ func (s statement) exec(args ...any) (int64, error) {
 	return result.RowsAffected()
 }
 
-// found executes it, and puts the columns of the row of its answer into dest, if there is one.
+// found executes the statement. If the answer has a row, found scans its columns into dest.
 func (s statement) found(args []any, dest ...any) (bool, error) {
 	if s.err != nil {
 		return false, s.err

@@ -62,7 +62,7 @@ func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, e
 	})
 }
 
-// earlier returns the earlier one of two instants, of which the zero time is none.
+// earlier returns the earlier of two instants. The zero time counts as no instant.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A recorder is a driver that records the queries of its connections, of which there is one.
+// A recorder is a driver that records the queries of its only connection.
 type recorder struct {
 	driver.Driver
 	queries []string
@@ -44,9 +44,9 @@ func (c recorderConn) QueryContext(ctx context.Context, query string, args []dri
 	return c.fullConn.QueryContext(ctx, query, args)
 }
 
-// The newest runs of a backlog, or of dead letters that are kept for ever, are found without
-// sorting all of them. They are found as well if the backlog is older than many other runs, and if
-// few runs have the state.
+// The newest runs of a backlog, or of dead letters that are kept forever, are found without sorting
+// all of them. They are also found if the backlog is older than many other runs, or if few runs
+// have the state.
 //
 // Fails when a listing sorts the whole backlog, or leaves out runs that are older than others.
 func TestBacklogIsListedFromItsEnd(t *testing.T) {

@@ -23,8 +23,8 @@ func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 	c.Kill(statements, testkit.Rounds(t, 4, 2*len(statements)))
 }
 
-// A process that is stopped within a transaction keeps the lock. Every call that writes returns in
-// time, those that read go on, and when the process is killed, everything works at once.
+// A process that is stopped within a transaction keeps the lock. Calls that write return in time,
+// calls that read still work, and when the process is killed, everything works immediately.
 func TestStoppedWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "durable.db")

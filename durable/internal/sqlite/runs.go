@@ -18,7 +18,7 @@ import (
 // Insert implements store.Client. A statement costs no round trip here, so each run has its own.
 func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) ([]store.Inserted, error) {
 	runs = slices.Clone(runs)
-	for i := range runs { // after ctx has ended, the statements may be executed still
+	for i := range runs { // the statements may still be executed after ctx has ended
 		runs[i].Payload = bytes.Clone(runs[i].Payload)
 	}
 	if tx == nil {
@@ -61,7 +61,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) (
 	return all, nil
 }
 
-// maxInserted is how many runs are inserted within one time-out, if the caller has set none.
+// maxInserted is how many runs share one time-out if the caller has set none.
 const maxInserted = 100
 
 func (s *Store) insert(runs []store.NewRun, query func(string, []any, *int64) (bool, error)) ([]store.Inserted, error) {
@@ -89,7 +89,7 @@ func (s *Store) insert(runs []store.NewRun, query func(string, []any, *int64) (b
 	return done, nil
 }
 
-// insertArgs are those of the statement insert.
+// insertArgs returns the arguments of the statement insert.
 func insertArgs(r store.NewRun) []any {
 	var keyFor any
 	if r.KeyFor > 0 {
@@ -100,9 +100,9 @@ func insertArgs(r store.NewRun) []any {
 		orNil(r.TraceParent), string(r.KeyUntil), keyFor, r.Partition}
 }
 
-// An otherDatabaseError is the error of a transaction of Postgres, or of some other server, that
-// was passed for one of SQLite. It leaves out what that database has said, which is that it does
-// not understand SQLite's SQL.
+// An otherDatabaseError is the error of a caller's transaction that belongs to Postgres or another
+// server and not to SQLite. It leaves out that server's own message, which complains about SQLite's
+// SQL.
 type otherDatabaseError struct {
 	state string
 	err   error
@@ -147,7 +147,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Cause,
 	return n, beforeID, err
 }
 
-// filter returns a condition, and its arguments after others.
+// filter returns a condition, and appends its arguments to args.
 func filter(f store.Filter, args ...any) (string, []any) {
 	conditions := []string{"true"}
 	add := func(condition string, arg any) {
@@ -207,20 +207,21 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]stor
 				return runs, err
 			}
 		}
-		// SQLite finds them by an index of their state, and sorts them.
+		// SQLite finds the runs by the index of their state, and sorts them.
 		return rows(conn, all+" ORDER BY +id DESC LIMIT ?1", columns, args...)
 	})
 }
 
-// maxSorted is how many runs are sorted to list the newest; more are a backlog. maxScanned is how
-// many of the newest runs of all states are read to find the newest of a backlog. If the backlog is
-// older, these were read for nothing and all of it is sorted.
+// maxSorted is how many runs are sorted to list the newest; more count as a backlog. maxScanned is
+// how many of the newest runs of all states are read to find the newest of a backlog. If the
+// backlog is older, that read was in vain and the whole backlog is sorted.
 const (
 	maxSorted  = 10_000
 	maxScanned = 100_000
 )
 
-// newest returns the statement that looks for runs among the newest of all, and its arguments.
+// newest returns the statement that searches among the newest runs of all states, and its
+// arguments.
 func (s *Store) newest(which store.Filter, where string, args []any) (string, []any) {
 	before := which.BeforeID
 	if before <= 0 {

@@ -160,9 +160,9 @@ func (s *Store) Schedules(ctx context.Context) ([]store.ScheduleRow, error) {
 	})
 }
 
-// pause is what a row has of a pause.
+// pause holds a row's columns about a pause.
 type pause struct {
-	until    time.Time // zero: there is none
+	until    time.Time // zero: no pause
 	by, note string
 }
 

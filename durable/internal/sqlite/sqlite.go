@@ -1,12 +1,12 @@
 // Package sqlite implements store.Store on a SQLite file, for the processes of one machine, with
 // any driver for database/sql.
 //
-// SQLite has one write lock per file, and a method that writes is one transaction that has it from
-// its begin. So there are no rows that others have locked, and what a method decides in Go from
-// what it has read is still so when it writes.
+// SQLite has one write lock per file, and each writing method is one transaction that holds it from
+// the beginning. So no rows are locked by others, and what a method has read cannot change before
+// it writes.
 //
-// Processes cannot wake each other: what another one has queued is found by polling. Notify wakes
-// the callers of Listen on the same Store.
+// Processes cannot wake each other: a worker finds runs queued by another process by polling.
+// Notify wakes the callers of Listen on the same Store.
 package sqlite
 
 import (
@@ -31,21 +31,21 @@ var files embed.FS
 type Store struct {
 	file   *sqlkit.File
 	schema sqlmigrate.Schema
-	runs   string       // the quoted name of their table
+	runs   string       // the quoted name of the table of runs
 	texts  sqlkit.Texts // the statements
 
 	mu        sync.Mutex
 	listeners map[chan none]bool // each has a buffer of one
-	behind    map[string]string  // partition of a handler, of which the latest claim has not seen all
+	behind    map[string]string  // by handler: the partition behind which the next claim begins
 }
 
 var _ store.Store = (*Store)(nil)
 
-// maxTableName is what Postgres allows, so that a name fits both.
+// maxTableName is the limit of Postgres, so that a name fits both databases.
 const maxTableName = 40
 
-// New returns the store of the tables whose names begin with table, and a fault of its arguments.
-// schema is empty. It does not open the file.
+// New returns the store of the tables whose names begin with table, or a fault of its arguments.
+// schema must be empty. New does not open the file.
 func New(db *sql.DB, table, schema string) (*Store, error) {
 	d := sqlkit.SQLite
 	err := d.CheckNames(sqlkit.TableNames{Table: table, Schema: schema, MaxTable: maxTableName, NoPool: db == nil})
@@ -59,7 +59,7 @@ func New(db *sql.DB, table, schema string) (*Store, error) {
 		"schedules_name": d.Quote(table + "_schedules"), "plan_in": d.Qualified("main", table+"_schedules_plan"),
 	}
 	for _, suffix := range []string{"schedules", "runs", "attempts", "handlers"} {
-		names[suffix] = d.Qualified("main", table+"_"+suffix) // not a temporary table of that name
+		names[suffix] = d.Qualified("main", table+"_"+suffix) // "main" excludes temporary tables of that name
 	}
 	for _, suffix := range []string{"tick", "waits", "key", "claim", "partition", "running", "dead", "ended"} {
 		names[suffix+"_in"] = d.Qualified("main", table+"_runs_"+suffix)
@@ -88,7 +88,7 @@ func (s *Store) Migrate(ctx context.Context) error { return s.tables().Migrate(c
 // Verify implements store.Store.
 func (s *Store) Verify(ctx context.Context) error { return s.tables().Verify(ctx) }
 
-// tables are what Migrate creates and Verify compares.
+// tables returns the tables that Migrate creates and Verify compares.
 func (s *Store) tables() sqlmigrate.Tables {
 	return sqlmigrate.Tables{Schema: s.schema, Read: sqlmigrate.ReadFile(s.file), File: s.file, Wrong: errSchema,
 		Up: func(ctx context.Context) error { return s.schema.UpFile(ctx, s.file) }, Explain: sqlkit.ExplainSQLite}
@@ -104,7 +104,7 @@ func (s *Store) Notify(ctx context.Context) error {
 	for heard := range s.listeners {
 		select {
 		case heard <- none{}:
-		default: // it has not looked yet since the last one
+		default: // an earlier wake-up is pending
 		}
 	}
 	return nil
@@ -132,10 +132,10 @@ func (s *Store) Listen(ctx context.Context, woken func()) error {
 }
 
 // roundUp rounds up to the milliseconds of SQLite's clock. A lease ends when the clock shows more
-// than its start plus this, so it is never shorter than its holder trusts it.
+// than its start plus this, so it never ends while its holder still trusts it.
 func roundUp(d time.Duration) int64 { return (d.Microseconds() + 999) / 1000 * 1000 }
 
-// micros is an instant in µs, nil for the zero time.
+// micros returns an instant in µs; nil for the zero time.
 func micros(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -143,7 +143,7 @@ func micros(t time.Time) any {
 	return t.UnixMicro()
 }
 
-// orNil is a text, nil for an empty one.
+// orNil returns a text; nil for an empty one.
 func orNil(text string) any {
 	if text == "" {
 		return nil
@@ -151,7 +151,7 @@ func orNil(text string) any {
 	return text
 }
 
-// at scans an instant; nothing is the zero time.
+// at scans an instant. NULL becomes the zero time.
 type at struct{ to *time.Time }
 
 // Scan implements sql.Scanner.
@@ -167,7 +167,7 @@ func (a at) Scan(value any) error {
 	return nil
 }
 
-// text scans a text; nothing is the empty one.
+// text scans a text. NULL becomes "".
 type text struct{ to *string }
 
 // Scan implements sql.Scanner.

@@ -29,10 +29,10 @@ func open(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// dsn names a file, to which commits are not synced: no test cuts the power.
+// dsn returns the name of a file without syncs at commits, because no test cuts the power.
 func dsn(path string) string { return "file:" + path + "?_pragma=synchronous(off)" }
 
-// on returns the store in a pool.
+// on returns a store on a pool.
 func on(t testing.TB, db *sql.DB) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.New(db, table, "")
