@@ -1,8 +1,7 @@
 package store
 
-// Of the attempts that a run has had, at most the first FirstAttempts and the latest
-// LastAttempts are kept: one that fails for weeks has thousands. How it began to fail and how it
-// fails now can be seen.
+// A run keeps at most its first FirstAttempts and its latest LastAttempts attempts, because one
+// that fails for weeks has thousands. They show how it began to fail and how it fails now.
 const (
 	FirstAttempts = 10
 	LastAttempts  = 40

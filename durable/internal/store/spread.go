@@ -11,31 +11,33 @@ import (
 	"time"
 )
 
-// UnseenAfter is how long ago a worker must have registered last to count as one that is gone.
+// UnseenAfter is how long after its last registration a worker counts as gone.
 const UnseenAfter = 3*time.Minute + 30*time.Second
 
 const (
-	// MaxPeers is how many workers of a handler are kept. With more, each has the share of so many.
+	// MaxPeers is how many workers of a handler are kept. If there are more, the limit is shared as
+	// if there were MaxPeers.
 	MaxPeers = 64
-	// peerWidth is the length of one as text: 16 characters each of key, Seen and Asked.
+	// peerWidth is the length of a peer as text: 16 characters each for key, Seen and Asked.
 	peerWidth = 48
 )
 
-// Peers are the workers of a handler, by WorkerKey: those with which a worker shares what may run
-// at once. The store of Postgres does the same on the text that String returns.
+// Peers are the workers that share the limit of a handler, by WorkerKey. On Postgres, SQL does the
+// same as these methods, on the text that String returns.
 type Peers map[string]Peer
 
-// A Peer is a worker: when it registered last, and when it last claimed, had room left, and there
-// was something to run. In µs of the database's clock; 0: never, or it had no room left since.
+// A Peer is a worker. Seen is when it last registered. Asked is when it last claimed while it had
+// room left and runs were due. In µs of the database's clock; 0: never, or it had no room left
+// since.
 type Peer struct{ Seen, Asked int64 }
 
-// WorkerKey is a short key of a worker, made of its name.
+// WorkerKey returns a short key of a worker, made from its name.
 func WorkerKey(worker string) string {
 	sum := sha256.Sum256([]byte(worker))
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// ParsePeers reads what String returned.
+// ParsePeers parses the text that String returns.
 func ParsePeers(text string) Peers {
 	peers := Peers{}
 	for ; len(text) >= peerWidth; text = text[peerWidth:] {
@@ -54,12 +56,13 @@ func (p Peers) String() string {
 	return b.String()
 }
 
-// within reports whether an instant is less than so long ago, and not of a clock that was ahead.
+// within reports whether at is less than micros before now. An instant more than MaxAhead after now
+// does not count: it is from a clock that was ahead.
 func within(at, now, micros int64) bool { return at > now-micros && at <= now+MaxAhead.Microseconds() }
 
 // Share returns how many of limit runs a worker may have. It shares them with the workers that have
-// asked within two times patience, and, unless a run waits that has been due for that long, with
-// those that are registered.
+// asked within twice the patience. Unless waits reports that a run has been due for the patience,
+// it also shares them with those that are only registered.
 func (p Peers) Share(limit int, key string, waits bool, now int64, patience time.Duration) int {
 	if patience == 0 || limit < 2 {
 		return limit
@@ -74,8 +77,8 @@ func (p Peers) Share(limit int, key string, waits bool, now int64, patience time
 	return (limit + n - 1) / n
 }
 
-// Ask stores that a worker has claimed, whether it is full, and whether there was something to run.
-// It returns false if nothing has to be written.
+// Ask records that a worker has claimed, whether it is full, and whether there was something to
+// run. It returns false if nothing has to be written.
 func (p Peers) Ask(key string, full, work bool, now int64, patience time.Duration) bool {
 	peer := p[key]
 	switch {
@@ -92,10 +95,10 @@ func (p Peers) Ask(key string, full, work bool, now int64, patience time.Duratio
 	return true
 }
 
-// See stores that a worker has registered.
+// See records that a worker has registered.
 func (p Peers) See(key string, now int64) { p.put(key, Peer{now, p[key].Asked}, now) }
 
-// put stores a peer, and removes those that are too old, or too many.
+// put stores a peer, and removes peers that are too old, and the oldest if there are too many.
 func (p Peers) put(key string, peer Peer, now int64) {
 	delete(p, key)
 	for other, o := range p {

@@ -1,12 +1,11 @@
-// Package store is what a durable.Worker asks of a database, and the types of the answers. Package
-// postgres and package sqlite implement it; package storetest checks that they keep to it.
+// Package store is the contract between a durable.Worker and its database. Packages postgres and
+// sqlite implement it, and package memory for tests; package storetest checks that they keep it.
 //
-// All instants are those of the database's clock, in whole microseconds. Every method is one
-// transaction, done or not done. After an error the caller does not know which, and may call again:
-// what was done already is then not done twice. Methods return when their context ends. Errors have
-// no prefix "durable:", which package durable adds. An error matches dlock.ErrSetup if the database
-// answers, but cannot serve until somebody sets it up right: a table or a right is missing, or the
-// tables are older than this version needs.
+// All instants are of the database's clock, in whole microseconds. Every method is one transaction,
+// done or not done. After an error the caller does not know which, and may call again: nothing is
+// done twice. Methods return when their context ends. Errors have no prefix "durable:", which
+// package durable adds. An error matches dlock.ErrSetup if the database answers but is not set up
+// right: a table or a right is missing, or the tables are older than this version needs.
 package store
 
 import (
@@ -18,7 +17,7 @@ import (
 
 // Store keeps schedules, runs and attempts.
 type Store interface {
-	// String is "postgres" or "sqlite".
+	// String returns "postgres" or "sqlite".
 	String() string
 
 	// Migrate creates or upgrades the tables, Verify checks them, and Schema returns what Migrate
@@ -32,74 +31,72 @@ type Store interface {
 	Reader
 }
 
-// MaxAhead is how far in the future of the database an instant may lie that it has noted. What lies
-// further was noted while its clock was ahead.
+// MaxAhead is how far ahead of the database's clock an instant may be that it has noted. An instant
+// further ahead was noted while the clock was ahead.
 const MaxAhead = 5 * time.Second
 
-// MaxPer is the longest Handler.Per. Nothing forgets a start before.
+// MaxPer is the longest Handler.Per. No start is forgotten earlier.
 const MaxPer = 30 * 24 * time.Hour
 
-// Worker is what the loops of a worker call.
+// Worker is the part of a Store that the loops of a worker call.
 type Worker interface {
-	// Register says which handlers and schedules a worker has, and marks them as seen now; without
-	// takeOver, a schedule that was seen within half a minute may be left as it is. A schedule that
-	// is new gets a row without a next tick. One whose Spec differs from that of the row takes the
-	// row over if takeOver is set, which a worker sets when it starts: the row's NextSpec then
-	// differs from its Spec until the next Materialize. Without takeOver the row stays as it is,
-	// and such a worker does not materialize it.
+	// Register stores which handlers and schedules a worker has, and marks them as seen now;
+	// without takeOver, a schedule that was seen within half a minute may stay unchanged. A new
+	// schedule gets a row without a next tick. A worker sets takeOver when it starts: then a
+	// schedule whose Spec differs from the row's takes over the row, whose NextSpec differs from
+	// its Spec until the next Materialize. Without takeOver such a row stays unchanged, and this
+	// worker does not materialize it.
 	//
-	// A schedule that was seen more than MaxAhead in the future is of a clock that was ahead. It is
-	// seen now, its NextSpec differs from its Spec likewise, so that its next tick is planned
-	// again, and a pause that had ended before it was seen stays ended.
+	// If a schedule was seen more than MaxAhead in the future, the clock was ahead. It is marked as
+	// seen now, its NextSpec likewise made to differ from its Spec so that its next tick is planned
+	// again, and a pause that had ended when it was seen stays ended.
 	Register(ctx context.Context, worker string, handlers []Handler, schedules []Schedule, takeOver bool) error
 
-	// Due returns the schedules that need a Plan, limit of them at most: first those that are new
-	// or have another Spec than NextSpec, by name, then those with a tick that is due, by NextDueAt
-	// and name. One whose last tick is over needs none. It begins behind a schedule that an earlier
-	// call has returned last, as that was then; the zero value: with the first. However many need a
-	// plan, a call takes no longer than its limit says, and no locks.
+	// Due returns at most limit schedules that need a Plan: first those that are new or whose Spec
+	// differs from NextSpec, by name, then those with a due tick, by NextDueAt and name. A schedule
+	// without a further tick needs no plan. Due begins behind after, the last schedule that an
+	// earlier call returned; the zero value: with the first. A call takes no locks, and its time
+	// depends on limit, not on how many schedules need a plan.
 	Due(ctx context.Context, after DueSchedule, limit int) (Due, error)
 
-	// Materialize carries out plans, all or none, each only if its schedule still is as Due has
-	// returned it, with the same pause, and no other transaction has it locked (FOR UPDATE SKIP
-	// LOCKED): inserts the runs, moves the schedule forward, and counts its ticks. A run that a
-	// unique index refuses, because the tick has its run already or a run of the schedule still
-	// waits, counts as coalesced. It returns what came of each plan that was carried out; the
-	// others were left to other workers.
+	// Materialize carries out plans: it inserts the runs, moves the schedule forward, and counts
+	// its ticks. It skips a plan if the schedule or its pause has changed since Due returned it, or
+	// if another transaction has the row locked (FOR UPDATE SKIP LOCKED). All other plans are
+	// carried out, or none. A run that a unique index refuses, because the tick has its run already
+	// or a run of the schedule still waits, counts as coalesced. Materialize returns the outcome of
+	// each plan that was carried out; the others are left to other workers.
 	Materialize(ctx context.Context, plans []Plan) ([]Materialized, error)
 
-	// Claim takes runs that are due, of the handlers that are named, most urgent first: by
-	// priority, then RunAt, then ID. They are running then, with one more attempt, leased to the
-	// worker. Rows that another transaction has locked are passed over, however many they are. At
-	// no time do more runs of a handler than its MaxConcurrency, nor more than MaxActive of all
-	// handlers, have the state running: the rows of the limits are locked before runs are counted.
-	// If another transaction keeps such a row locked, nothing is claimed that it limits, and the
-	// rest is. The same holds for MaxPerPartition, and a partition that has as many running hides
-	// no run of another one. Rows of a partition that others have locked take room of that
-	// partition.
+	// Claim takes due runs of the named handlers, most urgent first: by priority, then RunAt, then
+	// ID. They are then running, with one more attempt, leased to the worker. Claim passes over
+	// rows that another transaction has locked, however many they are. At no time are more runs of
+	// a handler running than its MaxConcurrency, or more of all handlers than MaxActive: the rows
+	// of the limits are locked before runs are counted. If another transaction keeps such a row
+	// locked, Claim takes only runs that the row does not limit. The same holds for
+	// MaxPerPartition, and a full partition hides no run of another one. Runs of a partition that
+	// others have locked use room of that partition.
 	//
-	// Of a handler with a MaxConcurrency, or an override of it, a worker has no more than its
-	// share, if it names its Patience: see Peers.Share.
+	// A worker with a Patience has no more runs than its share of a handler that has a
+	// MaxConcurrency, or an override of it: see Peers.Share.
 	//
-	// Of a handler with a Rate, no more runs are claimed within any Per, wherever that begins. What
-	// counts is every claim by a worker with a Rate, whatever becomes of the run.
+	// At most Rate runs of a handler are claimed within any Per, wherever that begins. Every claim
+	// by a worker with a Rate counts, whatever happens to the run.
 	Claim(ctx context.Context, request ClaimRequest) (Claimed, error)
 
-	// Renew extends the leases of runs that this worker still has. What is missing in the answer is
-	// no longer its own.
+	// Renew extends the leases of runs that this worker still owns. It no longer owns those that
+	// are missing in the answer.
 	Renew(ctx context.Context, worker string, runs []RunKey, ttl time.Duration) ([]Renewed, error)
 
-	// Finish writes the results of attempts and a row for each attempt. Of a run, the rows of the
-	// first FirstAttempts and the latest LastAttempts attempts are kept, here
-	// and by Reclaim. It waits for no row that
-	// another transaction has locked, so that this costs no other run. A run that somebody has
-	// canceled is not queued again, but canceled.
+	// Finish writes the results of attempts and a row for each attempt. Like Reclaim it keeps the
+	// rows of a run's first FirstAttempts and latest LastAttempts attempts. It waits for no row
+	// that another transaction has locked, so that such a row delays no other run. A run whose
+	// cancellation was requested is canceled and not queued again.
 	Finish(ctx context.Context, worker string, results []Result) (Finished, error)
 
-	// Reclaim takes up to limit runs whose lease has expired from their workers: an attempt with
-	// OutcomeLeaseLost, and then canceled if somebody has asked for that, dead if that was the last
-	// attempt, or the last of maxCrashes (0: any number) that may end so, or else queued again, due
-	// at once.
+	// Reclaim takes up to limit runs whose lease has expired from their workers, and ends their
+	// attempts with OutcomeLeaseLost. A run is then canceled if that was requested; dead if this
+	// was its last attempt, or the last of maxCrashes (0: any number) that may end so; otherwise
+	// queued again, due immediately.
 	Reclaim(ctx context.Context, limit, maxCrashes int) ([]Reclaimed, error)
 
 	// Sweep deletes up to limit runs, with their attempts, that ended longer ago than the retention
@@ -107,41 +104,39 @@ type Worker interface {
 	// unless they are paused or have a limit that was set. 0 keeps them forever.
 	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
 
-	// Stats returns what health and metrics show. A schedule that no worker has registered for so
-	// long has none any more, and is not overdue.
+	// Stats returns what health and metrics show. A schedule that no worker has registered for
+	// unseen has no worker any more, and is not overdue.
 	Stats(ctx context.Context, unseen time.Duration) (Stats, error)
 
-	// Notify wakes the workers of other processes, if the database can. Listen calls woken whenever
-	// somebody does, and once after each connection it makes, until ctx ends or it fails. Neither
-	// is ever needed: a worker also polls.
+	// Notify wakes the workers of other processes, if the database has notifications. Listen calls
+	// woken for each Notify, and once after each connection it makes, until ctx ends or it fails.
+	// Correctness needs neither, because workers also poll.
 	Notify(ctx context.Context) error
 	Listen(ctx context.Context, woken func()) error
 }
 
-// Client is what programs call that trigger and steer runs.
+// Client is the part of a Store for triggering and controlling runs.
 type Client interface {
-	// Insert queues runs that are triggered, in the caller's transaction or in one of its own
-	// (nil), and returns what came of each, in their order. A run whose Key is not empty is not
-	// fresh if the Key belongs to a run of the handler: ID is that run's then. If the Key belongs
-	// to that run until its first attempt begins, no claim takes it before the caller's
-	// transaction has ended.
+	// Insert queues triggered runs, in the caller's transaction or in one of its own (nil), and
+	// returns the outcome of each, in their order. If a run's Key is not empty and belongs to a run
+	// of the handler, it is not fresh, and ID is that run's. If the Key belongs to that run until
+	// its first attempt begins, no claim takes that run before the caller's transaction has ended.
 	Insert(ctx context.Context, tx Tx, runs ...NewRun) ([]Inserted, error)
 
-	// Cancel ends a run: one that is queued at once, one that is running when its worker next
-	// renews. It returns the state the run had: "" if there is none.
+	// Cancel ends a queued run immediately, and a running one when its worker next renews. It
+	// returns the run's state before the call; "": there is no such run.
 	Cancel(ctx context.Context, id int64, by Cause) (State, error)
 
-	// Requeue looks at up to limit dead and canceled runs, the newest first, and queues them again,
-	// with the attempts that their handler allows beyond those they have had. It returns how many,
-	// and Filter.BeforeID for the next call; 0: there are no more.
+	// Requeue visits up to limit dead and canceled runs, the newest first, and queues them again,
+	// with as many more attempts as their handler allows. It returns how many it has queued, and
+	// Filter.BeforeID for the next call; 0: there are no more.
 	Requeue(ctx context.Context, which Filter, by Cause, limit int) (n int, beforeID int64, err error)
 
-	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule. They count
-	// from when the call returns: what is claimed afterwards keeps to them. They need not be
-	// registered. "" is the name of all handlers together, of which only MaxConcurrency counts. A
-	// pause of a schedule that replaces one in force keeps the beginning of that one. Resuming sets
-	// the end of the pause to now and keeps its beginning, so that ticks which came due during it
-	// still count as paused.
+	// SetHandler changes the overrides of a handler, SetSchedule those of a schedule, which need
+	// not be registered. Every claim after the call respects them. "" names all handlers together;
+	// only MaxConcurrency applies to it. A pause of a schedule that replaces one in force keeps its
+	// beginning. Resuming sets the end of the pause to now and keeps its beginning, so that ticks
+	// that came due during it still count as paused.
 	SetHandler(ctx context.Context, name string, change Override) error
 	SetSchedule(ctx context.Context, name string, change Override) error
 
@@ -149,23 +144,23 @@ type Client interface {
 	Forget(ctx context.Context, schedule string) (bool, error)
 }
 
-// Reader is what people look at.
+// Reader is the part of a Store that shows its data to people.
 type Reader interface {
-	// Runs returns runs without their payload, the newest first.
+	// Runs returns runs without their payloads, the newest first.
 	Runs(ctx context.Context, which Filter, limit int) ([]Run, error)
-	// Run returns one run with its payload, and its attempts, the first first. ok is false if there
-	// is none.
+	// Run returns a run with its payload, and its attempts in order. ok is false if there is no
+	// such run.
 	Run(ctx context.Context, id int64) (run Run, attempts []Attempt, ok bool, err error)
 	Schedules(ctx context.Context) ([]ScheduleRow, error)
 	Handlers(ctx context.Context) ([]HandlerRow, error)
 
 	// NextQueued returns the first queued run with an ID above after, as a transaction of the
-	// caller sees it: ID, Handler, Key, Payload, RunAt, Priority, By and TraceParent. ok is false
-	// if there is none. It is for tests of users.
+	// caller sees it, with only ID, Handler, Key, Payload, RunAt, Priority, By and TraceParent. ok
+	// is false if there is none. It is for users' tests.
 	NextQueued(ctx context.Context, tx Tx, after int64) (run Run, ok bool, err error)
 }
 
-// Tx is a transaction of the caller, in the words that database/sql and pgx share.
+// Tx is a transaction of the caller, reduced to what database/sql and pgx have in common.
 type Tx interface {
 	QueryRow(ctx context.Context, query string, args ...any) Row
 }
@@ -173,7 +168,7 @@ type Tx interface {
 // Row is the answer to Tx.QueryRow.
 type Row interface{ Scan(dest ...any) error }
 
-// State is that of a run.
+// State is the state of a run.
 type State string
 
 // The states of a run. A run that is retried is queued again.
@@ -194,19 +189,19 @@ const (
 	OutcomeFailed      Outcome = "error"
 	OutcomePanicked    Outcome = "panic"
 	OutcomeTimedOut    Outcome = "timeout"     // MaxRunTime
-	OutcomeCanceled    Outcome = "canceled"    // somebody canceled the run
+	OutcomeCanceled    Outcome = "canceled"    // the run was canceled
 	OutcomeInterrupted Outcome = "interrupted" // its worker shut down and gave it back: costs no attempt
 	OutcomeLeaseLost   Outcome = "lease_lost"  // its lease expired
 )
 
-// Cause is who does something, and why.
+// Cause says who does something, and why.
 type Cause struct{ By, Note string }
 
 // Handler is a handler that a worker has.
 type Handler struct {
 	Name            string
-	MaxConcurrency  int // runs at once in the fleet; 0: any number
-	MaxPerPartition int // the same of those with the same Partition, unless that is ""; 0: any number
+	MaxConcurrency  int // runs in progress in the fleet; 0: any number
+	MaxPerPartition int // the same for runs with the same Partition, unless that is ""; 0: any number
 	MaxAttempts     int // 0: any number
 	Rate            int // starts within any Per in the fleet; 0: any number
 	Per             time.Duration
@@ -215,7 +210,7 @@ type Handler struct {
 // Schedule is a schedule that a worker has.
 type Schedule struct {
 	Name, Handler string
-	Spec          string // what determines its ticks, and who handles them
+	Spec          string // identifies its ticks and their handler
 	Text          string // schedule.Describe
 }
 
@@ -231,19 +226,19 @@ type DueSchedule struct {
 	Name, Spec string
 	NextSpec   string    // the Spec for which NextDueAt was computed
 	NextDueAt  time.Time // zero: the schedule is new
-	// The latest pause, also if it is over: a tick is of it from PausedAt on, and before
+	// The latest pause, even if it is over: it has the ticks from PausedAt on and before
 	// PausedUntil. Zero: there was none.
 	PausedAt, PausedUntil time.Time
 }
 
-// Equal reports whether a row is as it was.
+// Equal reports whether a row has not changed.
 func (d DueSchedule) Equal(other DueSchedule) bool {
 	return d.Name == other.Name && d.Spec == other.Spec && d.NextSpec == other.NextSpec &&
 		d.NextDueAt.Equal(other.NextDueAt) && d.PausedAt.Equal(other.PausedAt) &&
 		d.PausedUntil.Equal(other.PausedUntil)
 }
 
-// Plan says what becomes of the ticks of a schedule.
+// Plan accounts for the due ticks of a schedule.
 type Plan struct {
 	Schedule DueSchedule // as Due returned it
 	Handler  string
@@ -254,11 +249,11 @@ type Plan struct {
 	Coalesced, Skipped, PausedTicks int64
 }
 
-// Materialized is what came of a plan.
+// Materialized is the outcome of a plan.
 type Materialized struct {
 	Schedule string
 	Queued   int64 // runs that were inserted
-	// Coalesced has those of the plan and the runs that a unique index refused.
+	// Coalesced counts those of the plan and the runs that a unique index refused.
 	Coalesced, Skipped, PausedTicks int64
 }
 
@@ -267,11 +262,11 @@ type NewRun struct {
 	Handler     string
 	Schedule    string    // "": triggered by hand
 	DueAt       time.Time // the tick; zero: triggered by hand
-	Backfill    bool      // may wait beside others of its schedule
+	Backfill    bool      // may wait beside other runs of its schedule
 	RunAt       time.Time // zero: after RunIn
 	RunIn       time.Duration
 	Priority    int // smaller is more urgent
-	MaxAttempts int // 0: what the handler says
+	MaxAttempts int // 0: the handler's
 	Key         string
 	KeyUntil    KeyUntil
 	Partition   string        // "": none
@@ -281,30 +276,30 @@ type NewRun struct {
 	TraceParent string
 }
 
-// KeyUntil is until when a key belongs to a run.
+// KeyUntil says until when a key belongs to a run.
 type KeyUntil string
 
-// What ends it. A run that is requeued does not get it back.
+// The ends of a key. A run that is requeued does not get its key back.
 const (
 	KeyForever      KeyUntil = ""
-	KeyUntilStarted KeyUntil = "started" // the first claim, or that it is canceled before
+	KeyUntilStarted KeyUntil = "started" // its first claim, or its cancellation before that
 	KeyUntilEnded   KeyUntil = "ended"
 )
 
-// Inserted is what came of a run that was inserted.
+// Inserted is the outcome of inserting a run.
 type Inserted struct {
 	ID    int64
 	Fresh bool // it was queued
 }
 
-// ClaimRequest is what a worker can run.
+// ClaimRequest says what a worker can run.
 type ClaimRequest struct {
 	Worker    string
 	Handlers  []Handler
 	Limit     int // of Runs, at most
-	MaxActive int // runs at once in the fleet, of all handlers; 0: any number
+	MaxActive int // runs in progress in the fleet, of all handlers; 0: any number
 	TTL       time.Duration
-	// Patience is how soon the other workers look again; 0: the worker leaves them nothing.
+	// Patience is how soon the other workers look again; 0: the worker leaves them no runs.
 	Patience time.Duration
 }
 
@@ -312,42 +307,41 @@ type ClaimRequest struct {
 type Claimed struct {
 	Now  time.Time
 	Runs []Run
-	// More is set if runs were left out because the payloads of those above have MaxClaimedBytes.
+	// More is set if runs were left out because the payloads of Runs have reached MaxClaimedBytes.
 	More bool
 	// Held is set if runs may have been left to other workers, although the limit has room.
 	Held bool
 	// Locked are the limits whose rows another transaction keeps locked: the names of handlers, and
 	// "" for MaxActive.
 	Locked []string
-	// Next is when the next run of these handlers is due that is not due now, or when the next may
-	// start of a handler whose Rate is reached, if that is earlier; zero: none waits.
+	// Next is when the next run of these handlers becomes due, or, if that is earlier, when the
+	// next run may start of a handler whose Rate is reached; zero: none waits.
 	Next time.Time
 }
 
-// MaxClaimedBytes bounds what one claim has to carry: the run with which the payloads reach it is
-// the last.
+// MaxClaimedBytes bounds the payloads of one claim: the run with which they reach it is the last.
 const MaxClaimedBytes = 4 << 20
 
-// RunKey names a claim of a run: the fence of all that a worker writes. After a restore, or when a
-// standby takes over that lacked the last commits, a database gives the same ID and the same number
-// of an attempt again, so each claim has a value of its own, too.
+// RunKey identifies a claim of a run: it fences everything that a worker writes. After a restore,
+// or after a failover to a standby that lacked the last commits, a database assigns the same ID and
+// the same attempt number again. So each claim also has a random value.
 type RunKey struct {
 	ID      int64
 	Attempt int
-	Claim   int64 // drawn at random for each Claim; of a run that is not running: the latest
+	Claim   int64 // random for each Claim; if the run is not running: the latest
 }
 
-// NewClaim draws the value of a claim. It is never 0, which is that of a run without a claim.
+// NewClaim draws the value of a claim. It is never 0, which marks a run without a claim.
 func NewClaim() int64 { return 1 + rand.Int64N(math.MaxInt64) }
 
-// Renewed is a run that a worker still has.
+// Renewed is a run that a worker still owns.
 type Renewed struct {
 	RunKey
-	Canceled bool  // somebody has canceled it
-	By       Cause // who
+	Canceled bool  // a cancellation was requested
+	By       Cause // who requested it
 }
 
-// Result is how an attempt ended, and what becomes of the run.
+// Result is how an attempt ended, and the run's next state.
 type Result struct {
 	RunKey
 	Outcome Outcome
@@ -357,29 +351,29 @@ type Result struct {
 	Took    time.Duration // from the claim to the end
 }
 
-// Finished is the answer to Store.Finish. The results of runs that are in neither list change
-// nothing: these were reclaimed.
+// Finished is the answer to Store.Finish. Runs in neither list were reclaimed: their results change
+// nothing.
 type Finished struct {
 	// Counted are the runs whose result counts: those that were still running with that attempt,
-	// and those whose same result an earlier call has written, the answer to which was lost.
+	// and those whose same result was written by an earlier call whose answer was lost.
 	Counted []RunKey
-	// Locked are the runs that another transaction has locked. Nothing was written of them, and
-	// whether their result counts shows when it is given again.
+	// Locked are the runs that another transaction has locked. Nothing was written for them. Call
+	// Finish again with their results to learn whether they count.
 	Locked []RunKey
 }
 
 // Reclaimed is a run that was taken from a worker.
 type Reclaimed struct {
 	RunKey
-	MaxAttempts     int // as Run.MaxAttempts
+	MaxAttempts     int // see Run.MaxAttempts
 	Handler, Worker string
 	Schedule        string
 	Crashes         int  // attempts that ended so, without those before a Requeue
 	Dead            bool // that was the last attempt
-	Canceled        bool // somebody had asked for that
+	Canceled        bool // a cancellation was requested
 }
 
-// Retention is how long what has ended is kept.
+// Retention is how long rows are kept.
 type Retention struct {
 	Succeeded, Dead, Canceled time.Duration
 	Unseen                    time.Duration // schedules and handlers
@@ -395,22 +389,22 @@ type Run struct {
 	State    State
 	Priority int
 	RunAt    time.Time
-	// An attempt with this number that fails is the last. It includes the attempts that do not
-	// count: those before a Requeue, and those that were given back (OutcomeInterrupted). 0: any
-	// attempt may be followed by another, or the run was not claimed yet.
+	// The number of the last attempt, if that fails. It includes the attempts that do not count:
+	// those before a Requeue, and those that were given back (OutcomeInterrupted). 0: any attempt
+	// may be followed by another, or the run was not claimed yet.
 	MaxAttempts int
 	Uncounted   int // how many attempts do not count
-	// FailingSince is when the first attempt began that failed, or whose lease was lost, of those
-	// after the latest Requeue; zero: none has. What succeeds in the end keeps it.
+	// FailingSince is when the first attempt after the latest Requeue began that failed or lost its
+	// lease; zero: there is none. A run that succeeds in the end keeps it.
 	FailingSince time.Time
 	Key          string // of the trigger, if it belongs to the run for ever; "": none does
 	Partition    string
 	Nonce        string // drawn at random when the run was queued
 	Payload      []byte
 	PayloadLen   int
-	By           Cause // who has queued it: by Insert, or later by Requeue
+	By           Cause // who has queued it: with Insert, or later with Requeue
 	TraceParent  string
-	CanceledBy   Cause // who has asked to cancel it
+	CanceledBy   Cause // who requested its cancellation
 	Worker       string
 	ClaimedAt    time.Time // of the latest attempt
 	LeaseUntil   time.Time
@@ -429,14 +423,14 @@ type Attempt struct {
 	Error      string
 }
 
-// Override is a change of the overrides of a handler or a schedule. Nil fields stay as they are.
+// Override changes the overrides of a handler or a schedule. Nil fields change nothing.
 type Override struct {
 	PausedUntil    *time.Duration // from now; 0: resume
-	MaxConcurrency *int           // 0: nothing starts; -1: as the code says
+	MaxConcurrency *int           // 0: nothing starts; -1: no override
 	By             Cause
 }
 
-// Pause is a pause.
+// Pause is a pause of a handler or a schedule.
 type Pause struct {
 	Until time.Time
 	By    Cause
@@ -455,7 +449,7 @@ type ScheduleRow struct {
 // HandlerRow is a row of the table of handlers.
 type HandlerRow struct {
 	Name                  string // "": all handlers together
-	MaxConcurrency        int    // of the worker that registered it last, as the next three; 0: any number
+	MaxConcurrency        int    // from the latest registration, like the next three; 0: any number
 	MaxPerPartition       int    // 0: any number
 	Rate                  int    // 0: any number
 	Per                   time.Duration
@@ -473,23 +467,23 @@ type Filter struct {
 	Schedule      string
 	States        []State
 	CreatedBefore time.Time // created before
-	BeforeID      int64     // with a smaller ID than this: the next page; 0: from the newest
+	BeforeID      int64     // with a smaller ID: the next page; 0: from the newest
 }
 
 // Stats is what health and metrics show.
 type Stats struct {
 	Now       time.Time
-	OldestDue time.Time // RunAt of the queued run that is due for longest; zero: none
+	OldestDue time.Time // RunAt of the queued run that has been due longest; zero: none
 	ByHandler []HandlerStats
-	// Overdue is the earliest tick that is due and not materialized, although a worker has its
-	// schedule; zero: none.
+	// Overdue is the earliest due tick that is not materialized although a worker has its schedule;
+	// zero: none.
 	Overdue time.Time
 }
 
-// HandlerStats are the runs of a handler.
+// HandlerStats counts the runs of a handler.
 type HandlerStats struct {
 	Handler               string
-	Queued, Running, Dead int64     // Queued may be counted up to a number only
+	Queued, Running, Dead int64     // Queued may be counted only up to some number
 	OldestDue             time.Time // zero: none is due
 	SeenAt                time.Time // by a worker that has it; zero: never
 	Paused                bool
