@@ -11,20 +11,20 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// check is one test, with the calls of a store that must not fail.
+// check is one test, with methods for calls to the store that must not fail.
 type check struct {
 	testing.TB
 	store.Store // the first client
 
 	ctx  context.Context
 	h    Harness
-	open func() store.Store // one more client
+	open func() store.Store // opens one more client
 }
 
 const (
 	callTimeout = 20 * time.Second
-	lease       = time.Minute           // that does not end during a test
-	short       = 50 * time.Millisecond // one that does
+	lease       = time.Minute           // does not end during a test
+	short       = 50 * time.Millisecond // ends during a test
 	worker      = "worker-1"
 )
 
@@ -64,13 +64,13 @@ func (c *check) duePage(after store.DueSchedule, limit int) (due store.Due) {
 	return due
 }
 
-// now returns the time of the database's clock.
+// now returns the database's time.
 func (c *check) now() time.Time {
 	c.Helper()
 	return c.due().Now
 }
 
-// dueSchedule returns what Due says of a schedule.
+// dueSchedule returns a schedule as Due returns it.
 func (c *check) dueSchedule(name string) store.DueSchedule {
 	c.Helper()
 	due := c.due()
@@ -104,7 +104,7 @@ func (c *check) insert(run store.NewRun) (id int64) {
 	return id
 }
 
-// insertMany queues runs in one call, and wants that so many of them are fresh; -1: any number.
+// insertMany queues runs in one call, of which wantFresh must be fresh; -1: any number.
 func (c *check) insertMany(wantFresh int, runs ...store.NewRun) (done []store.Inserted) {
 	c.Helper()
 	c.call("Insert", func(ctx context.Context) (err error) { done, err = c.Insert(ctx, nil, runs...); return err })
@@ -138,7 +138,7 @@ func (c *check) claim(request store.ClaimRequest) (claimed store.Claimed) {
 	return claimed
 }
 
-// claims makes a claim that has to return want runs.
+// claims makes a claim that must return want runs.
 func (c *check) claims(want int, request store.ClaimRequest) []store.Run {
 	c.Helper()
 	claimed := c.claim(request)
@@ -148,7 +148,7 @@ func (c *check) claims(want int, request store.ClaimRequest) []store.Run {
 	return claimed.Runs
 }
 
-// claimOne claims the one run that is due.
+// claimOne claims the only due run.
 func (c *check) claimOne(handlers ...store.Handler) store.Run {
 	c.Helper()
 	return c.claims(1, request(10, handlers...))[0]
@@ -163,7 +163,7 @@ func (c *check) renew(worker string, runs ...store.RunKey) (renewed []store.Rene
 	return renewed
 }
 
-// finish writes results, those of rows that are locked again until they are not.
+// finish writes results, and repeats those whose rows are locked until they are not.
 func (c *check) finish(results ...store.Result) (counted []store.RunKey) {
 	c.Helper()
 	testkit.Eventually(c, testkit.Patience, "no row is locked", func() bool {
@@ -194,7 +194,7 @@ func succeeded(run store.Run) store.Result {
 	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeOK, State: store.StateSucceeded}
 }
 
-// failed is the result of a run that has failed and is tried again at once.
+// failed is the result of a run that has failed and is tried again immediately.
 func failed(run store.Run) store.Result {
 	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeFailed, State: store.StateQueued, Error: "no paper"}
 }
@@ -209,7 +209,7 @@ func givenBack(run store.Run) store.Result {
 	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeInterrupted, State: store.StateQueued}
 }
 
-// maxCrashes is after how many lost leases a run is dead here.
+// maxCrashes is how many lost leases make a run dead in these tests.
 const maxCrashes = 4
 
 func (c *check) reclaim(limit int) (reclaimed []store.Reclaimed) {
@@ -267,7 +267,7 @@ func (c *check) stats() store.Stats {
 	return c.statsOf(callTimeout)
 }
 
-// statsOf returns Stats, for schedules that a worker has registered within a time.
+// statsOf returns Stats. Schedules that no worker has registered for unseen have no worker.
 func (c *check) statsOf(unseen time.Duration) (stats store.Stats) {
 	c.Helper()
 	c.call("Stats", func(ctx context.Context) (err error) { stats, err = c.Stats(ctx, unseen); return err })
@@ -280,7 +280,7 @@ func (c *check) runs(which store.Filter, limit int) (runs []store.Run) {
 	return runs
 }
 
-// run returns a run, which exists, and its attempts.
+// run returns an existing run and its attempts.
 func (c *check) run(id int64) (run store.Run, attempts []store.Attempt) {
 	c.Helper()
 	c.call("Run", func(ctx context.Context) error {
@@ -294,7 +294,7 @@ func (c *check) run(id int64) (run store.Run, attempts []store.Attempt) {
 	return run, attempts
 }
 
-// inState wants that a run has a state, and so many attempts behind it.
+// inState fails the test unless a run has the state and this number of ended attempts.
 func (c *check) inState(id int64, state store.State, attempts int) store.Run {
 	c.Helper()
 	run, list := c.run(id)
@@ -304,7 +304,7 @@ func (c *check) inState(id int64, state store.State, attempts int) store.Run {
 	return run
 }
 
-// schedule returns the row of a schedule, which exists.
+// schedule returns the row of an existing schedule.
 func (c *check) schedule(name string) (row store.ScheduleRow) {
 	c.Helper()
 	c.call("Schedules", func(ctx context.Context) error {
@@ -321,7 +321,7 @@ func (c *check) schedule(name string) (row store.ScheduleRow) {
 	return row
 }
 
-// handler returns the row of a handler, which exists.
+// handler returns the row of an existing handler.
 func (c *check) handler(name string) (row store.HandlerRow) {
 	c.Helper()
 	c.call("Handlers", func(ctx context.Context) error {
@@ -338,10 +338,10 @@ func (c *check) handler(name string) (row store.HandlerRow) {
 	return row
 }
 
-// near wants an instant that is not before from, and not long after it.
+// near fails the test unless at is not before from, and not long after it.
 func (c *check) near(what string, at, from time.Time) {
 	c.Helper()
-	// A database's clock may be exact to the millisecond only.
+	// A database's clock may count only milliseconds.
 	if at.Before(from.Add(-2*time.Millisecond)) || at.After(from.Add(callTimeout)) {
 		c.Errorf("%s is %v, want %v or a moment later", what, at, from)
 	}
@@ -353,7 +353,7 @@ func (c *check) pass(at time.Time) {
 	testkit.Eventually(c, testkit.Patience, "the database's clock goes on", func() bool { return c.now().After(at) })
 }
 
-// atOnce calls do on so many goroutines, each with a client of its own, and waits for all.
+// atOnce calls do on n goroutines at the same time, each with its own client, and waits for all.
 func (c *check) atOnce(n int, do func(i int, c *check)) {
 	c.Helper()
 	start := make(chan struct{})

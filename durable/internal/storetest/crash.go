@@ -20,23 +20,23 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A Crash has three processes share one database, and kills them one after the other at every
-// statement that a worker executes: before it, and in the middle of it. What was committed is not
-// lost, nothing is done twice, and no limit is exceeded.
+// A Crash lets three processes share one database, and kills them one after the other at every
+// statement that a worker executes: before it, and in the middle of it. It checks that nothing
+// committed is lost, nothing is done twice, and no limit is exceeded.
 //
-// The processes are the test's program, which calls Child when the variable Env is set.
+// The processes run the test's own program, which calls Child when the variable Env is set.
 type Crash struct {
-	Store store.Store // in which nothing was done yet
+	Store store.Store // not used before
 	Env   string
 	Arg   string // says where the database is
 
 	t     testing.TB
-	first time.Time // tick of the schedule
+	first time.Time // first tick of the schedule
 
-	mu      sync.Mutex       // of the goroutines that read
-	queued  map[string]int64 // IDs by key: Insert has returned
+	mu      sync.Mutex       // of the goroutines that read the processes' output
+	queued  map[string]int64 // IDs by key of runs whose Insert has returned
 	counted map[store.RunKey]int
-	killed  map[string]int // by when and at which statement
+	killed  map[string]int // how many processes, by "before" or "during" and the statement's name
 }
 
 // Statements returns the names of the statements that a worker executes in one cycle.
@@ -64,8 +64,8 @@ func (c *Crash) Statements(t testing.TB) (names []string) {
 	return names
 }
 
-// Kill kills so many processes: at all points, of which there are two for each statement, or at
-// some, which are not always the same.
+// Kill kills as many processes as kills says: at all points (two for each statement), or at some of
+// them, chosen at random.
 func (c *Crash) Kill(statements []string, kills int) {
 	points := Points(statements)
 	all, offset := 2*len(statements), time.Now().Nanosecond()
@@ -102,8 +102,7 @@ func (c *Crash) Kill(statements []string, kills int) {
 	c.Check()
 }
 
-// Points returns a unique name for each statement: its name, "#", and how many times that name has
-// occurred up to there.
+// Points returns a unique name for each statement: its name, "#", and the number of its occurrence.
 func Points(statements []string) []string {
 	points, times := make([]string, len(statements)), map[string]int{}
 	for i, name := range statements {
@@ -113,8 +112,8 @@ func Points(statements []string) []string {
 	return points
 }
 
-// covered fails the test if not all processes were killed, or if none was killed before or during
-// some statement although there were enough kills for all.
+// covered fails the test if not all processes were killed. If there were enough kills for all
+// points, it also fails if none was killed before or during some statement.
 func (c *Crash) covered(statements []string, kills int) {
 	c.t.Helper()
 	n := 0
@@ -147,7 +146,7 @@ func (c *Crash) kill(when, at string) {
 	}
 }
 
-// planFirst has the schedule have its first tick.
+// planFirst plans the schedule's first tick.
 func (c *Crash) planFirst() {
 	ctx := c.t.Context()
 	if err := c.Store.Register(ctx, worker, crashHandlers, []store.Schedule{crashTicks}, true); err != nil {
@@ -165,7 +164,7 @@ func (c *Crash) planFirst() {
 	}
 }
 
-// note takes a line of a process. The last one may have been cut off.
+// note records a line that a process has printed. The last one may have been cut off.
 func (c *Crash) note(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +198,7 @@ func (c *Crash) withinLimits() {
 	}
 }
 
-// drain ends all runs that are left.
+// drain ends all remaining runs.
 func (c *Crash) drain() {
 	c.t.Helper()
 	testkit.Eventually(c.t, testkit.Patience, "all runs end", func(ctx context.Context) error {
@@ -227,8 +226,7 @@ func (c *Crash) drain() {
 	})
 }
 
-// Check ends all runs that are left, and compares what the database has with what processes have
-// said.
+// Check ends all remaining runs, and compares the database with what the processes have printed.
 func (c *Crash) Check() {
 	t, s := c.t, c.Store
 	t.Helper()
@@ -289,7 +287,7 @@ func (c *Crash) Check() {
 	t.Logf("%d runs, %d of ticks, attempts: %v", len(runs), len(byTick), slices.Sorted(maps.Keys(outcomes)))
 }
 
-// A Process is a child as its parent sees it.
+// A Process is a child process.
 type Process struct {
 	*exec.Cmd
 	In    io.WriteCloser

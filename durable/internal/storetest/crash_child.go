@@ -26,8 +26,8 @@ var (
 	crashHandlers = []store.Handler{crashing, {Name: "mails", MaxAttempts: 1000}}
 )
 
-// A Killer kills this process when it executes a statement, so that no code of ours runs any more.
-// Whatever stands between the store and its database calls Statement before each.
+// A Killer kills this process at a statement, so that none of its code runs any more. A wrapper
+// between the store and its database calls Statement before each statement.
 type Killer struct {
 	when string // "count": never
 	at   string // its name, "#", and how often it was executed then
@@ -36,8 +36,8 @@ type Killer struct {
 	executed map[string]int
 }
 
-// Statement must be called just before a statement of that name is executed. If the process is to
-// die during the statement, begun is not nil: call it once the statement has begun. It does not
+// Statement must be called just before a statement of that name is executed. If the process must
+// die during the statement, begun is not nil: call it once the statement has begun. begun does not
 // return.
 func (k *Killer) Statement(name string) (begun func()) {
 	k.mu.Lock()
@@ -62,8 +62,8 @@ func (k *Killer) Statement(name string) (begun func()) {
 	return die
 }
 
-// Child is a worker that is killed at a statement, or by the end of its input. env is the value of
-// Crash.Env, and ok is false if there is none.
+// Child runs a worker until it is killed at a statement, or its input ends. env is the value of
+// Crash.Env; ok is false if it is empty.
 func Child(env string, open func(arg string, k *Killer) (store.Store, error)) (ok bool) {
 	k := &Killer{executed: map[string]int{}}
 	var arg string
@@ -90,7 +90,7 @@ func Child(env string, open func(arg string, k *Killer) (store.Store, error)) (o
 			if err := Cycle(s, name, i); err != nil {
 				return err
 			}
-			time.Sleep(2 * time.Millisecond) // others have their turn
+			time.Sleep(2 * time.Millisecond) // gives the other processes a turn
 		}
 	}()
 	if err != nil {
@@ -101,7 +101,7 @@ func Child(env string, open func(arg string, k *Killer) (store.Store, error)) (o
 	return true
 }
 
-// Cycle does all that a worker does, and prints what it knows to be committed.
+// Cycle makes every call that a worker makes, and prints what it knows to be committed.
 func Cycle(s store.Store, name string, i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -120,7 +120,7 @@ func Cycle(s store.Store, name string, i int) error {
 	}
 	var plans []store.Plan
 	for _, d := range due.Schedules {
-		n := due.Now.Sub(d.NextDueAt) / crashPeriod // of ticks before the latest that is due
+		n := due.Now.Sub(d.NextDueAt) / crashPeriod // ticks before the latest due one
 		last := d.NextDueAt.Add(n * crashPeriod)
 		plans = append(plans, store.Plan{Schedule: d, Handler: crashTicks.Handler, Last: last,
 			Next: last.Add(crashPeriod), Skipped: int64(n), Runs: []store.NewRun{{Handler: crashTicks.Handler,

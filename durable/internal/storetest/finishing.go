@@ -80,7 +80,7 @@ var renewing = []promise{
 	}},
 }
 
-// expired queues a run, and claims it for a lease that has soon expired.
+// expired queues a run, and claims it with a lease that expires soon.
 func (c *check) expired(handler store.Handler) store.Run {
 	c.Helper()
 	c.ready(handler)
@@ -321,7 +321,7 @@ var finishing = []promise{
 		if next.Claim == runs[0].Claim || next.Nonce == runs[0].Nonce || runs[0].Claim == 0 {
 			c.Errorf("two claims of two runs: %+v, %+v", next, runs[0])
 		}
-		other := runs[0] // what another database gave, or this one before it was put back
+		other := runs[0] // a claim by another database, or by this one before a restore
 		other.Claim++
 		if renewed := c.renew(worker, other.RunKey); len(renewed) != 0 {
 			c.Errorf("renewed by another claim: %+v", renewed)

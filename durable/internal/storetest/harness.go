@@ -9,47 +9,46 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A Harness tells Run how to reach a store.
+// A Harness gives Run access to a store.
 type Harness struct {
-	// New returns fresh, migrated tables: each call of open is one more client of them. It is
-	// called for every test, concurrently unless Virtual is set; close what needs closing in a
-	// t.Cleanup.
+	// New makes fresh, migrated tables: each call of open returns one more client of them. It is
+	// called for every test, concurrently unless Virtual is set. Close resources in a t.Cleanup.
 	New func(t testing.TB) (open func() store.Store)
 
 	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
 	// that does no I/O. Otherwise tests run in parallel. Default false.
 	Virtual bool
 
-	// Rounds is how often what is concurrent is repeated. Default 1.
+	// Rounds is how often concurrent tests repeat their work. Default 1.
 	Rounds int
 
 	// NotifiesOnlyItself says that Notify of one client wakes no Listen of another. Default false.
 	NotifiesOnlyItself bool
 
-	// NoNotifications says that no Listen is woken, because of what stands between it and the
-	// database. Default false.
+	// NoNotifications says that no Listen is woken, for example because of a proxy in between.
+	// Default false.
 	NoNotifications bool
 
-	// Begin begins a transaction of an application in the database of a store that New has made.
-	// Default nil: those are not tested.
+	// Begin begins an application's transaction in the database of a store that New has made.
+	// Default nil: transactions are not tested.
 	Begin func(t testing.TB, s store.Store) Transaction
 
-	// SeenAhead has the database find that all schedules were seen so much later than they were, as
-	// if its clock had been ahead then.
+	// SeenAhead moves the last registration of all schedules into the future, as if the database's
+	// clock had been ahead by that much at the time.
 	SeenAhead func(t testing.TB, s store.Store, by time.Duration)
 
-	// Refuse has the database refuse every run of a handler that is inserted from now on. Default
-	// nil: that is not tested.
+	// Refuse makes the database refuse to insert runs of a handler. Default nil: that is not
+	// tested.
 	Refuse func(t testing.TB, s store.Store, handler string)
 }
 
-// A Transaction is one of an application.
+// A Transaction is a transaction of an application.
 type Transaction struct {
 	store.Tx
 	Commit, Rollback func() error
 }
 
-// Run tests that a store does what package store says, with one subtest per promise.
+// Run tests that a store keeps the contract of package store, with one subtest per promise.
 func Run(t *testing.T, h Harness) {
 	for _, p := range promises {
 		t.Run(p.name, func(t *testing.T) {
@@ -77,7 +76,7 @@ type promise struct {
 	show func(*check)
 }
 
-// promises are all of them, in the order in which they are tested.
+// promises are all promises, in the order of their tests.
 var promises = join(setUp, registering, planning, planningAtOnce, claiming, limits, partitions, rates, spread,
 	limitsAtOnce, renewing, finishing, reclaiming, inserting, steering, sweeping, reading, texts)
 

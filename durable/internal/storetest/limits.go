@@ -190,7 +190,7 @@ func partitionsOf(runs []store.Run) map[string]int {
 var partitions = []promise{
 	{"partitions/MaxPerPartition holds over all workers, and hides no other partition", func(c *check) {
 		c.ready(perTenant(2), mails)
-		c.tenants("a", 300) // more than a claim looks at in their order
+		c.tenants("a", 300) // more than a claim reads in the order of runs
 		c.tenants("b", 3)
 		c.tenants("", 3)
 		c.tenants("c", 1)
@@ -204,10 +204,10 @@ var partitions = []promise{
 		c.claims(1, request(1, perTenant(3)))
 		for _, run := range first {
 			if run.Partition == "a" {
-				c.finishes(failed(run)) // which keeps its partition
+				c.finishes(failed(run)) // keeps its partition
 			}
 		}
-		if of := partitionsOf(c.claims(1, request(20, perTenant(2)))); of["a"] != 1 { // the third one goes on
+		if of := partitionsOf(c.claims(1, request(20, perTenant(2)))); of["a"] != 1 { // one is still running
 			c.Errorf("%v", of)
 		}
 		c.claims(0, request(20, perTenant(2)))
@@ -268,7 +268,7 @@ var partitions = []promise{
 			return taken >= full
 		})
 		c.claims(0, request(100, perTenant(1)))
-		for i := full; i < all; i++ { // behind all that are full
+		for i := full; i < all; i++ { // behind all full partitions
 			c.tenants(fmt.Sprintf("%04d", i), 2)
 		}
 		testkit.Eventually(c, testkit.Patience, "those that are not full are found", func() bool {
@@ -379,8 +379,8 @@ var limitsAtOnce = []promise{
 	}},
 }
 
-// stops sets an override while workers empty the backlog of a handler that has no limit, and wants
-// that nothing is claimed any more once the call has returned.
+// stops sets an override while workers empty the backlog of a handler without a limit, and fails
+// the test if a run is claimed after the call has returned.
 func (c *check) stops(set, reset func(*check)) {
 	c.Helper()
 	c.ready(orders)
@@ -417,10 +417,10 @@ func (c *check) stops(set, reset func(*check)) {
 	}
 }
 
-// crowdPause is how soon one who has found nothing looks again, and leaves the machine to others.
+// crowdPause is how long a worker that has found nothing leaves the machine to others.
 const crowdPause = time.Millisecond
 
-// crowd has many workers run orders and mails, and looks at how many of each go on.
+// crowd lets several workers run orders and mails, and checks how many of each are in progress.
 func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, mails int64) bool) {
 	c.Helper()
 	c.ready(orders, mails)

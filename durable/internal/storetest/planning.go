@@ -15,7 +15,7 @@ func tick(of store.Schedule, at time.Time) store.NewRun {
 	return store.NewRun{Handler: of.Handler, Schedule: of.Name, DueAt: at, RunAt: at}
 }
 
-// plan is one for the tick that is due, and the next a minute later.
+// plan returns a plan for the due tick, with the next tick a minute later.
 func plan(due store.DueSchedule, runs ...store.NewRun) store.Plan {
 	return store.Plan{Schedule: due, Handler: "orders", Runs: runs, Last: due.NextDueAt,
 		Next: due.NextDueAt.Add(time.Minute)}

@@ -33,14 +33,14 @@ var rates = []promise{
 		c.claims(1, second)
 		c.reclaims(1)
 		c.finishes(givenBack(c.claims(1, request(1, hourly))[0]))
-		last := c.claim(request(10, hourly, mails)) // of which the rate does not bound the other
+		last := c.claim(request(10, hourly, mails)) // the rate does not bound mails
 		if len(last.Runs) != 2 || last.Runs[0].Handler != "mails" {
 			c.Errorf("%+v", last.Runs)
 		}
 		if wait := last.Next.Sub(last.Now); wait <= 0 || wait > time.Hour+short {
 			c.Errorf("the next may start in %v", wait)
 		}
-		// Neither a pause nor deleting what has ended gives a start back.
+		// Neither a pause nor deleting ended runs gives a start back.
 		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour)})
 		if paused := c.claim(request(10, hourly)); !paused.Next.IsZero() || len(paused.Runs) > 0 {
 			c.Errorf("%+v", paused)
@@ -52,7 +52,7 @@ var rates = []promise{
 		}
 		c.ready(hourly)
 		c.claims(0, request(10, hourly))
-		// Workers with different rates count the same starts, and who has none does not count.
+		// Workers with different rates count the same starts; workers without a rate do not count.
 		c.claims(1, request(10, rated(4, time.Hour)))
 		c.claims(0, request(10, rated(4, 2*time.Hour)))
 		c.claims(2, request(2, orders))

@@ -39,7 +39,7 @@ var reading = []promise{
 		}
 	}},
 	{"reading/the runs that a filter selects", func(c *check) {
-		ids := c.ended() // all are orders
+		ids := c.ended() // all runs are orders
 		c.planned(daily, c.now().Add(-time.Hour))
 		between := c.now()
 		c.pass(between)
@@ -169,7 +169,7 @@ var reading = []promise{
 	}},
 }
 
-// awkward are names that have to be stored as they are.
+// awkward are names that must be stored unchanged.
 var awkward = []string{
 	"orders", "Orders", "orders ", " orders", "o'r\"d`e\\r;s--", "%_[]{}$1?:a@b", "a\nb\tc\r\x01\x1f\x7f", "{payload}",
 	"\U0001F600 grüße 日本", "e\u0301", "\u00e9", strings.Repeat("ü", 100), strings.Repeat("a", 200), "null",

@@ -66,7 +66,7 @@ var reclaiming = []promise{
 		r := request(1, endless)
 		r.TTL = short
 		c.reclaims(1)
-		for i, again := range []int{2, 3, 4, 6} { // of attempt 5, the error is that of the handler
+		for i, again := range []int{2, 3, 4, 6} { // attempt 5 ends with an error of the handler
 			if again == 6 {
 				c.requeue(store.Filter{}, store.Cause{})
 				c.finishes(failed(c.claimOne(endless)))

@@ -130,7 +130,7 @@ var registering = []promise{
 	}},
 }
 
-// planned registers a schedule, and plans its next tick.
+// planned registers a schedule and plans its next tick.
 func (c *check) planned(s store.Schedule, next time.Time) {
 	c.Helper()
 	c.register(true, []store.Handler{{Name: s.Handler, MaxAttempts: 3}}, s)

@@ -91,7 +91,7 @@ func (c *check) nothing() {
 	}
 }
 
-// everything returns every method that calls the database, with something to do.
+// everything returns a call of every method that uses the database.
 func (c *check) everything() map[string]func(context.Context) error {
 	key := store.RunKey{ID: 1, Attempt: 1}
 	return map[string]func(context.Context) error{

@@ -8,14 +8,14 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// sharing is a claim of a worker that leaves others what they may look for within patience.
+// sharing is a claim of a worker that leaves runs to others for the patience.
 func sharing(worker string, limit int, patience time.Duration, handlers ...store.Handler) store.ClaimRequest {
 	r := request(limit, handlers...)
 	r.Worker, r.Patience = worker, patience
 	return r
 }
 
-// workers registers workers that have a handler.
+// workers registers workers with a handler.
 func (c *check) workers(h store.Handler, names ...string) {
 	c.Helper()
 	for _, name := range names {
@@ -25,7 +25,7 @@ func (c *check) workers(h store.Handler, names ...string) {
 	}
 }
 
-// takes makes a claim that has to return want runs, and to say whether it has left some.
+// takes makes a claim that must return want runs, and held for whether it has left some.
 func (c *check) takes(want int, held bool, request store.ClaimRequest) []store.Run {
 	c.Helper()
 	claimed := c.claim(request)
@@ -72,7 +72,7 @@ var spread = []promise{
 		c.inserts("orders", 10)
 		c.takes(2, true, sharing("a", 10, time.Hour, h))
 		c.pass(c.now().Add(2 * short))
-		c.takes(2, false, sharing("a", 10, short, h)) // b was registered, and has not looked
+		c.takes(2, false, sharing("a", 10, short, h)) // b was registered, but has not claimed
 	}},
 	{"spread/who looks and has room gets its share of a backlog", func(c *check) {
 		h := limited(4)
@@ -80,14 +80,14 @@ var spread = []promise{
 		c.inserts("orders", 20)
 		c.pass(c.now().Add(2 * short))
 		runs := c.takes(4, false, sharing("a", 10, short, h))
-		c.takes(0, false, sharing("b", 10, time.Hour, h)) // in vain
+		c.takes(0, false, sharing("b", 10, time.Hour, h)) // finds nothing
 		c.endAll("a", runs[:3]...)
 		c.takes(1, true, sharing("a", 10, time.Hour, h))
 		c.takes(1, false, sharing("b", 1, time.Hour, h))
 		// b is full now, and does not count; but it is registered.
 		c.takes(0, true, sharing("a", 10, time.Hour, h))
 		c.takes(1, false, sharing("a", 10, short, h))
-		// It asks again, and then is gone.
+		// b claims again, and then is gone.
 		c.takes(0, false, sharing("b", 10, short, h))
 		c.endAll("a", runs[3])
 		c.takes(0, true, sharing("a", 10, time.Hour, h))

@@ -245,7 +245,7 @@ var inserting = []promise{
 			}
 			c.claims(0, request(1, orders))
 			c.insert(store.NewRun{Handler: "orders"})
-			c.claims(1, request(2, orders)) // others do
+			c.claims(1, request(2, orders)) // the run without the key
 			if err := tx.Commit(); err != nil {
 				c.Fatal(err)
 			}
@@ -279,7 +279,7 @@ var inserting = []promise{
 			c.Errorf("%+v", done)
 		}
 		var many []store.NewRun
-		for i := range 1100 { // some batches
+		for i := range 1100 { // more than one batch
 			many = append(many, store.NewRun{Handler: "orders", Payload: []byte{0, byte(i), 255}, Priority: 1})
 		}
 		by := store.Cause{By: "Ann", Note: "again"}
@@ -332,7 +332,7 @@ var inserting = []promise{
 			c.atOnce(4, func(i int, c *check) {
 				runs := many
 				if i%2 == 1 {
-					runs = back // whoever waits for another one, both ways
+					runs = back // so each may wait for the other
 				}
 				c.call("Insert", func(ctx context.Context) error {
 					done, err := c.Insert(ctx, nil, runs...)
@@ -415,8 +415,8 @@ var inserting = []promise{
 	}},
 }
 
-// seesQueued wants a transaction to see these keys queued, in this order, and what belongs to the
-// last.
+// seesQueued fails the test unless a transaction sees runs with these keys queued, in this order,
+// and the last with all its fields.
 func (c *check) seesQueued(tx store.Tx, keys ...string) {
 	c.Helper()
 	var after int64
