@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// slowLink is a store whose answers need a second for each message.
+// slowLink is a store whose answers take a second for each message.
 type slowLink struct{ *memory.Store }
 
 func (l slowLink) Due(ctx context.Context, r store.DueRequest) (store.Due, error) {
@@ -33,10 +33,10 @@ func (l slowLink) Due(ctx context.Context, r store.DueRequest) (store.Due, error
 	}
 }
 
-// A link carries 5 messages in the time of a call, and 100 are due.
+// A link can carry 5 messages in the time of a call, and 100 messages are due.
 //
-// Fails when a relay asks for as many messages as before after a call that was too large for its
-// time: nothing is delivered for good then.
+// Fails when a relay asks for as many messages again after a call that timed out, because then
+// nothing is ever delivered.
 func TestABatchThatIsTooLargeForItsTime(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -44,15 +44,15 @@ func TestABatchThatIsTooLargeForItsTime(t *testing.T) {
 		f.append("", 100)
 		f.relay(outbox.RelayConfig{})
 		took := f.until("all are delivered", 10*time.Minute, func() bool { return f.had() == 100 })
-		if took > 3*time.Minute { // 100 s are the least
+		if took > 3*time.Minute { // at least 100 s are needed
 			t.Errorf("it took %v", took)
 		}
 	})
 }
 
-// A relay behind a link of 2 MB/s has calls of two seconds for messages of 12 MB together.
+// A relay behind a link of 2 MB/s has calls of at most two seconds for messages of 12 MB in total.
 //
-// Fails when they are asked for again and again, more at once than the link carries in that time.
+// Fails when each call asks for more messages than the link can carry in that time.
 func TestLargeMessagesOnASlowLink(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

@@ -66,7 +66,7 @@ func appendAll(b *testing.B, p place, box *outbox.Outbox, n int) {
 	}
 }
 
-// BenchmarkRelay delivers messages that wait, to a sink that does nothing.
+// BenchmarkRelay delivers waiting messages to a sink that does nothing.
 func BenchmarkRelay(b *testing.B) {
 	for _, batch := range []int{outbox.DefaultBatchSize, 200} {
 		b.Run(fmt.Sprint("batch ", batch), func(b *testing.B) {
@@ -108,7 +108,7 @@ func BenchmarkCommitToDeliver(b *testing.B) {
 			began := time.Now()
 			box.Notify()
 			<-delivered
-			if i > 0 { // the relay was elected
+			if i > 0 { // the first message waits for the election
 				took = append(took, time.Since(began))
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// The calls, as metrics and lines name them.
+// Names of the calls in metrics and log lines.
 const (
 	opVerify = "verify"
 	opLayout = "layout"
@@ -20,14 +20,14 @@ const (
 	opLocks  = "locks"
 )
 
-// calls are those of a relay to the database.
+// calls makes the calls of a relay to the database.
 type calls struct{ *answers.Calls }
 
 func newCalls(name string, c RelayConfig, v *events) *calls {
 	return &calls{answers.New(answers.Options{Name: name, Timeout: c.CallTimeout, Behind: stallAfter(c),
 		Failed: func(op string, err error, first bool) {
 			level := slog.LevelDebug
-			if first { // else it was said
+			if first { // later failures were announced by the first
 				level = slog.LevelWarn
 			}
 			v.Log(level, "outbox: a call to the database failed", "call", op, "err", err)
@@ -48,7 +48,7 @@ func call[T any](c *calls, op string, f func(context.Context) (T, error)) (T, er
 	return answers.Do(c.Life(), c.Calls, op, f)
 }
 
-// callFor makes a call for a shard. If it hangs, it holds up no other shard.
+// callFor makes a call for a shard. If the call hangs, it does not delay other shards.
 func callFor[T any](
 	ctx context.Context, s *shard, op string, f func(context.Context) (T, error),
 ) (T, error) {

@@ -20,9 +20,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// The clock of the relay's host is an hour ahead of the database's, or behind it. All goes by the
-// database's: a message is delivered at once, a retry comes after its back-off, later messages of
-// its key wait for it, and a message is dead no earlier than otherwise, and kept for as long.
+// The clock of the relay's host is an hour ahead of the database's, or behind it. Only the
+// database's clock counts: a message is delivered immediately, a retry comes after its back-off,
+// later messages of its key wait for it, and a message is neither dead nor deleted earlier or later
+// than usual.
 //
 // Fails when an instant of the host's clock reaches the database, or one of the database's is
 // compared with the host's clock.
@@ -71,7 +72,7 @@ func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 			t.Error(err)
 		}
 	})
-	// It leads, and has nothing to do.
+	// The relay leads, and has nothing to do.
 	first := commit(t, box, pool, "first")
 	testkit.Eventually(t, testkit.Patience, "the relay delivers", func() bool { return len(sink.of("first")) == 1 })
 
@@ -107,7 +108,7 @@ func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 	if age := sink.oddestAge(); age < 0 || age > testkit.Patience {
 		t.Errorf("a sink was told that its message is %v old", age)
 	}
-	// A sweep deletes what is too old by the database's clock, and only that.
+	// A sweep deletes only rows that are too old by the database's clock.
 	if _, err := pool.Exec(t.Context(), "UPDATE "+outbox.DefaultTableName+
 		" SET finished_at = clock_timestamp() - interval '31 minutes' WHERE key = 'first'"); err != nil {
 		t.Fatal(err)
@@ -148,7 +149,8 @@ func commit(t *testing.T, box *outbox.Outbox, pool *pgxpool.Pool, texts ...strin
 	return ids
 }
 
-// times is a sink that notes when it was called. It fails a message once, or always, by its text.
+// times is a sink that records when it was called. The text of a message says whether it fails once
+// or always.
 type times struct {
 	mu   sync.Mutex
 	at   map[string][]time.Time
@@ -174,7 +176,7 @@ func (s *times) of(text string) []time.Time {
 	return slices.Clone(s.at[text])
 }
 
-// oddestAge is an age below zero that a delivery had, or else the greatest.
+// oddestAge returns a negative age of a delivery, if there was one, or else the greatest age.
 func (s *times) oddestAge() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

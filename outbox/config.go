@@ -49,9 +49,9 @@ const (
 	maxDeliveries   = 1_000
 	minPollInterval = 10 * time.Millisecond
 
-	// A lease is renewed every third of it, and a call to its store may take so long.
+	// A lease is renewed every TTL/3, and one call to its store may take DefaultStoreTimeout.
 	minTTL = 3 * dlock.DefaultStoreTimeout
-	// Those of package leader.
+	// The bounds of package leader.
 	minRetryInterval = 10 * time.Millisecond
 	maxRetryInterval = time.Hour
 )
@@ -246,24 +246,24 @@ type Thresholds struct {
 	Dead int64
 }
 
-// UnknownTopicPolicy says what becomes of a message whose topic has no sink.
+// UnknownTopicPolicy says what happens to a message whose topic has no sink.
 type UnknownTopicPolicy uint8
 
 const (
-	// UnknownTopicWait: it waits. In a rolling deploy the hosts that have the sink may only be
-	// starting.
+	// UnknownTopicWait: the message waits. In a rolling deploy the hosts that have the sink may
+	// still be starting.
 	UnknownTopicWait UnknownTopicPolicy = iota
-	// UnknownTopicDead: it is dead at once, with the outcome permanent.
+	// UnknownTopicDead: the message is dead immediately, with the outcome permanent.
 	UnknownTopicDead
 )
 
-// DeadPolicy says what becomes of the later messages of a key when one is dead.
+// DeadPolicy says what happens to the later messages of a key when one is dead.
 type DeadPolicy uint8
 
 const (
-	// DeadContinue: they are delivered without it.
+	// DeadContinue: the later messages are delivered without it.
 	DeadContinue DeadPolicy = iota
-	// DeadStop: they wait until somebody requeues it, or deletes it.
+	// DeadStop: the later messages wait until the dead one is requeued or deleted.
 	DeadStop
 )
 

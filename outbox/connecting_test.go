@@ -13,12 +13,12 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// The network between a relay and Postgres takes what the relay sends, and returns nothing, until
-// all its connections have failed and others are being opened. Then it is well, but what was opened
-// before stays silent.
+// The network between a relay and Postgres accepts data but returns none, until all connections of
+// the relay have failed and others are being opened. Then it works again, but connections opened
+// before stay silent.
 //
-// Fails when such connections keep the places of the relay's pool for as long as a driver waits by
-// itself: two minutes.
+// Fails when such connections keep the places of the relay's pool for the driver's own time-out of
+// two minutes.
 func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -37,7 +37,7 @@ func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	behind := postgresAt(t, strings.Replace(server.DSN("", "", database), server.Addr(), proxy.Addr(), 1))
 	far := behind.open()
 	t.Cleanup(func() { far.Close() })
-	const shards = 16 // more calls at once than the relay has connections
+	const shards = 16 // more calls at the same time than the relay has connections
 	relay, err := outbox.NewRelay(far, outbox.RelayConfig{Shards: shards, TTL: 3 * time.Second,
 		CallTimeout: time.Second, RetryInterval: 500 * time.Millisecond, PollInterval: 50 * time.Millisecond,
 		IdleDelay: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),

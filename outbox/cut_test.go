@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// The network of a relay fails in the middle of what it sends, while it writes results: the server
-// has the first part of that, keeps the locks, and waits. The next relay delivers all that these
-// locks are not on, and the rest when the server gives the connection up.
+// The network of a relay fails in the middle of a request that writes results: the server has
+// received the first part, keeps the locks, and waits. The next relay delivers all messages without
+// these locks, and the rest when the server gives up the connection.
 //
 // Fails when a relay waits for a row that such a connection has locked.
 //
@@ -65,8 +65,8 @@ func TestMarkThatIsCutOff(t *testing.T) {
 			go func() { ended <- stop() }()
 			p.appended(t, box, "late", messages)
 			stopSecond := relay(box, func() {})
-			// Two batches of the first relay may be locked: the one that was being written, and
-			// its repetition.
+			// Two batches of the first relay may be locked: the interrupted one, and its
+			// repetition.
 			dispatched(2*messages - 2*20)
 			proxy.CutRequests(false)
 			proxy.Reset()
@@ -81,7 +81,7 @@ func TestMarkThatIsCutOff(t *testing.T) {
 	}
 }
 
-// cutPlace returns a database, and the same through a proxy.
+// cutPlace returns a database, and the same database through a proxy.
 func cutPlace(t *testing.T, name string) (place, *servertest.Proxy, *outbox.Outbox) {
 	t.Helper()
 	server := sqltest.SharedPostgres(t)

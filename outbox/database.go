@@ -24,10 +24,11 @@ type Options struct {
 	Schema string
 }
 
-// roleName is that of the relays: every outbox has locks of its own.
+// roleName is the role of the relays. It can be the same everywhere, because every outbox has its
+// own locks.
 const roleName = "outbox"
 
-// locks are those of the relays, in the same database.
+// locks are the relays' locks, in the same database.
 type locks interface {
 	dlock.DistributedLock
 	driver.Enumerator
@@ -37,8 +38,8 @@ type locks interface {
 	Close() error
 }
 
-// lazyLocks are opened when they are first needed: a program that only appends has no use for their
-// connections.
+// lazyLocks opens the locks when they are first needed, because a program that only appends does
+// not need their connections.
 type lazyLocks struct {
 	open func() locks
 

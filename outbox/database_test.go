@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// A place is a real database, and how the application has transactions in it.
+// A place is a real database, and how an application makes transactions in it.
 type place struct {
 	open  func() *outbox.Outbox
 	begin func(t testing.TB) (tx outbox.Tx, commit, rollback func() error)
@@ -135,7 +135,7 @@ func running(t *testing.T, box *outbox.Outbox, config outbox.RelayConfig) (stop 
 	return func() error { cancel(); return <-ended }
 }
 
-// appended appends messages of n keys in one transaction.
+// appended appends messages of several keys in one transaction.
 func (p place) appended(t *testing.T, box *outbox.Outbox, keys string, n int) {
 	t.Helper()
 	tx, commit, rollback := p.begin(t)
@@ -153,8 +153,8 @@ func (p place) appended(t *testing.T, box *outbox.Outbox, keys string, n int) {
 }
 
 // An order and its message are committed together, or neither is; two relays deliver; the receiver
-// has every effect once. Fails when a message of a transaction that was rolled back is delivered,
-// or one of a committed one is not.
+// has every effect once. Fails when a message is delivered although its transaction was rolled
+// back, or is not delivered although it was committed.
 func TestFromProducerToReceiver(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
@@ -235,10 +235,10 @@ func TestFromProducerToReceiver(t *testing.T) {
 	})
 }
 
-// Without any one of the tables, those of the locks included, everybody is told that something has
-// to be set up, and which it is; nothing is delivered. When the table is there again all goes on.
+// If any table is missing, including those of the locks, every call's error names it and matches
+// ErrSetup, and nothing is delivered. When the table exists again, everything continues.
 //
-// Fails when a relay starts without a table that it needs only later.
+// Fails when a relay starts although a table is missing that it needs only later.
 func TestTableThatIsMissing(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
@@ -248,7 +248,7 @@ func TestTableThatIsMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 		schema := ""
-		if strings.Contains(t.Name(), "Postgres") { // whose search path may be any
+		if strings.Contains(t.Name(), "Postgres") { // Postgres may have any search_path
 			schema = "public."
 		}
 		rename := func(from, to string) {
@@ -284,10 +284,10 @@ func TestTableThatIsMissing(t *testing.T) {
 	})
 }
 
-// A transaction that has appended first commits last, when a later message of another key has long
-// been delivered (ThreeDotsLabs/watermill#311).
+// The transaction that appends first commits last, long after a later message of another key was
+// delivered (ThreeDotsLabs/watermill#311).
 //
-// Fails when the relay looks for what comes after what it has had.
+// Fails when the relay looks only behind the last message that it has had.
 func TestCommitsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
@@ -347,10 +347,11 @@ func TestCommitsOutOfOrder(t *testing.T) {
 	})
 }
 
-// A message that is appended again, with other headers at most, is no second one; with the same ID
-// and another topic, key or payload it is an error.
+// Appending a message again, even with other headers, adds no second message. The same ID with
+// another topic, key or payload is an error.
 //
-// Fails when one that is appended again counts as new, or another one with its ID goes unnoticed.
+// Fails when a message that is appended again counts as new, or another message with the same ID
+// goes unnoticed.
 func TestSameID(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {

@@ -17,19 +17,20 @@ import (
 // maxErrorLen is how many bytes of an error are kept with an attempt.
 const maxErrorLen = 2000
 
-// An attempt is what came of a delivery.
+// An attempt is the outcome of a delivery.
 type attempt struct {
 	message store.Pending
 	result  store.Result
 	err     error
-	// abandoned: it failed because this host had to stop. It counts as no attempt.
+	// abandoned: the delivery failed because this host had to stop. It does not count as an
+	// attempt.
 	abandoned bool
-	// settled is called when the result is written; nil: nobody waits.
+	// settled is called when the result is written; may be nil.
 	settled func()
 }
 
-// deliver gives a message to its sink. done is called once, with the result, and then returned,
-// when the sink has returned: for a sink that ignores the end of its context that is later.
+// deliver gives a message to its sink. It calls done once, with the result, and then returned when
+// the sink has returned. The two are apart if a sink ignores the end of its context.
 func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt), returned func()) {
 	ctx, cancel := context.WithTimeoutCause(base, r.config.DeliverTimeout, errTimeout)
 	defer cancel()
@@ -74,7 +75,7 @@ func (r *Relay) try(ctx context.Context, m store.Pending) error {
 	return sink.Deliver(ctx, Delivery{Message: fromStored(m.Message), Seq: m.Seq, Attempt: m.Attempts + 1, Age: m.Age})
 }
 
-// An unreadableError is that of a message that is dead because its row cannot be read.
+// An unreadableError is the error of a message that is dead because its row cannot be read.
 type unreadableError string
 
 func (u unreadableError) Error() string { return "outbox: its row cannot be read: " + string(u) }
@@ -82,8 +83,8 @@ func (u unreadableError) Error() string { return "outbox: its row cannot be read
 // errNoSink is the error of a message that is dead because its topic has no sink.
 var errNoSink = errors.New("outbox: no sink has this topic")
 
-// attempt says what becomes of a message. cause is why the context of the delivery has ended;
-// stopping: because this host has to stop.
+// attempt decides the outcome of a delivery. cause is why the delivery's context has ended;
+// stopping says that this host has to stop.
 func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, stopping bool) attempt {
 	a := attempt{message: m, err: err, result: store.Result{ID: m.ID, Seq: m.Seq, Attempts: m.Attempts, Took: took,
 		MostLate: r.config.Retry.mostLate()}}
@@ -120,10 +121,10 @@ func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, s
 	return a
 }
 
-// marksOf returns what Permanent and RetryAfter have added to an error.
+// marksOf returns the marks that Permanent and RetryAfter have put on an error.
 func marksOf(err error) (permanent bool, wait time.Duration, waits bool) {
 	if after, ok := guard.As[*RetryAfterError](err); ok && after != nil {
-		wait, waits = min(max(after.Wait, 0), maxWait), true // it may be handmade
+		wait, waits = min(max(after.Wait, 0), maxWait), true // a caller may have made the error itself, with any Wait
 	}
 	return guard.Is(err, ErrPermanent), wait, waits
 }
@@ -134,16 +135,16 @@ func (r RelayConfig) timeLeft(m store.Pending, took time.Duration) time.Duration
 		return math.MaxInt64
 	}
 	left := r.Retry.MaxElapsedTime - m.Failing - took
-	// Receivers know one that was requeued from before. One that they had forgotten by then was
-	// requeued by Force.
+	// Receivers still remember a requeued message. If they had forgotten it before the Requeue,
+	// Force was set.
 	if m.Budget > 0 && m.Age-m.Failing < r.InboxRetention {
 		left = min(left, r.InboxRetention-m.Age-took)
 	}
 	return left
 }
 
-// mostLate is store.Result.MostLate: what is longer is no queue, but an outage of all relays, or a
-// step of the database's clock.
+// mostLate returns store.Result.MostLate: a longer delay comes from no queue, but from an outage of
+// all relays or a step of the database's clock.
 func (r Retry) mostLate() time.Duration {
 	if r.MaxElapsedTime == NoLimit {
 		return day
@@ -155,7 +156,8 @@ func (r Retry) wait(attempt int) time.Duration { return loop.Backoff(r.FirstWait
 
 func textOf(err error) string { return guard.Text(err, maxErrorLen) }
 
-// report says what came of an attempt, once the database has it.
+// report counts and logs an attempt whose result is written, and calls hooks. counts is false if
+// the database ignored the result.
 func (r *Relay) report(a attempt, counts bool) {
 	m, outcome := a.message, Outcome(a.result.Outcome)
 	line := func(more ...any) []any {

@@ -1,6 +1,6 @@
 // Package outbox sends the messages that belong to a change of state: change and message are
-// committed together, or neither is. A relay delivers them, in order for each key, and receivers
-// drop what they have had before, so that every message has its effect once.
+// committed together, or neither is. A relay delivers the messages, in order for each key, and
+// receivers drop duplicates, so that every message has its effect once.
 //
 //	box := pgxoutbox.New(pool, outbox.Options{}) // or MySQL, SQLite
 //
@@ -19,44 +19,46 @@
 //	// the receiver, in its own transaction
 //	fresh, err := box.Inbox().Once(ctx, pgxoutbox.Tx(tx), "billing", id)
 //
-// Without it, a service that writes to its database and then sends a message loses the message if
-// it dies in between, and cannot tell which ones are lost (the dual write).
+// Without an outbox, a service that writes to its database and then sends a message loses the
+// message if it dies in between, and cannot tell which ones are lost (the dual write).
 //
 // # What is promised
 //
-// A message whose transaction was committed is never lost. It is pending until a sink has taken it
-// (dispatched), has rejected it, or has failed for as long as Retry.MaxElapsedTime says, 54 days
-// (dead); a dead message stays, with the history of its attempts, until somebody requeues or
-// deletes it. So is one that has killed MaxCrashes relays. A message whose transaction was rolled
-// back was never there.
+// A message whose transaction was committed is never lost. It is pending until a sink accepts it;
+// then it is dispatched. It is dead once a sink has rejected it, has failed for
+// Retry.MaxElapsedTime (54 days), or once the message has killed MaxCrashes relays. A dead message
+// stays, with the history of its attempts, until an operator requeues or deletes it. A message
+// whose transaction was rolled back does not exist.
 //
-// Delivery is at least once. With Inbox.Once, or a Window, at the receiver its effect is once.
+// Delivery is at least once. If the receiver uses Inbox.Once or a Window, each message takes effect
+// once.
 //
-// Messages of one key are delivered in the order in which they were appended, through retries: a
-// key whose message waits for its next attempt holds back its later messages. Other keys go on.
+// Messages of one key are delivered in the order in which they were appended, even with retries:
+// while a message waits for its next attempt, the later messages of its key wait, too. Other keys
+// continue.
 //
-// One host delivers at a time; with RelayConfig.Shards, one for each shard, and a key belongs to
-// one shard. A host that dies is followed by another within RelayConfig.TTL + RetryInterval.
+// One host delivers at a time; with RelayConfig.Shards, one host for each shard, and a key belongs
+// to one shard. When a host dies, another takes over within RelayConfig.TTL + RetryInterval.
 //
 // # What is not promised
 //
 // There is no order between keys, nor between messages without a key. If two transactions append to
-// one key at the same time, their messages are delivered in the order of their rows, which need not
-// be that of the commits, and the second may be delivered before the first is committed. So
-// transactions that append to the same key must run one after the other, as they do anyway if they
-// update the same row.
+// one key at the same time, their messages are delivered in the order of their rows. That may
+// differ from the order of the commits, and the second may be delivered before the first is
+// committed. So transactions that append to the same key must run one after the other, as they do
+// anyway if they update the same row.
 //
-// A relay that was stopped (SIGSTOP) in the middle of a delivery may finish it after another one
-// has delivered the same message, and its successors. A receiver that records the messages it has
-// had drops the second copy. A receiver without such a record needs the version of the state in the
+// A relay that was stopped (SIGSTOP) in the middle of a delivery may finish it after another relay
+// has delivered the same message and later ones. A receiver that records the messages it has had
+// drops the second copy. A receiver without such a record needs the version of the state in the
 // message, to tell an old message from a new one.
 //
-// Append returns before anything is delivered. A caller that has to show something at once reads it
-// from its own database.
+// Append returns before the message is delivered. A caller that must show the result immediately
+// reads it from its own database.
 //
 // # Programs in other languages
 //
-// A program in another language makes the same IDs as NewID if it follows these vectors:
+// A program in another language computes the same IDs as NewID if it passes these test vectors:
 //
 //	source     version               index  name                                    ID
 //	order-42   7                     0      8:order-421:71:0                        3457d5ae-dd45-50af-8990-1ee9bc64d5fe
@@ -82,25 +84,24 @@
 //	(empty)   3457d5ae-dd45-50af-8990-1ee9bc64d5fe  878171566
 //	(empty)   d61cb410-7c32-5ef1-b3ae-78904734d4ca  3592205328
 //
-// The tables refuse most rows of another form. If one is there nevertheless, no sink is called for
-// it: the message is dead with OutcomeUnreadable and an error that says what is wrong, and all
-// others are delivered. Correct the row, and Requeue the message.
+// The tables refuse most invalid rows. If an invalid row is inserted nevertheless, no sink is
+// called for it: the message is dead with OutcomeUnreadable and an error that says what is wrong,
+// and all others are delivered. Correct the row, and Requeue the message.
 //
 // # Many pending messages
 //
-// A relay does not read each of the messages that wait behind another one of their key, nor those
-// that were dispatched or are dead, however many they are. It looks at the first 128 pending
-// messages of all shards, or at twice RelayConfig.BatchSize if that is more, and then goes from key
-// to key:
+// However many messages wait behind another one of their key, were dispatched or are dead, a relay
+// does not read them all. It reads the first 128 pending messages of all shards, or twice
+// RelayConfig.BatchSize if that is more, and then goes from key to key:
 //
-//   - One call looks at up to 256 keys, or eight times BatchSize if that is more. On MySQL, MariaDB
-//     and SQL Server it looks at that many messages instead; MySQL and MariaDB leave out those of
-//     500 keys that wait for their next attempt. If more keys wait, further calls look at the rest.
-//     After one that finds nothing the relay pauses for as long as that call took. A new message
-//     behind ten thousand keys that wait is found after about forty calls, or a few times as many
-//     on MySQL, MariaDB and SQL Server.
+//   - One call reads up to 256 keys, or eight times BatchSize if that is more. On MySQL, MariaDB
+//     and SQL Server it reads that many messages instead; MySQL and MariaDB leave out the messages
+//     of 500 keys that wait for their next attempt. If more keys wait, further calls read the rest.
+//     After a call that finds nothing the relay pauses for as long as that call took. A new message
+//     behind ten thousand waiting keys is found after about forty calls, or a few times as many on
+//     MySQL, MariaDB and SQL Server.
 //   - A call returns at most eight messages of a key that is behind the first messages. The next
-//     ones come when these are delivered.
-//   - Messages without a key are looked at one by one, behind the first messages, if their topic
-//     has no sink or if they belong to another shard.
+//     ones follow when these are delivered.
+//   - Behind the first messages, messages without a key are read one by one if their topic has no
+//     sink or if they belong to another shard.
 package outbox

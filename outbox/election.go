@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// readLayout asks for the layout, and sets the number of shards if want is not 0.
+// readLayout reads the layout. If want is not 0, it first sets the number of shards.
 func (r *Relay) readLayout(want int) error {
 	layout, err := call(r.calls, opLayout, func(ctx context.Context) (store.Layout, error) {
 		return r.store.Layout(ctx, want)
@@ -42,7 +42,7 @@ func (r *Relay) currentLayout() store.Layout {
 	return r.layout
 }
 
-// electAll takes part in the elections of one layout after the other.
+// electAll takes part in the elections of the current layout, and of each layout that replaces it.
 func (r *Relay) electAll(ctx context.Context, session *dlock.Session) error {
 	for ctx.Err() == nil {
 		if err := r.elect(ctx, session, r.currentLayout()); err != nil {
@@ -52,8 +52,8 @@ func (r *Relay) electAll(ctx context.Context, session *dlock.Session) error {
 	return nil
 }
 
-// elect takes part in the elections of the shards of a layout, until ctx ends or the layout is
-// another one.
+// elect takes part in the elections of the shards of a layout, until ctx ends or the layout
+// changes.
 func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.Layout) error {
 	electionCtx, end := context.WithCancel(ctx)
 	defer end()
@@ -67,19 +67,19 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 				Run: func(ctx context.Context, t *leader.Term) error {
 					err := r.lead(ctx, layout, t)
 					if r.currentLayout() != layout {
-						end() // it must not lead again: others wait until the old number has no leader
+						end() // it must not lead again: other relays wait until no relay leads under the old layout
 					}
 					return err
 				},
 			})
 			if errs[i] != nil {
-				end() // Run returns the error, so the others have to stop, too
+				end() // Run returns the error, so the other elections have to stop, too
 			}
 		})
 	}
 	electors.Go(func() {
 		for r.currentLayout() == layout && lifecycle.Sleep(electionCtx, loop.Jittered(layoutInterval, idleJitter)) {
-			_ = r.readLayout(0) // a call that fails is counted, and the next one comes
+			_ = r.readLayout(0) // a failed call is counted and repeated at the next tick
 		}
 		end()
 	})
@@ -87,7 +87,7 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 	return errors.Join(errs...)
 }
 
-// roleOf returns the name of what the relays compete for. Each layout has a name of its own.
+// roleOf returns the name of the role that relays compete for. Each layout has its own name.
 func roleOf(epoch int64) string { return fmt.Sprintf("%s:%d", roleName, epoch) }
 
 // lead delivers the messages of a shard for one term.
@@ -113,10 +113,9 @@ func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term
 	return nil
 }
 
-// waitForOldLayouts waits until no relay has a shard of another layout, so that a key is delivered
-// by one at a time. It reports false if ctx has ended first, or the layout is another one. Nobody
-// can start to deliver under an old layout meanwhile, because Due answers only under the current
-// one.
+// waitForOldLayouts waits until no relay holds a shard of another layout, so that one relay at a
+// time delivers a key. It returns false if ctx ends first or the layout changes. No relay can start
+// to deliver under an old layout meanwhile, because Due answers only under the current one.
 func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool {
 	prefix, own := "leader:"+roleName+":", "leader:"+roleOf(layout.Epoch)
 	for {
@@ -128,8 +127,7 @@ func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool
 		if err == nil && !held {
 			return true
 		}
-		// This may be the old layout, and the others may be waiting for this relay to stop leading
-		// under it.
+		// The layout may have changed, and other relays may wait for this one to stop leading.
 		if _ = r.readLayout(0); r.currentLayout() != layout {
 			return false
 		}

@@ -15,10 +15,10 @@ import (
 
 var errRefused = errors.New("the store belongs to others")
 
-// A relay of a process that is of another environment than the fleet delivers nothing, and leads
-// nothing. Its Run, Ready and Started say why.
+// If a process belongs to another environment than the fleet, its relay delivers nothing and leads
+// no shard. Its Run, Ready and Started say why.
 //
-// Fails when it does not ask the registry, or does so after it has called the database.
+// Fails when the relay does not ask the registry, or asks only after it has called the database.
 func TestRelayOfAnotherEnvironment(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -60,7 +60,7 @@ func TestRelayOfAnotherEnvironment(t *testing.T) {
 	})
 }
 
-// A relay that is refused while it works begins no delivery any more, waits for those under way,
+// A relay that is refused while it works begins no further delivery, waits for those in progress,
 // and releases its shards.
 //
 // Fails when a message is delivered after that, or a shard is kept.

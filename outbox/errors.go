@@ -11,18 +11,17 @@ import (
 )
 
 var (
-	// ErrOtherMessage is matched by the error of Append if there is a message with the same ID and
-	// another topic, key or payload: two things that happened have the same ID, and one of them
-	// would be lost.
+	// ErrOtherMessage is matched by the error of Append if a message with the same ID has another
+	// topic, key or payload: two events have the same ID, so one of them would be lost.
 	ErrOtherMessage = errors.New("outbox: another message has this ID")
 	// ErrTooLong is matched by the error for a payload, or headers, that are too long.
 	ErrTooLong = errors.New("outbox: too long")
-	// ErrTooOld is matched by the error of Requeue for messages that a receiver may have had and
-	// forgotten.
+	// ErrTooOld is matched by the error of Requeue for messages so old that a receiver may have
+	// forgotten that it has had them.
 	ErrTooOld = errors.New("outbox: a receiver may have forgotten that it has had them")
-	// ErrPermanent is matched by what Permanent returns.
+	// ErrPermanent is matched by the errors that Permanent returns.
 	ErrPermanent = errors.New("outbox: another attempt would not fix it")
-	// ErrNoMessage is matched by the error for a message that does not exist, or does not any more.
+	// ErrNoMessage is matched by the error for a message that does not exist, or was deleted.
 	ErrNoMessage = errors.New("outbox: there is no such message")
 
 	errNoDatabase = fmt.Errorf("outbox: %w: there is no database: make the Outbox with pgxoutbox.New, or with "+
@@ -33,8 +32,9 @@ var (
 		"state it belongs to; see outbox.SQLTx and pgxoutbox.Tx")
 )
 
-// Permanent marks an error that another attempt would not fix: the message is dead at once. It
-// matches ErrPermanent, and errors.Is and errors.As see through it. Permanent(nil) is nil.
+// Permanent marks an error that another attempt would not fix: the message is dead immediately. The
+// error matches ErrPermanent, and errors.Is and errors.As see through the mark. Permanent(nil) is
+// nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -48,10 +48,9 @@ func (p permanentError) Error() string        { return p.err.Error() }
 func (p permanentError) Unwrap() error        { return p.err }
 func (p permanentError) Is(target error) bool { return target == ErrPermanent }
 
-// RetryAfter marks an error after which the message is tried again in d, and not when
-// RelayConfig.Retry says; 0 to 24 h, and no longer than until Retry.MaxElapsedTime is over. The
-// attempt counts. errors.Is and errors.As see through it.
-// RetryAfter(d, nil) is nil.
+// RetryAfter marks an error so that the message is tried again after d and not after the wait of
+// RelayConfig.Retry. d is 0 to 24 h; the wait ends at the latest when Retry.MaxElapsedTime is over.
+// The attempt counts. errors.Is and errors.As see through the mark. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -59,7 +58,7 @@ func RetryAfter(d time.Duration, err error) error {
 	return &RetryAfterError{Wait: min(max(d, 0), maxWait), Err: err}
 }
 
-// A RetryAfterError is what RetryAfter returns.
+// A RetryAfterError is the error that RetryAfter returns.
 type RetryAfterError struct {
 	Wait time.Duration
 	Err  error
@@ -68,12 +67,12 @@ type RetryAfterError struct {
 func (r *RetryAfterError) Error() string { return r.Err.Error() }
 func (r *RetryAfterError) Unwrap() error { return r.Err }
 
-// A PanicError is the error of a sink that panicked. Its Value is what the sink called panic with,
-// and Stack that of its goroutine, as debug.Stack returns it.
+// A PanicError is the error of a sink that panicked. Value is the argument of panic, and Stack the
+// stack of the sink's goroutine, as debug.Stack returns it.
 type PanicError = guard.PanicError
 
 // A StuckError is returned by Run when sinks have not returned although their contexts have ended,
-// and their goroutines are still there. Another relay delivers their messages again.
+// so that their goroutines still run. Another relay delivers their messages again.
 type StuckError struct{ Topics []string }
 
 func (s *StuckError) Error() string {

@@ -2,8 +2,7 @@ package outbox
 
 import "github.com/tickslot/tickslot/internal/notify"
 
-// events tell the log and the user's hooks what happens. Every part may use them, with any mutex
-// held.
+// events writes log lines and calls the user's hooks. Every part may use it, with any mutex held.
 type events struct {
 	*notify.Reporter
 	hooks Hooks

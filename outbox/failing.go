@@ -9,20 +9,21 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// MaxFailing is of how many messages Failing tells at most, so that it costs little whatever has
-// accumulated.
+// MaxFailing is how many messages Failing reads at most, so that it is cheap however many are
+// failing.
 const MaxFailing = store.MaxFailing
 
-// A FailingTopic is a topic whose messages are tried again.
+// A FailingTopic is a topic with messages that have failed and are tried again.
 type FailingTopic struct {
 	Topic     string
-	Messages  int64         // that are tried again; together with those of the other topics at most MaxFailing
-	Since     time.Time     // Record.FailingFrom of the message that has failed for longest
+	Messages  int64         // that are tried again; at most MaxFailing of all topics together
+	Since     time.Time     // Record.FailingFrom of the message that has been failing longest
 	For       time.Duration // since then, by the database's clock
 	LastError string        // of that message
 }
 
-// String is a line for people: topic "orders": 12 messages are failing, since …, last error: ….
+// String returns a line for people: topic "orders": 12 messages are failing, since …, last error:
+// ….
 func (f FailingTopic) String() string {
 	n := "1 message is failing"
 	if f.Messages != 1 {
@@ -35,8 +36,8 @@ func (f FailingTopic) String() string {
 		f.Since.UTC().Format(time.RFC3339), f.For.Round(time.Second), mask.Text(f.LastError))
 }
 
-// Failing returns the topics whose messages are tried again, those that have failed for longest
-// first: the first 20 of them, of the MaxFailing messages that have failed for longest. It is one
+// Failing returns up to 20 topics with messages that have failed and are tried again, the longest
+// failing first. It counts only the MaxFailing messages that have been failing longest. It is one
 // statement.
 func (o *Outbox) Failing(ctx context.Context) ([]FailingTopic, error) {
 	if err := o.ready(ctx); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/memory"
 )
 
-// A fleet is some relays, in virtual time, and the receiver of what they deliver.
+// A fleet is some relays in virtual time, and the receiver of their messages.
 type fleet struct {
 	t     testing.TB
 	store *memory.Store
@@ -35,12 +35,12 @@ func newFleet(t testing.TB) *fleet {
 		receiver: &receiver{effects: map[outbox.ID]int{}, seqs: map[string][]int64{}}}
 }
 
-// A receiver has its effects once, and notes the order in which they came.
+// A receiver has each effect once, and records the order in which messages came.
 type receiver struct {
 	mu         sync.Mutex
 	deliveries int
 	effects    map[outbox.ID]int
-	seqs       map[string][]int64 // of a key, of first deliveries
+	seqs       map[string][]int64 // of the first deliveries, by key
 	fail       func(d outbox.Delivery) error
 	hold       func(ctx context.Context, d outbox.Delivery)
 }
@@ -67,7 +67,7 @@ func (r *receiver) Deliver(ctx context.Context, d outbox.Delivery) error {
 	return nil
 }
 
-// inOrder fails if the messages of a key came in another order than that of Append.
+// inOrder fails the test if the messages of a key came in another order than they were appended.
 func (r *receiver) inOrder(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
@@ -109,7 +109,7 @@ func (f *fleet) appendTo(topic, key string, n int) (ids []outbox.ID) {
 	return ids
 }
 
-// relay runs a relay until stop is called, or the test ends. It returns what Run has returned.
+// relay runs a relay until stop is called, or the test ends. stop returns the error of Run.
 func (f *fleet) relay(config outbox.RelayConfig) (stop func() error) {
 	f.t.Helper()
 	_, stop = f.relayOf(config)

@@ -16,19 +16,19 @@ import (
 // stallAfter returns how long a call to the database may take before Live fails.
 func stallAfter(c RelayConfig) time.Duration { return loop.StallAfter(c.CallTimeout) }
 
-// Live returns an error if a call to the database ignores its context, or a loop has stalled: only
-// a restart of the process helps then. It does not fail because the database is down.
+// Live returns an error if a call to the database ignores its context, or if a loop has stalled:
+// then only a restart of the process helps. It does not fail because the database is down.
 func (r *Relay) Live() error {
 	return cmp.Or(loop.Stalled(r.config.CallTimeout, r.sampler.Loop), r.calls.Hanging(stallAfter(r.config)))
 }
 
-// Started returns an error until Run has begun and the database has been called once, whatever it
-// answered. A database that is down does not keep a process from starting.
+// Started returns an error until Run has begun and one call to the database has ended, even with an
+// error: a database that is down does not keep a process from starting.
 func (r *Relay) Started() error { return r.life.Started("database", r.calls.WasCalled()) }
 
-// Ready returns an error unless Run is running and its context has not ended, or if a threshold of
-// RelayConfig.Unready is passed. A database that is down does not make a relay unready, because all
-// would be unready at once.
+// Ready returns an error unless Run is running and its context has not ended, and also if a
+// threshold of RelayConfig.Unready is exceeded. A database that is down does not make a relay
+// unready, because all relays would become unready at the same time.
 func (r *Relay) Ready() error {
 	if err := r.life.Ready(); err != nil {
 		return err
@@ -39,21 +39,21 @@ func (r *Relay) Ready() error {
 
 // Checks returns checks by name, so that a Relay is a health.Source. A relay with a failing check
 // is degraded, but can serve. The name of a check says what is well while it passes; its error says
-// what is wrong, and what to do. They read memory only. Those of messages, receivers and topics
-// judge by what this relay has read from the database about every 15 s, and pass if that is more
-// than a minute old. Every host judges the whole outbox, whether it delivers or not, so the others
-// notice a relay that has stalled. What each says when it fails:
+// what is wrong and what to do. Checks read memory only. Those of messages, receivers and topics
+// judge by data that this relay reads from the database about every 15 s, and pass if that data is
+// more than a minute old. Every host checks the whole outbox, whether it delivers or not, so other
+// hosts notice a relay that has stalled. They fail for these reasons:
 //
 //   - database-answers: three calls in a row have failed, and none has succeeded since; or calls of
 //     one kind have failed for longer than three times CallTimeout
 //   - messages-on-time: a message has been due for longer than Thresholds.DueAge: no relay
 //     delivers, or they are too slow
 //   - receivers-accept: a message has been pending for longer than Thresholds.PendingAge: a
-//     receiver fails. It says of each topic how many messages fail, since when, and the last error
+//     receiver fails. The error says, for each topic, how many messages fail, since when, and why
 //   - few-dead-messages: more messages are dead than Thresholds.Dead
-//   - topics-have-sinks: messages wait for a topic that this relay has no sink for
-//   - rows-unlocked: another session of the database keeps rows locked, or the database refuses
-//     what came of their deliveries, so that it cannot be written
+//   - topics-have-sinks: messages wait for a topic for which this relay has no sink
+//   - rows-unlocked: results of deliveries cannot be written, because another session of the
+//     database keeps the rows locked, or the database refuses the results
 //   - sinks-return: calls of this relay to a sink do not return, although their contexts have
 //     ended. They keep the places of their topic, and only a restart of the process frees them
 func (r *Relay) Checks() map[string]func() error {
@@ -142,7 +142,7 @@ func sinksReturn(r *Relay) error {
 		strings.Join(stuck, ", "))
 }
 
-// Runners shows a Relay and the shards that it delivers, so that it is a cluster.Runner. It reads
+// Runners shows the Relay and the shards that it delivers, so that it is a cluster.Runner. It reads
 // memory only.
 func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	phase, changedAt := r.life.Current()

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A relay that is stuck, a receiver that fails and messages that are dead are each seen by every
-// host, with a threshold for a host that is degraded, and another one for a host that is not ready.
+// Every host notices a relay that is stuck, a receiver that fails, and dead messages, with one
+// threshold for being degraded and another for not being ready.
 //
-// Fails when a check says nothing, blames a relay for its receiver, or cannot be turned off.
+// Fails when a check passes, blames the relay for a receiver, or cannot be turned off.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -41,7 +41,7 @@ func TestHealth(t *testing.T) {
 		}
 		one, _ := f.host().relayOf(config)
 		time.Sleep(time.Second)
-		two, _ := f.host().relayOf(config) // which delivers nothing
+		two, _ := f.host().relayOf(config) // delivers nothing
 		config.Health = outbox.Thresholds{DueAge: outbox.NoLimit, PendingAge: outbox.NoLimit, Dead: outbox.NoLimit}
 		config.Unready = outbox.Thresholds{}
 		off, _ := f.host().relayOf(config)
@@ -73,7 +73,7 @@ func TestHealth(t *testing.T) {
 		time.Sleep(time.Minute)
 		want("nothing to do", true)
 
-		f.append("slow", 1) // takes the one place
+		f.append("slow", 1) // takes the only place
 		f.append("behind", 1)
 		f.box.Notify()
 		time.Sleep(2 * time.Minute)
@@ -104,11 +104,11 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// Calls of one kind fail, and all others succeed: the messages cannot be read, say, while health
-// reads how old they are. The check database-answers says which calls, soon after three of them may
-// have ended, and no check says that the relay is too slow.
+// Calls of one kind fail, and all others succeed: for example, messages cannot be read, but health
+// can read how old they are. The check database-answers names the failing call, soon after three
+// such calls may have ended, and no check says that the relay is too slow.
 //
-// Fails when one kind of call that fails is hidden by others that succeed, or stays reported.
+// Fails when calls that succeed hide one kind that fails, or when the check does not recover.
 func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 	t.Parallel()
 	for op, within := range map[string]time.Duration{"due": 0, "mark": 0, "layout": 10 * time.Second,
@@ -134,8 +134,8 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 				f.box.Notify()
 				most := 3*outbox.DefaultCallTimeout + 2*time.Second + within
 				f.until("the check fails", most, func() bool { return check() != nil })
-				time.Sleep(most) // before that, three in a row are an outage, which others may end
-				named := 0       // as three calls in a row count as an outage, it need not be each time
+				time.Sleep(most) // earlier, three failures in a row are an outage, which another call may end
+				named := 0       // not each error names the call: three failures in a row count as an outage
 				for range 300 {
 					err := check()
 					if err == nil || !strings.Contains(err.Error(), errReceiver.Error()) {

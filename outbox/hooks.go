@@ -2,8 +2,8 @@ package outbox
 
 import "time"
 
-// HookGrace is how long Run waits at its end for the hook calls that are queued; then it drops the
-// rest. A hook that is being called by then has HookGrace from its beginning to return.
+// HookGrace is how long Run waits at its end for queued hook calls; then it drops the rest. A hook
+// that is running at that moment has HookGrace from the beginning of its call to return.
 const HookGrace = 5 * time.Second
 
 // Hooks report what happens on this relay, for metrics, alarms and audit logs of your own. Any of
@@ -19,13 +19,13 @@ type Hooks struct {
 	// Attempted is called when a delivery was tried and its result is in the database.
 	Attempted func(AttemptInfo)
 
-	// DatabaseDown is called when three calls to the database in a row have failed, and DatabaseUp
-	// when a call has succeeded again.
+	// DatabaseDown is called when three calls to the database in a row have failed; DatabaseUp is
+	// called when a call has succeeded again.
 	DatabaseDown func(DatabaseInfo)
 	DatabaseUp   func(DatabaseInfo)
 }
 
-// An AttemptInfo says what came of an attempt.
+// An AttemptInfo describes the outcome of an attempt.
 type AttemptInfo struct {
 	ID         ID
 	Topic, Key string
@@ -36,7 +36,7 @@ type AttemptInfo struct {
 	RetryIn    time.Duration // after OutcomeTransient
 }
 
-// A DatabaseInfo says what has become of the database.
+// A DatabaseInfo describes a database that does not answer, or answers again.
 type DatabaseInfo struct {
 	Database string        // "postgres", "mysql", "sqlite" or "sqlserver"
 	Err      error         // of DatabaseDown

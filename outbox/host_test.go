@@ -19,13 +19,13 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A host reaches the database of a fleet over a link of its own.
+// A host reaches the database of a fleet over its own link.
 type host struct {
 	*fleet
-	cut   atomic.Bool // nothing comes back: calls hang until their contexts end
+	cut   atomic.Bool // no answer arrives: calls hang until their contexts end
 	lag   atomic.Int64
-	calls atomic.Int64 // under way
-	// most is how many keys and messages a relay has had in memory when it asked for more.
+	calls atomic.Int64 // in progress
+	// most is how many keys and messages a relay had in memory, at most, when it called Due.
 	most atomic.Int64
 }
 
@@ -35,7 +35,7 @@ func (f *fleet) host() *host {
 	return h
 }
 
-// ask returns when the request of a call has arrived, and answer when its answer has.
+// ask returns when the request of a call has arrived, and answer when its answer has arrived.
 func (h *host) ask(ctx context.Context) error    { return h.pass(ctx) }
 func (h *host) answer(ctx context.Context) error { return h.pass(ctx) }
 
@@ -114,8 +114,8 @@ func (l linkedLocks) Enumerate(ctx context.Context, after string, limit int) (dr
 }
 
 // A leader is cut off from its database in the middle of its work, and comes back. Fails when a
-// message is lost, or has two effects, when another relay comes later than a TTL and a
-// RetryInterval, or when the order of a key is broken.
+// message is lost or has two effects, when another relay takes over later than TTL + RetryInterval,
+// or when the order of a key is broken.
 func TestLeaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -148,7 +148,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 	})
 }
 
-// Fails when Run returns while a call of the database is under way, which its user closes next.
+// Fails when Run returns during a call to the database, which its user closes next.
 func TestRunWaitsForItsCalls(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -243,8 +243,8 @@ func TestDatabaseThatFails(t *testing.T) {
 	})
 }
 
-// A relay that drains finishes what is under way, and another one goes on at once. Fails when a
-// message is delivered twice, or the fail-over takes as long as after a crash.
+// A draining relay finishes its deliveries in progress, and another one continues immediately.
+// Fails when a message is delivered twice, or the fail-over takes as long as after a crash.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -274,10 +274,10 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A sink that ignores its context keeps its place, and its key, but not those of others.
+// A sink that ignores its context blocks only its own place and key.
 //
-// Fails when the relay calls it again while it is still at it, until no place is left for others,
-// or Run does not say which sink it is that does not return.
+// Fails when the relay calls the sink again before it has returned, until no place is left for
+// others, or when Run does not name the sink that does not return.
 func TestSinkThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -312,8 +312,8 @@ func TestSinkThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// Two hosts have relays of one name, as two containers with one configuration have, and the one
-// that delivers is cut off again and again. Fails when a message is lost, comes out of order, or
+// Two hosts have relays of the same name, like two containers with one configuration, and the one
+// that delivers is cut off again and again. Fails when a message is lost or comes out of order, or
 // when the history of a message has an attempt twice.
 func TestTwoRelaysOfOneName(t *testing.T) {
 	t.Parallel()
@@ -363,8 +363,8 @@ func TestTwoRelaysOfOneName(t *testing.T) {
 	})
 }
 
-// A sink is in the middle of a long delivery when its relay is cut off. Fails when its context goes
-// on until another relay delivers the message.
+// A sink is in the middle of a long delivery when its relay is cut off. Fails when its context has
+// not ended before another relay delivers the message.
 func TestDeliveryEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -395,12 +395,12 @@ func TestDeliveryEndsWithTheLease(t *testing.T) {
 	})
 }
 
-// halfStuck is a store whose calls for the first of two shards do not look at their contexts.
+// halfStuck is a store whose calls for the first of two shards ignore their contexts.
 type halfStuck struct {
 	*memory.Store
 	stuck atomic.Bool
 	free  chan struct{}
-	calls atomic.Int32 // that were stuck
+	calls atomic.Int32 // how many were stuck
 }
 
 func (s *halfStuck) Due(ctx context.Context, q store.DueRequest) (store.Due, error) {
@@ -412,11 +412,11 @@ func (s *halfStuck) Due(ctx context.Context, q store.DueRequest) (store.Due, err
 }
 
 // A call that ignores its context is left behind, and not made again for its shard until it
-// returns: Live then fails, because only a restart may help. The other shards continue, and the
+// returns. Live then fails, because only a restart may help. The other shards continue, and the
 // relay can stop.
 //
-// Fails when it holds up another shard, when such calls pile up, when the relay looks alive, when
-// Run waits for it, or when its shard is not delivered when it has returned after all.
+// Fails when the call holds up another shard, when such calls pile up, when Live passes, when Run
+// waits for the call, or when the shard is not delivered once the call has returned.
 func TestCallThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -459,9 +459,9 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// A driver that ends its goroutine fails the call, and takes no part of the relay along.
+// If a driver ends its goroutine, the call fails, but no part of the relay ends.
 //
-// Fails when a part whose call it was has ended.
+// Fails when the part that made the call has ended.
 func TestDriverThatEndsItsGoroutine(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

@@ -8,27 +8,28 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// An Inbox records in the receiver's database which messages it has had. Its table is part of the
-// outbox's tables, so Outbox.Migrate of that database makes it, and a relay there deletes old
-// records. Outbox.Inbox returns it.
+// An Inbox records in the receiver's database which messages the receiver has had. Its table is one
+// of the outbox's tables, so Outbox.Migrate of that database creates it, and a relay there deletes
+// old records. Outbox.Inbox returns it.
 type Inbox struct{ outbox *Outbox }
 
-// Inbox returns the inbox among the tables of o. A receiver makes the Outbox of its own database
-// for that, also if it sends no messages.
+// Inbox returns the inbox among the tables of o. A receiver makes an Outbox on its own database to
+// get it, even if it sends no messages.
 func (o *Outbox) Inbox() *Inbox { return &Inbox{o} }
 
-// Once reports whether the consumer, such as "billing", has the message for the first time, and
-// records in the caller's transaction that it has had it. If it returns false, do nothing and tell
-// the sender that all is well. Otherwise make the effect in the same transaction, and commit: then
-// both are there, or neither, and a message that is delivered again has no effect again.
+// Once reports whether the consumer, such as "billing", gets the message for the first time, and
+// records the message in the caller's transaction. If it returns false, do nothing and report
+// success to the sender. Otherwise apply the message's effect in the same transaction, and commit:
+// then record and effect are committed together or not at all, and a second delivery has no second
+// effect.
 //
-// Two transactions that ask about the same message at once do so one after the other: the second
-// waits until the first has ended. After an error the transaction can only be rolled back. On
-// Postgres with REPEATABLE READ or SERIALIZABLE, a message that somebody else has recorded since
-// the transaction began is such an error (SQLSTATE 40001): repeat the transaction.
+// If two transactions call Once for the same message, the second waits until the first has ended.
+// After an error the transaction can only be rolled back. On Postgres with REPEATABLE READ or
+// SERIALIZABLE, Once fails with SQLSTATE 40001 if another transaction has recorded the message
+// since this one began: repeat the transaction.
 //
-// It remembers messages for RelayConfig.InboxRetention of the relay on its database, and forever
-// if there is none.
+// Records are kept for RelayConfig.InboxRetention of the relay on this database, or forever if no
+// relay runs there.
 func (i *Inbox) Once(ctx context.Context, tx Tx, consumer string, id ID) (fresh bool, err error) {
 	if i == nil {
 		return false, errNoDatabase

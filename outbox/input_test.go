@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The errors of a sink that is not well.
+// The errors of a broken sink.
 type (
 	panicsInError struct{}
 	panicsInIs    struct{}
@@ -22,9 +22,9 @@ func (*panicsInError) Error() string { panic("no text") }
 func (panicsInIs) Error() string     { return "odd" }
 func (panicsInIs) Is(error) bool     { panic("no answer") }
 
-// Whatever a sink returns is one of the outcomes, and the next message goes on.
+// Every error of a sink becomes one of the outcomes, and the next message is delivered.
 //
-// Fails when an odd error counts as delivered, stops the relay, or puts a message off for years.
+// Fails when an odd error counts as a success, stops the relay, or postpones a message for years.
 func TestSinksThatAnswerNonsense(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -33,7 +33,7 @@ func TestSinksThatAnswerNonsense(t *testing.T) {
 		odd := map[string]struct {
 			answer func() error
 			want   outbox.Outcome
-			within time.Duration // the next attempt comes
+			within time.Duration // when the next attempt comes, at the latest
 		}{
 			"no text":           {func() error { return errors.New("") }, transient, time.Second},
 			"nil of a type":     {func() error { return none }, transient, time.Second},

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// init gives package outboxtest what it needs, and users do not.
+// init gives package outboxtest access to internals that users do not need.
 func init() {
 	kit.New = func(s store.Store, locks kit.Locks) any {
 		return &Outbox{store: s, locks: &lazyLocks{kept: noTables{locks}}}
@@ -44,8 +44,8 @@ func (noTables) Verify(context.Context) error  { return nil }
 func (noTables) Schema() ([]string, error)     { return nil, nil }
 func (noTables) Close() error                  { return nil }
 
-// deliverOnce delivers a message as deliver does, on this goroutine, and writes nothing. What the
-// delivery leaves out is as in a first attempt.
+// deliverOnce delivers a message as deliver does, on this goroutine, and writes nothing. Fields
+// that the delivery leaves out have their values of a first attempt.
 func (r *Relay) deliverOnce(base context.Context, d Delivery) (info AttemptInfo, err error) {
 	if d.ID == (ID{}) {
 		d.ID = RandomID()

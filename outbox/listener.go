@@ -8,17 +8,17 @@ import (
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
-// A listener hears from the database when there are new messages, if the database can tell. It is a
-// hint: a message whose notification was lost is found by polling.
+// A listener receives the database's notifications of new messages, if the database has
+// notifications. They are hints: a message whose notification is lost is found by polling.
 type listener struct {
 	relay *Relay
 	heard atomic.Bool
 }
 
-// listening reports whether the database surely tells: the connection has heard a notification.
+// listening reports whether notifications work for sure: the connection has received one.
 func (l *listener) listening() bool { return l.heard.Load() }
 
-// run listens until ctx ends, and connects again after pauses that grow.
+// run listens until ctx ends, and reconnects after growing pauses.
 func (l *listener) run(ctx context.Context) {
 	lifecycle.KeepListening(ctx, l.listen, func(err error) {
 		l.relay.events.Log(slog.LevelDebug, "outbox: no connection listens: the relay polls instead",
@@ -28,8 +28,8 @@ func (l *listener) run(ctx context.Context) {
 }
 
 // listen listens on one connection. Behind a PgBouncer in transaction mode that seems to work, but
-// nothing is ever heard. So it notifies itself, and believes in the connection when it has heard
-// that.
+// no notification ever arrives. So the listener notifies itself, and trusts the connection only
+// when that has arrived.
 func (l *listener) listen(ctx context.Context) error {
 	defer l.heard.Store(false)
 	var connected atomic.Bool // the function below may be called concurrently

@@ -14,11 +14,11 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Somebody has the row of one message locked, and goes to lunch. All others are delivered, and
-// marked; the relay that ends says so of one result, and the next one delivers one message again.
+// Somebody locks the row of one message, and goes to lunch. All others are delivered and marked.
+// The relay that ends reports one unwritten result, and the next relay delivers one message again.
 //
-// Fails when the results of other messages wait for the row, or a fail-over repeats what was
-// marked.
+// Fails when the results of other messages wait for the row, or a marked message is delivered again
+// after a fail-over.
 func TestOneRowIsLocked(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(testing.TB) place{"Postgres": onPostgres, "MariaDB": onMariaDB} {
@@ -37,7 +37,7 @@ func TestOneRowIsLocked(t *testing.T) {
 			defer unlock()
 			seq := int64(0)
 			for _, query := range []string{"SELECT seq FROM tickslot_outbox",
-				"SELECT seq FROM tickslot_outbox WHERE seq = %d FOR UPDATE"} { // by its number, it is the only one
+				"SELECT seq FROM tickslot_outbox WHERE seq = %d FOR UPDATE"} { // by its Seq: locks no other row
 				if strings.Contains(query, "%d") {
 					query = fmt.Sprintf(query, seq)
 				}
@@ -88,8 +88,8 @@ func TestOneRowIsLocked(t *testing.T) {
 	}
 }
 
-// Fails when a check does not say that rows have been locked for long, and which, or says so when
-// they no longer are.
+// Fails when the check does not name a row that has been locked for long, or still fails when no
+// row is locked any more.
 func TestCheckOfLockedRows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,11 +124,12 @@ func TestCheckOfLockedRows(t *testing.T) {
 	})
 }
 
-// Another session keeps hundreds of rows locked. All others are delivered and written, and those
-// are, once their rows are free, without another delivery. If thousands are locked, the relay stops
-// before it has more results than it can keep.
+// Another session keeps hundreds of rows locked. The results of all other messages are written, and
+// those of the locked rows once these are free, without another delivery. If thousands of rows are
+// locked, the relay stops delivering before it has more results than it can keep.
 //
-// Fails when results that cannot be written keep others from being delivered, or have no bound.
+// Fails when results that cannot be written keep other messages from being delivered, or have no
+// bound.
 func TestManyRowsAreLocked(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

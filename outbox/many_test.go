@@ -32,8 +32,8 @@ func many(n int) (list []outbox.Message) {
 	return list
 }
 
-// Fails when AppendMany needs a statement for each message, loses the order, forgets which are
-// fresh, or takes another message for one that is there.
+// Fails when AppendMany needs a statement for each message, loses the order, reports wrongly which
+// are fresh, or takes another message for an existing one.
 func TestAppendMany(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "a.db")+"?_pragma=busy_timeout(5000)")
@@ -72,13 +72,13 @@ func TestAppendMany(t *testing.T) {
 		t.Error(fresh, err, tx.n)
 	}
 	append1000(1, 0, list[:5])
-	append1000(300+3, 5, list) // those of the first statement one by one
+	append1000(300+3, 5, list) // the messages of the first statement one by one
 	append1000(1000, 1000, list)
 	heavy := many(4)
 	for i := range heavy {
 		heavy[i].ID, heavy[i].Payload = outbox.RandomID(), make([]byte, 1<<20)
 	}
-	append1000(2, 0, heavy) // two megabytes are enough for one
+	append1000(2, 0, heavy) // two megabytes fill a statement
 	other := many(2)
 	other[1].Payload = []byte("other")
 	if _, err := box.AppendMany(t.Context(), tx, other...); !errors.Is(err, outbox.ErrOtherMessage) {
@@ -96,7 +96,7 @@ func TestAppendMany(t *testing.T) {
 	}
 }
 
-// Fails when a fault of one message is found after others were appended, or there is no bound.
+// Fails when a fault of one message is found after others were appended, or when there is no bound.
 func TestAppendManyChecksAllFirst(t *testing.T) {
 	t.Parallel()
 	box := outboxtest.New(t)

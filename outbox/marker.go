@@ -18,62 +18,61 @@ const (
 	// maxResults is how many results one call writes at most.
 	maxResults         = 500
 	emptyCheckInterval = 5 * time.Millisecond
-	// lockedThreshold is for how long another session may keep rows locked until a check says so.
+	// lockedThreshold is how long results may stay unwritten before a check fails.
 	lockedThreshold = 15 * time.Second
-	// maxAlone is how many results are tried, each alone, before the relay waits.
+	// maxAlone is how many results are tried, each in a call of its own, before the relay waits.
 	maxAlone = 8
 )
 
-// A marker writes results. It makes one call at a time, with all results that are waiting: so no
-// result waits for a batch to fill, and under load each call writes many. Results that cannot be
-// written are kept and tried again; until then their keys are not read from the database again, in
-// this term of their shard. A row that another session keeps locked, or a result that the database
-// refuses, holds up its own result, and no other for long.
+// A marker writes results. It makes one call at a time, with all waiting results: so no result
+// waits for a batch to fill, and under load each call writes many. Results that cannot be written
+// are kept and tried again; until they are written, the shard reads no messages of their keys in
+// this term. A row that another session keeps locked, or a result that the database refuses, delays
+// no other result for long.
 //
-// If the database refuses one result, its error does not say so: it may be anything. So a result
-// counts as refused if a call with it alone has failed, and the next call, with another one alone,
-// has succeeded. While no call succeeds, all results wait in their order. If a later result of a
-// key was written first, and this relay died, the next relay would deliver the earlier message
-// after the later one.
+// If the database refuses one result, its error may be anything. So a result counts as refused if a
+// call with only this result has failed and the next call, with only another result, has succeeded.
+// While no call succeeds, all results wait in their order: if a later result of a key were written
+// first and this relay died, the next relay would deliver the earlier message after the later one.
 type marker struct {
 	relay *Relay
 	batch *answers.Batch
-	wake  chan struct{} // something waits
+	wake  chan struct{} // signals that a result waits
 
 	mu      sync.Mutex // of all callers
 	waiting []*unwritten
-	writing bool // some are being written
-	// failed are those that have failed alone in this round: since a call has succeeded, or after a
-	// wait. They are among those that wait.
+	writing bool // a call is writing results
+	// failed has the results whose calls of their own have failed in this round. They are in
+	// waiting, too. A round begins when a call has succeeded, or after a wait.
 	failed      []*unwritten
 	locked      kept
-	refused     kept      // and the later ones of their keys, in their order
-	refusedLast bool      // the latest call was for one that is refused
-	failure     error     // of the latest call for those that wait; nil: a call has succeeded since
-	since       time.Time // there is a failure
+	refused     kept      // with the later results of their keys, in order
+	refusedLast bool      // the latest call was for a refused result
+	failure     error     // of the latest call for waiting results; nil: a call has succeeded since
+	since       time.Time // when failure was first set
 }
 
-// unwritten is a result that waits, and who wants to know whether it counts.
+// unwritten is a result that is not in the database yet, with its callbacks.
 type unwritten struct {
 	attempt
 	written func(counts bool)
-	kept    func() // called once, if it is kept
+	kept    func() // called once, when the result is kept
 
 	told      bool      // kept was called
-	keptSince time.Time // zero: it is not kept
-	refused   error     // of the latest call that had only this one
-	alone     int       // how many of these there were
-	retried   bool      // it is refused, and so it was when others had been written
+	keptSince time.Time // zero: not kept
+	refused   error     // error of the latest call with only this result
+	alone     int       // how many such calls failed
+	retried   bool      // it was refused again after others had been written
 }
 
-// kept are results that cannot be written while others can. They are tried again after a while, so
-// that others do not wait for them.
+// kept has results that cannot be written while others can. They are tried again after a wait, so
+// that they do not delay others.
 type kept struct {
 	results []*unwritten
 	wait    time.Duration
-	again   time.Time // they are tried again then
+	again   time.Time // when they are tried again
 
-	n      int // as of the latest call
+	n      int // len(results) after the latest call
 	oldest *unwritten
 }
 
@@ -87,18 +86,18 @@ func (m *marker) put(a attempt, written func(counts bool), kept func()) {
 	m.mu.Unlock()
 	select {
 	case m.wake <- struct{}{}:
-	default: // it is about to look
+	default: // a signal is pending
 	}
 }
 
-// left is how many results are not written.
+// left returns how many results are not written.
 func (m *marker) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.waiting) + len(m.locked.results) + len(m.refused.results)
 }
 
-// waitEmpty waits until everything is written but what cannot be, or ctx ends.
+// waitEmpty waits until all results are written except those that cannot be, or until ctx ends.
 func (m *marker) waitEmpty(ctx context.Context) {
 	untried := func(u *unwritten) bool { return !u.retried && u.refused != errBehind }
 	for lifecycle.Sleep(ctx, emptyCheckInterval) {
@@ -114,7 +113,7 @@ func (m *marker) waitEmpty(ctx context.Context) {
 // run writes results until ctx ends, and returns how many it could not write.
 func (m *marker) run(ctx context.Context) (left int) {
 	wait := lifecycle.MinWait
-	var round time.Time // when another round begins; zero: none has failed alone
+	var round time.Time // when the next round begins; zero: no call with a single result has failed
 	for {
 		batch, from, later, moved := m.take()
 		m.tell(moved)
@@ -125,7 +124,7 @@ func (m *marker) run(ctx context.Context) (left int) {
 			if err == nil {
 				wait, round = lifecycle.MinWait, time.Time{}
 			}
-			// Fewer may be written, or others.
+			// Retry immediately: a smaller batch, or other results, may succeed.
 			if err == nil || from != &m.waiting || len(batch) == 1 || m.batch.Limit() < len(batch) {
 				continue
 			}
@@ -163,13 +162,13 @@ func (m *marker) anyFailed() bool {
 	return len(m.failed) > 0
 }
 
-// take takes some of what waits: those that are kept and whose time has come, or others. If there
-// are none, it returns in how long to look again; 0: something waits.
+// take takes a batch: of kept results whose time has come, or else of waiting ones. later is how
+// soon kept results are tried again; 0: no others are kept.
 //
-// It takes one result of a row. There are two if this relay has lost its shard before it wrote the
-// first, and leads it again; or if the database was put back to a copy, and has given the number of
-// a row to another message. Some databases refuse two together, and others may take one for the
-// other. moved are those that are kept since now.
+// It takes at most one result for a row, because some databases refuse two together, and others may
+// confuse them. Two exist if this relay lost its shard before it wrote the first and leads it
+// again; or if the database was restored from a copy and has reused the number of the row for
+// another message. moved has the results that became kept in this call.
 func (m *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Duration, moved []*unwritten) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,7 +184,7 @@ func (m *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 		}
 	}
 	if from == &m.refused.results && m.refusedLast && len(m.waiting) > 0 && len(m.failed) == 0 {
-		from = &m.waiting // in turns
+		from = &m.waiting // refused and waiting results take turns
 	}
 	m.refusedLast = from == &m.refused.results
 	switch {
@@ -212,8 +211,9 @@ func (m *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 	return batch, from, later, moved
 }
 
-// another returns the one that was tried alone least often, of those that are the first of their
-// key and have not failed in this round. None, if enough have. The caller holds mu.
+// another returns the waiting result with the fewest calls of its own, among those that are the
+// first of their key and have not failed in this round. It returns none if maxAlone have failed.
+// The caller holds mu.
 func (m *marker) another() (least []*unwritten) {
 	if len(m.failed) == maxAlone {
 		return nil
@@ -230,14 +230,14 @@ func (m *marker) another() (least []*unwritten) {
 	return least
 }
 
-// nextRound has those that have failed alone tried again.
+// nextRound lets the results that have failed in this round be tried again.
 func (m *marker) nextRound() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failed = nil
 }
 
-// write writes a batch. If that fails, the batch waits again.
+// write writes a batch. If that fails, it puts the batch back.
 func (m *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	results := make([]store.Result, len(batch))
 	for i, u := range batch {
@@ -266,7 +266,7 @@ func (m *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	for _, u := range still {
 		u.refused = nil
 	}
-	// Those of a call for locked rows that has failed are tried alone now that another has not.
+	// A call has succeeded, so results whose batch of locked rows has failed are now tried alone.
 	apart := slices.DeleteFunc(slices.Clone(m.locked.results), func(u *unwritten) bool { return u.refused == nil })
 	m.locked.results = without(m.locked.results, apart)
 	refused := append(m.failed, apart...)
@@ -295,7 +295,7 @@ func without(list, some []*unwritten) []*unwritten {
 	return slices.DeleteFunc(list, func(u *unwritten) bool { return slices.Contains(some, u) })
 }
 
-// tell calls kept of each result that is kept now. The caller does not hold mu: kept waits for the
+// tell calls kept for results that are newly kept. The caller must not hold mu: kept waits for the
 // shard, which may be in put.
 func (m *marker) tell(results []*unwritten) {
 	for _, u := range results {
@@ -306,7 +306,7 @@ func (m *marker) tell(results []*unwritten) {
 	}
 }
 
-// putBack has the results of a call that failed wait again.
+// putBack puts back the results of a failed call.
 func (m *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -341,8 +341,8 @@ func (m *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
 	}
 }
 
-// followers moves what waits behind results that are refused, of the same keys, to these, and
-// returns it. The caller holds mu.
+// followers moves waiting results to the refused ones if an earlier result of their key is refused,
+// and returns them. The caller holds mu.
 func (m *marker) followers() (moved []*unwritten) {
 	if len(m.refused.results) == 0 {
 		return nil
@@ -364,9 +364,9 @@ func (m *marker) followers() (moved []*unwritten) {
 
 var errBehind = errors.New("an earlier one of its key is refused")
 
-// keep adds results to the list, and says when to try it again. written: the latest call took its
-// results from the list and wrote all of them, so the others are tried at once. tried: it took them
-// from the list and did not write all.
+// keep adds results to the list and sets when to try it again. written: the latest call took its
+// results from the list and wrote all of them, so the others are tried immediately. tried: it took
+// them from the list and did not write all.
 func (k *kept) keep(results []*unwritten, written, tried bool) {
 	now := time.Now()
 	for _, u := range results {
@@ -381,7 +381,7 @@ func (k *kept) keep(results []*unwritten, written, tried bool) {
 		return
 	case written:
 		k.wait, k.again = 0, now
-	case tried || k.again.IsZero(): // else those that come meanwhile would put it off for good
+	case tried || k.again.IsZero(): // otherwise newly kept results would postpone it forever
 		k.wait = min(max(lifecycle.MinWait, 2*k.wait), lifecycle.MaxWait)
 		k.again = now.Add(k.wait/2 + rand.N(k.wait))
 	}
@@ -390,7 +390,7 @@ func (k *kept) keep(results []*unwritten, written, tried bool) {
 	})
 }
 
-// unlocked returns an error if results could not be written for long.
+// unlocked returns an error if results could not be written for lockedThreshold.
 func (m *marker) unlocked() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A weather of a database: calls fail, or their answers are lost; some results are refused, and
-// some rows locked, for a while.
+// weather makes a database misbehave: calls fail, or their answers are lost; some results are
+// refused, and some rows locked, for a while.
 type weather struct {
 	t *testing.T
 
@@ -20,7 +20,7 @@ type weather struct {
 	random  *rand.Rand
 	fine    bool
 	down    bool
-	bad     map[outbox.ID]bool // refused, or locked if they have no key
+	bad     map[outbox.ID]bool // refused; locked if they have no key
 	keys    map[outbox.ID]string
 	numbers map[outbox.ID]int
 	count   map[string]int // messages of a key
@@ -55,7 +55,8 @@ func (w *weather) refuses(id store.ID) error {
 	return nil
 }
 
-// locked is asked of each result that is written otherwise.
+// locked reports whether a result cannot be written, because its row is locked. Every result to be
+// written passes here.
 func (w *weather) locked(of store.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +73,7 @@ func (w *weather) locked(of store.ID) bool {
 	return false
 }
 
-// appends appends some messages, and changes the weather now and then.
+// appends appends some messages, and changes the weather sometimes.
 func (w *weather) appends(f *fleet) (n int) {
 	w.mu.Lock()
 	if w.random.IntN(60) == 0 {
@@ -103,10 +104,10 @@ func (w *weather) appends(f *fleet) (n int) {
 	return n
 }
 
-// The database fails, loses answers, refuses results and has rows locked, and then all is well.
+// The database fails, loses answers, refuses results and has locked rows; then all is well.
 //
-// Fails when a result is not written within a minute of that, or when a later result of its key was
-// written before it.
+// Fails when a result is not written within a minute after that, or after a later result of its
+// key.
 func TestResultsUnderFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {

@@ -16,10 +16,10 @@ import (
 )
 
 // A relay delivers, the database fails for longer than a TTL, and the same relay leads again before
-// it could write its results, and once more: so it delivers again what was not marked, and has
-// three results of each message.
+// it could write its results; then the same happens once more. So it delivers the unmarked messages
+// again, and has three results for each.
 //
-// Fails when it writes two of them in one call, which databases refuse, each time again; or when
+// Fails when the relay repeatedly writes two of them in one call, which databases refuse; or when
 // nothing is delivered any more.
 func TestRelayThatLeadsAgainHasTwoResults(t *testing.T) {
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestRelayThatLeadsAgainHasTwoResults(t *testing.T) {
 			return nil
 		}
 		h := f.host()
-		h.box = outbox.OnMemory(f.store, linkedLocks{f.locks, h}) // only locks go over its link
+		h.box = outbox.OnMemory(f.store, linkedLocks{f.locks, h}) // only the locks use its link
 		h.relay(outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second})
 		time.Sleep(10 * time.Second)
 		failing.Store(true)
@@ -55,10 +55,10 @@ func TestRelayThatLeadsAgainHasTwoResults(t *testing.T) {
 	})
 }
 
-// The database is put back to a copy while the results of three messages wait, which the copy
-// lacks; the numbers of their rows go to other messages, whose deliveries fail.
+// The database is restored from a copy while the results of three messages wait, which the copy
+// lacks. It reuses the numbers of their rows for other messages, whose deliveries fail.
 //
-// Fails when two results of one row are in one call, so that one is taken for the other.
+// Fails when two results of one row are in one call, so that the database confuses them.
 func TestResultsOfRowsThatAreOtherMessagesNow(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -98,7 +98,7 @@ func TestResultsOfRowsThatAreOtherMessagesNow(t *testing.T) {
 	})
 }
 
-// The database refuses the result of one message each time, for instance because a trigger fails.
+// The database refuses the result of one message each time, for example because a trigger fails.
 //
 // Fails when other results wait for longer than a few calls, when the check rows-unlocked does not
 // name the message, or when the relay does not write the result once the database takes it.
@@ -164,8 +164,8 @@ func TestResultsAfterAnOutage(t *testing.T) {
 	})
 }
 
-// A row was locked, and is free again, while so much is delivered that the relay is always writing,
-// and another result is refused. Fails when its result waits until there is less to do.
+// A row was locked and is free again, while another result is refused and so much is delivered that
+// the relay is always writing. Fails when the result of the row waits until there is less to do.
 func TestLockedRowIsFreeUnderLoad(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -199,14 +199,14 @@ func TestLockedRowIsFreeUnderLoad(t *testing.T) {
 	})
 }
 
-// delivered is how often the receiver was called.
+// delivered returns how often the receiver was called.
 func (r *receiver) delivered() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.deliveries
 }
 
-// dispatches waits until so many messages are dispatched.
+// dispatches waits until n messages are dispatched.
 func (f *fleet) dispatches(n int, within time.Duration) {
 	f.t.Helper()
 	f.until("messages are dispatched", within, func() bool {
@@ -219,8 +219,8 @@ func (f *fleet) dispatches(n int, within time.Duration) {
 	})
 }
 
-// Ten rows were locked, and are free again, and then the result of one of them is refused. Fails
-// when the others wait for it, also while others are written meanwhile.
+// Ten rows were locked and are free again; then the result of one of them is refused. Fails when
+// the other nine wait for it, even while results of other messages are written.
 func TestLockedRowsOfWhichOneIsRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -246,8 +246,8 @@ func TestLockedRowsOfWhichOneIsRefused(t *testing.T) {
 	})
 }
 
-// A thousand rows are locked, and then the database fails for a minute. Fails when the relay calls
-// it for each of them alone, or a new result has to wait for them when it is back.
+// A thousand rows are locked, and then the database fails for a minute. Fails when the relay makes
+// a call for each of these rows, or a new result has to wait for them when the database is back.
 func TestLockedRowsInAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -283,12 +283,12 @@ func TestLockedRowsInAnOutage(t *testing.T) {
 			m, _, err := f.box.Message(t.Context(), id)
 			return err == nil && m.State == outbox.StateDispatched
 		})
-		f.dispatches(locked, 10*time.Second) // as many as one call lists
+		f.dispatches(locked, 10*time.Second) // at most as many as one call lists
 	})
 }
 
-// The first hundred results are refused, and then every second one. Fails when the others wait for
-// each of them, or nothing is delivered any more.
+// The first hundred results are refused, and then every second one. Fails when other results wait
+// for each of these, or nothing is delivered any more.
 func TestManyResultsAreRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -317,9 +317,9 @@ func TestManyResultsAreRefused(t *testing.T) {
 	})
 }
 
-// Fails when a later result of a key is written before one that cannot be, because the database
-// refuses it, or can write none for half a minute: the next relay would deliver the earlier message
-// after the later one.
+// Fails when a later result of a key is written before an earlier one that the database refuses, or
+// could not write for half a minute: the next relay would deliver the earlier message after the
+// later one.
 func TestResultsOfAKeyAreWrittenInOrder(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string]int{"one is refused": 1, "none can be written": 20} {
@@ -336,7 +336,7 @@ func TestResultsOfAKeyAreWrittenInOrder(t *testing.T) {
 				f.hold = func(context.Context, outbox.Delivery) { time.Sleep(3 * time.Second) }
 				f.relay(outbox.RelayConfig{})
 				for i := range 10_000 {
-					if i%500 == 0 { // others, that can be written
+					if i%500 == 0 { // other results, which can be written
 						f.append("", 1)
 						f.box.Notify()
 					}
@@ -360,7 +360,7 @@ func TestResultsOfAKeyAreWrittenInOrder(t *testing.T) {
 }
 
 // The database does not answer for a minute, and is back a second after the relay was stopped.
-// Fails when the relay gives results up that it can still write.
+// Fails when the relay gives up results that it can still write.
 func TestResultsAreWrittenAtTheEnd(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -381,7 +381,7 @@ func TestResultsAreWrittenAtTheEnd(t *testing.T) {
 	})
 }
 
-// As TestResultThatTheDatabaseRefuses, with a trigger on real databases.
+// Like TestResultThatTheDatabaseRefuses, with a trigger on real databases.
 //
 // Fails when the error of a trigger stops the results of others.
 func TestResultThatATriggerRefuses(t *testing.T) {

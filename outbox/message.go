@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// MaxPayloadLen is how many bytes a payload may have. Larger things belong into a table of
-	// their own, or into a file, and their name into the payload.
+	// MaxPayloadLen is how many bytes a payload may have. Keep larger data in a table or a file,
+	// and put its name into the payload.
 	MaxPayloadLen = 1 << 20
 	// MaxNameLen is how many bytes a topic, a key, or the name of a consumer may have.
 	MaxNameLen = 200
@@ -28,17 +28,17 @@ const (
 	MaxHeadersLen = 16 << 10
 )
 
-// HeaderID is the header in which sinks pass the ID of a message on, so that the receiver can drop
-// what it has had.
+// HeaderID is the header in which sinks pass on the ID of a message, so that the receiver can drop
+// duplicates.
 const HeaderID = "Message-Id"
 
-// An ID is the identity of a message, a UUID. A receiver that has had it drops the message.
+// An ID is the identity of a message, a UUID. A receiver drops messages whose ID it has had.
 type ID [16]byte
 
 // String returns the ID in the usual form: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
 func (i ID) String() string { return uuid.UUID(i).String() }
 
-// ParseID returns the ID that String has returned.
+// ParseID parses an ID in the form that String returns.
 func ParseID(text string) (ID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
@@ -47,27 +47,27 @@ func ParseID(text string) (ID, error) {
 	return ID(id), nil
 }
 
-// MarshalText implements encoding.TextMarshaler: it is String.
+// MarshalText implements encoding.TextMarshaler with String.
 func (i ID) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler: it is ParseID.
+// UnmarshalText implements encoding.TextUnmarshaler with ParseID.
 func (i *ID) UnmarshalText(text []byte) (err error) {
 	*i, err = ParseID(string(text))
 	return err
 }
 
-// namespace is that of all IDs that NewID makes. It must never change.
+// namespace is the namespace of all IDs that NewID makes. It must never change.
 var namespace = uuid.MustParse("6b2ac5f1-4b1f-5d0e-9f0b-8a7f4c5a3e21")
 
 // NewID returns the ID of the message with this index among those that a source, such as
-// "order-42", has produced at this version of its state. It is the same each time, so that a
-// producer that repeats itself after a crash appends nothing twice. The ID of another source,
-// version or index is another one.
+// "order-42", has produced at this version of its state. The same arguments give the same ID, so
+// that a producer that repeats its work after a crash appends nothing twice. Another source,
+// version or index gives another ID.
 //
-// It is a UUID of version 5 (RFC 9562), with the namespace 6b2ac5f1-4b1f-5d0e-9f0b-8a7f4c5a3e21,
-// over the source, the version and the index as decimal numbers, each as its length in bytes, a
-// colon, and the bytes: "8:order-42" + "1:7" + "1:0". The comment of this package has vectors for
-// programs in other languages.
+// The ID is a UUID of version 5 (RFC 9562), with the namespace
+// 6b2ac5f1-4b1f-5d0e-9f0b-8a7f4c5a3e21, over the source, the version and the index as decimal
+// numbers, each as its length in bytes, a colon, and the bytes: "8:order-42" + "1:7" + "1:0". The
+// comment of this package has test vectors for programs in other languages.
 func NewID(source string, version uint64, index int) ID {
 	var name []byte
 	for _, field := range []string{source, strconv.FormatUint(version, 10), strconv.Itoa(index)} {
@@ -78,35 +78,33 @@ func NewID(source string, version uint64, index int) ID {
 	return ID(uuid.NewSHA1(namespace, name))
 }
 
-// RandomID returns an ID that is used nowhere else, for a message that its producer appends only
-// once.
+// RandomID returns a random, unique ID, for a message that its producer never appends again.
 func RandomID() ID { return ID(uuid.New()) }
 
-// A Message is what a producer appends, and a sink delivers.
+// A Message is appended by a producer and delivered by a sink.
 type Message struct {
 	// ID is required: see NewID and RandomID.
 	ID ID
-	// Topic says what the message is, and which sink gets it. Required.
+	// Topic says what kind of message it is and selects its sink. Required.
 	Topic string
-	// Key groups messages that are delivered in order, such as "order-42". Default "": the message
-	// is in no order.
+	// Key groups messages that are delivered in order, such as "order-42". Default "": no order.
 	Key string
-	// Payload is at most MaxPayloadLen long. The outbox does not look into it.
+	// Payload has at most MaxPayloadLen bytes. The outbox does not interpret it.
 	Payload []byte
-	// Headers are passed on with the message: the context of a trace, for example. They are stored
-	// as they are, so credentials belong into the sink (httpsink.Options.Header), not here.
+	// Headers are passed on with the message, for example the context of a trace. They are stored
+	// unencrypted, so keep credentials in the sink (httpsink.Options.Header), not here.
 	Headers map[string]string
 }
 
-// A Delivery is a message that a sink gets, with what the relay knows of it.
+// A Delivery is a message with what a sink may need to know about the attempt.
 type Delivery struct {
 	Message
-	// Seq is the number of its row: it grows with the messages of a key, and is the same for all
-	// attempts.
+	// Seq is the number of the message's row. It grows with the messages of a key, and is the same
+	// for all attempts.
 	Seq int64
 	// Attempt is 1 for the first one.
 	Attempt int
-	// Age is how long ago it was appended.
+	// Age is how long ago the message was appended.
 	Age time.Duration
 }
 
@@ -151,7 +149,7 @@ func (m Message) headersLen() (total int) {
 	return total
 }
 
-// checkText refuses what not every database keeps as it is.
+// checkText reports text that not every database stores unchanged.
 func checkText(text, field string, fault func(field, format string, args ...any)) {
 	switch {
 	case len(text) > MaxNameLen:
@@ -170,13 +168,13 @@ func hasNUL(text string) bool {
 	return false
 }
 
-// row returns what the database keeps.
+// row returns the message's row in the database.
 func (m Message) row() store.Message {
 	return store.Message{ID: store.ID(m.ID), Topic: m.Topic, Key: m.Key, Hash: m.hash(), Payload: m.Payload,
 		Headers: m.Headers}
 }
 
-// hash decides about the shard. It is stored, so it must never change.
+// hash determines the shard. It is stored, so it must never change.
 func (m Message) hash() uint32 {
 	if m.Key == "" {
 		return binary.BigEndian.Uint32(m.ID[:4])

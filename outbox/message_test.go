@@ -15,8 +15,9 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The vectors of the package's comment, for programs in other languages. Fails when IDs change:
-// then a producer that repeats itself after an upgrade appends its messages twice.
+// NewID returns the IDs of the test vectors in the package's comment, for programs in other
+// languages. Fails when IDs change: then a producer that repeats its work after an upgrade appends
+// its messages twice.
 func TestIDsNeverChange(t *testing.T) {
 	t.Parallel()
 	for _, v := range idVectors {
@@ -62,7 +63,7 @@ func TestIDsDoNotCollide(t *testing.T) {
 	}
 }
 
-// Fails when a message that no database could keep, or no sink could have meant, is appended.
+// Fails when an invalid message is appended, or one that not every database can keep.
 func TestMessagesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -111,7 +112,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Fails when a config that cannot work is not refused, or one fault hides another.
+// Fails when a config that cannot work is accepted, or one fault hides another.
 func TestConfigsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	sink := outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })
@@ -139,8 +140,7 @@ func TestConfigsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Fails when a window forgets what it has room for, remembers what it has not, or counts an ID
-// twice.
+// Fails when a window forgets IDs for which it has room, remembers more, or counts an ID twice.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	var ids []outbox.ID
@@ -165,8 +165,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Programs in other languages make IDs, and compute the hash of a key, by the comment of the
-// package.
+// Programs in other languages compute IDs, and the hash of a key, as the comment of the package
+// says.
 //
 // Fails when the comment has another value than NewID returns, or Append stores.
 func TestVectorsInTheComment(t *testing.T) {
@@ -196,7 +196,7 @@ func TestVectorsInTheComment(t *testing.T) {
 	}
 }
 
-// vectorsOf returns the rows of the table in the comment of the package that has these columns.
+// vectorsOf returns the rows of the table with these columns in the comment of the package.
 func vectorsOf(t *testing.T, rows int, columns ...string) (table [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")

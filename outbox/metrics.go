@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are how many attempts have ended, by outcome.
+// counts counts the attempts that have ended, by outcome.
 type counts struct {
 	mu sync.Mutex
 	by map[Outcome]uint64
@@ -29,8 +29,8 @@ func (c *counts) of(outcome Outcome) uint64 {
 }
 
 // metrics are the Prometheus metrics of a relay. Counters and gauges are computed when Prometheus
-// collects them; what is there of the outbox was read by the sampler. There is no label for a
-// topic or a key: their number is not bounded.
+// collects them; those of the outbox show what the sampler last read. There is no label for a topic
+// or a key, because the number of either is not bounded.
 type metrics struct {
 	relay    *Relay
 	duration prometheus.Histogram
@@ -38,7 +38,7 @@ type metrics struct {
 	attempts, swept, dropped, up, bad, shards *prometheus.Desc
 	pending, dead, due, oldest                *prometheus.Desc
 
-	descs []*prometheus.Desc // of those that are computed
+	descs []*prometheus.Desc // of the computed metrics
 }
 
 var durationBounds = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 15, 30, 60}
@@ -105,7 +105,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	counter(m.swept, r.sweeper.Rows())
 	counter(m.dropped, r.events.Dropped())
-	up := 1. // also before the first call: a process that has just begun is no reason for an alarm
+	up := 1. // 1 also before the first call: a process that has just started must not raise an alarm
 	if r.calls.Reachable() != nil {
 		up = 0
 	}

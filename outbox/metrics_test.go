@@ -14,10 +14,10 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A relay that has not called its database yet does not say that it is down, so that an alert does
-// not fire for each process that begins; one whose calls fail says so, until one succeeds.
+// A relay that has not called its database yet reports it as up, so that no alert fires for each
+// process that starts. A relay whose calls fail reports it as down until one succeeds.
 //
-// Fails when database_up is not what its help says, which is that of durable runs as well.
+// Fails when database_up differs from its help text, which durable runs share.
 func TestDatabaseIsUpUntilCallsFail(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -68,10 +68,10 @@ func TestDatabaseIsUpUntilCallsFail(t *testing.T) {
 	})
 }
 
-// What a relay counts is what happened: each attempt under its outcome, how long each sink took,
-// the calls that failed, and what waits.
+// The metrics of a relay show what happened: each attempt under its outcome, how long each sink
+// took, the calls that failed, and the messages that wait.
 //
-// Fails when a counter counts something else, twice or not, or the histogram has another sum.
+// Fails when a counter counts wrongly, twice or not at all, or the histogram has a wrong sum.
 func TestValuesOfMetrics(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -135,9 +135,9 @@ func TestValuesOfMetrics(t *testing.T) {
 	})
 }
 
-// The defaults are those that the comments of the fields state.
+// The defaults match the comments of the fields.
 //
-// Fails when one is changed in the code only.
+// Fails when a default is changed only in the code.
 func TestDefaultsAreDocumented(t *testing.T) {
 	t.Parallel()
 	c := outbox.Defaults()

@@ -14,8 +14,8 @@ import (
 
 // An Outbox is a set of tables in a database. Make one with MySQL, SQLite or SQLServer, or
 // pgxoutbox.New for Postgres. Its methods may be called from any goroutine, and return when their
-// context ends. An error matches dlock.ErrSetup if the database answers, but somebody has to set
-// something up: tables, a right, or an option.
+// context ends. An error matches dlock.ErrSetup if the database answers but is not set up right:
+// tables, a right or an option are missing.
 type Outbox struct {
 	store    store.Store
 	locks    *lazyLocks
@@ -25,10 +25,10 @@ type Outbox struct {
 	closed   atomic.Bool
 
 	mu     sync.Mutex
-	relays map[*Relay]struct{} // that run in this process
+	relays map[*Relay]struct{} // those that run in this process
 }
 
-// ready returns why a call is not made.
+// ready returns why a call must not be made, or nil.
 func (o *Outbox) ready(ctx context.Context) error {
 	switch {
 	case o == nil || o.store == nil && o.fault == nil:
@@ -43,9 +43,9 @@ func (o *Outbox) ready(ctx context.Context) error {
 	return nil
 }
 
-// Migrate creates or upgrades the tables, those of the relays' locks included. Any number of hosts
-// may call it, at the same time and at every start; once everything is there, also as a user who
-// may not create anything.
+// Migrate creates or upgrades the tables, including those of the relays' locks. Any number of hosts
+// may call it, at the same time and at every start. If nothing is missing, the database user needs
+// no right to create anything.
 func (o *Outbox) Migrate(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return err
@@ -62,8 +62,8 @@ func (o *Outbox) Verify(ctx context.Context) error {
 	return errors.Join(o.store.Verify(ctx), o.locks.get().Verify(ctx))
 }
 
-// Schema returns the statements that Migrate executes on an empty database, with the records of
-// what was applied, for those who apply their own migrations.
+// Schema returns the statements that Migrate executes on an empty database, for those who apply
+// their own migrations. They include those that record the applied migrations.
 func (o *Outbox) Schema() ([]string, error) {
 	if err := o.ready(context.Background()); err != nil {
 		return nil, err
@@ -76,9 +76,9 @@ func (o *Outbox) Schema() ([]string, error) {
 	return append(messages, locks...), err
 }
 
-// Close closes the connections that the outbox has opened for its relays, if it has, never the pool
-// that it was made from. Call it when all that uses the outbox has ended: calls that come later
-// fail, with an error that matches dlock.ErrClosed.
+// Close closes the connections that the outbox has opened for its relays, but never the pool that
+// it was made from. Call it when all use of the outbox has ended. Later calls fail with an error
+// that matches dlock.ErrClosed.
 func (o *Outbox) Close() error {
 	if o == nil || o.store == nil || o.closed.Swap(true) {
 		return nil
@@ -93,15 +93,14 @@ func (o *Outbox) Close() error {
 // A Tx is a transaction of the caller: see SQLTx and pgxoutbox.Tx.
 type Tx = store.Tx
 
-// Append adds a message to the caller's transaction, which is all that it does: the message is
-// there when the transaction commits, and was never there if it does not. It returns false if a
-// message with this ID is there already, with the same topic, key and payload, and an error that
-// matches ErrOtherMessage if they differ. Headers may differ: a producer that repeats itself has
-// another trace.
+// Append adds a message to the caller's transaction and does nothing else: the message exists if
+// and when the transaction commits. If a message with this ID exists already, Append returns false
+// if its topic, key and payload are the same, and an error that matches ErrOtherMessage if they
+// differ. Headers may differ, because a producer that repeats its work has another trace.
 //
 // After an error the transaction can only be rolled back. On Postgres with REPEATABLE READ or
-// SERIALIZABLE, a message with the same ID that somebody else has committed since the transaction
-// began is such an error (SQLSTATE 40001): repeat the transaction, as this level asks for anyway.
+// SERIALIZABLE, Append fails with SQLSTATE 40001 if another transaction has committed a message
+// with the same ID since this one began: repeat the transaction, as these levels ask for anyway.
 func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err error) {
 	if err := o.ready(ctx); err != nil {
 		return false, err
@@ -124,18 +123,18 @@ func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err 
 	return fresh, nil
 }
 
-// appendBytes bounds the payloads and headers of one statement of AppendMany, but for its last
-// message: servers refuse statements that are too long.
+// appendBytes bounds the payloads and headers of one statement of AppendMany, except its last
+// message, because servers refuse statements that are too long.
 const appendBytes = 2 << 20
 
-// AppendMany is Append for many messages, which are in the order of the list, in two statements for
-// every 300 messages or 2 MB; where an ID is there already, in one or two for each of these 300. It
-// returns, for each, whether it is fresh. Every message is checked before the first statement, and
-// two with one ID are refused: after such an error the transaction can go on. At most MaxAppend
-// messages, and MaxAppendLen bytes. No message: it does nothing.
+// AppendMany is like Append, for many messages, which keep the order of the list. It executes two
+// statements for every 300 messages or 2 MB; if an ID among these exists already, one or two for
+// each of them. It returns, for each message, whether it is fresh. It checks every message before
+// the first statement, and refuses two with one ID: after such an error the transaction can
+// continue. At most MaxAppend messages and MaxAppendLen bytes. Without messages it does nothing.
 //
-// On Postgres, MySQL and SQL Server, an error that another one has appended one of the messages in
-// the same moment asks to repeat the transaction.
+// On Postgres, MySQL and SQL Server, if another transaction appends one of the messages at the same
+// moment, the error says to repeat the transaction.
 func (o *Outbox) AppendMany(ctx context.Context, tx Tx, messages ...Message) (fresh []bool, err error) {
 	if err := o.ready(ctx); err != nil {
 		return nil, err
@@ -172,7 +171,7 @@ func (o *Outbox) AppendMany(ctx context.Context, tx Tx, messages ...Message) (fr
 	return fresh, nil
 }
 
-// checkMany returns what is wrong with messages, of the first ten with faults.
+// checkMany returns what is wrong with the first ten faulty messages.
 func checkMany(messages []Message) error {
 	if n := len(messages); n > MaxAppend {
 		return fmt.Errorf("outbox: %w: %d messages, at most %d are allowed in one AppendMany: call it again for the "+
@@ -199,13 +198,12 @@ func checkMany(messages []Message) error {
 	return errors.Join(errs...)
 }
 
-// Notify has relays look for messages now: those of this process, and on Postgres those of all
-// others. Call it after the commit. It does not wait and does not fail, because nothing depends on
-// it: without it a message is found when the relay next looks. On Postgres, while the relay is sure
-// to hear notifications, that is after RelayConfig.IdleDelay, else after RelayConfig.PollInterval.
-// Append does not notify: a NOTIFY in the transaction would make all commits of the server wait for
-// each other. The first call of Notify calls the database at once; those of the next 10 ms share
-// one more call.
+// Notify makes relays look for messages immediately: those of this process, and on Postgres those
+// of all processes. Call it after the commit. It does not wait and does not fail, because without
+// it a relay finds the message when it next looks: within RelayConfig.IdleDelay on Postgres while
+// notifications work for sure, otherwise within RelayConfig.PollInterval. Append does not notify,
+// because a NOTIFY in the transaction would make all commits of the server wait for each other. The
+// first Notify calls the database immediately; those of the next 10 ms share one more call.
 func (o *Outbox) Notify() {
 	if o.ready(context.Background()) != nil {
 		return
@@ -214,8 +212,8 @@ func (o *Outbox) Notify() {
 	o.hint.Give(o.store.Notify)
 }
 
-// tell is Notify that returns when the database has been called: a program that ends right after it
-// would else have told nobody. That it fails changes nothing but how soon a message is found.
+// tell is like Notify, but waits until the database has been called: otherwise a program that exits
+// next would notify no relay. If the call fails, messages are only found later.
 func (o *Outbox) tell(ctx context.Context) {
 	o.wake()
 	ctx, cancel := context.WithTimeout(ctx, lifecycle.HintTimeout)
@@ -223,7 +221,7 @@ func (o *Outbox) tell(ctx context.Context) {
 	_ = o.store.Notify(ctx)
 }
 
-// wake has the relays of this process look for messages now.
+// wake makes the relays of this process look for messages immediately.
 func (o *Outbox) wake() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -232,7 +230,7 @@ func (o *Outbox) wake() {
 	}
 }
 
-// add has Notify wake a relay.
+// add makes Notify wake a relay.
 func (o *Outbox) add(r *Relay) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

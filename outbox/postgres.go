@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 )
 
-// PostgresOn is an Outbox on a pool for its relays, which Close closes, and on locks. Package
-// pgxoutbox calls it. Its first parameter is of an internal package, so nobody else can.
+// PostgresOn returns an Outbox on locks and on a pool for its relays, which Close closes. Only
+// package pgxoutbox calls it: the type of its first parameter is internal.
 func PostgresOn(relays sqlstore.Pool, open func(sqllock.Options) *sqllock.Store, opts Options) *Outbox {
 	opts = opts.withDefaults()
 	s, err := sqlstore.Postgres(relays, sqlstore.Options(opts))
@@ -21,7 +21,7 @@ func PostgresOn(relays sqlstore.Pool, open func(sqllock.Options) *sqllock.Store,
 // maxTableName leaves room for the suffixes of tables and indexes.
 const maxTableName = 36
 
-// newOutbox adds to a store its locks, in a table beside it.
+// newOutbox returns an Outbox on a store, with its locks in another table of the same database.
 func newOutbox(s *sqlstore.Store, err error, opts Options, open func(sqllock.Options) locks) *Outbox {
 	if err == nil && len(opts.TableName) > maxTableName {
 		err = fmt.Errorf("outbox: %w: TableName %.60q: use at most %d bytes", dlock.ErrSetup, opts.TableName,

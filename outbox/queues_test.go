@@ -17,14 +17,14 @@ import (
 )
 
 // Hundreds of messages wait behind one that is tried again in an hour, or there are so many that
-// each shard has few of the first ones. Those of other keys, and those without one, are delivered
-// meanwhile, each key in its order, and nobody has to notify the relay of them.
+// each shard has few of the first ones. Messages of other keys and without a key are delivered
+// meanwhile, each key in its order, without a notification.
 //
-// Fails when a relay does not look again for the messages that Due has left out of a key that it
-// has returned. That it continues a search is what TestSearchThatFindsNothingPauses shows.
+// Fails when Due has left out messages of a key that it has returned, and the relay does not look
+// for them again. TestSearchThatFindsNothingPauses shows that the relay continues a search.
 func TestOthersGoOnBesideALongQueue(t *testing.T) {
 	t.Parallel()
-	// rounds has a message of each key so many times.
+	// rounds returns n rounds of keys, each with every key once.
 	rounds := func(n int, keys ...string) (list []string) {
 		for range n {
 			list = append(list, keys...)
@@ -55,8 +55,8 @@ func TestOthersGoOnBesideALongQueue(t *testing.T) {
 	}
 }
 
-// othersGoOn appends messages of these keys, of which those of the key "long" fail, and wants the
-// others to be delivered.
+// othersGoOn appends messages of these keys, and fails the test unless all are delivered except
+// those of the key "long", which fail.
 func othersGoOn(t *testing.T, p place, config outbox.RelayConfig, keys []string) {
 	box := p.open()
 	t.Cleanup(func() { box.Close() })
@@ -113,11 +113,11 @@ func othersGoOn(t *testing.T, p place, config outbox.RelayConfig, keys []string)
 	}
 }
 
-// A message that is dead is requeued while a later one of its key waits for its next attempt. Both
-// are delivered, the later one when its time has come.
+// A dead message is requeued while a later one of its key waits for its next attempt. Both are
+// delivered, the later one when its time has come.
 //
-// Fails when the relay does not look again after the first one, which has kept the second from
-// being waited for.
+// Fails when the relay does not look again after the first message, which has hidden when the
+// second is due.
 func TestRequeuedBeforeOneThatIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -139,18 +139,18 @@ func TestRequeuedBeforeOneThatIsTriedAgain(t *testing.T) {
 		if n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		if err := f.store.Notify(t.Context()); err != nil { // as another process does: once
+		if err := f.store.Notify(t.Context()); err != nil { // like another process: once
 			t.Fatal(err)
 		}
 		f.until("both are delivered", 2*time.Minute, func() bool { return f.had() == 2 })
 	})
 }
 
-// A search goes over thousands of keys that all wait. It pauses after each call for as long as that
-// has taken, goes on to its end, and is begun again only if somebody has asked for it meanwhile.
+// A search goes through thousands of waiting keys. It pauses after each call for as long as that
+// took, continues to its end, and begins again only if the relay was notified meanwhile.
 //
 // Fails when calls that find nothing follow each other without a pause, or when the end of a pause
-// begins another search.
+// begins a new search.
 func TestSearchThatFindsNothingPauses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -165,14 +165,14 @@ func TestSearchThatFindsNothingPauses(t *testing.T) {
 			t.Errorf("%d calls of %v took %v, want at least %v", searchCalls, searchCallTook, took, least)
 		}
 		time.Sleep(time.Minute)
-		// Notify tells the relay twice: itself, and through the database.
+		// Notify wakes the relay twice: directly, and through the database.
 		if calls := s.calls.Load(); calls > 2*searchCalls || calls%searchCalls != 0 {
 			t.Errorf("%d calls, want %d for each of at most two searches", calls, searchCalls)
 		}
 	})
 }
 
-// A search of searched is made of searchCalls calls, each of which takes searchCallTook.
+// A search in searched takes searchCalls calls, each of which takes searchCallTook.
 const (
 	searchCalls    = 50
 	searchCallTook = 10 * time.Millisecond

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// State is that of a message.
+// State is the state of a message.
 type State string
 
-// The states of a message. One that is delivered again is pending.
+// The states of a message. A message that is delivered again is pending.
 const (
 	StatePending    = State(store.StatePending)
 	StateDispatched = State(store.StateDispatched)
@@ -31,15 +31,15 @@ const (
 	OutcomePermanent = Outcome(store.OutcomePermanent)
 	OutcomeTransient = Outcome(store.OutcomeTransient) // another attempt follows
 	OutcomeExhausted = Outcome(store.OutcomeExhausted) // that was the last attempt: the message is dead
-	// OutcomeUnreadable: no sink was called, because the row is not one of a message: another
-	// program has inserted it. The message is dead.
+	// OutcomeUnreadable: no sink was called, because the row is no valid message: another program
+	// has inserted it. The message is dead.
 	OutcomeUnreadable = Outcome(store.OutcomeUnreadable)
 )
 
 var outcomes = [...]Outcome{OutcomeOK, OutcomePermanent, OutcomeTransient, OutcomeExhausted, OutcomeUnreadable}
 
-// A Filter selects messages: those that match all fields that are set. An empty list of IDs that is
-// not nil is refused, so that a search which found nothing does not select everything.
+// A Filter selects the messages that match all fields that are set. An empty list of IDs that is
+// not nil is refused, so that a search that found nothing does not select everything.
 type Filter struct {
 	IDs           []ID
 	Topic, Key    string
@@ -65,7 +65,7 @@ func (f Filter) inStore() store.Filter {
 	return s
 }
 
-// A Record is a message as people see it. Its instants are those of the database's clock.
+// A Record is a message as operators see it. Its instants are of the database's clock.
 type Record struct {
 	Message
 	Seq           int64 // of its row
@@ -73,15 +73,14 @@ type Record struct {
 	Attempts      int
 	NextAttemptAt time.Time // if it is pending
 	CreatedAt     time.Time
-	// FailingFrom is when the first attempt began that failed; zero: none has. A Requeue makes it
+	// FailingFrom is when the first failed attempt began; zero: none has failed. A Requeue makes it
 	// zero. See Retry.MaxElapsedTime for what else changes it.
 	FailingFrom time.Time
 	FinishedAt  time.Time // zero: it is pending
 	LastError   string
 }
 
-// An Attempt is a delivery that was tried. Of those of a message the first 10 and the latest 40 are
-// kept.
+// An Attempt is a delivery that was tried. The first 10 and the latest 40 of a message are kept.
 type Attempt struct {
 	Number     int
 	FinishedAt time.Time
@@ -91,25 +90,25 @@ type Attempt struct {
 	Error      string
 }
 
-// MaxBacklog is how far Backlog counts, so that it costs little whatever has accumulated.
+// MaxBacklog is how far Backlog counts, so that it is cheap however many messages wait.
 const MaxBacklog = store.MaxCount
 
-// A Backlog is what waits in an outbox, by the database's clock.
+// A Backlog describes the messages that wait in an outbox, by the database's clock.
 type Backlog struct {
-	// Messages of each state; MaxBacklog: that many or more.
+	// How many messages are in each state; MaxBacklog: that many or more.
 	Pending, Dead int64
-	// DueAge is the longest time for which a message has been ready for delivery: the lag of the
-	// relays, unless the message waits for something that is not known here, see Outbox.Backlog. A
-	// message that waits for its next attempt is not due, nor are the later messages of its key.
-	// PendingAge is the longest time for which a message has been pending, since it was appended or
-	// requeued. 0: there is none.
+	// DueAge is how long the oldest due message has been ready for delivery. It is the lag of the
+	// relays, unless that message waits for something that Outbox.Backlog does not know. A message
+	// that waits for its next attempt is not due, nor are the later messages of its key. PendingAge
+	// is how long the oldest pending message has been pending, since it was appended or requeued.
+	// 0: there is no such message.
 	DueAge, PendingAge time.Duration
 }
 
-// Backlog returns what waits, of all topics. It does not know how the relays are configured: a
-// message whose topic has no sink counts as due, and so does one behind a dead one of its key,
-// although DeadStop holds it back. It is one statement, and up to nine more if there are many
-// pending messages and none of the first of them is due; as cheap as what relays read for their
+// Backlog describes the waiting messages of all topics. It does not know how the relays are
+// configured: it counts a message as due even if its topic has no sink, or if DeadStop holds it
+// back behind a dead one of its key. It executes one statement, and up to nine more if there are
+// many pending messages and none of the first is due. It is as cheap as what relays read for their
 // metrics.
 func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 	if err := o.ready(ctx); err != nil {
@@ -125,8 +124,8 @@ func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 // MaxPage is how many messages one call returns at most.
 const MaxPage = 1000
 
-// Messages returns messages without payload and headers, the newest first; up to limit, and at most
-// MaxPage.
+// Messages returns up to limit messages (at most MaxPage), without payload and headers, the newest
+// first.
 func (o *Outbox) Messages(ctx context.Context, which Filter, limit int) ([]Record, error) {
 	if err := cmp.Or(o.ready(ctx), which.check()); err != nil {
 		return nil, err
@@ -145,8 +144,8 @@ func (o *Outbox) Messages(ctx context.Context, which Filter, limit int) ([]Recor
 	return list, nil
 }
 
-// Message returns a message with its payload, and its attempts, the first first. Its error matches
-// ErrNoMessage if there is none.
+// Message returns a message with its payload, and its attempts in order. If there is no such
+// message, the error matches ErrNoMessage.
 func (o *Outbox) Message(ctx context.Context, id ID) (Record, []Attempt, error) {
 	if err := o.ready(ctx); err != nil {
 		return Record{}, nil, err
@@ -182,15 +181,15 @@ type RequeueOptions struct {
 	Note string
 }
 
-// requeueBatch is how many messages one transaction of Requeue looks at.
+// requeueBatch is how many messages one transaction of Requeue visits.
 const requeueBatch = 1000
 
-// Requeue makes dead messages pending again, due at once, a thousand in one transaction, and
-// returns how many; after an error there may be more. It tells relays as Notify does, but returns
-// when that is done. What is appended from then on has half of the relays' work beside them.
-// The messages have a new budget of attempts and of time (see Retry); the history of the attempts
-// they have had stays. A filter without IDs, Topic, Key, CreatedFrom and CreatedBefore is refused:
-// it would requeue all that has ever failed.
+// Requeue makes dead messages pending again, due immediately, 1,000 in one transaction, and returns
+// how many it has requeued; after an error it may have requeued more. It notifies relays like
+// Notify, but waits for that call. Relays share their work equally between the requeued messages
+// and those appended later. The messages get a new budget of attempts and of time (see Retry), and
+// keep the history of their attempts. A filter without IDs, Topic, Key, CreatedFrom and
+// CreatedBefore is refused: it would requeue every message that has ever failed.
 func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptions) (int, error) {
 	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err
@@ -228,8 +227,8 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 	return n, nil
 }
 
-// Delete deletes dead messages with their attempts, which accepts their loss, and returns how many.
-// It refuses the same filters as Requeue.
+// Delete deletes dead messages with their attempts, and returns how many: they are lost. It refuses
+// the same filters as Requeue.
 func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
 	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err
@@ -241,7 +240,7 @@ func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
 	return n, nil
 }
 
-// checkChange returns why the messages that match a filter are not changed.
+// checkChange returns why the messages that match a filter must not be changed, or nil.
 func (o *Outbox) checkChange(ctx context.Context, which Filter) error {
 	if err := cmp.Or(o.ready(ctx), which.check()); err != nil {
 		return err

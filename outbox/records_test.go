@@ -13,10 +13,10 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/memory"
 )
 
-// Who deletes or requeues what was found, when nothing was, changes nothing, whatever else the
-// filter says.
+// Deleting or requeueing the results of a search that found nothing changes nothing, whatever else
+// the filter says.
 //
-// Fails when a list of IDs that is empty, and not nil, means all messages.
+// Fails when an empty list of IDs that is not nil selects all messages.
 func TestAnEmptyListOfIDsIsNotAll(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -46,7 +46,7 @@ func TestAnEmptyListOfIDsIsNotAll(t *testing.T) {
 	})
 }
 
-// A teller is a database that tells relays in a way of its own.
+// A teller is a database with its own way to notify relays.
 type teller struct {
 	*memory.Store
 	tell func(context.Context) error
@@ -54,11 +54,12 @@ type teller struct {
 
 func (t teller) Notify(ctx context.Context) error { return t.tell(ctx) }
 
-// A message that is requeued is delivered at once by the relay of another process, which would else
-// look for it when its IdleDelay is over. Whoever requeues it may end as soon as Requeue returns.
+// A requeued message is delivered immediately by the relay of another process, which would
+// otherwise find it only after its IdleDelay. The process that requeues it may end as soon as
+// Requeue returns.
 //
-// Fails when Requeue tells nobody, tells after it has returned or although it has changed nothing,
-// or fails because nobody could be told.
+// Fails when Requeue does not notify, notifies after it has returned or although it has changed
+// nothing, or fails because the notification failed.
 func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -105,10 +106,10 @@ func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
 	})
 }
 
-// Thousands are requeued, a thousand in one transaction, and one of these fails.
+// Thousands of messages are requeued, 1,000 in one transaction, and one transaction fails.
 //
-// Fails when Requeue is one transaction, goes round in circles, or says that nothing was requeued
-// when something was.
+// Fails when Requeue is one transaction, never ends, or reports that nothing was requeued although
+// something was.
 func TestRequeueOfThousands(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -160,7 +161,7 @@ func TestRequeueOfThousands(t *testing.T) {
 	})
 }
 
-// A message that was dead for two days is requeued, and its receiver is well.
+// A message that was dead for two days is requeued, and its receiver works.
 //
 // Fails when a check, or Ready, says that it has been pending for two days.
 func TestRequeuedMessageIsPendingSinceThen(t *testing.T) {

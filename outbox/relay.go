@@ -19,19 +19,19 @@ import (
 
 const (
 	idleJitter = 0.2
-	// layoutInterval is how often a relay asks how keys are spread over shards. One that leads is
-	// told with every answer to Due.
+	// layoutInterval is how often a relay reads how keys are spread over shards. A relay that leads
+	// also gets that with every answer to Due.
 	layoutInterval = 5 * time.Second
-	// writeGrace is how long Run goes on at its end to write results.
+	// writeGrace is how long Run tries to write results at its end.
 	writeGrace = 5 * time.Second
 )
 
-// A Relay delivers messages, while it leads a shard. Make one with NewRelay. Its methods may be
-// called from any goroutine.
+// A Relay delivers the messages of the shards that it leads. Make one with NewRelay. Its methods
+// may be called from any goroutine.
 type Relay struct {
 	outbox *Outbox
 	config RelayConfig
-	topics []string // with a sink; nil: all
+	topics []string // topics with a sink; nil: all
 	store  store.Store
 	events *events
 	calls  *calls
@@ -41,19 +41,19 @@ type Relay struct {
 	listener *listener
 	sampler  *lifecycle.Sampler[sample]
 	sweeper  *retention.Sweeper
-	metrics  *metrics // nil: nobody wants them
+	metrics  *metrics // nil: no RelayConfig.Registerer
 	counts   counts
 
 	mu      sync.Mutex // of all callers
 	layout  store.Layout
-	shards  map[int]*shard // that this relay leads
+	shards  map[int]*shard // those that this relay leads
 	stuckIn map[string]int // sinks that ignore their contexts, by topic
 
-	alone chan struct{} // full: a message is delivered that may have killed relays
+	alone chan struct{} // full while a message is delivered that may have killed relays
 }
 
-// NewRelay returns a relay, or every fault of the outbox's options and of config. It starts nothing
-// and does not call the database.
+// NewRelay returns a Relay, or an error with every fault of the outbox's options and of config. It
+// starts nothing and does not call the database.
 func NewRelay(box *Outbox, config RelayConfig) (*Relay, error) {
 	config = config.withDefaults()
 	if err := errors.Join(box.ready(context.Background()), config.check()); err != nil {
@@ -63,7 +63,7 @@ func NewRelay(box *Outbox, config RelayConfig) (*Relay, error) {
 		alone: make(chan struct{}, 1),
 		life:  lifecycle.Life{Prefix: "outbox", Type: "Relay", Is: "relay is", CreatedAt: time.Now()}}
 	if r.config.DefaultSink == nil && r.config.UnknownTopic == UnknownTopicWait {
-		r.topics = []string{} // not nil, which is all
+		r.topics = []string{} // nil would mean all topics
 		for topic := range r.config.Sinks {
 			r.topics = append(r.topics, topic)
 		}
@@ -85,7 +85,7 @@ func NewRelay(box *Outbox, config RelayConfig) (*Relay, error) {
 	return r, nil
 }
 
-// sink returns the sink of a topic; nil: there is none.
+// sink returns the sink of a topic, or nil.
 func (r RelayConfig) sink(topic string) Sink {
 	if s := r.Sinks[topic]; s != nil {
 		return s
@@ -94,18 +94,18 @@ func (r RelayConfig) sink(topic string) Sink {
 }
 
 // Run takes part in the election of each shard, and delivers the messages of those that this host
-// leads, until ctx ends. Then it starts no delivery any more, waits for those under way, writes
-// their results, and releases the shards, so that other hosts take over at once. It returns nil
-// then, or an error that names a sink, or a hook, that does not return, or says how many results
-// could not be written: these messages are delivered again. Run can be called once.
+// leads, until ctx ends. Then it starts no further delivery, waits for those in progress, writes
+// their results, and releases the shards, so that other hosts take over immediately. Then it
+// returns nil, or an error that names a sink or a hook that does not return, or says how many
+// results could not be written: those messages are delivered again. Run can be called once.
 //
-// It returns an error if the database's first answer is that it is not set up right (an error that
-// matches dlock.ErrSetup), such as that Outbox.Migrate is needed. A database that does not answer
-// is asked again until it does.
+// If the database's first answer shows that it is not set up right, for example because
+// Outbox.Migrate was not called, Run returns an error that matches dlock.ErrSetup. If the database
+// does not answer, Run asks again until it does.
 //
-// Before all that, Run calls what AdmitBy was given, such as Admit of a cluster.Registry. If that
-// refuses this process, Run starts nothing, and returns the error. If it does so later, Run ends as
-// it does when ctx ends.
+// Before it starts anything, Run calls the function that AdmitBy was given, such as Admit of a
+// cluster.Registry. If it refuses this process, Run starts nothing and returns the error. If it
+// refuses later, Run ends as when ctx ends.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.life.Begin(ctx); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return r.life.Work(ctx, r.run)
 }
 
-// AdmitBy has Run call ask before it delivers anything: an error keeps it from starting, and a
+// AdmitBy makes Run call ask before it delivers anything: an error keeps Run from starting, and a
 // later call of refused stops it. Ready and Started return the error, too. Registry.Add of package
 // cluster calls AdmitBy, so that a process on the database of another environment delivers nothing.
 func (r *Relay) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
@@ -149,8 +149,8 @@ func (r *Relay) run(ctx context.Context) error {
 	return err
 }
 
-// first verifies the tables and sets the layout. It goes on until that has succeeded or ctx ends,
-// unless the database says that it is not set up right.
+// first verifies the tables and sets the layout. It tries until it succeeds, ctx ends, or the
+// database reports that it is not set up right.
 func (r *Relay) first(ctx context.Context) error {
 	return lifecycle.FirstAnswer(ctx, dlock.ErrSetup, func() error {
 		_, err := call(r.calls, opVerify, func(ctx context.Context) (none struct{}, err error) {
@@ -186,7 +186,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 
 	ended := make(chan time.Time, 1)
 	defer context.AfterFunc(ctx, func() { ended <- time.Now() })()
-	err = r.electAll(ctx, session) // which waits for the deliveries under way
+	err = r.electAll(ctx, session) // waits for the deliveries in progress
 	draining := time.Now()
 	select {
 	case draining = <-ended:
@@ -222,7 +222,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	return err
 }
 
-// wake has the shards look for messages now.
+// wake makes the shards look for messages immediately.
 func (r *Relay) wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// Fails when a message of a transaction that was not committed is delivered, or one of a committed
-// one is not.
+// Fails when a message is delivered although its transaction was not committed, or is not delivered
+// although it was.
 func TestMessagesOfCommittedTransactionsAreDelivered(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -34,8 +34,9 @@ func TestMessagesOfCommittedTransactionsAreDelivered(t *testing.T) {
 	})
 }
 
-// Fails when a message waits for IdleDelay although the database cannot tell, when a relay that is
-// told waits at all, or when one that could be told, and is not, waits for longer than IdleDelay.
+// Fails when a message waits for IdleDelay although the database has no notifications, when a relay
+// that is notified waits at all, or when a relay that is not notified, although the database has
+// notifications, waits for longer than IdleDelay.
 func TestHowSoonMessagesAreDelivered(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -84,7 +85,7 @@ func TestOrderIsKeptThroughRetries(t *testing.T) {
 			f.append(fmt.Sprint("good", i), 3)
 		}
 		f.fail = func(d outbox.Delivery) error {
-			if slices.Index(bad, d.ID)%3 == 0 && d.Attempt < 4 { // those between would overtake them
+			if slices.Index(bad, d.ID)%3 == 0 && d.Attempt < 4 { // the messages between could overtake them
 				return errReceiver
 			}
 			return nil
@@ -96,7 +97,7 @@ func TestOrderIsKeptThroughRetries(t *testing.T) {
 	})
 }
 
-// Fails when the outcomes are not those that the sink has asked for.
+// Fails when an outcome differs from what the sink has asked for.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -145,8 +146,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// Fails when a dead message stops its key although it should not, or the other way round; and when
-// it stays stopped after somebody has requeued the message.
+// Fails when a dead message stops its key against OnDead, or does not stop it; and when the key
+// stays stopped after the message was requeued.
 func TestWhatDeadMessagesHoldBack(t *testing.T) {
 	t.Parallel()
 	for _, on := range []outbox.DeadPolicy{outbox.DeadContinue, outbox.DeadStop} {
@@ -215,10 +216,10 @@ func TestTopicsWithoutASink(t *testing.T) {
 	})
 }
 
-// What waits is told without a relay: how much, for how long it could have been delivered, and how
-// old the oldest is, whatever holds it back.
+// Without a relay, Backlog says how many messages wait, how long the oldest due one has been due,
+// and how old the oldest pending one is, whatever holds it back.
 //
-// Fails when Backlog asks for the topics of no relay, or takes one age for the other.
+// Fails when Backlog finds nothing without the topics of a relay, or confuses the two ages.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -253,8 +254,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// Ten thousand keys have a message each, and a hot one, that came first, as many alone. The others
-// wait for it in no way, and it costs no more calls than its messages fill batches.
+// Ten thousand keys have one message each, and a hot key, which came first, has ten thousand. The
+// other keys do not wait for it, and it needs no more calls than its messages fill batches.
 //
 // Fails when a key with many messages keeps others from being read, or is read one by one.
 func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
@@ -265,7 +266,7 @@ func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
 		for i := range keys {
 			f.append(fmt.Sprint(i), 1)
 		}
-		calls := map[string]int{} // by the one relay, one at a time of each
+		calls := map[string]int{} // by the only relay, one call of each kind at a time
 		f.store.Fault = func(op string) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -290,7 +291,7 @@ func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
 		if f.deliveries != hot+keys {
 			t.Errorf("%d deliveries of %d messages", f.deliveries, hot+keys)
 		}
-		// The others fill batches. Of the hot key the rest is read in batches, too.
+		// The other keys fill batches. The rest of the hot key is read in batches, too.
 		if most := 4 * (hot + keys) / places; calls["due"] > most {
 			t.Errorf("%d calls of Due for %d batches, want at most %d", calls["due"], (hot+keys)/places, most)
 		}
@@ -298,7 +299,7 @@ func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
 }
 
 // A sink asks for a day before each further attempt, which is longer than the receiver remembers
-// what it has had.
+// messages.
 //
 // Fails when the last attempt comes after the receiver has forgotten the first one.
 func TestRetryAfterLongerThanTheInboxRemembers(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 )
 
 // By default a message whose receiver fails is tried for nine tenths of the time for which
-// receivers remember it, at least every hour. If somebody requeues it, it is tried until receivers
-// forget it, and by Force for as long as at first.
+// receivers remember it, at least every hour. If it is requeued, it is tried until receivers forget
+// it; with Force, for as long as at first.
 //
-// Fails when attempts are counted by default, the waits go beyond an hour, the last attempt comes
+// Fails when attempts are limited by default, a wait is longer than an hour, the last attempt comes
 // after the receiver may have forgotten the first one, or a Requeue does not begin anew.
 func TestMessageIsTriedForAsLongAsReceiversRemember(t *testing.T) {
 	t.Parallel()
@@ -67,13 +67,13 @@ func TestMessageIsTriedForAsLongAsReceiversRemember(t *testing.T) {
 	})
 }
 
-// calm is the config of a relay that does little beside its deliveries, for days of virtual time.
+// calm returns the config of a relay that does little except deliver, for days of virtual time.
 func calm(remembers time.Duration) outbox.RelayConfig {
 	return outbox.RelayConfig{InboxRetention: remembers, TTL: time.Hour, IdleDelay: time.Hour, SweepInterval: time.Hour}
 }
 
-// MaxElapsedTime and MaxAttempts bound a message together: the one that comes first. A receiver
-// that asks for a longer wait gets it, up to the end.
+// If both MaxElapsedTime and MaxAttempts are set, the first that is reached ends the attempts. A
+// receiver that asks for a longer wait gets it, up to the end.
 //
 // Fails when one of them is ignored, or a wait goes beyond MaxElapsedTime.
 func TestRetryIsBoundedByTimeAndByCount(t *testing.T) {
@@ -114,10 +114,10 @@ func TestRetryIsBoundedByTimeAndByCount(t *testing.T) {
 	}
 }
 
-// The clock of the database is set 400 days forward while messages fail, one of them just when it
-// is delivered. They are tried for as long as any other.
+// The clock of the database is set 400 days forward while messages fail, once during a delivery.
+// They are tried for as long as any other message.
 //
-// Fails when a clock that steps has messages dead early.
+// Fails when messages are dead early because a clock stepped.
 func TestClockOfTheDatabaseIsSetForward(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -154,11 +154,11 @@ func TestClockOfTheDatabaseIsSetForward(t *testing.T) {
 	})
 }
 
-// A receiver fails for days. Each attempt is a warning, some of each minute, and the last one an
-// error that says how many there were in how long. Meanwhile the check receivers-accept says which
-// topic fails, since when, and why, without what is secret.
+// A receiver fails for days. Some attempts of each minute are logged as warnings, and the last
+// attempt as an error that says how many there were in how long. Meanwhile the check
+// receivers-accept says which topic fails, since when, and why, without secrets.
 //
-// Fails when a person has to look into the database to see what fails, or for how long it has.
+// Fails when an operator has to look into the database to see what fails, and since when.
 func TestFailingReceiverIsSeen(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -168,7 +168,7 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 			}
 			return nil
 		}
-		var log bytes.Buffer // the relay writes to it, and has stopped when it is read
+		var log bytes.Buffer // written by the relay, and read when that has stopped
 		began := time.Now()
 		relay, stop := f.relayOf(outbox.RelayConfig{Retry: outbox.Retry{MaxElapsedTime: 10 * time.Hour},
 			Logger: slog.New(slog.NewTextHandler(&log, nil))})

@@ -8,16 +8,17 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// sampleInterval is how often a relay asks for what health and metrics show.
+// sampleInterval is how often a relay reads what health and metrics show.
 const sampleInterval = 15 * time.Second
 
-// A sample is what was read.
+// A sample is what the sampler has read.
 type sample struct {
 	store.Stats
 	failing []FailingTopic
 }
 
-// newSampler returns what reads on every host, so that a relay that has stalled is seen by others.
+// newSampler returns the sampler of a relay. It reads on every host, so that other hosts notice a
+// relay that has stalled.
 func newSampler(r *Relay) *lifecycle.Sampler[sample] {
 	return lifecycle.NewSampler(sampleInterval, func() (sample, error) {
 		return call(r.calls, opStats, func(ctx context.Context) (read sample, err error) {

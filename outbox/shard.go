@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// minPause is how soon a relay looks again after it has found a message, if the database
-	// cannot tell of the next one.
+	// minPause is how soon a relay looks again after it has found a message, if the database has no
+	// notifications.
 	minPause = minPollInterval
 	// returnGrace is how long a sink has to return after its context has ended.
 	returnGrace = 5 * time.Second
-	// maxActive bounds the calls of sinks of all topics of a shard together.
+	// maxActive bounds the calls of sinks of a shard, for all topics together.
 	maxActive = 2_000
 	// maxHeld bounds the results of a shard that wait for locked rows. Each is kept in memory, and
 	// its message is left out of each answer of Due.
 	maxHeld = 5_000
-	// While topics are full, the shard looks for messages of others at most this often, and leaves
-	// the database this many times as long without such a call as the call took: it may have to
-	// search behind all that waits for the full ones.
+	// While topics are full, the shard looks for messages of other topics at most every minBeside,
+	// and rests for besideShare times as long as the last such call took, because the call may have
+	// to search behind all messages of the full topics.
 	minBeside   = 50 * time.Millisecond
 	besideShare = 9
-	// termCheckInterval is how often a shard that drains asks whether it still leads.
+	// termCheckInterval is how often a draining shard checks whether it still leads.
 	termCheckInterval = 100 * time.Millisecond
 )
 
@@ -43,7 +43,7 @@ var (
 )
 
 // A shard delivers the messages of one shard, for one term of its leader. All its state belongs to
-// the goroutine of run; others post functions to it.
+// the goroutine of run; other goroutines post functions to it.
 type shard struct {
 	relay  *Relay
 	term   *leader.Term
@@ -57,49 +57,49 @@ type shard struct {
 	lanes    map[laneID]*lane
 	topics   map[string]*topic
 	active   int // calls of sinks, of all topics
-	unmarked int // results that are not written
-	held     int // of them, because their rows are locked
+	unmarked int // results that are not written yet
+	held     int // those of them whose rows are locked
 
 	look     bool      // there may be messages
 	besideAt time.Time // when to look next for messages beside those of full topics
-	after    string    // the key after which the search that is under way goes on; "": there is none
+	after    string    // the key after which the current search continues; "": no search
 	fetching bool
 	reading  sync.WaitGroup
 	batch    *answers.Batch
-	retryAt  time.Time // not before, because a call failed, or found nothing
+	retryAt  time.Time // no call before this, because one failed or found nothing
 	callWait time.Duration
-	pause    time.Duration    // before the next look, while nobody tells of messages
-	changed  bool             // the layout is another one
+	pause    time.Duration    // before the next look, while notifications do not work
+	changed  bool             // the layout has changed
 	wary     bool             // the relay before this one died: see suspects.go
-	first    []start          // deliveries that are to be written down before they begin
-	noting   bool             // some are being written down
-	notNoted map[store.ID]int // Crashes of those given back, because a call to write them down failed
+	first    []start          // deliveries that must be recorded before they begin
+	noting   bool             // deliveries are being recorded
+	notNoted map[store.ID]int // Crashes of messages given back, because recording them failed
 	stopped  <-chan struct{}
 }
 
-// A laneID is a key, or a message without one.
+// A laneID is a key, or a message without a key.
 type laneID struct {
 	key string
 	seq int64 // 0 if there is a key
 }
 
-// A topic has places of its own, so that a receiver that hangs costs only its own topics.
+// A topic has its own places, so that a receiver that hangs delays only its own topics.
 type topic struct {
 	active int     // calls of its sink
-	ready  []*lane // whose next message is of this topic, first come, first served
-	left   bool    // Due was told that the topic is full, and left messages of it out
+	ready  []*lane // lanes whose next message is of this topic, first come, first served
+	left   bool    // the latest Due left out messages of the topic, because it is full
 }
 
-// A lane has the messages of one key that were read, until all their results are written. They are
-// delivered one after the other. While a lane exists, Due leaves its key out.
+// A lane holds the messages of one key that were read, until all their results are written. They
+// are delivered one after the other. While a lane exists, Due leaves out its key.
 type lane struct {
 	id       laneID
 	waiting  []message
-	busy     bool // one is being delivered
-	called   bool // the sink has not returned, also if its delivery has failed meanwhile
+	busy     bool // a message is being delivered
+	called   bool // the sink has not returned, even if its delivery has failed already
 	unmarked int
-	verdict  bool // the message before is dead, and that is not written yet
-	more     bool // the database may have left messages of the key out
+	verdict  bool // the previous message is dead, but that is not written yet
+	more     bool // Due may have left out messages of the key
 }
 
 func idOf(m message) laneID {
@@ -118,15 +118,15 @@ func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	return s
 }
 
-// wake has the shard look for messages now.
+// wake makes the shard look for messages immediately.
 func (s *shard) wake() {
 	select {
 	case s.wakes <- struct{}{}:
-	default: // it has been woken
+	default: // a wake-up is pending
 	}
 }
 
-// post has run call f, unless it has returned.
+// post makes run call f, unless run has returned.
 func (s *shard) post(f func()) {
 	select {
 	case s.posts <- f:
@@ -134,9 +134,9 @@ func (s *shard) post(f func()) {
 	}
 }
 
-// run delivers until ctx ends or the layout is another one, and then waits for what is under way.
+// run delivers until ctx ends or the layout changes, and then waits for the deliveries in progress.
 func (s *shard) run(ctx context.Context) {
-	defer s.reading.Wait() // of what has been cut off, so that no call outlives Run
+	defer s.reading.Wait() // for reads that were cut off, so that no call outlives Run
 	defer close(s.gone)
 	defer s.end(nil)
 	s.stopped = ctx.Done()
@@ -155,16 +155,16 @@ func (s *shard) run(ctx context.Context) {
 		case <-s.wakes:
 			s.look, s.pause = true, minPause
 		case <-timer.C:
-			s.look = s.look || s.after == "" // a search goes on, and looks for all that is due
+			s.look = s.look || s.after == "" // a search in progress continues: it finds all due messages
 		}
 	}
 	endReads()
 	s.drain()
 }
 
-// takePosts calls what else has been posted, so that one call of Due fills all places that have
-// become free, and not a call each. Deliveries that have ended may only wait for a processor: they
-// go first. It ends, because meanwhile no delivery begins.
+// takePosts calls the other posted functions, so that one call of Due fills all free places, and
+// not one call for each place. Before it returns it yields, so that deliveries that have ended but
+// wait for a processor can post, too. It does return, because no delivery begins meanwhile.
 func (s *shard) takePosts() {
 	for yielded := false; ; {
 		select {
@@ -236,7 +236,7 @@ func (s *shard) makeReady(l *lane) {
 	t.ready = append(t.ready, l)
 }
 
-// forget takes from a lane what waits in it: Due returns it when it may be delivered.
+// forget drops the waiting messages of a lane. Due returns them again when they may be delivered.
 func (s *shard) forget(l *lane) {
 	if len(l.waiting) > 0 {
 		if t := s.topics[l.waiting[0].Topic]; t != nil {
@@ -246,7 +246,7 @@ func (s *shard) forget(l *lane) {
 	l.waiting, l.more = nil, true
 }
 
-// delivered takes the result of a delivery.
+// delivered handles the result of a delivery.
 func (s *shard) delivered(l *lane, a attempt) {
 	l.busy = false
 	if a.abandoned {
@@ -257,8 +257,8 @@ func (s *shard) delivered(l *lane, a attempt) {
 	switch {
 	case a.result.Outcome == store.OutcomeOK:
 	case a.result.Outcome != store.OutcomeTransient && s.relay.config.OnDead == DeadContinue:
-		// Before the verdict is written it may be lost with this relay, and the next one may
-		// deliver the message after all: the later ones of its key are not to be delivered before.
+		// Until the verdict is written it may be lost with this relay, and the next relay may
+		// deliver the message after all. So later messages of its key must not be delivered yet.
 		l.verdict = true
 	default:
 		s.forget(l)
@@ -268,7 +268,7 @@ func (s *shard) delivered(l *lane, a attempt) {
 	if a.settled == nil {
 		a.settled = func() {}
 	}
-	held := false // its row is locked. Of run
+	held := false // its row is locked; of run's goroutine
 	s.relay.marker.put(a, func(counts bool) {
 		a.settled()
 		s.post(func() {
@@ -283,7 +283,7 @@ func (s *shard) delivered(l *lane, a attempt) {
 	})
 }
 
-// returned is told that a sink has returned. Until then its key has no other delivery here.
+// returned handles the return of a sink. Until then the next message of its key waits.
 func (s *shard) returned(l *lane, of string) {
 	s.active--
 	s.topics[of].active--
@@ -292,11 +292,11 @@ func (s *shard) returned(l *lane, of string) {
 	s.settle(l)
 }
 
-// marked is told that a result was written.
+// marked handles the writing of a result.
 func (s *shard) marked(l *lane, counts bool) {
 	l.unmarked--
 	s.unmarked--
-	if !counts { // another relay delivers this key
+	if !counts { // another relay has delivered the message
 		s.forget(l)
 	}
 	if l.verdict && l.unmarked == 0 {
@@ -306,7 +306,7 @@ func (s *shard) marked(l *lane, counts bool) {
 	s.settle(l)
 }
 
-// settle takes a lane away that has nothing left.
+// settle removes a lane that has nothing left.
 func (s *shard) settle(l *lane) {
 	if l.busy || l.called || l.unmarked > 0 || len(l.waiting) > 0 {
 		return
@@ -315,14 +315,14 @@ func (s *shard) settle(l *lane) {
 	s.look = s.look || l.more
 }
 
-// fetch asks for messages, if there may be some and there is room for them.
+// fetch calls Due, if there may be messages and there is room for them.
 func (s *shard) fetch(ctx context.Context, timer *time.Timer) {
 	c := s.relay.config
 	if !s.look && s.after == "" || s.fetching {
 		return
 	}
 	full := s.fullTopics()
-	if len(full) > 0 && len(full) == len(s.relay.topics) { // nothing else is asked for
+	if len(full) > 0 && len(full) == len(s.relay.topics) { // there are no other topics
 		return
 	}
 	notBefore := s.retryAt
@@ -343,7 +343,7 @@ func (s *shard) fetch(ctx context.Context, timer *time.Timer) {
 			request.Keys = append(request.Keys, id.key)
 		}
 	}
-	if s.after == "" { // what comes during a search is looked for by the next one
+	if s.after == "" { // wake-ups during a search start the next search
 		s.look = false
 	}
 	s.fetching = true
@@ -359,13 +359,13 @@ func (s *shard) fetch(ctx context.Context, timer *time.Timer) {
 			}
 			s.fetched(timer, due, took, err)
 			if err == nil && len(full) == 0 && !due.Full && due.After == "" {
-				s.wary = false // all was read that the relay before may have begun
+				s.wary = false // everything that the previous relay may have begun was read
 			}
 		})
 	})
 }
 
-// fullTopics returns the topics that Due is to leave out, and notes that it does.
+// fullTopics returns the topics that Due must leave out, and records that in them.
 func (s *shard) fullTopics() (full []string) {
 	for name, t := range s.topics {
 		if s.full(t) {
@@ -376,7 +376,7 @@ func (s *shard) fullTopics() (full []string) {
 	return full
 }
 
-// fetched takes the answer to fetch.
+// fetched handles the answer of Due.
 func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, err error) {
 	s.fetching = false
 	c := s.relay.config
@@ -396,7 +396,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 		m := message{pending, s.wary}
 		if crashes, ok := s.notNoted[m.ID]; ok {
 			m.wary = true
-			if m.Crashes == crashes+1 { // the call has written that after all, and this relay is alive
+			if m.Crashes == crashes+1 { // the failed call did record it, but this relay has not died
 				m.Crashes = crashes
 			}
 		}
@@ -411,15 +411,15 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 		if first {
 			s.makeReady(l)
 		}
-		// Behind one that was tried before, the later ones of its key were left out. Behind one
-		// that was requeued, NextIn says nothing of one that waits for its next attempt.
+		// If a message was tried before, Due has left out the later ones of its key. If it was
+		// requeued, NextIn does not cover a later one that waits for its next attempt.
 		l.more = l.more || due.Full || due.More || m.Attempts > 0
 	}
 	switch {
 	case len(due.Messages) > 0:
 		s.pause = minPause
 	case s.after != "":
-		s.retryAt = time.Now().Add(took) // a search of many calls leaves the database half of the time
+		s.retryAt = time.Now().Add(took) // a search of many calls rests for half of the time
 	}
 	if due.Full {
 		s.look = true
@@ -438,7 +438,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 }
 
 // drain waits for deliveries, and then for their results to be written. It ends the contexts of
-// deliveries after DrainTimeout, or at once if the term is over.
+// deliveries after DrainTimeout, or immediately if the term is over.
 func (s *shard) drain() {
 	c := s.relay.config
 	for _, d := range s.first {
@@ -459,7 +459,7 @@ func (s *shard) drain() {
 		if !s.term.Valid() {
 			endWith(dlock.ErrLost)
 			if s.active == 0 {
-				return // the relay goes on to write the remaining results
+				return // the marker still writes the remaining results
 			}
 		}
 		select {

@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A lineOfKeys is a receiver that wants the messages of each key one at a time, in their order, and
-// each once.
+// A lineOfKeys is a receiver that checks that the messages of each key come one at a time, in
+// order, and once.
 type lineOfKeys struct {
 	mu     sync.Mutex
 	busy   map[string]int
@@ -33,7 +33,7 @@ func (l *lineOfKeys) Deliver(ctx context.Context, d outbox.Delivery) error {
 	l.busy[d.Key]++
 	l.last[d.Key] = max(d.Seq, l.last[d.Key])
 	l.mu.Unlock()
-	select { // it works
+	select { // takes some time
 	case <-ctx.Done():
 	case <-time.After(rand.N(100 * time.Millisecond)):
 	}
@@ -59,10 +59,10 @@ func (l *lineOfKeys) count() int {
 	return len(l.had)
 }
 
-// Relays with other numbers of shards begin and end while messages wait: beside each other, and one
-// after another. Each message comes once, those of a key one at a time and in their order.
+// Relays with other numbers of shards begin and end while messages wait: at the same time, and one
+// after another. Each message comes once, and those of a key come one at a time and in order.
 //
-// Fails when a relay does not wait until those of the number before have stopped, or when a key
+// Fails when a relay does not wait until relays of the old number have stopped, or when a key
 // belongs to no shard.
 func TestShardsChangeOnRealDatabases(t *testing.T) {
 	t.Parallel()
@@ -89,7 +89,7 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := &lineOfKeys{busy: map[string]int{}, last: map[string]int64{}, had: map[outbox.ID]bool{}}
-		// relay runs a relay on a connection of its own until end is called.
+		// relay runs a relay with its own connections until end is called.
 		relay := func(shards int) (end func()) {
 			own := p.open()
 			r, err := outbox.NewRelay(own, outbox.RelayConfig{DefaultSink: l, Shards: shards, TTL: 10 * time.Second,
@@ -122,7 +122,7 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 		one()
 		four := relay(4) // after it
 		until(2)
-		three := relay(3) // beside the one of four, which goes along
+		three := relay(3) // beside the relay with four, which follows
 		until(3)
 		relay(2)
 		until(4)
@@ -137,10 +137,10 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 	})
 }
 
-// A relay with another number of shards begins beside one that delivers. Messages wait no longer
-// than for that one to stop, and for the next try to lead.
+// A relay with another number of shards begins while one delivers. Messages wait only until that
+// one has stopped, and until the next try to lead.
 //
-// Fails when a relay leads once more under the number before, for which all others wait.
+// Fails when a relay leads once more under the old number, because all others wait for that.
 func TestShardsAreHandedOverSoon(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

@@ -6,23 +6,24 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// A Sink passes messages on. Deliver may be called from several goroutines, at once for different
-// keys, and never for two messages of one key. If it returns nil, the message is dispatched. After
-// an error it is delivered again, later, unless the error is marked by Permanent. It should return
-// soon after its context has ended: then its time is over, or another host delivers.
+// A Sink passes messages on. Deliver is called from several goroutines, at the same time for
+// different keys but never for two messages of one key. If it returns nil, the message is
+// dispatched. After an error the message is delivered again later, unless Permanent has marked the
+// error. Deliver should return soon after its context has ended: then its time is over, or another
+// host delivers.
 //
-// A message can be delivered more than once, so pass its ID on, or make the effect idempotent.
+// A message can be delivered more than once, so pass on its ID, or make the effect idempotent.
 type Sink interface {
 	Deliver(ctx context.Context, d Delivery) error
 }
 
-// A Validator is a Sink that knows before the first delivery what is wrong with it, such as an
-// empty URL. NewRelay asks it, and returns its error.
+// A Validator is a Sink that can find its own faults before the first delivery, such as an empty
+// URL. NewRelay calls Validate and returns its error.
 type Validator interface {
 	Validate() error
 }
 
-// validated asks a sink what is wrong with it.
+// validated returns the fault of a sink that is a Validator.
 func validated(sink Sink) error {
 	if v, ok := sink.(Validator); ok {
 		return guard.Call("sink", v.Validate)
@@ -30,7 +31,7 @@ func validated(sink Sink) error {
 	return nil
 }
 
-// A SinkFunc is a function that is a Sink.
+// A SinkFunc makes a function a Sink.
 type SinkFunc func(ctx context.Context, d Delivery) error
 
 // Deliver calls the function.

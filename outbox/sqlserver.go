@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 )
 
-// SQLServer returns an outbox on Microsoft SQL Server 2017 or newer, with any driver for
+// SQLServer returns an Outbox on Microsoft SQL Server 2017 or newer, with any driver for
 // database/sql that numbers its parameters @p1, @p2 and so on, as microsoft/go-mssqldb does. It
 // does not call the server.
 //
@@ -15,17 +15,17 @@ import (
 // (see sqllock.SQLServer), follow the documentation, and only their texts are tested. Run your own
 // tests on it before you rely on it, and tell us. It may change or be removed in any release.
 //
-// Append and Inbox.Once lock more than their row: the gap between its neighbours in the index of
-// IDs, until the transaction ends. Others whose IDs fall into the same gap wait, in a small table
-// most of them; and two transactions with two calls each can wait for each other, until the server
+// Append and Inbox.Once lock not only their row but, until the transaction ends, the gap between
+// its neighbours in the index of IDs. Calls whose IDs fall into the same gap wait; in a small table
+// most of them do. Two transactions with two calls each can wait for each other, until the server
 // ends one with an error that says to repeat it. So make these calls the last of the transaction,
 // and be ready to repeat it.
 //
 // Relays use db, so give the sinks a pool of their own, or allow db more connections than sinks use
-// at once: otherwise a relay cannot write what it has delivered.
+// at the same time: otherwise a relay cannot write what it has delivered.
 //
-// Processes cannot wake each other: a message that another process has appended is found within
-// RelayConfig.PollInterval.
+// Processes cannot wake each other: a relay finds a message that another process has appended
+// within RelayConfig.PollInterval.
 func SQLServer(db *sql.DB, opts Options) *Outbox {
 	opts = opts.withDefaults()
 	s, err := sqlstore.SQLServer(db, sqlstore.Options(opts))

@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A noted driver takes note of the statements, and refuses all but an INSERT. What the statements
-// are is tested beside them, without a server.
+// A noted driver records the statements, and refuses all except INSERT. The texts of the statements
+// are tested in package sqlstore, without a server.
 type noted struct {
 	mu    sync.Mutex
 	texts []string
@@ -47,17 +47,16 @@ func (c notedConn) QueryContext(_ context.Context, text string, _ []driver.Named
 	return nil, errors.Join(c.note(text), noObject{})
 }
 
-// noObject is what go-mssqldb returns when there is no such table.
+// noObject is go-mssqldb's error for a missing table.
 type noObject struct{}
 
 func (noObject) Error() string         { return "mssql: Invalid object name" }
 func (noObject) SQLErrorNumber() int32 { return 208 }
 
-// Switching to SQL Server is one constructor, which brings the tables of messages and those of its
-// locks.
+// Switching to SQL Server takes one constructor, which brings the tables of messages and of locks.
 //
-// Fails when it is another database's, when its locks are elsewhere, or when options that cannot
-// work are accepted.
+// Fails when the Outbox or its locks use another database, or when options that cannot work are
+// accepted.
 func TestSQLServer(t *testing.T) {
 	t.Parallel()
 	script := &noted{}

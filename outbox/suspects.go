@@ -11,28 +11,29 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A message that kills its relay leaves no result, and so no trace: the next relay would deliver
-// it, too, and the one after it. But to write down each delivery before it begins would double what
-// the database has to do. So it is done only when there is a reason. A relay whose predecessor died
-// is wary: what it reads it writes down before it delivers it, in one call for all that begin
-// together, until it has read all that was due. If it dies as well, what was under way is suspect:
-// its row says so, whoever leads next. Suspects are delivered one at a time, so that a death after
-// that is blamed on one message. A result clears its message, and those of others go on beside it.
+// A message that kills its relay leaves no result, and so no trace: each next relay would deliver
+// it and die, too. Recording every delivery before it begins would double the work of the database,
+// so relays do that only when there is a reason. A relay whose predecessor died is wary: until it
+// has read all due messages, it records those it reads before it delivers them, in one call for all
+// that begin together. If it dies as well, its deliveries in progress are suspect: their rows say
+// so to every later leader. Suspects are delivered one at a time, so that a further death is blamed
+// on one message. A result clears its message. Messages that are not suspect are delivered at the
+// same time.
 
-// A message is one that was read.
+// A message is a message that was read.
 type message struct {
 	store.Pending
-	wary bool // it is written down before its delivery begins
+	wary bool // its delivery must be recorded before it begins
 }
 
-// A start is a delivery that is to begin.
+// A start is a delivery that is about to begin.
 type start struct {
 	lane  *lane
 	m     store.Pending
 	topic string
 }
 
-// A crashedError is that of a message that is dead because so many relays have died with it.
+// A crashedError is the error of a message that is dead because this many relays have died with it.
 type crashedError int
 
 func (c crashedError) Error() string {
@@ -50,7 +51,7 @@ func (s *shard) start(d start) {
 		func() { s.post(func() { s.returned(d.lane, d.topic) }) })
 }
 
-// begin delivers the messages that wait for it, once it is written down that it does.
+// begin records the deliveries in first, and then starts them.
 func (s *shard) begin() {
 	if s.noting || len(s.first) == 0 {
 		return
@@ -66,7 +67,7 @@ func (s *shard) begin() {
 	}()
 }
 
-// startAlone delivers a suspect, once no other is delivered by this relay.
+// startAlone delivers a suspect when this relay delivers no other suspect.
 func (s *shard) startAlone(d start) {
 	select {
 	case s.relay.alone <- struct{}{}:
@@ -79,7 +80,8 @@ func (s *shard) startAlone(d start) {
 	s.startNoted(d, s.noteAll([]start{d}), sync.OnceFunc(func() { <-s.relay.alone }))
 }
 
-// startNoted delivers a message, if it may.
+// startNoted delivers a recorded message if may is true, and calls done when the next suspect may
+// begin.
 func (s *shard) startNoted(d start, may bool, done func()) {
 	if !may {
 		done()
@@ -89,10 +91,10 @@ func (s *shard) startNoted(d start, may bool, done func()) {
 	s.relay.deliver(s.base, d.m, func(a attempt) {
 		if a.abandoned {
 			if s.term.Valid() {
-				s.note([]start{d}, 0) // that this host stops is no crash
+				s.note([]start{d}, 0) // stopping this host is no crash
 			}
 			done()
-		} else { // before the result is written, another death would be blamed on this one, too
+		} else { // until the result is written, another death would be blamed on this message, too
 			a.settled = done
 			time.AfterFunc(2*s.relay.config.CallTimeout, done)
 		}
@@ -100,7 +102,7 @@ func (s *shard) startNoted(d start, may bool, done func()) {
 	}, func() { s.post(func() { s.returned(d.lane, d.topic) }) })
 }
 
-// noteAll writes down that messages are delivered, and reports whether they may be.
+// noteAll records that messages are about to be delivered, and reports whether they may be.
 func (s *shard) noteAll(list []start) bool {
 	if !s.note(list, 1) {
 		return false
@@ -118,7 +120,7 @@ func (s *shard) noteAll(list []start) bool {
 	return false
 }
 
-// note writes by how many more relays than before have died if this one dies now.
+// note records, for each message, that more relays have died with it if this relay dies now.
 func (s *shard) note(list []start, more int) bool {
 	begun := make([]store.Begun, len(list))
 	for i, d := range list {
@@ -130,7 +132,7 @@ func (s *shard) note(list []start, more int) bool {
 	return err == nil
 }
 
-// release takes back a delivery that has not begun: the message is read again, not at once.
+// release gives back a delivery that has not begun: the message is read again after a pause.
 func (s *shard) release(d start) { s.post(func() { s.given(d) }) }
 
 func (s *shard) given(d start) {

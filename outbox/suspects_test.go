@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// dies has a host die in each delivery of a message: nothing that it has under way comes to an end.
+// dies makes a host die in each delivery of a message: none of its deliveries in progress ends.
 func (f *fleet) dies(h *host, killer outbox.ID, others time.Duration) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		if d.ID == killer {
@@ -27,12 +27,12 @@ func (f *fleet) dies(h *host, killer outbox.ID, others time.Duration) outbox.Sin
 	})
 }
 
-// A message kills its relay as soon as its delivery begins, with 7 others under way each time, and
-// more behind it. It is dead after MaxCrashes relays that had written down that they deliver it. No
-// other message is, nothing is lost, and the order of each key is kept, also over two shards.
+// A message kills its relay as soon as its delivery begins, each time with 7 others in progress and
+// more behind it. It is dead after it has killed MaxCrashes relays that had recorded its delivery.
+// No other message is dead, none is lost, and the order of each key is kept, also with two shards.
 //
-// Fails when no relay counts the death of the one before, or when messages are blamed that were
-// only beside it.
+// Fails when a relay does not count the death of the previous one, or when other messages in
+// progress are blamed.
 func TestMessageThatKillsItsRelay(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{1, 2} {
@@ -72,7 +72,7 @@ func kills(t *testing.T, f *fleet, shards, most int) {
 		time.Sleep(10 * time.Second)
 		_ = stop()
 	}
-	want := outbox.DefaultMaxCrashes + 1 // nobody had reason to write down the first one
+	want := outbox.DefaultMaxCrashes + 1 // the first relay had no reason to record it
 	if most > 0 {
 		want = most + 1
 	}
@@ -93,11 +93,11 @@ func kills(t *testing.T, f *fleet, shards, most int) {
 	}
 }
 
-// After a relay has died, the answers to the calls that write what begins are lost: they are done,
-// and fail. The messages wait, and are delivered when the answers come again.
+// After a relay has died, the calls that record deliveries are carried out, but their answers are
+// lost. The messages wait, and are delivered when answers arrive again.
 //
-// Fails when a relay takes what it has written itself for the deaths of others: then the messages
-// are dead, and no sink has had them.
+// Fails when a relay takes its own records for the deaths of others: then the messages are dead
+// although no sink has had them.
 func TestAnswersAboutWhatBeginsAreLost(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -132,10 +132,10 @@ func TestAnswersAboutWhatBeginsAreLost(t *testing.T) {
 	})
 }
 
-// Of the calls that write what begins there are none while relays do not die. After one has died,
-// there is one for each batch that begins, until what was due then has been read.
+// While no relay dies, no delivery is recorded. After one has died, there is one call for each
+// batch of deliveries that begins, until the messages due at that time have been read.
 //
-// Fails when a relay writes down what it begins without a reason, or one by one, or never stops.
+// Fails when a relay records deliveries without a reason, one by one, or forever.
 func TestWhatBeginsIsWrittenOnlyAfterADeath(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -186,9 +186,9 @@ func TestWhatBeginsIsWrittenOnlyAfterADeath(t *testing.T) {
 	})
 }
 
-// A host that stops in the middle of a delivery that was written down has not died.
+// A host that stops in the middle of a recorded delivery does not count as dead.
 //
-// Fails when restarts make dead letters of slow messages.
+// Fails when restarts turn slow messages into dead ones.
 func TestHostThatStopsHasNotDied(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -201,7 +201,7 @@ func TestHostThatStopsHasNotDied(t *testing.T) {
 				<-ctx.Done()
 			}
 		}
-		for range 2 { // so that the message is suspect
+		for range 2 { // makes the message suspect
 			h := f.host()
 			h.relay(config)
 			time.Sleep(7 * time.Second)
@@ -223,8 +223,8 @@ func TestHostThatStopsHasNotDied(t *testing.T) {
 	})
 }
 
-// A suspect hangs. Messages of other keys go on beside it, and so does the next suspect when its
-// time is over.
+// A suspect hangs. Messages of other keys are delivered meanwhile, and so is the next suspect when
+// the time of the first is over.
 //
 // Fails when one suspect stops all others, or ends only with the process.
 func TestSuspectThatHangs(t *testing.T) {

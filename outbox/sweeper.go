@@ -13,7 +13,7 @@ const (
 	sweepPause = time.Second
 )
 
-// newSweeper returns what deletes old rows.
+// newSweeper returns a sweeper that deletes old rows.
 func newSweeper(r *Relay) *retention.Sweeper {
 	keep := func(d time.Duration) time.Duration { return max(0, d) } // NoLimit
 	c := r.config
@@ -27,7 +27,7 @@ func newSweeper(r *Relay) *retention.Sweeper {
 		}}
 }
 
-// leadsFirst reports whether this relay leads the first shard: its host deletes for all.
+// leadsFirst reports whether this relay leads the first shard: then it deletes for all shards.
 func (r *Relay) leadsFirst() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A receiver that hangs costs its own topic only, however many of its messages wait, whether it
-// ignores its context, and whether it has a sink of its own or that of all topics.
+// A receiver that hangs delays only its own topic, however many of its messages wait, whether or
+// not it ignores its context, and whether it has its own sink or shares one with all topics.
 //
-// Fails when topics share places, when messages that were read for the topic that hangs keep those
-// of others from being read, or when they are read on until memory has them all.
+// Fails when topics share places, when messages of the topic that hangs keep those of others from
+// being read, or when they are read until all are in memory.
 func TestHangingTopicCostsOnlyItself(t *testing.T) {
 	t.Parallel()
 	for _, waiting := range []int{8, 64, 1000} {
@@ -67,8 +67,8 @@ func hangs(t *testing.T, waiting int, ignores, fallback bool) {
 		if ignores != (err != nil) || ignores && (!strings.Contains(err.Error(), `"bad": 8`)) {
 			t.Errorf("the check sinks-return says %v", err)
 		}
-		// Of the topic that hangs those that are delivered, as many that are ready, and one answer;
-		// of the other one all.
+		// Of the topic that hangs: the messages being delivered, as many that are ready, and one
+		// answer; of the other topic all.
 		if most := h.most.Load(); most > 8+8+32+50 {
 			t.Errorf("%d messages in memory", most)
 		}
@@ -83,10 +83,10 @@ func hangs(t *testing.T, waiting int, ignores, fallback bool) {
 	})
 }
 
-// The later messages of a key wait until it is written that one of it is dead: if the relay dies
-// before, the next one delivers the dead one again, and it may be accepted then.
+// When a message is dead, the later ones of its key wait until that is written: if the relay dies
+// before, the next relay delivers the dead message again, and it may then be accepted.
 //
-// Fails when the order of a key is broken by a verdict that was lost.
+// Fails when a lost verdict breaks the order of a key.
 func TestVerdictIsWrittenBeforeTheNextOfItsKey(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -104,7 +104,7 @@ func TestVerdictIsWrittenBeforeTheNextOfItsKey(t *testing.T) {
 		one.relay(config)
 		time.Sleep(10 * time.Second)
 		f.mu.Lock()
-		rejects = false // it was mended
+		rejects = false // the receiver is repaired
 		f.mu.Unlock()
 		f.host().relay(config)
 		f.until("all are delivered", 10*time.Second, func() bool { return f.had() == 5 })
@@ -114,8 +114,7 @@ func TestVerdictIsWrittenBeforeTheNextOfItsKey(t *testing.T) {
 	})
 }
 
-// A message that is dead holds back the later ones of its key no longer than it takes to write
-// that.
+// A dead message holds back the later ones of its key only until its result is written.
 func TestVerdictThatIsWrittenLetsTheNextGo(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

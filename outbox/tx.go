@@ -10,7 +10,7 @@ import (
 
 var errNilSQLTx = errors.New("the transaction is a nil *sql.Tx")
 
-// SQLTx is a transaction of database/sql, for Append and Inbox.Once.
+// SQLTx wraps a transaction of database/sql for Append and Inbox.Once.
 func SQLTx(tx *sql.Tx) Tx { return sqlTx{tx} }
 
 type sqlTx struct{ tx *sql.Tx }

@@ -13,17 +13,18 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// Another program inserts rows that are not those of messages. The table refuses them, and those
-// of before it did so are dead, each with what is wrong; all others are delivered.
+// Another program inserts rows that are no valid messages. The table refuses them. Rows that were
+// inserted before the table had these checks are dead, each with the reason; all others are
+// delivered.
 //
-// Fails when one such row stops the relay, or keeps people from seeing the messages.
+// Fails when one such row stops the relay, or keeps operators from listing messages.
 func TestRowThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		open    func(testing.TB) place
-		lenient string // has the table take everything
-		strict  string // undoes it for whoever has the connection next
-		id      string // an ID of a digit
+		lenient string // makes the table accept everything
+		strict  string // undoes lenient for the next user of the connection
+		id      string // the ID made of a digit
 		payload string
 	}{
 		"Postgres": {onPostgres, "ALTER TABLE tickslot_outbox DROP CONSTRAINT tickslot_outbox_headers_check",
@@ -78,7 +79,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 				err := insert("", r.id, r.headers)
 				if err != nil {
 					refused = append(refused, r)
-				} else if r.headers != `{"retries": 3}` { // a CHECK cannot look at each value
+				} else if r.headers != `{"retries": 3}` { // a CHECK cannot check each value
 					t.Errorf("the table takes the ID %s and the headers %s", r.id, r.headers)
 				}
 			}

@@ -2,13 +2,13 @@ package outbox
 
 import "sync"
 
-// defaultWindow is how many IDs a Window remembers if nothing else is said.
+// defaultWindow is how many IDs a Window remembers by default.
 const defaultWindow = 1024
 
-// A Window remembers the last messages that a receiver has had, in memory, for one that keeps a log
-// of its own (an aggregate, for example) and rebuilds the window from it. It forgets the one that
-// came first. It has to be larger than the number of other messages that the receiver may have
-// between two deliveries of the same one.
+// A Window remembers, in memory, the latest messages that a receiver has had. It is for a receiver
+// that keeps its own log (an aggregate, for example) and rebuilds the window from it. When the
+// window is full, it forgets the oldest message. It must be larger than the number of other
+// messages that may arrive between two deliveries of the same message.
 //
 // The zero value has room for 1,024 IDs. Its methods may be called from any goroutine.
 type Window struct {
@@ -19,11 +19,11 @@ type Window struct {
 	has  map[ID]bool
 }
 
-// NewWindow returns a window with room for size IDs; 0: for 1,024.
+// NewWindow returns a Window with room for size IDs; 0: for 1,024.
 func NewWindow(size int) *Window { return &Window{size: max(0, size)} }
 
-// Add remembers an ID, and reports whether it was not there: then the message is new. Call it when
-// the effect of the message is in the receiver's log.
+// Add adds an ID, and reports whether it is new to the window. Call it when the effect of the
+// message is in the receiver's log.
 func (w *Window) Add(id ID) (fresh bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +49,7 @@ func (w *Window) add(id ID) bool {
 	return true
 }
 
-// Has reports whether an ID is there.
+// Has reports whether the window has an ID.
 func (w *Window) Has(id ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
