@@ -18,17 +18,17 @@ import (
 
 // The headers of a request. The last three are left out if they would be empty.
 const (
-	// HeaderKey is the ID of the message, in quotes, as the draft of the IETF says
-	// (draft-ietf-httpapi-idempotency-key-header): the same for each attempt.
+	// HeaderKey is the ID of the message, in quotes, as in the IETF's
+	// draft-ietf-httpapi-idempotency-key-header. It is the same for each attempt.
 	HeaderKey = "Idempotency-Key"
 	// HeaderID is the ID of the message, without quotes.
 	HeaderID = outbox.HeaderID
-	// HeaderTopic and HeaderOrder are the topic and the key of the message. Bytes that a header
-	// cannot have are escaped as in a URL.
+	// HeaderTopic and HeaderOrder are the topic and the key of the message. Bytes that are not
+	// allowed in a header are escaped as in a URL.
 	HeaderTopic = "Message-Topic"
 	HeaderOrder = "Message-Key"
-	// HeaderAttempt is the number of the attempt, from 1. An attempt whose relay died may not
-	// be counted, so only the ID says whether a message is new to the receiver.
+	// HeaderAttempt is the number of the attempt, from 1. An attempt whose relay died may not be
+	// counted, so only the ID shows whether a message is new to the receiver.
 	HeaderAttempt = "Message-Attempt"
 )
 
@@ -52,16 +52,16 @@ type Options struct {
 }
 
 // New returns a sink that sends the payload of each message to a URL, with the headers of this
-// package, those of Options, and those of the message. One that HTTP cannot have makes each attempt
-// fail. With an empty URL, or one that is none, outbox.NewRelay returns an error. All other headers
+// package, those of Options, and those of the message. A header that is invalid in HTTP makes each
+// attempt fail. If the URL is empty or invalid, outbox.NewRelay returns an error. All other headers
 // of a message pass through, such as Cookie or X-Forwarded-For: a producer that may append messages
 // speaks to the server with the rights of the relay. Errors, which are kept with each attempt, name
-// the host of the URL and nothing else of it: the secret of a webhook is in its path or its query.
+// only the host of the URL, because a webhook has its secret in the path or the query.
 //
 // An answer of 2xx is a success. After 401, 403, 404, 407, 408, 421, 425, 429, 3xx and 5xx, and if
-// there is no answer, the message is delivered again: somebody may fix the server, or the address,
-// without changing the message. It waits for as long as Retry-After says. After all other answers
-// the server has refused the message itself, and it is dead at once.
+// there is no answer, the message is delivered again, because the server or the address may be
+// fixed without changing the message. It waits for as long as Retry-After says. With any other
+// answer the server has refused the message itself, which is dead immediately.
 func New(address string, options Options) outbox.Sink {
 	s := sink{header: options.Header, method: cmp.Or(options.Method, http.MethodPost)}
 	s.client = *cmp.Or(options.Client, http.DefaultClient)
@@ -109,7 +109,7 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {
 	request.Header.Set(HeaderKey, `"`+id+`"`)
 	request.Header.Set(HeaderID, id)
 	request.Header.Set(HeaderTopic, escaped(d.Topic))
-	request.Header.Del(HeaderOrder) // which a message without a key has not
+	request.Header.Del(HeaderOrder) // a message without a key has none
 	if d.Key != "" {
 		request.Header.Set(HeaderOrder, escaped(d.Key))
 	}
@@ -123,7 +123,8 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {
 	return result(response, text)
 }
 
-// failed returns the error of a request that had no answer. That of package http has the whole URL.
+// failed returns the error of a request without an answer. It replaces package http's error, which
+// has the whole URL.
 func (s *sink) failed(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		err = of.Err
@@ -131,7 +132,7 @@ func (s *sink) failed(err error) error {
 	return fmt.Errorf("httpsink: %s %s: %w", s.method, s.url.Host, err)
 }
 
-// result says what an answer means.
+// result returns the outcome that an answer means.
 func result(response *http.Response, text []byte) error {
 	code := response.StatusCode
 	if code/100 == 2 {
@@ -154,7 +155,7 @@ func result(response *http.Response, text []byte) error {
 	return err
 }
 
-// retryAfter reads the header: a number of seconds, or a date.
+// retryAfter parses the header: a number of seconds, or a date.
 func retryAfter(text string) (wait time.Duration, ok bool) {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second, true
@@ -165,7 +166,7 @@ func retryAfter(text string) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// escaped returns a text as a header can have it.
+// escaped returns a text with the bytes escaped that are not allowed in a header.
 func escaped(text string) string {
 	const hex = "0123456789ABCDEF"
 	var b []byte

@@ -21,8 +21,8 @@ var message = outbox.Delivery{Message: outbox.Message{ID: outbox.NewID("order-42
 	Key: "a\nb", Payload: []byte("hello"), Headers: map[string]string{"traceparent": "00-1", "authorization": "mine"}},
 	Attempt: 3}
 
-// Fails when a server is not told what it needs to drop what it has had, and when a message can
-// replace the headers by which the relay says who it is.
+// Fails when a request lacks what the server needs to drop duplicates, and when a message can
+// replace the headers by which the relay identifies itself.
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	var got *http.Request
@@ -53,7 +53,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// outcome returns what a relay makes of an error.
+// outcome returns a relay's outcome for an error.
 func outcome(err error) string {
 	switch {
 	case err == nil:
@@ -65,7 +65,7 @@ func outcome(err error) string {
 	}
 }
 
-// Fails when an answer has another meaning than the doc says.
+// Fails when an answer has another meaning than in the documentation of New.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	code := 0
@@ -96,9 +96,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A URL that is empty or none is an error before anything is delivered, which names the topic.
+// If a URL is empty or invalid, NewRelay returns an error that names the topic.
 //
-// Fails when NewRelay accepts it.
+// Fails when NewRelay accepts the URL.
 func TestURLThatIsNone(t *testing.T) {
 	t.Parallel()
 	box := outbox.SQLite(nil, outbox.Options{})
@@ -122,12 +122,12 @@ func TestURLThatIsNone(t *testing.T) {
 	}
 }
 
-// answers is a RoundTripper that answers.
+// answers is a function that is a RoundTripper.
 type answers func(*http.Request) (*http.Response, error)
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
-// Fails when a server that asks for time is called before it is over.
+// Fails when a server is called again before the time in its Retry-After is over.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, header := range map[string]func(time.Time) string{
@@ -151,8 +151,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Fails when the password, the path or the query of a URL, which are the secret of a webhook, are
-// in an error: it is kept with the attempt, and is in lines and on the page.
+// Fails when an error has the password, the path or the query of a URL, which are the secret of a
+// webhook: errors are kept with the attempt, and are in log lines and on the page.
 func TestErrorsKeepTheSecretOfAURL(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
@@ -170,7 +170,7 @@ func TestErrorsKeepTheSecretOfAURL(t *testing.T) {
 	}
 }
 
-// Fails when the headers of a message can say that it has a key.
+// Fails when the headers of a message without a key can pretend that it has one.
 func TestMessageWithoutAKey(t *testing.T) {
 	t.Parallel()
 	var got http.Header
