@@ -1,10 +1,10 @@
 // Package redissink adds messages of an outbox to Redis streams.
 //
-// Its user needs no more than the right to XADD, and to the names of the streams:
+// Its Redis user needs only the right to XADD, and to the names of the streams:
 //
 //	ACL SETUSER relay on >secret resetchannels resetkeys ~outbox:* -@all +xadd
 //
-// Without one of them a delivery fails with an error that says so, and is tried again.
+// Without one of these rights a delivery fails with an error that says so, and is tried again.
 package redissink
 
 import (
@@ -21,11 +21,11 @@ import (
 
 // The fields of an entry. FieldKey and FieldHeaders are left out if the message has none.
 const (
-	FieldID      = "id" // by which the reader drops what it has had
+	FieldID      = "id" // for the reader to drop duplicates
 	FieldTopic   = "topic"
 	FieldKey     = "key"
 	FieldPayload = "payload"
-	FieldHeaders = "headers" // an object of JSON
+	FieldHeaders = "headers" // a JSON object
 	FieldAttempt = "attempt" // from 1
 )
 
@@ -40,8 +40,8 @@ type Options struct {
 }
 
 // New returns a sink that adds each message to the stream of its topic, in one round trip. The
-// messages of a key are in the stream in their order. One whose answer was lost is there twice,
-// with the same FieldID.
+// stream has the messages of a key in their order. If an answer was lost, the stream has the
+// message twice, with the same FieldID.
 func New(client redis.UniversalClient, options Options) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		if client == nil {

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// Fails when a reader of the stream does not find what it needs, or finds messages in another
-// order.
+// Fails when entries of the stream lack what a reader needs, or are in another order than the
+// messages.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
@@ -60,7 +60,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// The rights in the package's documentation are enough and, without one of them, the error says so.
+// The rights in the package's documentation are enough. If one is missing, the error says so.
 //
 // Fails when a delivery needs another command.
 func TestRights(t *testing.T) {
