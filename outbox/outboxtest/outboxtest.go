@@ -8,8 +8,8 @@
 //	message := outboxtest.RequireAppended(t, box, nil, "invoice.create")[0]
 //	payload := outboxtest.Payload[Order](t, message)
 //
-// Deliver calls one sink once. WorkOff has a relay deliver everything, retries included, in virtual
-// time: see package testing/synctest.
+// Deliver calls one sink once. WorkOff makes a relay deliver everything, including retries, in
+// virtual time: see package testing/synctest.
 package outboxtest
 
 import (
@@ -30,20 +30,20 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/memory"
 )
 
-// callTimeout bounds all that is asked of a database.
+// callTimeout bounds each use of a database.
 const callTimeout = 30 * time.Second
 
-// New returns an outbox in the memory of this process. Its messages wait, fail and die by the rules
-// of the databases, and its clock is time.Now, which is virtual inside synctest.Test. What it keeps
-// is gone with it, so it is for tests only. Its transactions are those of InTx: code that needs a
-// *sql.Tx or a pgx.Tx is tested with a database, such as outbox.SQLite.
+// New returns an Outbox in the memory of this process. Its messages wait, fail and die by the same
+// rules as in a database, and its clock is time.Now, which is virtual inside synctest.Test. It is
+// for tests only, because its data is lost with it. Its transactions come from InTx: test code that
+// needs a *sql.Tx or a pgx.Tx with a database, such as outbox.SQLite.
 func New(t testing.TB) *outbox.Outbox {
 	t.Helper()
 	return kit.New(memory.New(), memlock.New()).(*outbox.Outbox)
 }
 
-// InTx calls f with a transaction of an outbox that New has made, and commits it if f returns nil.
-// The test fails at once if f returns an error.
+// InTx calls f with a transaction of an Outbox that New has made, and commits it if f returns nil.
+// If f returns an error, the test fails immediately.
 func InTx(t testing.TB, box *outbox.Outbox, f func(tx outbox.Tx) error) {
 	t.Helper()
 	below, err := kit.StoreOf(box)
@@ -55,17 +55,17 @@ func InTx(t testing.TB, box *outbox.Outbox, f func(tx outbox.Tx) error) {
 		t.Fatalf("outboxtest: the outbox is in %s: begin a transaction of its database", below)
 	}
 	tx := s.Begin()
-	defer tx.Rollback() // also if f ends the test
+	defer tx.Rollback() // even if f ends the test
 	if err := f(tx); err != nil {
 		t.Fatalf("outboxtest: the transaction is rolled back: %v", err)
 	}
 	tx.Commit()
 }
 
-// RequireAppended fails the test at once unless the pending messages of these topics are as many as
-// they are named here, in the order in which they were appended. It returns them with their
-// payloads. Messages of other topics do not matter. With tx it sees what that transaction sees, and
-// of a message only what was appended, and its Seq; nil: what is committed.
+// RequireAppended fails the test immediately unless exactly one message is pending for each time a
+// topic is named, in the order in which the messages were appended. It returns the messages with
+// their payloads, and ignores messages of other topics. With tx it sees what that transaction sees,
+// and fills in only the Seq and what was appended; nil: committed messages.
 func RequireAppended(t testing.TB, box *outbox.Outbox, tx outbox.Tx, topics ...string) []outbox.Record {
 	t.Helper()
 	if len(topics) == 0 {
@@ -81,8 +81,8 @@ func RequireAppended(t testing.TB, box *outbox.Outbox, tx outbox.Tx, topics ...s
 	return list
 }
 
-// RequireNotAppended fails the test at once if a message of one of these topics is pending; of any
-// topic, if none is named. See RequireAppended for tx.
+// RequireNotAppended fails the test immediately if a message of one of these topics (of any topic,
+// if none is named) is pending. See RequireAppended for tx.
 func RequireNotAppended(t testing.TB, box *outbox.Outbox, tx outbox.Tx, topics ...string) {
 	t.Helper()
 	all := pending(t, box, tx)
@@ -94,7 +94,7 @@ func RequireNotAppended(t testing.TB, box *outbox.Outbox, tx outbox.Tx, topics .
 	}
 }
 
-// pending returns the messages that are pending, the first first.
+// pending returns the pending messages, in the order in which they were appended.
 func pending(t testing.TB, box *outbox.Outbox, tx outbox.Tx) (list []outbox.Record) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
@@ -121,7 +121,7 @@ func pending(t testing.TB, box *outbox.Outbox, tx outbox.Tx) (list []outbox.Reco
 	return list
 }
 
-// all returns the messages with a Seq above after, the first first, without payloads.
+// all returns the messages with a Seq above after, in order, without payloads.
 func all(ctx context.Context, box *outbox.Outbox, which outbox.Filter, after int64) (list []outbox.Record, err error) {
 	for {
 		page, err := box.Messages(ctx, which, outbox.MaxPage)
@@ -138,7 +138,7 @@ func all(ctx context.Context, box *outbox.Outbox, which outbox.Filter, after int
 	}
 }
 
-// listed is what a message says that there is.
+// listed describes messages for an error.
 func listed(list []outbox.Record) string {
 	if len(list) == 0 {
 		return "nothing is pending"
@@ -151,8 +151,8 @@ func listed(list []outbox.Record) string {
 	return text.String()
 }
 
-// Payload returns the payload of a message, decoded from JSON. The test fails at once if it is no
-// T.
+// Payload returns the payload of a message, decoded from JSON. The test fails immediately if it is
+// no T.
 func Payload[T any](t testing.TB, m outbox.Record) (payload T) {
 	t.Helper()
 	if err := json.Unmarshal(m.Payload, &payload); err != nil {
@@ -162,10 +162,10 @@ func Payload[T any](t testing.TB, m outbox.Record) (payload T) {
 	return payload
 }
 
-// Deliver gives a message to the sink of its topic once, as the relay does: with DeliverTimeout,
-// and decides by its Retry what becomes of the message. A panic is an error, and t.FailNow in the
-// sink ends the test. Nothing is written. Of the delivery only Topic is needed; a field that is
-// zero is as in a first attempt.
+// Deliver gives a message to the sink of its topic once, as the relay does: with DeliverTimeout;
+// the relay's Retry decides the outcome. A panic is an error, and t.FailNow in the sink ends the
+// test. Nothing is written. Only d.Topic is required; fields that are zero have their values of a
+// first attempt.
 func Deliver(t testing.TB, r *outbox.Relay, d outbox.Delivery) outbox.AttemptInfo {
 	t.Helper()
 	if r == nil {
@@ -178,11 +178,11 @@ func Deliver(t testing.TB, r *outbox.Relay, d outbox.Delivery) outbox.AttemptInf
 	return info.(outbox.AttemptInfo)
 }
 
-// WorkOff runs a relay in virtual time until no message is pending, but for no longer than atMost,
-// and has it drain. It returns the messages that were dispatched or have died meanwhile, in the
-// order of their ends, with their payloads. The relay's outbox must be one of New, and both must be
-// made inside synctest.Test. A virtual day costs a relay that waits about 1.1 s of CPU time. The
-// relay cannot run again: for what comes after, make another one on the same outbox.
+// WorkOff runs a relay in virtual time until no message is pending, but at most for atMost, and
+// then drains it. It returns the messages that were dispatched or died during the call, in the
+// order of their ends, with their payloads. The relay's Outbox must come from New, and both must be
+// made inside synctest.Test. A virtual day of an idle relay takes about 1.1 s of CPU time. The
+// relay cannot run again: to continue, make another one on the same Outbox.
 func WorkOff(t testing.TB, r *outbox.Relay, atMost time.Duration) (ended []outbox.Record) {
 	t.Helper()
 	below, err := kit.StoreOf(r)
@@ -194,7 +194,7 @@ func WorkOff(t testing.TB, r *outbox.Relay, atMost time.Duration) (ended []outbo
 	}
 	l := &look{t: t, box: kit.OutboxOf(r).(*outbox.Outbox), open: map[outbox.ID]time.Time{}}
 	l.look()
-	l.ended = nil // what had ended before
+	l.ended = nil // messages that had ended before
 	testkit.WorkOff(t, r.Run, atMost, l.look)
 	l.look()
 	slices.SortFunc(l.ended, func(a, b outbox.Record) int {
@@ -203,12 +203,12 @@ func WorkOff(t testing.TB, r *outbox.Relay, atMost time.Duration) (ended []outbo
 	return l.ended
 }
 
-// A look follows what becomes of messages.
+// A look follows messages until they end.
 type look struct {
 	t     testing.TB
 	box   *outbox.Outbox
-	last  int64                   // the newest message that it has seen
-	open  map[outbox.ID]time.Time // when those are due that are pending
+	last  int64                   // the newest message seen so far
+	open  map[outbox.ID]time.Time // when each pending message is due
 	ended []outbox.Record
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/outboxtest"
 )
 
-// A recorder is a test that notes that it has failed.
+// A recorder is a testing.TB that records that it has failed.
 type recorder struct {
 	testing.TB
 	failed string
@@ -30,7 +30,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// fails wants a test to fail, and to say this.
+// fails fails the test unless another test fails with these words.
 func fails(t *testing.T, test func(t testing.TB), says ...string) {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -69,8 +69,8 @@ func put(t *testing.T, box *outbox.Outbox, messages ...outbox.Message) {
 	})
 }
 
-// Fails when RequireAppended accepts a message that is not there, another number, or another order,
-// or sees what is not committed.
+// Fails when RequireAppended accepts a missing message, another number of messages, or another
+// order, or sees uncommitted messages.
 func TestRequireAppended(t *testing.T) {
 	t.Parallel()
 	box := outboxtest.New(t)
@@ -203,8 +203,8 @@ func TestDeliver(t *testing.T) {
 	fails(t, func(t testing.TB) { outboxtest.Deliver(t, nil, outbox.Delivery{}) }, "nil")
 }
 
-// Fails when WorkOff returns before a message that is tried again, misses one, takes those that had
-// ended before, or goes on for longer than it may.
+// Fails when WorkOff returns before a message that is tried again, misses a message, returns
+// messages that had ended before, or takes longer than atMost.
 func TestWorkOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		box := outboxtest.New(t)
