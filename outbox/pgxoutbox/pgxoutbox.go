@@ -1,10 +1,10 @@
-// Package pgxoutbox is outbox's database Postgres, for a *pgxpool.Pool.
+// Package pgxoutbox provides an Outbox on Postgres, for a *pgxpool.Pool.
 //
 //	box := pgxoutbox.New(pool, outbox.Options{})
 //	_, err := box.Append(ctx, pgxoutbox.Tx(tx), message)
 //
-// It is beside outbox, so that a program with its messages in another database does not link pgx.
-// Its promises are those of package outbox.
+// It is a package of its own so that a program with its messages in another database does not link
+// pgx. For its promises see package outbox.
 package pgxoutbox
 
 import (
@@ -24,37 +24,37 @@ import (
 )
 
 const (
-	// maxOwn is how many connections relays have of their own: one call each for Due, Mark, Stats
-	// and Sweep.
+	// maxOwn is how many connections of their own relays have: one each for Due, Mark, Stats and
+	// Sweep.
 	maxOwn = 4
-	// idleFor is how long an own connection stays open that nobody uses.
+	// idleFor is how long an unused connection stays open.
 	idleFor = 30 * time.Second
 )
 
-// New returns an outbox on Postgres 13 or newer, with the encoding UTF8. It does not call the
-// server, and the pool stays the caller's.
+// New returns an Outbox on Postgres 13 or newer, with the encoding UTF8. It does not call the
+// server, and the caller keeps the pool and closes it.
 //
-// Relays have up to four connections of their own, which they make with the settings of the pool
-// when they need them, another one for LISTEN, and up to four for the locks that say who delivers.
-// They give an attempt to connect up after 2 s, or the pool's ConnectTimeout if it is at most 10 s.
-// So a sink that uses up the pool cannot keep a relay from writing what it has delivered. Append
+// Relays open connections of their own when they need them, with the settings of the pool: up to
+// four for calls, one for LISTEN, and up to four for the locks that decide which relay delivers. So
+// a sink that uses up the pool cannot keep a relay from writing what it has delivered. An attempt
+// to connect fails after 2 s, or after the pool's ConnectTimeout if that is at most 10 s. Append
 // and Inbox.Once use the connection of their transaction.
 //
-// Behind a PgBouncer in transaction mode, set pgx.QueryExecModeExec, or
-// pgx.QueryExecModeSimpleProtocol. Relays hear no NOTIFY through it: they notice that, and look for
-// messages at least every RelayConfig.PollInterval.
+// Behind a PgBouncer in transaction mode, set pgx.QueryExecModeExec or
+// pgx.QueryExecModeSimpleProtocol. NOTIFY does not reach relays through it: they notice that, and
+// look for messages at least every RelayConfig.PollInterval.
 //
-// docs/sql.md has the rights that each role needs in the database.
+// docs/sql.md lists the rights that each role needs.
 func New(pool *pgxpool.Pool, opts outbox.Options) *outbox.Outbox {
 	open := func(l sqllock.Options) *sqllock.Store { return pgxlock.New(pool, l) }
 	if pool == nil {
 		return outbox.PostgresOn(sqlstore.Pool{}, open, opts)
 	}
 	config := pgxkit.OwnPool(pool, maxOwn, "tickslot outbox")
-	// Not a pgxpool.Pool: a sql.DB counts for Relay.Checks how many of its connections are in use,
-	// also by attempts to connect, and ends such an attempt with its call.
+	// Not a pgxpool.Pool: a sql.DB counts, for Relay.Checks, how many of its connections are in
+	// use, including attempts to connect, and ends such an attempt with its call.
 	with := []stdlib.OptionOpenDB{stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {
-		return false // it would be a second round trip
+		return false // a ping would be a second round trip
 	})}
 	if config.BeforeConnect != nil {
 		with = append(with, stdlib.OptionBeforeConnect(config.BeforeConnect))
@@ -76,8 +76,8 @@ func New(pool *pgxpool.Pool, opts outbox.Options) *outbox.Outbox {
 	return outbox.PostgresOn(sqlstore.Pool{DB: db, Transact: pgxkit.TransactSQL, Listen: listen}, open, opts)
 }
 
-// Tx is a transaction of pgx, for Append and Inbox.Once. What they execute in it is not prepared,
-// so each statement is one round trip.
+// Tx wraps a transaction of pgx for Append and Inbox.Once. Their statements are not prepared, so
+// each is one round trip.
 func Tx(tx pgx.Tx) outbox.Tx { return transaction{tx} }
 
 type transaction struct{ tx pgx.Tx }

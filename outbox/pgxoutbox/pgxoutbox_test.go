@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// A nil pool, and options that fit no table, are errors of every method that say what is wrong.
-// Nothing panics, no relay is made of such an outbox, and it can be closed.
+// If the pool is nil or the options fit no table, every method returns an error that says what is
+// wrong. Nothing panics, NewRelay refuses such an Outbox, and it can be closed.
 //
 // Fails when the faults of New are dropped, or a nil pointer is used.
 func TestFaultsOfNewAreErrors(t *testing.T) {
