@@ -1,5 +1,5 @@
-// Package kit is the way of package outboxtest into package outbox, which sets these variables: so
-// users have no method that only tests may call.
+// Package kit lets package outboxtest reach into package outbox, which sets these variables. So
+// users see no method that only tests may call.
 package kit
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Locks are those of relays.
+// Locks are the relays' locks.
 type Locks interface {
 	dlock.DistributedLock
 	driver.Enumerator
@@ -19,7 +19,7 @@ type Locks interface {
 var (
 	// New returns an *outbox.Outbox.
 	New func(s store.Store, locks Locks) any
-	// StoreOf returns what is below an *outbox.Outbox or an *outbox.Relay.
+	// StoreOf returns the internal store of an *outbox.Outbox or an *outbox.Relay.
 	StoreOf func(outboxOrRelay any) (store.Store, error)
 	// OutboxOf returns the *outbox.Outbox of an *outbox.Relay.
 	OutboxOf func(relay any) any
