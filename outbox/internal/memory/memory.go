@@ -1,5 +1,5 @@
-// Package memory is an outbox's database in memory, for tests in virtual time. It keeps to what
-// package store says, and can be told to fail.
+// Package memory is an outbox's database in memory, for tests in virtual time. It keeps the
+// contract of package store, and can be made to fail.
 package memory
 
 import (
@@ -13,17 +13,17 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Store is a store.Store in memory. The zero value is not ready for use: see New.
+// Store is a store.Store in memory. Make one with New.
 type Store struct {
-	// Fault is called before each call, with its name: an error is returned in place of the call's.
-	// After is called when the call was carried out: its error is returned although that was done.
-	// Nil: nothing fails.
+	// Fault is called before each call, with its name; if it returns an error, the call returns
+	// that and does nothing. After is called after each call; the call returns its error although
+	// it was carried out. Nil: nothing fails.
 	Fault, After func(op string) error
-	// Locked says which rows another session keeps locked. Nil: none.
+	// Locked reports whether another session keeps a row locked. Nil: no row.
 	Locked func(id store.ID) bool
-	// Refuses returns why Mark cannot write the result of a message. Nil: it can.
+	// Refuses returns why Mark cannot write the result of a message. Nil: it can write all.
 	Refuses func(id store.ID) error
-	// Ahead says by how much the clock of this store is ahead. Nil: it is right.
+	// Ahead returns by how much the store's clock is ahead. Nil: 0.
 	Ahead func() time.Duration
 
 	mu       sync.Mutex
@@ -87,8 +87,8 @@ func (s *Store) after(op string) error {
 	return s.After(op)
 }
 
-// Copy copies what has been committed, and returns a function that puts the store back to that: as
-// a restore does, or a standby that lagged and is promoted. Numbers of rows are given again.
+// Copy copies all committed data, and returns a function that restores it, like a restored backup,
+// or the promotion of a standby that lagged. Row numbers are then assigned again.
 func (s *Store) Copy() (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Store) Copy() (restore func()) {
 	}
 }
 
-// A Tx is a transaction. What was done in it is seen when it commits.
+// A Tx is a transaction. Its changes become visible when it commits.
 type Tx struct {
 	store    *Store
 	appended []appended
@@ -150,7 +150,7 @@ func (t *Tx) Rollback() {
 	t.ended = true
 }
 
-// QueryRow and Exec are for databases with statements.
+// QueryRow implements store.Tx. Memory has no statements.
 func (t *Tx) QueryRow(context.Context, string, ...any) store.Row { panic("memory has no statements") }
 
 // Exec implements store.Tx.
@@ -158,7 +158,7 @@ func (t *Tx) Exec(context.Context, string, ...any) (int64, error) { panic("memor
 
 var errTx = errors.New("the transaction has ended, or is not one of this store, which is in memory")
 
-// mine returns a transaction of this store. The caller holds mu.
+// mine returns tx as a transaction of this store, or an error. The caller holds mu.
 func (s *Store) mine(tx store.Tx) (*Tx, error) {
 	if t, ok := tx.(*Tx); ok && t.store == s && !t.ended {
 		return t, nil
@@ -166,7 +166,7 @@ func (s *Store) mine(tx store.Tx) (*Tx, error) {
 	return nil, errTx
 }
 
-// Append implements store.Producer. The order of messages is that of Append, not of Commit.
+// Append implements store.Producer. Messages are in the order of their Append, not of their Commit.
 func (s *Store) Append(_ context.Context, tx store.Tx, m store.Message) (bool, store.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,7 +288,7 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 	}
 	bytes := 0
 	due.Full = q.Limit <= 0
-	ahead := map[string]bool{} // keys with a message that comes first
+	ahead := map[string]bool{} // keys with an earlier message
 	blocked := map[string]bool{}
 	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
 		m := s.rows[seq]
@@ -325,7 +325,7 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 	return due, s.after("due")
 }
 
-// failing is Pending.Failing of a message.
+// failing returns Pending.Failing of a message.
 func failing(m *row) time.Duration {
 	if m.FailingSince.IsZero() {
 		return 0
@@ -337,14 +337,14 @@ func knows(topics []string, topic string) bool {
 	return topics == nil || slices.Contains(topics, topic)
 }
 
-// Misused returns an error if it was called in another way than package store says.
+// Misused returns an error if a caller has broken the contract of package store.
 func (s *Store) Misused() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.misused
 }
 
-// refuses returns why Mark writes none of these results.
+// refuses returns why Mark must write none of these results, or nil.
 func (s *Store) refuses(results []store.Result) error {
 	seen := map[int64]bool{}
 	for _, r := range results {

@@ -8,9 +8,9 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/storetest"
 )
 
-// What becomes of messages is what it is on databases. Transactions and contexts it only imitates.
+// Messages have the same outcomes as on databases. Transactions and contexts are only imitated.
 //
-// Fails when a test in virtual time, which uses this store, shows what no database does.
+// Fails when this store, which tests in virtual time use, behaves differently from the databases.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Virtual: true,

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// matches reports whether a filter has a row.
+// matches reports whether a row matches a filter.
 func matches(f store.Filter, m *row) bool {
 	return (len(f.IDs) == 0 || slices.Contains(f.IDs, m.ID)) && (f.Topic == "" || f.Topic == m.Topic) &&
 		(f.Key == "" || f.Key == m.Key) && (f.State == "" || f.State == m.State) &&
