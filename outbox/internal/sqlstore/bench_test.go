@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A batch is appended in one transaction, is due, and is marked.
+// BenchmarkBatch appends a batch in one transaction, reads it with Due, and marks it.
 func BenchmarkBatch(b *testing.B) {
 	for _, way := range databases {
 		b.Run(way, func(b *testing.B) {

@@ -44,14 +44,14 @@ func TestConformance(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(way, ",") || way == "MySQL itself" {
-				testkit.Long(t) // it is the same store, reached in another way, or on a sister of its server
+				testkit.Long(t) // the same store, reached in another way, or on a related server
 			}
 			storetest.Run(t, newPlace(t, of(t)).harness())
 		})
 	}
 }
 
-// A place is a database in which tests have tables one after the other.
+// A place is a database whose tables tests use one after the other.
 type place struct {
 	subject
 	pool *sql.DB // of the stores, and of applications
@@ -97,11 +97,11 @@ func (p *place) harness() storetest.Harness {
 	}
 }
 
-// migrate makes tables with a name that has to be quoted.
+// migrate creates tables with a name that has to be quoted.
 func (p *place) migrate(t testing.TB, s subject, db *sql.DB) *sqlstore.Store {
 	t.Helper()
 	made := s.on(t, db, strings.TrimSuffix(sqltest.Unique("t'o\"th`er"), ":"))
-	list, err := made.Schema() // as those who apply their own migrations
+	list, err := made.Schema() // like users who apply their own migrations
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A dialect fills tables, and counts what statements read.
+// A dialect fills tables, and counts what statements read, on one kind of database.
 type dialect struct {
 	of func(t testing.TB) subject
 	// id is a message id made of a text, series a query of the numbers from 1 to n, and later an
@@ -74,13 +74,13 @@ func (d dialect) fill(t *testing.T, s subject, name, key, state string, tried in
 		"FROM (%s) AS n", quotedKey(s), d.id(name), key, payload, state, tried, next, finished, d.series(n)))
 }
 
-// A hundred thousand messages wait behind one that is in back-off, of a key that has as many dead
-// ones. Ten thousand wait behind the first ones of a thousand keys, and as many without a key are
-// in back-off themselves. What is due of other keys is found by looking at some hundreds of rows at
-// a time, and so is what health shows.
+// A hundred thousand messages wait behind one in back-off, and their key has as many dead ones. Ten
+// thousand wait behind the first messages of a thousand keys, and as many without a key are in
+// back-off themselves. Due messages of other keys are found by reading some hundreds of rows at a
+// time, and so are the numbers that health shows.
 //
-// Fails when messages are stepped over that wait, are dead, or were dispatched, instead of going
-// from key to key, or from one that is tried again to the next.
+// Fails when a search reads through waiting, dead or dispatched messages, instead of going from key
+// to key, or from one message in back-off to the next.
 func TestCostBehindALongQueue(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -124,7 +124,7 @@ func TestCostBehindALongQueue(t *testing.T) {
 						}
 						for file, st := range search {
 							most := d.most
-							if file == "stats" { // it counts, as far as MaxCount
+							if file == "stats" { // it counts up to MaxCount
 								most += 5 * store.MaxCount
 							}
 							if n := d.reads(t, conn, st); n > most {
@@ -167,7 +167,7 @@ func TestCostBehindALongQueue(t *testing.T) {
 	}
 }
 
-// pagesOfPostgres counts pages, each as often as it is looked at.
+// pagesOfPostgres counts pages, each as often as it is read.
 func pagesOfPostgres(t *testing.T, conn *sql.Conn, st sqlstore.Explained) (most int) {
 	t.Helper()
 	for _, mode := range []string{customPlan, genericPlan} {
@@ -197,7 +197,7 @@ func rowsOfMariaDB(t *testing.T, conn *sql.Conn, st sqlstore.Explained) int {
 	return steps() - before
 }
 
-// pagesOfSQLite counts pages, each as often as it is looked at.
+// pagesOfSQLite counts pages, each as often as it is read.
 func pagesOfSQLite(t *testing.T, conn *sql.Conn, st sqlstore.Explained) (n int) {
 	t.Helper()
 	status := func() (n int) {

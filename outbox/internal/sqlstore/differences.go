@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// split returns the statements of a text. On SQL Server it is one batch, in which statements share
-// variables.
+// split returns the statements of a text. On SQL Server the text is one batch, whose statements
+// share variables.
 func (s *Store) split(text string) []string {
 	if s.dialect == sqlkit.SQLServer {
 		return []string{text}
@@ -19,7 +19,7 @@ func (s *Store) split(text string) []string {
 	return sqlmigrate.Statements(text)
 }
 
-// literal returns an ID as part of a text.
+// literal returns an ID as a literal in SQL.
 func (s *Store) literal(id store.ID) string {
 	switch s.dialect {
 	case sqlkit.Postgres:
@@ -30,21 +30,21 @@ func (s *Store) literal(id store.ID) string {
 	return fmt.Sprintf("x'%x'", id[:])
 }
 
-// instantOf returns an expression for a parameter that is in microseconds since 1970.
+// instantOf returns the SQL expression for the instant of a parameter, which is in µs since 1970.
 func (s *Store) instantOf(param string) string {
 	switch s.dialect {
 	case sqlkit.Postgres:
 		return "timestamptz 'epoch' + " + param + " * interval '1 microsecond'"
 	case sqlkit.MySQL:
 		return "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL " + param + " MICROSECOND"
-	case sqlkit.SQLServer: // DATEADD takes an int
+	case sqlkit.SQLServer: // in two steps, because DATEADD takes an int
 		return "DATEADD(microsecond, " + param + " % 1000000, DATEADD(second, " + param + " / 1000000, " +
 			"CONVERT(datetime2(6), '1970-01-01')))"
 	}
 	return param
 }
 
-// rowOfMessage is a row that append_all inserts; # stands for its number.
+// rowOfMessage returns the text of one row of append_all, with # in place of its number.
 func (s *Store) rowOfMessage() string {
 	switch s.dialect {
 	case sqlkit.SQLite:
@@ -55,23 +55,23 @@ func (s *Store) rowOfMessage() string {
 	return "({id#}, {topic#}, {key#}, {hash#}, {payload#}, {headers#})"
 }
 
-// The indexes that have a row once, as MySQL names them.
+// MySQL's names of the unique indexes.
 const (
 	indexOfMessages = "message_id"
 	indexOfRecords  = "PRIMARY" // of the inbox
 )
 
-// isThere reports whether a row was not inserted because this index has it. Postgres and SQLite
-// have ON CONFLICT, which inserts no row.
+// isThere reports whether an insert failed because this unique index has the row already. On
+// Postgres and SQLite no insert fails so, thanks to ON CONFLICT.
 func (s *Store) isThere(err error, index string) bool {
 	switch s.dialect {
 	case sqlkit.MySQL:
-		// What else is in the text depends on the language of the server.
+		// The rest of the text depends on the language of the server.
 		return sqlkit.MySQLNumber(err) == "1062" &&
 			(strings.Contains(err.Error(), "'"+index+"'") || strings.Contains(err.Error(), "."+index+"'"))
 	case sqlkit.SQLServer:
-		// The numbers of a unique index and of a primary key, each of which only one of the two
-		// tables has besides what the server numbers itself.
+		// The error numbers for a unique index and for a primary key. Each of the two tables has
+		// only one of them, besides the row number that the server assigns.
 		if index == indexOfRecords {
 			return sqlServerNumber(err) == 2627
 		}
@@ -80,23 +80,23 @@ func (s *Store) isThere(err error, index string) bool {
 	return false
 }
 
-// isLater reports whether a transaction of the application has to be repeated because of another.
+// isLater reports whether the application has to repeat its transaction because of another one.
 func (s *Store) isLater(err error) bool {
 	switch s.dialect {
 	case sqlkit.MySQL:
 		return sqlkit.Conflicts(err)
 	case sqlkit.SQLite:
-		// It has not waited long enough for the write lock of the file, or has begun by reading,
-		// and finds that somebody has written since.
+		// It has not waited long enough for the file's write lock, or has begun with a read, and
+		// another transaction has written since.
 		return sqlkit.SQLiteLocked(err)
 	case sqlkit.SQLServer:
-		// It was the victim of a deadlock, or reads a snapshot.
+		// It was the victim of a deadlock, or reads a snapshot that is out of date.
 		return sqlServerNumber(err) == 1205 || sqlServerNumber(err) == 3960
 	}
 	return sqlkit.State(err) == "40001"
 }
 
-// sqlServerNumber returns the number of an error of SQL Server, or 0.
+// sqlServerNumber returns SQL Server's number of an error, or 0.
 func sqlServerNumber(err error) int32 {
 	var refusal interface{ SQLErrorNumber() int32 }
 	if !errors.As(err, &refusal) {
@@ -105,7 +105,7 @@ func sqlServerNumber(err error) int32 {
 	return refusal.SQLErrorNumber()
 }
 
-// explain adds to a driver's error what to do about it.
+// explain adds advice to a driver's error.
 func (s *Store) explain(err error) error {
 	if s.dialect == sqlkit.SQLite {
 		return fmt.Errorf("outbox: %w", sqlkit.ExplainSQLite(err))

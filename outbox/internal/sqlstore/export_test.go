@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Explained returns the statements of calls that a relay makes all the time, by name.
+// Explained returns the statements of a relay's regular calls, by name.
 func (s *Store) Explained() map[string][]Explained {
 	r := store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32, Topics: []string{"orders", "mails"},
 		StopOnDead: true, Keys: []string{"busy", "b2"}, IDs: []int64{7}}
@@ -52,18 +52,18 @@ type Explained struct {
 	Args []any
 }
 
-// Spoil has a statement fail from now on.
+// Spoil makes a statement fail from now on.
 func (s *Store) Spoil(name string) { s.texts[name] = "SELECT nothing FROM nowhere" }
 
-// ExplainedDue is the statement of Due.
+// ExplainedDue returns the statement of Due.
 func (s *Store) ExplainedDue(stopOnDead bool) Explained {
 	st := s.statements("due", "", dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32,
 		StopOnDead: stopOnDead}))[0]
 	return Explained{st.Text, st.Args}
 }
 
-// ExplainedSearch returns the statements by which a relay, and health, look for what is due, by
-// file, as they are after a first call.
+// ExplainedSearch returns the statements by which a relay and health search for due messages, by
+// file, in the form that they have after a first call.
 func (s *Store) ExplainedSearch(ctx context.Context, stopOnDead bool, keys ...string) (map[string]Explained, error) {
 	texts := map[string]sqlkit.Params{
 		"due": dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32, StopOnDead: stopOnDead,

@@ -7,11 +7,12 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// The clock of a database was an hour ahead when a message failed for the first time, and is set
-// back. The message fails since its next attempt that fails, and does not wait for that hour.
+// The clock of a database was an hour ahead when a message failed for the first time, and is then
+// set back. FailingSince moves to the next attempt that fails, and does not stay in the future for
+// that hour.
 //
-// Fails when an instant in the future is believed, so that the message is tried for that much
-// longer, or has failed for a time below zero.
+// Fails when an instant in the future is kept, so that the message is tried for that much longer,
+// or has failed for a negative time.
 func TestInstantOfAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	for kind, d := range dialects {

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// databases are one way for each.
+// databases has one of ways for each kind of database.
 var databases = []string{"Postgres", "MySQL", "SQLite"}
 
 // everyCall makes every call, and returns the errors.
@@ -34,10 +34,10 @@ func everyCall(t testing.TB, s subject) map[string]error {
 	return all
 }
 
-// Without its tables, and with older or different ones, a store says so, and Migrate mends what it
-// can. Tables with more columns than this version knows, and later migrations, are as good.
+// If tables are missing, older or different, a store's errors say so, and Migrate repairs what it
+// can. Tables with more columns than this version knows, and later migrations, are accepted.
 //
-// Fails when such an error counts as a database that is down, which would be tried again forever.
+// Fails when such an error counts as an outage, which would be tried again forever.
 func TestTablesThatAreNotRight(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -96,7 +96,7 @@ func TestTablesThatAreNotRight(t *testing.T) {
 	}
 }
 
-// Any number of hosts may migrate at once.
+// Any number of hosts may migrate at the same time.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -119,11 +119,12 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// A message that another transaction has appended since this one began is found, if the level of
-// the transaction shows it; otherwise the error says that the transaction has to be repeated, and
+// If another transaction has appended a message since this one began, Append finds it if the
+// isolation level shows it. Otherwise the error says that the transaction has to be repeated, and
 // repeating it helps.
 //
-// Fails when a duplicate of which the transaction sees no row counts as new, or as an empty one.
+// Fails when a duplicate whose row the transaction does not see counts as new, or as an empty
+// message.
 func TestDuplicateThatTheTransactionDoesNotSee(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -146,7 +147,7 @@ func TestDuplicateThatTheTransactionDoesNotSee(t *testing.T) {
 				}
 				t.Cleanup(func() { _ = tx.Rollback() })
 				if _, err := tx.ExecContext(t.Context(), "SELECT count(*) FROM tickslot_outbox_layout"); err != nil {
-					t.Fatal(err) // from here on it sees one state of the database
+					t.Fatal(err) // from here on the transaction sees one state of the database
 				}
 				return tx
 			}
@@ -189,9 +190,10 @@ func TestDuplicateThatTheTransactionDoesNotSee(t *testing.T) {
 	}
 }
 
-// What is refused by an index that somebody has added is an error, and does not count as there.
+// If an index that a user has added refuses a message, Append returns an error, and does not treat
+// it as a duplicate.
 //
-// Fails when every conflict is ignored, and not only that of the id: to repeat the transaction does
+// Fails when every conflict is ignored, and not only that of the ID: repeating the transaction does
 // not help.
 func TestConflictWithSomethingElse(t *testing.T) {
 	t.Parallel()
@@ -217,7 +219,7 @@ func TestConflictWithSomethingElse(t *testing.T) {
 	}
 }
 
-// In a transaction that a fault has ended, on Postgres, nothing counts as appended.
+// On Postgres, nothing counts as appended in a transaction that an error has aborted.
 func TestAbortedTransaction(t *testing.T) {
 	t.Parallel()
 	s := ways["Postgres"](t)
@@ -238,7 +240,7 @@ func TestAbortedTransaction(t *testing.T) {
 	}
 }
 
-// A transaction of pgx itself is as good as one of database/sql.
+// A transaction of pgx works like one of database/sql.
 func TestTransactionOfPgx(t *testing.T) {
 	t.Parallel()
 	s := ways["Postgres"](t)
@@ -283,7 +285,8 @@ func TestTransactionOfPgx(t *testing.T) {
 	}
 }
 
-// Notify of one client wakes the Listen of another, on Postgres; elsewhere there is none.
+// On Postgres, Notify of one client wakes the Listen of another; other databases have no
+// notifications.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	s := ways["Postgres"](t)
@@ -333,12 +336,12 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// What a relay and an operator change is one round trip. On MySQL it is two, for a Sweep of each
-// table, of which the second counts, and a Mark is the six of its transaction: two more for its
-// begin and its end. A Requeue has one more, which looks how far its thousand messages go.
+// Each change by a relay or an operator takes one round trip. On MySQL, a Sweep takes two for each
+// table, of which the second counts, and a Mark takes the six of its transaction, two of them for
+// its begin and its end. A Requeue takes one more, which finds where its 1,000 messages end.
 //
-// Fails when a call asks once more, or another one than Mark has a transaction, which a server
-// keeps when the network of the host fails, with locks that are in the way of all others.
+// Fails when a call takes one more round trip, or when another call than Mark has a transaction: if
+// the network of the host fails, a server keeps that with its locks, which delay all others.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	for way, trips := range map[string]map[string]int64{"Postgres": {"Requeue": 2},
@@ -349,7 +352,7 @@ func TestRoundTrips(t *testing.T) {
 			_, db := s.migrated(t)
 			proxy := s.server.NewCountingProxy(t)
 			through := s.db(t, proxy.Addr(), "")
-			through.SetMaxOpenConns(1) // which prepares each statement once
+			through.SetMaxOpenConns(1) // prepares each statement once
 			box := s.on(t, through, "")
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
@@ -408,10 +411,11 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// A search behind a long queue fails, or takes too long, when messages in front of it were found.
+// A search behind a long queue fails, or takes too long, after messages in front of the queue were
+// found.
 //
-// Fails when these are not returned, or when the search begins anew with the next call, which may
-// have to end as early.
+// Fails when these messages are not returned, or when the next call begins the search anew, because
+// that may end as early.
 func TestSearchThatFails(t *testing.T) {
 	t.Parallel()
 	for kind, d := range dialects {
@@ -427,7 +431,7 @@ func TestSearchThatFails(t *testing.T) {
 				t.Errorf("nothing was found, and no error is returned: %+v", due)
 			}
 			s.exec(t, "DELETE FROM tickslot_outbox")
-			box = s.on(t, db, "") // which has not learned where the first messages end
+			box = s.on(t, db, "") // does not know yet where the first messages end
 			box.Spoil("due_by_key")
 			d.fill(t, s, "a", "'a'", "pending", 0, d.now, 1)
 			d.fill(t, s, "h", "'long'", "pending", 1, d.later, 1)
@@ -444,7 +448,7 @@ func TestSearchThatFails(t *testing.T) {
 	}
 }
 
-// Faults of the options are told before anything is written.
+// Faults of the options are returned before anything is written.
 func TestOptionsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	db := sqliteFile(t).db(t, "", "")

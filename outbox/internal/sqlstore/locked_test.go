@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A row that another session keeps locked costs what is done to that row, and nothing else, in all
-// that relays do by themselves.
+// In the regular calls of relays, a row that another session keeps locked delays only changes of
+// that row.
 //
-// Fails when a result of another message is not written, the result of the locked one is said to
-// be written, or not to count, or old rows beside a locked one are kept.
+// Fails when the result of another message is not written, when that of the locked one is reported
+// as written or as not counting, or when old rows beside a locked one are kept.
 func TestWhatALockedRowCosts(t *testing.T) {
 	t.Parallel()
 	for kind, d := range map[string]dialect{"Postgres": dialects["Postgres"], "MariaDB": dialects["MariaDB"]} {

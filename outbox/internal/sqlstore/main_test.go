@@ -23,18 +23,18 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
-// A subject is one database, reached in one way.
+// A subject is a database and a way to reach it.
 type subject struct {
-	// db opens a pool, which is closed after the test, by the address of the server and a user of
-	// the database; "": the server itself, and its owner.
+	// db opens a pool, which is closed after the test, to an address ("": the server's) as a user
+	// ("": the owner of the database).
 	db func(t testing.TB, addr, user string) *sql.DB
-	// of is a store on such a pool.
+	// of returns a store on such a pool.
 	of func(t testing.TB, db *sql.DB, table string) (*sqlstore.Store, error)
 
 	server   *sqltest.Server // nil: SQLite
 	database string
 	prepares bool // the driver makes more round trips
-	behind   bool // something stands between store and server
+	behind   bool // there is a proxy between store and server
 }
 
 // on returns a store on a pool.
@@ -69,7 +69,7 @@ func (s subject) exec(t testing.TB, statements ...string) {
 	}
 }
 
-// Servers that do not wait for their disks: only a crash would lose data, and there is none here.
+// Servers that do not wait for their disks: only a crash, which no test has, would lose data.
 var sharedPostgres, sharedMariaDB, sharedMySQL servertest.Shared[*sqltest.Server]
 
 func quickMySQL(t testing.TB) *sqltest.Server {
@@ -88,12 +88,12 @@ func quickMariaDB(t testing.TB) *sqltest.Server {
 	})
 }
 
-// oneTrip has the driver put the arguments into the statement.
+// oneTrip makes the driver put the arguments into the statement.
 const oneTrip = "?interpolateParams=true"
 
 func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	t.Helper()
-	// to whose collation upper and lower case are one
+	// with a collation that ignores case
 	database := server.NewDatabase(t, "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
 	return subject{server: server, database: database, prepares: !strings.Contains(params, oneTrip),
 		of: func(_ testing.TB, db *sql.DB, table string) (*sqlstore.Store, error) {
@@ -125,7 +125,7 @@ func opened(t testing.TB, driver, dsn string) *sql.DB {
 	return db
 }
 
-// onPgx is what pgxoutbox makes of a pool. It listens at dsn; "": nobody listens.
+// onPgx returns a Pool like pgxoutbox. It listens at dsn; "": it does not listen.
 func onPgx(db *sql.DB, dsn string) sqlstore.Pool {
 	p := sqlstore.Pool{DB: db, Transact: pgxkit.TransactSQL}
 	if dsn != "" {
@@ -153,7 +153,7 @@ func postgresOn(t testing.TB, server *sqltest.Server, params string) subject {
 		db: func(t testing.TB, addr, user string) *sql.DB { return opened(t, "pgx", dsn(addr, user)+params) }}
 }
 
-// sqliteFile is a subject on a file of its own.
+// sqliteFile returns a subject on its own file.
 func sqliteFile(t testing.TB) subject {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "outbox.db")
@@ -167,7 +167,7 @@ func sqliteFile(t testing.TB) subject {
 		}}
 }
 
-// sqlTx is what outbox.SQLTx makes of a transaction.
+// sqlTx is like the Tx that outbox.SQLTx makes.
 type sqlTx struct{ tx *sql.Tx }
 
 func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {

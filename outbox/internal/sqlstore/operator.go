@@ -50,7 +50,7 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 	return m, attempts, ok, err
 }
 
-// scanRecord scans the columns of the part record, and others after them.
+// scanRecord scans a record from the columns of the SQL part "record", and the columns after them.
 func scanRecord(rows store.Row, r *store.Record, more ...any) error {
 	var id, topic, key, state, text []byte
 	var hash, next, created int64

@@ -17,9 +17,9 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// crowded fills tables as after weeks: many messages that are dispatched or dead, some of them of
-// the keys that are pending, few that can be delivered, and few that wait. table is that of
-// messages, and numbers a query with the column i from 1 to so many.
+// crowded fills tables as after weeks of work: many dispatched or dead messages, some of them of
+// keys with pending messages; few due messages, and few that wait. table is the table of messages,
+// and numbers a query with a column i from 1 to a given number.
 func crowded(t testing.TB, s subject, ended int, id, now, ago func(i string) string, numbers func(n int) string) {
 	t.Helper()
 	row := func(from, state, attempts, key, next, finished string) string {
@@ -49,10 +49,10 @@ func quotedKey(s subject) string {
 	return "key"
 }
 
-// What a relay does all the time finds its rows by the indexes, however many messages have ended,
-// with and without statistics, and whether the plan is one for all arguments or for these.
+// The regular statements of a relay find their rows by the indexes, however many messages have
+// ended, with and without statistics, and with generic and custom plans.
 //
-// Fails when an index is taken out, or a condition no longer matches that of its index.
+// Fails when an index is missing, or a condition no longer matches that of its index.
 func TestPlansOfPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgresOn(t, quickPostgres(t), "")
@@ -76,7 +76,7 @@ func TestPlansOfPostgres(t *testing.T) {
 		switch statistics {
 		case "with":
 			s.exec(t, "VACUUM ANALYZE")
-		case "old": // a key that nobody has thought of
+		case "old": // a key that does not exist
 			s.exec(t, "INSERT INTO tickslot_outbox (message_id, topic, key, key_hash, payload, headers) SELECT "+
 				"md5('hot' || i)::uuid, 'orders', 'hot', 1, 'p', '{}' FROM generate_series(1, 5000) AS i")
 		}
@@ -93,9 +93,9 @@ func TestPlansOfPostgres(t *testing.T) {
 	}
 }
 
-// A key with thousands of messages is looked at once, also before there are statistics.
+// A key with thousands of messages is read once, even before there are statistics.
 //
-// Fails when what holds a message back is looked for among all pending messages before it.
+// Fails when the search for what holds back a message reads all pending messages before it.
 func TestPlanOfAHotKeyOnPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgresOn(t, quickPostgres(t), "")
@@ -104,7 +104,7 @@ func TestPlanOfAHotKeyOnPostgres(t *testing.T) {
 		"INSERT INTO tickslot_outbox (message_id, topic, key, key_hash, payload, headers) SELECT "+
 			"md5(i::text)::uuid, 'orders', 'hot', 1, 'p', '{}' FROM generate_series(1, 20000) AS i")
 	for _, file := range []string{"due", "due of all topics"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it takes less than one
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it takes less than a second
 		plan, err := explainPostgres(ctx, db, made.Explained()[file][0], customPlan, false)
 		cancel()
 		if err != nil {
@@ -114,13 +114,13 @@ func TestPlanOfAHotKeyOnPostgres(t *testing.T) {
 	}
 }
 
-// How Postgres is to make a plan: for the arguments, or for all.
+// The kinds of plans of Postgres: for the given arguments, or for all.
 const (
 	customPlan  = "force_custom_plan"
 	genericPlan = "force_generic_plan"
 )
 
-// explainPostgres returns the plan of a statement, which it executes, and undoes.
+// explainPostgres returns the plan of a statement, which it executes and rolls back.
 func explainPostgres(ctx context.Context, db interface {
 	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
 }, s sqlstore.Explained, mode string, pin bool) (plan string, err error) {
@@ -157,7 +157,7 @@ func explainPostgres(ctx context.Context, db interface {
 
 var removed = regexp.MustCompile(`Rows Removed by (?:Filter|Join Filter|Index Recheck): (\d+)`)
 
-// checkPlan wants no plan that walks over a table or an index.
+// checkPlan fails the test if a plan scans a table or an index.
 func checkPlan(t *testing.T, what, plan string) {
 	t.Helper()
 	for _, table := range []string{"tickslot_outbox ", "tickslot_outbox_attempts", "tickslot_outbox_inbox"} {
@@ -174,7 +174,7 @@ func checkPlan(t *testing.T, what, plan string) {
 }
 
 // Thousands of messages were appended within a minute, and the database has no statistics of them.
-// Fails when Due looks at all that wait, or walks over an index for each message.
+// Fails when Due reads all that wait, or scans an index for each message.
 func TestPlanOfABacklogPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgresOn(t, quickPostgres(t), "")
@@ -197,7 +197,7 @@ func TestPlanOfABacklogPostgres(t *testing.T) {
 
 var pages = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
 
-// pagesOf returns how many pages a plan looks at, each as often as it does.
+// pagesOf returns how many pages a plan reads, each as often as it is read.
 func pagesOf(t *testing.T, plan string) int {
 	t.Helper()
 	m := pages.FindStringSubmatch(plan)
@@ -211,7 +211,7 @@ func pagesOf(t *testing.T, plan string) int {
 	return n
 }
 
-// SQLite has no statistics unless somebody calls ANALYZE.
+// SQLite has no statistics unless an application calls ANALYZE.
 func TestPlansOfSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteFile(t)
@@ -251,9 +251,10 @@ func explainSQLite(t *testing.T, db *sql.DB, s sqlstore.Explained) (lines []stri
 	return lines
 }
 
-// MariaDB and MySQL look at no large table as a whole, and for topics without a sink only at their
-// messages. What they lock in the table of messages they find by its key, however small it is: they
-// lock all that they read, also what a producer has not committed, and would wait for it.
+// MariaDB and MySQL read no large table as a whole, and for topics without a sink only their
+// messages. They find the rows that they lock in the table of messages by its key, however small it
+// is, because they lock all rows that they read, even uncommitted rows of a producer, and would
+// wait for those.
 func TestPlansOfMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -286,7 +287,7 @@ func plansOfMySQL(t *testing.T, s subject, rows int) {
 					if locks && row.table == "m" && file == "mark" && (row.typ != "eq_ref" || row.key != "PRIMARY") {
 						t.Errorf("%s: it locks more than it marks", what)
 					}
-					if rows < 1000 { // the whole of a small table may be the cheapest
+					if rows < 1000 { // to read all of a small table may be cheapest
 						continue
 					}
 					if len(row.table) == 1 && row.typ == "ALL" && !strings.ContainsAny(row.table, "xonulvbkfrw") {
@@ -302,7 +303,7 @@ func plansOfMySQL(t *testing.T, s subject, rows int) {
 	}
 }
 
-// crowdedMySQL is crowded on MySQL. The messages have ended so many units ago as their numbers say.
+// crowdedMySQL is like crowded, for MySQL. Message i ended i units ago.
 func crowdedMySQL(t testing.TB, s subject, ended int, unit string) {
 	t.Helper()
 	crowded(t, s, ended,
@@ -317,7 +318,7 @@ func crowdedMySQL(t testing.TB, s subject, ended int, unit string) {
 		numbersMySQL)
 }
 
-// numbersMySQL is a query of the numbers up to n, which is at most 10,000.
+// numbersMySQL returns a query of the numbers up to n, which is at most 10,000.
 func numbersMySQL(n int) string {
 	digits := "(SELECT 0 AS d"
 	for d := range 9 {

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Notify implements store.Producer. Other databases than Postgres cannot wake anybody.
+// Notify implements store.Producer. Only Postgres can wake other processes.
 func (s *Store) Notify(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("outbox: %w", err)
@@ -21,8 +21,8 @@ func (s *Store) Notify(ctx context.Context) error {
 	return err
 }
 
-// Listen implements store.Relay. It hears nothing behind a PgBouncer in transaction mode, and does
-// not know.
+// Listen implements store.Relay. Behind a PgBouncer in transaction mode it receives nothing, and
+// cannot notice.
 func (s *Store) Listen(ctx context.Context, woken func()) error {
 	if s.listen == nil {
 		return store.ErrNoListen

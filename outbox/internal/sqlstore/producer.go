@@ -37,7 +37,7 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 			break
 		}
 		st := s.dialect.Bind(text, p)
-		var topic, key, inHex []byte // a setting of the application may change how a database writes bytes
+		var topic, key, inHex []byte // settings of the application may change how a database writes bytes
 		err = tx.QueryRow(ctx, st.Text, st.Args...).Scan(&topic, &key, &inHex)
 		if err == nil {
 			old.Topic, old.Key = string(topic), string(key)
@@ -95,7 +95,7 @@ func (s *Store) NextAppended(ctx context.Context, tx store.Tx, after int64) (m s
 	st := s.dialect.Bind(s.texts["next_appended"], sqlkit.Params{"after": after})
 	var id, topic, key, inHex, headers []byte
 	err = tx.QueryRow(ctx, st.Text, st.Args...).Scan(&seq, &id, &topic, &key, &inHex, &headers)
-	if errors.Is(err, sql.ErrNoRows) { // also those of pgx
+	if errors.Is(err, sql.ErrNoRows) { // matches pgx.ErrNoRows, too
 		return m, 0, false, nil
 	}
 	if err != nil {
@@ -117,7 +117,8 @@ func (s *Store) Once(ctx context.Context, tx store.Tx, consumer string, id store
 	return s.insert(ctx, tx, st, indexOfRecords)
 }
 
-// fits returns an error for a name that MySQL cuts without one, depending on its sql_mode.
+// fits returns an error for a name that is too long: depending on sql_mode, MySQL would cut it
+// without an error.
 func fits(names ...string) error {
 	for _, name := range names {
 		if len(name) > store.MaxName {
@@ -127,7 +128,8 @@ func fits(names ...string) error {
 	return nil
 }
 
-// insert executes a statement in the caller's transaction, and returns false if the row is there.
+// insert executes a statement in the caller's transaction, and returns false if the row exists
+// already.
 func (s *Store) insert(ctx context.Context, tx store.Tx, st sqlkit.Statement, index string) (bool, error) {
 	if tx == nil {
 		return false, errors.New("outbox: no transaction: pass one")
@@ -145,7 +147,7 @@ func (s *Store) insert(ctx context.Context, tx store.Tx, st sqlkit.Statement, in
 	return rows > 0, nil
 }
 
-// inTransaction explains an error of a statement in the caller's transaction.
+// inTransaction explains the error of a statement in the caller's transaction.
 func (s *Store) inTransaction(err error) error {
 	if s.isLater(err) {
 		return fmt.Errorf("outbox: %w: %w", store.ErrRepeat, err)
@@ -153,7 +155,7 @@ func (s *Store) inTransaction(err error) error {
 	return s.explain(err)
 }
 
-// payload is not nil, which would be NULL.
+// payload returns an empty payload for nil, which would become NULL.
 func payload(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -168,7 +170,7 @@ func headersJSON(h map[string]string) string {
 	return sqlkit.InJSON(h)
 }
 
-// setHeaders sets headers from the column, or the fault.
+// setHeaders sets the headers from the column, or the message's fault.
 func setHeaders(m *store.Message, text []byte) {
 	if text = bytes.TrimSpace(text); len(text) == 0 || string(text) == "{}" {
 		return
@@ -179,8 +181,8 @@ func setHeaders(m *store.Message, text []byte) {
 	}
 }
 
-// setID sets the ID from the column, or the fault: SQLite keeps one of any length. Mark compares
-// what is set here.
+// setID sets the ID from the column, or the message's fault: SQLite stores IDs of any length. Mark
+// compares the ID that is set here.
 func setID(m *store.Message, b []byte) {
 	if copy(m.ID[:], b); len(b) != len(m.ID) {
 		m.Fault = fmt.Sprintf("message_id has %d bytes, and a UUID %d", len(b), len(m.ID))

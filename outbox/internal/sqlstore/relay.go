@@ -45,7 +45,7 @@ func (s *Store) layout(ctx context.Context) (store.Layout, error) {
 var errNoLayout = fmt.Errorf("outbox: %w: the table of the layout has no row: call Migrate, or execute Schema",
 	dlock.ErrSetup)
 
-// ofTopics returns the parameters of statements that look at what can be delivered.
+// ofTopics returns the parameters of statements that search for deliverable messages.
 func ofTopics(topics, full []string, stopOnDead bool) sqlkit.Params {
 	p := sqlkit.Params{"topics_with_sinks": sqlkit.Names(topics), "full_topics": sqlkit.Names(full),
 		"all": int64(0), "all_free": int64(0), "stop": int64(0)}
@@ -61,13 +61,13 @@ func ofTopics(topics, full []string, stopOnDead bool) sqlkit.Params {
 	return p
 }
 
-// What a call of Due looks at, at most, whatever has accumulated.
+// Bounds of what a call of Due reads, however many messages wait.
 const (
 	dueWindow = 128 // pending messages, in the order of their rows
-	duePages  = 8   // pages of what is behind them
+	duePages  = 8   // pages of messages behind these
 	duePage   = 32  // keys of a page; MySQL and SQL Server: messages
 	dueOfKey  = 8   // messages of each of these keys
-	dueHeld   = 500 // keys that MySQL is told to step over
+	dueHeld   = 500 // keys that MySQL skips
 )
 
 func dueParams(r store.DueRequest) sqlkit.Params {
@@ -80,9 +80,9 @@ func dueParams(r store.DueRequest) sqlkit.Params {
 	return p
 }
 
-// Due implements store.Relay. It looks at the first messages in the order of their rows. If they
-// are not enough, and there are others, it goes from key to key, because those others may be
-// behind thousands that wait for one of their key.
+// Due implements store.Relay. It reads the first messages in the order of their rows. If too few of
+// them are due, and there are others, it goes from key to key, because thousands of messages of one
+// key may wait in front of those others.
 func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err error) {
 	p := dueParams(r)
 	told := s.edgeOf(p)
@@ -103,7 +103,7 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 	}
 	s.learned(list[0].edge)
 	due.Layout, due.NextIn = list[0].layout, -1
-	if due.Layout != r.Layout { // a key may be of another shard now
+	if due.Layout != r.Layout { // a key may belong to another shard now
 		return due, nil
 	}
 	if next := list[0].nextIn; next.Valid {
@@ -124,22 +124,22 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 	defer func() { due.Full = isFull(r.Limit, due.Messages) }()
 	switch {
 	case isFull(r.Limit, due.Messages):
-		due.After = r.After // a search that is under way goes on with the next call
+		due.After = r.After // the next call continues a search in progress
 	case told || list[0].edge.Valid:
 		due.After = r.After
 		err := s.dueBehind(ctx, r, &due)
 		if err != nil && len(due.Messages) == 0 && due.After == r.After {
 			return due, err
 		}
-		// Of each key only the first messages were looked for, or those of the window. After an
-		// error there may be more, too: what was found is not to wait for a slow search.
+		// The search has read only the first messages of each key, or those of the window. After an
+		// error there may be more, too: messages that were found must not wait for a slow search.
 		due.More = true
 	}
 	return due, nil
 }
 
-// dueLive puts up to n messages that nobody has requeued in place of the last ones of due, so that
-// live traffic has half of each answer, however many messages somebody has requeued at once.
+// dueLive replaces up to n of the last messages of due by messages that were not requeued, so that
+// live traffic has half of each answer, however many messages were requeued at the same time.
 func (s *Store) dueLive(ctx context.Context, r store.DueRequest, due *store.Due, n int) error {
 	p := dueParams(r)
 	p["limit"] = int64(n)
@@ -159,7 +159,7 @@ func (s *Store) dueLive(ctx context.Context, r store.DueRequest, due *store.Due,
 	return nil
 }
 
-// isFull reports whether an answer has as much as one may.
+// isFull reports whether an answer has reached its limit of messages or bytes.
 func isFull(limit int, list []store.Pending) bool {
 	return len(list) >= limit || bytesOf(list) >= store.DueBytes
 }
@@ -171,12 +171,12 @@ func bytesOf(list []store.Pending) (n int) {
 	return n
 }
 
-// dueBehind adds to due what is behind the first messages in the order of the rows. Half of the
-// room is for messages without a key, as long as there are so many, and half for the others:
-// neither have to wait until there are no more of the other sort. After an error due has what was
-// found before it.
+// dueBehind adds messages to due that are behind the first ones in the order of the rows. Half of
+// the room is for messages without a key, if there are that many, and the rest for the others, so
+// that neither sort waits until the other is done. After an error due has the messages found before
+// it.
 func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Due) error {
-	for _, m := range due.Messages { // they are not to come twice
+	for _, m := range due.Messages { // they must not come twice
 		if m.Key == "" {
 			r.IDs = append(r.IDs, m.Seq)
 		} else {
@@ -197,11 +197,11 @@ func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Du
 	return err
 }
 
-// dueByKey adds messages to due, until it has most, going from key to key.
+// dueByKey adds messages to due, going from key to key, until due has most.
 func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due *store.Due) error {
 	type row struct {
 		n    int
-		last []byte // key of the page
+		last []byte // last key of the page
 		delivery
 	}
 	held, err := s.held(ctx, r.After)
@@ -224,8 +224,8 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 			}
 			due.Messages = row.appendTo(due.Messages)
 			if len(due.Messages) == most || bytesOf(due.Messages) >= store.DueBytes {
-				// The next call goes on after it, also if it is the last key: with a Limit of 1
-				// that call is the first one with room for a message without a key.
+				// The next call continues after this key, even if it is the last: with a Limit of 1
+				// that call is the first with room for a message without a key.
 				due.After = due.Messages[len(due.Messages)-1].Key
 				return nil
 			}
@@ -237,10 +237,10 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 	return nil
 }
 
-// edgeOf returns how far a call looks in the order of the rows, and learned takes its answer to how
-// far the next one is to look. Only MySQL needs to be told: it chooses indexes by numbers in the
-// text. An edge that is out of date costs time, but hides nothing: messages behind it are found by
-// key.
+// edgeOf sets the parameter that says how far a call reads in the order of the rows; learned takes
+// the edge for the next call from its answer. Only MySQL needs this, because it chooses indexes by
+// the numbers in the text. An edge that is out of date costs time, but hides nothing: messages
+// behind it are found by key.
 func (s *Store) edgeOf(p sqlkit.Params) (told bool) {
 	edge := s.edge.Load()
 	if told = edge > 0; told {
@@ -255,7 +255,7 @@ func (s *Store) learned(edge sql.NullInt64) {
 	}
 }
 
-// held returns keys that are in back-off, for MySQL.
+// held returns keys that are in back-off, which MySQL skips.
 func (s *Store) held(ctx context.Context, after string) (sqlkit.Names, error) {
 	if _, ok := s.texts["held_keys"]; !ok {
 		return nil, nil
@@ -266,14 +266,14 @@ func (s *Store) held(ctx context.Context, after string) (sqlkit.Names, error) {
 	})
 }
 
-// A delivery is the columns of the part delivery; seq is NULL if there is no message.
+// A delivery has the columns of the SQL part "delivery"; seq is NULL if there is no message.
 type delivery struct {
 	seq      sql.NullInt64
 	requeued sql.NullBool
 	m        store.Pending
 }
 
-// scan scans what comes before them, and them.
+// scan scans the columns before the delivery, and the delivery.
 func (d *delivery) scan(rows store.Row, before ...any) error {
 	var id, topic, key, payload, headers []byte
 	var hash, attempts, budget, crashes, age, failing sql.NullInt64
@@ -300,18 +300,19 @@ func (d *delivery) appendTo(list []store.Pending) []store.Pending {
 	return append(list, d.m)
 }
 
-// micros is a duration that a database has answered.
+// micros converts a duration from a database's answer.
 func micros(us int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(us, -most), most)) * time.Microsecond
 }
 
-// longest is longer than anything is kept or waits, and within what every database calculates with.
+// longest is longer than any wait or retention, and short enough for the arithmetic of every
+// database.
 const longest = 50 * 365 * 24 * time.Hour
 
 func inMicros(d time.Duration) int64 { return min(max(0, d), longest).Microseconds() }
 
-// resultJSON is a result as statements take it.
+// resultJSON is a result as the statements read it.
 type resultJSON struct {
 	ID       string        `json:"id"` // in hexadecimal
 	Seq      int64         `json:"seq"`
@@ -339,7 +340,7 @@ func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) 
 		locked bool
 	}
 	p := sqlkit.Params{"results": sqlkit.InJSON(rows)}
-	forget := "" // most messages have few attempts, and MySQL one round trip less
+	forget := "" // usually empty, as most messages have few attempts: saves MySQL a round trip
 	if slices.ContainsFunc(results, func(r store.Result) bool {
 		return r.Attempts >= store.FirstAttempts+store.LastAttempts
 	}) {
@@ -363,7 +364,7 @@ func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) 
 	return marked, err
 }
 
-// begunJSON is a delivery that begins, as statements take it.
+// begunJSON is a delivery that begins, as the statements read it.
 type begunJSON struct {
 	ID       string `json:"id"` // in hexadecimal
 	Seq      int64  `json:"seq"`
@@ -392,7 +393,7 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 	p := sqlkit.Params{"dispatched": inMicros(r.Dispatched), "dead": inMicros(r.Dead), "inbox_kept": inMicros(r.Inbox),
 		"limit": int64(limit)}
 	for _, name := range []string{"sweep", "sweep_inbox"} {
-		if _, ok := s.texts[name]; !ok { // the one before does all
+		if _, ok := s.texts[name]; !ok { // the statement before does both
 			continue
 		}
 		rows, err := answer(ctx, s, counting, name, "", p, scanNumber)
@@ -404,7 +405,7 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 	return deleted, nil
 }
 
-// firstDue is of how many messages Stats looks for the one that has waited longest.
+// firstDue is among how many due messages Stats searches for the one that has waited longest.
 const firstDue = 100
 
 func statsParams(topics []string, stopOnDead bool) sqlkit.Params {
@@ -446,7 +447,7 @@ func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 }
 
 // oldestBehind returns the first OldestDue that it finds behind the first messages in the order of
-// the rows.
+// their rows.
 func oldestBehind(ctx context.Context, s *Store, p sqlkit.Params) (time.Duration, error) {
 	type row struct {
 		n, due int64

@@ -20,7 +20,7 @@ var duties = map[string]func(t testing.TB, s subject, user string) map[string]er
 		m := store.Message{ID: store.ID{1}, Topic: "orders", Key: "a", Headers: map[string]string{"a": "b"}}
 		return s.inTx(t, user, map[string]func(context.Context, *sqlstore.Store, store.Tx) error{
 			"Append": func(ctx context.Context, box *sqlstore.Store, tx store.Tx) error {
-				for range 2 { // the second is compared
+				for range 2 { // the second is compared with the first
 					if _, _, err := box.Append(ctx, tx, m); err != nil {
 						return err
 					}
@@ -28,7 +28,7 @@ var duties = map[string]func(t testing.TB, s subject, user string) map[string]er
 				return nil
 			},
 			"AppendAll": func(ctx context.Context, box *sqlstore.Store, tx store.Tx) error {
-				for _, ids := range [][]byte{{2, 3}, {3, 4}} { // one of the second two is there
+				for _, ids := range [][]byte{{2, 3}, {3, 4}} { // one of the second two exists already
 					_, err := box.AppendAll(ctx, tx, []store.Message{{ID: store.ID{ids[0]}, Topic: "orders"},
 						{ID: store.ID{ids[1]}, Topic: "orders"}})
 					if err != nil {
@@ -111,7 +111,7 @@ func failed(t testing.TB, calls map[string]func(context.Context) error) map[stri
 	return all
 }
 
-// inTx makes each call in a transaction of its own, which is rolled back, and returns the errors.
+// inTx makes each call in its own transaction, which is rolled back, and returns the errors.
 func (s subject) inTx(t testing.TB, user string,
 	calls map[string]func(context.Context, *sqlstore.Store, store.Tx) error) map[string]error {
 	t.Helper()
@@ -131,10 +131,10 @@ func (s subject) inTx(t testing.TB, user string,
 	return all
 }
 
-// The documented rights are enough for what each role does and, without any of them, what fails
-// says so.
+// The documented rights are enough for the calls of each role. If one is missing, the error of the
+// call that fails says so.
 //
-// Fails when a statement needs a right that is not in docs/sql.md, or one there is not needed.
+// Fails when a statement needs a right that is not in docs/sql.md, or a right there is not needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]func(testing.TB) subject{

@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// What a relay does all the time locks rows of messages one by one on MySQL, never the gap between
-// two, or the end of the table: a producer would wait there for its next message.
+// On MySQL, the regular calls of a relay lock single rows of messages, never the gap between two,
+// or the end of the table: a producer would wait there to append its next message.
 //
-// Fails when a statement finds its rows by anything but their key, or looks for one that is not
-// there, at REPEATABLE READ.
+// Fails when a statement at REPEATABLE READ finds its rows by anything but their key, or looks for
+// a row that does not exist.
 func TestRelayLocksNoGapOnMySQL(t *testing.T) {
 	t.Parallel()
 	server := quickMySQL(t)
@@ -57,7 +57,7 @@ func TestRelayLocksNoGapOnMySQL(t *testing.T) {
 		})
 		rows := 0
 		for _, lock := range locks {
-			// A sweep also locks what lies between two messages that have ended.
+			// A sweep also locks the gaps between ended messages.
 			if !strings.HasPrefix(lock, "tickslot_outbox.") || ended.MatchString(lock) {
 				continue
 			}

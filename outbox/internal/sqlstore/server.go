@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// server is a database of Postgres, MySQL or SQL Server. Statements that were in the way of another
-// transaction are executed again: they were undone then.
+// server is a database of Postgres, MySQL or SQL Server. It repeats statements that conflicted with
+// another transaction, because the database has undone them.
 type server struct {
 	dialect sqlkit.Dialect
 	pool    Pool
@@ -34,7 +34,7 @@ func (s server) do(ctx context.Context, w way, list []sqlkit.Statement, begin fu
 			for i := range list {
 				list[i].Text = bound(ctx, list[i].Text)
 			}
-			if len(list) == 1 || w == counting { // each is a transaction of its own
+			if len(list) == 1 || w == counting { // each statement is its own transaction
 				return oneByOne(ctx, conn, list, row)
 			}
 			tx, err := conn.BeginTx(ctx, nil)
@@ -64,10 +64,10 @@ func oneByOne(ctx context.Context, q interface {
 }
 
 // bound returns a statement that ends a little before ctx does. MariaDB executes the text of
-// {bounded}, which MySQL ignores. MySQL obeys the hints of {hint}, which MariaDB ignores. MariaDB
-// checks a row whenever it changes: of one that somebody has inserted without checks, the result
-// could never be written. MySQL has no such rows. {wait} is the LOCK_TIMEOUT of SQL Server, which
-// takes no parameter.
+// {bounded}, which MySQL ignores. MySQL obeys the hints of {hint}, which MariaDB ignores. {bounded}
+// also turns off MariaDB's checks: they apply to every change of a row, so the result of a row that
+// was inserted without checks could never be written. MySQL has no such rows. {wait} is the
+// LOCK_TIMEOUT of SQL Server, which takes no parameter.
 func bound(ctx context.Context, text string) string {
 	limit := sqlkit.MaxWait(ctx, time.Minute)
 	ms, s := limit.Milliseconds(), max(1, int64(limit/time.Second))

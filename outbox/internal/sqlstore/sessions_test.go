@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Settings of sessions (of a role, a database or a DSN) change no answer. Verify names those that
-// would.
+// Settings of sessions (from a role, a database or a DSN) change no answer. Verify reports those
+// that would.
 //
 // Fails when a statement depends on a setting that the store neither pins nor refuses.
 func TestSessionsWithOtherSettings(t *testing.T) {

@@ -8,14 +8,14 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// file is a database of SQLite.
+// file is a database in a SQLite file.
 type file struct{ *sqlkit.File }
 
 func (f file) do(ctx context.Context, w way, list []sqlkit.Statement, begin func(), row func(store.Row) error) error {
 	call := func(conn *sql.Conn) (none struct{}, _ error) {
 		begin()
-		// Only locks take long in SQLite, and those are waited for in Go, so no statement needs to
-		// be interrupted.
+		// No statement needs to be interrupted, because only locks take long in SQLite, and Go code
+		// waits for those.
 		return none, oneByOne(context.Background(), conn, list, row)
 	}
 	in := sqlkit.Write[struct{}]

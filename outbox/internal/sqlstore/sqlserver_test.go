@@ -17,7 +17,7 @@ import (
 )
 
 // A scripted driver answers with given rows, and records the statements. The statements have not
-// been run on SQL Server: these tests check what can be checked without it.
+// been run on SQL Server: these tests check what is possible without it.
 type scripted struct {
 	answers [][]driver.Value
 	texts   []string
@@ -45,7 +45,7 @@ func (c scriptedConn) QueryContext(_ context.Context, query string, args []drive
 	return &scriptedRows{row: row}, nil
 }
 
-// number is an error of go-mssqldb.
+// number is an error like those of go-mssqldb.
 type number int32
 
 func (n number) Error() string         { return "mssql: refused" }
@@ -74,16 +74,16 @@ func (r *scriptedRows) Next(dest []driver.Value) error {
 }
 
 // Each call is one batch of statements, in which every parameter is given and used, no placeholder
-// is left, and brackets and quotes close. A message that another relay marks between two statements
-// of a batch, and so is found by both, is inserted once.
+// is left, and brackets and quotes close. If another relay marks a message between two statements
+// of a batch, so that both find it, it is inserted once.
 //
-// Fails when a statement and its arguments do not go together, or an index refuses the message.
+// Fails when a statement and its arguments do not match, or an index refuses the message.
 func TestSQLServerStatements(t *testing.T) {
 	t.Parallel()
 	id := make([]byte, 16)
 	one := int64(1)
 	script := &scripted{answers: [][]driver.Value{
-		{[]byte("orders"), []byte("a"), []byte("70")}, // what is there
+		{[]byte("orders"), []byte("a"), []byte("70")}, // the existing message
 		{one, id, []byte("orders"), []byte("a"), []byte("70"), "{}"}, {int64(0)},
 		{one, one, nil, one, one, id, []byte("orders"), []byte("漢"), one, []byte("p"), `{"a":"b"}`, one, one, one,
 			false, one, one},
@@ -186,11 +186,11 @@ func wellFormed(t *testing.T, text string, args int) {
 	}
 }
 
-// Each database has its own words for the number of a row, for an insert that is done once, and for
-// the index of what is pending.
+// Each database has its own SQL for row numbers, for an insert that ignores duplicates, and for the
+// index of pending messages.
 //
-// Fails when a database loses what makes its outbox quick, or its insert tell "there already" from
-// other errors.
+// Fails when a database loses what makes its outbox fast, or what lets its insert tell duplicates
+// from other errors.
 func TestWhatDiffersBetweenDatabases(t *testing.T) {
 	t.Parallel()
 	db := sql.OpenDB(&scripted{})

@@ -1,11 +1,11 @@
 // Package sqlstore implements store.Store on SQL databases: Postgres, MySQL or MariaDB, SQLite,
 // and, experimental, SQL Server.
 //
-// What a relay does is one statement, or a few in one transaction, of database/sql. Append and Once
-// execute theirs in the caller's transaction.
+// Each call of a relay is one statement, or a few in one transaction, through database/sql. Append
+// and Once execute their statements in the caller's transaction.
 //
-// Messages are found by their state, never by a number that was seen before: transactions commit in
-// another order than that in which their rows are numbered.
+// Messages are found by their state, never by the highest row number seen so far, because
+// transactions may commit in another order than their rows are numbered.
 package sqlstore
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// DefaultTableName is what the names of the tables begin with if Options name nothing else.
+// DefaultTableName is the default of Options.TableName.
 const DefaultTableName = "tickslot_outbox"
 
 // maxTableName leaves room for the suffixes of tables and indexes within the 63 bytes that Postgres
@@ -43,14 +43,14 @@ type Options struct {
 	Schema string
 }
 
-// A Pool is one of database/sql and, on Postgres, what pgx does beside it. These are functions, so
-// that who is on another database does not link pgx.
+// A Pool is a pool of database/sql and, on Postgres, functions of pgx. They are function values so
+// that programs on other databases do not link pgx.
 type Pool struct {
 	DB *sql.DB
-	// Transact sends statements in one transaction, as a whole, in one round trip, and calls row
-	// for each row of the answer to the last: pgxkit.TransactSQL.
+	// Transact is pgxkit.TransactSQL: it sends statements as one transaction in one round trip, and
+	// calls row for each row of the answer to the last.
 	Transact func(ctx context.Context, conn *sql.Conn, list []sqlkit.Statement, row func(store.Row) error) error
-	// Listen is pgxkit.Listen with a connection of its own; nil: nobody can.
+	// Listen is pgxkit.Listen with its own connection; nil: no notifications.
 	Listen func(ctx context.Context, channel string, woken func()) error
 }
 
@@ -61,31 +61,31 @@ type Store struct {
 	texts   sqlkit.Texts
 	tables  sqlmigrate.Tables
 
-	listen  func(ctx context.Context, channel string, woken func()) error // nil: nobody can
+	listen  func(ctx context.Context, channel string, woken func()) error // nil: no notifications
 	channel string                                                        // of NOTIFY
 
-	edge atomic.Int64 // of the first rows, as the latest call has found it, for MySQL; 0: there is none
+	edge atomic.Int64 // for MySQL: the end of the first rows, as found by the latest call; 0: none
 }
 
 var _ store.Store = (*Store)(nil)
 
-// A database executes statements, and calls row for each row of the answer to the last. begin is
-// called before each attempt.
+// A database executes statements, and calls row for each row of the answer to the last. It calls
+// begin before each attempt.
 type database interface {
 	do(ctx context.Context, w way, list []sqlkit.Statement, begin func(), row func(store.Row) error) error
 }
 
-// A way is how statements are executed.
+// A way says how statements are executed.
 type way int
 
 const (
 	reading way = iota // one statement
 	writing            // in one transaction
 
-	// counting is for a statement that writes, and one that asks the same connection what it has
-	// done. On MySQL that is no transaction: if the network of this host fails within one, the
-	// server keeps it for as long as it does not notice, hours by default, and its locks are in the
-	// way of all that is marked meanwhile.
+	// counting is for a statement that writes, followed by one that asks the same connection how
+	// many rows it has written. On MySQL these are not one transaction: if this host's network
+	// failed within a transaction, the server would keep it until it notices, after hours by
+	// default, and its locks would delay other calls of Mark.
 	counting
 )
 
@@ -110,7 +110,7 @@ func newStore(d sqlkit.Dialect, pool Pool, opts Options) (*Store, error) {
 	case sqlkit.Postgres:
 		schema = cmp.Or(schema, "public")
 	case sqlkit.SQLite:
-		schema = "main" // not a temporary table of that name
+		schema = "main" // excludes temporary tables of that name
 	}
 	names := namesOf(d, schema, table)
 	s := &Store{dialect: d, listen: pool.Listen, texts: sqlkit.ReadTexts(files, d, names),
@@ -129,8 +129,8 @@ func newStore(d sqlkit.Dialect, pool Pool, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// namesOf returns what stands for {messages} and the like in statements. The name of a table
-// without its schema is {messages_name}, and that of an index {pending}.
+// namesOf returns the names that replace {messages} and the like in statements. {messages_name} is
+// the name of a table without its schema, and {pending} the name of an index.
 func namesOf(d sqlkit.Dialect, schema, table string) map[string]string {
 	names := map[string]string{"message_id": d.Quote(table + "_message_id"),
 		"first_attempts": fmt.Sprint(store.FirstAttempts), "last_attempts": fmt.Sprint(store.LastAttempts)}
@@ -140,7 +140,7 @@ func namesOf(d sqlkit.Dialect, schema, table string) map[string]string {
 	}
 	names["messages_text"] = "N" + sqlkit.Text(names["messages"])
 	if d != sqlkit.SQLite {
-		schema = "" // an index is in that of its table
+		schema = "" // an index is in the schema of its table
 	}
 	for _, name := range []string{"pending", "fresh", "topics", "retried", "dead_keys", "backoff", "failing",
 		"requeued", "finished", "received"} {
@@ -161,8 +161,8 @@ func (s *Store) Migrate(ctx context.Context) error { return s.tables.Migrate(ctx
 // Verify implements store.Store.
 func (s *Store) Verify(ctx context.Context) error { return s.tables.Verify(ctx) }
 
-// statements returns those of a text, each with its arguments. where is added to the conditions of
-// those that have it.
+// statements returns the statements of a text, each with its arguments. where is added to the
+// conditions of those that have a place for it.
 func (s *Store) statements(name, where string, p sqlkit.Params) (list []sqlkit.Statement) {
 	for _, text := range s.split(strings.ReplaceAll(s.texts[name], "{where}", where)) {
 		list = append(list, s.dialect.Bind(text, p))
@@ -170,8 +170,8 @@ func (s *Store) statements(name, where string, p sqlkit.Params) (list []sqlkit.S
 	return list
 }
 
-// answer returns the rows that the last statement of a text answers. After an error it does not
-// look at them: the call may still go on.
+// answer returns the rows of the answer to the last statement of a text. After an error it does not
+// touch them, because the call may still be running.
 func answer[R any](ctx context.Context, s *Store, w way, name, where string, p sqlkit.Params,
 	scan func(store.Row, *R) error) ([]R, error) {
 	var list []R
@@ -187,7 +187,7 @@ func answer[R any](ctx context.Context, s *Store, w way, name, where string, p s
 	return list, nil
 }
 
-// count is the answer of one row with one number.
+// count returns the number in an answer of one row.
 func count(rows []int64) int {
 	if len(rows) != 1 {
 		return 0
@@ -197,7 +197,7 @@ func count(rows []int64) int {
 
 func scanNumber(rows store.Row, n *int64) error { return rows.Scan(n) }
 
-// conditions returns what a filter adds to a WHERE, and its arguments.
+// conditions returns the conditions that a filter adds to a WHERE, and their arguments.
 func (s *Store) conditions(f store.Filter, p sqlkit.Params) (string, sqlkit.Params) {
 	var b strings.Builder
 	add := func(condition, param string, value any) {

@@ -9,23 +9,24 @@ import (
 // Postgres returns a store on Postgres 13 or newer, in a database with the encoding UTF8. It does
 // not call the server.
 //
-// Each call is one statement, and with pgx one round trip once the connection has prepared it; Due
-// is some more while a long queue, or what was requeued, is in its way, and Requeue is two.
+// Each call is one statement, and with pgx one round trip once the connection has prepared it. Due
+// takes a few more while it has to search behind a long queue or behind requeued messages, and
+// Requeue takes two.
 func Postgres(pool Pool, opts Options) (*Store, error) { return newStore(sqlkit.Postgres, pool, opts) }
 
 // MySQL returns a store on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
 // It does not call the server.
 //
 // A read is one statement: one round trip with interpolateParams=true (go-sql-driver/mysql), two
-// without it. Due takes a few more while a long queue, or what was requeued, is in its way. Mark
-// takes six round trips, for its transaction. Sessions have to commit by themselves
-// (autocommit=1, the default).
+// without it. Due takes a few more while it has to search behind a long queue or behind requeued
+// messages. Mark takes six round trips, for its transaction. Sessions must have autocommit=1 (the
+// default).
 //
-// Nothing that a relay does all the time waits for a row that another session keeps locked. Other
-// calls can, and a driver that gives up a call closes the connection, but a server that waits for a
-// lock does not notice that. MariaDB therefore gets the limit of the call with each statement.
-// MySQL has no such limit for statements that write: one that waits for a locked row goes on for as
-// long as innodb_lock_wait_timeout of the server says, 50 s by default.
+// The regular calls of a relay never wait for a row that another session keeps locked. Other calls
+// can. A driver that gives up a call closes the connection, but a server that waits for a lock does
+// not notice that. MariaDB therefore gets the limit of the call with each statement. MySQL has no
+// such limit for statements that write: one that waits for a locked row continues to wait for the
+// server's innodb_lock_wait_timeout, 50 s by default.
 func MySQL(db *sql.DB, opts Options) (*Store, error) {
 	return newStore(sqlkit.MySQL, Pool{DB: db}, opts)
 }
@@ -33,9 +34,9 @@ func MySQL(db *sql.DB, opts Options) (*Store, error) {
 // SQLite returns a store in a SQLite file, for the processes of one machine. It needs SQLite 3.38
 // or newer, and works with any driver for database/sql. It does not open the file.
 //
-// The file is that of the application, whose transactions append messages. SQLite has one write
-// lock per file: a call that finds it taken tries again about every millisecond, until its context
-// ends.
+// The outbox shares the application's file, because the application's transactions append messages.
+// SQLite has one write lock per file: a call that finds it taken tries again about every
+// millisecond, until its context ends.
 func SQLite(db *sql.DB, opts Options) (*Store, error) {
 	return newStore(sqlkit.SQLite, Pool{DB: db}, opts)
 }
