@@ -1,13 +1,11 @@
-// Package store is what an outbox asks of a database, and the types of the answers. Package
-// sqlstore implements it, and package memory for tests in virtual time; package storetest checks
-// that they keep to it.
+// Package store is the contract between an outbox and its database. Package sqlstore implements it,
+// and package memory for tests in virtual time; package storetest checks that they keep it.
 //
-// All instants are those of the database's clock, in whole microseconds. Every method is one
-// transaction of its own, done or not done, unless it takes the caller's. After an error the caller
-// does not know which, and may call again: nothing is then done twice. Methods return when their
-// context ends. An error matches dlock.ErrSetup if the database answers, but cannot serve until
-// somebody sets it up right: a table or a right is missing, or the tables are older than this
-// version needs.
+// All instants are of the database's clock, in whole microseconds. Every method is one transaction
+// of its own, done or not done, unless it takes the caller's. After an error the caller does not
+// know which, and may call again: nothing is done twice. Methods return when their context ends. An
+// error matches dlock.ErrSetup if the database answers but is not set up right: a table or a right
+// is missing, or the tables are older than this version needs.
 package store
 
 import (
@@ -23,17 +21,16 @@ const MaxName = 200
 // message six.
 const MaxAppendAll = 300
 
-// ErrNoListen is what Listen returns if the database cannot wake anybody.
+// ErrNoListen is returned by Listen if the database has no notifications.
 var ErrNoListen = errors.New("outbox: this database cannot wake other processes")
 
-// ErrRepeat is matched by an error of Append and Once that is no fault of theirs, nor of the
-// database: another transaction was in the way of the caller's, which has to be rolled back and
-// done again from its begin.
+// ErrRepeat is matched by the error of Append or Once if the caller's transaction conflicted with
+// another one. Roll the transaction back, and repeat it from its beginning.
 var ErrRepeat = errors.New("roll the transaction back, and repeat it")
 
-// Store keeps messages, attempts, and what receivers have had.
+// Store keeps messages, attempts, and which messages receivers have had.
 type Store interface {
-	// String is "postgres", "mysql", "sqlite" or "sqlserver".
+	// String returns "postgres", "mysql", "sqlite" or "sqlserver".
 	String() string
 
 	// Migrate creates or upgrades the tables, Verify checks them, and Schema returns what Migrate
@@ -48,101 +45,104 @@ type Store interface {
 	Operator
 }
 
-// Producer is what Append calls.
+// Producer is the part of a Store that Append calls.
 type Producer interface {
-	// Append inserts a message in the caller's transaction. fresh is false if a message with this
-	// ID is there. Then its topic, key and payload are returned for comparison, without headers: a
-	// producer that repeats itself has another trace.
+	// Append inserts a message in the caller's transaction. If a message with this ID exists, fresh
+	// is false, and old has its topic, key and payload for comparison. old lacks the headers,
+	// because a producer that repeats its work has another trace.
 	Append(ctx context.Context, tx Tx, m Message) (fresh bool, old Message, err error)
 
 	// AppendAll inserts messages with different IDs in the caller's transaction, in their order, in
-	// two statements, and returns true. If one of the IDs is there already, it inserts none and
+	// two statements, and returns true. If one of the IDs exists already, it inserts none and
 	// returns false. At most MaxAppendAll messages.
 	AppendAll(ctx context.Context, tx Tx, list []Message) (bool, error)
 
 	// NextAppended returns the first pending message with a Seq above after, as a transaction of
-	// the caller sees it; ok is false if there is none. It is for tests of users.
+	// the caller sees it; ok is false if there is none. It is for users' tests.
 	NextAppended(ctx context.Context, tx Tx, after int64) (m Message, seq int64, ok bool, err error)
 
-	// Notify wakes the relays of other processes, if the database can.
+	// Notify wakes the relays of other processes, if the database has notifications.
 	Notify(ctx context.Context) error
 }
 
-// Relay is what the host that leads a shard calls.
+// Relay is the part of a Store that relays call.
 type Relay interface {
-	// Layout returns how many shards there are, and how often that has changed. If want is not 0
-	// and differs, it sets it first.
+	// Layout returns the number of shards, and an epoch that grows with every change of it. If want
+	// is not 0 and differs, Layout first sets the number to want.
 	Layout(ctx context.Context, want int) (Layout, error)
 
-	// Due returns messages that can be delivered: pending, of the shard, with a NextAttemptAt that
-	// has come, and with nothing before them in their key that has to be delivered first. Those of
-	// a key are in the order of their rows, without a gap, and the first rows come first unless a
-	// long queue is in the way. What is behind a message that was tried before is left out, until
-	// that has ended. Beside those that somebody has requeued, those appended after all of these
-	// have half of the answer, if there are so many. See DueRequest for what else is left out. It
-	// takes no locks. If
-	// request.Layout is not the current one, it returns none, and the current one.
+	// Due returns messages of the shard that can be delivered: pending, with a NextAttemptAt that
+	// has passed, and without an earlier message of their key that must be delivered first.
+	// Messages of a key are in the order of their rows, without a gap. The first rows come first,
+	// unless a long queue is in front. If a message was tried before, the later ones of its key are
+	// left out until it has ended. If messages were requeued, those appended after them get half of
+	// the answer, if there are that many. See DueRequest for what else is left out. Due takes no
+	// locks. If request.Layout is not the current layout, Due returns the current one and no
+	// messages.
 	Due(ctx context.Context, request DueRequest) (Due, error)
 
-	// Mark writes the results of attempts, at most one of a Seq, and a row for each. It keeps the
-	// rows of the first FirstAttempts and the latest LastAttempts of a message. One counts only if
-	// its message is still pending with the number of attempts that Due has returned: another relay
-	// has not tried it since. It also has to be that message: a database that was put back to a
-	// copy, or a standby that lagged, gives the numbers of rows that it lacks to other messages.
+	// Mark writes the results of attempts, at most one for each Seq, and a row for each attempt. It
+	// keeps the rows of the first FirstAttempts and the latest LastAttempts of a message. A result
+	// counts only if its message is still pending with the number of attempts that Due has
+	// returned: no other relay has tried it since. The row must also still be of that message: a
+	// database that was restored from a copy, or a standby that lagged, assigns the row numbers
+	// that it lacks to other messages.
 	//
-	// It waits for no row that another session keeps locked: such results are not written, but
-	// returned, and the caller calls again with them.
+	// Mark waits for no row that another session keeps locked: it returns such results unwritten,
+	// and the caller calls again with them.
 	Mark(ctx context.Context, relay string, results []Result) (Marked, error)
 
-	// NoteBegun writes how many relays will have died while they delivered messages, if this one
-	// dies, too, before the deliveries begin. Mark makes it 0. It writes nothing of a message that
-	// is no longer pending with so many attempts, nor of one whose row another session keeps
-	// locked.
+	// NoteBegun, called before deliveries begin, writes for each message how many relays will have
+	// died while they delivered it if this one dies, too. Mark resets the number to 0. NoteBegun
+	// skips a message that is no longer pending with this number of attempts, or whose row another
+	// session keeps locked.
 	NoteBegun(ctx context.Context, list []Begun) error
 
-	// Sweep deletes up to limit messages that were dispatched, or dead, for longer than the
-	// retention of their state, with their attempts, and up to limit records of receivers that are
-	// older than Inbox. 0 keeps them forever. It returns how many messages and records.
+	// Sweep deletes up to limit messages, with their attempts, that have been dispatched or dead
+	// for longer than the retention of their state, and up to limit records of receivers that are
+	// older than Inbox. 0 keeps them forever. It returns how many messages and records it has
+	// deleted.
 	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
 
-	// Failing returns the topics whose messages are tried again, those that have failed for longest
-	// first: at most MaxFailingTopics, of the MaxFailing messages that have failed for longest.
+	// Failing returns at most MaxFailingTopics topics with messages that have failed and are tried
+	// again, the longest failing first. It counts only the MaxFailing messages that have been
+	// failing longest.
 	Failing(ctx context.Context) ([]FailingTopic, error)
 
-	// Stats returns what health and metrics show. topics are those that this relay has a sink for;
-	// nil: all. stopOnDead is that of its DueRequest.
+	// Stats returns what health and metrics show. topics are those for which this relay has a sink;
+	// nil: all. stopOnDead is like DueRequest.StopOnDead.
 	Stats(ctx context.Context, topics []string, stopOnDead bool) (Stats, error)
 
-	// Listen calls woken whenever somebody calls Notify, and once after each connection it makes,
-	// until ctx ends or it fails. It returns ErrNoListen if the database cannot.
+	// Listen calls woken for each Notify of any process, and once after each connection it makes,
+	// until ctx ends or it fails. It returns ErrNoListen if the database has no notifications.
 	Listen(ctx context.Context, woken func()) error
 }
 
-// Receiver is what Inbox.Once calls.
+// Receiver is the part of a Store that Inbox.Once calls.
 type Receiver interface {
 	// Once records in the caller's transaction that the consumer has had the message, and returns
 	// false if that was recorded before.
 	Once(ctx context.Context, tx Tx, consumer string, id ID) (fresh bool, err error)
 }
 
-// Operator is what people look at, and do.
+// Operator is the part of a Store for operators.
 type Operator interface {
 	// Messages returns messages without payload and headers, the newest first.
 	Messages(ctx context.Context, which Filter, limit int) ([]Record, error)
-	// Message returns one message with its payload, and its attempts, the first first. ok is false
-	// if there is none.
+	// Message returns a message with its payload, and its attempts in order. ok is false if there
+	// is no such message.
 	Message(ctx context.Context, id ID) (m Record, attempts []Attempt, ok bool, err error)
 
-	// Requeue makes dead messages pending again, due at once, with a new budget of attempts and of
-	// time: their attempts are still counted from the first on. It looks at up to request.Limit
-	// messages, in the order of their rows, in one transaction.
+	// Requeue makes dead messages pending again, due immediately, with a new budget of attempts and
+	// of time; attempts are still numbered from the first. It visits up to request.Limit messages,
+	// in the order of their rows, in one transaction.
 	Requeue(ctx context.Context, which Filter, request RequeueRequest) (Requeued, error)
 
-	// Delete deletes dead messages, which accepts their loss, and returns how many.
+	// Delete deletes dead messages, which are lost then, and returns how many.
 	Delete(ctx context.Context, which Filter) (int, error)
 }
 
-// Tx is a transaction of the caller, in the words that database/sql and pgx share.
+// Tx is a transaction of the caller, reduced to what database/sql and pgx have in common.
 type Tx interface {
 	QueryRow(ctx context.Context, query string, args ...any) Row
 	Exec(ctx context.Context, query string, args ...any) (rows int64, err error)
@@ -154,21 +154,21 @@ type Row = interface{ Scan(dest ...any) error }
 // ID is the identity of a message.
 type ID [16]byte
 
-// A Message is what a producer appends, and a sink gets.
+// A Message is appended by a producer and delivered to a sink.
 type Message struct {
 	ID      ID
 	Topic   string
 	Key     string // "": in no order
-	Hash    uint32 // of Key, or of ID if that is empty; its remainder is the shard
+	Hash    uint32 // of Key, or of ID if Key is empty; modulo the number of shards it is the shard
 	Payload []byte
 	Headers map[string]string
 
-	// Fault is what is wrong with a row that cannot be read, as another program may have inserted
-	// it; "": nothing. What could be read is there. Such a row is not in the way of others.
+	// Fault is why a row cannot be read, for example because another program has inserted it; "":
+	// it can. The readable fields are set. Such a row does not hold up others.
 	Fault string
 }
 
-// State is that of a message.
+// State is the state of a message.
 type State string
 
 // The states of a message.
@@ -184,10 +184,10 @@ type Outcome string
 // The outcomes of an attempt.
 const (
 	OutcomeOK        Outcome = "ok"
-	OutcomePermanent Outcome = "permanent" // dead at once
+	OutcomePermanent Outcome = "permanent" // dead immediately
 	OutcomeTransient Outcome = "transient" // another attempt follows
 	OutcomeExhausted Outcome = "exhausted" // dead: that was the last attempt
-	// OutcomeUnreadable: dead at once, and no sink was called, because of Message.Fault.
+	// OutcomeUnreadable: dead immediately because of Message.Fault. No sink was called.
 	OutcomeUnreadable Outcome = "unreadable"
 )
 
@@ -202,54 +202,53 @@ type DueRequest struct {
 	Layout Layout
 	Shard  int
 	Limit  int
-	// Topics are those with a sink; nil: all. A message of another one waits, and so do the later
+	// Topics are those with a sink; nil: all. A message of another topic waits, and so do the later
 	// messages of its key.
 	Topics []string
-	// FullTopics are those for which the caller has no room. Their messages wait as those without a
-	// sink do.
+	// FullTopics are those for which the caller has no room. Their messages wait like those without
+	// a sink.
 	FullTopics []string
-	// StopOnDead has the later messages of a key wait while one of it is dead.
+	// StopOnDead makes the later messages of a key wait while one of the key is dead.
 	StopOnDead bool
-	// Keys and IDs of messages that the caller has in memory: they are left out.
+	// Keys, and Seqs of messages without a key, that the caller has in memory: they are left out.
 	Keys []string
 	IDs  []int64
-	// After is that of the answer before, if the search is to go on. Of what is behind a long
-	// queue, keys up to it are left out.
+	// After is Due.After of the previous answer, to continue a search. Behind a long queue, keys up
+	// to it are left out.
 	After string
 }
 
-// DueBytes bounds an answer to Due: no message follows payloads that are so long together. One
-// message is there whatever its length is.
+// DueBytes bounds the payloads of an answer to Due: the message with which they reach it is the
+// last.
 const DueBytes = 4 << 20
 
 // Due are messages to deliver.
 type Due struct {
 	Layout   Layout // the current one
 	Messages []Pending
-	// NextIn is in how long the first message that only waits for its NextAttemptAt can be
-	// delivered; negative: there is none. One that comes after a message that was requeued waits
-	// for that, too. It need not be exact if Full is set.
+	// NextIn is how long until the first message can be delivered that waits only for its
+	// NextAttemptAt; negative: there is none. A message behind one that was requeued waits for that
+	// one, too, and does not count. NextIn need not be exact if Full is set.
 	NextIn time.Duration
-	// Full is set if what was found is as much as one answer has, Limit messages or DueBytes: the
-	// caller asks again.
+	// Full is set if the answer has reached Limit messages or DueBytes: the caller asks again.
 	Full bool
-	// After is not empty if there may be more, in keys after it: the caller asks again.
+	// After is not empty if there may be more messages in later keys: the caller asks again.
 	After string
 	// More is set if later messages of the keys in Messages may have been left out: the caller asks
-	// again when it has none of such a key any more. It need not be set if Full is set.
+	// again once it has no more messages of such a key. More need not be set if Full is set.
 	More bool
 }
 
 // A Pending is a message to deliver.
 type Pending struct {
 	Message
-	Seq      int64         // of its row: the order in its key
+	Seq      int64         // number of its row: the order within its key
 	Attempts int           // so far
-	Budget   int           // attempts that do not count, because somebody requeued the message after them
-	Crashes  int           // relays that have died while they delivered it, as NoteBegun has written it
+	Budget   int           // attempts that do not count, because the message was requeued after them
+	Crashes  int           // relays that have died while they delivered it, as written by NoteBegun
 	Age      time.Duration // since it was appended
-	// Failing is how long after Record.FailingSince this attempt was to begin: the time by which it
-	// was late is not in it. 0: no attempt has failed.
+	// Failing is the time from Record.FailingSince to when this attempt was due. It does not
+	// include how late the attempt begins. 0: no attempt has failed.
 	Failing time.Duration
 }
 
@@ -257,108 +256,107 @@ type Pending struct {
 type Begun struct {
 	ID       ID
 	Seq      int64
-	Attempts int // as Due has returned it
-	Crashes  int // if the relay dies now
+	Attempts int // as returned by Due
+	Crashes  int // how many, if this relay dies now
 }
 
-// A Result is what came of an attempt.
+// A Result is the outcome of an attempt.
 type Result struct {
 	ID       ID    // of the message
 	Seq      int64 // of its row
-	Attempts int   // before this one, as Due has returned it
+	Attempts int   // before this one, as returned by Due
 	Outcome  Outcome
 	RetryIn  time.Duration // after OutcomeTransient
 	Took     time.Duration
 	Error    string
-	// MostLate bounds the delay between NextAttemptAt and the beginning of the attempt. If the
-	// delay was longer, no relay ran, or the database's clock was set forward: Mark then moves
+	// MostLate bounds the delay from NextAttemptAt to the beginning of the attempt. If the delay
+	// was longer, no relay ran, or the database's clock was set forward: then Mark moves
 	// Record.FailingSince by the whole delay.
 	MostLate time.Duration
 }
 
-// Of the attempts that a message has had, the first FirstAttempts and the latest LastAttempts are
-// kept: one that fails for weeks has thousands. How it began to fail and how it fails now can be
-// seen.
+// A message keeps its first FirstAttempts and its latest LastAttempts attempts, because one that
+// fails for weeks has thousands. They show how it began to fail and how it fails now.
 const (
 	FirstAttempts = 10
 	LastAttempts  = 40
 )
 
-// Marked says what Mark has done with results, by the IDs of their messages. Those in neither list
-// do not count.
+// Marked says what Mark has done with results, by the IDs of their messages. Results in neither
+// list do not count.
 type Marked struct {
-	Counted []ID // also if an earlier call has written the same result, and its answer was lost
-	Locked  []ID // not written, because another session has the row locked, or has just had it
+	Counted []ID // also if an earlier call, whose answer was lost, has written the same result
+	Locked  []ID // not written, because another session has, or just had, the row locked
 }
 
 // Retention is how long rows are kept since their end; 0: forever.
 type Retention struct {
 	Dispatched time.Duration
 	Dead       time.Duration
-	Inbox      time.Duration // since the receiver has had the message
+	Inbox      time.Duration // since the receiver got the message
 }
 
 // Stats are what health and metrics show.
 type Stats struct {
-	Pending, Dead int64 // MaxCount: at least so many
-	// OldestDue is for how long the oldest of the first messages that Due would return can have
-	// been delivered, and was not. OldestPending is for how long the oldest one has been pending,
-	// since it was appended or requeued. 0: there is none.
+	Pending, Dead int64 // MaxCount: that many or more
+	// OldestDue is how long the oldest of the first messages that Due would return has been due.
+	// OldestPending is how long the oldest pending message has been pending, since it was appended
+	// or requeued. 0: there is no such message.
 	OldestDue, OldestPending time.Duration
-	// Unknown are how many pending messages each topic has that has no sink; at most MaxUnknown
-	// topics. Those that are not among the first MaxCount pending ones need not be counted, but
+	// Unknown counts the pending messages of each topic without a sink, for at most MaxUnknown
+	// topics. Messages that are not among the first MaxCount pending ones need not be counted, but
 	// their topics are named.
 	Unknown map[string]int64
 }
 
-// A FailingTopic is a topic whose messages are tried again.
+// A FailingTopic is a topic with messages that have failed and are tried again.
 type FailingTopic struct {
 	Topic    string
-	Messages int64         // which are tried again, of those that were looked at
-	Since    time.Time     // Record.FailingSince of the one that has failed for longest
+	Messages int64         // that are tried again, among those that Failing has read
+	Since    time.Time     // Record.FailingSince of the message that has been failing longest
 	For      time.Duration // since then
 	Error    string        // its last error
 }
 
 const (
-	// MaxFailing is of how many messages Failing tells at most, and MaxFailingTopics of how many
-	// topics.
+	// MaxFailing and MaxFailingTopics are how many messages Failing reads, and how many topics it
+	// returns, at most.
 	MaxFailing       = 1_000
 	MaxFailingTopics = 20
 
 	// MaxUnknown is how many topics Stats.Unknown names at most.
 	MaxUnknown = 20
 
-	// MaxCount is how far Stats counts, so that it costs little whatever has accumulated.
+	// MaxCount is how far Stats counts, so that it is cheap however many messages wait.
 	MaxCount = 10_000
 )
 
-// A Filter says which messages. Empty fields match all.
+// A Filter selects messages. Empty fields match all.
 type Filter struct {
 	IDs                        []ID
 	Topic, Key                 string
 	State                      State
 	CreatedFrom, CreatedBefore time.Time // appended
-	BeforeSeq                  int64     // of the page before the last Seq: smaller ones follow
+	BeforeSeq                  int64     // with a smaller Seq: the next page, after the last Seq of this one
 }
 
 // A RequeueRequest says how messages are requeued.
 type RequeueRequest struct {
-	// Those appended longer than OlderThan ago (0: any age) are left out, unless Force is set.
+	// Messages appended longer than OlderThan ago (0: any age) are left out, unless Force is set.
 	OlderThan time.Duration
 	Force     bool
 	Note      string
 	Limit     int
-	After     int64 // only those behind this row; 0: all
+	After     int64 // only messages behind this row; 0: all
 }
 
 // Requeued says what Requeue has done.
 type Requeued struct {
 	N, TooOld int
-	After     int64 // that of the next request; 0: there are no more
+	After     int64 // for the next request; 0: there are no more
 }
 
-// A Record is a message as people see it.
+// A Record is a message as operators see it.
 type Record struct {
 	Message
 	Seq           int64
@@ -366,9 +364,10 @@ type Record struct {
 	Attempts      int
 	NextAttemptAt time.Time
 	CreatedAt     time.Time
-	// FailingSince is when the first attempt began that failed since the message was appended or
-	// requeued; zero: none has. It is never later than the beginning of the latest attempt, so that
-	// one of a clock that was ahead is not believed. See Result.MostLate for what moves it.
+	// FailingSince is when the first failed attempt since the message was appended or requeued
+	// began; zero: none has failed. It is never later than the beginning of the latest attempt, so
+	// that an instant of a clock that was ahead is corrected. See Result.MostLate for what moves
+	// it.
 	FailingSince time.Time
 	FinishedAt   time.Time // zero: it is pending
 	LastError    string
