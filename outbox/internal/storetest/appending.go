@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// odd is text that somebody has tried to break something with.
+// odd has texts that often break SQL or its clients.
 var odd = []string{"it's", `"double"`, "`back`", "🦊 漢", "a b ", " ", "\t\r\n\x01\x7f", `\`, `\'; --`, "%_", "$1 ?1 @p1 {id}",
 	"ABC", "abc", "äöü", strings.Repeat("x", 200), strings.Repeat("🦊", 50)}
 
@@ -159,9 +159,9 @@ var appending = []promise{
 		}
 		c.isDue(request(), "topicold")
 		c.within(func(_ context.Context, tx store.Tx) {
-			all(tx, append(list[:2:2], old), false) // one is there
+			all(tx, append(list[:2:2], old), false) // old exists already
 			all(tx, list, true)
-			all(tx, list[5:6], false) // it is there in this transaction
+			all(tx, list[5:6], false) // it exists in this transaction
 		})
 		r := request()
 		r.Limit = 2 * len(list)
@@ -241,7 +241,7 @@ var appending = []promise{
 	}},
 }
 
-// same wants two messages to be the same.
+// same fails the test unless two messages are the same.
 func same(c *check, got, want store.Message) {
 	c.Helper()
 	if got.ID != want.ID || got.Topic != want.Topic || got.Key != want.Key || got.Hash != want.Hash ||

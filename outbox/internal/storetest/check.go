@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// check is one test, with the calls of a store that must not fail.
+// check is one test, with methods for calls to the store that must not fail.
 type check struct {
 	testing.TB
 	store.Store
@@ -36,7 +36,7 @@ func (c *check) call(what string, call func(ctx context.Context) error) {
 	}
 }
 
-// until calls done until it is true: the clock of a database need not go on between two calls.
+// until calls done until it returns true: a database's clock may show the same time in two calls.
 func (c *check) until(what string, done func() bool) {
 	c.Helper()
 	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
@@ -46,7 +46,7 @@ func (c *check) until(what string, done func() bool) {
 	}
 }
 
-// message returns one with an id of its own.
+// message returns a message with a new ID.
 func (c *check) message(topic, key string) store.Message {
 	c.ids++
 	m := store.Message{Topic: topic, Key: key, Payload: []byte(topic + key)}
@@ -64,7 +64,7 @@ func hashOf(key string) uint32 {
 	return h.Sum32()
 }
 
-// within calls do in a transaction of the application, and commits it.
+// within calls do with a transaction of the application, and commits it.
 func (c *check) within(do func(ctx context.Context, tx store.Tx)) {
 	c.Helper()
 	tx := c.h.Begin(c.TB, c.Store)
@@ -81,8 +81,9 @@ func (c *check) within(do func(ctx context.Context, tx store.Tx)) {
 	committed = true
 }
 
-// append appends messages, up to 200 in a transaction: each has a call's time. All of them must be
-// new. Many go in one call, which is a hundred times faster.
+// append appends messages, all of which must be new, up to 200 in a transaction, because each
+// transaction has the time of one call. Many messages go in one call, which is a hundred times
+// faster.
 func (c *check) append(list ...store.Message) {
 	c.Helper()
 	for some := range slices.Chunk(list, 200) {
@@ -104,7 +105,7 @@ func (c *check) append(list ...store.Message) {
 	}
 }
 
-// keyed appends messages of one topic with these keys, and returns them.
+// keyed appends messages of one topic, one for each of these keys, and returns them.
 func (c *check) keyed(keys ...string) (list []store.Message) {
 	c.Helper()
 	for _, key := range keys {
@@ -123,7 +124,7 @@ func (c *check) layout(want int) (l store.Layout) {
 // one is the layout of fresh tables.
 var one = store.Layout{Shards: 1, Epoch: 1}
 
-// request is for all messages.
+// request returns a request for all messages.
 func request() store.DueRequest { return store.DueRequest{Layout: one, Limit: 100} }
 
 func (c *check) due(r store.DueRequest) (due store.Due) {
@@ -132,7 +133,7 @@ func (c *check) due(r store.DueRequest) (due store.Due) {
 	return due
 }
 
-// isDue wants messages with these payloads, in this order.
+// isDue fails the test unless Due returns messages with these payloads, in this order.
 func (c *check) isDue(r store.DueRequest, want ...string) store.Due {
 	c.Helper()
 	due := c.due(r)
@@ -146,7 +147,7 @@ func (c *check) isDue(r store.DueRequest, want ...string) store.Due {
 	return due
 }
 
-// pending returns the one due message with a payload.
+// pending returns the only due message with a payload.
 func (c *check) pending(payload string) store.Pending {
 	c.Helper()
 	for _, m := range c.due(request()).Messages {
@@ -170,7 +171,7 @@ func result(m store.Pending, outcome store.Outcome) store.Result {
 	return r
 }
 
-// mark returns which results count. No row is locked.
+// mark writes results and returns which count. No row may be locked.
 func (c *check) mark(results ...store.Result) []store.ID {
 	c.Helper()
 	var marked store.Marked
@@ -186,7 +187,7 @@ func sorted(ids []store.ID) []store.ID {
 	return ids
 }
 
-// ends marks the message with a payload, which must count.
+// ends marks the message with a payload. The result must count.
 func (c *check) ends(payload string, outcome store.Outcome) store.Pending {
 	c.Helper()
 	m := c.pending(payload)
@@ -196,7 +197,7 @@ func (c *check) ends(payload string, outcome store.Outcome) store.Pending {
 	return m
 }
 
-// record returns what operators see of a message.
+// record returns a message as operators see it.
 func (c *check) record(id store.ID) (r store.Record, attempts []store.Attempt) {
 	c.Helper()
 	c.call("Message", func(ctx context.Context) (err error) {

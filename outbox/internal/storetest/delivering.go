@@ -121,7 +121,7 @@ var delivering = []promise{
 	}},
 	{"due/what another transaction commits later, with a lower number, is found", func(c *check) {
 		if c.h.OneWriter {
-			return // it cannot happen
+			return // two transactions cannot write at the same time
 		}
 		early := c.h.Begin(c.TB, c.Store)
 		fresh, _, err := c.Append(c.ctx, early, c.message("topic", "early"))
@@ -161,11 +161,11 @@ var delivering = []promise{
 		wants("the first four", 4, true)
 		wants("the fifth, and one that is longer than all that fits", 2, true)
 		wants("nothing is left", 0, false)
-		c.keyed(slices.Repeat([]string{"long"}, 300)...) // more than Due looks at in the order of the rows
+		c.keyed(slices.Repeat([]string{"long"}, 300)...) // more than Due reads in the order of the rows
 		m := c.due(request()).Messages[0]
 		c.mark(result(m, store.OutcomeTransient))
 		c.append(append(large("b", 6), large("", 6)...)...)
-		for range 2 { // of the half for messages without a key, and of the rest
+		for range 2 { // the half for messages without a key, and the rest
 			due := c.due(request())
 			if n := len(due.Messages); n == 0 || n > 8 || !due.Full {
 				c.Errorf("behind a long queue: %d messages, full %t; want at most 8, and that there are more", n,
@@ -180,7 +180,7 @@ var delivering = []promise{
 		}
 	}},
 	{"due/others are found behind a long queue, whatever it waits for", func(c *check) {
-		queue := make([]store.Message, 300) // more than Due looks at in the order of the rows
+		queue := make([]store.Message, 300) // more than Due reads in the order of the rows
 		for i := range queue {
 			queue[i] = c.message("topic", "long")
 		}
@@ -190,11 +190,11 @@ var delivering = []promise{
 		for _, key := range append(keys, "unknown", "unknown") {
 			others = append(others, c.message("topic", key))
 		}
-		others[len(keys)].Topic = "unknown" // what is behind it waits
+		others[len(keys)].Topic = "unknown" // later messages of its key wait
 		c.append(others...)
 		ask := request()
 		ask.Topics = []string{"topic"}
-		// all returns what is found in as many calls as it takes, each of at most limit messages.
+		// all checks what is found in as many calls as it takes, each for at most limit messages.
 		all := func(what string, limit int) {
 			c.Helper()
 			r, got := ask, map[string][]store.ID{}
@@ -271,13 +271,13 @@ var delivering = []promise{
 		for i := range queue {
 			queue[i] = c.message("topic", "b")
 			if i >= 300 {
-				queue[i] = c.message("topic", []string{"a", "c"}[i%2]) // one that came first, and another
+				queue[i] = c.message("topic", []string{"a", "c"}[i%2]) // a key that came first, and a new one
 			}
 		}
 		c.append(queue...)
 		r := request()
 		r.Keys = []string{"b"}
-		for range 2 { // MySQL has learned then where the first messages end
+		for range 2 { // the first call tells MySQL where the first messages end
 			if due := c.due(r); !due.More && len(due.Messages) < 52 {
 				c.Errorf("%d of 52 that are due, and no more", len(due.Messages))
 			}
@@ -340,8 +340,8 @@ var delivering = []promise{
 	}},
 }
 
-// found wants a message of a key to be found behind a long queue although 200 of others came after
-// it, which are never delivered.
+// found fails the test unless a message of a key is found behind a long queue, although 200
+// messages of other keys, which are never delivered, come after it.
 func found(key string, others ...string) func(c *check) {
 	return func(c *check) {
 		queue := make([]store.Message, 501)

@@ -1,2 +1,2 @@
-// Package storetest tests that a database keeps to what package store says of it.
+// Package storetest tests that a database keeps the contract of package store.
 package storetest

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// fails has the message with a payload fail once more. It was due at once.
+// fails marks the message with a payload, which is due, as failed once more.
 func (c *check) fails(payload string, took, mostLate time.Duration) store.Pending {
 	c.Helper()
 	m := c.pending(payload)
@@ -20,7 +20,7 @@ func (c *check) fails(payload string, took, mostLate time.Duration) store.Pendin
 	return m
 }
 
-// passes waits until the clock of the store has gone on by so much.
+// passes waits until the store's clock has advanced by d.
 func (c *check) passes(d time.Duration) {
 	c.Helper()
 	now := func() time.Time {
@@ -100,7 +100,7 @@ var failing = []promise{
 			c.mark(r)
 			r.Attempts++
 		}
-		for range 2 { // its answer is lost
+		for range 2 { // again: the answer was lost
 			if counted := c.mark(r); len(counted) != 1 {
 				c.Fatalf("%x counted", counted)
 			}

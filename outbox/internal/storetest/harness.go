@@ -10,38 +10,38 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A Harness tells Run how to reach a store.
+// A Harness gives Run access to a store.
 type Harness struct {
 	// New returns a client of fresh, migrated tables. It is called for every test, concurrently
-	// unless Virtual is set; close what needs closing in a t.Cleanup.
+	// unless Virtual is set. Close resources in a t.Cleanup.
 	New func(t testing.TB) store.Store
 
-	// Begin begins a transaction of an application in the database of a store that New has made.
+	// Begin begins an application's transaction in the database of a store that New has made.
 	Begin func(t testing.TB, s store.Store) Transaction
 
 	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
 	// that does no I/O. Otherwise tests run in parallel. Default false.
 	Virtual bool
 
-	// OneWriter says that a transaction that has written keeps others from it until it ends.
+	// OneWriter says that a transaction that has written keeps others from writing until it ends.
 	// Default false.
 	OneWriter bool
 
-	// Only are the first words of the promises that are tested, for a store that is no database.
-	// Default nil: all.
+	// Only has the first words of the promises to test, for a store that is no database. Default
+	// nil: all.
 	Only []string
 
-	// Large is the size of the largest payload that is tested. Default 10 MB.
+	// Large is the size of the largest payload in the tests. Default 10 MB.
 	Large int
 }
 
-// A Transaction is one of an application.
+// A Transaction is a transaction of an application.
 type Transaction struct {
 	store.Tx
 	Commit, Rollback func() error
 }
 
-// Run tests that a store does what package store says, with one subtest per promise.
+// Run tests that a store keeps the contract of package store, with one subtest per promise.
 func Run(t *testing.T, h Harness) {
 	for _, p := range promises {
 		of, _, _ := strings.Cut(p.name, "/")
@@ -71,7 +71,7 @@ type promise struct {
 	show func(*check)
 }
 
-// promises are all of them, in the order in which they are tested.
+// promises are all promises, in the order of their tests.
 var promises = join(setUp, appending, delivering, marking, failing, operating)
 
 func join(groups ...[]promise) []promise {

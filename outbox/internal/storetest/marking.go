@@ -114,7 +114,7 @@ var marking = []promise{
 		wants("at first", 0)
 		note()
 		note(begun, store.Begun{ID: c.message("topic", "b").ID, Seq: c.pending("topicb").Seq, Crashes: 9})
-		note(begun) // again: its answer was lost
+		note(begun) // again: the answer was lost
 		wants("it was written", 3)
 		begun.Attempts, begun.Crashes = 1, 9
 		note(begun)
@@ -162,7 +162,7 @@ var marking = []promise{
 				both.Go(func() {
 					ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 					defer cancel()
-					for len(list) > 0 { // the other one may have had some rows at that moment
+					for len(list) > 0 { // the other relay may have locked some rows at that moment
 						marked, err := c.Mark(ctx, fmt.Sprint("relay", i), list)
 						if err != nil {
 							c.Errorf("Mark: %v", err)

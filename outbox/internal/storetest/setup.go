@@ -30,8 +30,7 @@ var setUp = []promise{
 	}},
 }
 
-// everything returns every method that calls the database, with something to do, but for those in a
-// transaction.
+// everything returns a call of every method that uses the database, except those in a transaction.
 func (c *check) everything() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Migrate": c.Migrate, "Verify": c.Verify, "Notify": c.Notify,
