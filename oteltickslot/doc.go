@@ -8,20 +8,20 @@
 //		Hooks:      traces.TimerHooks(timer.Hooks{}), // with your own, if you have any
 //	}, list...)
 //
-// There is a span for each run, with the name of its timer, from its start to its end, waits
-// between attempts included. The handler's context has it. Its parent is the span of the context
-// that was passed to Scheduler.Trigger; the run of a tick begins a trace, unless the context of
-// Scheduler.Run has a span. An attempt that failed and is repeated, and a lease that was lost, are
-// events of the span.
+// Each run has a span, named after its timer, from its start to its end, including waits between
+// attempts. The span is in the handler's context. Its parent is the span of the context that was
+// passed to Scheduler.Trigger; the run of a tick begins a trace, unless the context of
+// Scheduler.Run has a span. A failed attempt that is repeated and a lost lease are events of the
+// span.
 //
-// There is a span for each call that acquires, renews or releases slots. One that acquires for a
-// Trigger belongs to its trace, too; one for a tick comes before there is a run, so it has no
-// parent, as the renewals of many leases at once have none. Options.WithoutStoreCalls leaves these
-// spans out.
+// Each call that acquires, renews or releases slots has a span. A call that acquires a slot for a
+// Trigger belongs to the Trigger's trace. A call that acquires one for a tick has no parent,
+// because the run does not exist yet; neither has a call that renews many leases.
+// Options.WithoutStoreCalls leaves out these spans.
 //
 // # What is not promised
 //
-// The end of a run comes from a hook. If hooks are so slow that events are dropped
-// (timer.Status.DroppedEvents), the spans of their runs and calls are not exported, and after
-// 10,000 such runs each attempt has a span of its own.
+// A hook ends the span of a run. If hooks are so slow that events are dropped
+// (timer.Status.DroppedEvents), the spans of those runs and calls are not exported, and after
+// 10,000 such runs each attempt has its own span.
 package oteltickslot

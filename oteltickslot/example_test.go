@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The handler's context has the span of the run, which belongs to the trace of the request that
-// triggered it.
+// The handler's context has the span of the run, in the trace of the request that triggered the
+// run.
 func Example() {
 	provider, _ := collector() // in a service: the one that exports to your collector
 	traces := oteltickslot.New(oteltickslot.Options{TracerProvider: provider})

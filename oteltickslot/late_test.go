@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Hooks that are late change no span: its events are when things happened.
+// Late hooks change no span: its events have the times at which they happened.
 //
 // Fails when an event has the time at which its hook was called.
 func TestLateHooksChangeNoSpan(t *testing.T) {
@@ -76,7 +76,7 @@ func inSpan(t *testing.T, span tracetest.SpanStub) {
 	}
 }
 
-// A sampler that blocks holds up the run that it is asked about, and no other run or hook.
+// A sampler that blocks holds up the run for which it was called, and no other run or hook.
 //
 // Fails when a span is started with a mutex held.
 func TestSamplerThatBlocksHoldsUpOneRun(t *testing.T) {
@@ -115,7 +115,7 @@ func TestSamplerThatBlocksHoldsUpOneRun(t *testing.T) {
 	}
 }
 
-// A sampler that blocks when it is asked about a span of this name.
+// blocks is a sampler that blocks when it is called for a span of this name.
 type blocks struct {
 	name             string
 	reached, release chan struct{}

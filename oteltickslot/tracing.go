@@ -18,24 +18,24 @@ import (
 // scope names this library in every span.
 const scope = "github.com/tickslot/tickslot/oteltickslot"
 
-// maxOpen is how many runs may wait for the hook that tells of their end.
+// maxOpen is how many runs may wait for the hook that reports their end.
 const maxOpen = 10_000
 
 // The attributes of spans and events.
 const (
 	keyTimer     = attribute.Key("tickslot.timer")
 	keyRun       = attribute.Key("tickslot.run_id")
-	keyTick      = attribute.Key("tickslot.tick") // RFC 3339, in UTC; not there if the run was triggered
+	keyTick      = attribute.Key("tickslot.tick") // RFC 3339, in UTC; missing if the run was triggered
 	keyBy        = attribute.Key("tickslot.triggered_by")
 	keySlot      = attribute.Key("tickslot.slot")
 	keyFence     = attribute.Key("tickslot.fence")
 	keyHolder    = attribute.Key("tickslot.holder")
 	keyOutcome   = attribute.Key("tickslot.outcome")
 	keyAttempt   = attribute.Key("tickslot.attempt")
-	keyDegraded  = attribute.Key("tickslot.degraded") // the run goes, or ended, without the store
+	keyDegraded  = attribute.Key("tickslot.degraded") // the run continues, or ended, without the store
 	keyRetryIn   = attribute.Key("tickslot.retry_in") // seconds
 	keyOperation = attribute.Key("tickslot.operation")
-	keyLock      = attribute.Key("tickslot.lock") // of several leases the first one's
+	keyLock      = attribute.Key("tickslot.lock") // of the first of several leases
 	keyLeases    = attribute.Key("tickslot.leases")
 	keyRefused   = attribute.Key("tickslot.refused") // why the store refused
 	keyError     = attribute.Key("error.message")
@@ -69,8 +69,8 @@ func New(o Options) *Tracing {
 		open: make(map[string]trace.Span)}
 }
 
-// Middleware puts the span of the run into the handler's context. It needs TimerHooks, which end
-// the span.
+// Middleware puts the span of the run into the handler's context. Use TimerHooks, too: they end the
+// span.
 func (t *Tracing) Middleware(next timer.Handler) timer.Handler {
 	return func(ctx context.Context) error {
 		run, ok := timer.RunFromContext(ctx)
@@ -85,9 +85,9 @@ func (t *Tracing) Middleware(next timer.Handler) timer.Handler {
 	}
 }
 
-// spanOf returns the span of a run, which it starts with the first attempt: without the mutex,
-// because that calls samplers and processors, which may block. kept is false if there are too many
-// runs whose end is not known.
+// spanOf returns the span of a run, and starts it at the first attempt. It does so without the
+// mutex, because that calls samplers and processors, which may block. kept is false if the ends of
+// maxOpen runs are not known.
 func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, kept bool) {
 	key := keyOf(run.Timer(), run.ID())
 	t.mu.Lock()
@@ -108,7 +108,7 @@ func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, 
 	_, span = t.tracer.Start(ctx, run.Timer(), trace.WithAttributes(attributes...))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// Attempts of a run follow one another, but a test may call a handler twice at once.
+	// Attempts of a run follow one another, but a test may call a handler twice at the same time.
 	if _, taken := t.open[key]; taken || len(t.open) >= maxOpen {
 		return span, false
 	}
@@ -118,8 +118,8 @@ func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, 
 
 func keyOf(timer, id string) string { return timer + "\x00" + id }
 
-// TimerHooks returns hooks that end the spans of runs and make those of calls to the store, and
-// then call those of own, which may be the zero value.
+// TimerHooks returns hooks that end the spans of runs, make those of calls to the store, and then
+// call the hooks of own, which may be the zero value.
 func (t *Tracing) TimerHooks(own timer.Hooks) timer.Hooks {
 	own.AttemptFailed = then(t.attemptFailed, own.AttemptFailed)
 	own.RunEnded = then(t.runEnded, own.RunEnded)
@@ -130,8 +130,8 @@ func (t *Tracing) TimerHooks(own timer.Hooks) timer.Hooks {
 	return own
 }
 
-// LockHooks returns hooks for a Session without timers, which make spans of its calls to the store,
-// and then call those of own, which may be the zero value.
+// LockHooks returns hooks for a Session without timers. They make spans for its calls to the store,
+// and then call the hooks of own, which may be the zero value.
 func (t *Tracing) LockHooks(own dlock.Hooks) dlock.Hooks {
 	if t.withCalls {
 		own.Called = then(t.called, own.Called)
@@ -187,7 +187,7 @@ func (t *Tracing) runEnded(i timer.RunResult) {
 	span.End(end)
 }
 
-// called makes a span of a call that is over.
+// called makes a span for a call that has ended.
 func (t *Tracing) called(c dlock.StoreCall) {
 	attributes := []attribute.KeyValue{keyOperation.String(string(c.Op)), keyLock.String(c.Name)}
 	if len(c.Grants) > 0 {

@@ -38,7 +38,7 @@ func named(spans tracetest.SpanStubs, name string) (found []tracetest.SpanStub) 
 	return found
 }
 
-// ofLock leaves out the calls for other locks, such as that of the host itself.
+// ofLock returns the spans without those of calls for other locks, such as the host's own.
 func ofLock(spans []tracetest.SpanStub, name string) (found []tracetest.SpanStub) {
 	for _, s := range spans {
 		if values(s.Attributes)["tickslot.lock"] == name {
@@ -48,7 +48,7 @@ func ofLock(spans []tracetest.SpanStub, name string) (found []tracetest.SpanStub
 	return found
 }
 
-// values are attributes as texts.
+// values returns attributes as texts.
 func values(list []attribute.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, kv := range list {
@@ -57,7 +57,7 @@ func values(list []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// run runs timers until the test says otherwise.
+// run runs timers until the returned function is called.
 func run(t *testing.T, config timer.Config, list ...timer.Timer) (s *timer.Scheduler, stop func()) {
 	t.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
@@ -77,11 +77,11 @@ func run(t *testing.T, config timer.Config, list ...timer.Timer) (s *timer.Sched
 	}
 }
 
-// A run that is triggered and retried is one span below that of the request, from its start to its
-// end, with what the run is, an event for the attempt that failed, and the handler's spans below
-// it. So is the call that acquired its slot.
+// A triggered run with a retry is one span below that of the request, from its start to its end. It
+// describes the run, has an event for the failed attempt, and the handler's spans are below it. The
+// call that acquired its slot is also a span below that of the request.
 //
-// Fails when each attempt has a span, when the handler's context has another, and when the span
+// Fails when each attempt has a span, when the handler's context has another span, or when the span
 // ends with the first attempt.
 func TestTraceOfARunWithARetry(t *testing.T) {
 	t.Parallel()
@@ -159,8 +159,8 @@ func TestTraceOfARunWithARetry(t *testing.T) {
 	})
 }
 
-// The run of a tick begins a trace, and has the tick. A run that fails or loses its slot says so, a
-// refusal is no error, and a store that fails is.
+// The run of a tick begins a trace, and its span has the tick. The span of a run that fails or
+// loses its slot says so. A refusal is no error, but a failure of the store is.
 //
 // Fails when an outcome is left out, or a refusal sets the status.
 func TestTraceOfWhatGoesWrong(t *testing.T) {
@@ -246,10 +246,10 @@ func (a at) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// Hooks that hang cost no run anything. Runs whose end nobody tells of are forgotten after a while,
-// and each attempt has a span of its own then.
+// Hooks that hang delay no run. Once there are too many runs whose end no hook has reported, each
+// attempt has its own span.
 //
-// Fails when the spans that are open have no bound.
+// Fails when the number of open spans has no bound.
 func TestTracesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package oteldurable traces the runs of package durable with OpenTelemetry. It is beside package
-// oteltickslot, in its module, so that those who trace timers do not link durable.
+// Package oteldurable traces the runs of package durable with OpenTelemetry. It is a package of its
+// own in the module of oteltickslot, so that programs that trace only timers do not link durable.
 //
 //	traces := oteldurable.New(oteldurable.Options{})
 //	worker, err := durable.NewWorker(store, durable.Config{
@@ -8,19 +8,19 @@
 //	id, err := store.Trigger(ctx, pgxdurable.Tx(tx), "report", payload,
 //		oteldurable.In(ctx, durable.TriggerOptions{}))
 //
-// There is a span for each attempt, with the name of its handler, from the call of the handler to
-// its return. The handler's context has it. It says which run and attempt it was, of which schedule
-// and tick, on which worker, who triggered it, and how it ended. Its parent is the span of the
-// context that was passed to In: the row of the run has it, as the text traceparent of W3C Trace
-// Context, so it does not matter when and where an attempt is made. The attempts of a tick begin
-// traces, unless the context of Worker.Run has a span.
+// Each attempt has a span, named after its handler, from the call of the handler to its return. The
+// span is in the handler's context. It says which run and attempt it was, of which schedule and
+// tick, on which worker, who triggered it, and how it ended. Its parent is the span of the context
+// that was passed to In. The run's row keeps that as the traceparent of W3C Trace Context, so it
+// does not matter when and where an attempt is made. The attempts of a tick begin traces, unless
+// the context of Worker.Run has a span.
 //
 // # What is not promised
 //
-// A trace may go on for days, as long as a run is tried again. Trace state and baggage stay behind:
-// what a handler needs of them belongs into its payload.
+// A trace may last for days, as long as a run is tried again. Trace state and baggage are not
+// passed on: put what a handler needs of them into its payload.
 //
-// The outcome is what the handler made of its attempt. Whether that counts, the database decides
-// afterwards: a run whose lease was lost may have been carried out elsewhere, too. An attempt whose
-// worker was killed has no span.
+// The outcome in the span is the handler's. The database decides afterwards whether it counts: a
+// run whose lease was lost may have been carried out elsewhere, too. An attempt whose worker was
+// killed has no span.
 package oteldurable

@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/oteltickslot/oteldurable"
 )
 
-// The handler's context has the span of the attempt, which belongs to the trace of the request that
-// triggered the run, whichever worker makes it, and whenever.
+// The handler's context has the span of the attempt, in the trace of the request that triggered the
+// run, no matter which worker makes the attempt, and when.
 func Example() {
 	db, err := sql.Open("sqlite", "file::memory:")
 	if err != nil {
@@ -22,7 +22,7 @@ func Example() {
 		return
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // each connection to a database in memory has one of its own
+	db.SetMaxOpenConns(1) // each connection to a database in memory has its own database
 	store := durable.SQLite(db, durable.Options{})
 	provider, _ := collector() // in a service: the one that exports to your collector
 	traces := oteldurable.New(oteldurable.Options{TracerProvider: provider})

@@ -25,7 +25,7 @@ const (
 	keyRun      = attribute.Key("tickslot.run_id")
 	keyAttempt  = attribute.Key("tickslot.attempt")
 	keyKey      = attribute.Key("tickslot.key")
-	keySchedule = attribute.Key("tickslot.schedule") // not there if the run was triggered
+	keySchedule = attribute.Key("tickslot.schedule") // missing if the run was triggered
 	keyTick     = attribute.Key("tickslot.tick")     // the same; RFC 3339, in UTC
 	keyBy       = attribute.Key("tickslot.triggered_by")
 	keyWorker   = attribute.Key("tickslot.worker")
@@ -49,7 +49,7 @@ func New(o Options) *Tracing {
 	return &Tracing{o.TracerProvider.Tracer(scope)}
 }
 
-// Middleware makes a span of each attempt, which the handler's context has.
+// Middleware makes a span for each attempt and puts it into the handler's context.
 func (t *Tracing) Middleware(next durable.Handler) durable.Handler {
 	return func(ctx context.Context, run *durable.Run) (err error) {
 		spanned, span := t.tracer.Start(parentOf(ctx, run), run.Handler, trace.WithAttributes(attributes(run)...))
@@ -65,7 +65,7 @@ func (t *Tracing) Middleware(next durable.Handler) durable.Handler {
 				return
 			}
 			end(span, durable.OutcomePanicked, fmt.Errorf("the handler panicked: %v", p))
-			panic(p) // the worker deals with it
+			panic(p) // the worker handles it
 		}()
 		err = next(spanned, run)
 		returned = true
@@ -107,7 +107,7 @@ func end(span trace.Span, outcome durable.Outcome, err error) {
 	if err != nil {
 		span.RecordError(mask.Error(err))
 	}
-	if outcome != durable.OutcomeOK && outcome != durable.OutcomeInterrupted { // it is given back
+	if outcome != durable.OutcomeOK && outcome != durable.OutcomeInterrupted { // an interrupted run is given back
 		why := string(outcome)
 		if err != nil {
 			why = mask.Text(err.Error())
@@ -117,8 +117,8 @@ func end(span trace.Span, outcome durable.Outcome, err error) {
 	span.End()
 }
 
-// In returns options with which the attempts of a run belong to the trace of ctx: pass them to
-// Trigger. Without a span in ctx they stay as they are.
+// In returns options that put the attempts of a run into the trace of ctx: pass them to Trigger.
+// Without a span in ctx they are unchanged.
 func In(ctx context.Context, options durable.TriggerOptions) durable.TriggerOptions {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
@@ -128,9 +128,9 @@ func In(ctx context.Context, options durable.TriggerOptions) durable.TriggerOpti
 	return options
 }
 
-const traceParent = "traceparent" // as W3C Trace Context calls it
+const traceParent = "traceparent" // its name in W3C Trace Context
 
-// parentOf returns a context with the span that has triggered a run, if the run says which.
+// parentOf returns a context with the span that triggered a run, if the run names one.
 func parentOf(ctx context.Context, run *durable.Run) context.Context {
 	if run.TraceParent == "" {
 		return ctx

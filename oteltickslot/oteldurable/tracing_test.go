@@ -38,7 +38,7 @@ func named(spans tracetest.SpanStubs, name string) (found []tracetest.SpanStub) 
 	return found
 }
 
-// values are attributes as texts.
+// values returns attributes as texts.
 func values(list []attribute.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, kv := range list {
@@ -47,8 +47,8 @@ func values(list []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// Each attempt of a run has a span of its own, below that of the request that has triggered it,
-// which says what it was and how it ended, and is that of the handler's context.
+// Each attempt of a run has its own span, below that of the request that triggered the run. The
+// span says what the attempt was and how it ended, and is in the handler's context.
 //
 // Fails when a retry has no span, the row does not carry the trace, or the handler's spans are not
 // below it.
@@ -136,9 +136,9 @@ func TestTraceOfARun(t *testing.T) {
 	}
 }
 
-// The outcome in a span is what the worker makes of the attempt, and a panic reaches the worker.
+// The outcome in a span is the worker's outcome of the attempt, and a panic reaches the worker.
 //
-// Fails when a span does not end, or swallows what the handler did, or shows a password.
+// Fails when a span does not end, hides what the handler did, or shows a password.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	oops := errors.New("oops, password=hunter2")

@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The delivery of a message belongs to the trace of the request that has appended it, whichever
-// host delivers it, and whenever.
+// The delivery of a message belongs to the trace of the request that appended it, no matter which
+// host delivers it, and when.
 func Example() {
 	db, err := sql.Open("sqlite", "file::memory:")
 	if err != nil {
@@ -22,7 +22,7 @@ func Example() {
 		return
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // each connection to a database in memory has one of its own
+	db.SetMaxOpenConns(1) // each connection to a database in memory has its own database
 	box := outbox.SQLite(db, outbox.Options{})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -19,7 +19,7 @@ import (
 // scope names this library in every span.
 const scope = "github.com/tickslot/tickslot/oteltickslot/oteloutbox"
 
-// The attributes of spans: those of OpenTelemetry's conventions for messaging, and our own.
+// The attributes of spans: those of OpenTelemetry's conventions for messaging, and tickslot's own.
 const (
 	keySystem      = attribute.Key("messaging.system")
 	keyOperation   = attribute.Key("messaging.operation.name")
@@ -27,7 +27,7 @@ const (
 	keyDestination = attribute.Key("messaging.destination.name") // the topic
 	keyMessage     = attribute.Key("messaging.message.id")
 	keyBodySize    = attribute.Key("messaging.message.body.size")
-	keyErrorType   = attribute.Key("error.type") // not there after a success
+	keyErrorType   = attribute.Key("error.type") // missing after a success
 
 	keyKey     = attribute.Key("tickslot.key")
 	keyAttempt = attribute.Key("tickslot.attempt")
@@ -39,7 +39,7 @@ const (
 	send   = "send"
 )
 
-// The values of error.type. There are few, as the conventions want.
+// The values of error.type: few, as OpenTelemetry's conventions require.
 const (
 	errorPermanent = "permanent"
 	errorTimeout   = "timeout" // the context of the delivery has ended
@@ -64,10 +64,10 @@ func New(o Options) *Tracing {
 	return &Tracing{o.TracerProvider.Tracer(scope)}
 }
 
-// Sink returns a sink that makes a span of each delivery to next; nil if next is nil.
+// Sink returns a sink that makes a span for each delivery to next; nil if next is nil.
 func (t *Tracing) Sink(next outbox.Sink) outbox.Sink {
 	if next == nil {
-		return nil // RelayConfig refuses it
+		return nil // NewRelay refuses a nil sink
 	}
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) (err error) {
 		parent := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(d.Headers))
@@ -86,7 +86,7 @@ func (t *Tracing) Sink(next outbox.Sink) outbox.Sink {
 				return
 			}
 			end(span, fmt.Errorf("the sink panicked: %v", p), errorPanic)
-			panic(p) // the relay deals with it
+			panic(p) // the relay handles it
 		}()
 		err = next.Deliver(spanned, d)
 		returned = true
@@ -130,7 +130,7 @@ func end(span trace.Span, err error, typ string) {
 }
 
 // In returns a message whose deliveries belong to the trace of ctx: pass it to Append. Its headers
-// are a copy with that trace. Without a span in ctx the message stays as it is.
+// are a copy with that trace. Without a span in ctx the message is unchanged.
 func In(ctx context.Context, m outbox.Message) outbox.Message {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return m

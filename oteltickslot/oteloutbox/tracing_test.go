@@ -38,7 +38,7 @@ func named(spans tracetest.SpanStubs, name string) (found []tracetest.SpanStub) 
 	return found
 }
 
-// values are attributes as texts.
+// values returns attributes as texts.
 func values(list []attribute.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, kv := range list {
@@ -47,9 +47,9 @@ func values(list []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// Each delivery of a message has a span of its own, below that of the request that has appended it,
-// which says what it was and how it ended. The sink's context has it, and the headers for the
-// receiver.
+// Each delivery of a message has its own span, below that of the request that appended the message.
+// The span says what the delivery was and how it ended, and is in the sink's context and in the
+// headers for the receiver.
 //
 // Fails when a retry has no span, the row does not carry the trace, or the spans of sink and
 // receiver are not below it.
@@ -163,9 +163,9 @@ func TestTraceOfAMessage(t *testing.T) {
 	}
 }
 
-// The outcome in a span is what the relay makes of the sink's answer. A panic reaches the relay.
+// The outcome in a span is the relay's outcome of the sink's answer. A panic reaches the relay.
 //
-// Fails when a span does not end, swallows what the sink did, or trusts a header that is none.
+// Fails when a span does not end, hides what the sink did, or trusts an invalid header.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	oops := errors.New("oops, password=hunter2")
