@@ -1,7 +1,6 @@
 // Package tickslotriver joins tickslot and River (github.com/riverqueue/river), a job queue on
-// Postgres: Limit bounds how many jobs of a kind are worked at once by all clients of all
-// processes, which in River itself is part of River Pro, and Sink inserts one job for each message
-// of an outbox.
+// Postgres. Limit bounds how many jobs of a kind all clients of all processes work at the same
+// time; River itself has that in River Pro. Sink inserts one job for each message of an outbox.
 //
 // It is a module of its own, so that programs without it do not link River.
 package tickslotriver

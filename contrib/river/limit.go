@@ -21,7 +21,8 @@ const (
 	// defaultSnooze is the default of LimitOptions.SnoozeFor.
 	defaultSnooze = time.Second
 
-	// The pauses between two calls of the store, of the one job in a process that asks.
+	// The bounds of the pause between two calls to the store, by the one job in a process that
+	// tries.
 	minPause = 10 * time.Millisecond
 	maxPause = 40 * time.Millisecond
 )
@@ -50,13 +51,13 @@ type LimitOptions struct {
 	Logger *slog.Logger
 }
 
-// Limit returns a middleware that works a job only while it holds a slot of its kind, in the store
-// of the session. So the limit holds over all clients of all processes, and a dead process gives
-// its slots back within a TTL of the session.
+// Limit returns a middleware that works a job only while it holds a slot of the job's kind, in the
+// session's store. So the limit holds for all clients of all processes, and the slots of a dead
+// process become free within a TTL of the session.
 //
-// A job whose slot is lost, because its process was cut off from the store for too long, has its
-// context ended before another one can get the slot. While the store does not answer no job of a
-// kind with a limit starts: each is snoozed.
+// If a job loses its slot, because its process was cut off from the store for too long, its context
+// ends before another job can get the slot. While the store does not answer, jobs of a kind with a
+// limit do not start, but are snoozed.
 //
 // Put it first in river.Config.Middleware, so that other middleware sees only jobs that are worked.
 func Limit(session *dlock.Session, options LimitOptions) (rivertype.WorkerMiddleware, error) {
@@ -96,12 +97,12 @@ type limit struct {
 	kinds   map[string]*kind
 }
 
-// A kind has a limit. Of its jobs that wait in this process only one asks the store, so that the
-// store is asked no more often if more wait.
+// A kind is a kind of jobs with a limit. Only one of its waiting jobs in this process calls the
+// store, so that more waiting jobs do not cause more calls.
 type kind struct {
 	slots dlock.Semaphore
-	turn  chan struct{} // one is in it while a job asks
-	freed chan struct{} // a job of this process has given its slot back
+	turn  chan struct{} // full while a job calls the store
+	freed chan struct{} // signals that a job of this process has released its slot
 }
 
 // Work implements rivertype.WorkerMiddleware.
@@ -127,13 +128,13 @@ func (l *limit) Work(ctx context.Context, job *rivertype.JobRow, work func(conte
 	working, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(lease.Context(), func() { end(context.Cause(lease.Context())) })()
-	defer k.release(context.WithoutCancel(ctx), lease) // also when the job panics
+	defer k.release(context.WithoutCancel(ctx), lease) // even when the job panics
 	return work(working)
 }
 
-// acquire waits for a slot until ctx ends. Then the error is the last answer of the store.
+// acquire waits for a slot until ctx ends. Then it returns the store's last answer as the error.
 func (k *kind) acquire(ctx context.Context) (*dlock.Lease, error) {
-	full := error(&dlock.NotAcquiredError{Reason: dlock.ReasonFull}) // as who has the turn knows
+	full := error(&dlock.NotAcquiredError{Reason: dlock.ReasonFull}) // assumed while another job calls the store
 	select {
 	case k.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -147,7 +148,7 @@ func (k *kind) acquire(ctx context.Context) (*dlock.Lease, error) {
 			return lease, nil
 		}
 		if ctx.Err() != nil {
-			return nil, last // of the call before: this one was cut off
+			return nil, last // the previous call's error: this call was cut off
 		}
 		last = err
 		pause := time.NewTimer(minPause + rand.N(maxPause-minPause))
@@ -160,11 +161,11 @@ func (k *kind) acquire(ctx context.Context) (*dlock.Lease, error) {
 	}
 }
 
-// release gives a slot back. If that is not answered, the session goes on with it.
+// release gives back a slot. If the store does not answer, the session continues to try.
 func (k *kind) release(ctx context.Context, lease *dlock.Lease) {
 	_ = lease.Release(ctx)
 	select {
 	case k.freed <- struct{}{}:
-	default: // it is known
+	default: // a signal is pending
 	}
 }

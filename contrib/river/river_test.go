@@ -76,8 +76,8 @@ func client(t *testing.T, pool *pgxpool.Pool, work func(ctx context.Context, n i
 	return c
 }
 
-// Four clients, each with a store session of its own, as four processes have it, and a limit of 3.
-// Fails when a fourth job is worked, or when the slots are idle although jobs wait.
+// Four clients have a session each, like four processes, and a limit of 3. Fails when a fourth job
+// is worked, or when slots are idle although jobs wait.
 func TestFourClientsKeepALimitOfThree(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -104,7 +104,8 @@ func TestFourClientsKeepALimitOfThree(t *testing.T) {
 	for range 4 {
 		c := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: servertest.Canary})
 		t.Cleanup(func() { c.Close() })
-		// The server has just been started, so nobody can have a lease that it has forgotten.
+		// The server has just been started, so no process can have a lease that the server has
+		// forgotten.
 		store := redislock.New(c, redislock.Options{Prefix: t.Name() + ":", NoQuarantine: true})
 		session, err := dlock.NewSession(store, dlock.SessionOptions{})
 		must(t, err)
@@ -131,12 +132,12 @@ func TestFourClientsKeepALimitOfThree(t *testing.T) {
 	}
 	used := float64(jobs*takes) / float64(limit) / float64(took)
 	t.Logf("%d jobs of %v, limit %d: %v, %.1f %% of the slots used", jobs, takes, limit, took, 100*used)
-	if used < .6 { // on a busy machine; a quiet one has over 95 %
+	if used < .6 { // low enough for a busy machine; a quiet one has over 95 %
 		t.Errorf("%.1f %% of the slots were used", 100*used)
 	}
 }
 
-// A message is delivered three times, and has one job. Fails when the job is not in the transaction
+// A message is delivered three times, but has one job. Fails when the job is not in the transaction
 // of the inbox.
 func TestOneJobForAMessage(t *testing.T) {
 	t.Parallel()

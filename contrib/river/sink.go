@@ -12,12 +12,12 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// Args returns the job for a message. An error marked by outbox.Permanent makes the message dead.
+// Args makes the job for a message. An error marked by outbox.Permanent makes the message dead.
 type Args func(outbox.Delivery) (river.JobArgs, *river.InsertOpts, error)
 
-// Sink returns a sink that inserts one job of River for each message, also if it is delivered
-// again: the job and the record of the message in the inbox are written in one transaction of pool.
-// The inbox has to be in the database of pool.
+// Sink returns a sink that inserts one River job for each message, even if the message is delivered
+// again: it writes the job, and the message's record in the inbox, in one transaction of pool. The
+// inbox must be in pool's database.
 func Sink(pool *pgxpool.Pool, client *river.Client[pgx.Tx], inbox *outbox.Inbox, args Args) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		job, options, err := args(d)
