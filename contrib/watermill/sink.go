@@ -14,12 +14,12 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The metadata of a message, beside the headers of the one in the outbox.
+// The metadata of a Watermill message, in addition to the headers of the outbox's message.
 const (
-	// MetadataKey is the key of the message, for publishers that divide a topic by it (of Kafka,
-	// kafka.NewWithPartitioningMarshaler). Left out if there is none.
+	// MetadataKey is the key of the message, for publishers that partition a topic by it (for
+	// Kafka: kafka.NewWithPartitioningMarshaler). Left out if the message has no key.
 	MetadataKey = "message_key"
-	// MetadataTopic is its topic.
+	// MetadataTopic is the message's topic in the outbox.
 	MetadataTopic = "message_topic"
 )
 
@@ -29,12 +29,12 @@ type Options struct {
 	Topic func(topic string) string
 }
 
-// New returns a sink that publishes each message, with the ID of the one in the outbox as its UUID,
-// by which the receiver can drop duplicates.
+// New returns a sink that publishes each message. The message's ID is the UUID of the Watermill
+// message, so that the receiver can drop duplicates.
 //
-// A publisher that does not look at the context of a message may go on after the delivery has
-// ended. Use publishers that return when the broker has the message: of one that only queues it,
-// the message is lost with the process.
+// A publisher that ignores the context of a message may continue after the delivery has ended. Use
+// a publisher that returns when the broker has the message: if it only queues the message, the
+// message is lost when the process dies.
 func New(publisher message.Publisher, options Options) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		if publisher == nil {
