@@ -173,7 +173,8 @@ func (c *Control) setMaxActive(ctx context.Context, n int, by driver.Cause, faul
 // Cancel ends a run for good, and returns its state before the call. A queued run is canceled
 // immediately. The context of a running run ends (ErrCanceled) when its worker next renews its
 // leases, within Config.TTL/3; the run is not tried again, but it succeeds if its handler returns
-// nil before that. A run that has ended does not change. If there is no such run, the error matches
+// nil before that. A dead letter is discarded: it is canceled, and counts no longer. A run that
+// succeeded or was canceled before does not change. If there is no such run, the error matches
 // ErrNoRun.
 func (c *Control) Cancel(ctx context.Context, id int64, by driver.Cause) (was State, err error) {
 	if err := c.check(ctx, by); err != nil {

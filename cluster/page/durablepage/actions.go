@@ -121,6 +121,9 @@ func (c changes) cancel(ctx context.Context, v url.Values, by driver.Cause) (str
 		return "", err
 	}
 	was, err := c.control.Cancel(ctx, id, by)
+	if err == nil && (was == durable.StateSucceeded || was == durable.StateCanceled) {
+		err = &page.BadRequestError{Text: fmt.Sprintf("it had ended before, as %s", was)}
+	}
 	return fmt.Sprintf("canceled, it was %s", was), err
 }
 

@@ -63,6 +63,7 @@ func TestDurableRunsAreShownAndChanged(t *testing.T) {
 	ann.PostAction(400, "durable-requeue", "id", id, nil)
 	ann.PostAction(303, "durable-cancel", "id", id, nil)
 	ann.WaitForTexts("durablerun?id="+id, "canceled", "by ann")
+	ann.PostAction(400, "durable-cancel", "id", id, nil) // it has ended
 	ann.PostAction(303, "durable-trigger", "handler", "mail", url.Values{"payload": {"hello"}})
 	ann.WaitForTexts("durable?handler=mail&state=queued", "queued")
 	ann.PostAction(303, "durable-pause", "handler", "mail", url.Values{"for": {"1h"}, "note": {pagetest.HostileText}})

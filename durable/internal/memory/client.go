@@ -47,6 +47,8 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Cause) (store.Sta
 	case store.StateQueued:
 		delete(s.queued, id)
 		r.State, r.FinishedAt, r.CanceledBy = store.StateCanceled, now, by
+	case store.StateDead:
+		r.State, r.FinishedAt, r.CanceledBy = store.StateCanceled, now, by
 	case store.StateRunning:
 		r.canceled, r.CanceledBy = true, by
 	}

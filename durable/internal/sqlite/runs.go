@@ -118,7 +118,7 @@ func (o otherDatabaseError) Unwrap() error { return o.err }
 func (s *Store) Cancel(ctx context.Context, id int64, by store.Cause) (store.State, error) {
 	return sqlkit.Write(ctx, s.file, func(conn *sql.Conn) (was store.State, _ error) {
 		_, err := found(conn, s.texts["state"], []any{id}, &was)
-		if err == nil && (was == store.StateQueued || was == store.StateRunning) {
+		if err == nil && was != store.StateSucceeded && was != store.StateCanceled && was != "" {
 			_, err = exec(conn, s.texts["cancel"], id, by.By, by.Note)
 		}
 		return was, err

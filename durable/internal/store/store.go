@@ -123,8 +123,9 @@ type Client interface {
 	// its first attempt begins, no claim takes that run before the caller's transaction has ended.
 	Insert(ctx context.Context, tx Tx, runs ...NewRun) ([]Inserted, error)
 
-	// Cancel ends a queued run immediately, and a running one when its worker next renews. It
-	// returns the run's state before the call; "": there is no such run.
+	// Cancel ends a queued run immediately, and a running one when its worker next renews. A dead
+	// run becomes a canceled one, which ended now. It returns the run's state before the call; "":
+	// there is no such run.
 	Cancel(ctx context.Context, id int64, by Cause) (State, error)
 
 	// Requeue visits up to limit dead and canceled runs, the newest first, and queues them again,

@@ -465,12 +465,35 @@ var steering = []promise{
 		}
 		c.claims(0, request(10, orders))
 	}},
-	{"steering/canceling says what state a run had, and changes none that has ended", func(c *check) {
+	{"steering/canceling a dead run discards it", func(c *check) {
+		c.ready(orders)
+		id := c.insert(store.NewRun{Handler: "orders"})
+		c.finishes(dead(c.claimOne(orders)))
+		from := c.now()
+		by := store.Cause{By: "Ann", Note: "not wanted any more"}
+		if was := c.cancel(id, by); was != store.StateDead {
+			c.Errorf("it was %q", was)
+		}
+		run := c.inState(id, store.StateCanceled, 1)
+		c.near("FinishedAt", run.FinishedAt, from)
+		if run.CanceledBy != by {
+			c.Errorf("%+v", run)
+		}
+		if n := c.requeue(store.Filter{States: []store.State{store.StateDead}}, by); n != 0 {
+			c.Errorf("%d dead runs were queued", n)
+		}
+		if n := c.requeue(store.Filter{IDs: []int64{id}}, by); n != 1 {
+			c.Errorf("%d", n)
+		}
+		c.claimOne(orders)
+	}},
+	{"steering/canceling says what state a run had, and changes none that has ended well", func(c *check) {
 		c.ready(orders)
 		c.inserts("orders", 3)
 		runs := c.claims(3, request(3, orders))
-		c.finishes(succeeded(runs[0]), dead(runs[1]))
-		for i, want := range []store.State{store.StateSucceeded, store.StateDead, store.StateRunning} {
+		c.cancel(runs[1].ID, store.Cause{By: "Bob"})
+		c.finishes(succeeded(runs[0]), failed(runs[1]))
+		for i, want := range []store.State{store.StateSucceeded, store.StateCanceled, store.StateRunning} {
 			was, _ := c.run(runs[i].ID)
 			if got := c.cancel(runs[i].ID, store.Cause{By: "Ann"}); got != want {
 				c.Errorf("%q, want %q", got, want)

@@ -326,6 +326,9 @@ func (a *app) cancel() *cobra.Command {
 				return "", err
 			}
 			was, err := ctl.Cancel(ctx, durableID, by)
+			if err == nil && (was == durable.StateSucceeded || was == durable.StateCanceled) {
+				err = fmt.Errorf("nothing is changed: durable run %d had ended before, as %s", durableID, was)
+			}
 			return fmt.Sprintf("durable run %d: canceled, it was %s", durableID, was), err
 		case len(args) == 1 && slot >= 0:
 			return fmt.Sprintf("timer %s: canceled the run in slot %d", args[0], slot),

@@ -23,8 +23,8 @@ SELECT state FROM {runs} WHERE id = ?1
 
 -- name: cancel
 UPDATE {runs} SET canceled_by = ?2, canceled_note = ?3,
-	finished_at = CASE WHEN state = 'queued' THEN {now} ELSE finished_at END,
-	state = CASE WHEN state = 'queued' THEN 'canceled' ELSE state END
+	finished_at = CASE state WHEN 'running' THEN finished_at ELSE {now} END,
+	state = CASE state WHEN 'running' THEN state ELSE 'canceled' END
 WHERE id = ?1
 
 -- name: to_requeue
