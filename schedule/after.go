@@ -7,7 +7,7 @@ import (
 
 // After is due a fixed delay after a run has ended, whatever its outcome, like Spring's fixedDelay.
 // Hosts cannot know in advance when a run will end, so a timer.Scheduler asks the store when it may
-// start: see "A fixed delay" in package timer. The delay is a millisecond to 30 days.
+// start: see "A fixed delay" in package timer. The delay is 1 ms to 30 days.
 func After(delay time.Duration) FixedDelay { return FixedDelay{delay} }
 
 const (
@@ -15,11 +15,11 @@ const (
 	maxDelay = 30 * 24 * time.Hour
 )
 
-// A FixedDelay is the schedule that After makes. It has no instants of its own: Next is the delay
-// after t, and NextTicks has none.
+// A FixedDelay is the schedule that After returns. It has no instants of its own: Next returns t
+// plus the delay, and NextTicks returns none.
 type FixedDelay struct{ delay time.Duration }
 
-// Delay returns how long after the end of a run the next is due.
+// Delay returns how long after the end of a run the next run is due.
 func (f FixedDelay) Delay() time.Duration { return f.delay }
 
 // Next implements Schedule: it returns when the next run is due after one that ended at t.

@@ -33,7 +33,7 @@ func TestAfterIsShared(t *testing.T) {
 	}
 }
 
-// A blackout leaves out ticks, and After has none that are known in advance.
+// A blackout removes ticks, and After has none that are known in advance.
 //
 // Fails when Except takes an After, or finds it faulty without saying why.
 func TestAfterInExcept(t *testing.T) {

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// A Blackout is a time in which nothing starts.
+// A Blackout is a time in which no run starts.
 //
-// Until returns the zero time if t is not in the blackout. Otherwise it returns the earliest
-// instant at which the blackout may end: a later instant that is no longer in it, or at which to
-// ask again. As with a Schedule, every host must get the same answer, so t is always in UTC, and
-// Until must not block.
+// Until returns the zero time if t is not in the blackout. Otherwise it returns a later instant:
+// the earliest at which the blackout may have ended, or at which to ask again. As with a Schedule,
+// every host must get the same answer, so t is always in UTC, and Until must not block.
 //
 // A Blackout may also implement Checker, and fmt.Stringer, whose text is shown to people.
 type Blackout interface {
@@ -21,8 +20,8 @@ type Blackout interface {
 }
 
 // DailyWindow is a blackout on every day, from one time of day to another on the clocks of the
-// zone: DailyWindow("22:00", "06:00", "Europe/Berlin"). It spans midnight if to is earlier than
-// from. The end is exclusive. On days on which clocks change, it covers exactly the instants at
+// zone: DailyWindow("22:00", "06:00", "Europe/Berlin"). If to is earlier than from, it spans
+// midnight. The end is exclusive. On days on which clocks change, it covers exactly the instants at
 // which the clocks show a time in the window, so an hour that is shown twice is covered twice.
 func DailyWindow(from, to, zone string) Blackout {
 	start, startErr := parseClock("DailyWindow", from)
@@ -188,10 +187,9 @@ func (b between) String() string {
 	return fmt.Sprintf("between %s and %s", b.from.Format(time.RFC3339Nano), b.to.Format(time.RFC3339Nano))
 }
 
-// A BlackoutFunc reports whether an instant is in the blackout. It does not tell when the blackout
-// ends, so Until returns the next full minute (of UTC), at which it is asked again. Except
-// therefore drops a tick without asking if it falls in the same minute as a tick that is blacked
-// out.
+// A BlackoutFunc reports whether an instant is in the blackout. It does not say when the blackout
+// ends, so Until returns the next full minute (of UTC), and is then asked again. Except therefore
+// drops a tick without asking if an earlier tick in the same minute was blacked out.
 type BlackoutFunc func(time.Time) bool
 
 // Check implements Checker.
@@ -244,7 +242,7 @@ func (w wallBlackout) Until(t time.Time) time.Time {
 	return until
 }
 
-// wholeDays returns a function that returns the end of a day for which in is true.
+// wholeDays returns a function that returns the end of a day if in is true for that day.
 func wholeDays(in func(day time.Time) bool) func(wall time.Time) time.Time {
 	return func(wall time.Time) time.Time {
 		day := wall.Truncate(24 * time.Hour)
@@ -256,8 +254,8 @@ func wholeDays(in func(day time.Time) bool) func(wall time.Time) time.Time {
 }
 
 // BlackedOut returns the latest end of the blackouts that contain t, and the blackout with that
-// end, or the zero time if none contains it. It asks in UTC. A panic and an end that is not later
-// are errors.
+// end, or the zero time if none contains it. It asks in UTC. If a blackout panics or returns an end
+// that is not later, that is an error.
 func BlackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err error) {
 	for _, b := range bs {
 		end, err := askBlackout(b, t)

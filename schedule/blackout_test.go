@@ -9,10 +9,11 @@ import (
 )
 
 // Over days with clock changes, minute by minute: an instant is in a blackout if the wall clock
-// shows a time or day that is, and the blackout lasts until the first minute that is not.
+// shows a time or day in the blackout, and the blackout lasts until the first minute that is not in
+// it.
 //
-// Fails when a window ends by the offset with which it began, when the second pass of an hour is
-// left out, or when a window over midnight ends at midnight.
+// Fails when a window ends by the offset at its beginning, when the second pass of an hour is left
+// out, or when a window over midnight ends at midnight.
 func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 	clock := func(from, to int) func(time.Time) bool { // minutes of the day
 		return func(wall time.Time) bool {
@@ -67,7 +68,7 @@ func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 			}
 			nights++
 			for _, e := range of {
-				var end time.Time // of the minutes that lie ahead
+				var end time.Time // of the following minutes
 				first := change.Add(-40 * time.Hour)
 				for at := change.Add(80 * time.Hour); !at.Before(first); at = at.Add(-time.Minute) {
 					in := e.in(at.In(loc))
@@ -116,7 +117,8 @@ func TestWindowsAreExact(t *testing.T) {
 	}
 }
 
-// The last days of leap years beyond the zone table, where Go's ZoneBounds ends a year a day early.
+// The last days of leap years beyond the zone table, for which Go's ZoneBounds ends a year a day
+// early.
 //
 // Fails when segment trusts ZoneBounds.
 func TestLeapYearsByRule(t *testing.T) {
@@ -184,8 +186,8 @@ func TestBlackoutsRefuse(t *testing.T) {
 	}
 }
 
-// A user-defined blackout that panics, or ends before it has begun, is an error and nothing worse.
-// Of several blackouts the latest end counts.
+// If a user-defined blackout panics, or ends before it has begun, that is an error and nothing
+// worse. If there are several blackouts, the latest end counts.
 //
 // Fails when BlackedOut does not recover.
 func TestBlackedOut(t *testing.T) {

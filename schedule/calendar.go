@@ -11,8 +11,8 @@ import (
 )
 
 // Daily is due once a day, when the clocks of the zone show that time of day: Daily("02:30",
-// "Europe/Berlin"), or with seconds, Daily("02:30:15", ""). The zone and the days on which clocks
-// change are treated as in Cron.
+// "Europe/Berlin"), or with seconds, Daily("02:30:15", ""). It treats the zone, and the days on
+// which clocks change, as Cron does.
 func Daily(clock, zone string) Schedule {
 	d := daily{clock: clock, calendar: calendar{zone: zone}}
 	at, clockErr := parseClock("Daily", clock)
@@ -41,8 +41,8 @@ func (o onceADay) Next(t time.Time) time.Time {
 }
 
 // At is due at each of these instants and never again. Instants in the past are not a fault,
-// because a program that is started after the last one must still start. A timer runs one that has
-// passed only if a host had the timer before it (timer.CatchUp), or with timer.RunOnStartOnce.
+// because a program must still start after the last one. If an instant has passed, a timer runs it
+// only if a host had the timer before that instant (timer.CatchUp), or with timer.RunOnStartOnce.
 func At(times ...time.Time) Schedule {
 	in := make(instants, 0, len(times))
 	for _, t := range times {
@@ -91,10 +91,10 @@ func (i instants) String() string {
 	return "at " + strings.Join(s, ", ")
 }
 
-// CatchesUp reports whether a missed tick of a schedule is worth a late run, unless somebody says
-// otherwise: of a calendar (a Cron, a Daily, an At), whose next tick may be a day or a year away,
-// of an Every of a day or longer, and of an Except or Times of one of these. For a shorter interval
-// the next tick makes up for it. Of user-defined schedules that is not known.
+// CatchesUp reports whether a missed tick of a schedule is worth a late run by default. That is so
+// for a calendar (a Cron, a Daily, an At), whose next tick may be a day or a year away, for an
+// Every of a day or longer, and for an Except or Times of one of these. With a shorter interval the
+// next tick makes up for it. For user-defined schedules it returns false, because it cannot know.
 func CatchesUp(s Schedule) bool {
 	switch s := s.(type) {
 	case crontab, daily, instants:
@@ -121,8 +121,8 @@ func Ends(s Schedule) bool {
 	return false
 }
 
-// A calendar is a schedule in the wall time of a zone. Its wall schedule knows no zones and treats
-// wall time as UTC. The behaviour at clock changes is decided here, for all calendars:
+// A calendar is a schedule in the wall time of a zone. Its wall schedule ignores zones and treats
+// wall time as UTC. calendar decides for all calendars what happens when clocks change:
 //
 //   - a time that does not exist is due at the first instant after the gap, once for the whole gap;
 //   - a time that the clock shows twice is due the first time;
@@ -139,8 +139,8 @@ type calendar struct {
 // Check implements Checker.
 func (c calendar) Check() error { return c.err }
 
-// maxSegments bounds the walk over clock changes. Clocks that change once a month change fewer
-// times in 80 years.
+// maxSegments bounds the walk over clock changes. Even if the clocks change once a month, they
+// change fewer times in 80 years.
 const maxSegments = 1000
 
 // Next implements Schedule. It walks from one clock change to the next; between two changes an
@@ -153,7 +153,7 @@ func (c calendar) Next(t time.Time) time.Time {
 	offset := offsetAt(t, c.loc)
 	from := shown(t, offset)
 	if !c.hourly && !start.IsZero() {
-		// times shown before the clock was set back are done
+		// times shown before the clock was set back have already come due
 		from = later(from, justBefore(start, offsetAt(start.Add(-1), c.loc)))
 	}
 	asked, w := from, c.wall.Next(from) // no wall time between these two is due
@@ -182,9 +182,8 @@ func (c calendar) Next(t time.Time) time.Time {
 }
 
 // segment returns a period around t in which the clocks of the zone keep the offset that they have
-// at t; a zero time is unbounded. For a year after the end of the zone's table, Go (1.26) says that
-// a leap year ends on 31 December at 00:00. Without the correction the walk would not advance on
-// that day.
+// at t; a zero time is unbounded. For a year after the end of the zone's table, Go (1.26) ends a
+// leap year on 31 December at 00:00. Without the correction the walk would not advance on that day.
 func segment(t time.Time, loc *time.Location) (start, end time.Time) {
 	start, end = t.In(loc).ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
@@ -193,16 +192,16 @@ func segment(t time.Time, loc *time.Location) (start, end time.Time) {
 	return start, end
 }
 
-// offsetAt is the zone's offset from UTC at t.
+// offsetAt returns the zone's offset from UTC at t.
 func offsetAt(t time.Time, loc *time.Location) time.Duration {
 	_, seconds := t.In(loc).Zone()
 	return time.Duration(seconds) * time.Second
 }
 
-// shown is the wall time at t on a clock with that offset, represented as UTC.
+// shown returns the wall time at t on a clock with that offset, represented as UTC.
 func shown(t time.Time, offset time.Duration) time.Time { return t.Add(offset).UTC().Round(0) }
 
-// justBefore is the last wall time before the one that shown returns.
+// justBefore returns the last wall time before the one that shown returns.
 func justBefore(t time.Time, offset time.Duration) time.Time { return shown(t, offset).Add(-1) }
 
 func later(a, b time.Time) time.Time {

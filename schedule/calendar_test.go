@@ -17,7 +17,8 @@ func zone(t *testing.T, name string) *time.Location {
 	return loc
 }
 
-// Daily is the cron expression of the same time, also in the nights in which clocks are changed.
+// Daily has the ticks of the cron expression for the same time, even in the nights in which clocks
+// change.
 //
 // Fails when onceADay is off by a day at midnight.
 func TestDailyIsCron(t *testing.T) {
@@ -44,9 +45,9 @@ func TestDailyIsCron(t *testing.T) {
 	}
 }
 
-// The clock changes that the documentation describes, written out.
+// The clock changes in the documentation, written out.
 //
-// Fails when one of the two directions is decided otherwise.
+// Fails when one of the two directions is handled differently.
 func TestTheNightsOfTheChange(t *testing.T) {
 	for _, c := range []struct {
 		what, spec, zone, from string
@@ -84,7 +85,7 @@ func TestTheNightsOfTheChange(t *testing.T) {
 	}
 }
 
-// At is due at each instant once and in order, whatever their order and zones.
+// At is due at each instant once and in order, whatever the order and the zones of its arguments.
 //
 // Fails when At does not sort, or returns the instant that it was asked with.
 func TestAt(t *testing.T) {
@@ -145,7 +146,7 @@ func TestCalendarsRefuse(t *testing.T) {
 	}
 }
 
-// From starts the grid, Offset moves it, and the name shifts neither any more.
+// From starts the grid, Offset moves it, and after either the name no longer shifts it.
 //
 // Fails when of shifts an interval that has an anchor or offset, or when the grid has a tick before
 // it begins.
@@ -211,8 +212,8 @@ func TestSchedulesDescribeThemselves(t *testing.T) {
 	}
 }
 
-// Calendars catch up, and intervals of a day or longer; shorter ones and user-defined schedules
-// do not.
+// Calendars, and intervals of a day or longer, catch up; shorter intervals and user-defined
+// schedules do not.
 //
 // Fails when a calendar is left out, or a long interval.
 func TestCatchesUp(t *testing.T) {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Check returns every fault of a schedule, each with how to fix it: those that its own Check and
-// those of its parts report, or else that it never fires, that its Next panics, or that Next
-// returns a time that is not later. Only an At, a Times, or an Except of one of these may have no
-// tick left, because a program that is started after the last tick must still start.
+// Check returns every fault of a schedule, each with how to fix it. It first calls Check on the
+// schedule and its parts; if they report nothing, it reports that the schedule never fires, that
+// its Next panics, or that Next returns a time that is not later. Only an At, a Times, or an Except
+// of one of these may have no tick left, because a program must still start after the last tick.
 func Check(s Schedule) []error {
 	if s == nil {
 		return []error{errors.New("it is nil: set one")}
@@ -32,11 +32,11 @@ func Check(s Schedule) []error {
 	return nil
 }
 
-// CheckShared returns an error if hosts would not agree on the ticks of a schedule, so that hosts
-// that should share each tick would all run their own. It finds two causes: the zone Local, which
-// may be another on each host; and a next tick that changes when the schedule is asked a little
-// later, as for an interval that counts from now. It does not find Every(d).From(time.Now()), which
-// cannot be told from a fixed anchor.
+// CheckShared returns an error if hosts would not agree on the ticks of a schedule: instead of
+// sharing each tick, every host would then run its own. It finds two causes: the zone Local, which
+// may differ between hosts; and a next tick that changes when the schedule is asked a little later,
+// as for an interval that counts from now. It does not find Every(d).From(time.Now()), which looks
+// like a fixed anchor.
 func CheckShared(s Schedule) error {
 	if err := checkZones(s); err != nil {
 		return err
@@ -68,11 +68,11 @@ func CheckShared(s Schedule) error {
 		again.UTC().Format(time.RFC3339Nano))
 }
 
-// CheckSharedBlackout returns an error if hosts would not agree on a blackout because it is in the
-// zone Local.
+// CheckSharedBlackout returns an error if a blackout is in the zone Local, so that hosts would not
+// agree on it.
 func CheckSharedBlackout(b Blackout) error { return checkZones(b) }
 
-// checkZones returns an error if a schedule, a blackout, or a part of them is in the zone Local.
+// checkZones returns an error if a schedule, a blackout, or a part of one is in the zone Local.
 func checkZones(v any) error {
 	zone := ""
 	switch v := v.(type) {
@@ -114,8 +114,9 @@ func common(s Schedule) bool {
 	return false
 }
 
-// CheckBlackout returns every fault of a blackout, each with how to fix it: those that its own
-// Check reports, or else that its Until panics or returns an end that is not later.
+// CheckBlackout returns every fault of a blackout, each with how to fix it. It first calls the
+// blackout's own Check; if that reports nothing, it reports that Until panics or returns an end
+// that is not later.
 func CheckBlackout(b Blackout) []error {
 	if b == nil {
 		return []error{errors.New("blackout: it is nil: take it out")}
@@ -146,7 +147,7 @@ func checkParts(v any) (faults []error) {
 	return faults
 }
 
-// split flattens what errors.Join has joined.
+// split separates the errors that errors.Join has joined.
 func split(err error) []error {
 	if err == nil {
 		return nil

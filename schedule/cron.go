@@ -12,33 +12,34 @@ import (
 )
 
 // Cron is due when the clocks of the zone match the expression: Cron("0 2 * * *", "Europe/Berlin").
-// The empty zone is UTC; "Local" is the zone of this host, for a program that shares its ticks with
-// no other. All hosts need the same zone data. Check returns the faults of the expression and the
-// zone; ParseCron returns them instead.
+// The empty zone is UTC; "Local" is the zone of this host, for a program whose hosts share no
+// ticks. All hosts need the same zone data. Check returns the faults of the expression and the
+// zone; ParseCron returns them directly.
 //
 // The fields are minute, hour, day of month, month and day of week; an optional sixth field, in
 // front, is the second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15,
 // 9-17/2). A step must be smaller than the number of values in its range: */60 and 5-6/3, for which
-// other crons take the first value alone, are refused. Months and days of the week have names, in
+// other crons take only the first value, are refused. Months and days of the week have names, in
 // any case; * and ? match any value. Both 0 and 7 are Sunday. Days of the month may be L (the
 // last), L-2 (two days before the last), 15W (the weekday nearest to the 15th) and LW (the last
-// weekday). Days of the week may be fri#2 (the second Friday) and fri#L (the last Friday). Numbers
-// of days of the week are refused beside a ? for the day of month in six fields, because Quartz,
-// which writes that, counts them from Sunday as 1. @yearly, @annually, @monthly, @weekly, @daily,
-// @midnight and @hourly are accepted. A date that never comes, such as 30 February, is refused.
+// weekday). Days of the week may be fri#2 (the second Friday) and fri#L (the last Friday). In six
+// fields with a ? for the day of month, as Quartz writes them, numbers for days of the week are
+// refused, because Quartz counts them from Sunday as 1. @yearly, @annually, @monthly, @weekly,
+// @daily, @midnight and @hourly are accepted. A date that never comes, such as 30 February, is
+// refused.
 //
 // If both the day of month and the day of week are restricted, a day that matches either is due, as
 // in robfig/cron. Other crons differ. In Vixie's a field that begins with * is not restricted: "0 0
 // */2 * MON" is due there on Mondays that are odd days, and here on odd days and on Mondays. Quartz
-// restricts one of the two only.
+// restricts only one of the two.
 //
 // When clocks are set forward, a skipped time is due once, at the first instant after the gap. When
-// they are set back, a time that is shown twice is due the first time only. An expression that
+// they are set back, a time that is shown twice is due only the first time. An expression that
 // allows all 24 hours follows elapsed time instead: it is due whenever the clocks show one of its
-// minutes, so also the second time, and a gap of whole hours adds no tick. Only a gap that is not a
-// whole number of hours makes the skipped times due, once, after it. So when the clocks are set
-// back, "*/5 * * * *" continues through the hour that comes twice, and "*/5 0-6 * * *" pauses when
-// it comes the second time, unlike in Vixie's cron.
+// minutes, the second time as well, and a gap of whole hours adds no tick. If the gap is not a
+// whole number of hours, the skipped times are due once, after it. So when the clocks are set back,
+// "*/5 * * * *" continues through the hour that comes twice, and "*/5 0-6 * * *" pauses when that
+// hour comes the second time, unlike in Vixie's cron.
 func Cron(spec, zone string) Schedule {
 	c := crontab{spec: spec, calendar: calendar{zone: zone}}
 	loc, zoneErr := loadZone(zone)
@@ -54,9 +55,9 @@ func Cron(spec, zone string) Schedule {
 	return c
 }
 
-// ParseCron is Cron for an expression that is not written in the program: one from a table, a file
-// or a form. If the expression or the zone has a fault, it returns a nil Schedule, and an error
-// with the first fault of the expression, which shows its place in the text, and that of the zone.
+// ParseCron is like Cron, for an expression that comes from a table, a file or a form. If the
+// expression or the zone has a fault, it returns a nil Schedule and an error with the first fault
+// of the expression, shown at its place in the text, and the fault of the zone.
 func ParseCron(spec, zone string) (Schedule, error) {
 	s := Cron(spec, zone)
 	if faults := Check(s); len(faults) > 0 {
@@ -75,7 +76,7 @@ func (c crontab) String() string {
 }
 
 // wholeMinutes keeps the library from stepping through the remaining seconds of a minute, in which
-// nothing can be due any more.
+// nothing more can be due.
 type wholeMinutes struct{ cron.Schedule }
 
 func (w wholeMinutes) Next(t time.Time) time.Time {
@@ -108,8 +109,7 @@ func (c cronText) fault(at int, format string, args ...any) error {
 }
 
 // parseCron adds two things to the library's parser: it finds the place of a fault, and it rejects
-// expressions that the library accepts although they mean nothing, or something other than they
-// say.
+// expressions that the library accepts although they mean nothing, or not what they seem to say.
 func parseCron(spec string) (*cron.SpecSchedule, error) {
 	t := cronText(spec)
 	fields, err := t.fields()
@@ -140,9 +140,9 @@ func parseCron(spec string) (*cron.SpecSchedule, error) {
 	return s, nil
 }
 
-// checkQuartz refuses what is written for Quartz and would be due on other days here. Quartz counts
-// the days of the week from Sunday as 1, and wants a ? in one of the two day fields. So numbers
-// beside a ? in six fields are most likely Quartz's.
+// checkQuartz refuses expressions that were written for Quartz and would be due on other days here.
+// Quartz counts the days of the week from Sunday as 1, and requires a ? in one of the two day
+// fields. So numbers beside a ? in six fields are most likely Quartz's.
 func (c cronText) checkQuartz(fields []piece) error {
 	if len(fields) != len(cronFields) || fields[3].text != "?" {
 		return nil
@@ -169,7 +169,7 @@ func askLibrary(spec string) (s *cron.SpecSchedule, err error) {
 	if !ok {
 		return nil, fmt.Errorf("it is not a calendar, but a %T", parsed)
 	}
-	s.Location = time.UTC // it is given wall time; calendar applies the zone
+	s.Location = time.UTC // it is asked in wall time; calendar applies the zone
 	return s, nil
 }
 
@@ -192,7 +192,7 @@ func (p piece) split(separator string) []piece {
 
 const cronBlanks = " \t\r\n"
 
-// fields splits the expression into fields and returns the faults that concern the whole of it.
+// fields splits the expression into fields and returns the faults that concern all of it.
 func (c cronText) fields() ([]piece, error) {
 	spec := string(c)
 	if len(spec) > cron.MaxSpecLength {
@@ -253,7 +253,7 @@ func (c cronText) checkWord(fields []piece) error {
 }
 
 // checkField finds the first fault of a field by asking the library about ever smaller pieces of
-// it.
+// the field.
 func (c cronText) checkField(field int, f piece) error {
 	kind := cronFields[field]
 	for _, element := range f.split(",") {
@@ -308,8 +308,8 @@ func askField(field int, text string) (*cron.SpecSchedule, error) {
 }
 
 // stepsRight reports whether the library steps through a range of weekdays as a reader would
-// expect. It does not if the range crosses the end of the week: it then counts Sunday twice, as 7
-// and as 0.
+// expect. If the range crosses the end of the week, it does not: it counts Sunday twice, as 7 and
+// as 0.
 func stepsRight(first, span, step piece) bool {
 	days := func(text string) uint64 {
 		s, err := askField(dayOfWeek, text)

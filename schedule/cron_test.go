@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A malformed expression is refused with words that say how to fix it and a caret under the place.
+// A malformed expression is refused with an error that explains how to fix it, and a caret under
+// the place.
 //
 // Fails when the library alone decides: it reads *-5 as *, 61-2 as 1-2 and 100-5 as nothing, does
 // not notice a missing value in a list, and counts Sunday twice in a step over the end of a week.
@@ -101,7 +102,7 @@ func TestCronRefuses(t *testing.T) {
 	}
 }
 
-// An unknown zone is refused, and the zone of the host in any spelling but one.
+// An unknown zone is refused, and so is every spelling of the host's zone except Local.
 //
 // Fails when "local" is taken for Local: CheckShared, which asks for that name, would let it pass.
 func TestZonesRefused(t *testing.T) {
@@ -173,7 +174,7 @@ func TestCronForms(t *testing.T) {
 	}
 }
 
-// Instants far outside of the usual years give ticks or none, and no panic.
+// Instants far outside the usual years give ticks or none, but no panic.
 func TestCronAtTheEndsOfTime(t *testing.T) {
 	s := Cron("0 2 * * *", "Europe/Berlin")
 	for _, at := range []time.Time{{}, time.Unix(-1<<62, 0), time.Unix(1<<62, 0),
@@ -184,7 +185,7 @@ func TestCronAtTheEndsOfTime(t *testing.T) {
 	}
 }
 
-// Any text in any zone is either refused or is a schedule whose ticks follow each other and do not
+// Any text in any zone is either refused, or is a schedule whose ticks follow each other and do not
 // depend on when it is asked.
 func FuzzCron(f *testing.F) {
 	for _, spec := range dstSpecs {
@@ -226,7 +227,7 @@ func FuzzCron(f *testing.F) {
 			if !next.After(at) {
 				t.Fatalf("%q in %q: Next(%v) = %v", spec, zone, at, next)
 			}
-			if gap := next.Sub(at); gap > 1 { // the same answer from anywhere in between
+			if gap := next.Sub(at); gap > 1 { // the answer is the same for any instant in between
 				between := at.Add(time.Duration(uint64(within) % uint64(gap)))
 				if again := s.Next(between); !again.Equal(next) {
 					t.Errorf("%q in %q: Next(%v) = %v, but Next(%v) = %v", spec, zone, at, next, between, again)

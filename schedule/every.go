@@ -20,12 +20,12 @@ const (
 	maxShift  = 100 * 366 * 24 * time.Hour
 )
 
-// An Interval is the schedule that Every makes.
+// An Interval is the schedule that Every returns.
 type Interval struct {
 	period   time.Duration
 	shift    time.Duration // of the grid, from its beginning
 	anchor   time.Time
-	anchored bool // else the grid begins at the epoch and has no first tick
+	anchored bool // otherwise the grid begins at the epoch and has no first tick
 	placed   bool // by From or Offset: the name does not shift it
 }
 
@@ -68,7 +68,7 @@ func (i Interval) Check() error {
 	return errors.Join(errs...)
 }
 
-// of returns the schedule for a timer with that name.
+// of returns the interval as shifted for a timer with that name.
 func (i Interval) of(name string) Interval {
 	if i.placed {
 		return i
@@ -99,8 +99,8 @@ func (i Interval) Next(t time.Time) time.Time {
 	return i.in(t.Add(i.period - i.into(t)))
 }
 
-// into is the time since the latest tick up to t. A Duration ends after 292 years, and t may be
-// further than that from the beginning of the grid.
+// into returns the time since the latest tick up to t. A Duration ends after 292 years, and t may
+// be further than that from the beginning of the grid.
 func (i Interval) into(t time.Time) time.Duration {
 	begin, period := i.begin(), i.period
 	seconds, nanos := t.Unix()-begin.Unix(), time.Duration(t.Nanosecond()-begin.Nanosecond())%period
@@ -126,8 +126,8 @@ func (i Interval) in(t time.Time) time.Time {
 	return t.Round(0).In(i.anchor.Location())
 }
 
-// skip does with arithmetic what Advance does tick by tick: given a due tick, it returns the latest
-// tick that is due by now and how many were passed over.
+// skip computes what Advance finds tick by tick: given a due tick, it returns the latest tick that
+// is due by now and how many were passed over.
 func (i Interval) skip(tick, now time.Time) (last time.Time, missed uint64) {
 	last = i.in(now.Add(-i.into(now)))
 	n := last.Sub(tick.Add(-i.into(tick))) / i.period

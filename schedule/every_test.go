@@ -10,10 +10,10 @@ import (
 
 const maxDuration = time.Duration(math.MaxInt64) // 292 years
 
-// For any anchor, offset and instant, Every is due where unbounded arithmetic says. What cannot be
-// represented is refused.
+// For any anchor, offset and instant, Every is due where unbounded arithmetic says. Values that
+// cannot be represented are refused.
 //
-// Fails when the distance of an instant to the anchor is a Duration, which ends after 292 years.
+// Fails when the distance of an instant from the anchor is a Duration, which ends after 292 years.
 func TestEveryIsRightAtAnyDistance(t *testing.T) {
 	t.Parallel()
 	nanos := func(t time.Time) *big.Int {

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Ten minutes after the last run has ended, however long that took.
+// The next run is due ten minutes after the last one has ended, however long that took.
 func ExampleAfter() {
 	s := schedule.After(10 * time.Minute)
 	ended := time.Date(2026, time.March, 2, 12, 3, 20, 0, time.UTC)

@@ -27,7 +27,7 @@ func ExampleCron() {
 	// 01 Nov 02:30 CET
 }
 
-// An expression from a table, a file or a form, and the answer for whoever wrote it.
+// An expression comes from a table, a file or a form, and its author gets the answer.
 func ExampleParseCron() {
 	if _, err := schedule.ParseCron("0 25 * * *", "Europe/Berlin"); err != nil {
 		fmt.Println(err)
@@ -41,7 +41,7 @@ func ExampleParseCron() {
 	// cron "0 2 * * *" in Europe/Berlin <nil>
 }
 
-// All faults of a schedule come back at once, each with its place. timer.New calls Check for every
+// All faults of a schedule come back together, each with its place. timer.New calls Check for every
 // timer.
 func ExampleCheck() {
 	const zone = "Europe/Berlin"

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Every business day at eight: a calendar is put together from a schedule and what it leaves out.
+// Every business day at eight: a calendar consists of a schedule and the days that it leaves out.
 func ExampleExcept() {
 	const zone = "Europe/Berlin"
 	morning := schedule.Except(schedule.Daily("08:00", zone),

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// One schedule of each kind.
+// This example has one schedule of each kind.
 func Example() {
 	const zone = "Europe/Berlin"
 	launch := time.Date(2027, time.May, 3, 6, 0, 0, 0, time.UTC)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Except is a schedule without the ticks that fall in one of the blackouts. Business days are
+// Except is a schedule without the ticks that fall into one of the blackouts. Business days are
 // Except(Daily("08:00", zone), Weekdays(zone, time.Saturday, time.Sunday), Dates(zone,
 // "2026-12-25")). The removed ticks do not exist: they count neither as missed nor as skipped.
 //
@@ -76,8 +76,8 @@ func (e except) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// A brokenPart is the value that Next panics with when a user-defined part of an Except fails,
-// because Next returns no error. The function Next turns it back into one.
+// A brokenPart is the value that the method Next panics with when a user-defined part of an Except
+// fails, because that method returns no error. The function Next turns it back into an error.
 type brokenPart struct{ error }
 
 func (e except) String() string {
@@ -88,14 +88,14 @@ func (e except) String() string {
 	return fmt.Sprintf("%s, except %s", Describe(e.schedule), strings.Join(bs, ", "))
 }
 
-// Times is a schedule that ends: the first n ticks of another schedule that are due at from or
-// later. Times(3, launch, Daily("08:00", zone)) is due on three mornings and never again. A tick
+// Times is a schedule that ends: it has the first n ticks of another schedule that are due at from
+// or later. Times(3, launch, Daily("08:00", zone)) is due on three mornings and never again. A tick
 // counts whether it ran or not, because a schedule knows nothing of runs.
 //
 // The instant from must be the same on all hosts and at every start of the program, because the
-// ticks are counted from it. Times(3, time.Now(), s) begins anew at each start, so that every host
-// has ticks of its own, and no check detects it. Ticks in the past are not a fault, as with At. n
-// is 1 to MaxTimes.
+// ticks are counted from it. Times(3, time.Now(), s) begins anew at each start, so every host has
+// ticks of its own, and no check detects it. As with At, ticks in the past are not a fault. n is 1
+// to MaxTimes.
 func Times(n int, from time.Time, schedule Schedule) Schedule {
 	return counted{schedule, n, from.Round(0), new(atomic.Pointer[time.Time])}
 }
@@ -149,7 +149,7 @@ func (c counted) Next(t time.Time) time.Time {
 	return next
 }
 
-// end is the last tick. All callers compute the same one, so it does not matter which of them
+// end returns the last tick. All callers compute the same one, so it does not matter which of them
 // stores it.
 func (c counted) end() time.Time {
 	if last := c.last.Load(); last != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Except has all ticks of its schedule that lie in no blackout, in order.
+// Except has all ticks of its schedule that are in no blackout, in order.
 //
 // Fails when it jumps past the end of a blackout or asks only one of them.
 func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
@@ -69,7 +69,7 @@ func TestExceptGetsOverALongBlackout(t *testing.T) {
 	}
 }
 
-// A schedule without ticks is refused by Check, the faults of all parts come back at once, and past
+// Check refuses a schedule without ticks, the faults of all parts come back together, and past
 // instants are no fault.
 //
 // Fails when Except does not check its parts, or when the search for a remaining tick does not end.
@@ -119,9 +119,9 @@ type badSchedule struct{}
 func (badSchedule) Check() error             { panic("no") }
 func (badSchedule) Next(time.Time) time.Time { panic("no") }
 
-// An interval is spread by name also inside of Except.
+// An interval is shifted by name inside Except, too.
 //
-// Fails when ForName looks at the outside only.
+// Fails when ForName looks only at the outermost schedule.
 func TestExceptIsSpreadByName(t *testing.T) {
 	at := time.Date(2027, 5, 3, 9, 0, 0, 0, time.UTC)
 	s := ForName(Except(Every(time.Hour), Weekdays("", time.Sunday)), "orders")

@@ -9,13 +9,13 @@ import (
 
 // Identity returns a text that identifies a schedule. It is the same in every process that has the
 // same schedule, and it changes with everything that determines the ticks: a time, a zone, an
-// instant, an exception. Describe, the text for people, is not an identity: it is abridged, its
-// wording may change, and it shows times in this host's zone. A user-defined type is identified by
-// its String method, or, without one, by its type name alone, because its value may contain
-// pointers.
+// instant, an exception. Describe, the text for people, does not identify a schedule: it is
+// abridged, its wording may change, and it shows times in this host's zone. A user-defined type is
+// identified by its String method, or, without one, by its type name alone, because its value may
+// contain pointers.
 func Identity(s Schedule) string { return identity(s) }
 
-// identity is Identity, for blackouts as well.
+// identity is like Identity, and accepts blackouts, too.
 func identity(v any) string {
 	nanos := func(times ...time.Time) string {
 		var s strings.Builder
@@ -56,8 +56,7 @@ func identity(v any) string {
 	}
 }
 
-// Describe returns the text that people are shown for a Schedule or a Blackout: its String, or its
-// type.
+// Describe returns the text that shows a Schedule or a Blackout to people: its String, or its type.
 func Describe(v any) string {
 	if s, ok := v.(fmt.Stringer); ok {
 		return fmt.Sprintf("%v", s) // fmt recovers from a String that panics

@@ -14,7 +14,7 @@ type brokenText struct{ Schedule }
 func (brokenText) String() string { panic("no text") }
 
 // Identity must be the same on every host and after every update of Go or tickslot: otherwise a
-// deployment would forget what was missed. Every part of a schedule changes it.
+// deployment would forget which ticks were missed. Every part of a schedule changes it.
 //
 // Fails when Identity returns the text for people, which is the same for two lists of dates with
 // the same beginning.
@@ -26,7 +26,7 @@ func TestScheduleIdentity(t *testing.T) {
 	}
 	for _, c := range []struct {
 		text string
-		all  []Schedule // the same to a fleet
+		all  []Schedule // equal for a fleet
 	}{
 		{"every 60000000000 false 0.000000000", []Schedule{Every(time.Minute).Offset(0),
 			Every(60 * time.Second).Offset(0)}},

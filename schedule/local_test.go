@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// In the zone Local, everything is due by this host's clock. Hosts that must agree are told so, for
-// every kind of schedule and blackout, also within others.
+// In the zone Local, everything is due by this host's clock. For every kind of schedule and
+// blackout, also inside others, hosts that must agree get an error.
 //
 // Fails when loadZone refuses Local or takes it for UTC, and when checkZones leaves out a kind or a
 // part of an Except.

@@ -5,17 +5,19 @@ import (
 	"time"
 )
 
-// lastYear bounds the instants of schedules. A later instant counts as never: some schedules return
-// the largest time there is to say so.
+// lastYear bounds the instants of schedules. A later instant counts as never: to say so, some
+// schedules return the largest time there is.
 const lastYear = 9999
 
-// MaxMissed is how many ticks Advance counts at most, unless the schedule is an Every. If it
-// counted as many, it may have missed more, and the tick that it returns need not be the latest.
+// MaxMissed is the largest number of ticks that Advance counts, except for an Every. If it has
+// counted that many, more may have been missed, and the tick that it returns need not be the
+// latest.
 const MaxMissed = 100_000
 
 // Next returns the first tick after an instant, or the zero time if there is none. It asks the
 // schedule in UTC: some schedules use the zone of the argument as their own, and their ticks would
-// then differ between hosts. A panic and a result that is not later than after are errors.
+// then differ between hosts. If the schedule panics, or its result is not later than after, that is
+// an error.
 func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	after = after.Round(0).UTC()
 	defer recovered("its Next", &err)
@@ -33,7 +35,7 @@ func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	return RoundUp(next.Round(0)), nil
 }
 
-// recovered turns a panic of what was called into an error. It is deferred.
+// recovered turns a panic of the code that was called into an error. It must be deferred.
 func recovered(called string, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%s panicked: %v", called, p)
@@ -47,9 +49,10 @@ func recovered(called string, err *error) {
 const MaxNextTicks = 10_000
 
 // NextTicks returns the first n ticks after an instant, or fewer if there are no more. Every
-// program gets the same ticks. Those of Every depend on the timer's name: to get the ticks of a
-// timer, ask for NextTicks(ForName(s, name), now, 5). A nil schedule has none, nor has After, which
-// depends on when runs end. n is 0 to MaxNextTicks. A schedule that fails is an error, as in Next.
+// program gets the same ticks. The ticks of an Every depend on the timer's name: to get those of a
+// timer, call NextTicks(ForName(s, name), now, 5). A nil schedule has no ticks, nor has After,
+// which depends on when runs end. n is 0 to MaxNextTicks. As with Next, a schedule that fails is an
+// error.
 func NextTicks(s Schedule, after time.Time, n int) ([]time.Time, error) {
 	if n < 0 || n > MaxNextTicks {
 		return nil, fmt.Errorf("%d ticks: use 0 to %d", n, MaxNextTicks)
@@ -81,10 +84,10 @@ func RoundUp(t time.Time) time.Time {
 	return t
 }
 
-// Advance goes from a due tick to the latest one that is due by now. It returns that tick, the tick
-// after it (the zero time if there is none), and how many ticks were passed over, counting the
-// first one. For a schedule other than Every it counts at most MaxMissed ticks and then continues
-// from now.
+// Advance moves from a due tick to the latest one that is due by now. It returns that tick, the
+// tick after it (the zero time if there is none), and how many ticks were passed over, including
+// the first one. For a schedule other than Every it counts at most MaxMissed ticks and then
+// continues from now.
 func Advance(s Schedule, tick, now time.Time) (last, next time.Time, missed uint64, err error) {
 	last = tick
 	if iv, ok := s.(Interval); ok {
@@ -103,7 +106,7 @@ func Advance(s Schedule, tick, now time.Time) (last, next time.Time, missed uint
 }
 
 // Latest returns the latest tick up to now that is no older than window, or the zero time if there
-// is none. If the schedule fails, it returns the latest tick that was found before that.
+// is none. If the schedule fails, it returns the latest tick that it had found by then.
 func Latest(s Schedule, now time.Time, window time.Duration) (last time.Time) {
 	for back := min(time.Second, window); ; {
 		next, err := Next(s, now.Add(-back).Add(-time.Microsecond))

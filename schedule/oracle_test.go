@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// The zones of the DST tests, and what is odd about each.
+// The zones of the DST tests, and the peculiarity of each.
 var dstZones = []string{
 	"America/New_York",
 	"Europe/Berlin",
@@ -24,7 +24,7 @@ var dstZones = []string{
 	"America/Havana",      // gap and overlap at midnight
 	"Africa/Cairo",        // four changes in some years, one at midnight
 	"Pacific/Apia",        // without 30 December 2011
-	"Africa/Casablanca",   // summer time is interrupted for Ramadan
+	"Africa/Casablanca",   // summer time pauses for Ramadan
 }
 
 var dstSpecs = []string{
@@ -32,7 +32,7 @@ var dstSpecs = []string{
 	"0 * * * *", "30 * * * 0,3,6", "*/20 * 1-7 * *", "7,37 * * 3,4,9-11 *", "@hourly", "15 * * 4,9,10 *",
 	"*/5 * * 3,4,10,11 0",
 	"* * * 3 sun", "59 * * 3-4,9-11 *", "0 0-23 1-7 * *", "45 */1 1-7 * *", "20 * 29 * 6", "* * 30,31 dec ?",
-	// These are due once a wall time.
+	// These are due once per wall time.
 	"0 0 * * *", "@daily", "30 0 * * *", "15 1 * * *", "30 1 * * *", "0 2 * * *", "30 2 * * *", "0 3 * * *",
 	"*/10 2 * * *", "*/20 0-3 * * *",
 	"*/15 1,2 * * 0", "59 23 * * *", "0 12 * * *", "5 0 * * sun", "0 0 1 * *", "@weekly", "@monthly", "@yearly",
@@ -42,9 +42,8 @@ var dstSpecs = []string{
 	"*/7 */2 * 3,4,10,11 0", "0 0 30 12 *", "0 12 30 dec fri", "30 */3 * 3,10 sat-mon", "10-50/20 2 L-2 * fri-mon",
 }
 
-// Every tick of every expression is where an oracle finds it that reads the wall
-// clock minute by minute, and there is no other tick. The result of Next does not depend on when it
-// is asked.
+// Every tick of every expression is where an oracle finds it by reading the wall clock minute by
+// minute, and there is no other tick. The result of Next does not depend on when it is asked.
 //
 // Fails when a skipped time is lost or due twice, when a time that is shown twice is due twice,
 // when an hourly expression skips the second pass or gets an extra tick, or when a year beyond the
@@ -92,7 +91,7 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 		time.Since(start).Seconds())
 }
 
-// The same, by seconds, around each clock change.
+// The same, second by second, around each clock change.
 //
 // Fails when the seconds of an expression are lost, or are not those of the first instant after a
 // gap.
@@ -118,15 +117,15 @@ func TestCronWithSecondsIsWhatTheClockShows(t *testing.T) {
 	}
 }
 
-// The rules of three zones. Zone files have tables and a rule for the years after them; those that
-// come with Go (time/tzdata) have the shortest tables possible.
+// The rules of three zones. Zone files have tables, and a rule for the years after them; the files
+// that come with Go (time/tzdata) have the shortest tables possible.
 var rules = map[string]string{
 	"New York":  "EST5EDT,M3.2.0,M11.1.0",
 	"Berlin":    "CET-1CEST,M3.5.0,M10.5.0/3",
 	"Lord Howe": "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0",
 }
 
-// byRule returns a zone that has a rule and no table at all.
+// byRule returns a zone that has a rule and no table.
 func byRule(t *testing.T, name string) *time.Location {
 	var file []byte
 	for range 2 { // a block for readers of 32 bits, and one for readers of 64 bits
@@ -146,18 +145,18 @@ func byRule(t *testing.T, name string) *time.Location {
 	return loc
 }
 
-// An oracle steps through real time and looks at the clock on the wall. It knows the expressions by
-// a matcher of its own. Sets of expressions are bits, so that it takes seconds.
+// An oracle steps through real time and looks at the clock on the wall. It matches the expressions
+// with code of its own. Sets of expressions are bits, so that the test takes seconds.
 type oracle struct {
 	t    *testing.T
 	loc  *time.Location
 	unit int64 // seconds
 	of   []watched
 
-	clock []uint64 // by unit of the day: whose time of day it is
-	real  uint64   // who follows real time
-	today uint64   // whose day it is
-	day   int64    // which day that is
+	clock []uint64 // by unit of the day: the expressions that have this time of day
+	real  uint64   // the expressions that follow real time
+	today uint64   // the expressions that are due on this day
+	day   int64    // which day today is about
 
 	steps, ticks, asked, changes int64
 	faults                       int
@@ -207,7 +206,7 @@ func newOracle(t *testing.T, loc *time.Location, unit time.Duration, specs []str
 	return o
 }
 
-// shows returns whose wall time it is.
+// shows returns the set of expressions that are due at a wall time.
 func (o *oracle) shows(wall int64) uint64 {
 	if day := wall / 86400; day != o.day {
 		o.day, o.today = day, 0
@@ -237,7 +236,7 @@ func (o *oracle) watch(from, to time.Time) {
 		if wall != was+o.unit {
 			o.changes++
 			changed = now
-			for w := was + o.unit; w < wall; w += o.unit { // the times that the clock has jumped over
+			for w := was + o.unit; w < wall; w += o.unit { // the times that the clock has skipped
 				missing := o.shows(w)
 				if (wall-was-o.unit)%3600 == 0 {
 					missing &^= o.real
@@ -294,7 +293,7 @@ func (o *oracle) fault(format string, args ...any) {
 	}
 }
 
-// A naiveDay is the three fields of an expression that are about days.
+// A naiveDay has the three fields of an expression that are about days.
 type naiveDay struct{ dayOfMonth, month, dayOfWeek string }
 
 func (d naiveDay) is(date time.Time) bool {
@@ -348,7 +347,7 @@ func (d naiveDay) is(date time.Time) bool {
 	return dom || dow
 }
 
-// naive says whether v matches a field.
+// naive reports whether v matches a field.
 func naive(field string, v int, names string) bool {
 	value := func(s string) int {
 		if n, err := strconv.Atoi(s); err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// ParseCron returns what Check finds in a Cron, all of it, and no schedule then.
+// ParseCron returns everything that Check finds in a Cron, and then no schedule.
 //
 // Fails when it returns the schedule with the error, or only the first fault, or does not look for
 // expressions that never fire.

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// fault returns an error about a text from the user: it quotes the text, says what is wrong, and
-// shows the place, byte offset at, with a caret under it.
+// fault returns an error about a text from the user: it quotes the text, describes the fault, and
+// shows its place, byte offset at, with a caret under it.
 func fault(kind, text string, at int, format string, args ...any) error {
 	const before, after = 50, 40 // characters around the place that are shown
 	at = min(at, len(text))
@@ -38,7 +38,7 @@ func legible(s string) []rune {
 	return rs
 }
 
-// quote is %q, shortened to what fits in an error.
+// quote formats s with %q, shortened to what fits in an error.
 func quote(s string) string {
 	const maxRunes = 60
 	if utf8.RuneCountInString(s) <= maxRunes {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Every is a grid that depends on the period and the name only: hosts that start at any moment
+// Every is a grid that depends only on the period and the name: hosts that start at any moment
 // agree.
 func TestEveryIsAGridCommonToTheFleet(t *testing.T) {
 	for _, period := range []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, 90 * time.Second,
@@ -51,7 +51,7 @@ func TestEveryIsSpreadByName(t *testing.T) {
 // After a long sleep the latest due tick is tried and the earlier ones are counted, by arithmetic
 // or one by one.
 //
-// Fails when skip forgets the ticks between.
+// Fails when skip forgets the ticks in between.
 func TestAdvanceCountsMissedTicks(t *testing.T) {
 	grid := Interval{period: time.Second}.of("x")
 	for name, s := range map[string]Schedule{"every": grid, "generic": generic{grid}} {
@@ -73,7 +73,7 @@ type generic struct{ s Schedule }
 
 func (g generic) Next(t time.Time) time.Time { return g.s.Next(t) }
 
-// A schedule that breaks at run time is an error and nothing worse.
+// If a schedule breaks at run time, that is an error and nothing worse.
 func TestAdvanceReportsABrokenSchedule(t *testing.T) {
 	now := time.Now()
 	if _, _, _, err := Advance(broken{}, now, now); err == nil {

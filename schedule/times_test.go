@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Times has the first n ticks of its schedule at from or later, whatever instant it is asked about,
-// in whatever order, also across the nights in which clocks change.
+// Times has the first n ticks of its schedule at from or later, whatever instants it is asked
+// about, and in whatever order, even across the nights in which clocks change.
 //
 // Fails when from itself is left out, when ticks are counted from the instant that is asked about,
 // or when Except or ForName lose the count.
@@ -54,7 +54,8 @@ func TestTimesEndsAfterTheSameTickForEverybody(t *testing.T) {
 	}
 }
 
-// What Times cannot count is refused with the way out, and all faults come back at once.
+// Arguments that Times cannot count with are refused, with the way to fix them, and all faults come
+// back together.
 //
 // Fails when Check trusts n or from, or when CheckShared asks Times, which gives every host the
 // same tick until from has passed, and not the schedule in it.
@@ -90,7 +91,8 @@ func TestTimesRefuses(t *testing.T) {
 	}
 }
 
-// A schedule that counts from the instant at which it is asked, as robfig's @every does.
+// sinceAsked is a schedule that counts from the instant at which it is asked, as robfig's @every
+// does.
 type sinceAsked struct{}
 
 func (sinceAsked) Next(t time.Time) time.Time { return t.Add(time.Hour) }
