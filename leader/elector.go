@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
-// Run takes part in the election of a role until ctx ends. It is [New] and [Elector.Run] in one.
+// Run takes part in the election of a role until ctx ends. It combines [New] and [Elector.Run].
 func Run(ctx context.Context, session *dlock.Session, role Role) error {
 	e, err := New(session, role)
 	if err != nil {
@@ -24,8 +24,8 @@ func Run(ctx context.Context, session *dlock.Session, role Role) error {
 	return e.Run(ctx)
 }
 
-// An Elector takes part in the election of a role, for one host. Its methods may be called from any
-// goroutine.
+// An Elector takes part in the election of a role on behalf of one host. Its methods may be called
+// from any goroutine.
 type Elector struct {
 	session  *dlock.Session
 	slots    dlock.Semaphore
@@ -34,14 +34,14 @@ type Elector struct {
 	life     lifecycle.Life
 	reporter *notify.Reporter
 
-	backOffs int // after failures, in a row; of the goroutine of Run
+	backOffs int // after failures, in a row; used by Run's goroutine only
 
 	mu   sync.Mutex
 	view view
 }
 
 // New returns an Elector, or every fault of the role. It starts nothing, and does not call the
-// store. The session may have other users; it must stay open until Run has returned.
+// store. Others may use the session, too; it must stay open until Run has returned.
 func New(session *dlock.Session, role Role) (*Elector, error) {
 	role = role.withDefaults()
 	errs := role.validate()
@@ -69,11 +69,12 @@ func New(session *dlock.Session, role Role) (*Elector, error) {
 }
 
 // Run takes part in the election until ctx ends, then waits for the function, releases the role and
-// returns nil. It calls the function whenever this host is elected, never twice at once.
+// returns nil. It calls the function whenever this host is elected, and never while an earlier call
+// is still running.
 //
-// It returns an error if it was called before, if the session is closed, if the first answer is
-// that the store is not set up right ([dlock.ErrSetup]), and a [StuckError] if the function does
-// not return. All else, such as a store that is down, is logged and tried again.
+// It returns an error if it was called before, if the session is closed, or if the store's first
+// answer is that it is not set up correctly ([dlock.ErrSetup]); and a [StuckError] if the function
+// does not return. Any other failure, such as a store that is down, is logged and retried.
 func (e *Elector) Run(ctx context.Context) error {
 	if err := e.life.Begin(ctx); err != nil {
 		return err
@@ -87,9 +88,10 @@ func (e *Elector) Run(ctx context.Context) error {
 	return err
 }
 
-// AdmitBy has Run call ask before it takes part: an error keeps it from doing so, and a later call
-// of refused ends its part and its term. Registry.Add of package cluster calls AdmitBy, so that a
-// process on the store of another environment leads nothing.
+// AdmitBy makes Run call ask before it takes part. If ask returns an error, Run does not take part;
+// if ask later calls refused, Run ends this host's term and returns. Registry.Add of package
+// cluster calls AdmitBy, so that a process that uses the store of another environment leads
+// nothing.
 func (e *Elector) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
 	e.life.AdmitBy(ask)
 }
@@ -115,13 +117,14 @@ func (e *Elector) loop(ctx context.Context) error {
 	}
 }
 
-// try asks the store once, and leads if that grants the role. It returns how long to wait.
+// try asks the store once, and leads if the store grants the role. It returns how long to wait
+// before the next try.
 func (e *Elector) try(ctx context.Context) (wait time.Duration, err error) {
 	began := time.Now()
 	lease, err := e.slots.TryAcquire(ctx)
 	switch {
 	case err == nil && ctx.Err() != nil:
-		_ = lease.Release(ctx) // the session tries again, or it expires
+		_ = lease.Release(ctx) // after an error the session tries again, or the lease expires
 		return 0, nil
 	case err == nil:
 		return e.lead(ctx, lease)
@@ -138,11 +141,11 @@ func (e *Elector) try(ctx context.Context) (wait time.Duration, err error) {
 	return e.interval() - time.Since(began), nil
 }
 
-// lead calls the function with a lease, and releases that when the function has returned. It
+// lead calls the function with a lease, and releases the lease when the function has returned. It
 // returns when to try again, or a StuckError.
 func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Duration, err error) {
 	term := &Term{e.role.Name, lease}
-	// Derived from the lease's context, so that a loss ends it directly.
+	// Derived from the lease's context, so that losing the lease ends it directly.
 	work, stop := context.WithCancelCause(lease.Context())
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
@@ -152,7 +155,7 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	case err = <-ended:
 	case <-work.Done():
 		e.ending(lease.Err())
-		var returned bool // it may take its time, unless Run is to end
+		var returned bool // it may take any time, until Run has to end
 		if err, returned = lifecycle.AwaitEnd(ctx, ended, e.role.StopTimeout); !returned {
 			lease.StopRenewing()
 			return 0, &StuckError{e.role.Name}
@@ -179,9 +182,9 @@ func (e *Elector) lead(ctx context.Context, lease *dlock.Lease) (wait time.Durat
 	}
 }
 
-// interval returns the time between two tries. It is random, so that hosts that began together
-// drift apart. It is at most RetryInterval, because the end of a term stays unnoticed for that
-// long.
+// interval returns the time between two tries. It is random, so that hosts that started together
+// drift apart. It is at most RetryInterval, because that is how long the end of a term may stay
+// unnoticed.
 func (e *Elector) interval() time.Duration {
 	i := e.role.RetryInterval
 	return i*4/5 + rand.N(i/5)

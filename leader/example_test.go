@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/leader"
 )
 
-// A loop runs on exactly one host of the fleet, as long as that lives.
+// A loop runs on exactly one host of the fleet, for as long as that host lives.
 func Example() {
 	session, err := dlock.NewSession(memlock.New(), dlock.SessionOptions{}) // or redislock, sqllock
 	if err != nil {

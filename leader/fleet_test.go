@@ -19,14 +19,14 @@ import (
 
 var errDown = errors.New("the store is down")
 
-// bubble runs a test in virtual time, in which a goroutine that is left fails it.
+// bubble runs a test in virtual time. If a goroutine is left, the test fails.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// A fleet is hosts that compete for one role in one store, in virtual time.
+// A fleet has hosts that compete for one role in one store, in virtual time.
 type fleet struct {
 	t     *testing.T
 	store *memlock.Store
@@ -46,8 +46,8 @@ type host struct {
 	ended   chan error
 }
 
-// start starts a host. The work of its role is watched, and goes on until its context ends, unless
-// the role has another.
+// start starts a host. The work of its role is watched; unless the role brings its own, it
+// continues until its context ends.
 func (f *fleet) start(role leader.Role) *host {
 	f.t.Helper()
 	h := &host{link: dlocktest.NewFaulty(f.store), ended: make(chan error, 1)}
@@ -91,7 +91,7 @@ func (h *host) stop(t *testing.T) {
 	h.ended <- nil
 }
 
-// end ends all hosts, and checks that nothing is held.
+// end ends all hosts, and checks that no lease is held.
 func (f *fleet) end() {
 	f.t.Helper()
 	for _, h := range f.hosts {
@@ -141,8 +141,8 @@ type began struct {
 	fence dlock.Fence
 }
 
-// begin notes a term. It is a fault if there are more valid terms than slots, if two have one slot,
-// if a fence does not grow, or if a host has two terms.
+// begin records a term. It reports a fault if there are more valid terms than slots, if two terms
+// have one slot, if a fence does not grow, or if a host has two terms.
 func (w *watch) begin(ctx context.Context, by dlock.Holder, term *leader.Term) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

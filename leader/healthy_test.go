@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/leader"
 )
 
-// A host whose function always fails is healthy beside one that leads most of the time, however
+// A host whose function always fails is healthy if another host leads most of the time, however
 // long it backs off.
 //
 // Fails when the time for which a host does not ask who leads counts against it.
@@ -23,7 +23,7 @@ func TestFailingHostBesideAGoodOneIsHealthy(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := newFleet(t)
 				fails := func(context.Context, *leader.Term) error { return errors.New("no") }
-				returns := func(ctx context.Context, _ *leader.Term) error { // so that the bad one leads, too
+				returns := func(ctx context.Context, _ *leader.Term) error { // so that the bad host leads, too
 					select {
 					case <-time.After(max(5*leader.MaxBackOff, 3*every)):
 					case <-ctx.Done():
@@ -51,10 +51,10 @@ func TestFailingHostBesideAGoodOneIsHealthy(t *testing.T) {
 	}
 }
 
-// A host that takes part alone, and whose function always fails, is not healthy in the end, and
-// stays so, also while it tries once more. It is healthy when the function has gone on for long.
+// If a host takes part alone, and its function always fails, it becomes unhealthy and stays so,
+// even while it tries once more. It is healthy again when the function has run for a long time.
 //
-// Fails when a term that fails at once counts as a leader each time.
+// Fails when each term that fails immediately counts as a leader.
 func TestHostThatFailsAloneIsNotHealthy(t *testing.T) {
 	for _, every := range []time.Duration{interval, 10 * time.Minute} {
 		for _, takes := range []time.Duration{0, 10 * time.Second} {
@@ -95,7 +95,7 @@ func TestHostThatFailsAloneIsNotHealthy(t *testing.T) {
 	}
 }
 
-// A host that asks again after it has let others have a try gets the usual time for an answer.
+// A host that asks again after it has backed off gets the usual time for an answer.
 //
 // Fails when the store's silence counts from the end of the term.
 func TestStoreThatIsDownAfterABackOff(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 
 const interval = time.Second
 
-// Whatever happens to the links of five hosts, no more than Max lead at once, fences grow, no host
-// runs the function twice, and somebody leads again when the links are well.
+// Whatever happens to the links of five hosts, no more than Max lead at the same time, fences grow,
+// no host runs the function twice, and a host leads again when the links work.
 //
-// Fails when a host leads after a store error, when the function's context is not made of the
+// Fails when a host leads after a store error, when the function's context is not derived from the
 // lease's, when the lease is released before the function has returned, and when a host whose
 // function has not returned takes part again.
 func TestI13LeadersUnderFaults(t *testing.T) {
@@ -39,7 +39,7 @@ func TestI13LeadersUnderFaults(t *testing.T) {
 					case <-timeout.C:
 						return errors.New("no luck")
 					case <-ctx.Done():
-						time.Sleep(rand.N(time.Minute)) // it is slow to end
+						time.Sleep(rand.N(time.Minute)) // the function ends slowly
 						if term.Valid() && !errors.Is(context.Cause(ctx), context.Canceled) {
 							t.Error("the term is valid after its context has ended")
 						}
@@ -76,8 +76,8 @@ func TestI13LeadersUnderFaults(t *testing.T) {
 
 // Each of several leaders has a slot of its own, and a further host stands by.
 //
-// Fails when a term has no slot, when Max is not passed on, or when each name is logged that the
-// store gives for one of several leaders.
+// Fails when a term has no slot, when Max is not passed on, or when every name that the store
+// returns for one of several leaders is logged.
 func TestSeveralLeaders(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -148,8 +148,8 @@ func TestFailOver(t *testing.T) {
 	}
 }
 
-// A function that fails, panics, exits or returns gives up the role, and another host leads before
-// the same one does. Failures in a row make it wait longer, up to MaxBackOff.
+// If a function fails, panics, exits or returns, its host gives up the role, and another host leads
+// before the same one does. After failures in a row the host waits longer, up to MaxBackOff.
 //
 // Fails when backing off is shorter than RetryInterval, does not grow, or has no end; when a
 // panic is not recovered.
@@ -190,7 +190,7 @@ func TestFunctionThatEndsLetsAnotherHostLead(t *testing.T) {
 				good.stop(t)
 				time.Sleep(time.Hour)
 				var longest time.Duration
-				terms := f.watch.terms()[2:] // of the bad one
+				terms := f.watch.terms()[2:] // of the bad host
 				for i := 1; i < len(terms); i++ {
 					longest = max(longest, terms[i].at.Sub(terms[i-1].at))
 				}
@@ -207,7 +207,7 @@ func TestFunctionThatEndsLetsAnotherHostLead(t *testing.T) {
 	}
 }
 
-// A term that went well for long ends a row of failures.
+// A term that lasted long without a failure ends a series of failures.
 //
 // Fails when the back-off is never reset.
 func TestBackOffEndsAfterALongTerm(t *testing.T) {
@@ -231,8 +231,8 @@ func TestBackOffEndsAfterALongTerm(t *testing.T) {
 	})
 }
 
-// The role is not free before the function has returned, and free at once then. A function that
-// does not return is an error of Run after StopTimeout; its role expires.
+// The role is not free before the function has returned, and is free immediately afterwards. If a
+// function does not return, Run returns an error after StopTimeout, and the role expires.
 //
 // Fails when Run releases the role when its context ends, or waits forever.
 func TestRoleIsReleasedWhenTheFunctionHasReturned(t *testing.T) {
@@ -264,9 +264,9 @@ func TestRoleIsReleasedWhenTheFunctionHasReturned(t *testing.T) {
 	})
 }
 
-// A panic after the end of the context is logged, and harms nobody.
+// A panic after the end of the context is logged, and harms no other host.
 //
-// Fails when it is dropped, because the outcome of the term is another.
+// Fails when the panic is dropped, because the term already has another outcome.
 func TestFunctionThatPanicsInTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -280,10 +280,10 @@ func TestFunctionThatPanicsInTheEnd(t *testing.T) {
 	})
 }
 
-// A host whose function ignores that the role was lost does not take part again before it has
-// returned, and is not healthy; another host leads meanwhile.
+// A host whose function ignores that the role was lost does not take part again before the function
+// has returned, and is not healthy; another host leads meanwhile.
 //
-// Fails when a second call is made beside the first.
+// Fails when a second call runs beside the first.
 func TestFunctionThatIgnoresALoss(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -312,8 +312,8 @@ func TestFunctionThatIgnoresALoss(t *testing.T) {
 	})
 }
 
-// While the store is down nobody leads, whatever the reason; it is said once, and a host that is
-// not set up right leads when somebody has put that right. Recovery needs no restart.
+// While the store is down no host leads, whatever the reason, and one line is logged. A host whose
+// store is not set up correctly leads once that is fixed. Recovery needs no restart.
 //
 // Fails when a failed try leads, and when each try is logged.
 func TestNobodyLeadsWithoutTheStore(t *testing.T) {
@@ -351,9 +351,9 @@ func TestNobodyLeadsWithoutTheStore(t *testing.T) {
 	}
 }
 
-// Every fault of a role comes back at once, before anything starts. Run says what cannot come right
-// by itself: a store that is not set up right in its first answer, a session that is closed, and a
-// second call.
+// All faults of a role come back together, before anything starts. Run returns the faults that
+// cannot disappear without an operator: a store that is not set up correctly in its first answer, a
+// session that is closed, and a second call.
 //
 // Fails when a check is left out.
 func TestFaultsOfARole(t *testing.T) {
@@ -404,11 +404,10 @@ func TestFaultsOfARole(t *testing.T) {
 	})
 }
 
-// Standing by costs the store one call per try and nothing else, and hosts that began together do
-// not stay together.
+// Standing by costs the store one call per try and nothing else, and hosts that started together do
+// not stay in step.
 //
-// Fails when the interval is not varied, or is not what the setting says, and when each try is
-// logged.
+// Fails when the interval is not varied, or differs from the setting, and when each try is logged.
 func TestStandingByCostsOneCallPerTry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -429,12 +428,12 @@ func TestStandingByCostsOneCallPerTry(t *testing.T) {
 	})
 }
 
-// A writer does something else than writing.
+// A writer does something other than write.
 type writer func()
 
 func (w writer) Write(p []byte) (int, error) { w(); return len(p), nil }
 
-// A Logger that blocks or panics costs nobody the role.
+// A Logger that blocks or panics costs no host the role.
 //
 // Fails when the Logger is called on the goroutine of Run.
 func TestI10LoggerHarmsNobody(t *testing.T) {

@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// No goroutine is left after the tests; the bubbles prove it for each by themselves.
+// No goroutine is left after the tests. The tests in bubbles prove it for themselves.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -19,24 +19,25 @@ const (
 	// defaultStopTimeout is the default of Role.StopTimeout.
 	defaultStopTimeout = 30 * time.Second
 
-	// MaxBackOff is the longest that a host waits after its function has failed, unless
+	// MaxBackOff is the longest time that a host waits after its function has failed, unless
 	// RetryInterval is longer. The first wait is 1 to 2 RetryIntervals, and it doubles with each
-	// failure in a row. A term that lasts for MaxBackOff ends the row.
+	// failure in a row. A term that lasts for MaxBackOff ends the series of failures.
 	MaxBackOff = time.Minute
 
 	minRetryInterval = 10 * time.Millisecond
 	maxRetryInterval = time.Hour
 
-	// lockPrefix stands before the name of a role in the name of its lock, so that a timer and a
-	// mutex may have the same name.
+	// lockPrefix precedes the name of a role in the name of its lock, so that a timer and a mutex
+	// may have the same name.
 	lockPrefix = "leader:"
 )
 
-// A Func is the work of a leader. It should go on until ctx ends, and then return soon. If it
-// returns before, nil or not, it gives up the role: see the package documentation.
+// A Func does the work of a leader. It should run until ctx ends, and then return soon. If it
+// returns earlier, nil or not, it gives up the role: see the package documentation.
 //
-// ctx has the values of the context of Run. The cause of its end ([context.Cause]) matches
-// [dlock.ErrLost] if the role was lost, and is that of Run's context if that has ended.
+// ctx has the values of the context of Run. If the role was lost, the cause of its end
+// ([context.Cause]) matches [dlock.ErrLost]. If Run's context has ended, the cause is the same as
+// Run's.
 type Func func(ctx context.Context, term *Term) error
 
 // A Role is what hosts compete for. Name and Run are required. New returns all faults of a Role at

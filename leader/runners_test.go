@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/leader"
 )
 
-// An Elector shows what its Status says.
+// An Elector shows the state of its Status.
 //
 // Fails when it shows another state, or no error.
 func TestElectorShowsItself(t *testing.T) {

@@ -9,21 +9,22 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// A State is what an Elector does at the moment.
+// A State is what an Elector is doing.
 type State string
 
 const (
 	// StateStopped: Run is not running.
 	StateStopped State = "stopped"
-	// StateStandby: this host waits for its turn. Status.Leader leads, as the store last said.
+	// StateStandby: this host waits for its turn. The store last reported Status.Leader as the
+	// leader.
 	StateStandby State = "standby"
 	// StateLeading: the function is running.
 	StateLeading State = "leading"
-	// StateEnding: the function's context has ended, and it has not returned yet.
+	// StateEnding: the function's context has ended, and the function has not returned yet.
 	StateEnding State = "ending"
-	// StateBackingOff: the function has returned or failed, and this host lets others have a try.
+	// StateBackingOff: the function has returned or failed, and this host gives other hosts a try.
 	StateBackingOff State = "backing_off"
-	// StateStoreDown: the store does not answer, or is not set up right.
+	// StateStoreDown: the store does not answer, or is not set up correctly.
 	StateStoreDown State = "store_down"
 )
 
@@ -35,34 +36,34 @@ type Status struct {
 	ChangedAt time.Time // when the state began; zero: Run was not called
 
 	// Who leads, as far as this host knows: this host itself, or the holder that the store named
-	// last (if there are several, the one whose lease ends first). Zero: nobody, or not known.
+	// last (of several, the one whose lease ends first). Zero: no host, or not known.
 	Leader    dlock.Holder
 	ElectedAt time.Time
-	// When somebody was last known to lead; zero: never since Run was called.
+	// When a host was last known to lead; zero: never since Run was called.
 	LeaderSeenAt time.Time
 
 	// Of the term (StateLeading and StateEnding).
 	Slot  int
 	Fence dlock.Fence
 
-	// Why this host does not lead: the error of the function (StateBackingOff; nil: it returned
-	// nil), of the store (StateStoreDown), or of Run (StateStopped), how the term was lost
-	// (StateEnding), or why the store refused for another reason than that others lead
-	// (StateStandby).
+	// Why this host does not lead: the function's error (StateBackingOff; nil: it returned nil),
+	// the store's error (StateStoreDown), Run's error (StateStopped), how the term was lost
+	// (StateEnding), or why the store refused if not because others lead (StateStandby).
 	Err error
-	// When the store is asked next; zero: it is not (StateLeading, StateEnding, StateStopped).
+	// When this host next asks the store; zero: it does not (StateLeading, StateEnding,
+	// StateStopped).
 	RetryAt time.Time
 
-	Terms map[Outcome]uint64 // how many terms of this host have ended in each way
+	Terms map[Outcome]uint64 // how many terms of this host have ended with each outcome
 }
 
 // maxErrorLen is how many bytes of an error a Status shows as JSON.
 const maxErrorLen = 4096
 
-// MarshalJSON implements json.Marshaler: what is not known is left out, instants are in UTC, and
+// MarshalJSON implements json.Marshaler: unknown fields are left out, instants are in UTC, and
 // errors are texts.
 func (s Status) MarshalJSON() ([]byte, error) {
-	text := guard.Text(s.Err, maxErrorLen) // it may be the function's, whose methods may panic
+	text := guard.Text(s.Err, maxErrorLen) // it may be the function's error, whose methods may panic
 	holder := ""
 	if s.Leader != (dlock.Holder{}) {
 		holder = s.Leader.String()
@@ -107,15 +108,15 @@ func (e *Elector) Status() Status {
 
 // Healthy returns an error in these three cases:
 //
-//   - Nobody is known to have led for three TTLs and a RetryInterval.
+//   - No host is known to have led for three TTLs and a RetryInterval.
 //   - The function of this host has failed five times in a row over more than that time, each time
-//     within MaxBackOff, and nobody else was known to lead in between. So this is the only host
+//     within MaxBackOff, and no other host was known to lead in between. So this is the only host
 //     that takes part, or the function fails on the others as well.
 //   - The function has ignored the end of its context for longer than StopTimeout.
 //
-// A host that stands by is healthy, and so are a role that an operator has paused and an Elector
-// that is not running. While a host waits after a term so that others have a try, it does not ask
-// who leads; the time counts from when it asks again (Status.RetryAt).
+// A host that stands by is healthy; so are a role that an operator has paused and an Elector that
+// is not running. While a host waits after a term so that others can try, it does not ask who
+// leads; the time counts from when it asks again (Status.RetryAt).
 //
 // After failures, a host is healthy again when another host is known to lead, or when a term ends
 // well or lasts for MaxBackOff. With a Role.Max over 1, a store that grants a slot does not say

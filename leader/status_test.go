@@ -18,8 +18,9 @@ import (
 
 var ann = driver.Cause{By: "ann", Note: "maintenance"}
 
-// An operator pauses a role: the leader goes on, and nobody is elected after it; every host says
-// who did it, and none is unhealthy. A term that is revoked is lost, and another host leads next.
+// An operator pauses a role: the leader continues, and no host is elected after it; every host
+// reports who paused it, and none is unhealthy. A term that is revoked is lost, and another host
+// leads next.
 //
 // Fails when a pause is taken for a leader or for a failure, and when the host whose term was
 // revoked is the first to try again.
@@ -63,11 +64,10 @@ func TestPausedAndRevoked(t *testing.T) {
 	})
 }
 
-// The JSON of a Status has texts for errors and holders, instants in UTC, and nothing that is not
-// known.
+// The JSON of a Status has texts for errors and holders, instants in UTC, and no unknown values.
 //
-// Fails when a zero instant, holder or fence is written, an error as {}, or when the panic of an
-// error's method passes.
+// Fails when a zero instant, holder or fence is written, when an error is written as {}, or when a
+// panic of an error's method gets past it.
 func TestStatusJSON(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -114,7 +114,7 @@ type textlessError struct{}
 
 func (textlessError) Error() string { panic("no text") }
 
-// The metrics say what Status says, pass Prometheus' linter, and are gone after Run.
+// The metrics agree with Status, pass Prometheus' linter, and are gone after Run.
 //
 // Fails when a metric is not read from the state, or stays registered.
 func TestMetrics(t *testing.T) {

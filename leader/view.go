@@ -13,12 +13,12 @@ import (
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
-// maxFailures is how many terms in a row may fail, while nobody else is known to lead, before this
-// host is not healthy. A host beside one that leads is elected twice in a row now and then, between
-// two terms of that one, but hardly five times.
+// maxFailures is how many terms in a row may fail, while no other host is known to lead, before
+// this host is not healthy. A host beside a leader is now and then elected twice in a row, between
+// two terms of that leader, but hardly five times.
 const maxFailures = 5
 
-// A view is what an Elector knows, guarded by its mutex.
+// A view is what an Elector knows. The Elector's mutex guards it.
 type view struct {
 	state     State
 	changedAt time.Time
@@ -31,16 +31,17 @@ type view struct {
 	paused    bool // the store refused last because an operator paused the role
 	answered  bool // the store has answered once
 	retryAt   time.Time
-	// Until when this host lets others have a try after its last term: it asks nobody who leads.
+	// Until when this host lets others try after its last term; it does not ask who leads until
+	// then.
 	backOffUntil time.Time
-	// How many terms of this host have failed since it knew another to lead or had one that went
-	// well, and when the first of them had failed.
+	// How many terms of this host have failed since it last knew another leader or had a successful
+	// term, and when the first of them failed.
 	failures     int
 	failingSince time.Time
 	terms        [len(outcomes)]uint64
 }
 
-// lastSeen returns when somebody was last known to lead.
+// lastSeen returns when a host was last known to lead.
 func (v *view) lastSeen() time.Time {
 	if v.state == StateLeading {
 		return time.Now()
@@ -48,7 +49,7 @@ func (v *view) lastSeen() time.Time {
 	return v.seenAt
 }
 
-// set changes the state. Called with mu held, as all methods of view.
+// set changes the state. Called with mu held, as are all methods of view.
 func (v *view) set(s State, err error) {
 	if v.state != s {
 		v.state, v.changedAt = s, time.Now()
@@ -56,8 +57,8 @@ func (v *view) set(s State, err error) {
 	v.err, v.retryAt, v.paused = err, time.Time{}, false
 }
 
-// failing reports whether the terms of this host fail in a row, and nobody else leads. A term that
-// has lasted for MaxBackOff counts as a success.
+// failing reports whether the terms of this host fail in a row while no other host leads. A term
+// that has lasted for MaxBackOff counts as a success.
 func (v *view) failing(timeout time.Duration) bool {
 	if v.failures < maxFailures || time.Since(v.failingSince) <= timeout {
 		return false
@@ -65,7 +66,7 @@ func (v *view) failing(timeout time.Duration) bool {
 	return v.state != StateLeading || time.Since(v.changedAt) < MaxBackOff
 }
 
-// lead notes who leads.
+// lead records who leads.
 func (v *view) lead(h dlock.Holder, since time.Time) {
 	v.leader, v.electedAt, v.seenAt = h, since, time.Now()
 }
@@ -77,7 +78,7 @@ func (e *Elector) began() {
 	e.view.set(StateStandby, nil)
 }
 
-// stopped ends the log, too.
+// stopped records that Run has ended, and ends the log.
 func (e *Elector) stopped(err error) {
 	e.mu.Lock()
 	e.view.set(StateStopped, err)
@@ -92,14 +93,14 @@ func (e *Elector) setRetryIn(wait time.Duration) {
 	e.view.retryAt = time.Now().Add(wait)
 }
 
-// refused notes that the store has answered, and why this host may not lead.
+// refused records that the store has answered, and why this host may not lead.
 func (e *Elector) refused(no *dlock.NotAcquiredError) {
 	full := no.Reason == dlock.ReasonFull
 	e.mu.Lock()
 	wasDown, changed := e.view.state == StateStoreDown, false
 	e.view.answered = true
 	if full {
-		// Of several leaders the store names now one, now another.
+		// If there are several leaders, the store names a different one each time.
 		changed = e.view.leader == (dlock.Holder{}) || e.role.Max == 1 && e.view.leader != no.Holder
 		e.view.lead(no.Holder, time.Now().Add(-no.HeldFor))
 		e.view.failures = 0
@@ -128,8 +129,8 @@ func reasonOf(err error) dlock.Reason {
 	return ""
 }
 
-// failed notes that the store did not answer, and returns whether it ever has. The known leader
-// stays in the view: it may still lead, which only the store could tell.
+// failed records that the store did not answer, and returns whether it ever has. The known leader
+// stays in the view: it may still lead, and only the store knows.
 func (e *Elector) failed(err error) (answered bool) {
 	setup := errors.Is(err, dlock.ErrSetup)
 	e.mu.Lock()
@@ -155,8 +156,8 @@ func (e *Elector) elected(term *Term) {
 		e.session.Holder().String())
 }
 
-// ending notes that the function's context has ended, because the lease was lost or because Run's
-// has.
+// ending records that the function's context has ended, because the lease was lost or Run's context
+// has ended.
 func (e *Elector) ending(lost error) {
 	e.mu.Lock()
 	e.view.seenAt = time.Now()
@@ -167,8 +168,8 @@ func (e *Elector) ending(lost error) {
 	}
 }
 
-// ended notes how a term has ended, and returns how long to wait. A host that gave up the role
-// waits for at least a RetryInterval, in which every other host has a try.
+// ended records how a term has ended, and returns how long to wait. A host that gave up the role
+// waits for at least a RetryInterval, in which every other host tries once.
 func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 	e.mu.Lock()
 	term := e.view.term
@@ -192,7 +193,7 @@ func (e *Elector) ended(outcome Outcome, err error) (wait time.Duration) {
 	return wait
 }
 
-// waitAfter returns how long to wait after a term, and whether that is to let others have a try.
+// waitAfter returns how long to wait after a term, and whether the wait is to let others try.
 func (e *Elector) waitAfter(outcome Outcome, err error, took time.Duration) (wait time.Duration, backsOff bool) {
 	if outcome != OutcomeFailed || took >= MaxBackOff {
 		e.backOffs = 0
@@ -208,7 +209,7 @@ func (e *Elector) waitAfter(outcome Outcome, err error, took time.Duration) (wai
 	return e.interval(), false
 }
 
-// ended notes how a term has ended.
+// ended records how a term has ended.
 func (v *view) ended(outcome Outcome, err error, took time.Duration) {
 	now := time.Now()
 	if v.state == StateLeading {
