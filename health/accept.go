@@ -12,8 +12,8 @@ const (
 )
 
 // wantsJSON reports whether the Accept headers prefer JSON to text. If both have the same quality,
-// a type that is named wins over one that only a wildcard matches, and then text wins. A probe is
-// never refused because of its header.
+// a type that is named explicitly wins over one that only a wildcard matches, and then text wins.
+// No header makes it refuse a probe.
 func wantsJSON(accept []string) bool {
 	json, jsonNamed := quality(accept, jsonType)
 	text, textNamed := quality(accept, textType)
@@ -21,7 +21,7 @@ func wantsJSON(accept []string) bool {
 }
 
 // quality returns the q-value that the headers give to a type, taken from the most precise range
-// that matches it, and whether that range names the type.
+// that matches it, and whether that range names the type explicitly.
 func quality(accept []string, typ string) (q float64, named bool) {
 	group, _, _ := strings.Cut(typ, "/")
 	precision := 0

@@ -38,7 +38,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		a.verdicts = run(checks)
 		for i := range a.verdicts {
-			a.verdicts[i].required = true // the request is about this check alone
+			a.verdicts[i].required = true // the request is only about this check
 		}
 	} else {
 		checks = a.exclude(checks, query["exclude"])
@@ -84,11 +84,11 @@ func named(checks []*check, name string) (found []*check) {
 type answer struct {
 	verdicts []verdict
 	excluded []string // checks that were not called
-	unknown  []string // names to exclude that no check has
+	unknown  []string // names to exclude that match no check
 	details  bool
 }
 
-// exclude returns the remaining checks.
+// exclude returns the checks without the excluded ones, which it records.
 func (a *answer) exclude(checks []*check, names []string) (left []*check) {
 	for _, c := range checks {
 		if slices.Contains(names, c.name) {
@@ -116,7 +116,7 @@ const (
 
 func (s state) String() string { return [...]string{"ok", "degraded", "unhealthy"}[s] }
 
-// draft is the state in the terms of draft-inadarei-api-health-check.
+// draft returns the state in the terms of draft-inadarei-api-health-check.
 func (s state) draft() string { return [...]string{"pass", "warn", "fail"}[s] }
 
 func (v verdict) state() state {
@@ -137,8 +137,8 @@ func (a *answer) state() (worst state) {
 	return worst
 }
 
-// text begins with ok or unhealthy, followed by the checks that caused it or by all of them, in the
-// format of Kubernetes.
+// text returns the body in the format of Kubernetes: ok or unhealthy, followed by the checks that
+// caused it or, if verbose, by all of them.
 func (a *answer) text(verbose bool) []byte {
 	var b strings.Builder
 	if a.state() == stateUnhealthy {
@@ -207,7 +207,7 @@ func (a *answer) json() []byte {
 	return append(body, '\n')
 }
 
-// oneLine keeps an error with line breaks from looking like further checks.
+// oneLine keeps an error with line breaks from looking like several checks.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/health"
 )
 
-// Fails when a client that prefers text gets JSON, or the other way round.
+// Fails when a client that prefers text gets JSON, or vice versa.
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	const j = "application/health+json"
@@ -23,7 +23,7 @@ func TestAccept(t *testing.T) {
 		{[]string{""}, false},
 		{[]string{"*/*"}, false},
 		{[]string{"text/*"}, false},
-		{[]string{"text/html"}, false}, // nothing that we have: never an error
+		{[]string{"text/html"}, false}, // a type that we do not have is never an error
 		{[]string{"application/json"}, false},
 		{[]string{j}, true},
 		{[]string{"Application/Health+JSON"}, true},
@@ -41,7 +41,7 @@ func TestAccept(t *testing.T) {
 		{[]string{"text/plain;q=0, */*"}, true},
 		{[]string{"application/*"}, true},
 		{[]string{"application/*;q=0.5, text/*;q=0.4"}, true},
-		{[]string{j + ";q=2, text/plain;q=0.1"}, false}, // not a q-value: passed over
+		{[]string{j + ";q=2, text/plain;q=0.1"}, false}, // not a q-value, so it is ignored
 		{[]string{j + ";q=NaN"}, false},
 		{[]string{j + ";q=-1"}, false},
 		{[]string{";;;,,,=," + j}, true},
@@ -87,7 +87,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Fails when Details is false and an error is shown, or when a password is.
+// Fails when Details returns false and an error is shown, or when a password is shown.
 func TestDetails(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t"

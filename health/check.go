@@ -12,7 +12,7 @@ import (
 const Timeout = 500 * time.Millisecond
 
 // A check is called by one goroutine at a time, so a check that hangs costs one goroutine, however
-// many probes come.
+// many probes arrive.
 type check struct {
 	name     string
 	run      func() error
@@ -22,7 +22,7 @@ type check struct {
 	last *call
 }
 
-// A call is one call of a check. Probes that come while it is in progress share it.
+// A call is one call of a check. Probes that arrive while it is in progress share it.
 type call struct {
 	began  time.Time
 	done   chan struct{}
@@ -38,7 +38,7 @@ type verdict struct {
 	text     string // if failed
 }
 
-// run calls the checks concurrently and waits for them, at most for Timeout.
+// run calls the checks concurrently and waits for them, but no longer than Timeout.
 func run(checks []*check) []verdict {
 	calls := make([]*call, len(checks))
 	for i, c := range checks {
@@ -72,7 +72,8 @@ func (c *check) call() *call {
 	return c.last
 }
 
-// make also gets the error's text here, because Error is the user's code and may panic or hang.
+// make calls the check. It also gets the error's text here, because Error is the user's code and
+// may panic or hang.
 func (c *call) make(run func() error) {
 	c.failed, c.text = true, "the check ended its goroutine" // runtime.Goexit returns nothing
 	defer close(c.done)
@@ -114,9 +115,9 @@ func (c *call) wait() (failed bool, text string) {
 	return c.failed, c.text
 }
 
-// Debounce returns a check that first reports the result of f, and then changes between success and
-// failure only after every call of f has returned the other result for d. It starts no goroutine,
-// so it does not see what happens between two probes.
+// Debounce returns a check that first reports the result of f. After that it changes between
+// success and failure only once every call of f has returned the other result for d. It starts no
+// goroutine, so it does not see what happens between two probes.
 func Debounce(d time.Duration, f func() error) func() error {
 	var mu sync.Mutex
 	var asked bool

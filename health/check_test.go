@@ -36,7 +36,7 @@ func TestAPanicIsAFailure(t *testing.T) {
 	}
 }
 
-// A check that hangs fails after Timeout, costs one goroutine however often it is asked, and does
+// A check that hangs fails after Timeout, costs one goroutine however often it is called, and does
 // not delay the other checks.
 //
 // Fails when checks are called one after the other, or when each probe calls the hanging check
@@ -58,7 +58,7 @@ func TestACheckThatHangs(t *testing.T) {
 			}
 			want := health.Timeout
 			if i > 0 {
-				want = 0 // it has waited long enough
+				want = 0 // the hanging check has waited long enough
 			}
 			if took := time.Since(began); took != want {
 				t.Errorf("probe %d took %v, want %v", i, took, want)
@@ -80,8 +80,8 @@ func TestACheckThatHangs(t *testing.T) {
 	})
 }
 
-// Fails when Debounce changes at once, changes never, or adds up separate periods, and when a panic
-// gets past it.
+// Fails when Debounce changes immediately, never changes, or adds up separate periods, and when a
+// panic gets past it.
 func TestDebounce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestDebounce(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		first, second := errors.New("first"), errors.New("second")
-		step(first, first) // what it says first counts
+		step(first, first) // its first result counts
 		for range 10 {
 			step(nil, first)
 		}
@@ -109,7 +109,7 @@ func TestDebounce(t *testing.T) {
 			step(first, nil)
 		}
 		step(second, second)
-		step(first, first) // and tells the error as it is now
+		step(first, first) // and it reports the present error
 		for range 10 {
 			step(nil, first)
 		}
@@ -123,7 +123,7 @@ func TestDebounce(t *testing.T) {
 			}
 			return nil
 		})
-		for _, now = range []error{nil, first, nil} { // a panic is a failure like others
+		for _, now = range []error{nil, first, nil} { // a panic is a failure like any other
 			if err := jumpy(); err != nil {
 				t.Error(err)
 			}

@@ -37,7 +37,8 @@ func ExampleNew() {
 	// [-]ready failed: the timers are not running yet
 }
 
-// What hosts share only degrades them; what this host cannot serve without is required.
+// A store that hosts share only degrades them; a check that this host cannot serve without is
+// required.
 func ExampleCheck() {
 	probes := health.New(nil,
 		health.Check{Name: "store-reachable", Func: func() error { return errors.New("it does not answer") }},

@@ -6,45 +6,46 @@
 //	mux.Handle("/readyz/", probes) // /readyz/store-reachable
 //	mux.Handle("/startupz", probes)
 //
-// The probes:
+// The probes are:
 //
-//   - /livez is 503 if Live fails: only a restart helps. Orchestrators restart the process on it,
-//     so it must not depend on the store or on anything else that hosts share.
+//   - /livez is 503 if Live fails: only a restart helps. Orchestrators then restart the process, so
+//     Live must not depend on the store or on anything else that hosts share.
 //   - /readyz is 503 if Live, Started, Ready or a required check fails: this host should get no
 //     requests, for instance because it is draining. If any other check fails, the host is degraded
 //     and the status stays 200.
 //   - /startupz is 503 until Started succeeds.
 //   - /readyz/store-reachable is 503 if the check of that name fails, required or not, and 404 if
-//     there is none.
+//     there is no such check.
 //
-// The status is otherwise exactly 200 or 503, and the header X-Health is ok, degraded or unhealthy.
-// The body begins with ok, or with unhealthy and the checks that caused it; ?verbose lists every
-// check. ?exclude=store-reachable leaves out a check. A client whose Accept header prefers
-// application/health+json gets that format (draft-inadarei-api-health-check: pass, warn, fail).
+// In all other cases the status is 200 or 503, and the header X-Health is ok, degraded or
+// unhealthy. The body begins with ok, or with unhealthy and the checks that caused it; ?verbose
+// lists every check. ?exclude=store-reachable leaves out a check. A client whose Accept header
+// prefers application/health+json gets that format (draft-inadarei-api-health-check: pass, warn,
+// fail).
 //
 // # A store that is down
 //
 // All hosts lose a shared store at the same moment. If that made them unready, the load balancer
-// would have no host left, although each could serve. Therefore it makes them degraded, and alerts
-// belong on metrics. If a host cannot serve without the store, require that check:
+// would have no host left, although each could serve. Therefore they become only degraded; alert on
+// metrics instead. If a host cannot serve without the store, require that check:
 //
 //	health.New(timers, health.Check{Name: "store-reachable", Func: timers.StoreReachable,
 //		Required: true})
 //
-// A check that may flap is calmed by [Debounce]; those of a timer.Scheduler do not flap.
+// Wrap a check that may flap in [Debounce]; the checks of a timer.Scheduler do not flap.
 //
 // # What is not promised
 //
-// A probe only reads memory, provided that the functions it is given do: a function that calls a
-// server does so for every probe. A check that panics has failed, and so has one that takes longer
-// than [Timeout]; the other checks are still reported. A 200 describes the moment of the probe: set
-// the scheduler's Config.PreStopDelay to the time that your load balancer takes to notice a change.
+// A probe reads only memory if the functions that it calls do: a function that calls a server does
+// so for every probe. A check that panics or takes longer than [Timeout] has failed; the other
+// checks are still reported. A 200 describes the moment of the probe: set the scheduler's
+// Config.PreStopDelay to the time that your load balancer takes to notice a change.
 //
 // The body shows the errors of the checks to every client, unless [Handler.Details] returns false.
 // That is the default because probes belong on a private port, where an operator needs the reason.
 // Text that looks like a password in an error (user:password@host, password=…) is masked, but do
-// not rely on that: it is a safety net. On a public port let Details return false: the names of the
-// checks and the status remain.
+// not rely on that: it is only a safety net. On a public port make Details return false: clients
+// then still see the names of the checks and the status.
 package health
 
 import (
@@ -57,7 +58,8 @@ import (
 )
 
 // A Source reports the state of the process. A *timer.Scheduler is one. Each probe calls the
-// functions, each in a goroutine of its own and never twice at once. They should only read memory.
+// functions, each in a goroutine of its own, and never while an earlier call is still running. They
+// should only read memory.
 type Source interface {
 	// Live returns an error when only a restart of the process helps.
 	Live() error
@@ -65,8 +67,8 @@ type Source interface {
 	Started() error
 	// Ready returns an error when this host should get no requests.
 	Ready() error
-	// Checks returns further checks of /readyz by name, which degrade the host when they fail. New
-	// calls it once.
+	// Checks returns further checks of /readyz by name. If one fails, the host is degraded. New
+	// calls Checks once.
 	Checks() map[string]func() error
 }
 
@@ -121,8 +123,8 @@ func New(source Source, more ...Check) *Handler {
 	return &Handler{probes: map[string][]*check{"livez": {live}, "readyz": checks, "startupz": {started}}}
 }
 
-// Live returns an error when /livez is 503. Live, Started and Ready are for probes by other means
-// than HTTP.
+// Live returns an error when /livez is 503. Live, Started and Ready serve probes that do not use
+// HTTP.
 func (h *Handler) Live() error { return h.ask("livez") }
 
 // Started returns an error when /startupz is 503.

@@ -38,7 +38,7 @@ func bad() error { return errors.New("it is bad") }
 
 func good() error { return nil }
 
-// A source answers with functions; nil ones succeed.
+// A source answers with functions; a nil function succeeds.
 type source struct {
 	live, started, ready func() error
 	checks               checks
@@ -201,7 +201,7 @@ func TestMethodsAndHeaders(t *testing.T) {
 			}
 		}
 	}
-	// And on the wire: a second request on the same connection would read the first one's body.
+	// And on the wire: if HEAD had a body, a second request on the same connection would read it.
 	for range 2 {
 		r, err := server.Client().Head(server.URL + "/readyz?verbose")
 		if err != nil {

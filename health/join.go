@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Join returns a Source for a process with several: it is live, started and ready if all of them
-// are, and errors begin with the name of the source. The names of its checks are source.check, such
-// as outbox.few-dead-messages. A nil source has no checks, and is live, started and ready.
+// Join combines several sources of a process. The combined Source is live, started and ready if all
+// sources are. Its errors begin with the name of the source, and its checks are named source.check,
+// such as outbox.few-dead-messages. A nil source has no checks, and is live, started and ready.
 func Join(sources map[string]Source) Source {
 	own := maps.Clone(sources)
 	maps.DeleteFunc(own, func(_ string, source Source) bool { return source == nil })

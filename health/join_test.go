@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/health"
 )
 
-// Several sources are one: none hides another, and two may have a check of one name.
+// Join combines several sources: none hides another, and two may have checks of the same name.
 //
 // Fails when a source that fails is not named, or one check replaces another.
 func TestJoinAsksAllSources(t *testing.T) {
@@ -36,7 +36,7 @@ func TestJoinAsksAllSources(t *testing.T) {
 	expect(t, get(h, "/readyz/timers.database"), 503, "unhealthy", "unhealthy\n[-]timers.database failed: it is bad\n")
 }
 
-// A map that the caller changes later, and no sources at all, are no fault.
+// A map that the caller changes later is no fault, nor is an empty one.
 func TestJoinOfNothing(t *testing.T) {
 	sources := map[string]health.Source{}
 	h := health.New(health.Join(sources))
@@ -45,7 +45,7 @@ func TestJoinOfNothing(t *testing.T) {
 	expect(t, get(h, "/readyz"), 200, "ok", "ok\n")
 }
 
-// A process with several parts has one source.
+// A process with several parts joins them in one source.
 func ExampleJoin() {
 	timers := source{}
 	outbox := source{checks: checks{"few-dead-messages": func() error {

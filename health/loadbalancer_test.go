@@ -29,15 +29,15 @@ import (
 )
 
 const (
-	hostEnv = "TICKSLOT_HEALTH_TEST_HOST" // the address of the host that this binary is to be
+	hostEnv = "TICKSLOT_HEALTH_TEST_HOST" // the address of the host that this binary plays
 	hosts   = 3
 
-	preStopDelay = 2 * time.Second // as docs/operate.md says, and deploy/haproxy
+	preStopDelay = 2 * time.Second // as in docs/operate.md and deploy/haproxy
 	stopped      = "stopped in good order"
 )
 
-// host is a process of the fleet, written as docs/operate.md says. Every page except the probes
-// returns its process id.
+// host is a process of the fleet, written as docs/operate.md recommends. Every page except the
+// probes returns its process id.
 func host(addr string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -53,7 +53,7 @@ func host(addr string) {
 	mux.Handle("/livez", probes)
 	mux.Handle("/readyz", probes)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(5 * time.Millisecond) // it has something to do, so that requests are under way at any moment
+		time.Sleep(5 * time.Millisecond) // the page takes a moment, so that requests are in flight all the time
 		fmt.Fprint(w, os.Getpid())
 	})
 	listener, err := net.Listen("tcp", addr)
@@ -77,9 +77,9 @@ func host(addr string) {
 }
 
 // Three hosts are restarted one after the other behind a real HAProxy and a real nginx, with the
-// configurations of deploy/, while clients send requests through both. No request
-// fails. HAProxy takes each host out because of its /readyz, and nginx asks another host when one
-// returns 503: its clients request /readyz itself, too.
+// configurations in deploy/, while clients send requests through both. No request fails. HAProxy
+// takes each host out because of its /readyz. If a host returns 503, nginx asks another one: some
+// of its clients request /readyz itself.
 //
 // Fails when /readyz is 200 while a host drains (HAProxy then takes it out because of its port),
 // when the server shuts down before the timers have drained, when PreStopDelay is 0, and when the
@@ -110,8 +110,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		before := s.Pid()
 		everywhere(t, crowds, before)
 		if i == hosts-1 {
-			// Only now: a 503 lets nginx leave the host early, and the others should have left
-			// while it was being asked.
+			// Only for the last host: a 503 makes nginx leave a host early, but the hosts before
+			// should leave while nginx still asks them.
 			asking = newCrowd(t, "nginx, /readyz", ngx.Addr(), "/readyz")
 			testkit.Eventually(t, 20*time.Second, "the first answer to /readyz",
 				func() bool { return asking.answers.Load() > 0 })
@@ -126,7 +126,7 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		if took := time.Since(began); took < preStopDelay {
 			t.Errorf("host %d was gone after %v: that is less than PreStopDelay", i+1, took)
 		}
-		// The host stays away until nginx has met that, and asked another one.
+		// The host stays away until nginx has been refused by it, and has asked another host.
 		refused := strings.Count(output(t, ngx), proxytest.RetriedRefused)
 		if err := testkit.Poll(5*time.Second, "nginx asks another host", func() bool {
 			return strings.Count(output(t, ngx), proxytest.RetriedRefused) > refused
@@ -173,7 +173,7 @@ type crowd struct {
 	answers atomic.Int64
 
 	mu     sync.Mutex
-	seen   map[string]int // answers by what they say
+	seen   map[string]int // answers by their text
 	failed []string
 }
 
@@ -253,8 +253,8 @@ func (c *crowd) end(t *testing.T) {
 	t.Logf("%s: %d requests, %d failed", c.name, c.answers.Load(), len(c.failed))
 }
 
-// drains waits until a host that got SIGTERM is not ready. It must be so at once, and must go on
-// serving clients that do not know yet.
+// drains waits until a host that got SIGTERM is not ready. It must become unready immediately, and
+// continue to serve clients that do not know yet.
 func drains(t *testing.T, s *servertest.Server, pid int) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
@@ -291,7 +291,7 @@ func hostProgram() servertest.Program {
 				return nil, err
 			}
 			cmd := s.Command(self)
-			// it would linger for a second otherwise
+			// otherwise the process would linger for a second
 			cmd.Env = append(os.Environ(), hostEnv+"="+s.Addr(), "GORACE=atexit_sleep_ms=0")
 			return cmd, nil
 		},
@@ -299,7 +299,7 @@ func hostProgram() servertest.Program {
 	}
 }
 
-// output is everything that a server has printed; Log is only its end.
+// output returns everything that a server has printed; Log has only its end.
 func output(t *testing.T, s *servertest.Server) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Dir(), "output.log"))
@@ -309,7 +309,7 @@ func output(t *testing.T, s *servertest.Server) string {
 	return string(text)
 }
 
-// answers waits for a 200 as the sign that a server is ready.
+// answers returns a check that a server answers path with 200, which shows that it is ready.
 func answers(path string) func(context.Context, *servertest.Server, int, string) error {
 	return func(_ context.Context, s *servertest.Server, _ int, _ string) error {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// The binary is also the program of a host of the fleet behind the load balancers.
+// The test binary is also the program of the hosts behind the load balancers.
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(hostEnv); addr != "" {
 		host(addr)

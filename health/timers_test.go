@@ -73,7 +73,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 	})
 }
 
-// A scheduling goroutine that hangs in a schedule makes Live fail.
+// If the scheduling goroutine hangs in a schedule, Live fails.
 //
 // Fails when Live always succeeds.
 func TestLivezFindsAStalledScheduler(t *testing.T) {

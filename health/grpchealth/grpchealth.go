@@ -14,16 +14,16 @@
 //	grpcServer.GracefulStop() // also waits for clients that Watch, hence the line before
 //	late.Stop()
 //
-// Check and List call the functions at that moment. Watch pushes the changes that Run finds every
-// [Interval], and NOT_SERVING at once when Run's context ends: the host then drains and stays
-// NOT_SERVING, whatever Ready returns.
+// Check and List call the functions immediately. Watch pushes the changes that Run finds every
+// [Interval]. When Run's context ends, Watch pushes NOT_SERVING immediately: the host then drains
+// and stays NOT_SERVING, whatever Ready returns.
 //
 // The protocol has no field for the reason why a service is not serving, and no degraded state: a
-// degraded host is SERVING. Nothing here bounds a function that hangs. The functions should return
-// soon, as those of health.Handler do, however long their checks take.
+// degraded host is SERVING. This package does not bound a function that hangs. The functions should
+// return soon, as those of health.Handler do, however long their checks take.
 //
-// This is a module of its own, so that users of tickslot who do not use gRPC do not have it in
-// their module graph. It needs no other package of tickslot.
+// This is a module of its own, so that users of tickslot who do not use gRPC do not get it in their
+// module graph. It needs no other package of tickslot.
 package grpchealth
 
 import (
@@ -53,7 +53,7 @@ type Services struct {
 	Others map[string]func() error
 }
 
-// A Server implements the health service on top of grpc's own implementation.
+// A Server implements the health service with grpc's own implementation inside.
 type Server struct {
 	healthpb.HealthServer // inner, embedded as the interface to hide its other methods
 	inner                 *health.Server
@@ -85,8 +85,8 @@ func New(s Services) *Server {
 	return server
 }
 
-// Run updates clients that Watch until ctx ends. From then on everything that depends on Ready is
-// NOT_SERVING for good.
+// Run updates clients that Watch until ctx ends. After that, everything that depends on Ready stays
+// NOT_SERVING.
 func (s *Server) Run(ctx context.Context) {
 	// The loop may be waiting for a function when ctx ends.
 	defer context.AfterFunc(ctx, s.drain)()
@@ -114,13 +114,13 @@ func (s *Server) drain() {
 	}
 }
 
-// Check reports the status of a service at this moment.
+// Check reports the current status of a service.
 func (s *Server) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	s.look(r.GetService())
 	return s.HealthServer.Check(ctx, r)
 }
 
-// List reports the status of all services at this moment.
+// List reports the current status of all services.
 func (s *Server) List(ctx context.Context, r *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
 	s.lookAtAll()
 	return s.HealthServer.List(ctx, r)
@@ -132,7 +132,7 @@ func (s *Server) lookAtAll() {
 	}
 }
 
-// look calls a service's function and passes a change on to the clients that Watch it.
+// look calls a service's function and passes a change on to the clients that Watch the service.
 func (s *Server) look(name string) {
 	service, ok := s.services[name]
 	if !ok {

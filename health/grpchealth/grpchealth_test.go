@@ -91,7 +91,7 @@ func wait(t *testing.T, event <-chan struct{}) {
 	}
 }
 
-// answer is a check that may be changed.
+// answer is a check whose result may be changed.
 type answer struct {
 	err   atomic.Pointer[error]
 	calls atomic.Int64
@@ -188,7 +188,7 @@ func TestWatchIsTold(t *testing.T) {
 }
 
 // Fails when NOT_SERVING is not sent at the end of Run's context (here a function keeps Run
-// waiting, and Ready goes on succeeding), when it is taken back, or when liveness changes with it.
+// waiting, and Ready keeps succeeding), when it is taken back, or when liveness changes with it.
 func TestDrainingIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	var ready, live answer
@@ -227,7 +227,7 @@ func TestDrainingIsToldAtOnce(t *testing.T) {
 	check(t, c, "liveness", serving)
 	live.set(errBad)
 	check(t, c, "liveness", notServing)
-	alive(notServing) // never before
+	alive(notServing) // the first one
 }
 
 // Fails when clients that Watch liveness get NOT_SERVING at the end of Run's context.
@@ -246,16 +246,17 @@ func TestDrainingLeavesLivenessAlone(t *testing.T) {
 	watch(t, c, "liveness")(serving)
 }
 
-// lateContext is a context whose Done is seen before the functions of context.AfterFunc begin,
-// which are then stopped: an order that every context may have.
+// lateContext is a context whose Done is closed before the functions of context.AfterFunc begin;
+// they are then stopped. Every context may behave in this order.
 type lateContext struct{ context.Context }
 
 func (lateContext) AfterFunc(func()) func() bool { return func() bool { return true } }
 
-// Value hides the context within, whose own list of functions context.AfterFunc would use.
+// Value hides the inner context, because context.AfterFunc would use its list of functions.
 func (lateContext) Value(any) any { return nil }
 
-// Fails when Run waits for a function that it has stopped, and when nobody is told in that order.
+// Fails when Run waits for a function that it has stopped, and when no client learns of the end in
+// that order.
 func TestRunThatSeesTheEndFirst(t *testing.T) {
 	t.Parallel()
 	s := grpchealth.New(grpchealth.Services{})
@@ -269,7 +270,7 @@ func TestRunThatSeesTheEndFirst(t *testing.T) {
 	check(t, c, "", notServing)
 }
 
-// Fails when a function is called twice at once, so that the older result is set last.
+// Fails when two calls of a function overlap, so that the older result is set last.
 func TestAnOldAnswerDoesNotFollowANewOne(t *testing.T) {
 	t.Parallel()
 	entered, gate := make(chan struct{}), make(chan struct{})
@@ -280,7 +281,7 @@ func TestAnOldAnswerDoesNotFollowANewOne(t *testing.T) {
 		}
 		close(entered)
 		<-gate
-		return nil // as it was a while ago
+		return nil // an old result
 	}})
 	c := dial(t, s)
 	var first sync.WaitGroup
