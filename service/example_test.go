@@ -17,7 +17,7 @@ import (
 )
 
 // New takes any stores: here those in memory, for a single process. Packages pgservice,
-// sqliteservice and redisservice make those of a fleet.
+// sqliteservice and redisservice make the stores of a fleet.
 func ExampleNew() {
 	stores := service.Stores{Locks: memlock.New(), Registry: cluster.NewMemoryStore()}
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)

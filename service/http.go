@@ -14,7 +14,7 @@ import (
 )
 
 // Probes answers /livez, /readyz and /startupz for all parts that run. The names of its checks
-// begin with timers, durable or outbox: /readyz/outbox.few-dead-messages. Any further checks are
+// begin with timers, durable or outbox: /readyz/outbox.few-dead-messages. The checks in more are
 // added.
 func (s *Service) Probes(more ...health.Check) *health.Handler {
 	sources := map[string]health.Source{"timers": s.timers}
@@ -27,7 +27,7 @@ func (s *Service) Probes(more ...health.Check) *health.Handler {
 	return health.New(health.Join(sources), more...)
 }
 
-// ifUsed is a source that succeeds while its part has nothing to do, and so is not run.
+// ifUsed is a source that succeeds while its part has nothing to do and is therefore not run.
 type ifUsed struct {
 	health.Source
 	used func() bool
@@ -52,16 +52,16 @@ func (i ifUsed) ask(f func() error) error {
 	return f()
 }
 
-// Metrics serves the metrics of Config.Registerer for Prometheus; those of the default registry if
-// that cannot be read (prometheus.WrapRegistererWith).
+// Metrics serves the metrics of Config.Registerer for Prometheus. If that cannot be read
+// (prometheus.WrapRegistererWith), it serves the default registry.
 func (s *Service) Metrics() http.Handler {
 	return promhttp.HandlerFor(s.gatherer, promhttp.HandlerOpts{})
 }
 
-// Page returns the operator's page, of config's settings: set Authorize, which says who may read
-// it, and Hosts; the service sets Registry, Timers and Logger, and adds the sections of durable
-// runs and the outbox. Mount it below any path that ends with a slash. If there are faults in
-// config, Run returns them. Run ends the page's live views before your parts stop, so that a server
+// Page returns the operator's page with the settings in config. Set Authorize, which decides who
+// may read it, and Hosts; the service sets Registry, Timers and Logger, and adds the sections of
+// durable runs and the outbox. Mount it below any path that ends with a slash. If config has
+// faults, Run returns them. Run ends the page's live views before your parts stop, so that a server
 // need not wait for them.
 func (s *Service) Page(config page.Config) http.Handler {
 	config.Registry = s.registry
@@ -86,7 +86,7 @@ func (s *Service) Page(config page.Config) http.Handler {
 	return p
 }
 
-// pages are those that Page has made.
+// pages are the pages that Page has made.
 type pages struct {
 	mu     sync.Mutex
 	all    []*page.Page

@@ -15,26 +15,27 @@ import (
 )
 
 const (
-	// verifyTimeout bounds the first look at the tables. Creating them may take longer.
+	// verifyTimeout bounds the first check of the tables. Creating them may take longer.
 	verifyTimeout = 5 * time.Second
 	// graces is the sum of what parts take after their drain time-outs: CancelGrace and HookGrace
-	// of timers, runs and deliveries, that of requests, and the registry's last write.
+	// for timers, runs and deliveries, the grace for requests, and the registry's last write.
 	graces = 20 * time.Second
 )
 
-// Run runs the service until ctx ends or a part fails: it creates or verifies the tables, asks the
-// registry whether this process may begin (Config.Environment), and starts parts, which are yours,
-// such as a tickslot.Server, and then timers, worker and relay. When ctx ends, these three drain
-// beside each other; your parts, and last the registry, stop when they have ended.
+// Run runs the service until ctx ends or a part fails. First it creates or verifies the tables and
+// asks the registry whether this process may begin (Config.Environment). Then it starts parts, such
+// as a tickslot.Server of yours, and after them timers, worker and relay. When ctx ends, timers,
+// worker and relay drain at the same time; when they have ended, your parts stop, and last the
+// registry.
 //
-// The server of probes and page starts when the tables are there, so on a new database connections
-// to it are refused for a moment. If the database cannot be reached, everything starts all the
-// same, and each part does what it does in an outage. If it then turns out that tables are missing,
-// the part that finds out fails, and Run returns its error: run the program again.
+// The server of probes and page starts only when the tables exist, so on a new database it refuses
+// connections for a moment. If the database cannot be reached, everything starts nevertheless, and
+// each part behaves as in an outage. If it then turns out that tables are missing, the part that
+// finds out fails, and Run returns its error: run the program again.
 //
-// The error names each part that failed, the first one first. It matches dlock.ErrSetup if somebody
-// has to set something up: a right, a table, or an option. Run closes what the stores have opened.
-// Call it once.
+// The error names each part that failed, beginning with the first. It matches dlock.ErrSetup if
+// something has to be set up: a right, a table, or an option. Run closes what the stores have
+// opened. Call it once.
 func (s *Service) Run(ctx context.Context, parts ...tickslot.Part) error {
 	return errors.Join(s.run(ctx, parts), s.Close())
 }
@@ -59,7 +60,7 @@ func (s *Service) run(ctx context.Context, parts []tickslot.Part) error {
 		tickslot.Named("registry", tickslot.PartFunc(func(ctx context.Context) error {
 			err := s.registry.Run(ctx)
 			if refusal := g.refusal.Load(); refusal != nil && errors.Is(err, *refusal) {
-				return nil // the gate has said so, and has returned before
+				return nil // the gate has returned this error earlier
 			}
 			return err
 		})),
@@ -69,7 +70,7 @@ func (s *Service) run(ctx context.Context, parts []tickslot.Part) error {
 	return tickslot.Runner{DrainTimeout: s.config.PreStopDelay + s.config.DrainTimeout + graces}.Run(ctx, all...)
 }
 
-// work returns the parts that take work, which have something to do.
+// work returns the parts that take work, without those that have nothing to do.
 func (s *Service) work() together {
 	work := together{"timers": s.timers}
 	s.registry.Add(s.timers)
@@ -93,7 +94,7 @@ func (s *Service) hasRuns() bool {
 }
 
 // Migrate creates or upgrades the tables of all parts, as Run does without NoMigrate: for programs
-// and tests that need them before, or without, Run.
+// and tests that need the tables before Run, or without it.
 func (s *Service) Migrate(ctx context.Context) error {
 	var faults []error
 	for name, store := range s.stores.list() {
@@ -125,7 +126,7 @@ func (s *Service) prepare(ctx context.Context) error {
 		case guard.Is(err, dlock.ErrSetup):
 			return fmt.Errorf("service: the tables of %s: %w", name, err)
 		case ctx.Err() != nil:
-			return nil // which the runner finds, too
+			return nil // the runner finds this error, too
 		default:
 			s.config.Logger.Warn("service: the database does not answer, or not now: the parts start without a look "+
 				"at their tables", "tables", name, "err", err)
@@ -135,14 +136,15 @@ func (s *Service) prepare(ctx context.Context) error {
 	return nil
 }
 
-// A gate is passed when the registry has not refused this process.
+// A gate opens when the registry has not refused this process.
 type gate struct {
 	service *Service
 	open    chan struct{}
 	refusal atomic.Pointer[error]
 }
 
-// Running is closed when this process was admitted, or the registry does not answer.
+// Running returns a channel that is closed when this process was admitted, or the registry does not
+// answer.
 func (g *gate) Running() <-chan struct{} { return g.open }
 
 func (g *gate) Run(ctx context.Context) error {
@@ -164,10 +166,10 @@ func (g *gate) Run(ctx context.Context) error {
 	return err
 }
 
-// together are parts that start and drain beside each other.
+// together are parts that start and drain at the same time.
 type together map[string]tickslot.Part
 
-// Run runs the parts until ctx ends, or the first of them returns.
+// Run runs the parts until ctx ends or one of them returns.
 func (t together) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

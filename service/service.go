@@ -66,10 +66,11 @@ type Config struct {
 }
 
 // Stores are where the parts keep what they share. Packages pgservice, sqliteservice and
-// redisservice make them. Locks and Registry are required; a nil Runs or Outbox is left out.
+// redisservice create them. Locks and Registry are required. If Runs or Outbox is nil, the service
+// does without it.
 //
-// A store that has Migrate(ctx) error and Verify(ctx) error is migrated or verified by Run; one
-// that has Close() error is closed when Run has ended.
+// If a store has Migrate(ctx) error and Verify(ctx) error, Run migrates or verifies it; if it has
+// Close() error, Run closes it at its end.
 type Stores struct {
 	Locks    dlock.DistributedLock
 	Registry cluster.Store
@@ -77,7 +78,7 @@ type Stores struct {
 	Outbox   *outbox.Outbox
 }
 
-// list returns the stores that there are, with their names in errors.
+// list returns the stores that are set, by the names that errors use.
 func (s Stores) list() map[string]any {
 	all := map[string]any{"locks": s.Locks, "registry": s.Registry}
 	if s.Runs != nil {
@@ -89,21 +90,21 @@ func (s Stores) list() map[string]any {
 	return all
 }
 
-// A Service is the parts of a program. Its methods may be called from any goroutine.
+// A Service has the parts of a program. Its methods may be called from any goroutine.
 type Service struct {
 	config   Config
 	stores   Stores
 	gatherer prometheus.Gatherer
 	registry *cluster.Registry
-	locks    dlock.DistributedLock // with the events of the registry
+	locks    dlock.DistributedLock // wrapped, so that they report events to the registry
 	timers   *timer.Scheduler
 	worker   *durable.Worker // nil: there is no store for it
 	relay    *outbox.Relay   // nil: there is no store for it, or no sink
 	pages    pages
 }
 
-// New assembles a service on any stores, and returns every fault of the settings. It starts
-// nothing and calls no store. A test of a service gives it stores in memory: memlock.New,
+// New assembles a service on any stores, or returns every fault of the settings. It starts nothing
+// and calls no store. A test of a service gives it stores in memory: memlock.New,
 // cluster.NewMemoryStore, durabletest.NewStore and outboxtest.New.
 func New(stores Stores, config Config, timers ...timer.Timer) (*Service, error) {
 	s := &Service{stores: stores}
@@ -154,8 +155,8 @@ func (c Config) check(stores Stores) (faults []error) {
 
 func (c Config) hasSink() bool { return len(c.Relay.Sinks) > 0 || c.Relay.DefaultSink != nil }
 
-// TableName returns the TableName of a store for Stores, such as "billing_locks" for the kind
-// "locks" of Name "billing". Without a Name it is "", for which each store has a default.
+// TableName returns the name of a store's table for Stores, such as "billing_locks" for the kind
+// "locks" and the Name "billing". Without a Name it is "", which stands for the store's default.
 func (c Config) TableName(kind string) string {
 	if c.Name == "" {
 		return ""
@@ -165,7 +166,7 @@ func (c Config) TableName(kind string) string {
 
 const maxName = 20
 
-// checkedName returns name if Config.Name may be so, and otherwise "".
+// checkedName returns name if it is a valid Config.Name, and otherwise "".
 func checkedName(name string) string {
 	for i, r := range name {
 		if !(r >= 'a' && r <= 'z' || i > 0 && (r >= '0' && r <= '9' || r == '_')) || i >= maxName {
@@ -175,7 +176,7 @@ func checkedName(name string) string {
 	return name
 }
 
-// share gives the parts what they have in common.
+// share gives the parts the settings that they have in common.
 func (c *Config) share() {
 	name := c.Holder.String()
 	orDefault(&c.Registry.Holder, c.Holder)
@@ -207,10 +208,10 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// assemble makes the parts, and returns the faults of all that can be made.
+// assemble creates the parts. It returns the faults of all parts that could be checked.
 func (s *Service) assemble(timers []timer.Timer) error {
 	if s.stores.Locks == nil || s.stores.Registry == nil {
-		return nil // which was said
+		return nil // the fault was reported earlier
 	}
 	var faults [4]error
 	c := s.config
@@ -232,10 +233,10 @@ func (s *Service) assemble(timers []timer.Timer) error {
 	return errors.Join(faults[:]...)
 }
 
-// Timers returns the scheduler: register timers with it, trigger them, and change them.
+// Timers returns the scheduler: use it to register timers, trigger them, and change them.
 func (s *Service) Timers() *timer.Scheduler { return s.timers }
 
-// Worker returns the worker of durable runs; nil: this service has no store for them. Give it its
+// Worker returns the worker of durable runs; nil: this service has no store for them. Add its
 // handlers and schedules before Run.
 func (s *Service) Worker() *durable.Worker { return s.worker }
 
@@ -255,7 +256,7 @@ func (s *Service) Runs() *durable.Store { return s.stores.Runs }
 // Outbox returns the outbox; nil: there is none.
 func (s *Service) Outbox() *outbox.Outbox { return s.stores.Outbox }
 
-// Close closes what the stores have opened. Run does so when it has ended; call it if Run is not
+// Close closes what the stores have opened. Run does so at its end; call Close only if Run is not
 // called.
 func (s *Service) Close() error {
 	var faults []error
@@ -269,7 +270,7 @@ func (s *Service) Close() error {
 	return errors.Join(faults...)
 }
 
-// errNoRuns is the fault of durable runs where there is no store for them.
+// errNoRuns is the fault of durable runs if there is no store for them.
 var errNoRuns = errors.New("service: there is no store of durable runs: with TimersOnly or on Redis there is none")
 
 var errNoOutbox = errors.New("service: there is no outbox: with TimersOnly or on Redis there is none")

@@ -230,7 +230,7 @@ func TestAnotherEnvironmentStartsNothing(t *testing.T) {
 	})
 }
 
-// Two services of one name are two hosts of one fleet, also in one process.
+// Two services with the same name are two hosts of one fleet, even in one process.
 func TestTwoServicesOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stores := inMemory()

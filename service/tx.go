@@ -10,12 +10,12 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// ErrCommitted is matched by the error of InTx if its function has ended the transaction itself.
-// What it has committed stays.
+// ErrCommitted is matched by the error of InTx if its function has ended the transaction itself. If
+// the function has committed, that stays in force.
 var ErrCommitted = errors.New("the function has ended the transaction, which InTx does: only return from it")
 
 // A Queue queues runs and messages in a transaction. Packages pgservice and sqliteservice make one
-// for each transaction of InTx, whose goroutine alone may use it.
+// for each transaction of InTx. Only the goroutine of that transaction may use it.
 type Queue struct {
 	service   *Service
 	runs      durable.Tx
@@ -24,14 +24,14 @@ type Queue struct {
 	appended  bool
 }
 
-// NewQueue returns a Queue on a transaction, for stores that New was given. Call Notify after the
-// commit. In a test with outboxtest.InTx, runs is nil, because a store of durabletest has no
+// NewQueue returns a Queue on a transaction, for the stores that New was given. Call Notify after
+// the commit. In a test with outboxtest.InTx, runs is nil, because a store of durabletest has no
 // transactions.
 func (s *Service) NewQueue(runs durable.Tx, messages outbox.Tx) *Queue {
 	return &Queue{service: s, runs: runs, messages: messages}
 }
 
-// Trigger queues a run of a handler, if and when the transaction commits: durable.Store.Trigger.
+// Trigger queues a run of a handler if the transaction commits: see durable.Store.Trigger.
 func (q *Queue) Trigger(ctx context.Context, handler string, payload []byte, options durable.TriggerOptions) (id int64,
 	err error) {
 	if q.service.stores.Runs == nil {
@@ -41,7 +41,7 @@ func (q *Queue) Trigger(ctx context.Context, handler string, payload []byte, opt
 	return q.service.stores.Runs.Trigger(ctx, q.runs, handler, payload, options)
 }
 
-// Append adds a message, if and when the transaction commits: outbox.Outbox.Append.
+// Append adds a message if the transaction commits: see outbox.Outbox.Append.
 func (q *Queue) Append(ctx context.Context, m outbox.Message) (fresh bool, err error) {
 	if q.service.stores.Outbox == nil {
 		return false, errNoOutbox
@@ -50,8 +50,8 @@ func (q *Queue) Append(ctx context.Context, m outbox.Message) (fresh bool, err e
 	return q.service.stores.Outbox.Append(ctx, q.messages, m)
 }
 
-// Notify has workers and relays look at once for what was queued. It does not wait, and does no
-// harm if nothing was committed.
+// Notify makes workers and relays look immediately for what was queued. It does not wait. If
+// nothing was committed, it does no harm.
 func (q *Queue) Notify() {
 	if q.triggered {
 		q.service.stores.Runs.Notify()
@@ -64,21 +64,21 @@ func (q *Queue) Notify() {
 // A Job is a handler of durable runs whose payload is a T, in JSON. Make one with Handle.
 type Job[T any] struct{ name string }
 
-// Handle gives a worker the handler of a job, and returns what triggers it:
+// Handle gives a worker the handler of a job, and returns the Job that triggers it:
 //
 //	invoice := service.Handle(svc.Worker(), "invoice", app.sendInvoice, durable.HandlerOptions{})
 //	…
 //	_, err := invoice.Trigger(ctx, tx, Invoice{Number: 7}, durable.TriggerOptions{})
 //
-// See durable.JSON for payloads that cannot be decoded. A process that only triggers the job makes
-// one with JobOf.
+// See durable.JSON for payloads that cannot be decoded. If a process only triggers the job, use
+// JobOf there.
 func Handle[T any](w *durable.Worker, name string, f func(ctx context.Context, payload T) error,
 	options durable.HandlerOptions) Job[T] {
 	w.Handle(name, durable.JSON(f), options)
 	return Job[T]{name}
 }
 
-// JobOf returns the job of a handler that other processes have.
+// JobOf returns the job for a handler that runs in other processes.
 func JobOf[T any](name string) Job[T] { return Job[T]{name} }
 
 // Trigger queues a run with this payload in the transaction of tx: see Queue.Trigger.
@@ -91,8 +91,8 @@ func (j Job[T]) Trigger(ctx context.Context, tx Triggerer, payload T, options du
 	return tx.Trigger(ctx, j.name, text, options)
 }
 
-// A Triggerer triggers runs: a Queue, the Tx of pgservice and sqliteservice, and a durable.Control,
-// which does so in a transaction of its own.
+// A Triggerer triggers runs: a Queue, the Tx of pgservice or sqliteservice, or a durable.Control,
+// which uses a transaction of its own.
 type Triggerer interface {
 	Trigger(ctx context.Context, handler string, payload []byte, options durable.TriggerOptions) (id int64, err error)
 }

@@ -24,7 +24,7 @@ func fetchRates(context.Context) error             { return nil }
 func sendInvoice(context.Context, Invoice) error   { return nil }
 func sendStatements(context.Context, string) error { return nil }
 
-// A program with a timer, durable runs, an outbox, probes, metrics and the page.
+// This program has a timer, durable runs, an outbox, probes, metrics and the page.
 func Example() {
 	run := func(ctx context.Context) error {
 		pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -65,5 +65,5 @@ func Example() {
 		})
 		return svc.Run(ctx, tickslot.Server(&http.Server{Addr: ":8080", Handler: mux}))
 	}
-	_ = run // which needs a database
+	_ = run // it needs a database
 }

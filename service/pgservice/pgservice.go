@@ -4,7 +4,7 @@
 //	…
 //	return svc.Run(ctx, tickslot.Server(server))
 //
-// A change of your tables, a run and a message are committed together, or not at all, by InTx.
+// InTx commits a change of your tables, a run and a message together, or none of them.
 package pgservice
 
 import (
@@ -27,18 +27,18 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A Service is a service.Service whose database is known, and has transactions.
+// A Service is a service.Service on Postgres, with transactions.
 type Service struct {
 	*service.Service
 	pool *pgxpool.Pool
 }
 
-// New assembles a service on the database of pool, and returns every fault of the settings. It does
-// not call the server, and the pool stays yours: close it when Run has returned.
+// New assembles a service on the database of pool, or returns every fault of the settings. It does
+// not call the server. The pool stays yours: close it when Run has returned.
 //
-// The stores open connections of their own, with the settings of the pool, when they need them: at
-// most 4 for locks, 3 for the registry, 5 for durable runs and 9 for the outbox. So an application
-// that uses up its pool costs no lease.
+// When the stores need connections, they open their own, with the settings of the pool: at most 4
+// for locks, 3 for the registry, 5 for durable runs and 9 for the outbox. So an application that
+// uses up its pool costs no lease.
 func New(pool *pgxpool.Pool, config service.Config, timers ...timer.Timer) (*Service, error) {
 	schema := config.Schema
 	stores := service.Stores{
@@ -56,8 +56,8 @@ func New(pool *pgxpool.Pool, config service.Config, timers ...timer.Timer) (*Ser
 	return &Service{s, pool}, nil
 }
 
-// A Tx is a transaction of InTx: a pgx.Tx for your own statements, in which runs and messages are
-// queued, too. Only the goroutine of the function may use it, and only until it returns.
+// A Tx is the transaction of InTx: a pgx.Tx for your own statements, which also queues runs and
+// messages. Only the goroutine of the function may use it, and only until the function returns.
 type Tx struct {
 	pgx.Tx
 	*service.Queue
@@ -69,8 +69,8 @@ func (Tx) Commit(context.Context) error { return service.ErrCommitted }
 // Rollback returns service.ErrCommitted: return an error from the function instead.
 func (Tx) Rollback(context.Context) error { return service.ErrCommitted }
 
-// InTx calls f in a transaction of the pool, with the isolation level that the database has by
-// default, commits if f returns nil, and then has workers and relays look for what was queued:
+// InTx calls f in a transaction of the pool, with the database's default isolation level. If f
+// returns nil, it commits, and makes workers and relays look for what was queued:
 //
 //	err := svc.InTx(ctx, func(tx pgservice.Tx) error {
 //		if _, err := tx.Exec(ctx, `INSERT INTO invoice (number) VALUES ($1)`, number); err != nil {
@@ -80,16 +80,16 @@ func (Tx) Rollback(context.Context) error { return service.ErrCommitted }
 //		return err
 //	})
 //
-// If f returns an error, panics, or returns after ctx has ended, the transaction is rolled back. A
-// panic goes on. InTx does not repeat f: after an error of serialization (SQLSTATE 40001 and
-// 40P01), call it again. After an error of the commit itself, which says so, the server may have
+// If f returns an error, panics, or returns after ctx has ended, InTx rolls the transaction back.
+// It passes a panic on. It does not repeat f: after a serialization error (SQLSTATE 40001 or
+// 40P01), call InTx again. After an error of the commit itself, which says so, the server may have
 // committed, because its answer may have been lost.
 func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("pgservice: begin: %w", err)
 	}
-	// After a commit it does nothing. It must reach the server also if ctx has ended.
+	// After a commit it does nothing. It must reach the server even if ctx has ended.
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // the connection is closed then
 	queue := s.NewQueue(pgxdurable.Tx(tx), pgxoutbox.Tx(tx))
 	if err := f(Tx{tx, queue}); err != nil {
@@ -101,7 +101,7 @@ func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	if tx.Conn().PgConn().TxStatus() == 'I' {
 		return fmt.Errorf("pgservice: %w", service.ErrCommitted)
 	}
-	defer queue.Notify() // also if the answer was lost
+	defer queue.Notify() // even if the answer was lost
 	if err := tx.Commit(ctx); errors.Is(err, pgx.ErrTxCommitRollback) {
 		return fmt.Errorf("pgservice: rolled back, because a statement had failed: %w", err)
 	} else if err != nil {

@@ -20,7 +20,7 @@ func processOrders(context.Context) error { return nil }
 func chargeCards(context.Context) error   { return nil }
 func warmCache(context.Context) error     { return nil }
 
-// One host of a fleet, with probes, metrics and the page.
+// This program is one host of a fleet, with probes, metrics and the page.
 func Example() {
 	run := func(ctx context.Context) error {
 		rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR")})

@@ -1,6 +1,6 @@
 // Package redisservice assembles a service.Service on Redis: locks, timers, the registry, the page,
-// probes and metrics. Redis keeps no durable runs and no outbox, which belong into the database of
-// the application.
+// probes and metrics. It has no durable runs and no outbox, which belong in the application's
+// database.
 //
 //	svc, err := redisservice.New(client, service.Config{Name: "billing"}, timers...)
 //	…
@@ -18,12 +18,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// New assembles a service on the server of client: a *redis.Client, also of
-// redis.NewFailoverClient, or a *redis.ClusterClient. It returns every fault of the settings, does
-// not call the server, and the client stays yours: close it when Run has returned. Every key begins
-// with Config.Name and a colon, if there is a Name. Config.Schema must be "".
+// New assembles a service on the server of client: a *redis.Client (redis.NewFailoverClient returns
+// one, too) or a *redis.ClusterClient. It returns every fault of the settings, and does not call
+// the server. The client stays yours: close it when Run has returned. If there is a Config.Name,
+// every key begins with it and a colon. Config.Schema must be "".
 //
-// For options of redislock, such as those of a server in the process of a test (Embedded), call
+// If you need options of redislock, such as Embedded for a server in a test's process, call
 // service.New with your own stores.
 func New(client redis.UniversalClient, config service.Config, timers ...timer.Timer) (*service.Service, error) {
 	if config.Schema != "" {

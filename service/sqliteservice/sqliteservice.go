@@ -7,7 +7,7 @@
 //	…
 //	return svc.Run(ctx, tickslot.Server(server))
 //
-// A change of your tables, a run and a message are committed together, or not at all, by InTx.
+// InTx commits a change of your tables, a run and a message together, or none of them.
 package sqliteservice
 
 import (
@@ -24,20 +24,20 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A Service is a service.Service whose database is known, and has transactions.
+// A Service is a service.Service on a SQLite file, with transactions.
 type Service struct {
 	*service.Service
 	db *sql.DB
 }
 
-// New assembles a service on the file of db, and returns every fault of the settings. It does not
-// open the file, and db stays yours: close it when Run has returned.
+// New assembles a service on the file of db, or returns every fault of the settings. It does not
+// open the file. db stays yours: close it when Run has returned.
 //
 // All parts take their connections from db: allow at least four more than your own code holds at
-// once (db.SetMaxOpenConns), or leases cannot be renewed. Keep transactions short, because SQLite
-// has one writer at a time, and let them begin with BEGIN IMMEDIATE, as above: one that has read
-// before it writes is otherwise refused as locked if somebody else has written meanwhile.
-// Config.Schema must be "".
+// the same time (db.SetMaxOpenConns), or leases cannot be renewed. Keep transactions short, because
+// SQLite has one writer at a time, and begin them with BEGIN IMMEDIATE, as above: if a transaction
+// reads before it writes, and another connection writes in between, SQLite otherwise refuses it as
+// locked. Config.Schema must be "".
 func New(db *sql.DB, config service.Config, timers ...timer.Timer) (*Service, error) {
 	if db == nil {
 		return nil, errors.New("sqliteservice: there is no database: pass a *sql.DB")
@@ -60,8 +60,8 @@ func New(db *sql.DB, config service.Config, timers ...timer.Timer) (*Service, er
 	return &Service{s, db}, nil
 }
 
-// A Tx is a transaction of InTx: a *sql.Tx for your own statements, in which runs and messages are
-// queued, too. Only the goroutine of the function may use it, and only until it returns.
+// A Tx is the transaction of InTx: a *sql.Tx for your own statements, which also queues runs and
+// messages. Only the goroutine of the function may use it, and only until the function returns.
 type Tx struct {
 	*sql.Tx
 	*service.Queue
@@ -73,7 +73,7 @@ func (Tx) Commit() error { return service.ErrCommitted }
 // Rollback returns service.ErrCommitted: return an error from the function instead.
 func (Tx) Rollback() error { return service.ErrCommitted }
 
-// InTx calls f in a transaction, commits if f returns nil, and then has workers and relays of this
+// InTx calls f in a transaction. If f returns nil, it commits, and makes workers and relays of this
 // process look for what was queued:
 //
 //	err := svc.InTx(ctx, func(tx sqliteservice.Tx) error {
@@ -84,9 +84,9 @@ func (Tx) Rollback() error { return service.ErrCommitted }
 //		return err
 //	})
 //
-// If f returns an error, panics, or returns after ctx has ended, the transaction is rolled back. A
-// panic goes on. InTx does not repeat f. Workers and relays of other processes find what was queued
-// within their PollInterval.
+// If f returns an error, panics, or returns after ctx has ended, InTx rolls the transaction back.
+// It passes a panic on. It does not repeat f. Workers and relays of other processes find what was
+// queued within their PollInterval.
 func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqliteservice: rolled back: %w", context.Cause(ctx))
 	}
-	defer queue.Notify() // also if the commit has an error: it may have been done
+	defer queue.Notify() // even after an error of the commit, which may have been made
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqliteservice: commit: %w", err)
 	}
