@@ -1,6 +1,6 @@
 // Package ping tells a monitor when timers start, succeed and fail, in the protocol of
-// healthchecks.io: the monitor alarms somebody if a timer has not succeeded for too long, also when
-// the whole fleet is down. Any monitor that takes these requests will do.
+// healthchecks.io. The monitor raises an alarm if a timer has not succeeded for too long, even if
+// the whole fleet is down. Any monitor that accepts these requests will do.
 //
 //	pings, err := ping.New(map[string]string{"report": "https://hc-ping.com/…"}, ping.Options{})
 //	timers, err := timer.New(timer.Config{Store: lock, Hooks: pings.TimerHooks(timer.Hooks{})}, list...)
@@ -9,18 +9,18 @@
 //
 // # What is promised
 //
-// Only the host that runs a tick pings: its start, and then its success or its failure, with the
-// error of the handler: secrets masked, 10 kB at most. A tick that is skipped sends nothing. A run
-// that was canceled, cut off by a shutdown, or had lost its lease sends nothing at its end, because
-// it may go on or be made up for elsewhere: if it is not, the monitor's time runs out.
+// Only the host that runs a tick pings: first the start, then the success or the failure, with the
+// handler's error (secrets masked, at most 10 kB). A tick that is skipped sends nothing. A run that
+// was canceled, cut off by a shutdown, or had lost its lease sends nothing at its end, because it
+// may continue or be made up for elsewhere. If that does not happen, the monitor's time runs out.
 //
-// A monitor that hangs, answers nonsense or redirects delays no timer and no hook, and takes one
-// goroutine for each of its URLs. Nothing is sent to where it redirects.
+// A monitor that hangs, answers nonsense or redirects delays no timer and no hook; it costs one
+// goroutine for each of its URLs. Redirects are not followed.
 //
 // # What is not promised
 //
-// A ping can be lost: a request is tried three times, and of one URL at most 16 pings wait. The
-// monitor then alarms although the run succeeded.
+// A ping can be lost: a request is tried three times, and at most 16 pings wait for each URL. The
+// monitor then raises an alarm although the run succeeded.
 package ping
 
 import (
@@ -76,26 +76,27 @@ type Pinger struct {
 	busy    sync.WaitGroup    // the goroutines that send
 }
 
-// A check is a URL, and the pings that wait to be sent to it.
+// A check is a URL and the pings that wait to be sent to it.
 type check struct {
 	timer string
 	url   *url.URL
 
 	mu      sync.Mutex
 	waiting []ping
-	sending bool // a goroutine is there, which takes the pings in order
+	sending bool // a goroutine is running that sends the pings in order
 	failing bool // the last ping failed, and that was logged
 }
 
 type ping struct {
-	signal string // "start", "fail", or "", which is success
+	signal string // "start", "fail", or "" for success
 	run    string // a UUID, the same for all pings of a run
 	text   string
 }
 
-// New returns a Pinger that knows the URL of each timer, which is the one for a success. Timers
-// without a URL are not pinged. Two timers must not have the same URL, because the success of one
-// would hide the failure of the other. Errors do not quote a URL: whoever knows it can ping.
+// New returns a Pinger for the given URLs, by the name of the timer. Each is the URL that reports a
+// success. Timers without a URL are not pinged. Two timers must not have the same URL, because the
+// success of one would hide the failure of the other. Errors do not quote a URL, because anyone who
+// knows it can ping.
 func New(urls map[string]string, o Options) (*Pinger, error) {
 	p := &Pinger{timeout: cmp.Or(o.Timeout, 10*time.Second), log: mask.Logger(cmp.Or(o.Logger, slog.Default())),
 		checks: make(map[string]*check, len(urls))}
@@ -132,7 +133,7 @@ func trimmed(path string) string {
 	return path
 }
 
-// TimerHooks returns hooks that ping, and then call those of own, which may be the zero value.
+// TimerHooks returns hooks that ping and then call the hooks in own, which may be the zero value.
 func (p *Pinger) TimerHooks(own timer.Hooks) timer.Hooks {
 	started, ended := own.RunStarted, own.RunEnded
 	own.RunStarted = func(i timer.RunInfo) {
@@ -159,8 +160,9 @@ func idOf(i timer.RunInfo) string {
 	return fmt.Sprintf("%s\x00%s\x00%d", i.ID, i.Holder, i.StartedAt.UnixNano())
 }
 
-// Start pings that a run of something that is no timer has started, by the name that New was given
-// with a URL. run is any text that is the same for all pings of a run, and of no other.
+// Start pings that a run has started, for something that is not a timer. name is the name that New
+// was given with a URL; run is any text that is the same for all pings of one run, and differs
+// between runs.
 func (p *Pinger) Start(name, run string) { p.add(name, run, "start", "") }
 
 // Success pings that a run has succeeded: see Start.
@@ -171,9 +173,9 @@ func (p *Pinger) Fail(name, run string, err error) {
 	p.add(name, run, "fail", guard.Text(err, maxError))
 }
 
-// Flush waits until all pings are sent, or were given up, and returns the cause of ctx if it ends
-// before. Call it when Run of the Scheduler has returned: otherwise the process may end before the
-// success of its last run is sent.
+// Flush waits until all pings are sent or given up. If ctx ends first, it returns the cause of ctx.
+// Call it when Run of the Scheduler has returned: otherwise the process may end before the success
+// of its last run is sent.
 func (p *Pinger) Flush(ctx context.Context) error {
 	sent := make(chan struct{})
 	go func() {
@@ -188,7 +190,7 @@ func (p *Pinger) Flush(ctx context.Context) error {
 	}
 }
 
-// add queues a ping, and sees to it that a goroutine sends it.
+// add queues a ping, and starts a goroutine that sends it unless one is running.
 func (p *Pinger) add(name, run, signal, text string) {
 	c := p.checks[name]
 	if c == nil {
@@ -200,7 +202,7 @@ func (p *Pinger) add(name, run, signal, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) == maxWaiting {
-		c.waiting = slices.Delete(c.waiting, 0, 1) // the oldest says least
+		c.waiting = slices.Delete(c.waiting, 0, 1) // the oldest matters least
 	}
 	c.waiting = append(c.waiting, ping{signal: signal, text: text,
 		run: fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])})
@@ -210,7 +212,7 @@ func (p *Pinger) add(name, run, signal, text string) {
 	}
 }
 
-// send sends the pings of a check one after the other until none waits.
+// send sends the pings of a check one after the other until none is left.
 func (p *Pinger) send(c *check) {
 	for {
 		c.mu.Lock()
@@ -234,10 +236,10 @@ func (p *Pinger) send(c *check) {
 	}
 }
 
-// deliver sends a ping, and tries again what may pass.
+// deliver sends a ping, and retries after errors that may be temporary.
 func (p *Pinger) deliver(c *check, what ping) (err error) {
 	for try := range tries {
-		again := true // also if the transport panics or ends its goroutine
+		again := true // stays true if the transport panics or ends its goroutine
 		err = <-guard.Go("transport", func() (err error) {
 			again, err = p.request(c, what)
 			return err
@@ -252,7 +254,7 @@ func (p *Pinger) deliver(c *check, what ping) (err error) {
 	return err
 }
 
-// request sends a ping once. again reports whether another try may do better.
+// request sends a ping once. again reports whether another try may succeed.
 func (p *Pinger) request(c *check, what ping) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.timeout)
 	defer cancel()

@@ -22,9 +22,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A monitor is the transport of a client: what it is asked, and how it answers.
+// A monitor is the transport of a client. It records the requests, and decides how they are
+// answered.
 type monitor struct {
-	mu     sync.Mutex // of got and rids, while pings are under way
+	mu     sync.Mutex // guards got and rids while pings are being sent
 	got    []string   // path and body of each request
 	rids   []string
 	answer func(*http.Request) (*http.Response, error)
@@ -135,9 +136,9 @@ type badError struct{}
 
 func (badError) Error() string { panic("no text") }
 
-// Runs that say nothing about the work say nothing at their end.
+// A run that was cut off says nothing about the work, so it sends nothing at its end.
 //
-// Fails when a run that was canceled, drained or had lost its lease is told as a success or a
+// Fails when a run that was canceled, drained or had lost its lease is reported as a success or a
 // failure.
 func TestRunsThatAreCutOffSayNothing(t *testing.T) {
 	t.Parallel()
@@ -154,8 +155,8 @@ func TestRunsThatAreCutOffSayNothing(t *testing.T) {
 	})
 }
 
-// Whatever the monitor does, the scheduler ends in time, at most three requests are made for a
-// ping, none goes to where it redirects, and the log has one line without the URL.
+// Whatever the monitor does, the scheduler ends in time, a ping makes at most three requests, none
+// goes to the target of a redirect, and the log has one line without the URL.
 //
 // Fails when a redirect is followed, when the answer's body is read to its end, or when a panic of
 // the transport ends the process.
@@ -223,8 +224,8 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
-// A monitor that is away for long costs one goroutine and a bounded number of pings, of which the
-// latest arrive, in order, when it is back.
+// A monitor that is away for a long time costs one goroutine and a bounded number of pings. When it
+// is back, the latest of them arrive, in order.
 //
 // Fails when pings pile up, or when the latest are dropped.
 func TestMonitorThatIsAway(t *testing.T) {
@@ -265,7 +266,7 @@ func TestMonitorThatIsAway(t *testing.T) {
 	})
 }
 
-// All faults come back at once, and no URL with them.
+// All faults come back together, and none quotes a URL.
 //
 // Fails when two timers may share a URL, or when an error quotes one.
 func TestNewRefuses(t *testing.T) {

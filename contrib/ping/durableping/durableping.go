@@ -1,14 +1,14 @@
-// Package durableping has package ping tell a monitor when durable runs start, succeed and fail for
-// good.
+// Package durableping makes package ping tell a monitor when durable runs start, succeed and fail
+// for good.
 //
 //	pings, err := ping.New(map[string]string{"report": "https://hc-ping.com/…"}, ping.Options{})
 //	hooks := durableping.Hooks(pings, durable.Hooks{})
 //	worker, err := durable.NewWorker(store, durable.Config{Hooks: hooks})
 //
 // The names are those of handlers. Each attempt sends its start. A success is sent when it is in
-// the database, and a failure when the run is a dead letter: an attempt that is followed by another
-// sends nothing at its end, nor does a run that was canceled. What package ping does not promise,
-// this does not either, and a worker that dies before it has sent a success sends none.
+// the database, and a failure when the run is a dead letter. An attempt that is followed by another
+// sends nothing at its end, nor does a run that was canceled. This package promises no more than
+// package ping does, and a worker that dies before it has sent a success never sends it.
 package durableping
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-// Hooks returns hooks that ping, and then call those of own, which may be the zero value.
+// Hooks returns hooks that ping and then call the hooks in own, which may be the zero value.
 func Hooks(p *ping.Pinger, own durable.Hooks) durable.Hooks {
 	started, ended := own.RunStarted, own.RunEnded
 	own.RunStarted = func(i durable.RunInfo) {
