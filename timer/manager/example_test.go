@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/timer/manager"
 )
 
-// A Manager makes a timer of each row of a table, and follows the table: here, one tenant comes,
-// one changes and one goes.
+// A Manager makes a timer from each row of a table, and follows the table: here, one tenant is
+// added, one changes and one is deleted.
 func ExampleManager() {
 	timers, err := timer.New(timer.Config{Store: memlock.New()})
 	if err != nil {

@@ -35,7 +35,7 @@ func (f *fleet) start(config timer.Config, timers ...timer.Timer) *host {
 	return h
 }
 
-// ran counts runs by what they are of.
+// ran counts runs by the name given to handler.
 type ran struct {
 	mu sync.Mutex
 	n  map[string]int

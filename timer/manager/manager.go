@@ -61,41 +61,42 @@ type Config[Row comparable] struct {
 
 // A Manager keeps the timers of a Scheduler in step with rows. In each round it reads the rows. It
 // registers the timers of new rows, updates those whose row has changed, as Scheduler.Update does,
-// removes those whose row is gone, without waiting for their runs, and leaves all others alone. It
-// touches no timer but its own: a name that other code has registered first is a fault of the row.
+// removes those whose row is gone, without waiting for their runs, and leaves all others unchanged.
+// It touches only its own timers: if other code has registered a name first, that is a fault of the
+// row.
 //
-// A row with a fault harms no other: if the Timer of a row fails, panics, or does not pass the
-// checks of Register, the timer goes on as it was, or is not registered if it is new, and the row
-// is tried again in every round. If several rows have one name, one of them is used, and that there
-// are several is a fault. Sync and Err return the faults; each is logged once, until it changes.
-// Only a call that hangs, or ends with runtime.Goexit, ends a round: see Config.SyncTimeout. The
-// error names the row whose timer was being made.
+// A row with a fault harms no other. If Config.Timer fails or panics for a row, or its timer does
+// not pass the checks of Register, the timer stays as it was, or is not registered if it is new;
+// every round tries the row again. If several rows have one name, the Manager uses one of them, and
+// reports a fault. Sync and Err return the faults; each is logged once, until it changes. Only a
+// call that hangs, or ends with runtime.Goexit, ends a round: see Config.SyncTimeout. The error
+// then names the row whose timer was being made.
 //
 // If other code removes a timer of the Manager, the next round registers it again, unless its
-// schedule is an At whose instants have all passed. The name stays the Manager's until its row is
-// gone: a timer that other code registers by it meanwhile counts as the row's, so it is updated
-// when the row changes, and removed with it.
+// schedule is an At whose instants have all passed. The name belongs to the Manager until its row
+// is gone. If other code registers a timer by that name in the meantime, that timer counts as the
+// row's: it is updated when the row changes, and removed with it.
 //
-// A row that went and comes back is a timer that comes back: its latest tick runs at once if it
-// came due meanwhile and CatchUp says so, as after a restart of the fleet. Let the Timer of a
-// tenant that may be suspended have CatchUpSkip, or keep the row and pause the timer with a
+// If a row disappears and comes back, so does its timer: as after a restart of the fleet, its
+// latest tick runs immediately if it came due in the meantime and CatchUp says so. If a tenant may
+// be suspended, give its timer CatchUpSkip, or keep the row and pause the timer with a
 // control.Control.
 //
-// It does not promise that all hosts see a change at once: for up to a Config.SyncInterval they
-// differ, as in a rolling deploy.
+// Hosts do not all see a change at the same time: as in a rolling deploy, they may differ for up to
+// a Config.SyncInterval.
 type Manager[Row comparable] struct {
 	config Config[Row]
 
 	mu     sync.Mutex    // guards the next three
-	busy   chan struct{} // closed when the round under way has ended; nil: none is
+	busy   chan struct{} // closed when the round in progress has ended; nil: none is
 	err    error         // of the latest round
 	failed bool          // it was logged that the rows cannot be followed
 
-	// The rest belongs to the round under way.
+	// The rest belongs to the round in progress.
 	timers   map[string]*managed[Row] // by name
 	round    uint64
-	nameless string                 // how many rows were left out, and why the first was
-	making   atomic.Pointer[string] // the name of the timer that is being made of a row; nil: none is
+	nameless string                 // how many rows were left out, and why the first one was
+	making   atomic.Pointer[string] // the name of the timer that is being made from a row; nil: none is
 }
 
 // New returns a Manager, or every fault of its settings. It calls nothing.
@@ -106,17 +107,17 @@ func New[Row comparable](config Config[Row]) (*Manager[Row], error) {
 	return &Manager[Row]{config: config}, nil
 }
 
-// Run begins a round at once, and then one every SyncInterval, until ctx ends or the Scheduler
-// drains. The timers stay registered. It returns an error if a call that Config.SyncTimeout bounds
-// did not return within timer.CancelGrace of the end of ctx, so that a goroutine is left; otherwise
-// nil. It may run before, beside or without Scheduler.Run.
+// Run carries out a round immediately, and then one every SyncInterval, until ctx ends or the
+// Scheduler drains. The timers stay registered. If a call that Config.SyncTimeout bounds has not
+// returned within timer.CancelGrace of the end of ctx, so that a goroutine is left, Run returns an
+// error; otherwise nil. It may be called before, during or without Scheduler.Run.
 func (m *Manager[Row]) Run(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
 	}
 	wait := time.NewTimer(0)
 	defer wait.Stop()
-	var broken *roundError // how the round before ended; nil: it was carried out
+	var broken *roundError // how the previous round ended; nil: it was carried out
 	for {
 		select {
 		case <-ctx.Done():
@@ -129,7 +130,7 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 		failed, grace := false, timer.CancelGrace
 		broken, failed = m.Sync(ctx).(*roundError)
 		if failed && broken.stuck {
-			grace = 0 // it has had its grace
+			grace = 0 // the call has had its grace
 		}
 		switch {
 		case ctx.Err() != nil && failed && broken.ignoresContext(grace):
@@ -145,9 +146,9 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 	}
 }
 
-// Sync carries out one round now, after the one that is under way if there is one: for tests, and
-// for a program that has changed the rows itself. It returns every fault, at most 20 of rows; or
-// why the round could not be carried out.
+// Sync carries out one round now, after the round in progress if there is one: for tests, and for a
+// program that has changed the rows itself. It returns every fault, of rows at most 20, or why the
+// round could not be carried out.
 func (m *Manager[Row]) Sync(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
@@ -177,14 +178,14 @@ func (m *Manager[Row]) sync(ctx context.Context) error {
 	}
 	stuck := newRoundError(m.locate(context.Cause(ctx)))
 	stuck.stuck, stuck.underWay = true, m.busy
-	go func() { // nothing else happens until the call has returned
+	go func() { // no other round begins until the call has returned
 		<-done
 		m.end()
 	}()
 	return stuck
 }
 
-// Err returns what the latest round returned; nil: it found no fault, or there was none yet.
+// Err returns the error of the latest round; nil: it found no fault, or there was no round yet.
 func (m *Manager[Row]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +202,7 @@ func (m *Manager[Row]) check(ctx context.Context) error {
 	return nil
 }
 
-// complete sets the defaults, and returns every fault.
+// complete fills in the defaults, and returns every fault.
 func (c *Config[Row]) complete() error {
 	var errs []error
 	for _, required := range []struct {
@@ -226,7 +227,7 @@ func (c *Config[Row]) complete() error {
 	return errors.Join(errs...)
 }
 
-// isOver reports whether the Scheduler takes no timers any more.
+// isOver reports whether the Scheduler accepts no more timers.
 func (m *Manager[Row]) isOver() (over bool) {
 	m.config.Scheduler.Runners(func(kind, _, state string, _ time.Time, _ error) {
 		phase := timer.Phase(state)
@@ -235,7 +236,7 @@ func (m *Manager[Row]) isOver() (over bool) {
 	return over
 }
 
-// begin begins a round when no other is under way.
+// begin begins a round when no other is in progress.
 func (m *Manager[Row]) begin(ctx context.Context) error {
 	for {
 		m.mu.Lock()
@@ -264,7 +265,7 @@ func (m *Manager[Row]) end() {
 	m.busy = nil
 }
 
-// locate adds to an error which row the round under way is at, if it is at one.
+// locate adds to an error which row the round in progress is at, if it is at one.
 func (m *Manager[Row]) locate(err error) error {
 	if name := m.making.Load(); name != nil {
 		return fmt.Errorf("%w (at the row of timer %.60q)", err, *name)
@@ -272,16 +273,15 @@ func (m *Manager[Row]) locate(err error) error {
 	return err
 }
 
-// A roundError is why a round was not carried out.
+// A roundError says why a round was not carried out.
 type roundError struct {
 	err      error
 	text     string
-	stuck    bool            // a call of this round has not returned; else, of the one before it
-	underWay <-chan struct{} // closed when that has returned; nil: all have
+	stuck    bool            // a call of this round has not returned; otherwise a call of the round before
+	underWay <-chan struct{} // closed when that call has returned; nil: all have
 }
 
-// ignoresContext reports whether a call of the user's code has not returned, and does not within
-// grace.
+// ignoresContext reports whether a call of the user's code is still running after another grace.
 func (r *roundError) ignoresContext(grace time.Duration) bool {
 	if r.underWay == nil {
 		return false
@@ -290,14 +290,14 @@ func (r *roundError) ignoresContext(grace time.Duration) bool {
 	return !returned
 }
 
-// newRoundError makes the text at once: the methods of the error may be the user's.
+// newRoundError makes the text immediately, because the methods of the error may be the user's.
 func newRoundError(err error) *roundError { return &roundError{err: err, text: fmt.Sprintf("%v", err)} }
 
 func (r *roundError) Error() string { return "manager: the timers do not follow the rows: " + r.text }
 
 func (r *roundError) Unwrap() error { return r.err }
 
-// note keeps what a round returned, and logs that the rows cannot be followed, or can be again.
+// note keeps the error of a round, and logs that the rows cannot be followed, or can be again.
 func (m *Manager[Row]) note(err error) {
 	broken, failed := err.(*roundError)
 	m.mu.Lock()
@@ -312,5 +312,5 @@ func (m *Manager[Row]) note(err error) {
 	}
 }
 
-// log is asked for anew, as slog.Default may change.
+// log returns the Logger, anew each time, because slog.Default may change.
 func (m *Manager[Row]) log() *slog.Logger { return mask.Logger(m.config.Logger) }

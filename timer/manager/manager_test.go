@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/timer/manager"
 )
 
-// A tenantRow is a row of the table that the tests play.
+// A tenantRow is a row of the table that the tests simulate.
 type tenantRow struct {
 	id, cron, url string
 }
@@ -28,7 +28,7 @@ type tenantRow struct {
 type table struct {
 	mu   sync.Mutex
 	rows []tenantRow
-	fail func(context.Context) error // what Rows does before it answers; nil: nothing
+	fail func(context.Context) error // called by Rows before it answers; nil: nothing
 	made map[string]int              // calls of Timer, by name
 	ran  ran
 }
@@ -114,11 +114,12 @@ func (tb *table) sync(t *testing.T, m *manager.Manager[tenantRow], want ...strin
 
 const everyMinute = "* * * * *"
 
-// Rows come, change and go while their runs go on: no round waits for a run, and what a row had
-// before finishes what it has begun. A timer that the code has registered is not touched.
+// Rows come, change and go while their runs are in progress: no round waits for a run, and a run
+// finishes with the settings that it began with. A timer that the code has registered is not
+// touched.
 //
-// Fails when a row's timer is removed and registered instead of updated (its counts are lost), or
-// a round removes what is not its own.
+// Fails when a row's timer is removed and registered instead of updated (its counts are lost), or a
+// round removes a timer of other code.
 func TestTimersFollowTheRows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -127,7 +128,7 @@ func TestTimersFollowTheRows(t *testing.T) {
 		m := tb.manager(t, h)
 		tb.set(tenantRow{"a", everyMinute, "one"}, tenantRow{"b", everyMinute, "one"})
 		tb.sync(t, m)
-		time.Sleep(100 * time.Second) // each has a run that goes on
+		time.Sleep(100 * time.Second) // each has a run in progress
 		before, _ := h.Status().Timer("sync:a")
 		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"c", everyMinute, "one"},
 			tenantRow{"code", everyMinute, "x"})
@@ -142,7 +143,7 @@ func TestTimersFollowTheRows(t *testing.T) {
 		if names := fmt.Sprint(timersOf(h)); names != "[sync:a sync:c sync:code]" {
 			t.Error(names)
 		}
-		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"b", everyMinute, "three"}) // while its runs go on
+		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"b", everyMinute, "three"}) // during its runs
 		tb.sync(t, m)
 		time.Sleep(10 * time.Minute)
 		for version, want := range map[string]int{"a one": 1, "a two": 5, "b one": 1, "b three": 5, "c one": 0} {
@@ -163,8 +164,9 @@ func TestTimersFollowTheRows(t *testing.T) {
 	})
 }
 
-// A row whose Timer panics or fails, or has a fault, and a second row with the same name spoil no
-// other. The timer that a row had goes on. Each fault is logged once, and told again by each round.
+// If the Timer of a row panics, fails or has a fault, or if a second row has the same name, no
+// other row is affected. The row keeps the timer that it had. Each fault is logged once, and
+// returned by each round.
 //
 // Fails when one fault ends a round, or removes a timer.
 func TestFaultsSpoilNoOtherRow(t *testing.T) {
@@ -217,7 +219,7 @@ func TestFaultsSpoilNoOtherRow(t *testing.T) {
 }
 
 // A set that cannot be read (an error, a panic, runtime.Goexit, a call that hangs) changes nothing,
-// and rounds do not pile up behind one that hangs. An empty set is a set.
+// and rounds do not pile up behind one that hangs. An empty set is valid.
 //
 // Fails when an answer that came too late is applied, or a round begins beside one that hangs.
 func TestRowsThatCannotBeRead(t *testing.T) {
@@ -237,7 +239,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 			"the function Rows panicked: out of paper": func(context.Context) error { panic("out of paper") },
 			"runtime.Goexit":      func(context.Context) error { runtime.Goexit(); return nil },
 			"no answer within 1s": func(ctx context.Context) error { <-ctx.Done(); return nil },
-			// It would wait for itself.
+			// The round would wait for itself.
 			"row": func(ctx context.Context) error { return m.Sync(ctx) },
 		} {
 			tb.failing(fail)
@@ -259,7 +261,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		if len(timersOf(h)) != 1 {
 			t.Error("an answer that came too late was applied")
 		}
-		// The error of a round that waits for itself has the same words: lines are counted.
+		// The error of a round that waits for itself has the same text, so only one line is logged.
 		if n := strings.Count(log.String(), `msg="manager: the timers do not follow the rows"`); n != 1 {
 			t.Errorf("it was logged %d times that the rows were not read:\n%s", n, log.String())
 		}
@@ -271,8 +273,8 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// Run reads the set at once and then with every interval, sooner while that fails, and ends with
-// its context or the Scheduler. It names a call that does not return.
+// Run reads the set immediately and then with every interval, sooner while that fails, and ends
+// with its context or the Scheduler. It names a call that does not return.
 //
 // Fails when Run outlives the Scheduler, or a round comes late.
 func TestRun(t *testing.T) {
@@ -309,7 +311,8 @@ func TestRun(t *testing.T) {
 		if names := timersOf(h); len(names) != 0 {
 			t.Error(names)
 		}
-		// It comes back when somebody else has removed it, but not when its instants are over.
+		// The timer comes back when other code has removed it, but not when its instants have
+		// passed.
 		at.Store(time.Now().Add(2 * time.Minute).UnixMicro())
 		tb.set(tenantRow{"once", "", ""})
 		time.Sleep(time.Minute)
@@ -332,10 +335,11 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Changes of a hundred rows, by rounds beside each other, while timers run and the code calls the
-// Scheduler for the same names.
+// A hundred rows change, in concurrent rounds, while timers run and the code calls the Scheduler
+// for the same names.
 //
-// Fails when a round and another call leave a timer half replaced, so that two runs of it go on.
+// Fails when a round and another call leave a timer half replaced, so that two runs of it are in
+// progress.
 func TestChangesInAHurry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -442,7 +446,7 @@ func TestRunDoesNotWaitForACallThatHangs(t *testing.T) {
 	})
 }
 
-// Every fault of a Manager's settings comes at once.
+// All faults of a Manager's settings come back together.
 //
 // Fails when a field is not checked.
 func TestSettingsAreChecked(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // maxFaults is how many faults Err names, and how many a round logs at Warn.
 const maxFaults = 20
 
-// A managed is what a Manager knows of one name: its row, its timer, and what is wrong with them.
+// A managed is what a Manager knows of one name: its row, its timer, and their faults.
 type managed[Row comparable] struct {
 	row        Row
 	schedule   schedule.Schedule // of its timer
@@ -27,11 +27,11 @@ type managed[Row comparable] struct {
 	logged     string            // the fault that was logged
 	next       *made[Row]
 
-	rowIn   uint64 // the latest round in which its row was there
-	timerIn uint64 // the latest round that began with a timer of its name in the Scheduler
+	rowIn   uint64 // the latest round that had its row
+	timerIn uint64 // the latest round at whose beginning the Scheduler had a timer of its name
 }
 
-// A made is the timer of a row that is new, has changed, or had a fault.
+// A made is the timer made from a row that is new, has changed, or had a fault.
 type made[Row comparable] struct {
 	row   Row
 	timer timer.Timer
@@ -48,13 +48,13 @@ func (n namelessRow) Error() string {
 	return fmt.Sprintf("manager: row %d: %v", n.row, n.err)
 }
 
-// errOver is what a round returns when the Scheduler takes no timers any more.
+// errOver is the error of a round if the Scheduler accepts no more timers.
 var errOver = errors.New("manager: the Scheduler is shutting down: its timers stay as they are")
 
 var errGoexit = guard.Goexit("code of a row")
 
-// carryOut carries out a round: it asks for the rows and their timers, and then changes those of
-// the Scheduler. Nothing else uses the Manager's fields meanwhile.
+// carryOut carries out a round: it asks for the rows and their timers, and then changes the
+// Scheduler's timers. Nothing else uses the Manager's fields in the meantime.
 func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
 	var result error
 	failed := errGoexit // unless the round returns
@@ -75,7 +75,7 @@ func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
 	})
 }
 
-// ask reads the rows, and makes timers of those that need it, whose names it returns.
+// ask reads the rows, makes timers for the rows that need one, and returns the names of those.
 func (m *Manager[Row]) ask(ctx context.Context) (changed []string, nameless []namelessRow, err error) {
 	var rows []Row
 	err = guard.Call("function Rows", func() (err error) { rows, err = m.config.Rows(ctx); return err })
@@ -110,14 +110,14 @@ func (m *Manager[Row]) ask(ctx context.Context) (changed []string, nameless []na
 			m.making.Store(nil)
 		}
 	}
-	if ctx.Err() != nil { // it is too late
+	if ctx.Err() != nil { // too late to change anything
 		return nil, nil, newRoundError(context.Cause(ctx))
 	}
 	return changed, nameless, nil
 }
 
-// look compares a row with the one that its timer was made of. isNext says that a timer is to be
-// made of it.
+// look compares a row with the row that its timer was made from. isNext says that a timer is to be
+// made from this row.
 func (m *Manager[Row]) look(row Row) (name string, isNext bool, err error) {
 	name, err = m.nameOf(row)
 	if err != nil {
@@ -131,7 +131,7 @@ func (m *Manager[Row]) look(row Row) (name string, isNext bool, err error) {
 	same, err := equal(t.row, row)
 	if t.rowIn == m.round {
 		t.twice = true
-		if same && t.registered { // this is the one that it has had
+		if same && t.registered { // this is the row that its timer was made from
 			t.next, t.fault = nil, nil
 		}
 		return name, false, nil
@@ -153,7 +153,8 @@ func (m *Manager[Row]) nameOf(row Row) (name string, err error) {
 	return name, err
 }
 
-// equal compares two rows. That panics if both have, say, a []byte in a field of type any.
+// equal compares two rows. The comparison panics if both have, say, a []byte in a field of type
+// any.
 func equal[Row comparable](a, b Row) (same bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -163,8 +164,8 @@ func equal[Row comparable](a, b Row) (same bool, err error) {
 	return a == b, nil
 }
 
-// needsTimer reports whether a row that has not changed has to be made into a timer: it had a
-// fault, or its timer was removed before the last of its instants had come.
+// needsTimer reports whether a row that has not changed needs a new timer: it had a fault, or its
+// timer was removed before the last of its instants had come.
 func (m *managed[Row]) needsTimer() bool {
 	if !m.registered || m.fault != nil {
 		return true
@@ -214,7 +215,7 @@ func (m *Manager[Row]) apply(ctx context.Context, changed []string, nameless []n
 		}
 		m.making.Store(nil)
 	}
-	if m.isOver() { // it would be the fault of every row
+	if m.isOver() { // otherwise it would be the fault of every row
 		return errOver
 	}
 	m.logFaults(nameless)
@@ -237,8 +238,7 @@ func (m *Manager[Row]) removeGone() (removed int) {
 	return removed
 }
 
-// take updates the timer of a row to the one that was made of it, or registers that if there is
-// none.
+// take updates the timer of a row to the newly made one, or registers that if there is none.
 func (m *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
 	next := m.next
 	m.next, m.fault = nil, next.err
@@ -262,11 +262,11 @@ func (m *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
 	return isNew
 }
 
-// logFaults logs the faults that are new, and the ends of others.
+// logFaults logs new faults, and faults that have ended.
 func (m *Manager[Row]) logFaults(nameless []namelessRow) {
 	log, lines := m.log(), 0
 	left := ""
-	if len(nameless) > 0 { // where the rows are does not count
+	if len(nameless) > 0 { // the positions of the rows do not count
 		left = fmt.Sprint(len(nameless), nameless[0].err)
 	}
 	if left != m.nameless && left != "" {
@@ -314,7 +314,7 @@ func (m *Manager[Row]) faults(nameless []namelessRow) error {
 	return errors.Join(errs...)
 }
 
-// faultOf returns the fault of a row, or that there are several.
+// faultOf returns the fault of a row, or that there are several rows.
 func (m *managed[Row]) faultOf(name string) error {
 	if m.fault == nil && m.twice {
 		return fmt.Errorf("timer %.60q: several rows have this name: one of them counts", name)

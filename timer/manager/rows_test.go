@@ -19,9 +19,10 @@ import (
 	"github.com/tickslot/tickslot/timer/manager"
 )
 
-// What makes a timer of a row (its Schedule, Config.Middleware, Config.TimerLabel) may hang, or end
-// its goroutine. That is an error of each round, which names the row, and no timer changes. Run
-// goes on, and returns when its context ends. The rows are followed again when the calls return.
+// The code that makes a timer from a row (its Schedule, Config.Middleware, Config.TimerLabel) may
+// hang, or end its goroutine. Then each round returns an error that names the row, and no timer
+// changes. Run continues, and returns when its context ends. When the calls return, the rows are
+// followed again.
 //
 // Fails when a round calls any of them in the goroutine of Run.
 func TestRoundsOutliveWhatARowCalls(t *testing.T) {
@@ -57,7 +58,7 @@ func outlives(t *testing.T, who, text string, bad func(release chan struct{})) {
 	}}
 	config.Middleware = []timer.Middleware{func(next timer.Handler) timer.Handler {
 		if who == "Middleware" {
-			if isBad := next(nil); isBad != nil { // only a handler is known here, not whose it is
+			if isBad := next(nil); isBad != nil { // only the handler is known here, not its timer
 				bad(release)
 			}
 		}
@@ -132,8 +133,8 @@ func outlives(t *testing.T, who, text string, bad func(release chan struct{})) {
 	h.Accounted(t)
 }
 
-// Whatever Run is doing when its context ends, it tells of a call that has not returned within
-// CancelGrace, and of none that has.
+// Whatever Run is doing when its context ends, it reports a call that has not returned within
+// CancelGrace, and none that has.
 //
 // Fails when Run, between two rounds, forgets that a call of an earlier one hangs.
 func TestRunTellsOfACallThatHangs(t *testing.T) {
@@ -177,8 +178,9 @@ func TestRunTellsOfACallThatHangs(t *testing.T) {
 	}
 }
 
-// A thousand rows change while their timers run, and in each version every tenth has a fault: the
-// others run what their row says, once a minute, and a row that has a fault keeps what it had.
+// A thousand rows change while their timers run, and in each version every tenth has a fault. The
+// others run with their present row, once a minute, and a row with a fault keeps the timer that it
+// had.
 //
 // Fails when a fault in one row spoils others, or keeps its timer from coming due.
 func TestAThousandRowsWithFaults(t *testing.T) {
@@ -219,7 +221,7 @@ func TestAThousandRowsWithFaults(t *testing.T) {
 		}
 		f.Stop()
 		for i := range rows {
-			runs, has := 0, 0 // the version that the timer has
+			runs, has := 0, 0 // has: the version that the timer has
 			for v := range versions {
 				if v == 0 || (i+v)%10 != 0 {
 					has = v
@@ -237,7 +239,7 @@ func TestAThousandRowsWithFaults(t *testing.T) {
 	})
 }
 
-// The functions of a Manager may call its Scheduler, also for the timer that they are asked about.
+// The functions of a Manager may call its Scheduler, even for the timer that they are asked about.
 //
 // Fails when a round asks them with a mutex of the Scheduler held.
 func TestFunctionsMayCallTheScheduler(t *testing.T) {
@@ -264,11 +266,11 @@ func TestFunctionsMayCallTheScheduler(t *testing.T) {
 			Name: func(string) string { call(); return "a" },
 			Timer: func(string) (timer.Timer, error) {
 				call()
-				_ = h.Remove(t.Context(), "a") // its own: the row makes it anew
+				_ = h.Remove(t.Context(), "a") // its own timer; the row makes it again
 				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: takes(0)}, nil
 			}})
 		for _, version = range []string{"one", "two"} {
-			for range 2 { // the second puts right what Timer has removed in the first
+			for range 2 { // the second round restores what Timer has removed in the first
 				if err := m.Sync(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -288,8 +290,8 @@ type looseRow struct {
 	data any
 }
 
-// A row for which == panics (a []byte in a field of type any, as Scan puts it there) is a fault of
-// this row, whose timer stays as it is.
+// If == panics for a row (a []byte in a field of type any, as Scan puts it there), that is a fault
+// of this row only, and its timer stays as it is.
 //
 // Fails when its timer is removed in one round, and registered anew in the next.
 func TestRowsThatCannotBeCompared(t *testing.T) {
@@ -321,8 +323,8 @@ func TestRowsThatCannotBeCompared(t *testing.T) {
 	})
 }
 
-// Run, whose context ends while it waits for a round of somebody else, returns an error only if
-// that round hangs.
+// If Run's context ends while it waits for a round that another caller has begun, Run returns an
+// error only if that round hangs.
 //
 // Fails when it does not wait for a round that is about to end.
 func TestRunEndsBehindAnotherRound(t *testing.T) {
@@ -363,9 +365,8 @@ func runBehind(t *testing.T, hangs bool) {
 	f.Stop()
 }
 
-// Of two rows with a name, one is the one that the timer was made of, and the other has a fault:
-// the fault that is told is that there are two. What is wrong with rows without a name is logged
-// when it changes.
+// If two rows have the same name, the row that the timer was made from counts, and the reported
+// fault is that there are two. For rows without a name, a new fault is logged when it changes.
 //
 // Fails when the fault of a row that does not count is kept, or only the number of rows without a
 // name is remembered.
@@ -407,10 +408,10 @@ func TestTellsTheFaultOfToday(t *testing.T) {
 	})
 }
 
-// A round over a thousand rows that have not changed calls nothing but Rows and Name, and allocates
-// what a round needs, nothing for a row.
+// A round over a thousand unchanged rows calls only Rows and Name, and allocates for the round, but
+// not for each row.
 //
-// Fails when a timer is made of a row that has not changed.
+// Fails when a timer is made from a row that has not changed.
 func TestRoundAllocates(t *testing.T) {
 	s, err := timer.New(timer.Config{Logger: quiet})
 	if err != nil {
@@ -438,8 +439,9 @@ func TestRoundAllocates(t *testing.T) {
 	}
 }
 
-// Other code takes a timer's name: before the Manager, which is the fault of a row and stays so, or
-// after it, when the name is the Manager's: the timer changes, and goes, with its row.
+// Other code takes a timer's name. If it comes before the Manager, that is a fault of the row, and
+// stays one. If it comes later, the name belongs to the Manager, so the timer changes, and goes,
+// with its row.
 //
 // Fails when a round updates or removes a timer that the code has registered first.
 func TestNamesBelongToWhoCameFirst(t *testing.T) {
@@ -498,10 +500,10 @@ func (e rudeError) Is(error) bool {
 	return true
 }
 
-// A row whose schedule has a fault that cannot be compared, or equals everything, is a fault of
-// this row alone, in each round.
+// If the schedule of a row has a fault that cannot be compared, or equals everything, that is a
+// fault of this row only, in each round.
 //
-// Fails when Register or a round asks the error what it is without a guard.
+// Fails when Register or a round calls methods of the error without a guard.
 func TestFaultsThatCannotBeAsked(t *testing.T) {
 	for _, matches := range []bool{false, true} {
 		t.Run(fmt.Sprintf("matches %t", matches), func(t *testing.T) {
