@@ -1,11 +1,11 @@
 // Package control changes the timers of a running fleet through its store: it pauses them,
-// overrides their MaxConcurrency, triggers them and cancels runs. It needs no timer.Scheduler: the
-// fleet registry's page and the command line use it as well.
+// overrides their MaxConcurrency, triggers them and cancels runs. It works without a
+// timer.Scheduler: the fleet registry's page and the command line use it as well.
 //
 //	c := control.New(control.Config{Store: store})
 //	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), driver.Cause{By: "ann"})
 //
-// In a program that runs timers, timer.Scheduler.Control returns a Control of its fleet.
+// In a program that runs timers, timer.Scheduler.Control returns a Control for its fleet.
 package control
 
 import (
@@ -23,8 +23,8 @@ import (
 )
 
 var (
-	// ErrNoControl is returned by a Control whose store keeps no overrides: there is no store, or
-	// it is one that cannot keep them, such as nativelock or redlock.
+	// ErrNoControl is returned by a Control if its store keeps no overrides: there is no store, or
+	// it cannot keep them, such as nativelock or redlock.
 	ErrNoControl = errors.New("timer: no control: the store keeps no overrides (redislock, sqllock with a table, " +
 		"and memlock do)")
 
@@ -32,8 +32,8 @@ var (
 	ErrNoRun = errors.New("timer: no such run is in progress")
 )
 
-// DefaultTimeout is the default of Config.Timeout: a first call connects, which takes longer than
-// the StoreTimeout of a scheduler.
+// DefaultTimeout is the default of Config.Timeout. It is longer than the StoreTimeout of a
+// scheduler, because a first call also connects.
 const DefaultTimeout = 5 * time.Second
 
 // A Config has the settings of a Control.
@@ -56,19 +56,19 @@ type Config struct {
 	Local func(timer string) (registered, localOnly bool)
 }
 
-// A Control changes timers in the whole fleet at run time, through the store. Hosts follow with
-// their next tick, or when they next renew their leases (every TTL/3 of the scheduler). The caller
-// need not reach the hosts. A host that was stopped meanwhile is bound, too: when it goes on, the
-// store refuses its starts. The store keeps a pause or a limit until it is changed, unless the
-// store loses its data. Each call takes a driver.Cause, which says who makes the change and why,
-// in at most 256 bytes each. LocalOnly timers are not affected. All methods may be called at the
-// same time.
+// A Control changes timers in the whole fleet at run time, through the store; the caller need not
+// reach the hosts. Hosts follow with their next tick, or when they next renew their leases (every
+// TTL/3 of the scheduler). A change binds a host that was stopped meanwhile, too: when that host
+// wakes, the store refuses its starts. The store keeps a pause or a limit until it is changed,
+// unless the store loses its data. Each call takes a driver.Cause, which says who makes the change
+// and why, in at most 256 bytes each. LocalOnly timers are not affected. All methods may be called
+// concurrently.
 //
-// A timer that no host is known to run can be changed, too, because it may be deployed later. Its
+// A timer can be changed even if no host is known to run it, because it may be deployed later. Its
 // name may also be misspelt, so such a change is logged as a warning: see Known.
 //
-// After an error the change may or may not be in force: call again. All calls except Trigger are
-// idempotent.
+// After an error the change may or may not be in force: repeat the call. All calls except Trigger
+// are idempotent.
 type Control struct {
 	caps    driver.Capabilities
 	timeout time.Duration
@@ -91,8 +91,8 @@ func New(config Config) *Control {
 
 // Pause keeps a timer from starting on any host until the given time, at most ten years ahead. Runs
 // in progress continue. Ticks that come due during the pause are skipped (timer.ReasonPaused) and
-// do not count as missed. A second pause replaces the first. The duration of the pause is computed
-// with this host's clock and measured by the store's.
+// do not count as missed. A second pause replaces the first. This host's clock computes how long
+// the pause is, and the store's clock measures it.
 func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by driver.Cause) error {
 	left := time.Until(until)
 	if left <= 0 {
@@ -108,8 +108,8 @@ func (c *Control) Resume(ctx context.Context, timer string, by driver.Cause) err
 
 // SetMaxConcurrency overrides timer.Timer.MaxConcurrency with n on all hosts, from their next tick
 // (within a heartbeat on a host that is at its old limit). n is 1 to 10,000, or 0: nothing starts.
-// A MaxPerHost that is not set follows n; one that is set does not change. MaxPerTick never
-// changes: more runs may overlap, but no tick runs more often. If n is lower, runs in progress
+// If MaxPerHost is not set, it follows n; otherwise it does not change. MaxPerTick never changes:
+// more runs may overlap, but no tick starts more runs. If n is lower than before, runs in progress
 // continue, and no further run starts until fewer than n are running. As with a Pause, ticks that
 // come due while n is 0 do not count as missed.
 func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by driver.Cause) error {
@@ -124,18 +124,19 @@ func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by driv
 	return c.update(ctx, timer, driver.Update{ResetLimit: &by})
 }
 
-// CancelRun cancels a run on any host, at most once; see timer.Scheduler.CancelRun, which cancels
-// one on its own host at once. id is its timer.Run.ID. The host of the run learns of it with its
-// next heartbeat, within a third of its timer.Config.TTL, and logs who canceled the run. The run is
-// not Valid from then on; the cause of its context is a *timer.CanceledError, and matches
-// dlock.ErrLost, too. The slot becomes free when the handler has returned or when the lease ends,
-// never before: a host that is dead or stopped keeps it no longer than without this call.
+// CancelRun cancels a run on any host, at most once. (timer.Scheduler.CancelRun cancels a run on
+// its own host, immediately.) id is the run's timer.Run.ID. The host of the run learns of it with
+// its next heartbeat, within a third of its timer.Config.TTL, and logs who canceled the run. From
+// then on the run is not Valid; the cause of its context is a *timer.CanceledError, which also
+// matches dlock.ErrLost. The slot becomes free when the handler has returned or when the lease
+// ends, never before: a host that is dead or stopped keeps it no longer than without this call.
 //
-// A host that cannot reach the store does not hear of it. It ends the run when it no longer trusts
-// the lease, within the TTL, or goes on without the store if timer.StoreDownRunLocal says so.
+// A host that cannot reach the store does not learn of it. Within the TTL, when it no longer trusts
+// the lease, it ends the run, or continues it without the store if timer.StoreDownRunLocal says so.
 //
-// CancelRun returns ErrNoRun if the run has ended, and also for one that began without a slot in
-// the store, or lost it in an outage: CancelSlot or timer.Scheduler.CancelRun may find it.
+// CancelRun returns ErrNoRun if the run has ended. It also does so for a run that began without a
+// slot in the store, or lost its slot in an outage; CancelSlot or timer.Scheduler.CancelRun may
+// find that run.
 func (c *Control) CancelRun(ctx context.Context, timer, id string, by driver.Cause) error {
 	slot, fence, ok := fleet.ParseRunID(id)
 	if !ok {
@@ -150,7 +151,8 @@ func (c *Control) CancelRun(ctx context.Context, timer, id string, by driver.Cau
 	return c.revoke(ctx, timer, slot, fence, by)
 }
 
-// CancelSlot is CancelRun for the run that holds a slot now. It returns ErrNoRun if none does.
+// CancelSlot is like CancelRun, for the run that holds a slot now. It returns ErrNoRun if no run
+// holds it.
 func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by driver.Cause) error {
 	if _, err := c.controller(); err != nil {
 		return err
@@ -184,7 +186,7 @@ func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dloc
 	return nil
 }
 
-// Inspect returns the overrides of a timer, and the latest of its ticks that was claimed.
+// Inspect returns the overrides of a timer, and the latest of its ticks that a host has claimed.
 func (c *Control) Inspect(ctx context.Context, timer string) (driver.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {
@@ -203,8 +205,8 @@ func (c *Control) Inspect(ctx context.Context, timer string) (driver.ControlStat
 	return list[0], nil
 }
 
-// InspectAll is Inspect for several timers, with one call to the store (on a Redis Cluster one per
-// node). The states are in the order of the arguments. If a timer's state is not known, its
+// InspectAll is like Inspect, for several timers, with one call to the store (on a Redis Cluster
+// one per node). The states are in the order of the arguments. If a timer's state is not known, its
 // ControlState.Err says why.
 func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]driver.ControlState, error) {
 	ctl, err := c.controller()
@@ -235,10 +237,10 @@ func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]driver.Co
 	return list, nil
 }
 
-// Known reports whether a host is known to run a timer of that name: it is registered on this one,
-// if the Control is a Scheduler's; or the store knows that a host has claimed a tick of it or was
-// triggered, or holds a slot. So false may also mean that it has not run yet, or that it has no
-// limit for which it would call the store. Known makes up to three calls to the store.
+// Known reports whether a host is known to run a timer of that name: this Scheduler, if the Control
+// belongs to one, has it registered; or the store knows that a host has claimed a tick of it, was
+// triggered, or holds a slot. A timer that has not run yet, or has no limit that needs the store,
+// is therefore not known. Known makes up to three calls to the store.
 func (c *Control) Known(ctx context.Context, timer string) (bool, error) {
 	if registered, _ := c.local(timer); registered {
 		return true, nil
@@ -299,8 +301,8 @@ func (c *Control) update(ctx context.Context, timer string, change driver.Update
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
-	// The timer's update comes first: a host that sees the new version of fleet.HostsLock must find
-	// it.
+	// The timer's update comes first, so that a host that sees the new version of fleet.HostsLock
+	// finds it.
 	if err := guard.Call("store", func() error { return ctl.Update(ctx, fleet.TimerLock(timer), change) }); err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// The zero Config works: it has no store, so every call says that there is none, and none panics.
-// One with a store has a bound for its calls.
+// The zero Config works: it has no store, so every call returns an error that says so, and none
+// panics. If there is a store, calls are bounded.
 //
 // Fails when New needs a field.
 func TestZeroConfig(t *testing.T) {
@@ -34,8 +34,8 @@ func TestZeroConfig(t *testing.T) {
 	}
 }
 
-// What this process knows of a timer spares a question, and a mistake: a timer that it runs is
-// known, and one that is LocalOnly gets no trigger that nobody would look for.
+// What this process knows of a timer saves a call, and a mistake: a timer that it runs is known,
+// and a LocalOnly timer gets no trigger, because no host would look for it.
 //
 // Fails when Local is not asked.
 func TestLocal(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A program that runs no timers, such as a script of the people on call, pauses one in the whole
-// fleet. It needs the store of the fleet only.
+// A program that runs no timers, such as a script for the people on call, pauses one in the whole
+// fleet. It needs only the store of the fleet.
 func Example() {
 	ctx, store := context.Background(), memlock.New() // usually redislock or sqllock
 	c := control.New(control.Config{Store: store})

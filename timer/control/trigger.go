@@ -57,20 +57,19 @@ func (t TriggerOptions) check() error {
 	return err
 }
 
-// A PendingTrigger is a trigger of a Control that is still kept in the store: no host is known to
-// have started its run.
+// A PendingTrigger is a trigger that the store still keeps, because no host is known to have
+// started its run.
 type PendingTrigger struct {
 	By         driver.Cause
 	PayloadLen int           // bytes
 	Age        time.Duration // since Control.Trigger, by the store's clock
-	ExpiresIn  time.Duration // 0: it has expired, and the next host that looks reports it
-	// TakenBy is the host that is about to start the run. If it stays, that host has died or lost
-	// the store, and the run may or may not have started. Zero: nobody has taken it.
+	ExpiresIn  time.Duration // 0: it has expired, and the next host that reads the queue reports it
+	// TakenBy is the host that is about to start the run. If TakenBy does not change, that host has
+	// died or lost the store, and the run may or may not have started. Zero: no host has taken it.
 	TakenBy dlock.Holder
 }
 
-// MarshalJSON implements json.Marshaler: durations are in seconds, and what is not there is left
-// out.
+// MarshalJSON implements json.Marshaler: durations are in seconds, and absent values are left out.
 func (p PendingTrigger) MarshalJSON() ([]byte, error) {
 	takenBy := ""
 	if p.TakenBy != (dlock.Holder{}) {
@@ -87,32 +86,34 @@ func (p PendingTrigger) MarshalJSON() ([]byte, error) {
 
 // Trigger makes one host run the timer, at most once, as soon as there is room: usually within a
 // heartbeat. If there is no room (because of MaxConcurrency, MaxPerHost, MaxRuns, Limits or a
-// pause), timer.Scheduler.Trigger refuses; this trigger waits. The store keeps it, with its
+// pause), this trigger waits, whereas timer.Scheduler.Trigger refuses. The store keeps it, with its
 // payload, until a host has started the run, or TriggerOptions.ExpiresIn has passed. Up to
-// MaxPendingTriggers of a timer wait; a further one is refused with ErrTooManyTriggers. Hosts take
-// them in their order, but two hosts that take one each in the same moment may start the later one
-// first. One that expires is logged as a warning by one of the hosts that run the
-// timer, and counted in its timer.TimerStatus.ExpiredTriggers. If a later Trigger of the timer
-// finds it first, the Control logs it, and nothing counts it.
+// MaxPendingTriggers of a timer wait; Trigger refuses a further one with ErrTooManyTriggers. Hosts
+// take triggers in their order, but if two hosts take one each at the same moment, the later one
+// may start first. When a trigger expires, one of the hosts that run the timer logs a warning and
+// counts it in its timer.TimerStatus.ExpiredTriggers. If a later Trigger of the timer finds it
+// first, the Control logs it, and nothing counts it.
 //
-// When a run ends, its place is offered to triggers of that timer, and of timers with which it
-// shares a limit, before any tick of that host gets it, the oldest first. Ticks of such timers on
-// other hosts wait a moment meanwhile: at most half a StoreTimeout, and a quarter of the time to
-// their next tick. So a trigger starts within a TTL, in which all hosts learn of it, and the time
-// of the longest run that is in its way, or as many of these as triggers wait before it: also if
-// ticks keep the timer or the limit busy all the time. That is so if the hosts whose runs are in
-// the way have registered the timer, and nothing but such runs is. A host that asks in the same few
-// milliseconds may be faster: then it is the end of the next run. For places that become free
-// elsewhere one host asks after half the time that the trigger has waited, at least 5 s and at most
-// a minute; for a rate, when it allows the next start, or after a minute.
+// When a run ends, its host offers the free place to triggers before any tick: first to the oldest,
+// among those of its timer and of timers with which it shares a limit. Ticks of such timers on
+// other hosts wait a moment: at most half a StoreTimeout, and a quarter of the time to their next
+// tick. So even if ticks keep the timer or the limit busy all the time, a trigger starts after at
+// most a TTL, in which all hosts learn of it, plus the longest run that occupies its place, once
+// for each trigger that waits before it and once for itself. This requires that the hosts of those
+// runs have registered the timer, and that nothing but such runs is in the way. If another host
+// asks within the same few milliseconds, it may be faster: then the trigger waits for the next run
+// to end. For places that become free elsewhere, one host asks after half the time that the trigger
+// has waited, at least 5 s and at most a minute. For a rate, it asks when the rate allows the next
+// start, or after a minute.
 //
-// A host takes a trigger before it starts the run. If it dies in between, nobody else runs it, and
-// its expiry is reported. At most once holds as long as the store keeps its data: a failover of
-// Redis that loses the latest writes may lose a trigger, or repeat it.
+// A host takes a trigger before it starts the run. If it dies in between, no other host runs it,
+// and its expiry is reported. "At most once" holds as long as the store keeps its data: a failover
+// of Redis that loses the latest writes may lose a trigger, or repeat it.
 //
-// Trigger refuses a timer that is LocalOnly on this host: no host would look for its triggers.
-// After an error that matches ErrTooManyTriggers or timer.ErrPayloadTooLong, or says that the timer
-// is not triggered, the store keeps nothing. After any other error the timer may or may not run.
+// Trigger refuses a timer that is LocalOnly on this host, because no host would look for its
+// triggers. After an error that matches ErrTooManyTriggers or timer.ErrPayloadTooLong, or says that
+// the timer is not triggered, the store keeps nothing. After any other error the timer may or may
+// not run.
 func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOptions) error {
 	err := options.check()
 	if err == nil {
@@ -144,8 +145,8 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 	return err
 }
 
-// Triggers returns the triggers of a timer that the store keeps, oldest first. They do not show in
-// Inspect.
+// Triggers returns the triggers of a timer that the store keeps, oldest first. Inspect does not
+// show them.
 func (c *Control) Triggers(ctx context.Context, timer string) ([]PendingTrigger, error) {
 	queues, err := c.queues()
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package fleet has what the hosts of a fleet and the programs that control it agree on: the names
-// under which the store keeps what belongs to a timer, the IDs of runs, and the queue of triggers.
+// under which the store keeps the data of a timer, the IDs of runs, and the queue of triggers.
 package fleet
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// HostsLock is a semaphore of which every running scheduler holds a slot. Its leases are the list
-// of hosts: the common heartbeat renews them, and a host that dies leaves the list within a TTL.
-// Their answers tell the host that overrides or triggers have changed.
+// HostsLock is a semaphore in which every running scheduler holds a slot. Its leases are the list
+// of hosts: the shared heartbeat renews them, and a host that dies leaves the list within a TTL.
+// The answers to these renewals tell the host that overrides or triggers have changed.
 const HostsLock = "tickslot:hosts"
 
 // TimerLock returns the name of the lock whose slots the runs of a timer hold.
 func TimerLock(timer string) string { return "timer:" + timer }
 
-// IsTimer reports whether a lock is that of a timer.
+// IsTimer reports whether a lock belongs to a timer.
 func IsTimer(lock string) bool { return strings.HasPrefix(lock, "timer:") }
 
 // RunID returns the ID of a run that began with a slot in the store.
@@ -41,8 +41,8 @@ func ParseRunID(id string) (slot int, fence dlock.Fence, ok bool) {
 	return slot, dlock.Fence(n), err == nil && n > 0
 }
 
-// Inspect calls Controller.Inspect. It returns an error if the store panics, or answers for another
-// number of names.
+// Inspect calls Controller.Inspect. It returns an error if the store panics, or answers for a
+// different number of names.
 func Inspect(ctx context.Context, ctl driver.Controller, names []string) (list []driver.ControlState, err error) {
 	err = guard.Call("store", func() (err error) { list, err = ctl.Inspect(ctx, names...); return err })
 	if err == nil && len(list) != len(names) {

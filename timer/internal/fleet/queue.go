@@ -24,8 +24,8 @@ const (
 	MaxPendingTriggers = 8
 
 	// A trigger for which the store had no slot is tried again after half the time that it has
-	// waited, within these bounds, unless it is offered a place before. Each try costs four calls,
-	// and each waiting host one to read it.
+	// waited, within these bounds, unless it is offered a place earlier. Each try costs four calls,
+	// plus one call for each waiting host that reads the queue.
 	minTriggerRetry = 5 * time.Second
 	maxTriggerRetry = time.Minute
 )
@@ -46,13 +46,13 @@ func CheckPayload(payload []byte) error {
 }
 
 // QueueLock returns the name under which the store keeps the triggers of a timer, as the JSON of a
-// Queue. It is changed by compare-and-set only, so no trigger is lost or taken twice.
+// Queue. It changes only by compare-and-set, so no trigger is lost or taken twice.
 func QueueLock(timer string) string { return "tickslot:trigger:" + timer }
 
 // A Queue has the triggers of one timer, oldest first.
 type Queue struct {
 	Triggers []Trigger `json:"triggers,omitempty"`
-	Ran      bool      `json:"ran,omitempty"` // a host has started one once, so the timer is known
+	Ran      bool      `json:"ran,omitempty"` // a host has once started one, so the timer is known
 	// No host takes a trigger before Retry (µs, by the store's clock), because all slots were taken
 	// or a limit was full at the last try.
 	Retry int64 `json:"retry,omitempty"`
@@ -66,14 +66,14 @@ type Trigger struct {
 	At      int64        `json:"at"`    // µs, by the store's clock
 	Until   int64        `json:"until"` // likewise
 	Taker   string       `json:"taker,omitempty"`
-	Host    dlock.Holder `json:"host,omitzero"` // of the taker, for people
+	Host    dlock.Holder `json:"host,omitzero"` // of the taker, to show to people
 }
 
-// Expired reports whether nobody may take the trigger any more.
+// Expired reports whether the trigger has expired, so that no host may take it.
 func (t *Trigger) Expired(now int64) bool { return now >= t.Until }
 
-// Pending is what people see of a Trigger: a control.PendingTrigger, which has the same fields, so
-// that the one can be converted to the other.
+// Pending is a Trigger as people see it. control.PendingTrigger has the same fields, so that one
+// can be converted to the other.
 type Pending struct {
 	By         driver.Cause
 	PayloadLen int
@@ -82,7 +82,7 @@ type Pending struct {
 	TakenBy    dlock.Holder
 }
 
-// Pending returns what people see of the triggers at an instant of the store's clock.
+// Pending returns the triggers as people see them, at an instant of the store's clock.
 func (q *Queue) Pending(now int64) (list []Pending) {
 	for i := range q.Triggers {
 		t := &q.Triggers[i]
@@ -113,8 +113,8 @@ func (q *Queue) TakeOut(gone func(*Trigger) bool) (out []Trigger) {
 	return out
 }
 
-// RetryIn returns for how long no host is to take a trigger. A time that is further ahead than
-// maxTriggerRetry was written before the store's clock was set back, and does not count.
+// RetryIn returns how long hosts must wait before they take a trigger. A time that is further ahead
+// than maxTriggerRetry was written before the store's clock was set back, and does not count.
 func (q *Queue) RetryIn(now int64) time.Duration {
 	if left := time.Duration(q.Retry-now) * time.Microsecond; left <= maxTriggerRetry {
 		return left
@@ -122,8 +122,8 @@ func (q *Queue) RetryIn(now int64) time.Duration {
 	return 0
 }
 
-// DeferRetry has all hosts wait before they try a trigger again: for as long as the store has
-// named, or, if it has named nothing (0), the longer the trigger has waited.
+// DeferRetry makes all hosts wait before they try a trigger again: for as long as the store has
+// named, or, if it has named no time (0), for half the time that the trigger has waited.
 func (q *Queue) DeferRetry(t *Trigger, now int64, named time.Duration) {
 	wait := named
 	if named == 0 {
@@ -132,8 +132,8 @@ func (q *Queue) DeferRetry(t *Trigger, now int64, named time.Duration) {
 	q.Retry = now + min(wait, maxTriggerRetry).Microseconds()
 }
 
-// Next returns the oldest trigger that this taker may start: nobody has taken it, or this taker has
-// and its answer was lost. Nil: there is none.
+// Next returns the oldest trigger that this taker may start: no host has taken it, or this taker
+// has and the answer was lost. Nil: there is none.
 func (q *Queue) Next(taker string) *Trigger {
 	for i := range q.Triggers {
 		if t := &q.Triggers[i]; t.Taker == "" || t.Taker == taker {
@@ -168,8 +168,8 @@ type Queues struct {
 	Timeout time.Duration // of a call
 }
 
-// Read returns the queue of a timer and the version that a write needs. now is the store's clock in
-// µs; 0: it keeps nothing.
+// Read returns the queue of a timer and the version that a write needs. now is the time of the
+// store's clock in µs; 0: the store keeps no queue.
 func (q Queues) Read(ctx context.Context, timer string) (queue Queue, version, now int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
@@ -193,7 +193,7 @@ func clockOf(v driver.ValueState) int64 {
 }
 
 // Write replaces a queue that was read with that version. After an error other than
-// driver.ErrChanged it may have been replaced, or be replaced yet, unless another write is faster.
+// driver.ErrChanged it may have been replaced, or may still be, unless another write comes first.
 func (q Queues) Write(ctx context.Context, timer string, queue *Queue, version int64) error {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
@@ -202,12 +202,12 @@ func (q Queues) Write(ctx context.Context, timer string, queue *Queue, version i
 }
 
 // Change reads a queue, calls change with it, and writes the result, until a write succeeds or
-// change returns an error. change is called again if another writer was faster, or the answer to a
-// write was lost; it returns done if there is nothing (more) to do. wrote, unless it is nil, is
-// called after each write that was made, or may have been.
+// change returns done or an error. It repeats these steps if another writer was faster, or if the
+// answer to a write was lost. change returns done if there is nothing (more) to do. If wrote is not
+// nil, it is called after each write that was made or may have been.
 //
-// If the answer to a write was lost, and the queue was changed after that, the write may have been
-// made, and what it wrote may be gone already. Then nothing is written again.
+// If the answer to a write was lost, and the queue has changed since, the write may have been made,
+// and what it wrote may be gone already. Change then writes nothing more.
 func (q Queues) Change(ctx context.Context, timer string,
 	change func(queue *Queue, now int64) (done bool, err error), wrote func()) error {
 	var unknown error  // of a write that may have been made
@@ -217,7 +217,7 @@ func (q Queues) Change(ctx context.Context, timer string,
 		if err != nil {
 			return errors.Join(unknown, err)
 		}
-		if now != 0 { // the first trigger of the timer has to know the store's clock
+		if now != 0 { // before the first trigger of a timer, the store's clock is not known
 			done, err := change(&queue, now)
 			switch {
 			case done:
@@ -239,14 +239,14 @@ func (q Queues) Change(ctx context.Context, timer string,
 		case ctx.Err() != nil || unknown != nil:
 			return err
 		default:
-			unknown, replaces = err, version // look once whether it was written
+			unknown, replaces = err, version // read once more whether it was written
 		}
 	}
 	return fmt.Errorf("its triggers change all the time: %w", driver.ErrChanged)
 }
 
 // Push adds a trigger, and returns the expired ones that it has removed. After an error they may or
-// may not be removed: they are to be reported all the same, because nobody else may find them.
+// may not be removed: report them nevertheless, because no other host may find them.
 func (q Queues) Push(ctx context.Context, timer string, t Trigger, expiry time.Duration) (expired []Trigger,
 	err error) {
 	var late []Trigger
@@ -273,7 +273,7 @@ func (q Queues) Push(ctx context.Context, timer string, t Trigger, expiry time.D
 	return expired, err
 }
 
-// Withdraw removes a trigger that nobody has taken.
+// Withdraw removes a trigger that no host has taken.
 func (q Queues) Withdraw(ctx context.Context, timer, id string) (gone bool, err error) {
 	err = q.Change(ctx, timer, func(queue *Queue, _ int64) (bool, error) {
 		gone = len(queue.TakeOut(func(t *Trigger) bool { return t.ID == id && t.Taker == "" })) > 0
