@@ -9,7 +9,7 @@ import (
 )
 
 // An acquirer acquires slots and ticks from the store, up to maxInFlight at a time, and decides
-// what happens with the answers. The caller has taken a place for each tick it submits. It has no
+// what follows from the answers. The caller has taken a place for each tick it submits. It has no
 // mutex, and its fields do not change.
 type acquirer struct {
 	log      *lineLog
@@ -22,8 +22,8 @@ type acquirer struct {
 	session  *dlock.Session // nil: no store
 }
 
-// submit calls the store for a tick, now or when it is the tick's turn. If the breaker is open, it
-// applies OnStoreDown at once.
+// submit calls the store for a tick, immediately or when it is the tick's turn. If the breaker is
+// open, it applies OnStoreDown instead.
 func (a *acquirer) submit(t tick) {
 	if open, why, degraded := a.store.bypass(t.s); open {
 		a.withoutStore(t, why, degraded)
@@ -38,7 +38,8 @@ func (a *acquirer) submit(t tick) {
 	}
 }
 
-// attempt claims a slot and the tick with one call, and carries out the run if it gets them.
+// attempt claims a slot and the tick with one call. If the store grants both, it carries out the
+// run.
 func (a *acquirer) attempt(t tick) {
 	lease, err := a.acquire(a.runner.base, t)
 	a.next()
@@ -53,15 +54,15 @@ func (a *acquirer) attempt(t tick) {
 	a.waitOrSkip(t, x)
 }
 
-// waitOrSkip lets a tick wait that starts no run, or skips it, and gives back its place.
+// waitOrSkip makes a tick that starts no run wait, or skips it, and gives back its place.
 func (a *acquirer) waitOrSkip(t tick, x nextStep) {
-	a.log.flush() // first, because Run may return when refuse has given the place back
+	a.log.flush() // before refuse, because Run may return as soon as refuse has given the place back
 	if a.waiting.refuse(t, x.why, x.err, true) {
 		return
 	}
 	a.ledger.skip(t.s, t.at, x.why, x.err)
 	a.log.flush()
-	a.release(t.s, x.unused) // last, likewise
+	a.release(t.s, x.unused) // last, for the same reason
 }
 
 // acquire makes one call to the store.
@@ -82,8 +83,8 @@ func (a *acquirer) acquire(ctx context.Context, t tick) (*dlock.Lease, error) {
 	return lease, a.store.recordAcquire(s.entry.lockName, err)
 }
 
-// trigger acquires a slot for a run without a tick, and starts the run. ok is false if its turn did
-// not come.
+// trigger acquires a slot for a run without a tick, and starts the run. ok is false if the
+// trigger's turn did not come.
 func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x nextStep, ok bool) {
 	if !a.waiting.awaitCall(ctx, s) {
 		a.registry.leave(s)
@@ -103,8 +104,8 @@ func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x 
 	return x, true
 }
 
-// next ends an attempt and starts the next one that waits. If the breaker has opened, ticks that
-// wait follow OnStoreDown, those before a Trigger and those behind it.
+// next ends an attempt and starts the next one that waits. If the breaker has opened, all waiting
+// ticks follow OnStoreDown, whether they wait before a Trigger or behind it.
 func (a *acquirer) next() {
 	if a.store.allOpen() {
 		for _, t := range a.waiting.allCalls() {
@@ -125,18 +126,18 @@ func (a *acquirer) next() {
 	}
 }
 
-// A nextStep is what becomes of a tick or a Trigger after the store was asked.
+// A nextStep says what happens to a tick or a Trigger after the store was asked.
 type nextStep struct {
-	start    bool         // a run starts
-	degraded bool         // without the store
-	why      Reason       // why nothing starts; "": a run starts
+	start    bool         // whether a run starts
+	degraded bool         // the run starts without the store
+	why      Reason       // the reason why nothing starts; "": a run starts
 	err      error        // the store's error or refusal
 	unused   *dlock.Lease // to be released; nil: none
 }
 
-// decide decides what happens with a tick, or with a Trigger (without an instant), after the store
-// has granted a lease or returned an error. degraded: the store did not answer, and the timer goes
-// on without it.
+// decide decides what happens to a tick, or to a Trigger (without an instant), after the store has
+// granted a lease or returned an error. degraded: the store did not answer, and the timer continues
+// without it.
 func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) nextStep {
 	s := t.s
 	var paused error
@@ -146,7 +147,7 @@ func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) 
 	switch {
 	case a.runner.handOver(s, lease):
 		return nextStep{why: ReasonRejoining}
-	case paused != nil: // as the store last reported, before it stopped answering
+	case paused != nil: // as the store reported before it stopped answering
 		return nextStep{why: ReasonPaused, err: paused}
 	case lease == nil && (!degraded || t.missedAt != 0): // a missed tick may have run elsewhere
 		return nextStep{why: reasonOf(err), err: err}
@@ -159,8 +160,8 @@ func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) 
 	return nextStep{start: true, degraded: degraded}
 }
 
-// mustRun reports whether a tick starts although the host was told to end while the store answered:
-// it was claimed, so that no other host can have it, and Run waits for it as for every run.
+// mustRun reports whether a tick starts although the host began to drain while the store answered.
+// It does if it was claimed: no other host can have it, and Run waits for it as for every run.
 func (a *acquirer) mustRun(t tick, lease *dlock.Lease) bool {
 	_, claimed := t.claim()
 	return claimed && lease != nil && a.runner.base.Err() == nil
@@ -176,7 +177,8 @@ func (a *acquirer) withoutStore(t tick, why error, degraded bool) {
 	a.waitOrSkip(t, x)
 }
 
-// afterRefusal plans when to ask again about a timer with a fixed delay, if the store tells.
+// afterRefusal plans when to ask again about a timer with a fixed delay, if the store's refusal
+// says when.
 func (a *acquirer) afterRefusal(s *settings, err error) {
 	delay, fixed := s.delay()
 	if !fixed {
@@ -186,7 +188,7 @@ func (a *acquirer) afterRefusal(s *settings, err error) {
 	case no == nil:
 	case no.Reason == driver.ReasonTickEarly:
 		a.waiting.moveNext(s, min(no.ExpiresIn, delay))
-	case no.Reason == driver.ReasonFull: // a run goes on, so nothing is due before the delay has passed
+	case no.Reason == driver.ReasonFull: // a run is in progress, so nothing is due before the delay has passed
 		a.waiting.moveNext(s, max(delay, minRetryIn))
 	}
 }
@@ -219,10 +221,10 @@ func (a *acquirer) reacquire(until <-chan struct{}) {
 			}
 			given := a.runner.handOver(s, lease)
 			a.log.flush()
-			if lease != nil && !given { // the run has ended meanwhile
+			if lease != nil && !given { // the run has ended in the meantime
 				a.runner.release(s, lease)
 			}
-			if lease == nil { // none is free, or the store fails again
+			if lease == nil { // no slot is free, or the store fails again
 				break
 			}
 		}

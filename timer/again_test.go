@@ -15,8 +15,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// breaks is a blackout that, once it is broken, says that it lasts until an instant that is not
-// later.
+// breaks is a blackout that, once broken, returns an end that is not later.
 type breaks struct{ broken atomic.Bool }
 
 func (b *breaks) Until(t time.Time) time.Time {

@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// dueAgain is a scheduler with metrics and a logger, and one timer that comes due whenever it is
-// told to. Its hooks are of no use for a tick: those that would be are not set.
+// dueAgain is a scheduler with metrics and a logger, and one timer that comes due when the test
+// says so. Hooks that a tick would call are not set; those that are set are of no use for a tick.
 func dueAgain(
 	t testing.TB, lock dlock.DistributedLock, run func(context.Context) error,
 ) (s *Scheduler, tick func()) {
@@ -45,11 +45,11 @@ func dueAgainWith(
 		e.ticks.next = time.Now().UnixMicro()
 		s.planner.heap[0].when, e.planned = e.ticks.next, e.ticks.next
 		s.planner.runDue(until)
-		for busy := true; busy; runtime.Gosched() { // until what it has started has ended
+		for busy := true; busy; runtime.Gosched() { // until the run that it has started has ended
 			busy = s.registry.busy()
 		}
 	}
-	for range 2 * historyLen { // what is made once is there
+	for range 2 * historyLen { // until everything that is allocated once exists
 		tick()
 	}
 	return s, tick
@@ -57,7 +57,7 @@ func dueAgainWith(
 
 // The planner allocates nothing when nothing is due.
 //
-// Fails when runDue makes its batch anew.
+// Fails when runDue allocates a new batch.
 func TestNothingDueAllocatesNothing(t *testing.T) {
 	s, _ := dueAgain(t, nil, func(context.Context) error { return nil })
 	until := make(chan struct{})
@@ -66,8 +66,8 @@ func TestNothingDueAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A run without a store allocates its Run, the timer of its MaxRunTime and a goroutine (what it
-// calls, and the list of runs that it begins), also with metrics.
+// A run without a store allocates its Run, the timer of its MaxRunTime and a goroutine (its
+// function, and the list of runs that it begins), and no more with metrics.
 //
 // Fails when a run's context is created although it is not used, and when runStarted or logEnd
 // builds the attributes of a line that is not logged, or what a hook that is not set would be told.
@@ -78,11 +78,11 @@ func TestAllocationsOfARun(t *testing.T) {
 	}
 }
 
-// A run with a store, metrics and a logger allocates little beside what its slot costs, which is
-// acquired and released.
+// A run with a store, metrics and a logger allocates little besides its slot, which is acquired and
+// released.
 //
-// Fails when the lines of a run, or what a hook that is not set would be told, are put together
-// although nobody wants them.
+// Fails when the lines of a run, or the arguments of a hook that is not set, are built although
+// nothing uses them.
 func TestAllocationsOfARunWithAStore(t *testing.T) {
 	store := memlock.New()
 	session, err := dlock.NewSession(store, dlock.SessionOptions{})
@@ -107,13 +107,12 @@ func TestAllocationsOfARunWithAStore(t *testing.T) {
 	}
 }
 
-// A tick that finds every slot held allocates three things above what the store allocates: two of
-// the lease's package, and a goroutine's arguments. A tick for which "full" is remembered allocates
+// A tick that finds every slot held allocates three objects more than the store does: two of the
+// lease's package, and a goroutine's arguments. A tick for which "full" is remembered allocates
 // nothing.
 //
-// Fails when the name in the store is put together for each attempt, when the claim of the tick is
-// a pointer, when stillFull is not asked, and when ticksSkipped does not look at whether anybody
-// wants to know.
+// Fails when the name in the store is built for each attempt, when the claim of the tick is a
+// pointer, when stillFull is not asked, and when ticksSkipped does not check whether a hook is set.
 func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	store := memlock.New()
 	other, err := dlock.NewSession(store, dlock.SessionOptions{})
@@ -153,8 +152,9 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	}
 }
 
-// Of an event little more is allocated than what the hook is told, the call with it, and its place
-// in the queue, which is new whenever nothing else waits, as is the goroutine that calls the hooks.
+// An event allocates little more than the arguments of the hook, the call with them, and its place
+// in the queue. Whenever nothing else waits, the queue is new, and so is the goroutine that calls
+// the hooks.
 //
 // Fails when send keeps more of an event than the call of its hook.
 func TestAllocationsOfHooks(t *testing.T) {

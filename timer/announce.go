@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// announceDelay is how long after a registration the first schedule is announced: a tick that
-	// is tried at once makes its schedule known by itself.
+	// announceDelay is how long after a registration the first schedule is announced. A tick that
+	// is tried earlier makes its schedule known without an announcement.
 	announceDelay = 500 * time.Millisecond
-	// announcePause is the pause between two announcements, on average: a host makes a hundred
-	// calls a second at most, whatever the number of its timers.
+	// announcePause is the average pause between two announcements: a host makes at most a hundred
+	// calls a second, however many timers it has.
 	announcePause = 10 * time.Millisecond
-	// announceAgain is after how long a schedule is announced again of which the host has claimed
-	// no tick since: the store may have lost its data, forgotten the name, or met another schedule.
+	// announceAgain is how often a schedule is announced again if the host has claimed none of its
+	// ticks since: the store may have lost its data, forgotten the name, or seen another schedule.
 	announceAgain = 24 * time.Hour
 )
 
-// An announcer makes the store know schedules of which no tick was claimed yet, soon after their
-// timers are registered. Otherwise a first tick that comes due while every host that has the timer
-// restarts would not be missed: to the store the timer would be new. It makes one call at a time,
-// for timers whose missed ticks run (CatchUpOnce) only, and none for one of which this host has
-// claimed a tick.
+// An announcer makes the store know the schedules of newly registered timers before a tick was
+// claimed. Otherwise, if a first tick came due while every host that has the timer was restarting,
+// it would not count as missed: to the store the timer would be new. It makes one call at a time.
+// It announces only timers whose missed ticks run (CatchUpOnce), and only until this host has
+// claimed a tick of the timer.
 type announcer struct {
 	registry *registry
 	session  *dlock.Session
@@ -38,8 +38,8 @@ type announcer struct {
 	mu     sync.Mutex
 	closed bool
 	left   []*settings // to be announced, the first at the end
-	next   *time.Timer // of the next step; nil: nothing was ever to be announced
-	busy   bool        // a step is under way, and plans the next one
+	next   *time.Timer // of the next step; nil: nothing was ever announced
+	busy   bool        // a step is in progress, and will plan the next one
 }
 
 // add announces the schedules of timers that were registered or updated, the soonest due first.
@@ -81,7 +81,7 @@ func (a *announcer) after(pause time.Duration) {
 	}
 }
 
-// step announces the next schedule, or looks which are to be announced again.
+// step announces the next schedule, or looks for schedules to announce again.
 func (a *announcer) step() {
 	if !a.registry.join() {
 		return
@@ -118,7 +118,7 @@ func (a *announcer) step() {
 	}
 }
 
-// lookAgain begins with all timers anew, or plans that for later.
+// lookAgain starts over with all timers, or plans that for later.
 func (a *announcer) lookAgain() {
 	all := a.registry.registered()
 	if slices.ContainsFunc(all, (*settings).unannounced) {
@@ -132,7 +132,7 @@ func (a *announcer) lookAgain() {
 	}
 }
 
-// announce makes one call. It returns after what time to try again; 0: it need not.
+// announce makes one call. It returns how long to wait before the next try; 0: none is needed.
 func (a *announcer) announce(s *settings) (again time.Duration) {
 	pause := a.store.ttl / 2
 	if !a.store.serves(s) {
@@ -140,13 +140,13 @@ func (a *announcer) announce(s *settings) (again time.Duration) {
 	}
 	tick := driver.KnownSince(s.id, time.Now())
 	lease, err := a.session.Semaphore(s.entry.lockName, s.timer.slots()).TryAcquireTick(a.base(), tick)
-	if lease != nil { // of a store that knows no missed ticks
+	if lease != nil { // the store knows no missed ticks
 		_ = lease.Release(a.base())
 	}
 	s.noteClaim(tick, err)
 	_ = a.store.recordAcquire(s.entry.lockName, err)
 	if why := reasonOf(err); why == ReasonStoreFault || why == ReasonStoreSetup {
-		s.noteKnown() // not before the next round: no call makes it better
+		s.noteKnown() // wait for the next round: another call would not help
 	}
 	a.store.log.flush()
 	if no := refusal(err); no != nil && no.Reason == driver.ReasonQuarantine {
@@ -171,13 +171,14 @@ func (a *announcer) close() {
 	}
 }
 
-// unannounced reports whether the store may not know the schedule of a timer, and should.
+// unannounced reports whether a timer's schedule should be announced, because the store may not
+// know it.
 func (s *settings) unannounced() bool {
 	known := time.Duration(s.entry.knownAt.Load()) * time.Second
 	return (known == 0 || time.Since(programStart)-known > announceAgain/2) && s.current() && s.claimsMissed()
 }
 
-// noteClaim notes whether the store knows the schedule of a timer, from its answer to a claim.
+// noteClaim records whether the store knows the schedule of a timer, from its answer to a claim.
 func (s *settings) noteClaim(t driver.Tick, err error) {
 	no := refusal(err)
 	if err == nil || no != nil && !t.MissedAt.IsZero() && no.Reason != driver.ReasonQuarantine &&

@@ -20,10 +20,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The first tick of a timer comes due while every host that had it restarts. The next host that
-// starts runs it, as it would run a later one, and no other host after that.
+// The first tick of a timer comes due while every host that had the timer restarts. The next host
+// that starts runs that tick, as it would run a later one, and no other host runs it after that.
 //
-// Fails when nobody announces schedules, when Register, Update or a later round does not, or when
+// Fails when no host announces schedules, when Register, Update or a later round does not, or when
 // an announcement is given up because the store does not answer.
 func TestAFirstTickInARestartIsCaughtUp(t *testing.T) {
 	one := schedule.At(at(1, 1, 0))
@@ -83,7 +83,7 @@ func TestAFirstTickInARestartIsCaughtUp(t *testing.T) {
 	}
 }
 
-// A losingStore is another one after it has lost its data.
+// A losingStore is replaced by an empty one when it has lost its data.
 type losingStore struct {
 	*memlock.Store
 	before *memlock.Store
@@ -113,7 +113,7 @@ func startTwo(f *virtualFleet, job timer.Timer) {
 
 // The same on real servers: an instant comes due between the end of the only host and its restart.
 //
-// Fails when nobody announces schedules.
+// Fails when no host announces schedules.
 func TestAFirstTickOnRealServers(t *testing.T) {
 	for name, on := range map[string]func(*testing.T) func() dlock.DistributedLock{
 		"Redis": onRedis, "Postgres": onPostgres,
@@ -172,7 +172,7 @@ func TestAFirstTickOnRealServers(t *testing.T) {
 	}
 }
 
-// A timer that comes after its instant, and which no host had before, has missed nothing.
+// If a timer is registered after its instant, and no host had it before, it has missed nothing.
 //
 // Fails when a schedule is announced as known since before the registration.
 func TestATimerThatIsNewHasMissedNothing(t *testing.T) {
@@ -191,7 +191,7 @@ func TestATimerThatIsNewHasMissedNothing(t *testing.T) {
 	})
 }
 
-// A weekly interval, with the defaults, loses no week although each of its ticks comes due in a
+// A weekly interval, with the defaults, loses no week although each of its ticks comes due during a
 // deploy of the whole fleet.
 //
 // Fails when a missed tick of a long interval is skipped by default.
@@ -214,8 +214,9 @@ func TestAWeeklyIntervalSurvivesDeploys(t *testing.T) {
 	})
 }
 
-// To the store a timer that every host has removed is one whose fleet is down: if it comes back
-// soon after a tick, it runs that, unless it has CatchUpSkip. In a pause nothing is missed.
+// To the store a timer that every host has removed looks like one whose fleet is down: if it comes
+// back soon after a tick, it runs that tick, unless it has CatchUpSkip. In a pause nothing is
+// missed.
 //
 // Fails when a timer that comes back is taken for a new one, or when a pause is forgotten.
 func TestATimerThatWasRemovedComesBack(t *testing.T) {
@@ -256,11 +257,11 @@ func TestATimerThatWasRemovedComesBack(t *testing.T) {
 	}
 }
 
-// Of a thousand timers each is announced once, the soonest due first and never more than 200 in a
-// second, and then not for half a day. None is announced whose missed ticks do not run, or of which
-// the host has claimed a tick.
+// Each of a thousand timers is announced once, the soonest due first and never more than 200 in a
+// second, and then not for half a day. A timer is not announced if its missed ticks do not run, or
+// if the host has claimed one of its ticks.
 //
-// Fails when the announcer calls without a pause, calls again, or asks for every timer.
+// Fails when the announcer calls without a pause, calls again, or announces every timer.
 func TestAnnouncementsAreFew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 1000

@@ -9,13 +9,13 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// After an outage, runs that went on without the store get a slot before this host starts a new run
-// of their timer. If no slot is free, nothing new starts until they end. So the number of runs
+// After an outage, a run that continued without the store gets a slot before this host starts a new
+// run of its timer. If no slot is free, nothing new starts until it ends. So the number of runs
 // above the limit can only fall.
 
-// rejoining reports whether a timer has to wait because a run of its own needs a slot and the store
-// can grant one. A run past its MaxRunTime gets no slot, so nothing waits for it, just as nothing
-// waits for a run whose lease has expired.
+// rejoining reports whether a timer has to wait because one of its own runs needs a slot and the
+// store can grant one. A run past its MaxRunTime gets no slot, so nothing waits for it, just as
+// nothing waits for a run whose lease has expired.
 func (r *runner) rejoining(s *settings) bool {
 	return s.shared() && r.withoutSlot(s) != nil && r.store.serves(s)
 }
@@ -24,7 +24,7 @@ func (r *runner) rejoining(s *settings) bool {
 // shares a limit needs a slot, and the store can grant one.
 func (r *runner) limitsRejoining(s *settings) bool {
 	waits := func(l *sharedLimit) bool { return l.degraded.Load() > 0 }
-	// Else every tick would look at every timer. Timers that share a limit are on one server.
+	// Otherwise every tick would look at every timer. Timers that share a limit are on one server.
 	if r.store == nil || !slices.ContainsFunc(s.limits(), waits) || !r.store.serves(s) {
 		return false
 	}
@@ -43,8 +43,8 @@ func (r *runner) withoutSlot(s *settings) *Run {
 	return r.oldestWithoutSlot(s)
 }
 
-// oldestWithoutSlot is called with entry.mu held. It leaves out a run that began with other limits:
-// a lease acquired with these has no permits of those.
+// oldestWithoutSlot is called with entry.mu held. It leaves out a run that began with other limits,
+// because a lease acquired with the present limits has no permits for those.
 func (r *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
 	for _, run := range s.entry.runs {
 		wants := run != nil && run.Degraded() && !run.over && run.ctx.cause() == nil &&
@@ -56,7 +56,7 @@ func (r *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
 	return oldest
 }
 
-// handOver gives a slot that was acquired for a new run to a run that has none. It reports false if
+// handOver gives a slot that was acquired for a new run to a run that has none. It returns false if
 // there is no such run.
 func (r *runner) handOver(s *settings, lease *dlock.Lease) bool {
 	if lease == nil {
@@ -72,10 +72,10 @@ func (r *runner) handOver(s *settings, lease *dlock.Lease) bool {
 	return true
 }
 
-// attach gives a lease to a run that went on without the store. Called with entry.mu held.
+// attach gives a lease to a run that has continued without the store. Called with entry.mu held.
 func (r *runner) attach(s *settings, run *Run, lease *dlock.Lease) {
 	r.hold(s, run, lease)
-	run.degraded.Store(false) // after the lease is stored: Valid checks this first
+	run.degraded.Store(false) // after the lease is stored, because Valid checks this first
 	s.entry.view.down = false
 	r.store.views.endDegraded(s)
 	r.log.laterLimited(&r.reacquisitions, slog.LevelInfo,

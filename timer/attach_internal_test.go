@@ -7,9 +7,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A timer with a limit looks at the timers with which it shares it only while a run of one of them
-// goes on without the store: to look at all with every tick would cost a host of many timers most
-// of its time. Whatever runs elsewhere, the count ends at 0.
+// A timer with a limit looks at the timers with which it shares the limit only while a run of one
+// of them continues without the store: looking at all of them with every tick would take a host
+// with many timers most of its time. Whatever runs elsewhere, the count ends at 0.
 //
 // Fails when countDegraded does not count for the limits, and when attach does not count the end.
 func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {

@@ -16,12 +16,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// In a blackout of the timer or of the scheduler its ticks are skipped, counted once, before any
+// In a blackout of the timer or of the scheduler its ticks are skipped and counted once, before any
 // other check, and the store is not called. Trigger ignores it. The dead-man's check does not
 // complain.
 //
-// Fails when blackout looks at one of the lists only, when due asks for the blackout last, and
-// when blackedOut counts it towards AlarmAfter.
+// Fails when blackout looks at only one of the lists, when due checks the blackout last, and when
+// blackedOut counts it towards AlarmAfter.
 func TestBlackoutSkipsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -53,7 +53,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 				t.Errorf("%s: %+v", name, st)
 			}
 		}
-		if n := h.Link.Calls(dlocktest.OpAcquire) - asked; n > 10+60 { // those of other, and the prober's
+		if n := h.Link.Calls(dlocktest.OpAcquire) - asked; n > 10+60 { // the calls of other, and of the prober
 			t.Errorf("the store was asked %d times", n)
 		}
 		if err := h.TimersSucceed(); err != nil {
@@ -74,7 +74,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 	})
 }
 
-// A tick is skipped if it came due in a blackout, even if its host tries it a little later, or
+// A tick that came due in a blackout is skipped, even if its host tries it a little later, or
 // yields.
 //
 // Fails when due asks about now, and when blackoutAgain asks about ticks that yielded.
@@ -108,8 +108,8 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	})
 }
 
-// While a blackout panics, or returns an end that is not later, nothing starts. That shows once in
-// the log, for every tick in Explain, and in the dead-man's check.
+// While a blackout panics, or returns an end that is not later, nothing starts. The log shows that
+// once, Explain for every tick, and the dead-man's check, too.
 //
 // Fails when blackout ignores the error, when blackedOut logs each time, and when it treats a
 // blackout that failed like one that covers the tick.
@@ -196,8 +196,8 @@ func TestSlowBlackoutDelaysNoOtherTimer(t *testing.T) {
 	})
 }
 
-// A tick that waits for a run to end, and whose blackout is slow, does not keep other timers from
-// coming due: it is tried again and again.
+// A tick that waits for a run to end is tried repeatedly. If its blackout is slow, that does not
+// keep other timers from coming due.
 //
 // Fails when the blackouts of ticks that wait are asked by the scheduling goroutine.
 func TestSlowBlackoutOfATickThatWaitsDelaysNoOthers(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// A breaker that is open closes after closeAfter answers in a row.
+	// An open breaker closes after closeAfter answers in a row.
 	closeAfter = 3
 	// logInterval is the time between two outages that are logged: a store with one bad replica
 	// fails now and then. It is also how long the store must answer before the pauses between
@@ -19,21 +19,21 @@ const (
 	logInterval = time.Minute
 )
 
-// A breaker keeps ticks from calling a store that does not answer: each would wait for
-// StoreTimeout, and a thousand timers would stand still. Only errors and time-outs open it, never a
-// refusal. While it is open, ticks follow OnStoreDown at once, and one probe of this host at a time
-// calls the store. It has no mutex of its own: that of the storeWatch guards it.
+// A breaker keeps ticks from calling a store that does not answer: otherwise each would wait for
+// StoreTimeout, and a thousand timers would stall. Only errors and time-outs open it, never a
+// refusal. While it is open, ticks follow OnStoreDown immediately, and one probe of this host at a
+// time calls the store. It has no mutex of its own: the storeWatch's mutex guards it.
 //
-// A store that is not set up right (dlock.ErrSetup) opens it, too, and no tick runs then. That
-// holds until the store grants or refuses again: a server that rejects a password may fail to
+// A store that is not set up correctly (dlock.ErrSetup) opens it, too, and then no tick runs. This
+// lasts until the store grants or refuses again: a server that rejects a password may also fail to
 // answer at times.
 type breaker struct {
 	answers.Breaker
 	called    bool
 	err       error     // of the last call; nil: it was answered
-	setupErr  error     // what is wrong with the store's set-up; nil: nothing, or it has granted or refused since
+	setupErr  error     // the fault of the store's set-up; nil: none, or the store has granted or refused since
 	refuses   bool      // the last acquire failed
-	changedAt time.Time // when what well reports last changed
+	changedAt time.Time // when the result of well last changed
 	loggedAt  time.Time // when an outage was last logged
 	logging   bool      // this outage was logged
 
@@ -42,13 +42,13 @@ type breaker struct {
 	setupLoggedAt time.Time // when a set-up fault was last logged
 }
 
-// A result is what one call says about the store. The store's Shard and the methods of its errors
+// A result is what one call shows about the store. The store's Shard and the methods of its errors
 // are foreign code, which may block or panic, so they are called before mu is locked.
 type result struct {
 	shard    string // the server that was called; "": the store is one server
-	alone    bool   // no name is known that lives on another server
+	alone    bool   // no known name is on another server
 	failure  error  // nil: it was answered
-	notSetUp bool   // the failure is that the store is not set up right
+	notSetUp bool   // the failure says that the store is not set up correctly
 	renewal  bool
 }
 
@@ -59,20 +59,20 @@ func (s *storeWatch) resultOf(name string, failure error, renewal bool) result {
 	return r
 }
 
-// A change is what one call did to the breaker.
+// A change is the effect of one call on the breaker.
 type change struct {
-	answered  bool // for the first time, or again
+	answered  bool // the store answers for the first time, or again
 	opened    bool
 	closed    bool
-	notSetUp  bool          // it reports for the first time that it is not set up right
-	recovered bool          // it did not open, but runs started without the store
+	notSetUp  bool          // the store reports for the first time that it is not set up correctly
+	recovered bool          // the breaker did not open, but runs started without the store
 	log       bool          // one of these is to be logged
 	lasted    time.Duration // how long it was open
 }
 
-// saw records the result of a call. notSetUp: err is that the store is not set up right. A renewal
-// that is answered does not show that the store grants: it makes up for failed renewals, not for
-// failed acquires.
+// saw records the result of a call. notSetUp: err says that the store is not set up correctly. A
+// renewal that is answered does not show that the store grants: it makes up for failed renewals,
+// but not for failed acquires.
 func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 	if err == nil && renewal && (b.Open() || b.refuses || b.setupErr != nil) {
 		return c
@@ -84,7 +84,7 @@ func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 	c.answered = err == nil && (!b.called || b.err != nil)
 	down := now.Sub(b.changedAt)
 	changed := !b.called || (err == nil) != (b.err == nil)
-	if changed && !b.Open() { // an outage began with its first failure
+	if changed && !b.Open() { // the first failure began the outage
 		b.changedAt = now
 	}
 	b.called, b.err, b.heardAt = true, err, now
@@ -107,8 +107,8 @@ func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 	return c
 }
 
-// startLogging logs an outage, unless one was logged a moment ago: it reports which, and records
-// that one is logged.
+// startLogging reports whether to log an outage, and records that it is logged. It returns false if
+// one was logged a moment ago.
 func (b *breaker) startLogging(loggedAt *time.Time, now time.Time) bool {
 	if !loggedAt.IsZero() && now.Sub(*loggedAt) < logInterval {
 		return false
@@ -125,7 +125,7 @@ func (b *breaker) why() error {
 	return b.err
 }
 
-// reason returns the reason for which ticks are skipped while the breaker is open.
+// reason returns the reason why ticks are skipped while the breaker is open.
 func (b *breaker) reason() Reason {
 	if b.setupErr != nil {
 		return ReasonStoreSetup
@@ -136,12 +136,12 @@ func (b *breaker) reason() Reason {
 // well reports whether the last call was answered and the breaker is closed.
 func (b *breaker) well() bool { return b.called && b.err == nil && !b.Open() }
 
-// status calls a method of the store's error: it is called on a copy, without a mutex.
+// status calls a method of the store's error, so call it on a copy, without a mutex.
 func (b *breaker) status(label string) StoreStatus {
 	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.Open(), NotSetUp: b.setupErr != nil,
 		ChangedAt: b.changedAt}
 	if why := b.why(); why != nil {
-		status.Err = mask.Text(fmt.Sprint(why)) // which survives an error that panics
+		status.Err = mask.Text(fmt.Sprint(why)) // fmt survives an error that panics
 	}
 	return status
 }

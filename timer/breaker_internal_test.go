@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// A store that renews leases but grants none is found to be down, however often it renews between
-// two acquires.
+// If a store renews leases but grants none, the host finds out that it is down, however often it
+// renews between two acquires.
 //
 // Fails when a renewal that is answered makes up for an acquire that failed.
 func TestRenewalsDoNotHideThatNothingIsGranted(t *testing.T) {

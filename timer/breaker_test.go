@@ -49,7 +49,7 @@ func TestBreaker(t *testing.T) {
 				store.most.Store(0)
 				ran.Store(0)
 				time.Sleep(time.Minute)
-				// Pauses of 5 s ± half, and a request that is lost is made twice.
+				// Pauses of 5 s ± half, and a lost request is made twice.
 				if n := store.calls.Load(); n < 8 || n > 50 {
 					t.Errorf("%d calls to a store that is down, in a minute", n)
 				}
@@ -77,7 +77,7 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// One failure, or two, do not open it; and neither does any number of refusals.
+// One or two failures do not open it, and neither does any number of refusals.
 //
 // Fails when saw opens at the first failure.
 func TestSingleFailureDoesNotOpenTheBreaker(t *testing.T) {
@@ -140,8 +140,8 @@ func TestProbeFindsOut(t *testing.T) {
 	})
 }
 
-// A host knows how many hosts share the store, and so how many runs may be in progress at once
-// without it in the worst case.
+// A host knows how many hosts share the store, and so how many runs may be in progress at the same
+// time without it in the worst case.
 //
 // Fails when the prober does not count again, or when a host does not keep its slot of
 // tickslot:hosts.
@@ -164,7 +164,7 @@ func TestHostsAreCounted(t *testing.T) {
 		for i, h := range f.Hosts {
 			hosts, bound := 3, 3
 			if i == 3 {
-				hosts, bound = 4, 8 // what it knew
+				hosts, bound = 4, 8 // as before the outage
 			}
 			if st := h.Status(); st.Hosts != hosts || st.Timers[0].EffectiveLimit != bound {
 				t.Errorf("host %d: %d hosts, want %d; bound %d, want %d", i, st.Hosts, hosts,

@@ -18,12 +18,12 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A run that is canceled on its host ends at once, and only that one: its context says who did it,
-// it is not retried, it counts as canceled whatever its handler returns, and its slot is free when
-// the handler has returned, never before. It is logged once.
+// A run that is canceled on its host ends immediately, and no other run does. Its context says who
+// canceled it, it is not retried, and it counts as canceled whatever its handler returns. Its slot
+// is free when the handler has returned, never before. It is logged once.
 //
-// Fails when cancel does not end the context, or ends that of another run; when outcomeOf looks at
-// the handler's error first; and when it is logged each time that somebody asks.
+// Fails when cancel does not end the context, or ends the context of another run; when outcomeOf
+// looks at the handler's error first; and when each call to cancel it is logged.
 func TestCancelRunHere(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
 		"with a store": {MaxConcurrency: 2},
@@ -126,11 +126,12 @@ func TestCancelRunHere(t *testing.T) {
 	}
 }
 
-// A Control cancels a run on any host by its ID, within a heartbeat and at most once: not the next
-// run of the slot. The host logs who did it, and does not count a lost lease.
+// A Control cancels a run on any host by its ID, within a heartbeat and at most once: it does not
+// cancel the next run of the slot. The host logs who canceled the run, and does not count a lost
+// lease.
 //
-// Fails when the fence of the ID is not looked at, when lost takes a revoked lease for any that was
-// lost, and when a run without a slot in the store is looked for in one.
+// Fails when the fence of the ID is not looked at, when lost takes a revoked lease for any lost
+// lease, and when a run without a slot in the store is looked for in a slot.
 func TestCancelRunElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -178,7 +179,8 @@ func TestCancelRunElsewhere(t *testing.T) {
 		if run("a").ID != next.ID || !run("a").Valid {
 			t.Error("the next run of the slot was canceled, too")
 		}
-		// A host that cannot reach the store goes on without it, and not in the slot.
+		// A host that cannot reach the store continues without it, and its run does not hold the
+		// slot.
 		h.Link.Inject(dlocktest.Hang)
 		if err := ctl.CancelSlot(t.Context(), "a", next.Slot, ann); err != nil {
 			t.Error(err)

@@ -28,7 +28,7 @@ func TestAnythingInAnyOrder(t *testing.T) {
 }
 
 // A churn changes the timers a, b, c and d of a host, while another host has a and b, too. c and d
-// do without the store, and d is never removed.
+// do not use the store, and d is never removed.
 type churn struct {
 	t     *testing.T
 	round int
@@ -71,7 +71,7 @@ func (c *churn) all() {
 // back reports whether the clock of the host is set back in this round.
 func (c *churn) back() bool { return c.round%4 == 3 }
 
-// timer returns any timer of that name, and what says that it was removed.
+// timer returns a random timer of that name, and a flag that says that it was removed.
 func (c *churn) timer(name string) (timer.Timer, *atomic.Bool) {
 	removed, nth := new(atomic.Bool), c.made.Add(1)
 	tm := timer.Timer{Name: name, MaxConcurrency: 1 + rand.IntN(2), MaxRunTime: 3 * time.Second,
@@ -106,7 +106,8 @@ func (c *churn) timer(name string) (timer.Timer, *atomic.Bool) {
 	return tm, removed
 }
 
-// change does anything with one name. It alone does, so that it knows what is registered.
+// change makes a random change of one name. Nothing else changes that name, so it knows what is
+// registered.
 func (c *churn) change(name string) {
 	var present []*atomic.Bool // of the present registration
 	for range 150 {
@@ -157,7 +158,7 @@ func (c *churn) disturb(other *host) {
 	c.over.Store(true)
 }
 
-// watch looks at what is planned.
+// watch checks what is planned.
 func (c *churn) watch() {
 	for !c.over.Load() {
 		if c.back() && rand.IntN(20) == 0 {

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// A wakeTime is when the scheduling goroutine is to wake up, for Live.
+// A wakeTime is the time at which the scheduling goroutine has to wake up, for Live.
 type wakeTime struct {
 	createdAt time.Time
 	after     atomic.Int64 // since createdAt; 0: the goroutine does not run
 }
 
-// set records that the goroutine is to wake up in so long.
+// set records after how long the goroutine has to wake up.
 func (w *wakeTime) set(in time.Duration) { w.after.Store(int64(time.Since(w.createdAt) + in)) }
 
-// clear records that the goroutine does not run.
+// clear records that the goroutine is not running.
 func (w *wakeTime) clear() { w.after.Store(0) }
 
-// lateness returns how late the goroutine is to wake up; 0 if it does not run.
+// lateness returns how late the goroutine is to wake up; 0 if it is not running.
 func (w *wakeTime) lateness() time.Duration {
 	planned := w.after.Load()
 	if planned == 0 {
@@ -33,7 +33,7 @@ type clock struct {
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.skew.Load())) }
 
-// A bell wakes the scheduling goroutine, so that it looks at what is due.
+// A bell wakes the scheduling goroutine, which then looks for due ticks.
 type bell chan struct{}
 
 func (b bell) ring() {
@@ -43,14 +43,14 @@ func (b bell) ring() {
 	}
 }
 
-// A clockLook is what the clocks showed when they were looked at last.
+// A clockLook is what the clocks showed when they were last read.
 type clockLook struct {
 	at    time.Time // monotonic
 	shown time.Time // the wall clock at that time
 }
 
-// setBack notes what the clocks show, and reports whether the wall clock was set back since the
-// last look.
+// setBack records what the clocks show, and reports whether the wall clock was set back since the
+// last call.
 func (c *clockLook) setBack(at, shown time.Time) bool {
 	before := *c
 	*c = clockLook{at, shown.Round(0)}

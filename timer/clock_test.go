@@ -22,7 +22,7 @@ import (
 func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		tm    timer.Timer
-		drain time.Duration // after which the host drains; 0: it does not
+		drain time.Duration // when the host drains; 0: it does not
 	}{
 		"on its host":           {timer.Timer{LocalOnly: true, MaxRunTime: time.Minute}, 0},
 		"on its host, long":     {timer.Timer{LocalOnly: true}, 0},
@@ -87,7 +87,7 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 }
 
 // A run without a slot in the store is logged at its MaxRunTime even while slow user code decides
-// about many timers that are due at once, each in less time than Live allows.
+// about many timers that are due at the same time, each in less time than Live allows.
 //
 // Fails when only takeDue starts the timer, or when runDue uses one time for a whole batch.
 func TestMaxRunTimeIsLoggedWhileBlackoutsAreSlow(t *testing.T) {
@@ -132,7 +132,7 @@ func TestMaxRunTimeIsLoggedWhileBlackoutsAreSlow(t *testing.T) {
 		for _, status := range h.Status().Timers {
 			missed += status.Skipped[timer.ReasonMissed]
 		}
-		if missed != 4 { // those that were come to 0 and 9 s late are not
+		if missed != 4 { // those that were tried 0 and 9 s late were not missed
 			t.Errorf("%d ticks were missed, want 4", missed)
 		}
 		close(end)

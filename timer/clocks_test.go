@@ -34,7 +34,7 @@ import (
 var fullClocks = flag.Int("clocks", 0,
 	"ticks of one second for which clocks that differ are tested on real servers (1000: 19 minutes); 0: 50 of 200 ms")
 
-// A clockTest is five hosts whose clocks are apart, and how long they are watched.
+// A clockTest has five hosts with different clocks, and says how long they are watched.
 type clockTest struct {
 	period time.Duration
 	ticks  int
@@ -44,12 +44,12 @@ type clockTest struct {
 	prefix string // of names
 }
 
-// What came of it.
+// A clockResult is what the hosts did.
 type clockResult struct {
-	starts map[string]map[time.Time]int // by timer and tick, of those that were watched
+	starts map[string]map[time.Time]int // of the watched ticks, by timer and tick
 	shares map[string][5]int
 	mu     sync.Mutex
-	slow   atomic.Int64 // the longest that a call to the store took, or that a goroutine was held up
+	slow   atomic.Int64 // the longest call to the store, or stall of a goroutine
 	books  string
 }
 
@@ -62,7 +62,7 @@ func (r *clockResult) took(d time.Duration) {
 	}
 }
 
-// runs returns the number of runs and the largest number of one tick.
+// runs returns the number of runs and the largest number of runs of one tick.
 func (r *clockResult) runs(name string) (runs, most int) {
 	for _, n := range r.starts[name] {
 		runs += n
@@ -91,8 +91,8 @@ func (c clocked) List(ctx context.Context, name string, slots int) ([]driver.Lea
 	return driver.CapabilitiesOf(c.DistributedLock).Lister.List(ctx, name, slots)
 }
 
-// run lets five hosts run timers with 10 ms jobs (a fifth of the period, if that is shorter), until
-// each has come to every tick that is watched.
+// run makes five hosts run timers with 10 ms jobs (a fifth of the period, if that is shorter),
+// until each host has tried every tick that is watched.
 func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 	r := &clockResult{starts: map[string]map[time.Time]int{}, shares: map[string][5]int{}}
 	var from, to atomic.Int64
@@ -185,7 +185,7 @@ func limits() []timer.Timer {
 	}
 }
 
-// check says what must be, whatever the machine did, and what must be if it did nothing.
+// check checks what must hold whatever the machine did, and what must hold if it was undisturbed.
 func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) {
 	t.Helper()
 	for _, want := range []struct {
@@ -202,8 +202,8 @@ func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) 
 		case !want.exactly || exact:
 		case undisturbed:
 			t.Errorf("%s: %d runs, want exactly %d%s", want.name, runs, c.ticks*want.perTick, r.books)
-		// A host that stood still for longer than a period misses ticks, and a slot that is
-		// released late is full.
+		// A host that stalled for longer than a period misses ticks, and a slot that is released
+		// late is full.
 		default:
 			t.Logf("%s: %d runs instead of %d, because the machine stood still%s", want.name, runs,
 				c.ticks*want.perTick, r.books)
@@ -211,20 +211,20 @@ func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) 
 	}
 }
 
-// Five hosts whose clocks are up to two seconds off, and jobs much shorter than that: MaxPerTick
-// holds for each tick, and MaxPerTick 1 runs every tick. Where clocks agree within an interval
-// every start that a tick allows is used; else those whose clock is ahead claim later ticks
+// Five hosts whose clocks are up to two seconds off run jobs much shorter than that: MaxPerTick
+// holds for each tick, and with MaxPerTick 1 every tick runs. If clocks agree within an interval,
+// every start that a tick allows is used; otherwise hosts whose clock is ahead claim later ticks
 // meanwhile. Without a limit every host runs every tick.
 //
 // Fails when a tick is claimed by anything but its instant (time.Now in acquire), and when memlock
-// does not refuse ticks that are late.
+// does not refuse late ticks.
 func TestClocksThatDiffer(t *testing.T) {
 	for name, clocks := range map[string][]float64{"two seconds": farApart, "within an interval": nearby} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				store := memlock.New()
-				// Until the host whose clock is ahead has had a tick, one whose clock is behind may
-				// have all.
+				// Until the host whose clock is ahead has had a tick, a host whose clock is behind
+				// may get all.
 				c := clockTest{period: time.Second, warm: time.Minute, ticks: testkit.Rounds(t, 60, 1000),
 					apart: clocks, open: func(host int) dlock.DistributedLock {
 						return &slowStore{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond,
@@ -239,8 +239,8 @@ func TestClocksThatDiffer(t *testing.T) {
 }
 
 // The same on real servers: 50 ticks of 200 ms with clocks that are up to 400 ms off, or ticks of a
-// second with clocks that are up to two off (-clocks 1000). It also tells how evenly hosts share
-// the ticks whose clocks agree.
+// second with clocks that are up to two seconds off (-clocks 1000). It also reports how evenly
+// hosts share the ticks if their clocks agree.
 //
 // Fails as the test above does.
 func TestClocksThatDifferOnServers(t *testing.T) {

@@ -279,16 +279,16 @@ func checkName(name, lockName, what string, fault func(string, string, ...any)) 
 }
 
 // sharesTicks reports whether hosts that share a store may start several runs of one tick, so that
-// MaxPerTick matters: not of a timer that is only triggered, nor of schedule.After, whose runs
-// never overlap.
+// MaxPerTick matters. That is not so for a timer that is only triggered, nor with schedule.After,
+// because its runs never overlap.
 func (t Timer) sharesTicks() bool {
 	_, fixed := t.Schedule.(schedule.FixedDelay)
 	return t.Schedule != nil && !fixed && !t.LocalOnly && limitOf(t.MaxConcurrency) > 1
 }
 
-// checkPerTick returns the fault of a timer that lets runs overlap and does not say how many of
-// them may be of one tick. Neither number would be a safe default: with 1 a timer that shares its
-// work among hosts stands still on all but one of them, and with more a mail is sent several times.
+// checkPerTick returns the fault of a timer that lets runs overlap without saying how many of them
+// may be of one tick. No default would be safe: with 1, a timer that shares its work among hosts
+// idles on all but one of them, and with more, a mail is sent several times.
 func (t Timer) checkPerTick(fault func(string, string, ...any)) {
 	if t.MaxPerTick != 0 {
 		return

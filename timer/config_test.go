@@ -20,13 +20,13 @@ type scheduleFunc func(time.Time) time.Time
 
 func (s scheduleFunc) Next(t time.Time) time.Time { return s(t) }
 
-// All faults of a registration come back at once, each naming the timer, the field, the value and
+// All faults of a registration come back together, each naming the timer, the field, the value and
 // the fix, and nothing has started.
 //
 // Fails when New returns at the first fault.
 func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 	every := schedule.Every(time.Minute)
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nobody there: New must not call it
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no server there: New must not call it
 	defer rdb.Close()
 	store := redislock.New(rdb, redislock.Options{QuarantineTTL: time.Second, Prefix: "a\nb"})
 	defer store.Close()
@@ -113,7 +113,7 @@ func TestZeroValuesWork(t *testing.T) {
 }
 
 // A MaxConcurrency above 1 never decides silently how often each tick runs: hosts that share ticks
-// have to say MaxPerTick, and the error shows the lines to choose from.
+// have to set MaxPerTick, and the error shows the lines to choose from.
 //
 // Fails when checkPerTick finds no fault, or finds one in a timer that shares no ticks.
 func TestMaxPerTickIsSaid(t *testing.T) {
@@ -165,7 +165,7 @@ func TestMaxPerTickIsSaid(t *testing.T) {
 
 // Every limit has a safe default.
 //
-// Fails when a default is another than the comment of its field says.
+// Fails when a default differs from the comment of its field.
 func TestDefaults(t *testing.T) {
 	s, err := timer.New(timer.Config{}, timer.Timer{Name: "plain", Run: nop},
 		timer.Timer{Name: "three", Run: nop, MaxConcurrency: 3})

@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// watching is for how long these tests look for what should not be seen. It takes a moment of two
-// goroutines, so they run in real time.
+// watching is how long these tests look for something that must not be seen. It lasts only a moment
+// and needs two goroutines, so the tests run in real time.
 const watching = time.Second
 
 func running(t *testing.T, c Config, timers ...Timer) *Scheduler {
@@ -37,7 +37,8 @@ func running(t *testing.T, c Config, timers ...Timer) *Scheduler {
 	return s
 }
 
-// Who sees in Status that a run has ended can have its place, and that of a limit that it held.
+// When Status shows that a run has ended, its place is free, and so is the place of a limit that it
+// held.
 //
 // Fails when a run that ends gives them back after it is no longer shown.
 func TestRunThatIsNotShownHoldsNoPlace(t *testing.T) {
@@ -70,7 +71,7 @@ func TestRunThatIsNotShownHoldsNoPlace(t *testing.T) {
 	}
 }
 
-// A tick that waits is not shown as running, too, nor counted as started or skipped.
+// A tick that waits is not also shown as running, nor counted as started or skipped.
 //
 // Fails when Status reads what waits and the rest one after the other.
 func TestTickIsShownOnce(t *testing.T) {
@@ -103,7 +104,7 @@ func TestTickIsShownOnce(t *testing.T) {
 	}
 }
 
-// curious is an error of a store whose methods want to know of its timer.
+// curious is an error of a store whose methods call the Scheduler.
 type curious struct{ ask func() }
 
 func (*curious) Error() string { return "lost" }
@@ -113,10 +114,10 @@ func (c *curious) Is(error) bool {
 	return false
 }
 
-// A run that has lost its lease and is in progress at its MaxRunTime: the store's error is asked
-// what it is without a mutex.
+// A run has lost its lease and is in progress at its MaxRunTime: the methods of the store's error
+// are called without a mutex.
 //
-// Fails when outOfTime asks with entry.mu held.
+// Fails when outOfTime calls them with entry.mu held.
 func TestErrorOfALostRunIsAskedWithoutAMutex(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})

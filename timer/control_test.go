@@ -80,10 +80,10 @@ func TestTriggerTakesNoTick(t *testing.T) {
 	})
 }
 
-// Register and Remove work at run time. After Remove nothing of the timer starts, and Remove waits
+// Register and Remove work at run time. After Remove no run of the timer starts, and Remove waits
 // for its runs.
 //
-// Fails when Register does not poke the loop, which sleeps for ten seconds at a time; when Remove
+// Fails when Register does not wake the loop, which sleeps for ten seconds at a time; when Remove
 // leaves ticks in the heap and takeDue does not look at planned; when Remove does not wait.
 func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	})
 }
 
-// Without a store the same code keeps the limits on one process; LocalOnly does so for one timer,
-// and one without limits has nothing to ask the store.
+// Without a store the same code keeps the limits within one process; LocalOnly does so for one
+// timer, and a timer without limits need not call the store.
 //
 // Fails when hostLimit does not look at MaxConcurrency, when shared does not look at LocalOnly or
 // unlimited, when finish does not free the run's number, when Valid does not look at the context.
@@ -189,8 +189,8 @@ func TestWithoutAStore(t *testing.T) {
 	})
 }
 
-// The overrides of many timers cost one call, are in the order of the names, and those of a damaged
-// key or of a name that no timer can have do not hide the others.
+// The overrides of many timers cost one call, and are in the order of the names. A damaged key, or
+// a name that no timer can have, does not hide the others.
 //
 // Fails when InspectAll returns the states in another order, or one error for all.
 func TestInspectAll(t *testing.T) {

@@ -13,11 +13,11 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A change of a timer that no host is known to run is made, and logged as a warning: the name may
-// be misspelt. Hosts are known by what they have registered, claimed or hold.
+// A change of a timer that no host is known to run is made, and logged as a warning, because the
+// name may be misspelt. A host is known by what it has registered, claimed or holds.
 //
-// Fails when a change of an unknown timer is refused or not logged, when that of a known one is
-// logged, and when claimed triggers, or slots that are held, are not looked at.
+// Fails when a change of an unknown timer is refused or not logged, when the change of a known one
+// is logged, and when claimed triggers, or held slots, are not looked at.
 func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 	const unknown = "has not run yet, or that no host has"
 	bubble(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 	})
 }
 
-// A store that does not answer the question does not fail the change, and raises no alarm.
+// If a store does not answer the question, the change does not fail, and no warning is logged.
 //
 // Fails when the error of Known is returned, or taken for "not known".
 func TestControlDoesNotNeedToKnow(t *testing.T) {
@@ -104,7 +104,7 @@ func TestControlDoesNotNeedToKnow(t *testing.T) {
 	}
 }
 
-// unlisted is a store that keeps overrides and does not tell them.
+// unlisted is a store that keeps overrides and does not report them.
 type unlisted struct{ panickingControl }
 
 func (unlisted) Update(context.Context, string, driver.Update) error { return nil }

@@ -17,14 +17,14 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// A tally has the counts that only the metrics need: of one timer, or of all that have the same
-// label. It outlives timers that leave while others with its label stay: if their counts went,
-// Prometheus would take the smaller sum for a counter that was reset, and report its whole value as
-// an increase. A nil *tally counts nothing.
+// A tally has the counts that only the metrics need, for one timer, or for all timers with the same
+// label. It stays until the last timer with its label has left. If the counts of each timer
+// disappeared with it, Prometheus would take the smaller sum for a counter that was reset, and
+// report its whole value as an increase. A nil *tally counts nothing.
 type tally struct {
 	label   string // "": of one timer
 	classic bool   // the histograms have fixed bounds
-	timers  int    // that have the label; guarded by registry.mu
+	timers  int    // how many timers have the label; guarded by registry.mu
 
 	// mu guards the rest. No other mutex is taken while it is held.
 	mu        sync.Mutex
@@ -39,7 +39,7 @@ type tally struct {
 	retries, fallbackRuns, overlongHolds, leasesLost uint64
 }
 
-// counts are numbers by name. Most timers have one or two, for which a map would be large.
+// counts are numbers by name. Most timers have one or two, for which a map would be too large.
 type counts []struct {
 	name string
 	n    uint64
@@ -58,7 +58,7 @@ func (c *counts) add(name string, n uint64) {
 	}{name, n})
 }
 
-// of returns the number of a name.
+// of returns the number for a name.
 func (c counts) of(name string) uint64 {
 	for _, each := range c {
 		if each.name == name {
@@ -91,7 +91,7 @@ func (t *tally) began(r *Run) {
 		if r.tick != 0 {
 			t.started++
 		}
-		if r.tick != 0 && !r.onStart { // the tick of RunOnStart may be of last week
+		if r.tick != 0 && !r.onStart { // the tick of RunOnStart may be a week old
 			lag := max(0, r.startedAt.Sub(time.UnixMicro(r.tick)))
 			t.lag.observe(t.bounds(callBounds), lag.Seconds())
 		}
@@ -115,7 +115,7 @@ func (t *tally) skip(reason Reason, n uint64) {
 // OtherLabel is the value of the label timer for which Config.TimerLabel returned nothing usable.
 const OtherLabel = "other"
 
-// A labeler gives timers their values of the label timer, as Config.TimerLabel says.
+// A labeler returns the value of the label timer for each timer, from Config.TimerLabel.
 type labeler struct {
 	log    *lineLog
 	of     func(timer string) string
@@ -149,13 +149,12 @@ func callLabel(of func(string) string, timer string) (label string, err error) {
 	return label, nil
 }
 
-// labels are the tallies of the timers of a registry, by their label. Guarded by registry.mu. Nil
-// without a TimerLabel: each timer has a tally of its own then, which the ledger makes when it
-// first counts, under another mutex.
+// labels are the tallies of the timers of a registry, by label. Guarded by registry.mu. Nil without
+// a TimerLabel: each timer then has a tally of its own, which the ledger creates at the first
+// count, under another mutex.
 type labels map[string]*tally
 
-// join lets a new timer count with those that have its label. Its record has a tally of its own
-// until then.
+// join adds a new timer to the tally of its label. Until then its record has a tally of its own.
 func (l labels) join(r *record) {
 	if l == nil {
 		return
@@ -169,7 +168,7 @@ func (l labels) join(r *record) {
 	r.tally.timers++
 }
 
-// part is called when a timer is over: the counts of a label go with its last timer.
+// part is called when a timer has ended: the tally of a label goes with its last timer.
 func (l labels) part(r *record) {
 	if l == nil {
 		return
@@ -180,13 +179,13 @@ func (l labels) part(r *record) {
 }
 
 // A histogram counts durations in buckets. It keeps only buckets that are not empty, in their
-// order: those of most timers are few, and a classic histogram of Prometheus' own is a kilobyte.
+// order: most timers have few, and a classic histogram of Prometheus takes a kilobyte.
 type histogram struct {
 	sum     float64 // s
 	buckets []bucket
 }
 
-// A bucket has a number that depends on the kind of the histogram: see bucketOf.
+// A bucket has a number whose meaning depends on the kind of the histogram: see bucketOf.
 type bucket struct {
 	number int32
 	n      uint64
@@ -195,21 +194,21 @@ type bucket struct {
 func (b bucket) compare(number int32) int { return cmp.Compare(b.number, number) }
 
 // The buckets of our native histograms: each reaches 2^(1/4) times as far as the one before it, and
-// the first, number nativeZero, to a microsecond. So a quantile is off by at most a tenth, and the
-// durations of a timer need a dozen buckets.
+// the first, number nativeZero, up to a microsecond. So a quantile is off by at most a tenth, and
+// the durations of a timer need a dozen buckets.
 const (
 	nativeSchema        = 2   // of Prometheus: four buckets from one power of two to the next
 	nativeFactor        = 1.2 // with it client_golang chooses that schema
 	nativeZeroThreshold = 0x1p-20
-	nativeMaxBuckets    = 160 // for client_golang; from a microsecond to three days it takes 152
+	nativeMaxBuckets    = 160 // for client_golang; from a microsecond to three days takes 152
 	nativeZero          = math.MinInt32
 )
 
 // nativeBounds are the bounds of the buckets between one half and 1.
 var nativeBounds = []float64{0.5, 0.5946035575013605, 0.7071067811865475, 0.8408964152537144}
 
-// bucketOf returns the number of a bucket. In a classic histogram that is the first of bounds that
-// is not exceeded; nil bounds: the histogram is native.
+// bucketOf returns the number of the bucket for a duration. In a classic histogram that is the
+// first of bounds that the duration does not exceed; nil bounds: the histogram is native.
 func bucketOf(bounds []float64, seconds float64) int32 {
 	switch {
 	case bounds != nil:
@@ -221,12 +220,12 @@ func bucketOf(bounds []float64, seconds float64) int32 {
 	return int32(sort.SearchFloat64s(nativeBounds, fraction) + (exponent-1)*len(nativeBounds))
 }
 
-// observe counts a duration. The bounds of one histogram are always the same.
+// observe counts a duration. Every call for a histogram must have the same bounds.
 func (h *histogram) observe(bounds []float64, seconds float64) {
 	number := bucketOf(bounds, seconds)
 	i, found := slices.BinarySearchFunc(h.buckets, number, bucket.compare)
 	if !found {
-		more := make([]bucket, 0, len(h.buckets)+1) // rarely, so it need not have room for others
+		more := make([]bucket, 0, len(h.buckets)+1) // no spare room, because it rarely grows
 		more = append(append(more, h.buckets[:i]...), bucket{number: number})
 		h.buckets = append(more, h.buckets[i:]...)
 	}

@@ -16,16 +16,16 @@ const defaultAlarmAfter = 5
 
 // The dead-man's check finds timers that no host runs, or that fail on all hosts. Every host counts
 // the ticks that came due since a run succeeded. A host reports a success to the store with the
-// release, and the store reports it to the others with its next answers.
+// release, and the store tells the others with its next answers.
 
-// A deadman counts the ticks of a timer since the latest successful run that this host knows of. A
-// tick whose run goes on, or that found the slots held by runs, counts only once these are past
-// their MaxRunTime. It is part of the ledger's record.
+// A deadman counts the ticks of a timer since the latest successful run that this host knows of. If
+// a run of the tick is in progress, or runs held all slots when it came due, the tick counts only
+// once these runs are past their MaxRunTime. The deadman is part of the ledger's record.
 type deadman struct {
 	ticks     int32     // that came due since the latest success
-	postponed int16     // ticks about which the store's next answer decides; not included in ticks
+	postponed int16     // ticks that wait for the store's next answer; not included in ticks
 	counted   bool      // ticks includes the tick that came due last
-	success   time.Time // the latest, here or elsewhere; zero: none known
+	success   time.Time // the latest, on any host; zero: none known
 	reason    Reason    // why the latest tick started nothing here; "": it started a run
 }
 
@@ -48,8 +48,8 @@ func (d *deadman) count() { d.ticks = plus(d.ticks, 1) }
 
 func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// uncount takes back the count of the tick that came due last, once: its run may still succeed, or
-// another host got the tick and counts it. A tick that waits is refused many times.
+// uncount takes back the count of the tick that came due last, at most once: its run may still
+// succeed, or another host got the tick and counts it. (A tick that waits is refused many times.)
 func (d *deadman) uncount() {
 	if d.counted {
 		d.ticks = max(0, d.ticks-1)
@@ -57,7 +57,8 @@ func (d *deadman) uncount() {
 	d.counted = false
 }
 
-// postpone lets the store's next answer decide about a tick: it has the latest success.
+// postpone leaves the decision about a tick to the store's next answer, which has the latest
+// success.
 func (d *deadman) postpone() {
 	if d.counted {
 		d.postponed = int16(min(int(d.postponed)+1, math.MaxInt16))
@@ -68,8 +69,8 @@ func (d *deadman) postpone() {
 // noteSuccessAge records the age of the latest success, from an answer of the store; 0: the answer
 // has none.
 func (d *deadman) noteSuccessAge(age, interval time.Duration) {
-	// The age is a little off, because the answer took time to arrive: a success that seems
-	// slightly later than the known one is the same.
+	// The age is slightly wrong, because the answer took time to arrive. A success that seems
+	// slightly later than the known one is therefore the same.
 	if age == 0 || !d.success.IsZero() && time.Since(d.success)-age <= min(interval/2, time.Second) {
 		d.countPostponed(age != 0)
 		return
@@ -86,7 +87,7 @@ func (d *deadman) countPostponed(tells bool) {
 }
 
 // mayEndInTime reports whether a slot is held by a run that is within its MaxRunTime, as far as the
-// store reports. A tick that it refuses does not count towards AlarmAfter.
+// store reports. If so, the refused tick does not count towards AlarmAfter.
 func (s *settings) mayEndInTime(no *dlock.NotAcquiredError) bool {
 	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= s.timer.MaxRunTime
 }
@@ -140,13 +141,13 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 	}
 }
 
-// TimersSucceed is the dead-man's check: its error names the timers that had no successful run on
+// TimersSucceed is the dead-man's check. Its error names the timers that had no successful run on
 // any host for AlarmAfter ticks, and why, as far as this host can tell. It also names timers whose
 // schedule failed, and removed timers whose runs ignore their context. It reads memory only.
 func (s *Scheduler) TimersSucceed() error {
 	var errs []error
 	for _, set := range s.registry.all() {
-		if set.removed() { // it need not run any more, but its runs should end
+		if set.removed() { // it need not run again, but its runs should end
 			if _, n := s.runner.counts(set); n > 0 {
 				errs = append(errs,
 					fmt.Errorf("timer %q was removed, but %d of its runs are past MaxRunTime and ignore their "+

@@ -21,7 +21,7 @@ import (
 // TimersSucceed names a timer without a successful run on any host for AlarmAfter ticks, with the
 // reason, and so does a metric.
 //
-// Fails when ticks are not counted, when the reason is that of an earlier tick, or when the metric
+// Fails when ticks are not counted, when the reason belongs to an earlier tick, or when the metric
 // has another threshold.
 func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 	hang := func(context.Context) error {
@@ -57,7 +57,7 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 				if err := h.TimersSucceed(); err != nil {
 					t.Errorf("after four ticks: %v", err)
 				}
-				if v := gauge(t, reg, "tickslot_alarm_active"); !math.IsNaN(v) { // not there
+				if v := gauge(t, reg, "tickslot_alarm_active"); !math.IsNaN(v) { // absent
 					t.Errorf("after four ticks the metric is %v", v)
 				}
 				time.Sleep(3 * time.Minute)
@@ -92,7 +92,7 @@ func succeedOnce(then func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// occupy takes the slot for good, as a host would whose handler does not end.
+// occupy takes the slot and never releases it, like a host whose handler does not end.
 func occupy(f *virtualFleet, _ *host) {
 	store := f.store
 	session := otherSession(f.t, store)
@@ -101,9 +101,9 @@ func occupy(f *virtualFleet, _ *host) {
 	}
 }
 
-// A run that succeeds on one host is known to all others, also to those that never get a tick.
+// A run that succeeds on one host is known to all others, even to those that never get a tick.
 //
-// Fails when the success does not travel with the release, or views do not take it in.
+// Fails when the success is not sent with the release, or views do not read it.
 func TestSuccessElsewhereCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -135,7 +135,7 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 	})
 }
 
-// A handler that ignores its context past MaxRunTime is logged at once and at 1.5 × MaxRunTime,
+// A handler that ignores its context past MaxRunTime is logged immediately and at 1.5 × MaxRunTime,
 // keeps its place on this host but not its slot, and harms no other timer.
 //
 // Fails when outOfTime does not stop the renewal, or when nothing is logged at 1.5 × MaxRunTime.
@@ -171,8 +171,8 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 	})
 }
 
-// A slot that another host holds for longer than 1.5 × MaxRunTime is logged once, and a slot whose
-// holder let it expire is counted.
+// If another host holds a slot for longer than 1.5 × MaxRunTime, that is logged once. If the holder
+// let its slot expire, that is counted.
 //
 // Fails when warnHeldLong logs every refusal, or when expired slots are not counted.
 func TestOverlongHoldsAreReported(t *testing.T) {
@@ -208,8 +208,8 @@ func TestOverlongHoldsAreReported(t *testing.T) {
 // Runs that take many intervals, but less than MaxRunTime, raise no alarm on any host; runs that
 // fail count once each.
 //
-// Fails when a tick counts that found its slots held by runs within their MaxRunTime, or when one
-// counts whose run goes on.
+// Fails when a tick counts although runs within their MaxRunTime held its slots, or although its
+// run is in progress.
 func TestLongRunsRaiseNoAlarm(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit, perHost int

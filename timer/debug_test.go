@@ -30,8 +30,8 @@ func linesOf(t *testing.T, log *testkit.Log, text string) (found []map[string]an
 }
 
 // At Debug each run has a line when it starts and one when it ends, and each tick that is skipped
-// has one, with the keys that doc.go names. At Info only what fails has one, with the same
-// keys. The level may change while the scheduler runs.
+// has one, with the keys that doc.go names. At Info only failures have one, with the same keys. The
+// level may change while the scheduler runs.
 //
 // Fails when askDebug is asked only once, when a line loses a key, or skips are logged at Info.
 func TestDebugLinesHaveStableKeys(t *testing.T) {
@@ -115,8 +115,8 @@ func TestDebugLinesHaveStableKeys(t *testing.T) {
 	})
 }
 
-// The lines of a triggered run say who triggered it and how long its payload is; those of an
-// attempt that is repeated and of a lease that is lost have their keys, too.
+// The lines of a triggered run say who triggered it and how long its payload is. The lines of a
+// repeated attempt and of a lost lease have their keys, too.
 //
 // Fails when one of them loses a key.
 func TestDebugLinesOfWhatIsRare(t *testing.T) {
@@ -166,7 +166,7 @@ func TestDebugLinesOfWhatIsRare(t *testing.T) {
 	})
 }
 
-// Ticks that were missed have one line, which says how many.
+// Missed ticks share one line, which says how many there were.
 //
 // Fails when ticksSkipped leaves out how many there were.
 func TestDebugLineOfManyMissedTicks(t *testing.T) {

@@ -12,9 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host tells what it has decided about the latest ticks, the newest first, with the reason of
-// each that did not run here, and how each that did has ended; and it remembers no more than it
-// says.
+// A host reports what it has decided about the latest ticks, newest first, with the reason of each
+// that did not run here, and the end of each that did. It remembers no more than it promises.
 //
 // Fails when remembered begins with the oldest, or leaves out the errors.
 func TestDecisions(t *testing.T) {
@@ -34,7 +33,7 @@ func TestDecisions(t *testing.T) {
 				<-ctx.Done()
 				return nil
 			}})
-		time.Sleep(3 * time.Minute) // runs, runs for long, and is full meanwhile
+		time.Sleep(3 * time.Minute) // the first runs, the second runs for long, and the third finds it full
 		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Hosts, and timers, whose names differ by a number only are spread over the whole bound, whatever
+// Hosts, and timers, whose names differ only by a number are spread over the whole bound, whatever
 // it is.
 //
 // Fails when hashed does not mix the bits of FNV: then web-1 to web-9 lie in a tenth of a day.

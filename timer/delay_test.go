@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A recorder notes when runs began, by host and tick.
+// A recorder records when runs began, by host and tick.
 type recorder struct {
 	mu   sync.Mutex
 	runs map[string]map[time.Time][]time.Time
@@ -49,9 +49,9 @@ func (r *recorder) of(host string) map[time.Time][]time.Time {
 
 func minutely() schedule.Interval { return schedule.Every(time.Minute).Offset(0) }
 
-// Jitter delays a tick by up to its share of the time to the next, on every host by the same; the
-// tick stays what it is, the delays are spread evenly, and no tick is lost. There is none by
-// default.
+// Jitter delays a tick by up to its share of the time to the next, by the same amount on every
+// host. The tick itself does not change, the delays are spread evenly, and no tick is lost. By
+// default there is no jitter.
 //
 // Fails when jitter draws from a source that is not seeded by name and tick, and when it takes
 // twice its share.
@@ -104,7 +104,7 @@ func TestJitter(t *testing.T) {
 // A host that starts while Delay delays a tick still tries it, once: hosts that are replaced all
 // the time lose no tick and repeat none.
 //
-// Fails when first forgets what jitter delays (delayed), or asks for what comes after now (without
+// Fails when first forgets what jitter delays (delayed), or asks for the ticks after now (without
 // the spread).
 func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
@@ -137,10 +137,10 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 }
 
 // The wall clock is set back while the host handles ticks, here in a schedule's Next: its timers
-// run on, and do not wait until the clock has caught up.
+// continue, and do not wait until the clock has caught up.
 //
-// Fails when the clocks are only looked at when the host wakes up: it has computed by then that it
-// may sleep for the ten seconds of maxSleep.
+// Fails when the clocks are only read when the host wakes up: by then it has computed that it may
+// sleep for the ten seconds of maxSleep.
 func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -152,7 +152,7 @@ func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
 			}
 			return at.Truncate(time.Second).Add(time.Second)
 		})
-		// A run that ends would wake the host.
+		// The end of a run would wake the host.
 		end := make(chan struct{})
 		run := func(context.Context) error { <-end; return nil }
 		h := f.start(rarely, timer.Timer{Name: "job", Schedule: next, LocalOnly: true, Run: run})
@@ -167,7 +167,7 @@ func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
 }
 
 // The wall clock is set back while a host that has just begun waits for the store, as when all
-// hosts of a fleet restart: its timers run on, and do not wait until the clock has caught up.
+// hosts of a fleet restart: its timers continue, and do not wait until the clock has caught up.
 //
 // Fails when the clock is first looked at after that wait, and the first ticks were planned before.
 func TestClockSetBackBeforeTheFirstAnswer(t *testing.T) {
@@ -194,8 +194,8 @@ func TestClockSetBackBeforeTheFirstAnswer(t *testing.T) {
 // without jitter. If it is set back by more, ticks that are in the future again come due again, so
 // that the timer does not stop until the clock has caught up.
 //
-// Fails when replan plans from now, or when first does not look for what jitter delays; and, by
-// more, when replan plans from the latest tick.
+// Fails when replan plans from now, or when first does not look for what jitter delays; and, if it
+// is set back by more, when replan plans from the latest tick.
 func TestClockSetBack(t *testing.T) {
 	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Delay: timer.Delay{Jitter: .5}},
 		"spread": {Delay: timer.Delay{ByTimer: 10 * time.Minute}}} {
@@ -277,9 +277,9 @@ func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 	})
 }
 
-// Delay.ByTimer gives each timer a delay of its own, the same on every host and after a restart;
-// Delay.ByHost each host, too. Both are bounded, even, and keep every tick also when they are
-// longer than the time between two.
+// Delay.ByTimer gives each timer its own delay, the same on every host and after a restart;
+// Delay.ByHost gives each host its own, too. Both are bounded, even, and lose no tick, even if they
+// are longer than the time between two.
 //
 // Fails when spread is not hashed by name, or by host; when it is not bounded; and when due
 // asks without the spread.
@@ -368,8 +368,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// Delay.ByHost without NoLimit is refused, and so are values that make no sense; the fault says
-// what to do.
+// Delay.ByHost without NoLimit is refused, and so are values that make no sense; the fault says how
+// to fix it.
 func TestSpreadFaults(t *testing.T) {
 	for want, job := range map[string]timer.Timer{
 		"set MaxPerTick to timer.NoLimit":   {Delay: timer.Delay{ByHost: time.Minute}, MaxConcurrency: 5},

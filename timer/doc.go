@@ -22,32 +22,33 @@
 //
 // Each timer has three limits:
 //
-//   - MaxConcurrency, overlap: runs at once in the fleet. Default 1.
-//   - MaxPerTick, rate: starts of one tick in the fleet, on as many hosts. With 3, three hosts run
-//     a short job three times per interval; with 1 it runs once. Both are wanted often, so with a
-//     MaxConcurrency above 1 it has to be said. Otherwise it is 1.
-//   - MaxPerHost: runs at once on one host. Default MaxConcurrency, so one host may take all slots.
+//   - MaxConcurrency limits overlap: runs in progress at the same time in the fleet. Default 1.
+//   - MaxPerTick limits the rate: runs that one tick starts in the fleet, each on another host.
+//     With 3, three hosts run a short job three times per interval; with 1 it runs once. Both are
+//     common, so with a MaxConcurrency above 1 you have to set it. Otherwise the default is 1.
+//   - MaxPerHost limits runs at the same time on one host. Default MaxConcurrency, so one host may
+//     take all slots.
 //
-// Several timers may share a [Limit], which holds in the fleet, too: a run takes a slot of it in
-// the step in which it takes its own, or does not start. Config.MaxRuns bounds all runs of a host.
+// Several timers may share a [Limit], which also holds in the fleet: a run takes a slot of the
+// limit together with its own slot, or does not start. Config.MaxRuns bounds all runs of a host.
 //
 // A tick is a scheduled instant, the same on every host. Each host tries each tick once (unless
-// OnFull is FullWait), in these steps: due, blackout, MaxPerHost, MaxRuns, one call to the store
-// that claims tick, slot and limits together, run, release. A tick that does not start a run is
-// counted once, with the [Reason], which Scheduler.Explain reports. The store enforces a pause. A
-// timer without limits does not call the store, so each host enforces its pause itself, after the
-// blackout.
+// OnFull is FullWait), in these steps: it is due; blackout, MaxPerHost and MaxRuns are checked; one
+// call to the store claims tick, slot and limits together; run; release. A tick that does not start
+// a run is counted once, with the [Reason], which Scheduler.Explain reports. The store enforces a
+// pause. If a timer has no limits, it does not call the store, so each host enforces its pause,
+// after the blackout.
 //
 // # A run
 //
-// A run holds a slot, a lease in the store that is renewed until the handler returns. If the lease
+// A run holds a slot: a lease in the store that is renewed until the handler returns. If the lease
 // is lost, the run is no longer Valid and the handler's context ends (context.Cause matches
 // dlock.ErrLost) before the slot can go to another host. There are two exceptions. After a pause of
-// the whole process, Valid is false at once and the context ends within one second. And if the
-// store does not answer, a timer with StoreDownRunLocal, the default, goes on: its run is not
-// Valid, but its context does not end. [RunFromContext] tells the handler its tick, slot and fence,
-// whether it is still valid, and what ran before; [ContextWithRun] does so in the handler's unit
-// test.
+// the whole process, Valid is false immediately and the context ends within one second. And if the
+// store does not answer, the run of a timer with StoreDownRunLocal, the default, continues: it is
+// not Valid, but its context does not end. [RunFromContext] tells the handler its tick, slot and
+// fence, whether it is still valid, and what ran before; [ContextWithRun] does so in the handler's
+// unit test.
 //
 // # Schedules
 //
@@ -55,8 +56,8 @@
 // clocks of a zone, daylight saving time included; After is a fixed delay from the end of a run to
 // the next in the fleet; At is a list of instants; Except removes ticks; and any type with a Next
 // method is a schedule. CatchUp decides about ticks that came due while no host was running,
-// RunOnStart about a run when a host starts, Retry about runs that fail. Delay moves the start of a
-// tick, not the tick.
+// RunOnStart about a run when a host starts, and Retry about runs that fail. Delay moves the start
+// of a tick, not the tick.
 //
 // # A fixed delay
 //
@@ -68,21 +69,21 @@
 //
 //   - A run ends when its slot is released. If its host crashed or was cut off, it ends when its
 //     lease expires, up to a TTL later.
-//   - The first run ever starts at once. A host that starts later finds in the store when the last
-//     run ended. Without a store, each start of the program begins with a run.
+//   - The very first run starts immediately. A host that starts later learns from the store when
+//     the last run ended. Without a store, each start of the program begins with a run.
 //   - A run starts when d is over, or up to a second late if d is shorter than that and the host
 //     of the last run has stopped.
 //   - If a try starts nothing (the timer is paused, a limit is full, the store does not answer),
-//     the host tries again after d, but after a second at least and a minute at most, or when the
-//     store says; in a blackout, when that ends. These tries are ticks in Status and metrics.
-//     AlarmAfter counts at most one of them in each d, and one of those that come due while a run
-//     ignores its context past MaxRunTime.
+//     the host tries again after d, but after at least a second and at most a minute, or when the
+//     store says; in a blackout, when the blackout ends. These tries are ticks in Status and
+//     metrics. AlarmAfter counts at most one of them in each d, and one of those that come due
+//     while a run ignores its context past MaxRunTime.
 //   - While a host waits for d, it does not call the store. When d is over, each host calls once.
-//   - TimerStatus.Next is when this host asks next, and zero while a run is in progress here.
-//   - After Update, the new d counts from the last run. So does the d of a timer that was removed
-//     and registered again; without a store it begins anew, unless a run is still in progress.
+//   - TimerStatus.Next is when this host next asks; it is zero while a run is in progress here.
+//   - After Update, the new d counts from the last run. The same holds for a timer that was removed
+//     and registered again; without a store its d begins anew, unless a run is still in progress.
 //   - If a timer has only ever been triggered, Redis forgets it after an hour. Its first scheduled
-//     tick then starts at once.
+//     tick then starts immediately.
 //
 // A run starts too early only if hosts run without the store (StoreDownRunLocal: each counts from
 // its own runs, and the store does not know when those ended), if the store's clock jumps ahead, or
@@ -91,15 +92,17 @@
 //
 // # Timers that come, change and go
 //
-// Register, Update and Remove do that one by one while the scheduler runs. A manager.Manager does
-// it for a set that is read again and again, such as a table with a row for each tenant.
+// Register, Update and Remove add, change and remove timers one by one while the scheduler runs. A
+// manager.Manager does so for a set that is read repeatedly, such as a table with a row for each
+// tenant.
 //
 // # Control and overrides
 //
 // A control.Control pauses a timer in the whole fleet, changes its MaxConcurrency, triggers it, and
 // cancels runs, at run time and through the store. The store enforces pauses and limits, so they
-// also bind a host that was stopped meanwhile. A trigger waits in the store until a host has room
-// for its run. Scheduler.Trigger starts a run on its own host, and waits for its result.
+// also bind a host that was stopped in the meantime. A trigger waits in the store until a host has
+// room for its run. Scheduler.Trigger instead starts a run on its own host, and returns a Handle
+// that waits for its result.
 //
 // # Middleware and hooks
 //
@@ -129,8 +132,8 @@
 //   - tick: the scheduled instant, in UTC. A triggered run has none.
 //   - by, note, payload_bytes: who triggered the run, why, and how long its payload is.
 //   - slot, fence: Run.Slot and Run.Fence.
-//   - holder: who holds the slot. In "tick skipped": who holds it, or has claimed the tick, as far
-//     as the store said.
+//   - holder: who holds the slot. In "tick skipped": who holds it, or has claimed the tick, if the
+//     store reported it.
 //   - attempt: how often the handler was called. More than 1 is a retry; of is the most attempts.
 //   - outcome: an [Outcome]. took: how long the run took, waits between attempts included.
 //   - reason: a [Reason]. ticks: how many were missed, if more than one; tick is the first of them.
@@ -141,20 +144,20 @@
 //
 // # When the store fails
 //
-// Timer.OnStoreDown decides. StoreDownRunLocal, the default, goes on without the store: up to hosts
-// × MaxPerHost runs may be in progress at once then, none of them Valid. StoreDownSkip starts
-// nothing, and ends a run when its lease can no longer be trusted: the limit holds through any
-// outage. A refusal by the store is never taken for a failure.
+// Timer.OnStoreDown decides. With StoreDownRunLocal, the default, the timer continues without the
+// store: up to hosts × MaxPerHost runs may then be in progress, none of them Valid. With
+// StoreDownSkip, nothing starts, and a run ends when its lease can no longer be trusted: the limit
+// holds through any outage. A refusal by the store is never taken for a failure.
 //
-// If the store answers that it is not set up right (dlock.ErrSetup), or that a key of a timer has a
-// fault (dlock.ErrFault), ticks are skipped, whatever OnStoreDown says. If the store's first answer
-// is ErrSetup, Run returns it at once.
+// If the store answers that it is not set up correctly (dlock.ErrSetup), or that a key of a timer
+// has a fault (dlock.ErrFault), ticks are skipped, whatever OnStoreDown says. If the store's first
+// answer is ErrSetup, Run returns it.
 //
-// After three failures in a row ticks no longer call the store. One probe per host does, after
-// pauses that grow, with jitter; after three answers in a row ticks call it again. Runs that went
-// on without the store then get slots before this host starts a new run of their timer. If no slot
-// is free, they go on without one, and nothing new of that timer starts on this host until they
-// have one or have ended. So the number of runs above the limit can only fall.
+// After three failures in a row, ticks no longer call the store. Only one probe per host does,
+// after pauses that grow, with jitter. After three answers in a row, ticks call the store again.
+// Runs that continued without the store then get slots before this host starts a new run of their
+// timer. If no slot is free, they continue without one, and no new run of that timer starts on this
+// host until they have one or have ended. So the number of runs above the limit can only fall.
 //
 // # Fixed times
 //
@@ -162,21 +165,21 @@
 //
 //   - A tick counts as missed (CatchUp) when a host is more than 11 s late for it.
 //   - Run waits for the store's first answer for 5 s, or for the TTL if that is shorter.
-//   - A host asks the store for at most 64 ticks and triggers at once; further ones wait.
+//   - A host asks the store for at most 64 ticks and triggers at the same time; further ones wait.
 //   - A host on which nothing is due takes and releases one lock about once per TTL, to see whether
 //     the store answers, and counts the hosts (once a minute if there are more than 100). With each
 //     heartbeat it renews its own slot of tickslot:hosts.
 //   - While the store is down, the pause before a probe grows from StoreTimeout/4 to TTL/3; each is
 //     made up to half longer or shorter at random.
-//   - An outage that begins within a minute of one that was logged has no lines of its own. Of the
-//     leases that are lost in an outage, ten a minute are logged, and of panics in hooks as well.
+//   - An outage that begins within a minute of one that was logged has no lines of its own. For
+//     leases that are lost in an outage, and for panics in hooks, ten lines a minute are logged.
 //   - A warning about how the store is set up is logged at most once an hour.
 //
 // # What is not promised
 //
 // A tick runs at most MaxPerTick times, not exactly: if a host crashes after it claimed a tick, the
-// tick does not run again, and a tick that comes due while all slots are held is skipped, not
-// queued, unless OnFull is FullWait. A handler that ignores its context goes on after its lease is
-// lost; only the resource it writes to can stop it, by checking its fence. The order in which hosts
-// get slots is not fair.
+// tick does not run again; and a tick that comes due while all slots are held is skipped, not
+// queued, unless OnFull is FullWait. A handler that ignores its context keeps running after its
+// lease is lost; only the resource it writes to can stop it, by checking its fence. Hosts do not
+// get slots in a fair order.
 package timer

@@ -11,15 +11,15 @@ import (
 )
 
 // An entry is what this host knows of the timer of one name. There is one entry for a name, until
-// the timer was removed and its last run has ended. Each field belongs to one part. mu guards it,
-// or, if it is about what is to come, registry.mu.
+// the timer was removed and its last run has ended. Each field belongs to one part. mu guards the
+// fields, except those about future ticks, which registry.mu guards.
 type entry struct {
 	lockName string
-	settings atomic.Pointer[settings] // the present ones, or the last. The registry's
+	settings atomic.Pointer[settings] // the present ones, or the last; belongs to the registry
 	ticks    tickTimes
 
-	// mu guards runs, with the fields of a Run that say so, and what this host knows and remembers.
-	// Each timer has its own: with one for all, the runs of a busy host would queue for it.
+	// mu guards runs, the fields of a Run that say so, and what this host knows and remembers. Each
+	// timer has its own mutex: the runs of a busy host would queue for a common one.
 	// docs/architecture.md has the order of mutexes.
 	mu       sync.Mutex
 	runs     []*Run   // by their place on this host; nil: the place is free
@@ -27,34 +27,35 @@ type entry struct {
 	view     view     // of views
 	override override // of overrides
 
-	// endedAt is when a handler last returned here, ns since programStart; 0: none has. The delay
-	// of schedule.After counts from it.
+	// endedAt is when a handler last returned here, in ns since programStart; 0: none has. The
+	// delay of schedule.After counts from it.
 	endedAt atomic.Int64
 
-	// places is how many are taken under the name, also by runs of a removed timer. Written with
-	// registry.mu held.
+	// places is how many places are taken under the name, also by runs of a removed timer. Written
+	// with registry.mu held.
 	places atomic.Int32
 
-	// knownAt is when the store last told that it knows the present schedule, in seconds since
+	// knownAt is when the store last reported that it knows the present schedule, in seconds since
 	// programStart, plus 1; 0: it has not.
 	knownAt atomic.Int32
 
-	// The planner's: when the item of the next tick comes up, µs; 0: the heap has none. Others of
-	// the timer no longer count.
+	// planned belongs to the planner: the time at which the item of the next tick comes up, µs; 0:
+	// the heap has none. Other items of the timer no longer count.
 	planned int64
-	// The planner's: how often in a row its schedule has failed; 0: it works; planning: Update is
-	// asking a new one.
+	// failures belongs to the planner: how often in a row the schedule has failed; 0: it works;
+	// planning: Update is asking a new one.
 	failures int8
-	begun    bool         // the planner's: it was planned while Run was running, RunOnStart included
+	begun    bool         // of the planner: it was planned while Run was running, RunOnStart included
 	overdue  atomic.Int32 // runs past MaxRunTime that ignore their context. Written with mu held
 
 	pending *pending // the tick that waits; nil: none. The registry's mutex guards it
 
-	blackoutFailed atomic.Bool // the gate's: its blackouts failed when they were last asked
+	blackoutFailed atomic.Bool // of the gate: the timer's blackouts failed when they were last asked
 }
 
 // settings are a timer as it was registered or updated. They do not change: Update and a new
-// registration set others. A run, and an attempt to start one, keep those that they began with.
+// registration set new ones. A run, or an attempt to start one, keeps the settings that it began
+// with.
 type settings struct {
 	timer  Timer
 	id     int64   // of the schedule
@@ -62,8 +63,8 @@ type settings struct {
 	open   bool    // the code does not set MaxPerHost
 	local  bool    // LocalOnly, or there is no store
 
-	// Set when they come into force.
-	nth          int32 // which of the entry's schedules it is: a tick of another is not tried
+	// Set when the settings come into force.
+	nth          int32 // which of the entry's schedules this is: a tick of another is not tried
 	entry        *entry
 	registration *registration
 }
@@ -72,12 +73,12 @@ type settings struct {
 type registration struct {
 	removed atomic.Bool
 	places  int32    // taken by its attempts and runs
-	removal *removal // nil: nobody waits
+	removal *removal // nil: no caller waits
 }
 
-// A removal waits for the runs of a removed timer.
+// A removal is a wait for the runs of a removed timer.
 type removal struct {
-	callers int32         // runs not waited for: 1 if a handler removes its own timer
+	callers int32         // runs that are not waited for: 1 if a handler removes its own timer
 	done    chan struct{} // closed when no other run is left
 }
 
@@ -90,11 +91,11 @@ func newSettings(t Timer, hasStore bool) *settings {
 }
 
 // removed reports whether the timer was removed since it was registered with these settings, or
-// others that Update has replaced.
+// with settings that Update has replaced by these.
 func (s *settings) removed() bool { return s.registration.removed.Load() }
 
-// current reports whether these are the settings of a registered timer. Nothing new starts with
-// others.
+// current reports whether these are the settings of a registered timer. With other settings nothing
+// new starts.
 func (s *settings) current() bool { return s.entry.settings.Load() == s && !s.removed() }
 
 // placesTaken returns how many places are taken under the timer's name, also by runs of a removed
@@ -112,8 +113,8 @@ func (s *settings) stillScheduled() bool {
 	return present.nth == s.nth && !present.removed()
 }
 
-// tickTimes are the latest and the next tick of a timer. The planner sets them, and every part may
-// read them.
+// tickTimes are the latest and the next tick of a timer. Only the planner sets them, but every part
+// may read them.
 type tickTimes struct {
 	mu    sync.Mutex
 	next  int64   // µs; 0: no further tick
@@ -121,7 +122,7 @@ type tickTimes struct {
 	fault *string // the error of its schedule; nil: it works
 }
 
-// read returns the next tick and the latest that came due, in µs; 0: there is none.
+// read returns the next tick and the latest tick that came due, in µs; 0: there is none.
 func (t *tickTimes) read() (next, due int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,14 +135,14 @@ func (t *tickTimes) interval() time.Duration {
 	if next == 0 || due == 0 {
 		return math.MaxInt64
 	}
-	// Sub saturates; the difference in microseconds could overflow a Duration.
+	// Sub saturates, whereas the difference in microseconds could overflow a Duration.
 	return time.UnixMicro(next).Sub(time.UnixMicro(due))
 }
 
-// tried returns the latest tick that came due, which does not come due a second time; the zero
-// time: none. If the wall clock was set back since by less than an interval, that is still so: a
-// nightly run must not be repeated because of a second. Otherwise there is none: ticks that are in
-// the future again do come due again, and the store refuses those that were claimed.
+// tried returns the latest tick that came due and does not come due again; the zero time: none. If
+// the wall clock was set back since by less than an interval, that tick still counts: a nightly run
+// must not be repeated because of a second. If it was set back further, ticks that are in the
+// future again do come due again, and the store refuses those that were claimed.
 func (t *tickTimes) tried(now time.Time, interval time.Duration) time.Time {
 	_, due := t.read()
 	if at := time.UnixMicro(due); due != 0 && at.Sub(now) < interval {
@@ -172,7 +173,7 @@ func (t *tickTimes) set(due int64, next time.Time) {
 	}
 }
 
-// clear forgets everything.
+// clear forgets all ticks.
 func (t *tickTimes) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,9 +190,9 @@ func (t *tickTimes) setFault(fault string) {
 }
 
 // scheduleID identifies a schedule: two schedules that a timer has at different times, or on
-// different hosts, have different ids. Every claim sends it to the store, because a tick that was
-// claimed under one schedule says nothing about what another one missed. Delay is not part of it:
-// it does not change the ticks.
+// different hosts, have different IDs. Every claim sends the ID to the store, because a tick that
+// was claimed under one schedule says nothing about the ticks that another one missed. Delay is not
+// part of it, because it does not change the ticks.
 func scheduleID(s schedule.Schedule) int64 {
 	if s == nil {
 		return 0
@@ -199,8 +200,8 @@ func scheduleID(s schedule.Schedule) int64 {
 	return int64(hashed("schedule", schedule.Identity(s)))
 }
 
-// The limits of a timer are its settings, unless MaxConcurrency is overridden in the fleet. A
-// MaxPerHost that is not set follows the override. MaxPerTick never does: an operator who lets more
+// The limits of a timer are its settings, unless MaxConcurrency is overridden in the fleet. If
+// MaxPerHost is not set, it follows the override. MaxPerTick never does: an operator who lets more
 // runs overlap on a slow day does not want each mail sent twice.
 
 // limit returns the MaxConcurrency in force.
@@ -228,7 +229,8 @@ func (t tick) claim() (claim driver.Tick, ok bool) {
 	return claim, true
 }
 
-// hostLimit returns how many runs may go on here. Without a store this host is the whole fleet.
+// hostLimit returns how many runs may be in progress here. Without a store this host is the whole
+// fleet.
 func (s *settings) hostLimit() int {
 	if s.open {
 		return s.limit()

@@ -15,7 +15,7 @@ var (
 	ErrMaxRunTime = errors.New("timer: the run reached its MaxRunTime")
 	// ErrDraining is the cause of a run's context when it outlasted DrainTimeout.
 	ErrDraining = errors.New("timer: the host is shutting down")
-	// ErrCanceled is matched by every *CanceledError: somebody canceled the run.
+	// ErrCanceled is matched by every *CanceledError: an operator or the program canceled the run.
 	ErrCanceled = errors.New("timer: the run was canceled")
 	// ErrNoRun is returned by CancelRun if no such run is in progress.
 	ErrNoRun = control.ErrNoRun
@@ -49,7 +49,7 @@ func (r *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 func (r *RefusedError) Unwrap() error { return r.Err }
 
-// A CanceledError is the cause of the context of a run that somebody canceled.
+// A CanceledError is the cause of a run's context after CancelRun or CancelSlot.
 type CanceledError struct {
 	By  driver.Cause // who canceled it, and why
 	Err error        // the *dlock.LostError if it was canceled through the store, else nil
@@ -62,12 +62,12 @@ func (c *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
 func (c *CanceledError) Unwrap() error { return c.Err }
 
-// A PanicError is the error of a handler that panicked. Its Value is what the handler called panic
-// with, and Stack that of its goroutine, as debug.Stack returns it.
+// A PanicError is the error of a handler that panicked. Its Value is the argument of panic, and its
+// Stack is the goroutine's, as debug.Stack returns it.
 type PanicError = guard.PanicError
 
-// A StuckError is returned by Run when handlers did not return although their contexts had ended,
-// or a hook did not. Their goroutines are still there. The slots of the handlers are left to
+// A StuckError is returned by Run when a handler did not return although its context had ended, or
+// a hook did not return. Their goroutines still exist. The slots of the handlers are left to
 // expire.
 type StuckError struct {
 	Timers []string // by name, once per run

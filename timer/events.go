@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
-// events tell the log and the user's hooks what happens. Every part may use them, with any mutex
-// held: apart from logEnd they run no user code, because lines wait for flush, and hooks have a
-// goroutine of their own.
+// events report to the log and the user's hooks. Every part may use them, with any mutex held: they
+// run no user code, because lines wait for flush, and hooks have a goroutine of their own. The
+// exception is logEnd.
 type events struct {
 	log   *lineLog
 	hooks Hooks
@@ -54,7 +54,8 @@ func (e *events) tellOfDrop() {
 		"dropped", e.queue.Dropped())
 }
 
-// close delivers what waits, and returns the hook that does not return; "": none.
+// close delivers the events that wait, and returns the name of the hook that does not return; "":
+// none.
 func (e *events) close() (stuck string) {
 	before := e.queue.Dropped()
 	e.over.Store(true)
@@ -66,7 +67,7 @@ func (e *events) close() (stuck string) {
 	return stuck
 }
 
-// info returns the run as hooks and Status see it.
+// info returns the run as hooks and Status show it.
 func (r *Run) info() RunInfo {
 	by, _ := r.TriggeredBy()
 	return RunInfo{ID: r.ID(), Timer: r.Timer(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart,
@@ -75,8 +76,8 @@ func (r *Run) info() RunInfo {
 		Overdue: time.Since(r.startedAt) > r.settings.timer.MaxRunTime}
 }
 
-// line returns the attributes that every line about a run begins with, and more. The documentation
-// of the package has them.
+// line returns the attributes that begin every line about a run, followed by more. The
+// documentation of the package lists them.
 func (r RunInfo) line(more ...any) []any {
 	args := make([]any, 0, 12+len(more))
 	args = append(args, "timer", r.Timer)
@@ -96,7 +97,8 @@ func (r RunInfo) line(more ...any) []any {
 	return append(args, more...)
 }
 
-// storeCalled copies the slices of a call, which the session uses again before the hook is called.
+// storeCalled copies the slices of a call, because the session reuses them before the hook is
+// called.
 func (e *events) storeCalled(c dlock.StoreCall) {
 	c.Grants, c.Results = slices.Clone(c.Grants), slices.Clone(c.Results)
 	send(e, "StoreCalled", e.hooks.StoreCalled, c)
@@ -111,7 +113,7 @@ func (e *events) runStarted(r *Run) {
 	}
 }
 
-// attemptFailed tells that another attempt follows a failed one.
+// attemptFailed reports that another attempt follows a failed one.
 func (e *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err error) {
 	if e.hooks.AttemptFailed != nil {
 		send(e, "AttemptFailed", e.hooks.AttemptFailed,
@@ -124,7 +126,7 @@ func (e *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err err
 	e.log.later(slog.LevelInfo, "timer: an attempt failed: the run will be retried", args...)
 }
 
-// runEnded is for the hook; logEnd is called before, while no mutex is held.
+// runEnded calls the hook. The caller calls logEnd earlier, while no mutex is held.
 func (e *events) runEnded(r *Run, outcome Outcome, took time.Duration, err error) {
 	if e.hooks.RunEnded != nil {
 		send(e, "RunEnded", e.hooks.RunEnded, RunResult{RunInfo: r.info(), Outcome: outcome, Took: took, Err: err})
@@ -134,7 +136,7 @@ func (e *events) runEnded(r *Run, outcome Outcome, took time.Duration, err error
 // logsEnd reports whether the end of a run is logged.
 func (e *events) logsEnd(outcome Outcome) bool { return outcome != OutcomeOK || e.log.debugs() }
 
-// logEnd logs the end of a run at once. Called without a mutex held.
+// logEnd logs the end of a run immediately. Called without a mutex held.
 func (e *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) {
 	args := r.info().line("outcome", string(outcome), "took", took)
 	if err != nil {
@@ -155,8 +157,8 @@ func (e *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) 
 	}
 }
 
-// ticksSkipped tells of a tick that started no run, or of n that this host missed, the first of
-// which was tick (µs).
+// ticksSkipped reports a tick that started no run, or n ticks that this host missed, the first of
+// which is tick (µs).
 func (e *events) ticksSkipped(s *settings, tick int64, n uint64, reason Reason, err error) {
 	hook, debugs := e.hooks.TickSkipped, e.log.debugs()
 	if hook == nil && !debugs {
@@ -188,23 +190,24 @@ func (s SkipInfo) line() []any {
 	return args
 }
 
-// leaseLost tells that a run has lost a lease. Called with entry.mu held, so that the run cannot
+// leaseLost reports that a run has lost a lease. Called with entry.mu held, so that the run cannot
 // end meanwhile.
 func (e *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool, lost *dlock.LostError) {
 	info := LossInfo{RunInfo: r.info(), LostAt: at, GoesOn: goesOn, Err: lost}
-	info.Slot, info.Fence = lease.Slot(), lease.Fence() // it may have got another since
+	info.Slot, info.Fence = lease.Slot(), lease.Fence() // the run may have got another since
 	if e.hooks.LeaseLost != nil && !r.over {
 		send(e, "LeaseLost", e.hooks.LeaseLost, info)
 	}
-	tell := &rateLimit{} // a lease that the store says is lost is always logged
+	tell := &rateLimit{} // if the store says that a lease is lost, that is always logged
 	if lost.Silent {
 		tell = &e.losses
 	}
 	e.log.laterLimited(tell, slog.LevelWarn, "timer: lease lost", info.line("goes_on", goesOn, "err", lost)...)
 }
 
-// storeChanged tells that the breaker of the store, or of one of its servers, has opened or closed.
-// Both are logged where it is known what that means for the timers.
+// storeChanged reports that the breaker of the store, or of one of its servers, has opened or
+// closed. It does not log that: the storeWatch does, because it knows what that means for the
+// timers.
 func (e *events) storeChanged(c change, store, server string, b *breaker) {
 	info := StoreInfo{Store: store, Server: server}
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// In a blackout nothing starts by its schedule. People may still trigger.
+// In a blackout no run starts by its schedule. People can still trigger one.
 func ExampleTimer_blackouts() {
 	now := time.Now()
 	runs := make(chan bool, 1)
@@ -19,7 +19,7 @@ func ExampleTimer_blackouts() {
 		timer.Timer{
 			Name:      "send-reminders",
 			Schedule:  schedule.Every(10 * time.Millisecond),
-			Blackouts: []schedule.Blackout{schedule.DailyWindow("22:00", "06:00", "Europe/Berlin")}, // nobody is woken
+			Blackouts: []schedule.Blackout{schedule.DailyWindow("22:00", "06:00", "Europe/Berlin")}, // people sleep
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				runs <- run.Tick().IsZero()

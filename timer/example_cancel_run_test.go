@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run is canceled by the ID that Status, the log and the handler have. Control.CancelRun cancels
-// one on another host.
+// A run is canceled by its ID, which Status, the log and the handler show. Control.CancelRun
+// cancels a run on another host.
 func ExampleScheduler_CancelRun() {
 	ended := make(chan struct{})
 	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// All hosts are down when a tick comes due. Whichever comes back first makes up for it: once,
-// whatever the number of hosts and of ticks.
+// All hosts are down when a tick comes due. The first host that comes back makes up for it: once,
+// however many hosts and missed ticks there are.
 func ExampleTimer_catchUp() {
 	store := memlock.New()
 	first := time.Now().Add(50 * time.Millisecond)
@@ -38,7 +38,7 @@ func ExampleTimer_catchUp() {
 	fmt.Println("the first ran:", (<-runs).Sub(first).Abs() < time.Millisecond)
 	stop()
 
-	<-time.After(time.Until(second)) // nobody is there
+	<-time.After(time.Until(second)) // no host is running
 	stop = start(host(), host(), host())
 	fmt.Println("the second ran:", (<-runs).Sub(second).Abs() < time.Millisecond)
 	stop()

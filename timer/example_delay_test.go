@@ -11,7 +11,7 @@ import (
 )
 
 // Timers that are due at the same instant start within Delay.ByTimer of it, each after a delay that
-// follows from its name: on every host, and after every restart.
+// is computed from its name: it is the same on every host, and after every restart.
 func ExampleTimer_delayByTimer() {
 	order := make(chan string, 10)
 	due := schedule.At(time.Now().Add(50 * time.Millisecond))
@@ -42,8 +42,8 @@ func ExampleTimer_delayByTimer() {
 	// backup
 }
 
-// What every host does for itself needs not start on all of them at once: Delay.ByHost gives each a
-// delay of its own.
+// Work that every host does for itself need not start on all hosts at the same time: Delay.ByHost
+// gives each host its own delay.
 func ExampleTimer_delayByHost() {
 	order := make(chan string, 10)
 	due := schedule.At(time.Now().Add(50 * time.Millisecond))

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// When its context ends, Run starts nothing more, waits for the handlers, gives the slots back and
-// returns. A handler's own context does not end with it, unless it takes longer than DrainTimeout.
+// When its context ends, Run starts no more runs, waits for the handlers, releases the slots and
+// returns. The handlers' own contexts end only if they take longer than DrainTimeout.
 func ExampleScheduler_Run() {
 	ctx, stop := context.WithCancel(context.Background()) // in a main: signal.NotifyContext
 	defer stop()
@@ -22,7 +22,7 @@ func ExampleScheduler_Run() {
 		Schedule: schedule.Every(20 * time.Millisecond),
 		Run: func(ctx context.Context) error {
 			stop()                            // as if SIGTERM came now
-			time.Sleep(10 * time.Millisecond) // the work that is left
+			time.Sleep(10 * time.Millisecond) // the rest of the work
 			finished = ctx.Err() == nil
 			return nil
 		},

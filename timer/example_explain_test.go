@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Why did it not run here? Because it ran there.
+// Why did a tick not run on this host? Because it ran on another.
 func ExampleScheduler_Explain() {
 	store := memlock.New()
 	due := time.Now().Add(100 * time.Millisecond)
@@ -40,7 +40,7 @@ func ExampleScheduler_Explain() {
 				fmt.Println(err)
 				return
 			}
-			if why.Known && (why.Reason != "" || why.Run != nil) { // it has been decided
+			if why.Known && (why.Reason != "" || why.Run != nil) { // the host has decided about it
 				where[why.Reason == ""]++
 				break
 			}

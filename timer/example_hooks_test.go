@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Hooks count in metrics of your own what did not run and why, and alarm about what failed.
+// Hooks count in your own metrics which ticks did not run and why, and alert about failed runs.
 func ExampleHooks() {
 	skipped, failed := map[timer.Reason]uint64{}, 0 // hooks come one at a time, so there is no mutex
 	timers, err := timer.New(timer.Config{
@@ -40,7 +40,7 @@ func ExampleHooks() {
 	for timers.Status().Timers[0].Skipped[timer.ReasonHostFull] == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	stop() // Run returns when hooks have been told of all
+	stop() // Run returns when all events have been delivered
 	fmt.Println("ticks were skipped:", skipped[timer.ReasonHostFull] > 0)
 	fmt.Println("runs failed:", failed > 0)
 	// Output:
@@ -78,7 +78,7 @@ func ExampleMiddleware() {
 	fmt.Println(err)
 	for {
 		if st, _ := timers.Status().Timer("report"); st.Last != nil {
-			break // it has ended
+			break // the run has ended
 		}
 		time.Sleep(time.Millisecond)
 	}

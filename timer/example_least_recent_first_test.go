@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host that ran the latest tick yields for some milliseconds, so that the others get the
-// next. It costs no tick.
+// A host that ran the latest tick yields for some milliseconds, so that another host gets the next
+// one. No tick is lost.
 func ExampleTimer_leastRecentFirst() {
 	store := memlock.New()
 	ticks := make(chan time.Time, 1000)

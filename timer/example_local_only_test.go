@@ -13,7 +13,7 @@ import (
 // A LocalOnly timer runs on every host and never calls the store.
 func ExampleTimer_localOnly() {
 	store := dlocktest.NewFaulty(memlock.New())
-	store.Inject(dlocktest.Error(errors.New("connection refused"))) // it would not help to ask
+	store.Inject(dlocktest.Error(errors.New("connection refused"))) // a call would fail
 	valid, release := make(chan bool), make(chan struct{})
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{

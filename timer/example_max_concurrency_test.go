@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Two hosts share a store, and with it three slots. The fourth run is refused, on whichever host it
-// is tried.
+// Two hosts share a store, and with it three slots. The fourth run is refused, whichever host tries
+// it.
 func ExampleTimer_maxConcurrency() {
 	store := memlock.New() // on several machines: redislock.New(rdb, redislock.Options{})
 	release := make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run that takes too long is told through its context, and its slot is no longer renewed.
+// When a run takes too long, its context ends, and its slot is no longer renewed.
 func ExampleTimer_maxRunTime() {
 	ended := make(chan error, 1)
 	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{

@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A hundred tenants are due at once, and this host does ten at a time: the others wait in line.
+// A hundred tenants are due at the same time, and this host runs ten at a time: the others wait in
+// line.
 func ExampleConfig_maxRuns() {
 	var running, most, done atomic.Int32
 	at := time.Now().Add(100 * time.Millisecond)

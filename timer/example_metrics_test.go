@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// What ran, what did not and why, is counted in a Prometheus registry.
+// A Prometheus registry counts which runs took place, and which ticks did not run and why.
 func ExampleConfig_registerer() {
 	registry := prometheus.NewRegistry()
 	timers, err := timer.New(timer.Config{Store: memlock.New(), Registerer: registry}, timer.Timer{
@@ -30,7 +30,7 @@ func ExampleConfig_registerer() {
 	fmt.Println("triggered:", err)
 	for job, _ := timers.Status().Timer("process-orders"); job.Last == nil; job,
 		_ = timers.Status().Timer("process-orders") {
-		time.Sleep(time.Millisecond) // until it has ended
+		time.Sleep(time.Millisecond) // until the run has ended
 	}
 
 	page := httptest.NewRecorder()
@@ -48,7 +48,7 @@ func ExampleConfig_registerer() {
 	// tickslot_runs_total{outcome="timeout",timer="process-orders"} 0
 }
 
-// The timers of all tenants share one set of series: "report", and not one for each.
+// The timers of all tenants share one set of series, "report", instead of one for each.
 func ExampleConfig_timerLabel() {
 	registry := prometheus.NewRegistry()
 	nothing := func(context.Context) error { return nil }

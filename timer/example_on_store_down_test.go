@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The store is down. What is better done twice than not at all goes on without it, up to MaxPerHost
-// runs on each host; what must keep its limit waits.
+// The store is down. A timer whose work is better done twice than not at all continues without the
+// store, with up to MaxPerHost runs on each host. A timer that must keep its limit waits.
 func ExampleStoreDownPolicy() {
 	store := dlocktest.NewFaulty(memlock.New())
 	store.Inject(dlocktest.Error(errors.New("connection refused")))

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// After Remove nothing of the timer starts. Remove waits for the active runs.
+// After Remove no run of the timer starts. Remove waits for the runs in progress.
 func ExampleScheduler_Remove() {
 	release := make(chan struct{})
 	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{

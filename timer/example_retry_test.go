@@ -10,13 +10,14 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run that fails is tried again in its slot, unless it says that this would not help.
+// A run that fails is tried again in its slot, unless its error says that another attempt would not
+// help.
 func ExampleRetry() {
 	errBusy, errNoSuchOrder := errors.New("the service is busy"), errors.New("no such order")
 	timers, err := timer.New(timer.Config{Store: memlock.New()},
 		timer.Timer{
 			Name:       "call-service",
-			MaxRunTime: time.Minute, // of all attempts and waits together
+			MaxRunTime: time.Minute, // for all attempts and waits together
 			Retry:      timer.Retry{MaxAttempts: 5, FirstWait: 20 * time.Millisecond},
 			Run: func(ctx context.Context) error {
 				if run, _ := timer.RunFromContext(ctx); run.Attempt() < 3 {

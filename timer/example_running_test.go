@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Run blocks, so it has a goroutine of its own here; Trigger is refused until it has begun.
+// Run blocks, so it has its own goroutine here; Trigger is refused until Run has begun.
 func ExampleScheduler_Running() {
 	timers, err := timer.New(timer.Config{}, timer.Timer{
 		Name: "import",
@@ -34,7 +34,7 @@ func ExampleScheduler_Running() {
 	// <nil>
 }
 
-// The unit test of a handler: the context says which run it is.
+// In the unit test of a handler, the context says which run it is.
 func ExampleContextWithRun() {
 	report := func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)

@@ -49,7 +49,7 @@ func Example() {
 	// Output: 5 ticks, 5 runs
 }
 
-// A handler asks whether its slot is still its own before each step that must not be done twice,
+// Before each step that must not be done twice, a handler checks whether its slot is still its own,
 // and gives the fence to the resource that it writes to.
 func ExampleRunFromContext() {
 	done := make(chan string, 1)
@@ -108,7 +108,7 @@ func ExampleScheduler_Trigger() {
 	// refused: host_full
 }
 
-// All faults come back at once, in words that say how to fix each.
+// All faults come back together, each with how to fix it.
 func ExampleNew_faults() {
 	_, err := timer.New(timer.Config{},
 		timer.Timer{Name: "a", MaxConcurrency: -2, Run: func(context.Context) error { return nil }},
@@ -121,8 +121,8 @@ func ExampleNew_faults() {
 	// timer "b": Schedule: Every(0s): the period must be at least 1ms
 }
 
-// start runs each host's timers, as its main would, and returns when they run; stop drains them
-// all.
+// start runs each host's timers, as its main would, and returns when they are running; stop drains
+// them all.
 func start(hosts ...*timer.Scheduler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

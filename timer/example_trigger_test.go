@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run is given a payload, and whoever triggered it waits for its result.
+// A run gets a payload, and the caller that triggered it waits for its result.
 func ExampleHandle_Wait() {
 	timers, err := timer.New(timer.Config{}, timer.Timer{
 		Name: "rebuild-index",

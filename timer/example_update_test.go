@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Update replaces a timer without waiting for its runs: they finish what they began, and what
-// starts later has the new settings.
+// Update replaces a timer without waiting for its runs: they finish what they began, and runs that
+// start later have the new settings.
 func ExampleScheduler_Update() {
 	release := make(chan struct{})
 	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{

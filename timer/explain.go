@@ -18,7 +18,8 @@ import (
 // historyLen is how many ticks of a timer a host remembers.
 const historyLen = 16
 
-// A history has the outcome of the latest ticks of a timer on this host. It grows up to historyLen.
+// A history has the outcomes of the latest ticks of a timer on this host. It grows up to
+// historyLen.
 type history struct {
 	decisions []decision
 	errs      *[historyLen]error // of the decisions; nil until one has an error
@@ -30,8 +31,8 @@ type history struct {
 type decision struct {
 	tick int64 // µs; 0: none, the run was triggered
 	when int64 // ns, when it was decided, or when its run began
-	// Of a run that has ended: how long it took; of several that were missed: until just before the
-	// tick that came after them.
+	// For a run that has ended: how long it took. For several missed ticks: the time until just
+	// before the next tick.
 	extent   time.Duration
 	slot     int32 // of a run that has ended
 	attempts int16
@@ -39,7 +40,7 @@ type decision struct {
 	verdict  verdict
 }
 
-// A cause is what started the run that a decision is about.
+// A cause is what started the run of a decision.
 type cause uint8
 
 const (
@@ -57,8 +58,8 @@ func causeOf(r *Run) cause {
 
 func (d *decision) ran() bool { return d.cause != causeNone }
 
-// A verdict is a Reason or an Outcome. 0: the run goes on, or the reason is one that only the store
-// knows, and is in its error.
+// A verdict is a Reason or an Outcome. 0: the run is in progress, or the reason is one that only
+// the store defines, and is in its error.
 type verdict uint8
 
 var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked),
@@ -94,7 +95,7 @@ func (d *decision) through() int64 {
 	return d.tick + d.extent.Microseconds()
 }
 
-// result returns how the run ended; nil: it has not, or there was none.
+// result returns how the run ended; nil: it has not ended, or there was none.
 func (d *decision) result(timer string, h dlock.Holder, err error) *RunResult {
 	if !d.ran() || d.verdict == 0 {
 		return nil
@@ -168,10 +169,10 @@ type Explanation struct {
 	Tick  time.Time
 	Host  dlock.Holder // the host that explains
 
-	Known  bool   // this host remembers the tick: the fields below, up to Text, are true
+	Known  bool   // this host remembers the tick: the fields below, up to Text, are set
 	Reason Reason // why it did not run here; "": it ran here
-	// The store's answer, if it decided: a *dlock.NotAcquiredError has the holder, the pause, and
-	// times.
+	// The store's answer, if the store decided: a *dlock.NotAcquiredError has the holder, the
+	// pause, and times.
 	Err  error
 	Slot int        // of the run, if it ran here; else -1
 	Run  *RunResult // of the run, if it ran here and has ended
@@ -179,10 +180,10 @@ type Explanation struct {
 	// From the store; zero if it was not called, does not know, or did not answer.
 	LastTick  time.Time     // the latest tick that any host claimed
 	ClaimedBy dlock.Holder  // the host that claimed it last
-	Pause     *driver.Pause // now
+	Pause     *driver.Pause // the pause in force now
 
-	// LastTick was claimed while the store's clock was ahead, and still lies in its future. It
-	// counts for nothing, and keeps no tick from running.
+	// LastTick was claimed while the store's clock was ahead, and is still in its future. It counts
+	// for nothing, and keeps no tick from running.
 	LastTickAhead bool
 
 	Text string // all of the above in words
@@ -190,11 +191,11 @@ type Explanation struct {
 
 func (e Explanation) String() string { return e.Text }
 
-// Explain tells why a tick of a timer ran or did not. It uses this host's memory of the last 16
+// Explain says why a tick of a timer ran or did not. It uses this host's memory of the last 16
 // ticks and, with one call, the store, which knows the overrides and which host claimed the latest
-// tick. The zero time means the latest tick on this host. It returns ErrNoTimer for a timer that is
-// not registered here. If the store does not answer, the explanation has less in it, but there is
-// no error.
+// tick. The zero time means the latest tick on this host. Explain returns ErrNoTimer for a timer
+// that is not registered here. If the store does not answer, the explanation is less complete, but
+// there is no error.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
 	set := s.registry.get(timer)
 	if set == nil {
@@ -263,7 +264,7 @@ func decided(s *settings, tick int64) (found *decision, slot int, why error) {
 	return found, slot, why
 }
 
-// inspect fills in what the store knows.
+// inspect adds what the store knows.
 func (e *Explanation) inspect(ctx context.Context, c *control.Control) {
 	o, err := c.Inspect(ctx, e.Timer)
 	if err != nil {
@@ -275,7 +276,7 @@ func (e *Explanation) inspect(ctx context.Context, c *control.Control) {
 	}
 }
 
-// A wording has what else is needed for the text of an Explanation.
+// A wording has what the text of an Explanation needs besides the Explanation.
 type wording struct {
 	timer   Timer
 	next    int64 // µs
@@ -297,7 +298,7 @@ func (e *Explanation) words(w wording) string {
 		text += e.here(w)
 	case e.Tick.IsZero():
 		return fmt.Sprintf("%s: no tick has come due on this host yet", e.Timer)
-	case !w.isTick && at != w.due: // RunOnStartEachHost makes the instant of a start due
+	case !w.isTick && at != w.due: // with RunOnStartEachHost, the instant of a start is due
 		return text + "not a tick of its schedule"
 	case w.next != 0 && at >= w.next && w.left > 0:
 		return text + fmt.Sprintf("not due yet on %s, for another %v", e.Host, w.left.Round(time.Millisecond))
@@ -333,7 +334,7 @@ func (e *Explanation) here(w wording) string {
 	if e.Reason != "" {
 		return fmt.Sprintf("did not run here, on %s: %s: %s", e.Host, e.Reason, e.why(w))
 	}
-	slot := "without a slot of the store's" // it started and ended during an outage
+	slot := "without a slot of the store's" // the run started and ended during an outage
 	if e.Slot >= 0 {
 		slot = fmt.Sprintf("in slot %d", e.Slot)
 	}
@@ -367,7 +368,7 @@ func (e *Explanation) why(w wording) string {
 		return text
 	}
 	if _, failed := errors.AsType[*dlock.StoreError](e.Err); e.Reason == ReasonStoreDown && e.Err != nil && !failed {
-		// The breaker was open: the error is that of another call.
+		// The breaker was open, so the error came from another call.
 		return "the store did not answer: " + mask.Text(fmt.Sprint(e.Err))
 	}
 	if e.Err != nil {
@@ -413,7 +414,7 @@ func isTick(s schedule.Schedule, t time.Time) bool {
 	return err == nil && next.Equal(t)
 }
 
-// Decisions returns what this host has decided about the latest ticks of the timer, up to 16, the
+// Decisions returns what this host has decided about the latest ticks of the timer, up to 16,
 // newest first. Each is Known, and its Text has only the reason, or how the run went. Decisions
 // reads this host's memory when it is called, not the snapshot, and does not know what other hosts
 // decided: see Scheduler.Explain.
@@ -443,8 +444,8 @@ func (t TimerStatus) Decisions() []Explanation {
 	return list
 }
 
-// brief returns the text of why or here, without the parts that are shown beside it: the timer, the
-// tick, the host and the reason.
+// brief returns the text of why or here without what is shown beside it: the timer, the tick, the
+// host and the reason.
 func (e *Explanation) brief(w wording) string {
 	if e.Reason != "" {
 		return strings.TrimPrefix(e.why(w), w.timer.lockName()+": not acquired: ")
@@ -456,8 +457,8 @@ func (e *Explanation) brief(w wording) string {
 	return text
 }
 
-// remembered returns what this host remembers of a timer, the newest first, with the errors, and
-// the slots of runs.
+// remembered returns what this host remembers of a timer, newest first, with the errors and the
+// slots of the runs.
 func remembered(s *settings) (found []decision, errs []error, slots []int) {
 	e := s.entry
 	e.mu.Lock() // no run of it begins or ends meanwhile

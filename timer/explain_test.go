@@ -24,13 +24,13 @@ func minute(n int) time.Time { return time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC
 // Explain has a sentence for every reason, with what an operator needs: who holds the slot, since
 // or until when, who paused the timer, which limit.
 //
-// Fails when a case of why is taken out, or of words, and when skipMany does not note when it was.
+// Fails when a case of why or of words is removed, and when skipMany does not record the time.
 func TestExplainTellsEveryReason(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	dark := []schedule.Blackout{schedule.DailyWindow("00:02", "00:20", "UTC")}
 	for name, c := range map[string]struct {
 		job    timer.Timer
-		when   func(t *testing.T, f *virtualFleet, h *host) // after the first tick, before the second
+		when   func(t *testing.T, f *virtualFleet, h *host) // called after the first tick, before the second
 		reason timer.Reason
 		says   string
 	}{
@@ -108,8 +108,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		"rejoining": {job: timer.Timer{MaxConcurrency: 3,
 			MaxPerTick: 3, Schedule: schedule.Every(20 * time.Second).Offset(0),
 			Run: hang}, when: func(t *testing.T, f *virtualFleet, h *host) {
-			// 00:00:20 to 00:01:20 have slots or found none; then the host is cut off for long
-			// enough to lose them, and others take them
+			// From 00:00:20 to 00:01:20 ticks have slots or found none; then the host is cut off
+			// for long enough to lose them, and others take them
 			h.Link.Inject(dlocktest.Error(errors.New("down")))
 			time.Sleep(16 * time.Second)
 			s := otherSession(t, f.store)
@@ -160,7 +160,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 	}
 }
 
-// Explain also tells why a tick was skipped without a call to the store, or because the store had
+// Explain also says why a tick was skipped without a call to the store, or because the store had
 // restarted.
 func TestExplainMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -222,8 +222,8 @@ func TestExplainMissedTicks(t *testing.T) {
 	})
 }
 
-// A host remembers 16 ticks, and what it does not remember the store may know. A store that does
-// not answer costs a StoreTimeout, and no more.
+// A host remembers 16 ticks; the store may know of earlier ones. A store that does not answer costs
+// a StoreTimeout, and no more.
 //
 // Fails when add overwrites the same decision each time.
 func TestExplainRing(t *testing.T) {

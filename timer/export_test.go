@@ -9,13 +9,14 @@ import (
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
-// SetSkew puts a host's clock ahead of the others', or back if d is negative: ticks come due by it.
+// SetSkew sets a host's clock ahead of the others', or back if d is negative. Ticks come due by
+// this clock.
 func SetSkew(s *Scheduler, d time.Duration) { s.planner.clock.skew.Store(int64(d)) }
 
-// Poke has the scheduling goroutine look at its clock at once.
+// Poke makes the scheduling goroutine read its clock immediately.
 func Poke(s *Scheduler) { s.planner.bell.ring() }
 
-// Remembered is how many ticks of a timer the ring has.
+// Remembered returns how many ticks of a timer the ring has.
 func Remembered(s *Scheduler, name string) (n int) {
 	e := s.registry.get(name).entry
 	e.mu.Lock()
@@ -23,7 +24,7 @@ func Remembered(s *Scheduler, name string) (n int) {
 	return len(e.record.history.decisions)
 }
 
-// TakeTrigger has a host take the oldest trigger of a timer, and do nothing more.
+// TakeTrigger makes a host take the oldest trigger of a timer, and do nothing more.
 func TakeTrigger(t *testing.T, store driver.Controller, timer string, host dlock.Holder) {
 	queues := fleet.Queues{Store: store, Timeout: time.Second}
 	err := queues.Change(t.Context(), timer, func(q *fleet.Queue, _ int64) (bool, error) {
@@ -35,7 +36,7 @@ func TakeTrigger(t *testing.T, store driver.Controller, timer string, host dlock
 	}
 }
 
-// Defaults of settings, by which tests reckon.
+// Defaults of settings, for the calculations of tests.
 const (
 	DefaultMaxRunTime   = defaultMaxRunTime
 	DefaultDrainTimeout = defaultDrainTimeout

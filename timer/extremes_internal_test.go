@@ -19,7 +19,7 @@ const longest = time.Duration(math.MaxInt64) // 292 years
 
 func nothing(context.Context) error { return nil }
 
-// A CatchUp.Window of any length is fine, also one beyond all ticks of the schedule, and the latest
+// A CatchUp.Window may have any length, even one beyond all ticks of the schedule, and the latest
 // tick within it is found.
 //
 // Fails when schedule.Latest multiplies how far it looks back without a bound: it overflows, and
@@ -145,7 +145,7 @@ type forever struct{ asked int }
 func (f *forever) TryAcquire(_ context.Context, req driver.Request) (driver.Grant, error) {
 	if strings.HasPrefix(req.Name, "timer:") {
 		if f.asked++; f.asked > 1000 {
-			time.Sleep(time.Second) // else virtual time stands still
+			time.Sleep(time.Second) // otherwise virtual time does not advance
 		}
 	}
 	return driver.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonQuarantine, ExpiresIn: longest}

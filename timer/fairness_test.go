@@ -41,7 +41,7 @@ func (d *slowStore) List(ctx context.Context, name string, slots int) ([]driver.
 	return driver.CapabilitiesOf(d.DistributedLock).Lister.List(ctx, name, slots)
 }
 
-// shares are how many of a timer's runs each host had, in percent.
+// shares returns how many of a timer's runs each host had, in percent.
 func (f *virtualFleet) shares(name string) (shares []float64, sum int) {
 	for _, h := range f.Hosts {
 		st, _ := h.Status().Timer(name)
@@ -108,7 +108,7 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 	}
 }
 
-// While the store is down no tick yields: hosts do not compete then.
+// While the store is down no tick yields, because hosts do not compete then.
 //
 // Fails when yield does not look at the breaker.
 func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
@@ -155,8 +155,8 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	})
 }
 
-// A tick that yields is tried when its wait is over, or counted as skipped by the shutdown or the
-// removal of its timer.
+// A tick that yields is tried when its wait is over, or counted as skipped when the host drains or
+// the timer is removed.
 //
 // Fails when drain forgets what yields, or takes it for missed.
 func TestYieldedTicksAreAccountedFor(t *testing.T) {
@@ -167,7 +167,7 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, MaxPerTick: 5,
 					LeastRecentFirst: true, Run: f.handler(0)})
 			}
-			// All ran the tick before, and yield.
+			// All hosts ran the tick before, so they yield.
 			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond)
 			st, _ := f.Hosts[0].Status().Timer("a")
 			if timertest.Unaccounted(st) != 1 {

@@ -14,13 +14,13 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer with an At leaves ten minutes after its last tick, or later if a run goes on: until then
-// Explain, Status and metrics tell what became of it, and afterwards nothing does, and its name is
-// free. Others stay: those that are only triggered, or whose schedule fails, or says that there is
-// no tick.
+// A timer with an At leaves ten minutes after its last tick, or later if a run is in progress.
+// Until then Explain, Status and metrics show what happened to it; afterwards nothing does, and its
+// name is free. Other timers stay: those that are only triggered, or whose schedule fails, or
+// returns no tick.
 //
-// Fails when finish does not look at places, when setNext plans no look, or one for any schedule,
-// and when takeDue takes a schedule that has failed for one that has ended.
+// Fails when finish does not look at places, when setNext plans no call of finish, or one for any
+// schedule, and when takeDue takes a schedule that has failed for one that has ended.
 func TestFinishedTimersLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -122,7 +122,7 @@ func TestFinishedTimersLeave(t *testing.T) {
 	})
 }
 
-// A handler that ignores its context keeps its timer in Status for as long as it goes on.
+// If a handler ignores its context, Status shows its timer for as long as it runs.
 //
 // Fails when a finished timer leaves at a fixed time.
 func TestFinishedTimersWaitForTheirRuns(t *testing.T) {
@@ -144,7 +144,7 @@ func TestFinishedTimersWaitForTheirRuns(t *testing.T) {
 	})
 }
 
-// A tick of an At that waits for another try runs, also if the host was asleep until after the
+// A tick of an At that waits for another try runs, even if the host was asleep until after the
 // timer would have left.
 //
 // Fails when takeDue lets a timer leave whose tick it has just taken.

@@ -12,26 +12,27 @@ import (
 
 // A timer with schedule.After is due a delay after its last run in the fleet has ended. The store
 // knows when that was, and refuses claims that come too early; the gate does the same for runs of
-// this host. The planner only decides when to ask the store. It asks when the store has said that
-// the delay ends, or the delay after a run has ended here, and otherwise from time to time. So a
-// tick of such a timer is an instant at which this host asks. Who learns when that is to be says so
-// with moveNext, and the scheduling goroutine moves the tick.
+// this host. The planner only decides when to ask the store: when the store has said that the delay
+// ends, when the delay after a run here ends, and otherwise from time to time. So a tick of such a
+// timer is an instant at which this host asks. A part that learns when that is calls moveNext, and
+// the scheduling goroutine moves the tick.
 
 const (
-	// A tick that starts nothing is followed by the next after the delay, within these bounds,
-	// unless the store tells when.
+	// If a tick starts nothing, the next one follows after the delay, within these bounds, unless
+	// the store says when.
 	minRetryIn = time.Second
 	maxRetryIn = time.Minute
 )
 
-// programStart is what the ends of runs are counted from, by a clock that nobody sets.
+// programStart is the instant from which the ends of runs are counted, on the monotonic clock,
+// which is never set.
 var programStart = time.Now()
 
 // fixedDelays are the timers with a fixed delay. Guarded by registry.mu.
 type fixedDelays map[*entry]*fixedDelay
 
 // A fixedDelay is what the planner knows of such a timer. The next tick is in entry.ticks, and
-// moves; entry.planned, when the heap looks at it, may be earlier.
+// moves. entry.planned, the time at which the heap looks at it, may be earlier.
 type fixedDelay struct {
 	wait    time.Duration
 	counted int64 // the latest tick that counts towards AlarmAfter, µs
@@ -43,7 +44,7 @@ func (s *settings) delay() (d time.Duration, ok bool) {
 	return after.Delay(), ok
 }
 
-// retryIn returns how long after a tick that started nothing the next comes.
+// retryIn returns how long after a tick that started nothing the next tick comes.
 func retryIn(delay time.Duration) time.Duration { return min(max(delay, minRetryIn), maxRetryIn) }
 
 // planned records that the next tick of a timer is planned, if it has a fixed delay.
@@ -58,8 +59,9 @@ func (f fixedDelays) planned(s *settings) {
 	f[s.entry].wait = wait
 }
 
-// isRetry reports whether a tick comes sooner than the delay after the latest that counts towards
-// AlarmAfter. Then it does not count; otherwise it is the latest that does.
+// isRetry reports whether a tick does not count towards AlarmAfter, because it comes sooner than
+// the delay after the latest tick that counts. Otherwise it records the tick as the latest that
+// counts.
 func (f fixedDelays) isRetry(e *entry, tick int64) bool {
 	d := f[e]
 	if d == nil {
@@ -72,9 +74,9 @@ func (f fixedDelays) isRetry(e *entry, tick int64) bool {
 	return false
 }
 
-// isDue reports whether an item of the heap is the next tick of its timer. If it was postponed, or
-// a run or an attempt goes on here, the item goes back into the heap; not if the run ignores its
-// context: then ticks count towards AlarmAfter.
+// isDue reports whether an item of the heap is the next tick of its timer. If the tick was
+// postponed, or a run or an attempt is in progress here, the item goes back into the heap. If the
+// run ignores its context, the item does not go back, so that ticks count towards AlarmAfter.
 func (f fixedDelays) isDue(it item, heap *tickHeap, now time.Time) bool {
 	e, d := it.e, f[it.e]
 	if d == nil {
@@ -94,8 +96,8 @@ func (f fixedDelays) isDue(it item, heap *tickHeap, now time.Time) bool {
 	return false
 }
 
-// delayLeft returns how much is left of a fixed delay since the last run here; 0: it is over, or
-// the timer has none. That run may be of a timer that had the name before.
+// delayLeft returns how much is left of a fixed delay since the last run here; 0: the delay is
+// over, or the timer has none. That run may be of an earlier timer with the same name.
 func (s *settings) delayLeft() time.Duration {
 	delay, fixed := s.delay()
 	ended := s.entry.endedAt.Load()
@@ -105,14 +107,14 @@ func (s *settings) delayLeft() time.Duration {
 	return max(0, delay-(time.Since(programStart)-time.Duration(ended)))
 }
 
-// A move says when the next tick of a timer with a fixed delay is to be due.
+// A move is a request to make the next tick of a timer with a fixed delay due at another time.
 type move struct {
 	s  *settings
 	at time.Time // monotonic
 }
 
-// moveNext has the next tick of a timer with a fixed delay moved, but not to before the delay is
-// over.
+// moveNext moves the next tick of a timer with a fixed delay, but not to an instant before the
+// delay is over.
 func (w *waiting) moveNext(s *settings, wait time.Duration) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
@@ -120,8 +122,8 @@ func (w *waiting) moveNext(s *settings, wait time.Duration) {
 	w.bell.ring()
 }
 
-// moveTicks moves next ticks of timers with a fixed delay. One that has another schedule by now is
-// left alone. Called with the registry's mutex held.
+// moveTicks moves the next ticks of timers with a fixed delay. It leaves a timer alone that has
+// another schedule by now. Called with the registry's mutex held.
 func (p *planner) moveTicks() {
 	for _, m := range p.waiting.moves {
 		if p.fixed[m.s.entry] != nil && m.s.stillScheduled() {
@@ -131,8 +133,8 @@ func (p *planner) moveTicks() {
 	p.waiting.moves = nil
 }
 
-// updated moves the first tick of a timer that was updated to when the delay since the last run
-// here is over. Called with the registry's mutex held.
+// updated moves the first tick of an updated timer to the end of the delay since the last run here.
+// Called with the registry's mutex held.
 func (f fixedDelays) updated(p *planner, e *entry) {
 	if left := e.settings.Load().delayLeft(); f[e] != nil && left > 0 {
 		p.move(e, left)
@@ -147,14 +149,14 @@ func (p *planner) move(e *entry, wait time.Duration) {
 	}
 	when := schedule.RoundUp(p.now().Add(max(wait, s.delayLeft(), time.Millisecond)))
 	e.ticks.set(0, when)
-	if when.UnixMicro() < e.planned { // else the item of the heap moves when it comes up
+	if when.UnixMicro() < e.planned { // otherwise the item of the heap moves when it comes up
 		p.plan(e, when.UnixMicro())
 		p.bell.ring()
 	}
 }
 
-// dueAfterDelay is due for a timer with a fixed delay. Its next tick is only when to ask again
-// if nothing tells: an instant that was passed over was no tick.
+// dueAfterDelay is like due, for a timer with a fixed delay. Its next tick is only when to ask
+// again if nothing else says when, so an instant that was passed over was no tick.
 func (s *schedules) dueAfterDelay(set *settings, tick, now time.Time, delay time.Duration) (c dueTicks) {
 	c.first, c.last, c.due = tick, tick, tick
 	again := now.Add(retryIn(delay))
@@ -166,7 +168,8 @@ func (s *schedules) dueAfterDelay(set *settings, tick, now time.Time, delay time
 	return c
 }
 
-// blackoutEnds returns when the blackout may end that t is in; otherwise if it does not say.
+// blackoutEnds returns when the blackout that contains t may end; otherwise, if the blackout does
+// not say.
 func (s *schedules) blackoutEnds(set *settings, t, otherwise time.Time) time.Time {
 	for _, list := range [...][]schedule.Blackout{set.timer.Blackouts, s.blackouts} {
 		if until, _, err := schedule.BlackedOut(list, t); err == nil && !until.IsZero() {

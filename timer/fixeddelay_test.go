@@ -30,7 +30,7 @@ type spans struct {
 	list []span
 }
 
-// handler returns a handler that takes as long as takes says, and fails, panics or succeeds.
+// handler returns a handler that takes the time that takes returns, and fails, panics or succeeds.
 func (s *spans) handler(takes func() time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		start := time.Now()
@@ -80,7 +80,7 @@ func (s *spans) last() span {
 	return list[len(list)-1]
 }
 
-// A countingStore is a countingLock that has the other abilities of a store, too.
+// A countingStore is a countingLock with the other abilities of a store.
 type countingStore struct {
 	*memlock.Store
 	acquires countingLock
@@ -97,10 +97,10 @@ func (c *countingStore) TryAcquire(ctx context.Context, req driver.Request) (dri
 func (c *countingStore) calls() int { return int(c.acquires.calls.Load()) }
 
 // Three hosts, one with a clock that is ahead and one with a clock that is behind, start a run
-// exactly the delay after the end of the last, whoever had that and however it ended.
+// exactly the delay after the end of the last one, whichever host ran it and however it ended.
 //
 // Fails when the store does not get the delay, or when a host does not move its next tick when a
-// run ends or the store tells how long to wait.
+// run ends or the store says how long to wait.
 func TestFixedDelayInTheFleet(t *testing.T) {
 	cycles := testkit.Rounds(t, 10, 100)
 	for _, delay := range []time.Duration{200 * time.Millisecond, 10 * time.Second, 10 * time.Minute} {
@@ -133,7 +133,7 @@ func TestFixedDelayInTheFleet(t *testing.T) {
 						t.Errorf("%d runs in %d times the longest cycle", runs, cycles)
 					}
 					for i, c := range counted {
-						// One when it is due, one that is told to wait, and one per delay, at
+						// One call when it is due, one that has to wait, and one per delay, at
 						// least a second, of a run elsewhere.
 						per := 2 + int(longest/max(delay, time.Second)) + 1
 						if c.calls() > per*(runs+1) {
@@ -146,7 +146,7 @@ func TestFixedDelayInTheFleet(t *testing.T) {
 	}
 }
 
-// The lease of a host that crashed ends by itself, and the delay counts from then.
+// The lease of a host that crashed expires, and the delay counts from then.
 //
 // Fails when the store forgets a lease that was not released.
 func TestFixedDelayAfterACrash(t *testing.T) {
@@ -186,7 +186,7 @@ func TestFixedDelayAfterACrash(t *testing.T) {
 }
 
 // Replies that are lost, late or never come, and hosts that are cut off, make runs start later,
-// never earlier: the delay counts from when the handler has returned, or has been told to.
+// never earlier: the delay counts from when the handler has returned, or its context has ended.
 //
 // Fails when a release that was not answered counts from before it was carried out.
 func TestFixedDelayUnderFaults(t *testing.T) {
@@ -222,7 +222,7 @@ func TestFixedDelayUnderFaults(t *testing.T) {
 	})
 }
 
-// A host that restarts, or joins, does not begin anew; the first run ever comes at once.
+// A host that restarts, or joins, does not begin anew; the very first run starts immediately.
 //
 // Fails when the first tick of a host is not claimed with the delay.
 func TestFixedDelayAcrossRestarts(t *testing.T) {
@@ -332,9 +332,9 @@ func bubbleNamed(t *testing.T, store bool, test func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { bubble(t, test) })
 }
 
-// A triggered run starts at once, and its end counts like any other, also on another host.
+// A triggered run starts immediately, and its end counts like any other, on other hosts, too.
 //
-// Fails when the gate keeps a Trigger, or when only claimed runs count.
+// Fails when the gate holds back a Trigger, or when only claimed runs count.
 func TestFixedDelayAfterATrigger(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -359,8 +359,8 @@ func TestFixedDelayAfterATrigger(t *testing.T) {
 	})
 }
 
-// What is due in a blackout or a pause starts when that is over, and does not wait for the delay
-// again.
+// A tick that is due in a blackout or a pause starts when that is over, and does not wait for the
+// delay again.
 func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -391,7 +391,7 @@ func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 	})
 }
 
-// Registration refuses what a fixed delay cannot keep, and says what to do.
+// Registration refuses what a fixed delay cannot keep, and says how to fix it.
 func TestFixedDelayFaults(t *testing.T) {
 	t.Parallel()
 	after := schedule.After(time.Minute)
@@ -429,12 +429,12 @@ func TestFixedDelayFaults(t *testing.T) {
 	}
 }
 
-// A simpleStore has the three steps of a store, and no more.
+// A simpleStore has the three operations of a store, and no more.
 type simpleStore struct{ dlock.DistributedLock }
 
 func (simpleStore) String() string { return "simple" }
 
-// Status knows the next tick only, and none while a run goes on here.
+// Status knows only the next tick, and none while a run is in progress here.
 func TestFixedDelayInStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

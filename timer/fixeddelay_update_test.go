@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer that takes the name of a removed one, whose run goes on, counts its own delay from the
-// end of that run.
+// A timer that takes the name of a removed one, whose run is in progress, counts its own delay from
+// the end of that run.
 //
-// Fails when the end of a run is told to the timer that it was of.
+// Fails when the end of a run is recorded only for the timer that it belongs to.
 func TestFixedDelayRegisteredAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		old, new time.Duration
@@ -58,9 +58,10 @@ func TestFixedDelayRegisteredAgain(t *testing.T) {
 	}
 }
 
-// A delay that Update sets counts from the last run on this host, also if that ended before.
+// A delay that Update sets counts from the last run on this host, even if that run ended before the
+// Update.
 //
-// Fails when the end of a run is remembered of timers with a fixed delay only.
+// Fails when the end of a run is remembered only for timers with a fixed delay.
 func TestFixedDelayAfterAnUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -80,7 +81,7 @@ func TestFixedDelayAfterAnUpdate(t *testing.T) {
 	})
 }
 
-// What the store answers about the delay before an Update does not move the next tick after it.
+// An answer of the store about the delay before an Update does not move the next tick after it.
 //
 // Fails when the answer moves the tick of whichever timer has the name.
 func TestFixedDelayUpdatedDuringACall(t *testing.T) {
@@ -94,7 +95,7 @@ func TestFixedDelayUpdatedDuringACall(t *testing.T) {
 		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{}, job)
 		h.Link.Inject(dlocktest.Slow(500*time.Millisecond), dlocktest.OpAcquire)
 		f.Run(t.Context(), h)
-		time.Sleep(700 * time.Millisecond) // first it looks at the server, then it asks about the tick
+		time.Sleep(700 * time.Millisecond) // first the host probes the server, then it asks about the tick
 		if st := must(h.Status().Timer("job")); st.Ticks != 1 || len(st.Skipped) != 0 {
 			t.Fatalf("%d ticks, skipped %v: want one that the store is being asked about", st.Ticks, st.Skipped)
 		}
@@ -111,9 +112,9 @@ func TestFixedDelayUpdatedDuringACall(t *testing.T) {
 	})
 }
 
-// An Update that leaves the delay as it is costs no call: the next tick stays when it is.
+// An Update that does not change the delay costs no call: the next tick does not move.
 //
-// Fails when Update plans a tick at once.
+// Fails when Update plans a tick immediately.
 func TestFixedDelayUpdatedInTheDelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -144,9 +145,9 @@ func TestFixedDelayUpdatedInTheDelay(t *testing.T) {
 	})
 }
 
-// A timer that waits for the end of a blackout starts at once when Update takes that out.
+// A timer that waits for the end of a blackout starts immediately when Update removes the blackout.
 //
-// Fails when Update keeps every instant that lies ahead.
+// Fails when Update keeps every future instant.
 func TestFixedDelayUpdatedInABlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

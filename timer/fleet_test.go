@@ -19,7 +19,7 @@ import (
 )
 
 // A virtualFleet runs in one bubble of virtual time, on a store in memory that can be made to fail
-// for each host by itself.
+// for each host separately.
 type virtualFleet struct {
 	timertest.Fleet[*dlocktest.Faulty]
 	t     *testing.T
@@ -30,7 +30,7 @@ type virtualFleet struct {
 type host = timertest.Host[*dlocktest.Faulty]
 
 func newFleet(t *testing.T) *virtualFleet {
-	const patience = 24 * time.Hour // it is virtual, and some hosts drain for hours
+	const patience = 24 * time.Hour // virtual time, and some hosts drain for hours
 	return &virtualFleet{Fleet: timertest.NewFleet[*dlocktest.Faulty](t, patience), t: t, store: memlock.New(),
 		watch: &watcher{}}
 }
@@ -45,11 +45,11 @@ func (f *virtualFleet) startOn(store dlock.DistributedLock, config timer.Config,
 	f.t.Helper()
 	h := f.NewHost(dlocktest.NewFaulty(store), config, timers...)
 	f.Run(f.t.Context(), h)
-	synctest.Wait() // it runs
+	synctest.Wait() // until it runs
 	return h
 }
 
-// A watcher is told by handlers what they do; it knows nothing from the library.
+// A watcher is told by handlers what they do; it gets nothing from the library.
 type watcher struct {
 	mu      sync.Mutex
 	running map[string]int
@@ -157,7 +157,7 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// otherSession is a host of which the timers know nothing but what it holds.
+// otherSession is a host of which the timers know only what it holds.
 func otherSession(t *testing.T, store dlock.DistributedLock) *dlock.Session {
 	t.Helper()
 	session, err := dlock.NewSession(store, dlock.SessionOptions{Holder: dlock.Holder{Host: "other", PID: 1, ID: "x"}})

@@ -21,7 +21,7 @@ import (
 )
 
 // foreign is a store, and an error of it, whose methods report which mutexes are held when they are
-// called. The test calls one function at a time, so whoever holds one is the caller.
+// called. The test calls one function at a time, so only the caller can hold one.
 type foreign struct {
 	*memlock.Store
 	t       *testing.T
@@ -72,8 +72,7 @@ func (f *foreign) As(any) bool          { f.called("As"); return false }
 // A store's Shard, and the methods of its errors, are the user's code: they may block, or call the
 // Scheduler.
 //
-// Fails when the store watch, the views, the acquirer or the runner calls one of them under a
-// mutex.
+// Fails when the storeWatch, the views, the acquirer or the runner calls one of them under a mutex.
 func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &foreign{Store: memlock.New(), t: t, calls: map[string]int{}}
@@ -136,9 +135,9 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 	})
 }
 
-// An error of the store whose methods panic is a failure of the store like others.
+// An error of the store whose methods panic is a failure of the store like any other.
 //
-// Fails when errors.As is called on it unguarded.
+// Fails when errors.As is called on it without a guard.
 func TestErrorOfTheStoreWhoseMethodsPanic(t *testing.T) {
 	err := &dlock.StoreError{Op: dlock.StoreOpAcquire, Name: "timer:a", Err: panics{}}
 	if why, result := reasonOf(err), acquireResult(t.Context(), err); why != ReasonStoreDown || result != "error" {

@@ -10,12 +10,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer that is due often and finds all slots held calls the store once a second, on each host.
-// Every tick is accounted for, and the dead-man's check counts all of them when the store next
-// answers.
+// If a timer is due often and finds all slots held, each host calls the store once a second. Every
+// tick is accounted for, and the dead-man's check counts all of them when the store next answers.
 //
-// Fails when remember does nothing (600 calls), when stillFull never ends, and when unasked ticks
-// are not counted.
+// Fails when remember does nothing (600 calls), when stillFull never ends, and when ticks for which
+// the store was not called are not counted.
 func TestFullTimerAsksRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -62,7 +61,7 @@ func TestFullTimerAsksRarely(t *testing.T) {
 // A host learns of successes elsewhere although it rarely calls the store: a timer whose runs are
 // longer than its period raises no alarm.
 //
-// Fails when waitOrSkip counts such a tick at once.
+// Fails when waitOrSkip counts such a tick immediately.
 func TestRunsLongerThanThePeriodRaiseNoAlarm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -84,10 +83,10 @@ func TestRunsLongerThanThePeriodRaiseNoAlarm(t *testing.T) {
 	})
 }
 
-// A "full" is remembered for a second at most, and for no longer than the lease that ends first;
-// and it is forgotten when a run of this host ends.
+// A "full" is remembered for at most a second, and no longer than the lease that ends first. When a
+// run of this host ends, it is forgotten.
 //
-// Fails when remember takes the longer of both, and when finish does not forget.
+// Fails when remember takes the longer of the two, and when finish does not forget.
 func TestFullIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -113,7 +112,7 @@ func TestFullIsForgotten(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second + 50*time.Millisecond)
-		take(230*time.Millisecond, 1) // whoever has it dies
+		take(230*time.Millisecond, 1) // its holder dies
 		since("a lease that ends soon", time.Now(), 330*time.Millisecond)
 
 		time.Sleep(time.Second)
@@ -126,7 +125,7 @@ func TestFullIsForgotten(t *testing.T) {
 		since("a slot that is released", released, 1100*time.Millisecond)
 		f.ended()
 
-		// Two slots, one of which somebody else has.
+		// Two slots, one of which another session has.
 		f = newFleet(t)
 		job.MaxConcurrency, job.MaxPerTick, job.Run = 2, 2, f.handler(350*time.Millisecond)
 		h = f.start(timer.Config{}, job)

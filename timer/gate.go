@@ -9,10 +9,10 @@ import (
 )
 
 // The gate holds the checks that this host makes before it calls the store: whether a tick, or a
-// Trigger, may start a run here, and if not, why. What follows from the store's answer is decided
-// by the acquirer (decide).
+// Trigger, may start a run here, and if not, why. The acquirer (decide) decides what follows from
+// the store's answer.
 
-// A gate has no mutex. Its fields do not change, apart from starts, which belongs to the scheduling
+// A gate has no mutex. Its fields do not change, except starts, which belongs to the scheduling
 // goroutine.
 type gate struct {
 	log      *lineLog
@@ -23,11 +23,11 @@ type gate struct {
 	runner   *runner
 	ledger   *ledger
 	store    *storeWatch // nil: no store
-	triggers *triggers   // likewise
+	triggers *triggers   // nil: no store
 	starts   []tick      // of the current batch
 }
 
-// why returns the reason why nothing of a timer may start here; "": it may, once the store has
+// why returns the reason why no run of a timer may start here. "": it may, once the store has
 // granted a slot if the timer needs one.
 func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	switch p := g.registry.current(); {
@@ -47,7 +47,7 @@ func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	case !scheduled:
 		return "", nil
 	}
-	// The store checks the delay, too, but does not know of runs that went on without it.
+	// The store checks the delay, too, but does not know of runs that continued without it.
 	if left := s.delayLeft(); left > 0 {
 		g.waiting.moveNext(s, left)
 		return ReasonTickEarly, &earlyError{left}
@@ -105,7 +105,7 @@ func (g *gate) handleOne(a *dueTick) {
 	g.try(&a.pending)
 }
 
-// try checks a tick and hands it to the acquirer or the runner, or lets it wait, or skips it.
+// try checks a tick. It hands the tick to the acquirer or the runner, makes it wait, or skips it.
 func (g *gate) try(p *pending) {
 	t, s := p.tick, p.s
 	if p.on == forNothing && g.overtake(t) {
@@ -139,8 +139,8 @@ func (g *gate) try(p *pending) {
 	g.starts = append(g.starts, t)
 }
 
-// overtake ends the wait of an earlier tick of the timer, which is skipped. It reports whether this
-// one waits in its place.
+// overtake skips an earlier tick of the timer that still waits. It reports whether this tick waits
+// in its place.
 func (g *gate) overtake(t tick) (waits bool) {
 	earlier, waits := g.waiting.overtake(t)
 	if earlier != nil {
@@ -157,8 +157,9 @@ func (g *gate) skip(p *pending, why Reason, err error) {
 	}
 }
 
-// waitOrSkip lets a tick wait that failed a check, or skips it. It does not count towards
-// AlarmAfter if runs go on that may still succeed. placed: the tick has a place, and gives it back.
+// waitOrSkip makes a tick that failed a check wait, or skips it. If runs in progress may still
+// succeed, the tick does not count towards AlarmAfter. placed: the tick has a place, and gives it
+// back.
 func (g *gate) waitOrSkip(t tick, why Reason, err error, placed bool) {
 	s := t.s
 	switch why {
@@ -197,8 +198,8 @@ func (g *gate) blackedOut(s *settings, blackout error) {
 	s.entry.blackoutFailed.Store(failed)
 }
 
-// pausedHere returns the refusal of a timer that is paused but does not call the store, so that
-// this host has to enforce the pause; nil: there is no such pause.
+// pausedHere returns the refusal of a paused timer that does not call the store, so that this host
+// has to enforce the pause; nil: it is not paused, or it calls the store.
 func (g *gate) pausedHere(s *settings) error {
 	if s.shared() {
 		return nil
@@ -206,7 +207,7 @@ func (g *gate) pausedHere(s *settings) error {
 	return g.paused(s)
 }
 
-// paused returns the refusal of a timer that is paused, as the store last reported; nil: it is not.
+// paused returns the refusal if the store last reported that a timer is paused; nil: it is not.
 func (g *gate) paused(s *settings) error {
 	if s.local {
 		return nil
@@ -221,7 +222,7 @@ const (
 	maxYield  = 100 * time.Millisecond
 )
 
-// yield makes a tick wait if this host ran one of the latest ticks, and reports whether it does.
+// yield makes a tick wait if this host ran one of the latest ticks, and reports whether it waits.
 func (g *gate) yield(t tick) bool {
 	s := t.s
 	if !s.timer.LeastRecentFirst || t.yielded || !s.shared() || g.store.isOpen(s) {
@@ -241,8 +242,9 @@ func (g *gate) yield(t tick) bool {
 	return g.waiting.later(t, time.Duration(rank)*step)
 }
 
-// letTriggersFirst makes a tick wait if a trigger waits for what its run would take, and reports
-// whether it does. One that has yielded waits only while such a trigger is being started here.
+// letTriggersFirst makes a tick wait if a trigger waits for what the tick's run would take, and
+// reports whether it waits. A tick that has yielded waits only while such a trigger is being
+// started here.
 func (g *gate) letTriggersFirst(t tick, yielded bool) bool {
 	wait := g.triggers.goFirst(t.s, yielded)
 	t.yielded = true

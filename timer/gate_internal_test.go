@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// gated is a gate with what stands behind it, and one timer.
+// gated returns a gate with the parts behind it, and one timer.
 func gated(t *testing.T, tm Timer) (*gate, *settings) {
 	t.Helper()
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, tm)
@@ -21,7 +21,7 @@ func gated(t *testing.T, tm Timer) (*gate, *settings) {
 	return s.gate, s.registry.get(tm.Name)
 }
 
-// The gate returns why nothing starts: the first of several reasons.
+// The gate returns the first of several reasons why nothing starts.
 //
 // Fails when a case of why is left out, or Trigger obeys a remembered "full".
 func TestGateSaysWhy(t *testing.T) {
@@ -54,9 +54,9 @@ func TestGateSaysWhy(t *testing.T) {
 	is("the host drains", false, ReasonDraining)
 }
 
-// Once the host drains no tick waits any more for a call to the store, so none is lost there.
+// Once the host drains, no tick waits for a call to the store, so none is lost there.
 //
-// Fails when call lets a tick wait while the host drains, when close forgets one, or when either
+// Fails when call makes a tick wait while the host drains, when close forgets one, or when either
 // keeps a place.
 func TestDrainingHostKeepsNoTick(t *testing.T) {
 	g, s := gated(t, Timer{Name: "a", MaxConcurrency: 2, Run: nothing})
@@ -82,11 +82,11 @@ func TestDrainingHostKeepsNoTick(t *testing.T) {
 	}
 }
 
-// A timer was removed, and one that took its name meanwhile has a tick in the queue, with a place
-// of its own: a tick that was still on its way leaves both alone.
+// A timer was removed, and another that took its name has a tick in the queue, with a place of its
+// own. A tick of the removed timer that arrives now leaves both alone.
 //
-// Fails when overtake does not look at stillScheduled: a place is counted for the wrong one of
-// them, and Remove waits in vain.
+// Fails when overtake does not look at stillScheduled: a place is counted for the wrong timer, and
+// Remove waits forever.
 func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
@@ -96,7 +96,7 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	s.registry.begin(func() { s.runner.base = t.Context() })
 	s.waiting.inFlight = maxInFlight
 	old := s.registry.get("a")
-	s.registry.enter(old, 3) // a run goes on, so the entry stays
+	s.registry.enter(old, 3) // a run is in progress, so the entry stays
 	if _, err := newTimerChange(s).remove("a"); err != nil {
 		t.Fatal(err)
 	}
@@ -126,8 +126,8 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 // A tick and a Trigger may begin to wait with the new settings before Update has ended the waits
 // with the old ones. The tick is tried again, and the Trigger keeps waiting.
 //
-// Fails when withdraw drops a tick whose settings are the present ones, or dismiss all triggers of
-// the timer.
+// Fails when withdraw drops a tick that has the present settings, or when dismiss dismisses all
+// triggers of the timer.
 func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
@@ -159,7 +159,7 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	}
 }
 
-// due is a tick that has just come due.
+// due returns a tick that has just come due.
 func due(s *settings, at int64) *pending {
 	s.entry.ticks.set(at, time.Time{})
 	return &pending{tick: tick{s: s, at: at}}

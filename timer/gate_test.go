@@ -28,7 +28,7 @@ func many(n int, s schedule.Schedule, run func(context.Context) error) (timers [
 	return timers
 }
 
-// One host never has more than MaxPerHost runs, though the fleet has slots left.
+// One host never has more than MaxPerHost runs, although the fleet has free slots.
 //
 // Fails when why does not look at MaxPerHost.
 func TestMaxPerHostBoundsTicks(t *testing.T) {
@@ -52,8 +52,8 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 	})
 }
 
-// A host that is late (a schedule blocks, a machine stands still) tries the latest tick only, and
-// counts the others as missed.
+// A host that is late (a schedule blocks, a machine stalls) tries only the latest tick, and counts
+// the others as missed.
 //
 // Fails when arrive does not count the missed ticks, or takes the oldest for the one that is due.
 func TestI9LateHostCountsWhatItMissed(t *testing.T) {
@@ -87,9 +87,10 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 	})
 }
 
-// Ticks that wait for their turn when draining begins are skipped, and Run does not wait for them.
+// If ticks wait for their turn when draining begins, they are skipped, and Run does not wait for
+// them.
 //
-// Fails when drain leaves the queue as it is, or does not count what stands in it.
+// Fails when drain leaves the queue as it is, or does not count the ticks in it.
 func TestI9DrainAccountsForQueuedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -106,8 +107,8 @@ func TestI9DrainAccountsForQueuedTicks(t *testing.T) {
 	})
 }
 
-// A tick in the queue that is overtaken by the next one of its timer is skipped: the store would
-// call it late.
+// If a tick waits in the queue until the next tick of its timer comes due, it is skipped, because
+// the store would call it late.
 //
 // Fails when nextCall tries it, or keeps its place.
 func TestI9OvertakenTickIsSkipped(t *testing.T) {
@@ -173,9 +174,9 @@ func TestRemoveTakesTicksOutOfTheQueue(t *testing.T) {
 	})
 }
 
-// The schedule is the user's code and may call the scheduler, even remove its own timer.
+// The schedule is the user's code and may call the scheduler, even to remove its own timer.
 //
-// Fails when runDue asks it with a mutex held, or does not look at current afterwards.
+// Fails when runDue calls it with a mutex held, or does not look at current afterwards.
 func TestScheduleMayCallTheScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -200,7 +201,7 @@ func TestScheduleMayCallTheScheduler(t *testing.T) {
 	})
 }
 
-// A schedule that fails at run time stops its timer and no other, and says so.
+// A schedule that fails at run time stops its timer and no other, and the failure is reported.
 //
 // Fails when setNext does not keep the fault, or when schedule.Next does not recover.
 func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
@@ -227,7 +228,8 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 	})
 }
 
-// During PreStopDelay the host is not ready, but ticks and triggers go on; after it nothing starts.
+// During PreStopDelay the host is not ready, but ticks and triggers continue; after it nothing
+// starts.
 //
 // Fails when nothing starts during PreStopDelay, or when Run only waits.
 func TestPreStopDelayGoesOn(t *testing.T) {
@@ -255,9 +257,9 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 	})
 }
 
-// After draining began nothing starts that no slot was granted for: neither a tick that the store
-// did not answer, nor a Trigger. A tick that is granted then runs, because the claim is spent:
-// TestRunThatStartsWhileDraining.
+// After draining began, nothing starts that has not been granted a slot: neither a tick that the
+// store did not answer, nor a Trigger. A tick that is granted then does run, because its claim is
+// used up: see TestRunThatStartsWhileDraining.
 //
 // Fails when decide does not look at the phase again after the store's answer, or when release
 // does not release.
@@ -311,9 +313,9 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 	}
 }
 
-// Live succeeds while Run drains for long, although the scheduling goroutine has ended.
+// Live succeeds while Run drains for a long time, although the scheduling goroutine has ended.
 //
-// Fails when drain leaves the plan of the scheduling goroutine as it is.
+// Fails when drain leaves the wake-up time of the scheduling goroutine set.
 func TestLiveWhileDrainingForLong(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -354,8 +356,8 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 	})
 }
 
-// Trigger ends with its context while the store hangs. That is neither a failure of the store nor a
-// refusal.
+// When its context ends while the store hangs, Trigger returns. That is neither a failure of the
+// store nor a refusal.
 //
 // Fails when Trigger calls the store with another context, takes its end for a refusal, or when the
 // breaker counts it.
@@ -383,8 +385,8 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Without a limit on starts per tick, no tick is claimed: a store counts in numbers smaller than
-// NoLimit.
+// Without a limit on starts per tick, no tick is claimed, because a store counts in numbers smaller
+// than NoLimit.
 //
 // Fails when acquire claims a tick in spite of NoLimit, or for a triggered run.
 func TestNoTickIsClaimedWithoutALimit(t *testing.T) {

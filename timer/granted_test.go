@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A store answers after 200 ms, one of two hosts is restarted gracefully again and again, and each
-// of 4,000 ticks runs: a tick that a host has been granted is run by it, although it was told to
-// end while the store answered, because no other host can have the tick any more.
+// A store answers after 200 ms, one of two hosts is restarted gracefully all the time, and each of
+// 4,000 ticks runs. If a host was granted a tick, it runs that tick although it began to drain
+// while the store answered, because no other host can have the tick.
 //
 // Fails when decide gives up a tick that was claimed because the host drains.
 func TestGracefulRestartsLoseNoTick(t *testing.T) {
@@ -57,9 +57,9 @@ func TestGracefulRestartsLoseNoTick(t *testing.T) {
 	})
 }
 
-// A run that starts while its host drains is as one that was going on when the drain began: it has
-// DrainTimeout, and then its context ends. After that nothing starts: its context would have ended
-// already.
+// A run that starts while its host drains is treated like one that was in progress when the drain
+// began: it has DrainTimeout, and then its context ends. After DrainTimeout nothing starts, because
+// its context would have ended already.
 //
 // Fails when decide gives up a tick that was claimed because the host drains, or when the call to
 // the store outlives DrainTimeout.

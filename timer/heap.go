@@ -5,7 +5,7 @@ import (
 )
 
 // An item is something to do about a timer at an instant. Items are values, so the heap of a
-// hundred thousand timers is one slice.
+// hundred thousand timers is a single slice.
 type item struct {
 	when int64 // µs since the epoch
 	e    *entry

@@ -7,11 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Our histograms, classic and native, count as Prometheus' own would: at the bounds, between them
-// and beyond the last, and down to nothing.
+// Our histograms, classic and native, count as Prometheus' own do: at the bounds, between them,
+// beyond the last, and down to zero.
 //
-// Fails when a duration that is just a bound goes into the bucket above, when the classic buckets
-// are not cumulated, when native does not tell the zero bucket apart, and when sum is left out.
+// Fails when a duration that equals a bound goes into the bucket above, when the classic buckets
+// are not cumulative, when native does not separate the zero bucket, and when sum is left out.
 func TestHistogramIsAsPrometheus(t *testing.T) {
 	d := prometheus.NewDesc("h", "h", []string{"timer"}, nil)
 	for _, bounds := range [][]float64{callBounds, runBounds, nil} {

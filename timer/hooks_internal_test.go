@@ -14,7 +14,7 @@ import (
 // The loss of a lease is not reported after the end of its run, although it may be found at the
 // same moment.
 //
-// Fails when leaseLost does not look at whether the run is over.
+// Fails when leaseLost does not check whether the run is over.
 func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

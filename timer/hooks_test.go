@@ -21,7 +21,8 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// told has what hooks were told. Hooks come one at a time, so only readers need the mutex.
+// told has what hooks were called with. Hooks are called one at a time, so only readers need the
+// mutex.
 type told struct {
 	mu      sync.Mutex
 	order   []string // the hooks
@@ -65,17 +66,17 @@ func (x *told) skipped(name string) map[timer.Reason]uint64 {
 	return sum
 }
 
-// Hooks are told of every tick once: of its run, or of the reason why there is none, as Status
-// counts them; and of every run's start and end, in this order.
+// Hooks are called once for every tick, with its run or with the reason why there is none, as
+// Status counts them; and for every run's start and end, in this order.
 //
-// Fails when skip tells before it knows the reason, missed tells of one tick for many, stop forgets
-// what waits, or a Trigger counts as a tick.
+// Fails when skip calls a hook before it knows the reason, when missed reports one tick instead of
+// many, when close forgets waiting events, or when a Trigger counts as a tick.
 func TestHooksAreToldOfEveryTickOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var x told
 		var s *timer.Scheduler
-		x.during = func(string) { s.Status() } // it takes the mutexes that are held when hooks are told
+		x.during = func(string) { s.Status() } // it takes the mutexes that are held when events are sent
 		f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{Hooks: x.hooks()},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(3 * time.Second)},
@@ -134,7 +135,7 @@ func TestHooksAreToldOfEveryTickOnce(t *testing.T) {
 	})
 }
 
-// What hooks are told of a run says which it is, and what became of it.
+// Hooks are told which run an event is about, and how it ended.
 //
 // Fails when newRun does not count the first attempt, runEnded leaves out the error, or the mark of
 // Permanent is shown.
@@ -191,9 +192,11 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 	})
 }
 
-// Hooks are told when the store is down and up again, and of runs that lose their slots meanwhile.
+// Hooks are called when the store is down and up again, and for runs that lose their slots
+// meanwhile.
 //
-// Fails when storeChanged tells of each failure, or leaseLost of the slot that the run has next.
+// Fails when storeChanged reports each failure, or leaseLost reports the slot that the run gets
+// next.
 func TestHooksAreToldOfAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -239,9 +242,9 @@ func TestHooksAreToldOfAnOutage(t *testing.T) {
 	})
 }
 
-// Of a store of several servers hooks are told which one is down.
+// If a store has several servers, hooks are told which one is down.
 //
-// Fails when nothing is told of a server.
+// Fails when no hook is called for a server.
 func TestHooksAreToldOfOneServer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -271,8 +274,8 @@ func TestI10HooksHarmNobody(t *testing.T) {
 	ctx := context.Background()
 	for name, c := range map[string]struct {
 		hook func(*host)
-		only string // the hook that does it; "": all
-		// What must be seen.
+		only string // the hook that misbehaves; "": all
+		// What the test has to see.
 		stuck   bool          // Run names the hook
 		dropped bool          // events were dropped
 		within  time.Duration // how long Run may take to return; 0: no time
@@ -362,15 +365,15 @@ func TestI10HooksHarmNobody(t *testing.T) {
 				if !strings.Contains(log.String(), c.logged) {
 					t.Errorf("nothing says %q:\n%.2000s", c.logged, log.String())
 				}
-				time.Sleep(time.Hour) // what is stuck ends, too
+				time.Sleep(time.Hour) // until what is stuck ends, too
 			})
 		})
 	}
 }
 
-// A StoreCalled that blocks holds up no run, and is named by Run.
+// A StoreCalled that blocks delays no run, and Run names it.
 //
-// Fails when it is called where the store was.
+// Fails when it is called on the goroutine that has called the store.
 func TestHookOfCallsToTheStoreThatBlocks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -384,14 +387,14 @@ func TestHookOfCallsToTheStoreThatBlocks(t *testing.T) {
 		if left, ok := errors.AsType[*timer.StuckError](h.Wait()); !ok || left.Hook != "StoreCalled" {
 			t.Errorf("Run returned %v", left)
 		}
-		time.Sleep(time.Hour) // what is stuck ends, too
+		time.Sleep(time.Hour) // until what is stuck ends, too
 	})
 }
 
-// StoreCalled is told of each call, with when it began and the values of the caller's context. One
-// that panics harms nobody.
+// StoreCalled is called for each call, with the time at which it began and the values of the
+// caller's context. If it panics, nothing else is affected.
 //
-// Fails when it is called in place of the store watch, which then knows of no call, or when a call
+// Fails when it is called instead of the storeWatch, which then knows of no call, or when a call
 // has the context of another.
 func TestHookOfCallsToTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -430,7 +433,7 @@ func TestHookOfCallsToTheStore(t *testing.T) {
 	})
 }
 
-// What has happened when Run ends is delivered before it returns, also the end of the last run.
+// Events up to the end of Run, including the end of the last run, are delivered before it returns.
 //
 // Fails when Run does not wait for hooks, or closes them before the runs have ended.
 func TestHooksAreToldOfTheLastRun(t *testing.T) {
@@ -450,9 +453,10 @@ func TestHooksAreToldOfTheLastRun(t *testing.T) {
 	})
 }
 
-// A run that outlasts Run is not reported, and starts no goroutine when it ends.
+// A run that is still in progress when Run returns is not reported, and starts no goroutine when it
+// ends.
 //
-// Fails when close takes no account of later events.
+// Fails when close does not consider later events.
 func TestHooksAreNotToldAfterRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -33,7 +33,7 @@ func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 
 var down = dlocktest.Error(errors.New("refused"))
 
-// Hosts that start together know within a TTL how many they are. They still do after an outage,
+// Hosts that start together know within a TTL how many they are. They still know after an outage,
 // even while not all of them are back.
 //
 // Fails when hosts are counted at the start and then every minute, or when the first host that is
@@ -111,7 +111,7 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		if n, bound := gauge(t, listless, "tickslot_hosts"), gauge(t, listless,
-			"tickslot_effective_limit_bound"); !math.IsNaN(n) || !math.IsNaN(bound) { // not while it is slots_limit
+			"tickslot_effective_limit_bound"); !math.IsNaN(n) || !math.IsNaN(bound) { // absent if it is slots_limit
 			t.Errorf("%v hosts, bound %v", n, bound)
 		}
 		if n := gauge(t, alone, "tickslot_hosts"); n != 1 {

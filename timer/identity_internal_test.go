@@ -7,10 +7,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Stores keep the id of a schedule, so it must not change with a new version of Go or of this
-// module. Different schedules have different ids.
+// Stores keep the ID of a schedule, so it must not change with a new version of Go or of this
+// module. Different schedules have different IDs.
 //
-// Fails when scheduleID hashes what people read.
+// Fails when scheduleID hashes the text for people.
 func TestScheduleIDIsKept(t *testing.T) {
 	nightly := schedule.Cron("0 2 * * *", "")
 	if got, want := scheduleID(nightly), int64(1206863199325030075); got != want {

@@ -18,9 +18,9 @@ import (
 )
 
 // A hundred thousand timers that are not due cost at most 1 KB each, with and without metrics,
-// beyond the user's own names and functions, and no goroutine each.
+// besides the user's own names and functions, and no goroutine each.
 //
-// Fails when history begins with room for all that it may hold.
+// Fails when history begins with room for everything that it may hold.
 func TestIdleTimersAreSmall(t *testing.T) {
 	testkit.SkipRace(t)
 	n := testkit.Rounds(t, 20_000, 100_000) // with few of them, each has more of what all share
@@ -32,7 +32,8 @@ func idleTimersAreSmall(t *testing.T, n int, registerer prometheus.Registerer) {
 	const limit = 1000
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }
-	// No tick is near, nor was one: at midnight and in the hour after it, a daily tick would run.
+	// No tick is near, in either direction: at midnight and in the hour after it, a daily tick
+	// would run.
 	daily := schedule.Every(24 * time.Hour).From(time.Now().Add(12 * time.Hour))
 	for i := range timers {
 		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: daily, MaxConcurrency: 3, MaxPerTick: 3, Run: run}
@@ -66,10 +67,10 @@ func idleTimersAreSmall(t *testing.T, n int, registerer prometheus.Registerer) {
 	runtime.KeepAlive(timers)
 }
 
-// What a timer costs that has run once, and one that has run often, beyond the user's own names and
-// functions and without metrics.
+// The memory of a timer that has run once, and of one that has run often, besides the user's own
+// names and functions, and without metrics.
 //
-// Fails when history begins with room for all that it may hold.
+// Fails when history begins with room for everything that it may hold.
 func TestTimersThatHaveRunAreSmall(t *testing.T) {
 	testkit.SkipRace(t)
 	const n = 5_000
@@ -78,8 +79,8 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 	for i := range timers {
 		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), Run: run}
 	}
-	// The runtime keeps what it describes goroutines with: as many as may be under way at once are
-	// there before.
+	// The runtime keeps its descriptions of goroutines, so as many as may run at the same time are
+	// created beforehand.
 	var all sync.WaitGroup
 	begin := make(chan struct{})
 	for range n {

@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// fillHost takes the only place of a host, so that all else waits in line.
+// fillHost takes the only place of a host, so that everything else waits in line.
 func fillHost(t *testing.T, h *host) {
 	t.Helper()
 	if err := h.Trigger(t.Context(), "hog"); err != nil {
@@ -21,8 +21,8 @@ func fillHost(t *testing.T, h *host) {
 	}
 }
 
-// A tick that waits in line is asked about again when its turn comes: it does not start in a
-// blackout that has begun meanwhile, also if it had yielded to other hosts before.
+// When the turn of a tick that waits in line comes, its blackouts are asked again: it does not
+// start in a blackout that has begun meanwhile, even if it had yielded to other hosts before.
 //
 // Fails when anew leaves the tick marked as yielded.
 func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
@@ -50,8 +50,8 @@ func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
 	}
 }
 
-// The only tick of a timer waits in line for longer than a finished timer stays registered: it runs
-// when its turn comes, and only then the timer leaves.
+// The only tick of a timer waits in line for longer than a finished timer stays registered. It runs
+// when its turn comes, and the timer leaves only after that.
 //
 // Fails when retire does not look at the tick that waits.
 func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
@@ -73,7 +73,7 @@ func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 	})
 }
 
-// A missed tick that waits in line until it is older than CatchUp.Window does not run any more.
+// A missed tick that waits in line until it is older than CatchUp.Window is not run.
 //
 // Fails when recheck does not look at the window.
 func TestMaxRunsWindowEndsInLine(t *testing.T) {
@@ -100,8 +100,8 @@ func TestMaxRunsWindowEndsInLine(t *testing.T) {
 	})
 }
 
-// I1: a run of a removed timer goes on without the store, and a timer without its limit takes the
-// name. The old run gets no slot when the store is back: it would have no permit.
+// I1: a run of a removed timer continues without the store, and a timer without its limit takes the
+// name. The old run gets no slot when the store is back, because it would have no permit.
 //
 // Fails when oldestWithoutSlot does not compare the limits.
 func TestI1RunOfARemovedTimerGetsNoSlotWithoutItsPermit(t *testing.T) {
@@ -125,7 +125,7 @@ func TestI1RunOfARemovedTimerGetsNoSlotWithoutItsPermit(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_ = h.Remove(ctx, "a") // its run goes on
+		_ = h.Remove(ctx, "a") // its run is in progress
 		if err := h.Register(timer.Timer{Name: "a", Run: f.handler(0)}); err != nil {
 			t.Fatal(err)
 		}

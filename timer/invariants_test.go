@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Valid runs never exceed MaxConcurrency in the fleet. Five hosts, runs longer than the interval,
-// so that the limit is reached and every further tick is refused.
+// Valid runs never exceed MaxConcurrency in the fleet. Five hosts have runs longer than the
+// interval, so that the limit is reached and every further tick is refused.
 //
 // Fails when acquire asks for slots()+1.
 func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
@@ -97,8 +97,8 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 	})
 }
 
-// No tick starts more than MaxPerTick runs in the fleet, though the jobs are short and the hosts'
-// attempts spread out: gocron with a Redis lock gives 14 runs for 5 such ticks.
+// No tick starts more than MaxPerTick runs in the fleet, although the jobs are short and the hosts'
+// attempts spread out: gocron with a Redis lock runs 5 such ticks 14 times.
 //
 // Fails when acquire claims no tick (TryAcquire instead of TryAcquireTick).
 func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
@@ -129,8 +129,8 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 	}
 }
 
-// Fences of a slot grow from run to run, on whatever host (the watcher compares each with the one
-// before).
+// Fences of a slot grow from run to run, whichever host runs it (the watcher compares each with the
+// one before).
 //
 // Fails when Run.Fence is a constant, or when the store does not count it up.
 func TestI4FencesGrowFromRunToRun(t *testing.T) {
@@ -149,8 +149,8 @@ func TestI4FencesGrowFromRunToRun(t *testing.T) {
 	})
 }
 
-// The slot of a host that was killed can be granted within one TTL of its last extend, and
-// MaxRunTime does not matter.
+// The slot of a host that was killed can be granted within one TTL of its last extend, whatever its
+// MaxRunTime.
 //
 // Fails when the lease is as long as MaxRunTime.
 func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
@@ -164,7 +164,7 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 		testkit.Eventually(t, time.Second, "the first host runs",
 			func() bool { return len(killed.Status().Timers[0].Running) == 1 })
 		time.Sleep(time.Minute)
-		// Nothing of it reaches the store any more, no release either.
+		// Nothing of it reaches the store any more, not even a release.
 		killed.Link.Inject(dlocktest.Error(errors.New("dead")))
 		cut := time.Now()
 		other := f.start(config, work)
@@ -183,16 +183,15 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 }
 
 // Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers
-// run into every reason to skip: local limit, full slots, taken ticks, a store that fails by
-// chance, draining. (Late hosts, quarantine and ticks that wait in the queue: TestI9… in
-// gate_test.go.)
+// meet every reason to skip: local limit, full slots, taken ticks, a store that fails at random,
+// draining. (Late hosts, quarantine and ticks that wait in the queue: TestI9… in gate_test.go.)
 //
 // Fails when nextCall drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var timers []timer.Timer
-		for i := range 100 { // more than attempts are allowed at once
+		for i := range 100 { // more than the attempts that are allowed at the same time
 			policy := timer.StoreDownRunLocal
 			if i%2 == 0 {
 				policy = timer.StoreDownSkip
@@ -290,8 +289,8 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 	})
 }
 
-// A burst of more due timers than attempts are allowed at once waits in the queue and loses
-// nothing.
+// If more timers are due at the same time than attempts are allowed, they wait in the queue, and
+// none is lost.
 //
 // Fails when nextCall starts nothing, and when call does not look at maxInFlight.
 func TestAttemptsInFlightAreBounded(t *testing.T) {
@@ -326,10 +325,11 @@ func TestAttemptsInFlightAreBounded(t *testing.T) {
 	})
 }
 
-// A countingLock counts the acquires of a name, and how many of them are under way at once.
+// A countingLock counts the acquires of a name, and how many of them are in flight at the same
+// time.
 type countingLock struct {
 	dlock.DistributedLock
-	name             string        // "": of every name
+	name             string        // "": every name
 	delay            time.Duration // before each is passed on
 	calls, now, most atomic.Int64
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// beforeColon is the label of these tests: "report" for "report:tenant-7".
+// beforeColon is the TimerLabel of these tests: "report" for "report:tenant-7".
 func beforeColon(name string) string {
 	label, _, _ := strings.Cut(name, ":")
 	return label
 }
 
-// Timers with one label have one set of series: counters and gauges are their sums, and the last
-// success is that of the timer whose last success is the oldest. A counter never falls while one of
-// them is left, whichever comes and goes: Prometheus would take that for a reset, and report all of
-// it as an increase.
+// Timers with one label have one set of series. Its counters and gauges are their sums, and its
+// last success is the oldest of their last successes. A counter never falls while one of them is
+// left, whichever comes and goes: Prometheus would take that for a reset, and report all of it as
+// an increase.
 //
-// Fails when a tally goes with the first of its timers, or is there once its last has left, when a
-// success that is later wins, and when look leaves out any of the sums.
+// Fails when a tally goes with the first of its timers, or still exists when its last has left,
+// when a later success wins, and when look leaves out any of the sums.
 func TestTimersThatShareALabel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -109,8 +109,8 @@ func TestTimersThatShareALabel(t *testing.T) {
 	})
 }
 
-// A timer that takes the name of a removed one, whose run goes on, counts with it; its label goes
-// when both have.
+// A timer that takes the name of a removed one, whose run is in progress, counts with it; the label
+// goes when both have ended.
 //
 // Fails when add counts a timer with an entry once more, or leave never takes one off.
 func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
@@ -123,7 +123,7 @@ func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 2 {
-			_ = h.Remove(gone, "a") // does not wait for the run
+			_ = h.Remove(gone, "a") // gone has ended, so it does not wait for the run
 			if err := h.Register(a); err != nil {
 				t.Fatal(err)
 			}
@@ -150,12 +150,12 @@ func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 	})
 }
 
-// A TimerLabel that panics, exits its goroutine or returns what is no label keeps no timer from
-// running: the label is "other", which the log says. Also one that calls the Scheduler, or returns
-// another label each time, does no harm: a timer has the label of its registration.
+// A TimerLabel that panics, exits its goroutine or returns an unusable text keeps no timer from
+// running: the label is "other", and the log says so. One that calls the Scheduler, or returns
+// another label each time, does no harm either: a timer keeps the label of its registration.
 //
-// Fails when callLabel does not recover, when label lets one of these texts pass, and when
-// TimerLabel is called under a mutex, or for each scrape.
+// Fails when callLabel does not recover, when label accepts one of these texts, and when TimerLabel
+// is called under a mutex, or for each scrape.
 func TestTimerLabelThatIsFaulty(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -229,7 +229,7 @@ func TestTimerLabelThatIsFaulty(t *testing.T) {
 	})
 }
 
-// A TimerLabel that hangs holds up the Register that called it, and nothing else.
+// A TimerLabel that hangs delays the Register that called it, and nothing else.
 //
 // Fails when register calls it with registering held.
 func TestTimerLabelThatHangs(t *testing.T) {
@@ -261,8 +261,8 @@ func TestTimerLabelThatHangs(t *testing.T) {
 	})
 }
 
-// A store of somebody else may have a name that is no text, and refuse for any number of reasons:
-// they are one result.
+// A third-party store may have a name that is not text, and any number of reasons to refuse: they
+// share one result.
 //
 // Fails when resultOf passes on every reason, and when storeLabel passes on every text.
 func TestLabelsFromAStoreAreBounded(t *testing.T) {
@@ -302,7 +302,7 @@ func (s *talkative) TryAcquire(ctx context.Context, req driver.Request) (driver.
 	return driver.Grant{}, &dlock.NotAcquiredError{Reason: dlock.Reason(fmt.Sprintf("reason-%d-\xff", s.n))}
 }
 
-// Runs that go on are counted with and without a store, and triggers by what became of them.
+// Runs in progress are counted with and without a store, and triggers by their result.
 //
 // Fails when runs_active counts slots, and when triggered is called only for triggers that start.
 func TestRunsActiveAndTriggers(t *testing.T) {

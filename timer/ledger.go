@@ -12,24 +12,24 @@ import (
 // dead-man's check. It is the last part on the path of a tick, and calls no other part and no user
 // code.
 type ledger struct {
-	events  *events // what is counted here is told there, so that nothing is told twice or left out
+	events  *events // what is counted here is reported there, so that nothing is reported twice or left out
 	metered bool    // keep tallies, because there are metrics; set before anything is counted
 	classic bool    // with histograms that have fixed bounds
 }
 
-// A record is the ledger's data of one timer. Guarded by entry.mu.
+// A record is the ledger's data for one timer. Guarded by entry.mu.
 type record struct {
 	ticks   uint64
 	started uint64
 	skipped map[Reason]uint64
-	ranAt   int64 // ns, when the run that began last began; 0: none did
+	ranAt   int64 // ns, when the latest run began; 0: none did
 	deadman deadman
-	ranLast uint64 // ticks, when this host last ran one
+	ranLast uint64 // the value of ticks when this host last ran one
 	history history
 	last    decision // the run that ended last; zero: none has
 	lastErr error    // of that run
-	// With Config.TimerLabel set when the timer is registered; else nil until something is counted.
-	// Nil if there are no metrics.
+	// With Config.TimerLabel, set when the timer is registered. Otherwise nil until something is
+	// counted. Always nil if there are no metrics.
 	tally *tally
 }
 
@@ -40,10 +40,10 @@ func (e *entry) lastSuccess() time.Time {
 	return e.record.deadman.success
 }
 
-// count adds to a tally, if there are metrics. Called with entry.mu held.
+// count calls add with the record's tally, if there are metrics. Called with entry.mu held.
 func (l *ledger) count(r *record, add func(*tally)) { l.tally(r).count(add) }
 
-// tally returns a record's tally, which it makes if necessary; nil: there are no metrics. Called
+// tally returns a record's tally, which it creates if necessary; nil: there are no metrics. Called
 // with entry.mu held.
 func (l *ledger) tally(r *record) *tally {
 	if r.tally == nil && l.metered {
@@ -52,7 +52,7 @@ func (l *ledger) tally(r *record) *tally {
 	return r.tally
 }
 
-// missed counts n ticks that this host was too late for, from first to just before end.
+// missed counts n ticks for which this host was too late, from first to just before end.
 func (l *ledger) missed(s *settings, n uint64, first, end time.Time) {
 	tick := first.UnixMicro()
 	s.entry.mu.Lock()
@@ -72,7 +72,7 @@ func (l *ledger) due(e *entry) {
 	r.deadman.due()
 }
 
-// triedAgain lets the outcome of another try decide whether a tick that has waited counts towards
+// triedAgain makes the next outcome decide whether a tick that has waited counts towards
 // AlarmAfter.
 func (l *ledger) triedAgain(e *entry) {
 	e.mu.Lock()
@@ -112,8 +112,8 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 	r.history.add(c, why)
 }
 
-// uncount keeps the current tick from counting towards AlarmAfter: a run may still succeed, here
-// or elsewhere, or the tick was not meant to run.
+// uncount keeps the current tick from counting towards AlarmAfter: a run may still succeed, on any
+// host, or the tick was not meant to run.
 func (l *ledger) uncount(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *ledger) uncount(e *entry) {
 	r.deadman.uncount()
 }
 
-// postpone lets the store's next answer decide whether the current tick counts towards AlarmAfter.
+// postpone makes the store's next answer decide whether the current tick counts towards AlarmAfter.
 func (l *ledger) postpone(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,14 +147,15 @@ func (l *ledger) began(r *record, run *Run) {
 	r.ranAt = run.startedAt.UnixNano()
 	if run.tick != 0 {
 		r.started++
-		r.deadman.uncount() // until it has ended, or is overdue
+		r.deadman.uncount() // until the run has ended, or is overdue
 		r.ranLast = r.ticks
 		r.history.add(decision{tick: run.tick, cause: causeOf(run), when: run.startedAt.UnixNano()}, nil)
 	}
 	l.tally(r).began(run)
 }
 
-// ended counts a run that has ended. overdue: that was counted before. Called with entry.mu held.
+// ended counts a run that has ended. overdue: countOverdue has counted it. Called with entry.mu
+// held.
 func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration, overdue bool, err error) {
 	defer l.events.runEnded(run, outcome, took, err)
 	switch {
@@ -177,10 +178,10 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 	l.tally(r).ended(outcome, took)
 }
 
-// triggered counts a Trigger by what it returned.
+// triggered counts a call of Trigger by its result.
 func (l *ledger) triggered(s *settings, err error) {
-	result := "canceled"               // by the caller's context
-	refused, ok := err.(*RefusedError) // not errors.As: what a caller canceled with may be any code
+	result := "canceled"               // canceled by the caller's context
+	refused, ok := err.(*RefusedError) // not errors.As, because the cause of the caller's context may be any code
 	switch {
 	case err == nil:
 		result = "started"

@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Whoever reads a record finds every tick that has come due accounted for, or still on its way.
+// In a record, every tick that has come due is either accounted for or still being tried, at any
+// time.
 //
 // Fails when missed counts ticks and skips in two steps, or began counts a run that was triggered.
 func TestLedgerAccountsForEveryTick(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Left says what a Scheduler whose Run has returned still keeps; "": nothing.
+// Left returns what a Scheduler still keeps after its Run has returned; "": nothing.
 func Left(s *Scheduler) (left string) {
 	g := s.registry
 	g.mu.Lock()
@@ -51,7 +51,7 @@ func Left(s *Scheduler) (left string) {
 	return left
 }
 
-// Misplanned says what is wrong with the heap of a Scheduler in which nothing is under way.
+// Misplanned returns what is wrong with the heap of a Scheduler in which no call is in progress.
 func Misplanned(s *Scheduler) (wrong string) {
 	p := s.planner
 	s.registry.mu.Lock()
@@ -89,7 +89,7 @@ func Misplanned(s *Scheduler) (wrong string) {
 	return wrong
 }
 
-// misplaced says what is wrong with the tick of a timer that waits. Called with the registry's
+// misplaced returns what is wrong with the waiting tick of a timer. Called with the registry's
 // mutex held.
 func (w *waiting) misplaced(s *settings) (wrong string) {
 	p := s.entry.pending

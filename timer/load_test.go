@@ -21,8 +21,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A thousand timers go on while the store hangs: their ticks do not wait for it. Only one probe at
-// a time calls the store, and when it answers, all runs are valid again.
+// A thousand timers continue while the store hangs: their ticks do not wait for it. Only one probe
+// at a time calls the store, and when it answers, all runs are valid again.
 //
 // Fails when submit does not look at the breaker: then only 64 ticks a second start.
 func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
@@ -46,7 +46,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		}
 		h := f.start(timer.Config{}, timers...)
 		h.Link.Inject(dlocktest.Hang)
-		time.Sleep(5 * time.Second) // it is found out
+		time.Sleep(5 * time.Second) // until the hosts have found out
 		local.Store(0)
 		calls := h.Link.Calls(dlocktest.OpAcquire)
 		time.Sleep(60 * time.Second)
@@ -109,8 +109,8 @@ func (s *faultyName) TryAcquire(ctx context.Context, req driver.Request) (driver
 	return s.DistributedLock.TryAcquire(ctx, req)
 }
 
-// The name of a removed timer whose runs go on can be registered again, and these runs count
-// towards the limits of the new timer.
+// The name of a removed timer whose runs are in progress can be registered again, and these runs
+// count towards the limits of the new timer.
 //
 // Fails when Register does not look for the entry of a removed timer, or when hostLimit is compared
 // with the places of the new timer alone.
@@ -142,7 +142,7 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 	})
 }
 
-// Nothing starts after Remove has returned, not even a tick for which the store was being called.
+// After Remove has returned, nothing starts, not even a tick for which the store was being called.
 //
 // Fails when decide does not ask whether the timer was removed.
 func TestNothingStartsAfterRemove(t *testing.T) {
@@ -171,7 +171,7 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 	})
 }
 
-// A log handler may call the scheduler, and may block without stopping the probes.
+// A log handler may call the scheduler, and if it blocks, probes continue.
 //
 // Fails when something is logged with a mutex held.
 func TestLoggersRunOutsideTheLock(t *testing.T) {
@@ -253,9 +253,10 @@ func TestI10TypedNilError(t *testing.T) {
 	})
 }
 
-// A schedule whose next instant is the largest time there is means never, and does not spin.
+// If a schedule returns the largest possible time as its next instant, that means never, and does
+// not spin.
 //
-// Fails when schedule.Next lets such years pass.
+// Fails when schedule.Next accepts such years.
 func TestFarFutureIsNever(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -282,16 +283,16 @@ func TestFarFutureIsNever(t *testing.T) {
 	})
 }
 
-// New returns what timer.New says of a schedule.
+// New returns the error of timer.New for a schedule.
 func (f *virtualFleet) New(s schedule.Schedule) error {
 	_, err := timer.New(timer.Config{}, timer.Timer{Name: "x", Schedule: s, Run: f.handler(0)})
 	return err
 }
 
 // A host with more due ticks than it can dispatch is busy, not stalled: its probes say so, and Run
-// ends when it is told to.
+// ends when its context does.
 //
-// Fails when runDue does not look at until, and when it shows that it is alive only at its end.
+// Fails when runDue does not look at until, and when it reports its progress only at its end.
 func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -327,7 +328,7 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 	})
 }
 
-// A store that cannot say when its quarantine ends is not called again and again.
+// A store that cannot say when its quarantine ends is not called in a tight loop.
 //
 // Fails when refuse takes an unknown end for now.
 func TestQuarantineOfUnknownLength(t *testing.T) {
@@ -345,8 +346,8 @@ func TestQuarantineOfUnknownLength(t *testing.T) {
 	})
 }
 
-// Hosts that state different MaxPerTick together never start more than the larger number of one
-// tick.
+// Hosts with different MaxPerTick together never start more runs of one tick than the larger
+// number.
 //
 // Fails when acquire claims no tick.
 func TestI3HostsThatDisagreeKeepToTheLargerMaxPerTick(t *testing.T) {

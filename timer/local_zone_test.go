@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer may use the zone of its host where no other host has to agree on its ticks: without a
-// store, with LocalOnly, and if each host runs each tick.
+// A timer may use the zone of its host if no other host has to agree on its ticks: without a store,
+// with LocalOnly, and if each host runs each tick.
 //
-// Fails when the zone is refused or allowed everywhere, or blackouts are not looked at.
+// Fails when the zone is refused or allowed everywhere, or when blackouts are not looked at.
 func TestLocalZone(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	night := schedule.DailyWindow("22:00", "06:00", "Local")

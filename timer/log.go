@@ -33,14 +33,15 @@ func newLineLog(logger *slog.Logger) *lineLog {
 	return l
 }
 
-// askDebug asks the handler whether lines at Debug are wanted. The scheduling goroutine does so
+// askDebug asks the handler whether it wants lines at Debug. The scheduling goroutine calls it
 // whenever it wakes up, so that the level can be changed while the scheduler runs.
 func (l *lineLog) askDebug() { l.debug.Store(l.Enabled(context.Background(), slog.LevelDebug)) }
 
-// debugs reports whether lines at Debug are wanted. A mutex may be held: it runs no user code.
+// debugs reports whether lines at Debug are wanted. A mutex may be held, because it runs no user
+// code.
 func (l *lineLog) debugs() bool { return l.debug.Load() }
 
-// later logs a line with the next flush.
+// later queues a line for the next flush.
 func (l *lineLog) later(level slog.Level, text string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,12 +49,12 @@ func (l *lineLog) later(level slog.Level, text string, args ...any) {
 	l.waiting.Store(true)
 }
 
-// laterLimited is later, but at Debug if the limit of lines of the kind is exceeded.
+// laterLimited is like later, but logs at Debug if the limit for this kind of line is exceeded.
 func (l *lineLog) laterLimited(f *rateLimit, level slog.Level, text string, args ...any) {
 	l.later(l.limited(f, level), text, args...)
 }
 
-// limited counts a line, and returns the level that it has: Debug, if there were too many.
+// limited counts a line, and returns its level: Debug, if there were too many.
 func (l *lineLog) limited(f *rateLimit, level slog.Level) slog.Level {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,14 +79,14 @@ func (l *lineLog) flush() {
 	}
 }
 
-// A rateLimit limits the lines of a kind: a thousand timers may have the same fault at once. It is
-// guarded by the mutex of the log.
+// A rateLimit limits how many lines of one kind are logged: a thousand timers may have the same
+// fault at the same time. It is guarded by the log's mutex.
 type rateLimit struct {
 	since time.Time
 	n     int
 }
 
-// linesPerMinute is how many lines of a kind are logged in a logInterval, which is a minute.
+// linesPerMinute is how many lines of one kind are logged in a logInterval, which is a minute.
 const linesPerMinute = 10
 
 // exceeded counts a line, and reports whether it is one too many.

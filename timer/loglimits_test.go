@@ -20,10 +20,10 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// An outage is logged as one warning, however many timers it affects, and at most one a minute if
-// it comes and goes. Lost leases of runs that go on are logged for a few.
+// An outage is logged as one warning, however many timers it affects, and at most once a minute if
+// it comes and goes. Of the runs that continue, only a few lost leases are logged.
 //
-// Fails when recordDown or lost warn for each timer.
+// Fails when recordDown or lost warns for each timer.
 func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -36,7 +36,7 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 		}
 		h := f.start(timer.Config{Logger: textLogger(&log)}, timers...)
 		time.Sleep(20 * time.Second)
-		log.Reset() // they were registered
+		log.Reset() // drop the lines of the registration
 		h.Link.Inject(dlocktest.Error(errors.New("refused")))
 		time.Sleep(time.Minute)
 		h.Link.Heal()
@@ -62,10 +62,10 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	})
 }
 
-// One call that fails is not an outage, but a run that starts without the store is logged, at most
-// once a minute.
+// One call that fails is not an outage, but if a run starts without the store, that is logged, at
+// most once a minute.
 //
-// Fails when nothing is said before the breaker opens.
+// Fails when nothing is logged before the breaker opens.
 func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -85,9 +85,9 @@ func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
 	})
 }
 
-// The same of one server of several.
+// The same for one server of several.
 //
-// Fails when only what the store as a whole did is told.
+// Fails when only changes of the whole store are logged.
 func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -110,8 +110,8 @@ func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 	})
 }
 
-// A thousand runs that lose their slots at once, and get new ones at once, are a few lines in the
-// log.
+// A thousand runs that lose their slots, and get new ones, at the same moment are a few lines in
+// the log.
 //
 // Fails when lost warns for each run.
 func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
@@ -142,7 +142,7 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 	})
 }
 
-// Of faults at the keys of a thousand timers, ten are logged.
+// If the keys of a thousand timers have faults, ten are logged.
 //
 // Fails when recordDown warns for each timer.
 func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
@@ -154,14 +154,14 @@ func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 		log.Reset()
 		h.Link.Inject(dlocktest.Error(errBadKey))
 		time.Sleep(30 * time.Second)
-		if n := strings.Count(log.String(), "\n"); n < 10 || n > 12 { // of the host's own, too
+		if n := strings.Count(log.String(), "\n"); n < 10 || n > 12 { // including the lines of the host's own locks
 			t.Errorf("%d lines, the first: %.1000s", n, log.String())
 		}
 		f.Stop()
 	})
 }
 
-// A panickingHandler is a log that fails, as one whose disk is full may.
+// A panickingHandler is a log handler that fails, as one whose disk is full may.
 type panickingHandler struct{ n *atomic.Int64 }
 
 func (h panickingHandler) Enabled(context.Context, slog.Level) bool {
@@ -199,7 +199,7 @@ func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
 	})
 }
 
-// hostile is an error of a store that fails whoever looks into it.
+// hostile is an error of a store whose methods panic.
 type hostile struct{}
 
 func (hostile) Error() string   { panic("Error") }
@@ -208,7 +208,7 @@ func (hostile) Unwrap() []error { panic("Unwrap") }
 
 // An error of a store whose methods panic harms nothing.
 //
-// Fails when it is looked into outside of a recover.
+// Fails when its methods are called outside of a recover.
 func TestI10HostileErrorsHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -282,10 +282,10 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	}
 }
 
-// Limits are logged with their defaults filled in: once for each timer or, of many timers, once for
-// all with the same limits.
+// Limits are logged with their defaults filled in: once for each timer or, if there are many
+// timers, once for all with the same limits.
 //
-// Fails when New says nothing, or a line for each of a thousand.
+// Fails when New logs nothing, or a line for each of a thousand timers.
 func TestLimitsAreLoggedOnce(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	var log testkit.Log
@@ -335,8 +335,8 @@ func TestLimitsAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// Who registers and updates timers one by one, such as a Manager of a thousand rows, gets ten lines
-// a minute for it.
+// A caller that registers and updates timers one by one, such as a Manager of a thousand rows,
+// causes ten lines a minute.
 //
 // Fails when Register or Update logs each call at Info.
 func TestChangesOfManyTimersAreAFewLines(t *testing.T) {

@@ -25,7 +25,7 @@ func TestHeapKeepsOrder(t *testing.T) {
 			h.push(item{when: when, e: &entry{planned: when}})
 			want = append(want, when)
 			if rand.IntN(3) == 0 {
-				// Pop and push back: what Next does.
+				// Pop and push back, as Next does.
 				it := h.pop()
 				if i := slices.Index(want, it.when); i >= 0 && it.e != drop {
 					want[i] += 10
@@ -48,7 +48,7 @@ func TestHeapKeepsOrder(t *testing.T) {
 	}
 }
 
-// Of each timer the heap keeps one item, the one that is planned.
+// The heap keeps one item for each timer: the one that is planned.
 //
 // Fails when removeStale keeps an equal item, or leaves a mark in planned.
 func TestHeapDropsWhatIsNotPlanned(t *testing.T) {
@@ -85,7 +85,7 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	if len(s.planner.heap) != 1 {
 		t.Errorf("%d items", len(s.planner.heap))
 	}
-	if d := s.planner.runDue(nil); d != maxSleep { // nor for less: it would be busy with waiting
+	if d := s.planner.runDue(nil); d != maxSleep { // nor less, because then it would poll
 		t.Errorf("it sleeps for %v", d)
 	}
 	if err := s.Remove(t.Context(), "a"); err != nil || len(s.planner.heap) != 0 ||
@@ -97,8 +97,8 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	}
 }
 
-// A wall clock that was set back is noticed; sleep, a clock that was set forward and one that is
-// slewed are not taken for it.
+// A wall clock that was set back is noticed. Sleep, a clock that was set forward and one that is
+// slewed are not mistaken for it.
 func TestSteppedBack(t *testing.T) {
 	for _, c := range []struct {
 		passed, shown time.Duration
@@ -113,10 +113,9 @@ func TestSteppedBack(t *testing.T) {
 	}
 }
 
-// What was planned by a clock that was an hour ahead is planned again.
+// Ticks that were planned by a clock that was an hour ahead are planned again.
 //
-// Fails when replan keeps the items of the heap, or when those that wait go on waiting by the old
-// clock.
+// Fails when replan keeps the items of the heap, or when waiting ticks still wait by the old clock.
 func TestReplan(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute),
 		Run: func(context.Context) error { return nil }})

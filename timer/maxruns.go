@@ -13,10 +13,10 @@ const defaultMaxWait = time.Hour
 type MaxRunsPolicy uint8
 
 const (
-	// MaxRunsWait lets it wait in line until a run ends, at most Config.MaxWait; then it is
-	// skipped, or refused, as MaxRunsSkip does at once. At most one tick of each timer waits: a
-	// later one takes the place of the earlier, which is skipped. A tick that waits here is not
-	// claimed: another host may run it.
+	// MaxRunsWait makes it wait in line until a run ends, at most Config.MaxWait; after that, the
+	// tick is skipped or the Trigger refused, as with MaxRunsSkip. At most one tick of each timer
+	// waits: a later one takes the place of the earlier, which is skipped. A tick that waits here
+	// is not claimed: another host may run it.
 	MaxRunsWait MaxRunsPolicy = iota
 	// MaxRunsSkip skips the tick, or refuses the Trigger (ReasonMaxRuns).
 	MaxRunsSkip
@@ -33,11 +33,11 @@ func (m MaxRunsPolicy) String() string {
 	}
 }
 
-// The placeQueue is for one of MaxRuns places. A tick waits in it before it becomes an attempt:
-// it is not claimed meanwhile, so another host may run it. When the turn of a tick or a Trigger has
-// come, a place is reserved for it, with which it enters, or which it gives up.
+// The placeQueue is the line for the MaxRuns places. A tick waits in it before it becomes an
+// attempt: until then it is not claimed, so another host may run it. When the turn of a tick or a
+// Trigger has come, a place is reserved for it. It then takes that place, or gives it up.
 
-// isFull reports whether nothing may enter, because MaxRuns places are taken or others wait. Called
+// isFull reports whether no run may start, because MaxRuns places are taken or others wait. Called
 // with the registry's mutex held.
 func (w *waiting) isFull() bool {
 	return w.maxPlaces > 0 && (w.registry.places >= w.maxPlaces || w.placeQueue.n+len(w.placeQueue.triggers) > 0)
@@ -79,7 +79,8 @@ func (w *waiting) awaitPlace(ctx context.Context, s *settings) bool {
 	return w.placeQueue.leave(t)
 }
 
-// givePlaces gives free places to those that wait for one. Called with the registry's mutex held.
+// givePlaces gives free places to the ticks and triggers that wait for one. Called with the
+// registry's mutex held.
 func (w *waiting) givePlaces() {
 	g := w.registry
 	for w.maxPlaces > 0 && g.places < w.maxPlaces && g.starting() {

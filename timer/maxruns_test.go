@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// tenants are n timers that are all due at once, at the full minute.
+// tenants returns n timers that are all due at the same time, at the full minute.
 func tenants(n int, template timer.Timer) []timer.Timer {
 	list := make([]timer.Timer, n)
 	for i := range list {
@@ -29,10 +29,10 @@ func tenants(n int, template timer.Timer) []timer.Timer {
 	return list
 }
 
-// A thousand timers that are due at one instant run a few at a time, and each of them runs: those
-// that wait are neither lost nor counted twice. With a store, and without one.
+// A thousand timers that are due at one instant run a few at a time, and each of them runs: ticks
+// that wait are neither lost nor counted twice, with and without a store.
 //
-// Fails when a run that ends does not give its place to those that wait.
+// Fails when a run that ends does not give its place to one that waits.
 func TestMaxRunsWait(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		t.Run(fmt.Sprintf("local %v", local), func(t *testing.T) {
@@ -58,7 +58,8 @@ func TestMaxRunsWait(t *testing.T) {
 	}
 }
 
-// With MaxRunsSkip what finds no place is skipped, with a reason of its own; Trigger is refused.
+// With MaxRunsSkip, a tick that finds no place is skipped, with a reason of its own; Trigger is
+// refused.
 //
 // Fails when the policy is not looked at.
 func TestMaxRunsSkip(t *testing.T) {
@@ -88,7 +89,7 @@ func TestMaxRunsSkip(t *testing.T) {
 	})
 }
 
-// Of each timer one tick waits, the latest, and none for longer than MaxWait. While it waits, the
+// For each timer one tick waits, the latest, and none for longer than MaxWait. While it waits, the
 // tick is not claimed: another host may run it.
 //
 // Fails when a later tick does not take the place of an earlier one, or when nothing ends a wait.
@@ -134,8 +135,8 @@ func TestMaxRunsOneTickWaits(t *testing.T) {
 	})
 }
 
-// A Trigger waits for its turn, until its context ends, and finds its timer paused, removed or the
-// host draining meanwhile.
+// A Trigger waits for its turn until its context ends. Meanwhile its timer may be paused or
+// removed, or the host may drain.
 //
 // Fails when a reserved place is not given back.
 func TestMaxRunsTrigger(t *testing.T) {
@@ -227,7 +228,7 @@ func TestMaxRunsControlTrigger(t *testing.T) {
 	})
 }
 
-// When the host drains, what waits in line is skipped, and nothing is left.
+// When the host drains, ticks in line are skipped, and nothing is left.
 //
 // Fails when the line is not emptied.
 func TestMaxRunsDraining(t *testing.T) {
@@ -248,7 +249,8 @@ func TestMaxRunsDraining(t *testing.T) {
 	})
 }
 
-// A place that was reserved for a tick which may not start after all goes to the next in line.
+// If a place was reserved for a tick that may not start after all, the place goes to the next in
+// line.
 //
 // Fails when try forgets giveUp.
 func TestMaxRunsPlaceIsPassedOn(t *testing.T) {
@@ -306,8 +308,8 @@ func TestI11FaultsOfMaxRuns(t *testing.T) {
 	}
 }
 
-// A tick that waits for a run to end, and then in line because of MaxRuns, or the other way round,
-// waits for MaxWait together.
+// A tick that waits for a run to end, and then in line because of MaxRuns, or in the other order,
+// waits for MaxWait in total.
 //
 // Fails when decide does not count how long the tick has waited before.
 func TestMaxWaitIsForBothWaits(t *testing.T) {

@@ -11,10 +11,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// metrics are the Prometheus metrics of a scheduler. Those of timers are computed from tallies when
-// Prometheus collects them. A hundred thousand timers have a million series, and keeping each up to
-// date would cost more than everything else in a run. There is no label for the host (Prometheus
-// adds instance), the slot, the run or the fence: their number is not bounded.
+// metrics are the Prometheus metrics of a scheduler. The metrics of timers are computed from
+// tallies when Prometheus collects them: a hundred thousand timers have a million series, and
+// keeping each up to date would cost more than everything else in a run. There is no label for the
+// host (Prometheus adds instance), the slot, the run or the fence, because their number is not
+// bounded.
 type metrics struct {
 	scheduler *Scheduler
 	labeler   labeler
@@ -140,7 +141,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// kept returns the metrics that are kept as Prometheus types.
+// kept returns the metrics that are stored as Prometheus types.
 func (m *metrics) kept() []prometheus.Collector {
 	if m.scheduler.store == nil {
 		return nil
@@ -174,7 +175,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// join adds the gauges of a timer to those of its label, unless it is over.
+// join adds the gauges of a timer to those of its label, unless the timer has ended.
 func (m *metrics) join(together map[*tally]*levels, s *settings) {
 	t := s.entry.record.tally // set since the registration
 	l := together[t]
@@ -195,7 +196,7 @@ func (m *metrics) write(w *series, label string, t *tally, l *levels) {
 	m.writeLevels(w, label, l)
 }
 
-// writeHost adds the series without a timer.
+// writeHost adds the series that have no timer.
 func (m *metrics) writeHost(w *series) {
 	s := m.scheduler
 	w.gauge(m.build, 1, version(), runtime.Version())
@@ -222,7 +223,7 @@ func (m *metrics) writeHost(w *series) {
 
 // levels are the gauges of a timer, or of the timers that share a label.
 type levels struct {
-	// Whether any of them has a schedule, uses the store, may retry.
+	// Whether any of the timers has a schedule, uses the store, may retry.
 	scheduled, shared, retries bool
 
 	active, held, overdue, limit, elsewhere int
@@ -231,8 +232,8 @@ type levels struct {
 	success                                 time.Time // the earliest of their last successes; zero: none known
 }
 
-// look adds the gauges of a timer, and returns its tally; nil: nothing was counted yet. It reports
-// false if the timer is over.
+// look adds the gauges of a timer, and returns its tally; nil: nothing was counted yet. It returns
+// false if the timer has ended.
 func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	s, e := m.scheduler, set.entry
 	e.mu.Lock() // no run of it begins or ends meanwhile
@@ -240,7 +241,7 @@ func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	if set.isOver() {
 		return nil, false
 	}
-	var st TimerStatus // what the views and overrides know
+	var st TimerStatus // the part that views and overrides know
 	if s.store != nil {
 		s.store.views.fill(set, &st)
 		s.store.overrides.fill(set, &st)
@@ -264,9 +265,9 @@ func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	return e.record.tally, true
 }
 
-// writeLevels adds the gauges of a tally. Those that are 0 while all is well exist only while they
-// are not: they would be a third of all series, and alerts compare them with 0 or 1, which an
-// absent series does not match either.
+// writeLevels adds the gauges of a tally. Gauges that are 0 while all is well are left out while
+// they are 0: they would be a third of all series. Alerts compare them with 0 or 1, and an absent
+// series does not match either.
 func (m *metrics) writeLevels(w *series, label string, l *levels) {
 	w.gauge(m.active, float64(l.active), label)
 	w.gauge(m.slotsLimit, float64(l.limit), label)
@@ -290,13 +291,13 @@ func (m *metrics) writeLevels(w *series, label string, l *levels) {
 	}
 }
 
-// countedFromStart are the outcomes that alerts look for: their counters exist, at 0, before the
-// first of their kind. Prometheus sees no increase in a counter that starts at 1.
+// countedFromStart are the outcomes that alerts look for. Their counters exist, at 0, before the
+// first such run, because Prometheus sees no increase in a counter that starts at 1.
 var countedFromStart = []string{string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked),
 	string(OutcomeTimedOut)}
 
-// writeTally adds the counters of a tally. Those that no alert looks for exist once they were
-// counted.
+// writeTally adds the counters of a tally. Counters that no alert looks for appear once they have
+// counted something.
 func (m *metrics) writeTally(w *series, label string, t *tally, l *levels) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -321,7 +322,7 @@ func (m *metrics) writeTally(w *series, label string, t *tally, l *levels) {
 	for _, c := range []struct {
 		desc  *prometheus.Desc
 		n     uint64
-		there bool // at 0, too
+		there bool // exists even at 0
 	}{{m.leasesLost, t.leasesLost, l.shared}, {m.retries, t.retries, l.retries},
 		{m.overlongHolds, t.overlongHolds, false}, {m.fallbackRuns, t.fallbackRuns, false}} {
 		if c.there || c.n > 0 {
@@ -352,7 +353,7 @@ func (s *series) counter(d *prometheus.Desc, n uint64, labels ...string) {
 		s.createdAt, labels...))
 }
 
-// counters adds a counter for each name.
+// counters adds one counter for each name.
 func (s *series) counters(d *prometheus.Desc, list counts, label string) {
 	for _, c := range list {
 		s.counter(d, c.n, label, c.name)

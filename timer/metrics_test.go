@@ -16,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Every metric passes Prometheus' linter, and tells what happened.
+// Every metric passes Prometheus' linter, and shows what happened.
 //
-// Fails when store_up or fallback_active is not set anew, when lost does not let go of the slot,
-// when a timer under StoreDownSkip is said to run without the store.
+// Fails when store_up or fallback_active is not updated, when lost does not release the slot, when
+// a timer under StoreDownSkip is reported to run without the store.
 func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
@@ -114,13 +114,13 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// keeping has the metrics of a scheduler whose Run has ended, too.
+// keeping also has the metrics of a scheduler whose Run has ended.
 type keeping struct{ *prometheus.Registry }
 
 func (keeping) Unregister(prometheus.Collector) bool { return false }
 
-// values returns what reg has: counters, gauges, and how often histograms were observed, by name
-// and labels. It fails the test if Prometheus' linter finds fault with one.
+// values returns the metrics in reg: counters, gauges, and the number of observations of each
+// histogram, by name and labels. It fails the test if Prometheus' linter finds a fault.
 func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	lint(t, reg)
@@ -167,8 +167,8 @@ func lint(t *testing.T, reg prometheus.Gatherer) {
 // The series of a removed timer do not come back when its last run ends, and a timer registered
 // late has its own.
 //
-// Fails when Collect goes on with timers that are gone (it keeps a list of its own), or when it
-// knows only those that New was given.
+// Fails when Collect still reports timers that are gone (it keeps a list of its own), or when it
+// knows only the timers given to New.
 func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
@@ -216,8 +216,8 @@ func TestMetricsOfTwoSchedulersOnOneRegistry(t *testing.T) {
 	}
 }
 
-// A client of Trigger that goes away is no error of the store, neither of the call nor of the
-// attempt.
+// If a client of Trigger goes away, neither the call nor the attempt counts as an error of the
+// store.
 //
 // Fails when called or acquireResult does not look at whether the call was canceled.
 func TestACanceledTriggerIsNoErrorOfTheStore(t *testing.T) {
@@ -245,8 +245,8 @@ func TestACanceledTriggerIsNoErrorOfTheStore(t *testing.T) {
 	})
 }
 
-// A run that RunOnStart started is a tick that started, but its tick may be old, so that it has no
-// lag; those of the schedule have.
+// A run that RunOnStart started counts as a tick that started, but has no lag, because its tick may
+// be old. Runs of the schedule have a lag.
 //
 // Fails when began observes the lag of every run.
 func TestARunOnStartHasNoLag(t *testing.T) {
@@ -272,7 +272,7 @@ func TestARunOnStartHasNoLag(t *testing.T) {
 // A Registerer can be used again after Run has ended, and a New that fails registers nothing with
 // it.
 //
-// Fails when Run does not unregister, or New registers before all else is well.
+// Fails when Run does not unregister, or New registers before everything else has been checked.
 func TestRegistererCanBeUsedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()

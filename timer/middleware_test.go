@@ -72,10 +72,10 @@ func TestMiddlewareWrapsEveryAttempt(t *testing.T) {
 	})
 }
 
-// Middleware that is nil, panics or returns nil is a fault of the registration, which comes back
+// Middleware that is nil, panics or returns nil is a fault of the registration, which is returned
 // once, with all others, before anything starts.
 //
-// Fails when wrap does not recover, or register goes on with the faulty one.
+// Fails when wrap does not recover, or register continues with the faulty one.
 func TestI11FaultyMiddleware(t *testing.T) {
 	through := func(next timer.Handler) timer.Handler { return next }
 	calls := 0
@@ -122,10 +122,11 @@ func TestI11FaultyMiddleware(t *testing.T) {
 	}
 }
 
-// What middleware does in a run is the run's: a panic, a Goexit, an error, a wait that only
+// Whatever middleware does counts as the run's: a panic, a Goexit, an error, a wait that only
 // MaxRunTime ends, or not calling the handler at all. It costs no other timer a tick.
 //
-// Fails when call recovers the handler only, or MaxRunTime is counted from when it is called.
+// Fails when call recovers only the handler, or when MaxRunTime counts from the call of the
+// handler.
 func TestI10MiddlewareHarmsNobody(t *testing.T) {
 	errNo := errors.New("no")
 	for name, c := range map[string]struct {
@@ -186,8 +187,8 @@ func TestI10MiddlewareHarmsNobody(t *testing.T) {
 	}
 }
 
-// Middleware that hangs or calls the Scheduler while it wraps a timer holds up nobody but the
-// caller of Register: other registrations, status, ticks and the end of Run do not wait for it.
+// Middleware that hangs, or calls the Scheduler, while it wraps a timer delays only the caller of
+// Register: other registrations, status, ticks and the end of Run do not wait for it.
 //
 // Fails when wrap is called with a mutex of the Scheduler held.
 func TestI10MiddlewareThatIsStuckWhenItWraps(t *testing.T) {

@@ -8,49 +8,51 @@ import (
 
 const (
 	// lateGrace is how late a host may be before a tick counts as missed. A step of the wall clock
-	// or a suspend of the machine makes it late by up to maxSleep.
+	// or a suspend of the machine makes a host late by up to maxSleep.
 	lateGrace = maxSleep + time.Second
 	// defaultCatchUpWindow is the default of CatchUp.Window.
 	defaultCatchUpWindow = time.Hour
 )
 
-// A CatchUpPolicy decides about ticks for which a host is more than eleven seconds late, and ticks
-// that came due while no host was running.
+// A CatchUpPolicy decides about ticks for which a host is more than eleven seconds late, and about
+// ticks that came due while no host was running.
 type CatchUpPolicy uint8
 
 const (
 	// CatchUpDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At), for a schedule.Every
 	// of a day or longer, and for an Except of these. It is CatchUpSkip for all other schedules.
 	CatchUpDefault CatchUpPolicy = iota
-	// CatchUpSkip counts missed ticks as skipped, and goes on with the next tick.
+	// CatchUpSkip counts missed ticks as skipped, and continues with the next tick.
 	CatchUpSkip
 	// CatchUpOnce runs the latest missed tick, once in the fleet, if it is no older than
 	// CatchUp.Window. The store decides: it must have known the schedule before the tick came due,
-	// and that no host claimed the tick. So it needs a store and a MaxPerTick. Without them, a host
-	// that was suspended runs the latest tick that it missed, and a host that starts runs none. If
-	// other hosts were running meanwhile, the tick has been claimed and does not run again.
+	// and no host may have claimed the tick. So it needs a store and a MaxPerTick. Without them, a
+	// host that was suspended runs the latest tick that it missed, and a host that starts runs
+	// none. If other hosts were running meanwhile, the tick has been claimed and does not run
+	// again.
 	//
 	// The store knows a schedule from the first tick that is claimed, or from the first host that
-	// registers the timer: within a second, that host makes it known with one call to the store (if
-	// it has many timers, a hundred a second, the soonest due first), and again each day on which
-	// it claims none. So the first tick of a timer, and the only one of an At, is caught up as
-	// well.
+	// registers the timer. Within a second, that host makes the schedule known with one call to the
+	// store; if it has many timers, a hundred a second, the soonest due first. It repeats the call
+	// on each day on which it claims no tick. So the first tick of a timer, and the only one of an
+	// At, is caught up as well.
 	//
 	// A tick does not count as missed if it came due during a pause, under a limit of 0, or in a
-	// blackout; or while a run went on, or before the lease of a crashed run had ended: the host
-	// that held the lease was there, and skipped the tick. Nor are ticks missed before a host has
-	// registered the timer, or its new schedule. Schedules of your own are told apart by their
-	// String method or, without one, by their type. While hosts with the old and hosts with the new
-	// schedule run side by side in a rolling deploy, no tick runs twice, but only missed ticks of
-	// the schedule that claimed the latest tick, or was made known since, are caught up.
+	// blackout. Nor does it if it came due while a run was in progress, or before the lease of a
+	// crashed run had ended: the host that held the lease was there, and skipped the tick. Ticks
+	// before a host has registered the timer, or its new schedule, are not missed either.
+	// User-defined schedules are identified by their String method or, without one, by their type.
+	// While hosts with the old and hosts with the new schedule run side by side in a rolling
+	// deploy, no tick runs twice. But only missed ticks of one schedule are caught up: the one that
+	// claimed the latest tick, or was made known since.
 	//
 	// The store knows only schedules, claims and leases. So a host that starts also runs a tick
 	// that was not claimed because the store was down or in quarantine, even if hosts ran it
-	// without the store; and the latest tick of a timer that was removed, with Remove or because
-	// its row of a Manager was gone, and has come back within the Window: the store cannot tell a
+	// without the store. If a timer was removed, with Remove or because its row of a Manager was
+	// gone, and comes back within the Window, its latest tick runs, too: the store cannot tell a
 	// tenant that was suspended from a fleet that was down. Pause such a timer, or use CatchUpSkip.
-	// A store forgets a timer that no host has had for 40 days. While the store is down no missed
-	// tick runs, and with redlock none ever does.
+	// If no host has had a timer for 40 days, the store forgets it. While the store is down no
+	// missed tick runs, and with redlock none ever does.
 	CatchUpOnce
 )
 
@@ -65,7 +67,7 @@ func (c CatchUpPolicy) String() string {
 	}
 }
 
-// lastMissed returns the tick to be run if no host claimed it, which the store decides; the zero
+// lastMissed returns the tick to run if no host has claimed it, which the store decides; the zero
 // tick: none.
 func (s *schedules) lastMissed(set *settings, now time.Time) tick {
 	if !set.claimsMissed() {
@@ -78,28 +80,28 @@ func (s *schedules) lastMissed(set *settings, now time.Time) tick {
 	return tick{s: set, at: last.UnixMicro(), missedAt: s.startsAt(set, last).UnixMicro()}
 }
 
-// claimsMissed reports whether the store knows which ticks of a timer were missed, and one of them
-// may run.
+// claimsMissed reports whether a missed tick of a timer may run, and the store knows which ticks
+// were missed.
 func (s *settings) claimsMissed() bool {
 	return s.timer.Schedule != nil && s.catchUpWindow() > 0 && !s.local && s.timer.MaxPerTick != unlimited
 }
 
 // lastDue returns the latest tick that this host would have tried by now, if it is no older than
-// window; else the zero time.
+// window; otherwise the zero time.
 func (s *schedules) lastDue(set *settings, now time.Time, window time.Duration) time.Time {
 	reached := now.Add(-set.spread(s.host))
 	last := schedule.Latest(set.timer.Schedule, reached, window)
 	if last.IsZero() || !s.startsAt(set, last).After(now) {
 		return last
 	}
-	before := last.Add(-time.Microsecond) // the last is still delayed by its jitter
+	before := last.Add(-time.Microsecond) // the last one is still delayed by its jitter
 	if window -= reached.Sub(before); window <= 0 {
 		return time.Time{}
 	}
 	return schedule.Latest(set.timer.Schedule, before, window)
 }
 
-// catchUpWindow returns how old a missed tick may be that still runs; 0: none does.
+// catchUpWindow returns how old a missed tick may be and still run; 0: none does.
 func (s *settings) catchUpWindow() time.Duration {
 	if s.timer.CatchUp.Policy != CatchUpOnce {
 		return 0

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host that starts with a thousand timers whose tick was missed asks no more than 64 at once, and
-// makes up for all.
+// A host that starts with a thousand timers whose ticks were missed makes no more than 64 calls at
+// the same time, and makes up for all.
 //
-// Fails when setNext starts attempts by itself.
+// Fails when setNext starts attempts itself.
 func TestManyMissedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -35,18 +35,18 @@ func TestManyMissedAtOnce(t *testing.T) {
 				t.Fatalf("timer %s: %+v", st.Name, st)
 			}
 		}
-		if most := slow.most.Load(); most < 32 || most > 65 { // and the prober's
+		if most := slow.most.Load(); most < 32 || most > 65 { // including the prober's
 			t.Errorf("%d calls at once", most)
 		}
 		f.ended()
 	})
 }
 
-// Hosts come and go at random for hours, some sleep, the store has hiccups: no tick of a
-// CatchUpOnce timer runs twice, each that somebody could run within the window does, and the books
-// of every host are right.
+// Hosts come and go at random for hours, some sleep, and the store has hiccups. No tick of a
+// CatchUpOnce timer runs twice, each tick that a host could run within the window does, and the
+// counts of every host add up.
 //
-// Fails when setNext accounts for no missed tick, and as the tests above do.
+// Fails when setNext accounts for no missed tick, and when the tests above do.
 func TestMissedAtRandom(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestMissedAtRandom(t *testing.T) {
 						naps[h].sleep(time.Now().Add(time.Duration(chance.IntN(3600)) * time.Second))
 					}
 				}
-				f.start(timer.Config{}, job) // one that is awake
+				f.start(timer.Config{}, job) // a host that is awake
 				time.Sleep(time.Hour + 21*time.Minute)
 				synctest.Wait()
 				f.ended()

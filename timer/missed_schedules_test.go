@@ -14,14 +14,14 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// at is a time of the first days in a bubble.
+// at returns a time of the first days in a bubble.
 func at(day, hour, minute int) time.Time {
 	return time.Date(2000, 1, day, hour, minute, 0, 0, time.UTC)
 }
 
 func sleepUntil(t time.Time) { time.Sleep(time.Until(t)) }
 
-// rarely has hosts renew their slots rarely, where a test lasts for days.
+// rarely makes hosts renew their slots rarely, in tests that last for days.
 var rarely = timer.Config{TTL: time.Hour}
 
 // wantRuns checks how many runs a timer has had in the fleet, and the latest tick of these.
@@ -32,9 +32,9 @@ func (f *virtualFleet) wantRuns(when, name string, n int, last time.Time) {
 	}
 }
 
-// A change of a schedule that is deployed after an instant at which the new schedule would have
-// been due causes no run for that instant: no host had such a tick when it came due. From the first
-// tick that is claimed under the new schedule on, missed ticks are made up for as before.
+// If a new schedule is deployed after an instant at which it would have been due, no run is caused
+// for that instant, because no host had such a tick when it came due. Once a tick has been claimed
+// under the new schedule, missed ticks are made up for as before.
 //
 // Fails when claim leaves out the schedule, and when memlock does not compare it.
 func TestAChangedScheduleHasMissedNothing(t *testing.T) {
@@ -87,7 +87,7 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 				sleepUntil(at(3, 14, 10))
 				f.ended()
 				if c.name == "one instant more" {
-					return // that was the last
+					return // this was the last tick
 				}
 				ran, last := f.runs("job")
 				if ran <= before || !last.Equal(at(3, 14, 0)) {
@@ -103,7 +103,7 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 	}
 }
 
-// ownDaily is due once a day at that hour, and is always another pointer.
+// ownDaily is due once a day at that hour, and each value is another pointer.
 type ownDaily struct{ hour int }
 
 func (s *ownDaily) Next(t time.Time) time.Time {
@@ -116,10 +116,10 @@ func (s *ownDaily) Next(t time.Time) time.Time {
 
 func (s *ownDaily) String() string { return fmt.Sprintf("daily at %d", s.hour) }
 
-// In a rolling deploy of another schedule both are there for a while, and hosts come and go. No
-// tick runs twice, and what runs late was missed by the schedule that it is of.
+// During a rolling deploy of a new schedule both are in use for a while, and hosts come and go. No
+// tick runs twice, and a late run is of a tick that its own schedule has missed.
 //
-// Fails when a schedule has ticks of its own in the store, since both have those of 04:00.
+// Fails when a schedule has ticks of its own in the store, since both have a tick at 04:00.
 func TestTwoSchedulesSideBySide(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -151,11 +151,11 @@ func TestTwoSchedulesSideBySide(t *testing.T) {
 	}
 }
 
-// A host that starts does not run a tick to which others came in time, and that they skipped
-// because a run was still going on: on the same host or another, in the fleet's last slot or the
-// host's, also if its host died meanwhile.
+// A host that starts does not run a tick that other hosts tried in time, and skipped because a run
+// was still in progress: on the same host or another, in the fleet's last slot or the host's, even
+// if that host died meanwhile.
 //
-// Fails when memlock forgets when a lease was released, or what nobody released.
+// Fails when memlock forgets when a lease was released, or leases that were never released.
 func TestASkippedTickIsNotMissed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -232,10 +232,10 @@ func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
 	})
 }
 
-// A limit of 0 is a pause: what came due under it was not missed when it is lifted, whether it is
-// reset or replaced.
+// A limit of 0 is a pause: ticks that came due under it are not missed when it is lifted, whether
+// it is reset or replaced.
 //
-// Fails when memlock does not note when the limit was lifted.
+// Fails when memlock does not record when the limit was lifted.
 func TestALimitOfZeroIsNotMissed(t *testing.T) {
 	for _, lift := range []int{-1, 1} {
 		t.Run(fmt.Sprint(lift), func(t *testing.T) {
@@ -270,8 +270,8 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 	}
 }
 
-// An operator who lets more runs overlap on a slow day does not have each mail sent twice; with
-// fewer, no tick has more starts either.
+// If an operator lets more runs overlap on a slow day, mails are not sent twice; with fewer, no
+// tick has more starts either.
 //
 // Fails when claim lets Max follow the limit override.
 func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
@@ -306,10 +306,10 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 	}
 }
 
-// Where hosts come to their ticks with a delay, it is the delayed moment that lies in a pause, or
-// in a run, or does not.
+// If hosts try their ticks with a delay, the delayed instant decides whether a tick fell into a
+// pause or a run.
 //
-// Fails when claim gives the instant of the tick as the moment at which it came due.
+// Fails when claim passes the instant of the tick as the instant at which it came due.
 func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 	for _, what := range []string{"pause", "run"} {
 		t.Run(what, func(t *testing.T) {

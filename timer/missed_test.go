@@ -18,7 +18,7 @@ import (
 // tenMinutes is a grid that begins at the full hour, as the time in a bubble does.
 var tenMinutes = schedule.Every(10 * time.Minute).Offset(0)
 
-// ended stops all hosts, checks that their books are right, and forgets them: the fleet is down. It
+// ended stops all hosts, checks that their counts add up, and forgets them: the fleet is down. It
 // returns what they skipped.
 func (f *virtualFleet) ended() map[timer.Reason]uint64 {
 	f.t.Helper()
@@ -47,8 +47,8 @@ func (f *virtualFleet) runs(name string) (n int, last time.Time) {
 	return n, last
 }
 
-// A sleeper holds up the goroutine that schedules all timers of a host: it is asleep, as far as
-// ticks are concerned.
+// A sleeper blocks the goroutine that schedules all timers of a host: as far as ticks are
+// concerned, the host is asleep.
 type sleeper struct {
 	nap   atomic.Int64
 	every time.Duration // it can fall asleep; default one second
@@ -60,23 +60,23 @@ func (s *sleeper) Next(t time.Time) time.Time {
 	return t.Truncate(every).Add(every)
 }
 
-// sleep lets the host miss what comes due until then.
+// sleep makes the host miss the ticks that come due until then.
 func (s *sleeper) sleep(until time.Time) { s.nap.Store(int64(time.Until(until))) }
 
 func (s *sleeper) timer() timer.Timer {
 	return timer.Timer{Name: "sleeper", Schedule: s, LocalOnly: true, Run: nop}
 }
 
-// Whatever the number of hosts, of ticks that were missed, and of starts that a tick may have, and
-// however the hosts come back: an outage of the fleet is made up for by one run, of the latest
-// tick, and not again when the hosts are replaced one by one.
+// However many hosts there are, however many ticks were missed, however many starts a tick may
+// have, and however the hosts come back: an outage of the fleet is made up for by one run, of the
+// latest tick, and not again when the hosts are replaced one by one.
 //
 // Fails when the claim of a missed tick is not marked as one (acquire), when memlock lets such a
 // claim add to others', and when schedule.Latest returns the first tick.
 func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 	for _, c := range []struct {
 		hosts, perTick, ticks int
-		apart                 time.Duration // the hosts come back
+		apart                 time.Duration // between the returns of the hosts
 	}{
 		{1, 1, 1, 0}, {1, 3, 40, 0}, {3, 1, 1, 0}, {3, 3, 3, 0}, {5, 5, 40, 0}, {3, 3, 2, 20 * time.Second},
 		{5, 1, 7, 90 * time.Second}, {4, timer.NoLimit, 3, time.Second},
@@ -118,7 +118,7 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 					want, wantLast := 2*usual+1, latest
-					if c.perTick == timer.NoLimit { // nobody can know
+					if c.perTick == timer.NoLimit { // the store cannot know
 						want = 2 * usual
 						wantLast = time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)
 					}
@@ -149,8 +149,8 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 	}
 }
 
-// A timer that nobody has ever run did not miss what came before its first host; neither did one
-// whose latest tick is older than CatchUp.Window, and one that skips.
+// If no host has ever run a timer, it did not miss the ticks before its first host. Nor did a timer
+// whose latest tick is older than CatchUp.Window, or one that skips.
 //
 // Fails when memlock grants the claim of a missed tick of a name without a tick, when
 // schedule.Latest looks back further than the window, or when catchUpWindow looks at CatchUp.Window
@@ -188,10 +188,10 @@ func TestNotMissed(t *testing.T) {
 	})
 }
 
-// Calendars and intervals of a day are made up for unless they say otherwise, also the very last
-// tick of a calendar; other schedules are not.
+// Calendars, and intervals of a day, are made up for by default, including the very last tick of a
+// calendar; other schedules are not.
 //
-// Fails when setNext drops what was missed of a schedule that has ended, or when withDefaults
+// Fails when setNext drops the missed ticks of a schedule that has ended, or when withDefaults
 // leaves CatchUpSkip to calendars.
 func TestMissedByDefault(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -228,14 +228,14 @@ func TestMissedByDefault(t *testing.T) {
 	})
 }
 
-// A host that slept runs the latest missed tick unless another host claimed it; without a store it
-// runs the latest one that it slept through. It counts all ticks.
+// A host that slept runs the latest missed tick unless another host claimed it. Without a store it
+// runs the latest tick that it slept through. It counts all ticks.
 //
 // Fails when due takes late ticks for punctual ones, and when first runs missed ticks without a
 // store.
 func TestMissedBySleeping(t *testing.T) {
-	// each runs three hosts that sleep from 00:12 to 00:45, some of them, and returns the latest
-	// tick that ran and how often.
+	// each runs three hosts, some of which sleep from 00:12 to 00:45, and returns how often the
+	// latest tick ran, and what was skipped.
 	each := func(t *testing.T, job timer.Timer, asleep, hosts int) (starts int, skipped map[timer.Reason]uint64) {
 		f := newFleet(t)
 		job.Name, job.Run = "job", f.handler(time.Second)
@@ -393,8 +393,8 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	}
 }
 
-// While the store is down, no missed tick is made up for: nobody knows whether it was run. When the
-// store is back, the ticks that come due then run.
+// While the store is down, no missed tick is made up for, because no host knows whether it ran.
+// When the store is back, ticks that then come due run.
 //
 // Fails when decide runs a missed tick without the store.
 func TestMissedWhileTheStoreIsDown(t *testing.T) {
@@ -442,8 +442,8 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 	}
 }
 
-// A store that grants nothing yet, because it restarted together with the hosts, is asked again
-// when it does: once in the fleet, the missed tick runs.
+// If a store grants nothing yet, because it restarted together with the hosts, it is asked again
+// when it grants: the missed tick runs once in the fleet.
 //
 // Fails when decide refuses missed ticks, and when a tick that is tried again is no longer marked
 // as missed.

@@ -10,7 +10,7 @@ import (
 )
 
 // A page that has a Status, and a program that has only the schedule and the name, compute the same
-// ticks, which are those that come due.
+// ticks, and these come due.
 //
 // Fails when NextTicks leaves out Next, or asks the schedule of another name.
 func TestNextTicks(t *testing.T) {

@@ -20,25 +20,25 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// peakOf returns the most runs of a timer at once.
+// peakOf returns the largest number of simultaneous runs of a timer.
 func (w *watcher) peakOf(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.peak[name]
 }
 
-// forgetTriggers lets ticks leave out the runs without a tick.
+// forgetTriggers removes the runs without a tick from the counts of ticks.
 func (w *watcher) forgetTriggers(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.starts[name], time.Time{})
 }
 
-// A timer that is due every minute and takes 61 seconds runs back to back, and not every second
-// minute: on one host without a pause, with and without a store; in a fleet no later than TTL/3
-// after the run in the way has ended. Each tick runs once, and never two at a time.
+// A timer that is due every minute and takes 61 seconds runs back to back, not every second minute:
+// on one host without a pause, with and without a store; in a fleet no later than TTL/3 after the
+// run before has ended. Each tick runs once, and never two at the same time.
 //
-// Fails when runEnded wakes nothing, or when a refusal of the store does not wait.
+// Fails when runEnded wakes nothing, or when a tick that the store refuses does not wait.
 func TestFullWaitRunsBackToBack(t *testing.T) {
 	for _, c := range []struct {
 		hosts int
@@ -81,7 +81,7 @@ func TestFullWaitRunsBackToBack(t *testing.T) {
 	}
 }
 
-// Of each timer one tick waits, the latest: the earlier ones are skipped, as without FullWait.
+// For each timer one tick waits, the latest: the earlier ones are skipped, as without FullWait.
 // Status shows which one waits. Nothing waits for longer than MaxWait.
 //
 // Fails when try leaves the earlier tick waiting, or nothing ends the wait.
@@ -120,11 +120,11 @@ func TestFullWaitOneTickWaits(t *testing.T) {
 	})
 }
 
-// A tick that waits ends with a pause, with a blackout, when its timer is removed, and when its
-// host drains, and is accounted for.
+// The wait of a tick ends with a pause, with a blackout, when its timer is removed, and when its
+// host drains, and the tick is accounted for.
 //
-// Fails when handleOne does not ask for pauses, or recheck for blackouts; when Remove or drain
-// forgets it.
+// Fails when handleOne does not check for pauses, or recheck for blackouts; when Remove or drain
+// forgets the tick.
 func TestFullWaitEnds(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -142,11 +142,11 @@ func TestFullWaitEnds(t *testing.T) {
 		{"removed", timer.Timer{}, func(t *testing.T, h *host) {
 			ctx, stop := context.WithTimeout(t.Context(), time.Second)
 			defer stop()
-			_ = h.Remove(ctx, "job") // a run may go on
+			_ = h.Remove(ctx, "job") // a run may be in progress
 		}, timer.ReasonDraining},
 		{"draining", timer.Timer{}, func(t *testing.T, h *host) { h.Stopped(t) }, timer.ReasonDraining},
 	} {
-		for _, local := range []bool{false, true} { // the run in the way goes on on this host
+		for _, local := range []bool{false, true} { // true: the run that it waits for is on this host
 			t.Run(fmt.Sprint(c.name, local), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					f := newFleet(t)
@@ -182,9 +182,9 @@ func TestFullWaitEnds(t *testing.T) {
 	}
 }
 
-// A tick that waits costs each host at most one call in a sixth of the TTL, and none while the run
-// in the way goes on there. What a MaxConcurrency of several and shared limits have free is found
-// as soon.
+// A tick that waits costs each host at most one call per TTL/6, and none while the run that it
+// waits for is in progress on that host. A free slot, with a larger MaxConcurrency or of a shared
+// limit, is found as soon.
 //
 // Fails when the pauses do not grow, or when host_full asks the store.
 func TestFullWaitCosts(t *testing.T) {
@@ -261,10 +261,10 @@ func TestFullWaitForALimit(t *testing.T) {
 	}
 }
 
-// When a run ends, the tick of another timer that waits for a limit of both starts at once; of
-// several the one that has waited longest.
+// When a run ends, the tick of another timer that waits for a limit of both starts immediately; if
+// there are several, the one that has waited longest.
 //
-// Fails when longestFor looks at the timer's own tick only, or takes any.
+// Fails when longestFor looks only at the timer's own tick, or takes any.
 func TestFullWaitForALimitOfAnotherTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -296,7 +296,7 @@ func TestFullWaitForALimitOfAnotherTimer(t *testing.T) {
 
 // A tick that waits and then runs counts once towards AlarmAfter, however often it was refused.
 //
-// Fails when discount takes more than the latest tick back.
+// Fails when discount takes back more than the latest tick.
 func TestFullWaitCountsTicksOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -324,8 +324,8 @@ func TestFullWaitCountsTicksOnce(t *testing.T) {
 }
 
 // Whatever goes wrong, each tick is accounted for, no tick runs twice while the store answers, and
-// no goroutine is left: runs of any length, timers that come and go, Triggers, MaxRuns, shared
-// limits, a store that is slow.
+// no goroutine is left: with runs of any length, timers that come and go, Triggers, MaxRuns, shared
+// limits, and a slow store.
 //
 // Fails when enter takes a tick that was overtaken.
 func TestFullWaitUnderChaos(t *testing.T) {
@@ -396,7 +396,7 @@ func TestFullWaitUnderChaos(t *testing.T) {
 
 // While the store is down, OnStoreDown decides about a tick that waits when it is tried again.
 //
-// Fails when a tick that is tried again does not ask the store watch, or a wait ends with the
+// Fails when a tick that is tried again does not ask the storeWatch, or a wait ends with the
 // outage.
 func TestFullWaitWhileTheStoreIsDown(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
@@ -446,10 +446,10 @@ func TestFullWaitOneHostAfterTheOther(t *testing.T) {
 	})
 }
 
-// When a run ends, the tick of its own timer is tried at once, also if another waits longer for a
-// limit of both, and may not start for another reason.
+// When a run ends, the tick of its own timer is tried immediately, even if another tick has waited
+// longer for a limit of both, and may not start for another reason.
 //
-// Fails when runEnded tries the tick that has waited longest only.
+// Fails when runEnded tries only the tick that has waited longest.
 func TestFullWaitBehindAnotherTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -15,8 +15,9 @@ import (
 )
 
 // Overrides are set through a Control and enforced by the store, which reports them with every
-// answer. A host learns of a change with its next tick or, because its slot of fleet.HostsLock is
-// renewed all the time, within a heartbeat; only then does its prober read what has changed.
+// answer. A host learns of a change with its next tick or, because it renews its slot of
+// fleet.HostsLock all the time, within a heartbeat. Only then does its prober read what has
+// changed.
 
 // overrides are what this host knows of the overrides of its timers. Answers of the store and the
 // prober update them; the gate, the acquirer, Status and the metrics read them.
@@ -27,7 +28,7 @@ type overrides struct {
 
 	heardVersion atomic.Int64 // the latest version of the overrides that the store has reported
 	readVersion  int64        // the latest version that the prober has read. The prober's
-	readAll      atomic.Bool  // it has to read all again, also if it is reading now
+	readAll      atomic.Bool  // it has to read all again, even if it is reading now
 	pauses       atomic.Bool  // a timer may be paused
 }
 
@@ -35,15 +36,15 @@ type overrides struct {
 type override struct {
 	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Read without the mutex, too
 
-	paused      bool      // beside limit, where it takes no more bytes
+	paused      bool      // next to limit, where it takes no more bytes
 	version     int64     // of the latest report
-	until       time.Time // when the pause ends; zero: when somebody ends it
+	until       time.Time // when the pause ends; zero: when it is ended
 	by          driver.Cause
 	limitedBy   *driver.Cause // who set the limit, as the prober has read; nil: not known
-	triggeredAt time.Time     // the latest trigger whose queue this host was told to look at
+	triggeredAt time.Time     // of the latest trigger that made this host look at the queue
 }
 
-// refusal is the error for a start of a timer that is paused.
+// refusal returns the error for a start of a timer that is paused.
 func (o *override) refusal(s *settings) error {
 	no := &dlock.NotAcquiredError{Name: s.entry.lockName, Reason: dlock.ReasonPaused, Slots: s.timer.slots(),
 		PausedBy: o.by}
@@ -58,9 +59,9 @@ func (o *override) inForce() bool {
 	return o.paused && (o.until.IsZero() || time.Now().Before(o.until))
 }
 
-// advanceTo records the version of a report. It reports false if a later one was recorded before,
-// because answers overtake each other. Version 0, of a store that has no overrides or has lost
-// them, is always recorded.
+// advanceTo records the version of a report. It returns false if a later version was recorded
+// before, because answers may arrive out of order. Version 0, from a store that has no overrides or
+// has lost them, is always recorded.
 func (o *override) advanceTo(version int64) bool {
 	if version != 0 && version < o.version {
 		return false
@@ -69,9 +70,9 @@ func (o *override) advanceTo(version int64) bool {
 	return true
 }
 
-// paused returns the refusal of a timer that is paused, as far as this host knows; nil: it is not.
-// It is needed while the store does not answer: a timer that was paused because its database is
-// being moved must not run when the database is gone.
+// paused returns the refusal of a timer that is paused, as far as this host knows; nil: it is not
+// paused. It is needed while the store does not answer: a timer that was paused because its
+// database is being moved must not run when the database is gone.
 func (o *overrides) paused(s *settings) error {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -92,7 +93,7 @@ func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcqu
 		return
 	}
 	if x.version != before {
-		x.limitedBy = nil // until the prober has read who has changed it
+		x.limitedBy = nil // until the prober has read who changed it
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
 		o.setPause(s, &no.PausedBy, no.ExpiresIn)
@@ -105,8 +106,8 @@ func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcqu
 	}
 }
 
-// setPause records who paused a timer and how much of the pause is left (0: until somebody ends
-// it); by is nil if nobody did. Called with entry.mu held.
+// setPause records who paused a timer and how much of the pause is left (0: until it is ended). by
+// is nil if the timer is not paused. Called with entry.mu held.
 func (o *overrides) setPause(s *settings, by *driver.Cause, left time.Duration) {
 	x := &s.entry.override
 	was := x.paused
@@ -133,11 +134,11 @@ func (o *overrides) setPause(s *settings, by *driver.Cause, left time.Duration) 
 		"timer", s.timer.Name, "until", until, "by", x.by.By, "note", x.by.Note)
 }
 
-// endPauses removes the pauses that have expired: the store reports nothing about timers that are
-// not due.
+// endPauses removes the pauses that have expired, because the store reports nothing about timers
+// that are not due.
 func (o *overrides) endPauses() {
 	if !o.pauses.Swap(false) {
-		return // there may be a hundred thousand timers, and hardly ever a pause
+		return // there may be a hundred thousand timers, and pauses are rare
 	}
 	for _, s := range o.registry.registered() {
 		o.endPause(s)
@@ -183,7 +184,7 @@ func (o *overrides) noteVersion(version int64) {
 	}
 }
 
-// takeUnread returns the version that the prober is to read now, which is all of them if readAgain
+// takeUnread returns the version that the prober has to read now, from the beginning if readAgain
 // was called. ok is false if there is none.
 func (o *overrides) takeUnread() (version int64, ok bool) {
 	if o.readAll.Swap(false) {
@@ -193,12 +194,12 @@ func (o *overrides) takeUnread() (version int64, ok bool) {
 	return version, version > o.readVersion
 }
 
-// readAgain has the prober read all overrides with its next probe, for timers that have come to use
-// the store since it last did.
+// readAgain makes the prober read all overrides with its next probe, for timers that have begun to
+// use the store since the last one.
 func (o *overrides) readAgain() { o.readAll.Store(true) }
 
-// update updates a timer's override from what the prober has read. It reports whether somebody has
-// triggered the timer since.
+// update updates a timer's override from what the prober has read. It reports whether the timer was
+// triggered since.
 func (o *overrides) update(s *settings, now driver.ControlState) (triggered bool) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -277,8 +278,8 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 	}
 }
 
-// readBatch reads the overrides of some timers with one call. It logs faults at up to ten keys;
-// more of them are a failure of the store.
+// readBatch reads the overrides of some timers with one call. It logs faults at up to ten keys; if
+// there are more, it treats them as a failure of the store.
 func (p *prober) readBatch(until <-chan struct{}, timers []*settings) error {
 	w := p.watch
 	select {

@@ -26,8 +26,8 @@ func overridden() (o *overrides, s *settings, woken *int) {
 	return o, s, woken
 }
 
-// Answers overtake each other: what was read before an update must not undo what was heard after
-// it. A store that has lost its data is believed.
+// Answers may arrive out of order: one that was read before an update must not undo one that came
+// after it. A store that has lost its data is believed.
 //
 // Fails when advanceTo compares nothing, and when it believes no store without overrides.
 func TestOlderAnswersUndoNoOverride(t *testing.T) {
@@ -54,7 +54,7 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 	is("a store that lost its data", false, 0)
 }
 
-// The prober is woken for a version that is new, and reads it once.
+// The prober is woken for a new version, and reads it once.
 //
 // Fails when noteVersion wakes it for every version, or takeUnread does not look at what was read.
 func TestOverridesAreReadOnce(t *testing.T) {
@@ -83,8 +83,7 @@ func TestOverridesAreReadOnce(t *testing.T) {
 	is("read for all", 4, false, 2)
 }
 
-// A host looks at the triggers of a timer once for each time that somebody has triggered it, if the
-// timer is there.
+// Each time a timer is triggered, a host that has it looks at its triggers once.
 //
 // Fails when update does not remember the trigger.
 func TestTriggerIsLookedForOnce(t *testing.T) {
@@ -108,7 +107,7 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 	is("the timer was removed", 5*time.Second, false)
 }
 
-// A "full" of the store that was about one limit is forgotten when the limit is overridden.
+// A "full" of the store under one limit is forgotten when the limit is overridden.
 //
 // Fails when stillFull does not compare the limits.
 func TestOverriddenLimitIsNotFull(t *testing.T) {

@@ -21,11 +21,12 @@ import (
 
 var ann = driver.Cause{By: "ann", Note: "the database is being moved"}
 
-// beat is when every host has heard of an update: the longest heartbeat, and a moment.
+// beat is the time in which every host has learned of an update: the longest heartbeat, and a
+// moment.
 const beat = dlock.DefaultTTL/3 + time.Second
 
-// A pause reaches every host with its next tick, and ends by itself or by Resume. Errors, Status
-// and Explain say who paused the timer and why.
+// A pause reaches every host with its next tick, and ends when it expires or with Resume. Errors,
+// Status and Explain say who paused the timer and why.
 //
 // Fails when Control does not update fleet.HostsLock (Status of a timer that is not due), when
 // update forgets a pause, or when applyAnswer ignores a refusal.
@@ -94,11 +95,11 @@ func TestPauseReachesTheFleet(t *testing.T) {
 	})
 }
 
-// An override of MaxConcurrency applies on every host from its next tick; a MaxPerHost that is not
-// set follows it, one that is set does not.
+// An override of MaxConcurrency applies on every host from its next tick; MaxPerHost follows it if
+// it is not set, and does not change otherwise.
 //
 // Fails when hostLimit ignores the override, when setLimit is not called for refusals, or when a
-// refusal says another number than the one in force, or not who has set it.
+// refusal shows another number than the one in force, or not who set it.
 func TestLimitReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -137,7 +138,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 			}
 		}
 		set("stated", 2)
-		time.Sleep(3 * time.Minute) // those that ran before have ended
+		time.Sleep(3 * time.Minute) // until the earlier runs have ended
 		if n := running("stated"); n != 2 {
 			t.Errorf("%d runs of a timer with 2 overridden", n)
 		}
@@ -182,7 +183,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 	})
 }
 
-// A trigger of a Control is run once, by one host, within a heartbeat; also for a timer without a
+// A trigger of a Control is run once, by one host, within a heartbeat, even for a timer without a
 // schedule.
 //
 // Fails when a host starts a run without having taken the trigger, or when update does not remember
@@ -213,9 +214,9 @@ func TestTriggerInTheFleet(t *testing.T) {
 				t.Errorf("%d runs after %d triggers", n, i+1)
 			}
 		}
-		f.start(timer.Config{}, manual) // a host that comes later finds nothing left
+		f.start(timer.Config{}, manual) // a host that starts later finds nothing left
 		time.Sleep(time.Hour)
-		f.start(timer.Config{}, manual) // nor does one that comes much later
+		f.start(timer.Config{}, manual) // nor does one that starts much later
 		time.Sleep(time.Minute)
 		if n := total(); n != 3 {
 			t.Errorf("%d runs after 3 triggers", n)
@@ -238,7 +239,7 @@ func TestCancelRun(t *testing.T) {
 			defer f.watch.enter(ctx)()
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
-			time.Sleep(7 * time.Second) // it takes its time
+			time.Sleep(7 * time.Second) // the handler ends slowly
 			return nil
 		}}
 		a, b := f.start(timer.Config{}, long), f.start(timer.Config{}, long)
@@ -320,7 +321,7 @@ func must(ts timer.TimerStatus, ok bool) timer.TimerStatus {
 
 // A host that was cut off when an override was set follows it once it reaches the store again.
 //
-// Fails when readOverrides counts overrides as read that it could not read.
+// Fails when readOverrides counts overrides as read although it could not read them.
 func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -341,7 +342,7 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		b.Link.Heal()
-		b.Link.Inject(dlocktest.Hang, dlocktest.OpControl) // it hears that there is something, and cannot read it yet
+		b.Link.Inject(dlocktest.Hang, dlocktest.OpControl) // it learns of an override, and cannot read it yet
 		time.Sleep(time.Minute)
 		before := b.Link.Calls(dlocktest.OpControl)
 		b.Link.Heal()
@@ -359,8 +360,8 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	})
 }
 
-// A pause of a LocalOnly timer has no effect; one of a timer without any limit takes effect within
-// a heartbeat.
+// A pause of a LocalOnly timer has no effect; a pause of a timer without any limit takes effect
+// within a heartbeat.
 //
 // Fails when why does not ask pausedHere.
 func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
@@ -427,7 +428,7 @@ func TestControlRefuses(t *testing.T) {
 	}
 }
 
-// A store one of whose names is spoilt cannot tell the overrides of that one.
+// spoilt is a store that cannot return the overrides of one name, because its key is damaged.
 type spoilt struct {
 	*memlock.Store
 	name string
@@ -471,10 +472,10 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 	})
 }
 
-// A timer that was LocalOnly follows the overrides with the next probe after an Update has it use
-// the store, also if it has no limit for which it would ask.
+// When Update makes a LocalOnly timer use the store, the timer follows the overrides with the next
+// probe, even if it has no limit that needs the store.
 //
-// Fails when update does not have the overrides read again.
+// Fails when update does not make the prober read the overrides again.
 func TestOverridesOfATimerThatWasLocalOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -12,22 +12,22 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A schedule whose ticks depend on when a host asks, as intervals from now on do, is refused where
-// hosts have to agree on a tick: each would run ticks of its own. It is fine where each host runs
-// by itself.
+// If the ticks of a schedule depend on when a host asks, as with intervals from now on, it is
+// refused where hosts have to agree on a tick: each would run ticks of its own. It is allowed where
+// each host runs independently.
 //
 // Fails when schedule.CheckShared asks such a schedule once.
 func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	t.Parallel()
 	fromNow := scheduleFunc(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as River's PeriodicInterval
-	// As robfig/cron's @every: on the full second.
+	// Like robfig/cron's @every: on the full second.
 	everyTwo := cron.Every(2 * time.Second)
 	twice := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) })
 	nightly, err := cron.ParseStandard("0 2 * * *")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// More often than is told apart.
+	// More often than instants can be told apart.
 	tiny := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(300).Add(300) })
 	store := timer.Config{Store: memlock.New()}
 	for name, c := range map[string]struct {
@@ -49,7 +49,7 @@ func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 		"robfig's expressions": {store, timer.Timer{Schedule: nightly}, false},
 		"very often":           {store, timer.Timer{Schedule: tiny}, false},
 		"a grid":               {store, timer.Timer{Schedule: schedule.Every(time.Minute)}, false},
-		// Which nobody can tell.
+		// No check can find this.
 		"a grid from now on": {store, timer.Timer{Schedule: schedule.Every(time.Minute).From(time.Now())},
 			false},
 	} {

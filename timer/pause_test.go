@@ -35,15 +35,15 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 			t.Errorf("paused is %v", v)
 		}
 		time.Sleep(11 * time.Minute)
-		if v := paused(); !math.IsNaN(v) { // not there
+		if v := paused(); !math.IsNaN(v) { // absent
 			t.Errorf("paused is %v after the pause", v)
 		}
 		f.Stop()
 	})
 }
 
-// A host keeps to a pause that it knows of while the store is down, until the pause ends: it may be
-// the store that is being moved. Until then it is not said to run without the store.
+// While the store is down, a host obeys a pause that it knows of until the pause ends: it may be
+// the store that is being moved. Until then the timer does not count as running without the store.
 //
 // Fails when decide does not look at paused, or when fallback does not.
 func TestPauseOutlastsTheStore(t *testing.T) {
@@ -102,7 +102,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 		job := timer.Timer{Name: "a", Schedule: tenMinutes, CatchUp: timer.CatchUp{Policy: timer.CatchUpOnce},
 			Run: f.handler(time.Second)}
 		h := f.start(timer.Config{}, job)
-		time.Sleep(15 * time.Minute) // it has run at 0:10
+		time.Sleep(15 * time.Minute) // until it has run at 0:10
 		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(10*time.Minute), ann); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 				ts.Paused)
 		}
 		f.Stop()
-		// The next heartbeat would make it good, but not what the log has told.
+		// The next heartbeat would correct the override, but not what was logged.
 		if strings.Contains(log.String(), "paused in the whole fleet") {
 			t.Errorf("a host that came after the pause says\n%s", &log)
 		}

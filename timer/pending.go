@@ -2,8 +2,8 @@ package timer
 
 import "time"
 
-// A tick that has come due starts a run, waits, or is skipped. One that waits is tried again, and
-// then the same is decided anew. docs/architecture.md draws this.
+// A tick that has come due starts a run, waits, or is skipped. When a tick that waits is tried
+// again, the same decision is made again. docs/architecture.md draws this.
 
 // waitsFor is what a tick waits for.
 type waitsFor uint8
@@ -20,14 +20,14 @@ const (
 type pending struct {
 	tick
 	on    waitsFor
-	why   Reason // it did not start; if a later tick comes due, it is skipped for this reason
-	err   error  // likewise
-	until int64  // µs, when it is tried again at the latest; 0: not before its turn, or its blackouts' answer
-	queue *queue // in which it waits for its turn; nil: none
+	why   Reason // why it did not start; if a later tick comes due, it is skipped for this reason
+	err   error  // the error that goes with why
+	until int64  // µs, when it is tried again at the latest; 0: only at its turn, or when its blackouts have answered
+	queue *queue // the queue in which it waits for its turn; nil: none
 	turn  bool   // its turn has come: a place is reserved for it
 
 	blackoutsAsked bool  // since it came up
-	blackout       error // that it falls into, or nil
+	blackout       error // the blackout that it falls into, or nil
 }
 
 // abandoned returns why a waiting tick is skipped when the host drains, or the timer is removed or
@@ -44,22 +44,22 @@ func (p *pending) waitedTooLong(most time.Duration) bool {
 	return (p.on == forRun || p.on == forPlace && !p.turn) && time.Since(p.waitsSince) >= most
 }
 
-// A refused is a tick that may not start now, and what decides whether it waits.
+// A refused is a tick that may not start now, with what decides whether it waits.
 type refused struct {
 	why        Reason
-	latest     bool          // no later one has come due, and its timer still has the schedule that it is of
+	latest     bool          // no later tick has come due, and its timer still has the schedule of this one
 	present    bool          // its timer still has the settings with which it was tried
 	onFull     FullPolicy    // of these settings
-	fixed      bool          // they have a fixed delay
+	fixed      bool          // these settings have a fixed delay
 	next       time.Duration // until the timer's next tick is due
-	quarantine time.Duration // until the store's is over
+	quarantine time.Duration // until the store's quarantine is over
 	queues     bool          // MaxRunsWait: it may wait for a place
 	pause      time.Duration // until it is tried again while it waits for a run
 	waited     time.Duration // for a run or a place, so far
 	maxWait    time.Duration
 }
 
-// decide returns what a tick waits for that may not start now, and after what time it is tried
+// decide returns what a tick that may not start now waits for, and after what time it is tried
 // again at the latest.
 func decide(r refused) (on waitsFor, in time.Duration) {
 	full := waitsForRun(r.onFull, r.fixed, r.why)
@@ -78,9 +78,9 @@ func decide(r refused) (on waitsFor, in time.Duration) {
 	return forNothing, 0
 }
 
-// waitsForRun reports whether a tick that is refused for a reason waits until a run ends, or until
-// a rate allows another. With a
-// fixed delay it does not if the run is of its timer: the delay counts from the end of that.
+// waitsForRun reports whether a tick that was refused for a reason waits until a run ends, or until
+// a rate allows another. With a fixed delay it does not wait for runs of its own timer, because the
+// delay counts from the end of that run.
 func waitsForRun(onFull FullPolicy, fixed bool, why Reason) bool {
 	switch {
 	case onFull != FullWait:

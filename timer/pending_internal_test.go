@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What becomes of a tick that may not start now: it waits, or it is skipped.
+// A tick that may not start now waits, or is skipped, as decide says.
 //
 // Fails when decide gives another answer.
 func TestDecide(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"context"
 )
 
-// An attempt to start a run takes a place, and the run keeps it. Each timer has as many as may go
-// on at once on this host, and all together have MaxRuns. Run and Remove wait until the places are
-// free.
+// An attempt to start a run takes a place, and the run keeps it. Each timer has as many places as
+// runs may be in progress on this host, and all timers together have MaxRuns. Run and Remove wait
+// until the places are free.
 
-// await waits until a removed timer has at most callers places taken, or ctx ends.
+// await waits until a removed timer has at most callers places taken, or until ctx ends.
 func (r *registry) await(ctx context.Context, reg *registration, callers int32) error {
 	r.mu.Lock()
 	if reg.places <= callers {
@@ -26,7 +26,7 @@ func (r *registry) await(ctx context.Context, reg *registration, callers int32) 
 	}
 }
 
-// enter takes one of at most limit places of a timer; "" means that it did.
+// enter takes one of at most limit places of a timer. It returns "" if it has.
 func (r *registry) enter(s *settings, limit int) Reason {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,14 +42,14 @@ func (r *registry) enter(s *settings, limit int) Reason {
 	return ""
 }
 
-// leave gives a place back, to the registration that it was taken for.
+// leave gives a place back to the registration that it was taken for.
 func (r *registry) leave(s *settings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leaveLocked(s)
 }
 
-// leaveLocked is leave, with mu held.
+// leaveLocked is like leave, with mu held.
 func (r *registry) leaveLocked(s *settings) {
 	r.places--
 	s.entry.places.Add(-1)
@@ -63,7 +63,7 @@ func (r *registry) leaveLocked(s *settings) {
 	r.active.end()
 }
 
-// join makes Run wait until done is called, for work that is not a run. It reports false if nothing
+// join makes Run wait until done is called, for work that is not a run. It returns false if no work
 // may start any more.
 func (r *registry) join() bool {
 	r.mu.Lock()
@@ -84,7 +84,7 @@ func (r *registry) done() {
 // An activity counts what Run waits for: places, and background calls. Guarded by registry.mu.
 type activity struct {
 	n    int
-	idle chan struct{} // closed when n is 0; nil: nobody waits
+	idle chan struct{} // closed when n is 0; nil: Run is not waiting
 }
 
 func (a *activity) end() {
@@ -95,8 +95,8 @@ func (a *activity) end() {
 	}
 }
 
-// whenIdle returns a channel that is closed when Run need not wait any longer. It is called when
-// nothing may start any more.
+// whenIdle returns a channel that is closed when Run need not wait any longer. It is called when no
+// work may start any more.
 func (r *registry) whenIdle() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *registry) whenIdle() <-chan struct{} {
 	return idle
 }
 
-// reserve reserves a place for something of a timer. Called with mu held.
+// reserve reserves a place for a tick or a Trigger of a timer. Called with mu held.
 func (r *registry) reserve(e *entry) {
 	r.places++
 	r.active.n++ // Run waits for what follows
@@ -123,8 +123,8 @@ func (r *registry) unreserve(e *entry) {
 	}
 }
 
-// enterReserved is enter for a tick or a Trigger that has a place reserved. Otherwise the
-// caller calls giveUp.
+// enterReserved is like enter, for a tick or a Trigger that has a place reserved. If it returns a
+// reason, the caller calls giveUp.
 func (r *registry) enterReserved(s *settings, limit int) Reason {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,7 +136,7 @@ func (r *registry) enterReserved(s *settings, limit int) Reason {
 	return why
 }
 
-// whyNot returns why nothing of a timer may take a place, apart from MaxRuns; "": it may. Called
+// whyNot returns why no run of a timer may take a place, apart from MaxRuns; "": it may. Called
 // with mu held.
 func (r *registry) whyNot(s *settings, limit int) Reason {
 	switch {
@@ -154,14 +154,14 @@ func (s *settings) takePlace() {
 	s.entry.places.Add(1)
 }
 
-// giveUp gives the place back that was reserved for something of a timer.
+// giveUp gives back the place that was reserved for a tick or a Trigger of a timer.
 func (r *registry) giveUp(s *settings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.giveUpTurn(s.entry)
 }
 
-// giveUpTurn is giveUp, with mu held.
+// giveUpTurn is like giveUp, with mu held.
 func (r *registry) giveUpTurn(e *entry) {
 	r.unreserve(e)
 	r.places--

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxSleep bounds the sleep of the scheduling goroutine, and so how late a tick can be after a
-	// step of the wall clock or a suspend of the machine.
+	// maxSleep bounds the sleep of the scheduling goroutine. So it also bounds how late a tick can
+	// be after a step of the wall clock or a suspend of the machine.
 	maxSleep = 10 * time.Second
 	// stallThreshold is how late the scheduling goroutine may wake up before Live returns an error.
 	stallThreshold = 10 * time.Second
-	// dueBatch is how many items are taken from the heap at once.
+	// dueBatch is the largest number of items that are taken from the heap together.
 	dueBatch = 64
 )
 
@@ -47,11 +47,11 @@ type planner struct {
 	dropped int // about how many items of the heap no longer count
 }
 
-// A dueTick is a timer that is due: its next tick, or the one that waits, is due.
+// A dueTick is a timer that is due, because its next tick or the tick that waits is due.
 type dueTick struct {
 	item             // of the heap; without an instant: the tick has waited
-	pending          // the tick, until ask the next one, at 0: its schedule failed and is asked again
-	ticks   dueTicks // what schedule and blackouts say
+	pending          // the tick; before ask it is the timer's next one; at 0: its schedule failed and is asked again
+	ticks   dueTicks // the answers of schedule and blackouts
 	over    bool     // it may not wait any longer
 	noAlarm bool     // it does not count towards AlarmAfter: see fixedDelays.isRetry
 	skip    Reason   // why it is not tried; "": it is
@@ -65,7 +65,7 @@ func newPlanner(config Config, log *lineLog, g *registry, l *ledger, w *waiting)
 	}
 }
 
-// loop is the scheduling goroutine, of which there is one. It returns when until is closed.
+// loop is the only scheduling goroutine. It returns when until is closed.
 func (p *planner) loop(until <-chan struct{}) {
 	timer := time.NewTimer(maxSleep)
 	defer timer.Stop()
@@ -103,7 +103,7 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 		default:
 		}
 		batch, userCode, now, wait := p.takeDue()
-		back := p.look.setBack(time.Now(), p.now()) // since then, or before it: wait would be too long by as much
+		back := p.look.setBack(time.Now(), p.now()) // wait would be too long by as much as it was set back
 		if len(batch)+len(userCode) == 0 && !back {
 			p.log.flush()
 			return wait
@@ -128,8 +128,8 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 // ones to the gate.
 func (p *planner) dispatch(batch []dueTick, now time.Time) {
 	p.wakesAt.set(0)
-	// Schedules and blackouts may be the user's code: they run without a mutex, because they may
-	// call us.
+	// Schedules and blackouts may be the user's code, so they run without a mutex: they may call
+	// us.
 	for i := range batch {
 		p.ask(&batch[i], now)
 	}
@@ -168,7 +168,7 @@ func (p *planner) takeDue() (batch, userCode []dueTick, now time.Time, wait time
 			batch = append(batch, a)
 		}
 	}
-	waited, next := p.waiting.due(now.UnixMicro(), dueBatch/2) // the heap has its turn, too
+	waited, next := p.waiting.due(now.UnixMicro(), dueBatch/2) // dueBatch/2, so that the heap has its turn, too
 	for _, w := range waited {
 		if !p.askAside(w) {
 			add(dueTick{item: item{e: w.s.entry}, pending: *w})
@@ -192,7 +192,7 @@ func (p *planner) takeDue() (batch, userCode []dueTick, now time.Time, wait time
 		case it.when != e.planned:
 			p.dropped = max(0, p.dropped-1)
 			continue
-		case a.s.removed() || e.failures == planning: // proceed is about to plan it
+		case a.s.removed() || e.failures == planning: // in the second case proceed is about to plan it
 			e.planned = 0
 			continue
 		case !p.fixed.isDue(it, &p.heap, now):
@@ -204,7 +204,7 @@ func (p *planner) takeDue() (batch, userCode []dueTick, now time.Time, wait time
 		switch {
 		case a.at != 0:
 		case e.failures == 0 && len(batch)+len(userCode) > 0:
-			// A tick of this timer may be among those taken. They are tried first.
+			// A tick of this timer may be among those taken, which are tried first.
 			p.plan(e, it.when)
 			return batch, userCode, now, wait
 		case e.failures == 0:
@@ -233,9 +233,9 @@ func (p *planner) putBack(list []dueTick) {
 	clear(list)
 }
 
-// askAside asks the blackouts of a tick that has waited, in a goroutine: they may be slow, and this
-// tick comes up again and again, so that other timers would wait for it each time. It reports false
-// if there is nothing to ask. Called with the registry's mutex held.
+// askAside asks the blackouts of a tick that has waited, in a goroutine. Blackouts may be slow, and
+// this tick comes up repeatedly, so other timers would wait for them each time. It returns false if
+// there is nothing to ask. Called with the registry's mutex held.
 func (p *planner) askAside(w *pending) bool {
 	t := w.tick
 	t.s = t.s.entry.settings.Load()
@@ -246,7 +246,7 @@ func (p *planner) askAside(w *pending) bool {
 	p.registry.active.n++ // Run waits for it
 	go func() {
 		var blackout error = &brokenBlackout{errGoexit}
-		defer func() { // also if it ends with runtime.Goexit
+		defer func() { // runs even if the goroutine ends with runtime.Goexit
 			p.registry.mu.Lock()
 			defer p.registry.mu.Unlock()
 			p.waiting.asked(w, blackout)
@@ -265,7 +265,7 @@ func (p *planner) ask(a *dueTick, now time.Time) {
 		c.blackout = a.blackout
 	case a.on != forNothing:
 		t := a.tick
-		t.s = a.e.settings.Load() // of Update, if that came meanwhile
+		t.s = a.e.settings.Load() // new ones if Update was called meanwhile
 		c.blackout = p.schedules.blackoutAgain(t, now)
 	case a.at == 0:
 		_, due := a.e.ticks.read()
@@ -303,8 +303,8 @@ func (p *planner) planNext(a *dueTick) bool {
 	return true
 }
 
-// recheck is planNext for a tick that has waited. Its catch-up window may be over meanwhile, or a
-// blackout have begun.
+// recheck does for a tick that has waited what planNext does for a new one. Its catch-up window may
+// have ended, or a blackout may have begun.
 func (p *planner) recheck(a *dueTick) {
 	_, due := a.e.ticks.read()
 	a.over = !a.s.stillScheduled() || due != a.at || a.waitedTooLong(p.waiting.maxWait)
@@ -320,7 +320,7 @@ func (p *planner) recheck(a *dueTick) {
 	}
 }
 
-// setStarted makes add plan timers at once. Called with the registry's mutex held.
+// setStarted makes add plan timers immediately. Called with the registry's mutex held.
 func (p *planner) setStarted() {
 	p.wakesAt.set(0)
 	p.started = true
@@ -328,8 +328,8 @@ func (p *planner) setStarted() {
 
 // begin plans the first ticks of the timers that were registered before Run.
 func (p *planner) begin(list []*settings) {
-	// Ticks between New and now do not count. Schedules are asked without a mutex. The clock may be
-	// set back before loop looks at it: Run first waits for the store.
+	// Ticks between New and now do not count. Schedules are asked without a mutex. Run first waits
+	// for the store, so the clock may be set back before loop reads it.
 	p.look.setBack(time.Now(), p.now())
 	now := p.now()
 	for _, s := range list {
@@ -347,7 +347,7 @@ func (p *planner) begin(list []*settings) {
 func (p *planner) add(list []*settings, firsts []plan) {
 	p.heap = slices.Grow(p.heap, len(list))
 	for i, s := range list {
-		s.entry.ticks.clear() // of a timer that had the name before
+		s.entry.ticks.clear() // of an earlier timer with this name
 		s.entry.failures, s.entry.begun = 0, false
 		s.entry.blackoutFailed.Store(false)
 		p.setNext(s, 0, firsts[i], nil)
@@ -367,7 +367,7 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	}
 	atOnce := next.atOnce
 	if _, before := e.ticks.read(); !p.started || p.stopped || due != 0 || before != 0 {
-		atOnce = tick{} // something came due before, perhaps this
+		atOnce = tick{} // a tick has already come due, perhaps this one
 	}
 	if atOnce.at != 0 {
 		due = atOnce.at
@@ -404,7 +404,7 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 // plan puts the item of a timer's next tick into the heap. Called with the registry's mutex held.
 func (p *planner) plan(e *entry, when int64) {
 	if e.planned == when {
-		return // it is there
+		return // it is in the heap
 	}
 	p.dropNext(e)
 	e.planned = when
@@ -412,13 +412,13 @@ func (p *planner) plan(e *entry, when int64) {
 }
 
 const (
-	// A schedule that failed is asked again after minAskPause, and then after pauses that double,
-	// up to maxAskPause.
+	// A schedule that failed is asked again after minAskPause. Further pauses double, up to
+	// maxAskPause.
 	minAskPause = time.Minute
 	maxAskPause = time.Hour
 )
 
-// scheduleFailed plans to ask a schedule again. Called with the registry's mutex held.
+// scheduleFailed plans when to ask a schedule again. Called with the registry's mutex held.
 func (p *planner) scheduleFailed(s *settings, err error) {
 	e := s.entry
 	if e.failures == 0 {
@@ -428,7 +428,7 @@ func (p *planner) scheduleFailed(s *settings, err error) {
 	e.ticks.setFault(mask.Text(err.Error()))
 	pause := min(minAskPause<<e.failures, maxAskPause)
 	if e.failures++; pause == maxAskPause {
-		e.failures-- // enough
+		e.failures-- // the longest pause is reached
 	}
 	p.plan(e, p.now().Add(pause).UnixMicro())
 }

@@ -15,21 +15,22 @@ import (
 )
 
 const (
-	// probeLock is taken and released by the host that holds that slot of fleet.HostsLock. It shows
-	// whether the store still grants, which a renewal does not.
+	// probeLock is the name of the lock that a host takes and releases to probe the store; the
+	// number is the host's slot of fleet.HostsLock. A grant shows that the store still grants,
+	// which a renewal does not show.
 	probeLock = "tickslot:probe:%d"
-	// More than manyHosts are counted every hostsEvery, because each count reads them all; fewer
-	// with every probe.
+	// If there are more than manyHosts, they are counted every hostsEvery, because each count reads
+	// them all; otherwise with every probe.
 	manyHosts  = 100
 	hostsEvery = time.Minute
-	// startGrace is how long Run waits for the store before ticks begin: the first connections may
+	// startGrace is how long Run waits for the store before ticks begin. The first connections may
 	// take longer than StoreTimeout, which is not an outage.
 	startGrace = 5 * time.Second
 )
 
-// A prober calls the store in the background: about once per TTL while the store answers, so that
-// this host learns of an outage even if nothing is due; with growing pauses while it does not. Its
-// fields belong to its goroutine.
+// A prober calls the store in the background. While the store answers, it calls about once per TTL,
+// so that this host learns of an outage even if nothing is due. While the store does not answer, it
+// calls after growing pauses. Its fields belong to its goroutine.
 type prober struct {
 	watch     *storeWatch
 	session   *dlock.Session
@@ -41,14 +42,14 @@ type prober struct {
 	// the acquirer itself.
 	reacquire func(until <-chan struct{})
 	triggers  *triggers
-	// Receives the store's first answer: nil, or that it is not set up right.
+	// Receives the store's first answer: nil, or an error if it is not set up correctly.
 	first chan error
 }
 
 func newProber(w *storeWatch, session *dlock.Session) *prober {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval = w.timeout / 4
-	pause.MaxInterval = w.ttl / 3 // so that a store which is back is found within a TTL
+	pause.MaxInterval = w.ttl / 3 // so that the prober finds a recovered store within a TTL
 	pause.Reset()
 	return &prober{watch: w, session: session, pause: pause, first: make(chan error, 1)}
 }
@@ -63,17 +64,17 @@ func (p *prober) start() (stop func() (leave func())) {
 	}()
 	return func() func() {
 		close(until)
-		<-done // an acquire and a release, or one call that reads overrides, at most; each bounded by StoreTimeout
+		<-done // waits for at most an acquire and a release, or one call that reads overrides; StoreTimeout bounds each
 		return func() {
 			if p.host != nil {
-				_ = p.host.Release(p.watch.base) // what the store does not answer, ends with its TTL
+				_ = p.host.Release(p.watch.base) // if the store does not answer, the slot ends with its TTL
 			}
 		}
 	}
 }
 
 // awaitFirstAnswer waits up to startGrace for the store's first answer. It returns an error if the
-// store is not set up right.
+// store is not set up correctly.
 func (p *prober) awaitFirstAnswer(ctx context.Context) error {
 	w := p.watch
 	grace := time.NewTimer(min(w.ttl, startGrace))
@@ -150,7 +151,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	}
 }
 
-// notSetUpAtFirst reports whether the store's first answer is that it is not set up right.
+// notSetUpAtFirst reports whether the store's first answer is that it is not set up correctly.
 // Otherwise it records that the store has been called, and any fault of the hosts' own locks.
 func (p *prober) notSetUpAtFirst(err error) bool {
 	w := p.watch
@@ -168,12 +169,12 @@ func (p *prober) notSetUpAtFirst(err error) bool {
 func (p *prober) reportFirst(err error) {
 	select {
 	case p.first <- err:
-	default: // Run has it already
+	default: // Run has received it already
 	}
 }
 
-// acquire acquires this host's slot of fleet.HostsLock or, once the host has that, acquires and
-// releases a lock of its own.
+// acquire acquires this host's slot of fleet.HostsLock. If the host has that slot, it acquires and
+// releases a lock of its own instead.
 func (p *prober) acquire() (name string, err error) {
 	if p.host == nil || !p.host.Valid() {
 		host, err := p.session.Semaphore(fleet.HostsLock, driver.MaxSlots).TryAcquire(p.watch.base)
@@ -189,7 +190,7 @@ func (p *prober) acquire() (name string, err error) {
 	if err != nil {
 		return name, err
 	}
-	_ = lease.Release(p.watch.base) // what it does not answer, the session settles
+	_ = lease.Release(p.watch.base) // if the store does not answer, the session repeats it
 	return name, nil
 }
 
@@ -208,12 +209,12 @@ func (p *prober) count() {
 		return err
 	})
 	if err != nil {
-		return // nothing depends on it; the next acquire shows whether the store answers
+		return // nothing depends on the count; the next acquire shows whether the store answers
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	hosts := max(1, len(held))
-	if p.counts == 0 { // after an outage the first host to be back sees only itself
+	if p.counts == 0 { // after an outage the first host that is back sees only itself
 		hosts = max(hosts, w.hosts)
 	}
 	w.hosts = hosts
@@ -231,14 +232,14 @@ func (p *prober) wait() time.Duration {
 	switch b := &w.breakers.whole; {
 	case b.err != nil:
 		return p.pause.NextBackOff()
-	case b.Open(): // it answers: a few more answers close the breaker
+	case b.Open(): // the store answers, and a few more answers close the breaker
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
 	case often || len(w.breakers.failing()) > 0:
 		// These runs found no slot, one of several servers failed, or triggers wait: probe as often
 		// as a heartbeat.
 		return w.ttl/3 - rand.N(w.ttl/12)
 	default:
-		if time.Since(b.changedAt) >= logInterval { // if the store comes and goes, the pauses go on growing
+		if time.Since(b.changedAt) >= logInterval { // while the store fails now and then, the pauses keep growing
 			p.pause.Reset()
 		}
 		return w.ttl - rand.N(w.ttl/4)

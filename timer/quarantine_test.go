@@ -16,12 +16,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A quarantine is told once and shows in Degraded while it lasts. A tick that has a successor
-// before its end is skipped; one that has none is tried as soon as it ends; one that still waits
-// when Run drains, or is refused after that, is skipped.
+// A quarantine is logged once, and Degraded reports it while it lasts. If the next tick comes due
+// before the quarantine ends, a tick is skipped; otherwise it is tried as soon as the quarantine
+// ends. A tick that still waits when Run drains, or is refused after that, is skipped.
 //
 // Fails when beginQuarantine does not log, or logs each time; when decide ignores the next tick,
-// does not wake the loop, or postpones while draining; when drain forgets what is postponed.
+// does not wake the loop, or postpones while draining; when drain forgets postponed ticks.
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -38,12 +38,12 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			}}
 		}
 		waits := f.startOn(store(), config, daily(25*time.Second))
-		waits.Link.Inject(dlocktest.Slow(50 * time.Millisecond)) // the loop sleeps again when the answer comes
+		waits.Link.Inject(dlocktest.Slow(50 * time.Millisecond)) // so that the loop sleeps again when the answer comes
 		busy := f.startOn(store(), config, timer.Timer{Name: "busy", Schedule: schedule.Every(time.Second),
 			Run: f.handler(0)})
 		drained := f.startOn(store(), timer.Config{}, daily(time.Second))
 		late := f.startOn(store(), timer.Config{}, daily(20*time.Second-100*time.Millisecond))
-		late.Link.Inject(dlocktest.Slow(300 * time.Millisecond)) // it is refused after Run has begun to drain
+		late.Link.Inject(dlocktest.Slow(300 * time.Millisecond)) // so that it is refused after Run has begun to drain
 		time.Sleep(20 * time.Second)
 		for _, h := range []*host{drained, late} {
 			if h.Stopped(t); h.Status().Timers[0].Skipped[timer.ReasonQuarantine] != 1 {
@@ -51,7 +51,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			}
 			h.Accounted(t)
 		}
-		busy.Accounted(t) // nothing of it waits
+		busy.Accounted(t) // none of its ticks waits
 		time.Sleep(6 * time.Second)
 		for _, h := range []*host{waits, busy} {
 			if err := h.Degraded(); err == nil || !strings.Contains(err.Error(), "the store restarted") {

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// A queue has the ticks and the callers of Trigger that wait for a turn: to call the store, while
-// maxInFlight calls are in flight, or for a place, while MaxRuns are taken. Half of the turns go to
-// the tick whose timer is due again first, so that a peak of a thousand daily timers costs no tick
-// of one that is due every second. A quarter goes to the tick that has waited longest, and a
-// quarter to the Trigger that has, so that timers which are due often cannot take all turns.
-// registry.mu guards it.
+// A queue has the ticks and the callers of Trigger that wait for their turn: for a call to the
+// store, while maxInFlight calls are in flight, or for a place, while MaxRuns are taken. Half of
+// the turns go to the tick whose timer is next due soonest, so that a peak of a thousand daily
+// timers costs no tick of a timer that is due every second. A quarter goes to the tick that has
+// waited longest, and a quarter to the Trigger that has waited longest, so that frequent timers
+// cannot take all turns. registry.mu guards it.
 type queue struct {
 	n        int        // ticks that wait
-	byNext   tickHeap   // by when the timer is due again; may have timers whose tick has left
-	byAge    []*pending // likewise
+	byNext   tickHeap   // by when the timer is next due; may have timers whose tick has left
+	byAge    []*pending // the oldest first; may have ticks that have left
 	triggers []*waitingTrigger
 	turns    uint
 }
@@ -37,7 +37,7 @@ func (q *queue) add(p *pending) {
 	}
 }
 
-// tidy drops ticks that have left: one that is taken from one list stays in the other.
+// tidy drops ticks that have left: a tick that is taken from one list stays in the other.
 func (q *queue) tidy() {
 	q.byAge = slices.DeleteFunc(q.byAge, func(p *pending) bool { return p.queue != q })
 	q.byNext = nil
@@ -76,7 +76,7 @@ func (q *queue) oldest() *pending {
 	return nil
 }
 
-// soonest removes the tick whose timer is due again first; nil: none waits.
+// soonest removes the tick whose timer is next due soonest; nil: none waits.
 func (q *queue) soonest() *pending {
 	for len(q.byNext) > 0 {
 		if p := q.byNext.pop().e.pending; p != nil && p.queue == q {
@@ -116,8 +116,7 @@ func (q *queue) hasTriggerOf(e *entry) bool {
 	return slices.ContainsFunc(q.triggers, func(w *waitingTrigger) bool { return w.s.entry == e })
 }
 
-// leave ends the wait of a caller of Trigger, who does not wait any longer, and reports whether its
-// turn has come.
+// leave removes a caller of Trigger who no longer waits, and reports whether its turn has come.
 func (q *queue) leave(w *waitingTrigger) bool {
 	if !w.hasTurn {
 		q.triggers = slices.DeleteFunc(q.triggers, func(other *waitingTrigger) bool { return other == w })

@@ -2,8 +2,7 @@ package timer
 
 import "testing"
 
-// The queue does not keep timers of which no tick waits, however long the tick of another timer
-// waits.
+// The queue drops timers of which no tick waits, however long the tick of another timer waits.
 //
 // Fails when a timer that is served from one of the two lists stays in the other.
 func TestQueueForgetsWhoWasServed(t *testing.T) {

@@ -18,12 +18,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A peak of ten thousand timers that are due at once costs a timer that is due every second none of
-// its ticks, nor those of the peak; what has waited long has its turn, too, while timers that are
-// due often take all they can.
+// If ten thousand timers are due at the same time, a timer that is due every second loses none of
+// its ticks, and none of the ten thousand is lost. A tick that has waited long has its turn, too,
+// while frequent timers take all turns that they can.
 //
-// Fails when the queue is served in the order of its arrival (then "often" loses 30 ticks), or by
-// the nearness of the next tick alone (then the peak has no turn).
+// Fails when the queue is served in the order of arrival (then "often" loses 30 ticks), or only by
+// the nearness of the next tick (then the peak has no turn).
 func TestAPeakStarvesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -42,7 +42,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 		}
 		f.Stop()
 	})
-	// More than the store can answer: 500 a second of 320.
+	// More than the store can answer: 500 a second, of which it answers 320.
 	t.Run("overload", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			f := newFleet(t)
@@ -85,8 +85,8 @@ func TestAPeakStarvesNobody(t *testing.T) {
 	})
 }
 
-// However many call Trigger at once, no more than 64 calls to the store are under way; all others
-// wait, and ticks have their turn.
+// However many callers call Trigger at the same time, no more than 64 calls to the store are in
+// flight; all others wait, and ticks have their turn.
 //
 // Fails when Trigger does not wait in the queue.
 func TestTriggersInFlightAreBounded(t *testing.T) {
@@ -128,8 +128,8 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 // A Trigger that waits for its turn stops waiting when its context ends, the timer is removed, or
 // the host drains.
 //
-// Fails when Remove or drain leaves those who wait where they are, or when one that gave up is
-// given a turn.
+// Fails when Remove or drain leaves waiting callers where they are, or when a caller that gave up
+// is given a turn.
 func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -18,11 +18,11 @@ import (
 )
 
 // A store that is down for all hosts comes back while handlers run. From then on nothing starts
-// without a slot, so the handlers beyond the limit are those that began during the outage and found
-// no slot, and these only get less; and no host starts anything while a run of its own has no slot.
+// without a slot. So only handlers that began during the outage and found no slot exceed the limit,
+// and their number only falls; and no host starts anything while one of its own runs has no slot.
 // Real handlers are counted.
 //
-// Fails when why and decide do not look whether the timer is rejoining, when reacquire attaches
+// Fails when why and decide do not check whether the timer is rejoining, when reacquire attaches
 // nothing, and when withoutSlot finds nothing.
 func TestI1RejoinWithoutOverrun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
@@ -40,7 +40,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	var mu sync.Mutex
 	handlers := map[*timer.Run]int{} // and their hosts
 	back := false
-	// count returns how many handlers run, and how many of them without a slot.
+	// count returns how many handlers are running, and how many of them have no slot.
 	count := func() (running, without int) {
 		synctest.Wait()
 		mu.Lock()
@@ -103,8 +103,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	for _, h := range f.Hosts {
 		h.Link.Heal()
 	}
-	// Every host finds out by itself that the store is back. From then on it starts nothing beyond
-	// the limit.
+	// Every host finds out itself that the store is back. From then on it starts nothing beyond the
+	// limit.
 	testkit.Eventually(t, 15*time.Second, "every host has found that the store is back", func() bool {
 		for _, h := range f.Hosts {
 			if !h.Status().Store.Up {
@@ -147,8 +147,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	f.watch.check(t)
 }
 
-// The one run of a host that went on without the store gets a slot, a fence and its validity back,
-// and loses them like any other: its context ends when the slot is lost for good.
+// The only run of a host continued without the store. It gets a slot, a fence and its validity
+// back, and loses them like any other: its context ends when the slot is lost for good.
 //
 // Fails when attach does not watch the lease, leaves the run degraded, or counts no slot as held.
 func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {

@@ -16,11 +16,11 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Register adds timers, also while the scheduler runs. It adds all or, if one has a fault, none;
-// the error has all faults of all timers. A timer that takes the name of a removed one whose runs
-// go on continues it: these runs count towards its limits, and its counters go on. Register logs
-// the limits as New does; of more than ten calls of Register and Update in a minute, the others log
-// at Debug.
+// Register adds timers, even while the scheduler runs. It adds all or, if one has a fault, none;
+// the error has all faults of all timers. If a timer takes the name of a removed one whose runs are
+// in progress, it continues that one: the runs count towards its limits, and its counters continue.
+// Register logs the limits as New does; from the eleventh call of Register and Update in a minute
+// on, it logs at Debug.
 func (s *Scheduler) Register(timers ...Timer) error {
 	list, err := s.register(timers)
 	if err == nil {
@@ -38,7 +38,8 @@ func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
 	}
 }
 
-// errSetBack: the clock was set back while schedules were asked for their first ticks.
+// errSetBack is returned if the clock was set back while schedules were asked for their first
+// ticks.
 var errSetBack = errors.New("the clock was set back")
 
 func (s *Scheduler) tryRegister(timers []Timer, now time.Time) (list []*settings, err error) {
@@ -70,14 +71,15 @@ func (s *Scheduler) tryRegister(timers []Timer, now time.Time) (list []*settings
 	return list, g.add(list, firsts, names, now)
 }
 
-// Update gives the timer of that name other settings, without waiting for its runs. It returns
-// ErrNoTimer if there is none, or every fault of the settings; the timer keeps its own then. A run,
-// and a tick or Trigger for which the store is being asked, keeps those that it began with, and
-// counts towards the new limits. All that waits or comes later is tried with the new ones. If the
-// schedule is the same, no tick is lost or tried twice. Another schedule begins now: no tick of it
-// was missed, and waiting ticks of the old one are skipped (ReasonDraining or ReasonQuarantine).
-// RunOnStart does not apply; counts, pauses and other overrides stay. Hosts that have different
-// limits, as in a rolling deploy, together never exceed the largest.
+// Update changes the settings of the timer of that name, without waiting for its runs. It returns
+// ErrNoTimer if there is none, or every fault of the settings; the timer then keeps its old
+// settings. A run keeps the settings that it began with, and counts towards the new limits; so does
+// a tick or Trigger for which the store is being asked. Everything that waits or comes later is
+// tried with the new settings. If the schedule is the same, no tick is lost or tried twice. A new
+// schedule begins now: none of its ticks counts as missed, and waiting ticks of the old one are
+// skipped (ReasonDraining or ReasonQuarantine). RunOnStart does not apply; counts, pauses and other
+// overrides stay. Hosts that have different limits, as in a rolling deploy, together never exceed
+// the largest.
 func (s *Scheduler) Update(timer Timer) error {
 	g := newTimerChange(s)
 	set, _, err := g.prepare(timer, s.planner.now())
@@ -94,13 +96,13 @@ func (s *Scheduler) Update(timer Timer) error {
 	return nil
 }
 
-// Remove removes a timer: nothing of it starts any more. It then waits, until ctx ends, for the
+// Remove removes a timer: no run of it starts any more. It then waits, until ctx ends, for the
 // timer's runs, whose contexts it does not end. A tick that the store grants at that moment is
 // given up: hosts that still have the timer cannot run it either. A handler may remove its own
 // timer: if it passes its own context, Remove does not wait for its run. Remove returns ErrNoTimer,
-// or the cause of ctx if runs are left; these go on, and show in Status until they end. The name is
-// free at once: see Register. A timer that comes back may run a tick of the time in which it was
-// gone: see CatchUpOnce.
+// or the cause of ctx if runs are left. These continue, and Status shows them until they end. The
+// name is free immediately: see Register. If a timer comes back, it may run a tick of the time in
+// which it was gone: see CatchUpOnce.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
@@ -119,11 +121,11 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// A timerChange adds, updates and removes the timers of a Scheduler. One serves one call: the
-// fault of a middleware is reported once.
+// A timerChange adds, updates and removes the timers of a Scheduler. Each serves one call, so that
+// the fault of a middleware is reported once.
 type timerChange struct {
 	host       *Scheduler
-	middleware []Middleware // of host; set to nil when its fault was reported
+	middleware []Middleware // of host; nil once its fault was reported
 }
 
 func newTimerChange(s *Scheduler) *timerChange { return &timerChange{s, s.config.Middleware} }
@@ -137,7 +139,7 @@ func (t *timerChange) prepare(timer Timer, now time.Time) (s *settings, first pl
 	}
 	run, err := guard.Wrap(timer.Run, t.middleware)
 	if err != nil {
-		t.middleware = nil // it would say the same of every timer
+		t.middleware = nil // its fault is the same for every timer
 		return nil, first, fmt.Errorf("timer %.60q: %w", timer.Name, err)
 	}
 	timer.Run = run
@@ -152,12 +154,12 @@ func (t *timerChange) prepare(timer Timer, now time.Time) (s *settings, first pl
 }
 
 // add adds timers that were prepared, and calls no user code. It returns errSetBack if the clock is
-// behind the time by which they were.
+// behind at, the time by which they were prepared.
 func (t *timerChange) add(list []*settings, firsts []plan, names map[string]bool, at time.Time) error {
 	t.host.registry.mu.Lock()
 	if t.host.planner.now().Before(at) {
 		t.host.registry.mu.Unlock()
-		return errSetBack // from here on, replan would see it, too
+		return errSetBack // if the clock is set back later, replan sees it
 	}
 	continuing, errs := t.host.registry.add(list, names)
 	if len(errs) == 0 {
@@ -195,7 +197,7 @@ func (t *timerChange) update(s *settings) error {
 		return err
 	}
 	if t.host.store != nil {
-		t.host.store.views.reset(s) // what it says of limits was about the old ones
+		t.host.store.views.reset(s) // it was about the old limits
 		if old.timer.LocalOnly && !s.timer.LocalOnly {
 			t.host.store.overrides.readAgain()
 		}
@@ -222,8 +224,8 @@ func (t *timerChange) remove(name string) (*settings, error) {
 	return s, nil
 }
 
-// withdraw ends the waits of a timer that was removed or updated. An updated one goes on with its
-// tick, unless that is of another schedule. Called with the registry's mutex held.
+// withdraw ends the waits of a timer that was removed or updated. An updated timer keeps its tick,
+// unless the tick belongs to another schedule. Called with the registry's mutex held.
 func (t *timerChange) withdraw(e *entry) {
 	if p := t.host.waiting.withdraw(e); p != nil {
 		t.host.ledger.skip(p.s, p.at, p.abandoned(), nil)
@@ -231,11 +233,12 @@ func (t *timerChange) withdraw(e *entry) {
 	}
 }
 
-// maxLines is how many timers that are registered together have a line each. Of more, those with
-// the same limits share a line at Info, and each has its own at Debug.
+// maxLines is the largest number of timers for which a joint registration logs a line each. If
+// there are more, timers with the same limits share a line at Info, and each has its own at Debug.
 const maxLines = 20
 
-// logRegistered logs the limits of new timers, defaults filled in. Called without a mutex held.
+// logRegistered logs the limits of new timers, with defaults filled in. Called without a mutex
+// held.
 func logRegistered(log *lineLog, level slog.Level, list []*settings, hasStore bool) {
 	list = slices.SortedFunc(slices.Values(list), func(a, b *settings) int {
 		return strings.Compare(a.timer.Name,

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A thousand timers are updated again and again: the items of their earlier ticks do not fill the
-// heap, and settings stay small, as each timer has some.
+// A thousand timers are updated repeatedly: the items of their earlier ticks do not fill the heap.
+// Each timer has settings of its own, so they stay small.
 //
-// Fails when Update leaves all items of before in the heap.
+// Fails when Update leaves all earlier items in the heap.
 func TestUpdatesDoNotFillTheHeap(t *testing.T) {
 	s, err := New(Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -49,7 +49,7 @@ func TestUpdatesDoNotFillTheHeap(t *testing.T) {
 // The clock is set back while Update asks the schedule of a new timer: the timer is planned once,
 // by the new time.
 //
-// Fails when proceed keeps what it has asked by the old time.
+// Fails when proceed keeps a plan made by the old time.
 func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute).Offset(0), Run: nothing})
 	if err != nil {

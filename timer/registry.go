@@ -11,19 +11,19 @@ import (
 
 // A registry has the timers of this host, the host's phase, and the number of places that are
 // taken. An attempt to start a run takes a place, and the run keeps it; Run and Remove wait until
-// the places are free. All parts use the registry, and it uses none of them. The planner, and what
-// waits, share its mutex.
+// the places are free. All parts use the registry, and it uses none of them. The planner, and the
+// ticks and triggers that wait, share its mutex.
 type registry struct {
 	life lifecycle.Life // phases are entered with mu held, except the last one if Run was refused
 	ran  chan struct{}  // closed when Run has begun
 
-	notSetUp atomic.Pointer[error] // what Run returns because the store is not set up right; nil: it does not
+	notSetUp atomic.Pointer[error] // the error that Run returns because the store is not set up correctly; nil: none
 
 	mu       sync.Mutex
 	entries  entries
 	labels   labels
 	places   int            // taken by all timers, or reserved
-	reserved map[*entry]int // of these: for ticks and triggers of a timer whose turn in the placeQueue has come
+	reserved map[*entry]int // of these: for ticks and triggers whose turn in the placeQueue has come, by timer
 	waiting  *waiting
 	active   activity
 }
@@ -72,8 +72,9 @@ func (r *registry) begin(prepare func()) {
 	close(r.ran)
 }
 
-// add adds timers: all or, if a name is taken, none. A timer that takes the name of a removed one
-// whose runs go on shares its entry, and is one of continuing. Called with mu held.
+// add adds timers: all or, if a name is taken, none. If a timer takes the name of a removed one
+// whose runs are in progress, it shares that timer's entry, and is one of continuing. Called with
+// mu held.
 func (r *registry) add(list []*settings, names map[string]bool) (continuing []*settings, errs []error) {
 	if p := r.current(); p == PhaseDraining || p == PhaseStopped {
 		errs = append(errs, errShuttingDown)
@@ -92,7 +93,7 @@ func (r *registry) add(list []*settings, names map[string]bool) (continuing []*s
 		s.registration = new(registration)
 		if e := r.entries[s.timer.Name]; e != nil {
 			s.entry, s.nth = e, e.settings.Load().nth+1
-			e.knownAt.Store(0) // of what may have been another schedule
+			e.knownAt.Store(0) // it may have been about another schedule
 			continuing = append(continuing, s)
 		} else {
 			r.entries[s.timer.Name] = s.entry
@@ -129,8 +130,8 @@ func (r *registry) get(name string) *settings {
 	return r.entries.find(name)
 }
 
-// named returns the settings of the timer of that name, which may be a removed one whose runs go
-// on; nil: there is neither.
+// named returns the settings of the timer of that name, which may be a removed one whose runs are
+// in progress; nil: there is neither.
 func (r *registry) named(name string) *settings {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,14 +146,15 @@ func (r *registry) registered() []*settings {
 	return slices.DeleteFunc(r.all(), (*settings).removed)
 }
 
-// all returns the settings of the timers of this host, and of the removed ones whose runs go on.
+// all returns the settings of the timers of this host, including removed ones whose runs are in
+// progress.
 func (r *registry) all() []*settings {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.list()
 }
 
-// list is all, with mu held.
+// list is like all, with mu held.
 func (r *registry) list() []*settings {
 	list := make([]*settings, 0, len(r.entries))
 	for _, e := range r.entries {
@@ -161,7 +163,7 @@ func (r *registry) list() []*settings {
 	return list
 }
 
-// remove removes a timer, of which nothing starts any more; nil: there is none of that name. Called
+// remove removes a timer, of which no run starts any more; nil: there is none of that name. Called
 // with mu held.
 func (r *registry) remove(name string) *settings {
 	s := r.entries.find(name)
@@ -173,8 +175,8 @@ func (r *registry) remove(name string) *settings {
 	return s
 }
 
-// retire removes a timer of which nothing goes on or waits. It reports false if something does.
-// Called with mu held.
+// retire removes a timer that has no run in progress and nothing that waits. It returns false if it
+// has either. Called with mu held.
 func (r *registry) retire(e *entry) bool {
 	s := e.settings.Load()
 	if e.places.Load() > 0 || r.reserved[e] > 0 || e.pending != nil || r.waiting.placeQueue.hasTriggerOf(e) {
@@ -187,8 +189,8 @@ func (r *registry) retire(e *entry) bool {
 	return true
 }
 
-// entries are the timers of a registry by name, also removed ones whose runs go on. Guarded by
-// registry.mu.
+// entries are the timers of a registry by name, including removed ones whose runs are in progress.
+// Guarded by registry.mu.
 type entries map[string]*entry
 
 // find returns the settings of the timer of that name; nil: there is none.
@@ -199,7 +201,7 @@ func (e entries) find(name string) *settings {
 	return nil
 }
 
-// forget drops a timer that was removed, and its label, unless runs of it go on.
+// forget drops a removed timer, and its label, unless runs of it are in progress.
 func (e entries) forget(gone *entry, l labels) {
 	if s := gone.settings.Load(); s.removed() && gone.places.Load() == 0 {
 		delete(e, s.timer.Name)

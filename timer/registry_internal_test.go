@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// However many goroutines ask at the same moment, no more places are taken than the limit allows;
-// and a caller that waits until all places are free is told when the last one is.
+// However many goroutines ask at the same moment, no more places are taken than the limit allows. A
+// caller that waits until all places are free is woken when the last one is.
 //
 // Fails when enter looks at the limit before it has the mutex, or leave does not wake the caller.
 func TestPlacesNeverExceedTheLimit(t *testing.T) {
@@ -68,7 +68,7 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	}
 }
 
-// inForce returns settings after they have come into force, as those of a new timer.
+// inForce returns settings after they have come into force, like those of a new timer.
 func inForce(s *settings) *settings {
 	s.entry, s.registration = newEntry(s.timer), new(registration)
 	s.entry.settings.Store(s)
@@ -82,8 +82,8 @@ func (r *registry) busy() bool {
 	return r.active.n > 0
 }
 
-// A timer is removed while something of it is counted, and without a TimerLabel the registry does
-// not look at the counts: another mutex guards them.
+// A timer is removed while one of its events is counted. Without a TimerLabel the registry does not
+// read the counts, because another mutex guards them.
 //
 // Fails under the race detector, and without it, when a registry without a TimerLabel has labels.
 func TestRegistryLeavesCountsAlone(t *testing.T) {
@@ -100,7 +100,7 @@ func TestRegistryLeavesCountsAlone(t *testing.T) {
 	counts.Go(func() {
 		s.entry.mu.Lock()
 		defer s.entry.mu.Unlock()
-		r.tally = own // as the first count does
+		r.tally = own // as at the first count
 	})
 	if g.remove("a") != s {
 		t.Error("not removed")

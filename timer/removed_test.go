@@ -17,12 +17,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer that was removed shows in Status, metrics and health until its last run has ended. Its
-// name is free for another at once, whose limits count the runs that are left, on this host and in
-// the fleet.
+// Status, metrics and health show a removed timer until its last run has ended. Its name is free
+// immediately for another timer, whose limits count the runs that are left, on this host and in the
+// fleet.
 //
-// Fails when Status, Collect or TimersSucceed leaves out what was removed, when Register refuses
-// the name, or when the new timer does not count the runs of the old one.
+// Fails when Status, Collect or TimersSucceed leaves out removed timers, when Register refuses the
+// name, or when the new timer does not count the runs of the old one.
 func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		t.Run(fmt.Sprint("local ", local), func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				if v := values(t, reg); v["tickslot_runs_overdue a"] != 1 {
 					t.Error("runs_overdue does not show the run that is left")
 				}
-				// One that is removed while it has no runs of its own is not waited for, and shows
-				// as long as the name has runs.
+				// If a timer is removed while it has no runs of its own, Remove does not wait, and
+				// the timer shows for as long as the name has runs.
 				if err := h.Remove(t.Context(), "a"); err != nil {
 					t.Error(err)
 				}
@@ -165,7 +165,7 @@ func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 	})
 }
 
-// Whatever is registered, removed and triggered, also by handlers, limits hold, every tick is
+// Whatever is registered, removed and triggered, by handlers, too, limits hold, every tick is
 // accounted for, and nothing is left.
 func TestTimersComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {

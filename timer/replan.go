@@ -20,7 +20,7 @@ func (p *planner) replan(now time.Time) {
 		e := s.entry
 		e.planned = 0
 		if e.failures == planning {
-			continue // proceed is about to plan it, by the new time; planned twice, it would run early
+			continue // proceed is about to plan it by the new time; if it were planned twice, it would run early
 		}
 		after[s] = e.ticks.tried(now, e.ticks.interval())
 	}
@@ -34,12 +34,12 @@ func (p *planner) replan(now time.Time) {
 	p.log.flush()
 }
 
-// planning is the failures of a timer whose new schedule Update asks for the first tick.
+// planning is the value of failures while Update asks a timer's new schedule for the first tick.
 const planning = -1
 
 // update swaps the settings of a timer, and returns the old ones. If both have the same schedule,
-// the timer goes on with its next tick. interval is the time between the latest tick and the
-// next of before. Called with the registry's mutex held.
+// the next tick stays. interval is the time between the latest and the next tick of the old
+// schedule. Called with the registry's mutex held.
 func (p *planner) update(s *settings) (old *settings, interval time.Duration, err error) {
 	if old, err = p.registry.update(s); err != nil {
 		return nil, 0, err
@@ -53,7 +53,7 @@ func (p *planner) update(s *settings) (old *settings, interval time.Duration, er
 	e.blackoutFailed.Store(false)
 	e.failures = 0
 	if p.started {
-		e.failures = planning // otherwise begin asks its schedule
+		e.failures = planning // before Run, begin asks its schedule instead
 	}
 	if s.nth != old.nth {
 		e.ticks.set(0, time.Time{})
@@ -61,8 +61,8 @@ func (p *planner) update(s *settings) (old *settings, interval time.Duration, er
 	return old, interval, nil
 }
 
-// proceed plans the first tick of a timer that was updated. It asks the schedule, so it is called
-// without a mutex.
+// proceed plans the first tick of an updated timer. It asks the schedule, so call it without a
+// mutex.
 func (p *planner) proceed(old, s *settings, interval time.Duration) {
 	e := s.entry
 	for again := true; again; {
@@ -83,8 +83,9 @@ func (p *planner) proceed(old, s *settings, interval time.Duration) {
 	p.bell.ring()
 }
 
-// dropNext leaves the item of a timer's next tick in the heap, where it counts no longer, until it
-// is due or half of the heap consists of such items. Called with the registry's mutex held.
+// dropNext leaves the item of a timer's next tick in the heap. It no longer counts there, and is
+// removed when it is due, or when such items make up half of the heap. Called with the registry's
+// mutex held.
 func (p *planner) dropNext(e *entry) {
 	if e.planned == 0 {
 		return
@@ -96,13 +97,13 @@ func (p *planner) dropNext(e *entry) {
 	}
 }
 
-// keepFinished is how long a timer whose schedule.At has no tick left stays registered, at least:
-// long enough for the metrics of its last run to be scraped, and for an operator to call Explain.
-// Any other schedule may have further ticks, even if it has just said that there is none.
+// keepFinished is the shortest time for which a timer stays registered when its schedule.At has no
+// tick left: long enough for the metrics of its last run to be scraped, and for an operator to call
+// Explain. Any other schedule may have further ticks, even if it has just returned none.
 const keepFinished = 10 * time.Minute
 
-// finish removes a timer whose schedule has no tick left, unless a run goes on, or a tick is to be
-// tried again: then it looks again later. Called with the registry's mutex held.
+// finish removes a timer whose schedule has no tick left. If a run is in progress, or a tick is to
+// be tried again, it looks again later instead. Called with the registry's mutex held.
 func (p *planner) finish(e *entry) {
 	if !p.registry.retire(e) {
 		p.plan(e, p.now().Add(keepFinished).UnixMicro())

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// defaultRetryFirstWait and defaultRetryMaxWait are the waits between attempts unless the timer
-	// says otherwise.
+	// defaultRetryFirstWait and defaultRetryMaxWait are the defaults of Retry.FirstWait and
+	// Retry.MaxWait.
 	defaultRetryFirstWait = time.Second
 	defaultRetryMaxWait   = time.Minute
 
 	maxRetryAttempts = 1000
-	maxRetryWait     = 24 * time.Hour // longer than makes sense, and short enough for the arithmetic not to overflow
+	maxRetryWait     = 24 * time.Hour // longer is useless, and could overflow the arithmetic
 )
 
 // A Retry says how a handler that failed is called again within the same run. All attempts have the
@@ -53,9 +53,9 @@ type Retry struct {
 	If func(error) bool
 }
 
-// Permanent marks an error that another attempt would not fix: a handler that returns it is not
-// called again in this run, whatever Retry says. errors.Is and errors.As see through the mark, and
-// RunResult.Err is err itself. Permanent(nil) is nil.
+// Permanent marks an error that another attempt would not fix. If a handler returns it, the handler
+// is not called again in this run, whatever Retry says. errors.Is and errors.As see through the
+// mark, and RunResult.Err is err itself. Permanent(nil) is nil.
 func Permanent(err error) error { return backoff.Permanent(err) }
 
 // unmarked removes Permanent's mark.
@@ -163,17 +163,17 @@ type retrying struct {
 	alarm *time.Timer // wakes the run, which then checks whether its wait is over
 }
 
-// recheckLease is after how long a run whose lease is in doubt checks again.
+// recheckLease is the time between two checks of a run whose lease is in doubt.
 const recheckLease = time.Second
 
-// again reports whether another attempt follows a failed one. If so, it has waited for it and
-// counted it.
+// again reports whether another attempt follows a failed one. If so, it has waited for that attempt
+// and counted it.
 func (r *runner) again(s *settings, run *Run, err error) bool {
 	policy, attempt := s.timer.Retry, run.Attempt()
 	if err == nil || attempt >= policy.MaxAttempts {
 		return false
 	}
-	failedAt := run.now() // before Retry.If, which may take long
+	failedAt := run.now() // before Retry.If, which may take a long time
 	if !r.mayRetry(s, run) {
 		return false
 	}
@@ -192,7 +192,7 @@ func (r *runner) again(s *settings, run *Run, err error) bool {
 	}
 	wait := run.retrying.waits.NextBackOff()
 	if time.Until(run.endsAt()) <= wait {
-		return false // it would hold the slot for nothing
+		return false // waiting would hold the slot for nothing
 	}
 	r.events.attemptFailed(run, failedAt, wait, err)
 	r.log.flush()

@@ -12,12 +12,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// No attempt begins while the lease is not to be trusted, even if nobody has ended the run's
-// context yet: the host may have been asleep during the wait. It begins when the run is found to go
-// on without the store, and never if its context ends instead.
+// No attempt begins while the lease cannot be trusted, even if the run's context has not been ended
+// yet: the host may have been asleep during the wait. It begins when the run is found to continue
+// without the store, and never if its context ends instead.
 //
-// Fails when waitToRetry looks at the context only (it returns too early), gives up at once, or
-// does not end with the context but at its next look.
+// Fails when waitToRetry looks only at the context (it returns too early), gives up immediately, or
+// ends not with the context but at its next check.
 func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 	for _, goesOn := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -77,10 +77,10 @@ func TestRetryWaitsAtTheExtremes(t *testing.T) {
 	}
 }
 
-// A run that does not fail pays nothing for Retry, whether its timer has one or not; nor does one
-// that fails for good.
+// A run that does not fail pays nothing for Retry, whether its timer has one or not; nor does a run
+// that fails permanently.
 //
-// Fails when the waits are made before they are needed.
+// Fails when the waits are created before they are needed.
 func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 	fail := errors.New("no")
 	allocs := func(retry Retry, err error) float64 {
@@ -99,8 +99,8 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 	for name, err := range map[string]error{"success": nil, "permanent": Permanent(fail)} {
 		without, with := allocs(Retry{}, err), allocs(Retry{MaxAttempts: 5, FirstWait: time.Millisecond}, err)
 		t.Logf("%s: %v allocations without Retry, %v with", name, without, with)
-		// A run of less than 256 ns is logged without the allocation that its length costs; the
-		// waits are three.
+		// A run of less than 256 ns is logged without the allocation for its duration; the waits
+		// are three.
 		if with > without+1 {
 			t.Errorf("%s: %v allocations with Retry, %v without", name, with, without)
 		}

@@ -20,11 +20,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run that loses its slot while it waits is not retried, and ends at once; one that may go on
-// without the store is.
+// A run that loses its slot while it waits is not retried, and ends immediately; a run that may
+// continue without the store is retried.
 //
-// Fails when mayRetry does not look at the context, when waitToRetry takes a degraded run for one
-// that is not valid, or gives up in the instant in which its lease is in doubt.
+// Fails when mayRetry does not look at the context, when waitToRetry takes a degraded run for an
+// invalid one, or gives up at the instant at which its lease is in doubt.
 func TestRetryAfterALostLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -48,7 +48,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 			t.Errorf("revoked: %+v", res)
 		}
 		h.Link.Inject(dlocktest.Hang)
-		time.Sleep(dlock.DefaultTTL + 2*dlock.DefaultStoreTimeout) // the release is tried in vain
+		time.Sleep(dlock.DefaultTTL + 2*dlock.DefaultStoreTimeout) // the release is tried, without success
 		if res := last(t, h, "skips"); res.Outcome != timer.OutcomeLeaseLost || res.Attempt != 1 ||
 			res.Took > 2*dlock.DefaultTTL {
 			t.Errorf("skips: %+v", res)
@@ -73,8 +73,8 @@ func TestRetryAfterALostLease(t *testing.T) {
 	})
 }
 
-// A run of a timer that is removed while it waits is not retried, and Remove need not wait for its
-// wait.
+// If a timer is removed while its run waits, the run is not retried, and Remove need not wait for
+// the wait to end.
 //
 // Fails when mayRetry does not look at removed, or when Remove does not end waits.
 func TestRemoveEndsAWaitForARetry(t *testing.T) {
@@ -106,11 +106,11 @@ func TestRemoveEndsAWaitForARetry(t *testing.T) {
 	})
 }
 
-// A run that waits keeps its slot, renewed, and its place: nobody else starts, on any host. It
-// costs no goroutine beyond its own.
+// A run that waits keeps its slot, renewed, and its place: no other run starts, on any host. The
+// wait needs no goroutine besides the run's own.
 //
-// Fails when the lease is released or the place left between attempts, or when a wait has a
-// goroutine of its own.
+// Fails when the lease or the place is released between attempts, or when a wait has a goroutine of
+// its own.
 func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // not in parallel, because it counts goroutines
 		f := newFleet(t)
@@ -150,7 +150,7 @@ func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 }
 
 // With retries, too, every tick is accounted for once, no tick starts more than MaxPerTick runs,
-// and no more than MaxConcurrency go on at once, waits included; while the store fails now and
+// and no more than MaxConcurrency are in progress, waits included, while the store fails now and
 // then.
 //
 // Fails when again counts a retry as a start (r.started++).
@@ -236,7 +236,7 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 	})
 }
 
-// A policy that cannot be meant is a fault of the registration, beside all others.
+// A policy that makes no sense is a fault of the registration, besides all others.
 //
 // Fails when a check is taken out: each has a row.
 func TestI11RetryFaults(t *testing.T) {

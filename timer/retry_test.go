@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// attempts notes when a handler is called, and with what; each call ends as script says, the last
-// entry again and again.
+// attempts records when a handler is called, and with what. Each call ends as script says; the last
+// entry is repeated.
 type attempts struct {
 	mu     sync.Mutex
 	script []error
@@ -126,7 +126,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 				t.Errorf("%s: ended as %+v", name, res)
 			}
 		}
-		if short < 15 || long < 15 { // of 150, a quarter each is expected
+		if short < 15 || long < 15 { // of 150; a quarter of them is expected for each
 			t.Errorf("%d waits were short and %d long of %d: not spread out", short, long, timers*(most-1))
 		}
 		got := values(t, reg)
@@ -146,8 +146,8 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 	})
 }
 
-// Without Retry a run has one attempt. Of a timer that may retry the metric is there before it
-// does, of another it is not.
+// Without Retry a run has one attempt. If a timer may retry, the metric exists before it does;
+// otherwise it does not exist.
 //
 // Fails when the default of MaxAttempts is 2, or when writeTally does not look at retries.
 func TestNoRetryByDefault(t *testing.T) {
@@ -173,7 +173,7 @@ func TestNoRetryByDefault(t *testing.T) {
 	})
 }
 
-// A run that succeeds after retries has succeeded, and the other hosts learn it.
+// A run that succeeds after retries has succeeded, and the other hosts learn of it.
 //
 // Fails when the outcome is taken from the first attempt (the loop shadows err), or when the result
 // keeps its error.
@@ -204,8 +204,8 @@ func TestRetryThenSuccess(t *testing.T) {
 	})
 }
 
-// An error marked with Permanent ends the run, whatever If says; the result has the error as it
-// was, and a wrapped one is seen through.
+// An error marked with Permanent ends the run, whatever If says. The result has the original error,
+// and a mark inside a wrapped error is found.
 //
 // Fails when wants does not look for the mark, when it looks after If, when it looks at the
 // outermost error only, or when the mark stays on the result's error.
@@ -244,14 +244,14 @@ func TestPermanent(t *testing.T) {
 	})
 }
 
-// treacherous is an error whose methods panic.
+// panickingError is an error whose methods panic.
 type panickingError struct{}
 
 func (panickingError) Error() string { return "panicking" }
 func (panickingError) Unwrap() error { panic("looked into") }
 
-// Which errors are retried is up to If; panics are, only if it says so. Code of the user's that
-// misbehaves while it is asked ends its run, as its last attempt ended, and harms nobody.
+// If decides which errors are retried; panics are retried only if it says so. If the user's code
+// misbehaves in this, the run ends as its last attempt ended, and nothing else is affected.
 //
 // Fails when wants does not ask If, retries a panic by default, or does not recover; when err is
 // reset after the attempt, so that an If that calls runtime.Goexit hides it.
@@ -317,7 +317,7 @@ func TestI10RetryIf(t *testing.T) {
 // A second attempt that exits its goroutine ends the run, which is cleaned up as if the first had
 // done so.
 //
-// Fails when err is not set anew before each attempt: the result then has the error of the first.
+// Fails when err is not reset before each attempt: the result then has the error of the first.
 func TestI10GoexitInARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -340,11 +340,12 @@ func TestI10GoexitInARetry(t *testing.T) {
 	})
 }
 
-// Draining ends a wait at once, whatever is left of it, and the run as its last attempt ended.
-// Until then, in PreStopDelay, retries go on. An attempt that fails while draining is the last.
+// Draining ends a wait immediately, whatever is left of it, and the run ends as its last attempt
+// did. Before that, in PreStopDelay, retries continue. An attempt that fails while draining is the
+// last.
 //
-// Fails when drain does not wake those that wait (Run returns up to a second later), or when
-// mayRetry does not look at the phase.
+// Fails when drain does not wake waiting runs (Run returns up to a second later), or when mayRetry
+// does not look at the phase.
 func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -397,8 +398,8 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 	})
 }
 
-// MaxRunTime is that of all attempts and waits together: an attempt is cut off by it, a wait that
-// would outlast it is not begun, and nothing comes after.
+// MaxRunTime applies to all attempts and waits together: it cuts off an attempt, a wait that would
+// outlast it is not begun, and nothing comes after.
 //
 // Fails when every attempt gets a MaxRunTime of its own, when again does not look at the deadline
 // (the slot is held for nothing), or when mayRetry does not look at the context.

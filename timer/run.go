@@ -18,10 +18,10 @@ type Run struct {
 	settings  *settings
 	host      *runHost
 	tick      int64                       // µs; 0: none, it was triggered
-	lease     atomic.Pointer[dlock.Lease] // its latest; nil: it never had one
+	lease     atomic.Pointer[dlock.Lease] // the latest; nil: it never had one
 	ctx       runContext                  // of the handler; ends with MaxRunTime, the lease, or draining
 	startedAt time.Time
-	trigger   *triggering // nil: it has a tick
+	trigger   *triggering // nil: the run has a tick
 	given     *RunSpec    // what ContextWithRun was given; nil: it is a run of a Scheduler
 	idOnce    sync.Once   // makes id
 	id        string      // only ID reads it
@@ -37,7 +37,7 @@ type Run struct {
 	// Guarded by entry.mu.
 	over        bool        // the handler has returned
 	late        bool        // it was not over at MaxRunTime
-	holding     bool        // it counts as holding a slot
+	holding     bool        // whether it counts as holding a slot
 	unwatch     func() bool // stops watching the lease
 	maxRunTimer *time.Timer // fires at MaxRunTime and at 1.5 × MaxRunTime
 	retrying    *retrying   // nil before the first retry
@@ -50,9 +50,9 @@ func RunFromContext(ctx context.Context) (run *Run, ok bool) {
 	return run, ok
 }
 
-// ID names the run: no other run of the timer in the fleet has it. It does not change, and it is
-// what CancelRun takes: slot and fence, as in "2-1732331000000000", of a run that began with a slot
-// in the store, and else the holder and a number.
+// ID returns the name of the run, which no other run of the timer in the fleet has. It does not
+// change, and CancelRun takes it. If the run began with a slot in the store, it is slot and fence,
+// as in "2-1732331000000000"; otherwise it is the holder and a number.
 func (r *Run) ID() string {
 	if r == nil {
 		return ""
@@ -75,7 +75,7 @@ func (r *Run) Timer() string {
 	return r.settings.timer.Name
 }
 
-// Tick returns the scheduled instant, the same on every host; the zero time if the run was
+// Tick returns the scheduled instant, which is the same on every host; the zero time if the run was
 // triggered. With RunOnStartEachHost it is the instant at which this host started.
 func (r *Run) Tick() (tick time.Time) {
 	if r != nil && r.tick != 0 {
@@ -87,14 +87,14 @@ func (r *Run) Tick() (tick time.Time) {
 // endsAt returns when the run reaches MaxRunTime.
 func (r *Run) endsAt() time.Time { return r.startedAt.Add(r.settings.timer.MaxRunTime) }
 
-// now returns the present by the clock that the run began with: if the host's is set meanwhile, an
-// event of the run is still between its start and the end that hooks are told.
+// now returns the present by the clock that the run began with. Even if the host's clock is set, an
+// event of the run is then between its start and its end in the hooks.
 func (r *Run) now() time.Time { return r.startedAt.Add(time.Since(r.startedAt)) }
 
-// Slot returns which of the timer's slots the run holds: no other valid run holds the same one. For
-// a timer whose limits are not in the store (LocalOnly, NoLimit, or no store), the number is unique
-// on this host only. It is -1 for a run that started without the store during an outage, until that
-// run gets a slot when the store is back.
+// Slot returns which of the timer's slots the run holds: no other valid run holds the same one. If
+// the timer's limits are not in the store (LocalOnly, NoLimit, or no store), the number is unique
+// on this host only. It is -1 for a run that started without the store during an outage, until the
+// store is back and that run gets a slot.
 func (r *Run) Slot() int {
 	if r == nil {
 		return 0
@@ -108,7 +108,7 @@ func (r *Run) Slot() int {
 	return -1
 }
 
-// Fence returns a number that grows with every run of the slot: a resource that remembers the
+// Fence returns a number that grows with every run of the slot. A resource that remembers the
 // highest fence it has seen of each slot can refuse a run that has lost its lease. It is 0 for a
 // run without a lease in the store.
 func (r *Run) Fence() dlock.Fence {
@@ -124,14 +124,14 @@ func (r *Run) Fence() dlock.Fence {
 	return 0
 }
 
-// Degraded reports whether the run goes on without the store: it started while the store did not
+// Degraded reports whether the run continues without the store: it started while the store did not
 // answer, or its lease could not be renewed. See StoreDownRunLocal. It is false again once the run
 // has got a slot after the outage.
 func (r *Run) Degraded() bool { return r != nil && r.degraded.Load() }
 
 // Valid reports whether the run holds its slot at this instant. It takes about a microsecond: call
-// it before each step that must not be done twice. A run of a timer whose limits are not in the
-// store is valid until its context ends.
+// it before each step that must not be done twice. If the timer's limits are not in the store, the
+// run is valid until its context ends.
 func (r *Run) Valid() bool {
 	if r == nil || r.Degraded() {
 		return false
@@ -142,7 +142,7 @@ func (r *Run) Valid() bool {
 	return r.ctx.cause() == nil
 }
 
-// Attempt returns how often the handler has been called in this run, this call included: more than
+// Attempt returns how often the handler has been called in this run, including this call: more than
 // 1 is a retry. See Retry.
 func (r *Run) Attempt() int {
 	if r == nil {
@@ -160,7 +160,7 @@ const (
 	OutcomePanicked  Outcome = "panic"
 	OutcomeTimedOut  Outcome = "timeout"    // it reached MaxRunTime
 	OutcomeLeaseLost Outcome = "lease_lost" // its lease was lost
-	OutcomeCanceled  Outcome = "canceled"   // somebody canceled it, whatever the handler returned
+	OutcomeCanceled  Outcome = "canceled"   // it was canceled, whatever the handler returned
 	OutcomeDraining  Outcome = "draining"   // draining took too long
 )
 
@@ -171,7 +171,7 @@ func outcomeOf(cause, err error, panicked bool) Outcome {
 		return OutcomePanicked
 	}
 	switch {
-	case errors.Is(cause, ErrCanceled): // through the store, its lease is lost as well
+	case errors.Is(cause, ErrCanceled): // first, because a cancel through the store also loses the lease
 		return OutcomeCanceled
 	case errors.Is(cause, dlock.ErrLost):
 		return OutcomeLeaseLost
@@ -189,13 +189,13 @@ func outcomeOf(cause, err error, panicked bool) Outcome {
 func (r *Run) any() bool   { return true }
 func (r *Run) holds() bool { return r.holding }
 
-// A runContext is the context of a run. It creates contexts of the standard library only when
-// something other than the run and its deadline is first asked for. A handler that never waits
-// returns before that.
+// A runContext is the context of a run. It creates contexts of the standard library only when a
+// caller first asks for more than the run and its deadline. A handler that never waits returns
+// before that.
 //
 // Creating two contexts and a timer for every run costs more than everything else in a run: without
-// a store, one whose handler does not ask for them takes 12 µs and 5 allocations, and one whose
-// handler does 27 µs and 15 (BenchmarkAllocationsOfContexts).
+// a store, a run takes 12 µs and 5 allocations if its handler does not ask for them, and 27 µs and
+// 15 if it does (BenchmarkAllocationsOfContexts).
 type runContext struct {
 	run *Run // whose host has the context of all runs
 
@@ -240,7 +240,7 @@ func (r *runContext) context() context.Context {
 	defer r.mu.Unlock()
 	switch {
 	case r.made != nil:
-	case r.over: // the end of the run came first, whatever has happened since
+	case r.over: // the run ended first, whatever has happened since
 		r.made, r.cancel = context.WithCancelCause(context.WithoutCancel(r.base()))
 		r.cancel(nil)
 	default:
@@ -276,7 +276,7 @@ func (r *runContext) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
-	if r.stop != nil { // release what the parent holds
+	if r.stop != nil { // release the resources that the parent holds
 		r.stop()
 		r.cancel(nil)
 	}

@@ -14,7 +14,7 @@ import (
 // A host keeps no Run in memory after it has ended: the Run would also keep the values of the
 // context that the user gave to Scheduler.Run.
 //
-// Fails when place leaves the first run where runs began, after they have grown beyond it.
+// Fails when place leaves the first run in the array that runs had before it grew.
 func TestRunsThatAreOverAreForgotten(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	s, err := New(Config{}, Timer{Name: "a", MaxConcurrency: 2,

@@ -13,12 +13,12 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A run's context says the same whether it was asked when the run began or is asked only later, and
-// so do those derived from it.
+// A run's context, and contexts derived from it, report the same whether it is first asked when the
+// run begins or later.
 //
 // Fails when cause does not look at ends, or at base; when context does not look at over first;
-// when end does not note it; and when lose does not make the context first, so that what came
-// before it is forgotten.
+// when end does not set it; and when lose does not create the context first, so that what happened
+// before is forgotten.
 func TestRunContextAskedLate(t *testing.T) {
 	type key struct{}
 	lost := &dlock.LostError{Name: "timer:a"}
@@ -99,7 +99,7 @@ func TestRunContextAskedLate(t *testing.T) {
 // A run's context that is first asked for after the end of the run leaves nothing behind in the
 // context of all runs.
 //
-// Fails when context, of a run that is over, ends only the part that has the deadline.
+// Fails when context, for a run that is over, ends only the part that has the deadline.
 func TestLateContextLeavesNothingBehind(t *testing.T) {
 	all, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -113,7 +113,7 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 			t.Fatal("a run that is over has a context that goes on")
 		}
 	}
-	// A parent that is no context of the standard library's is waited for by a goroutine for each
+	// If a parent is not a context of the standard library, a goroutine waits for it for each
 	// child.
 	testkit.Eventually(t, 10*time.Second, "no goroutine is left behind", func() error {
 		if n := runtime.NumGoroutine() - before; n > 0 {
@@ -123,8 +123,8 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// BenchmarkAllocationsOfContexts tells what it saves to create the contexts of a run only when its
-// handler asks for them.
+// BenchmarkAllocationsOfContexts shows what is saved by creating the contexts of a run only when
+// its handler asks for them.
 func BenchmarkAllocationsOfContexts(b *testing.B) {
 	for name, run := range map[string]func(context.Context) error{
 		"unused": func(context.Context) error { return nil },
@@ -140,7 +140,7 @@ func BenchmarkAllocationsOfContexts(b *testing.B) {
 	}
 }
 
-// opaque hides which context it stands for.
+// opaque hides the type of the context in it.
 type opaque struct{ context.Context }
 
 func (c *opaque) Value(key any) any { return nil }

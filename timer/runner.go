@@ -15,8 +15,8 @@ import (
 )
 
 // A runner carries out runs: it calls the handler with its context, retries it, enforces
-// MaxRunTime, and keeps the slot until the handler has returned. It asks the store watch whether
-// the store serves, and reports to the ledger.
+// MaxRunTime, and keeps the slot until the handler has returned. It asks the storeWatch whether the
+// store serves, and reports to the ledger.
 type runner struct {
 	log      *lineLog
 	events   *events
@@ -25,7 +25,7 @@ type runner struct {
 	waiting  *waiting
 	ledger   *ledger
 	store    *storeWatch  // nil: no store
-	triggers *triggers    // likewise: the place of a run that has ended is offered to them first
+	triggers *triggers    // nil: no store. The place of a run that has ended is offered to them first
 	started  atomic.Int64 // runs without a fence
 	runHost
 
@@ -38,7 +38,7 @@ type runner struct {
 type runHost struct {
 	holder   dlock.Holder
 	idPrefix string // of runs without a slot in the store, see Run.ID
-	// The parent of all runs' contexts: it has the values of Run's context, and is cancelled when
+	// The parent of all runs' contexts: it has the values of Run's context, and is canceled when
 	// draining takes too long. Set when Run begins.
 	base context.Context
 }
@@ -55,8 +55,8 @@ func (r *runner) startRun(t tick, by *triggering, lease *dlock.Lease, degraded b
 	return run
 }
 
-// runAll starts runs without the store, and carries out each in a goroutine. The caller has taken a
-// place for each. The scheduling goroutine has to start only one.
+// runAll starts runs without the store, and carries out each in a goroutine of its own, so that the
+// scheduling goroutine has to start only one. The caller has taken a place for each.
 func (r *runner) runAll(starts []tick) {
 	last := len(starts) - 1
 	for _, t := range starts[:last] {
@@ -76,7 +76,7 @@ func (r *runner) newRun(t tick, local bool) *Run {
 // carryOut calls the handler and cleans up after it.
 func (r *runner) carryOut(run *Run) {
 	s := run.settings
-	// The clean-up is deferred: a handler may call runtime.Goexit, as t.FailNow does.
+	// The clean-up is deferred, because a handler may call runtime.Goexit, as t.FailNow does.
 	err, returned := errGoexit, false
 	defer func() {
 		cause := run.ctx.cause()
@@ -91,7 +91,7 @@ func (r *runner) carryOut(run *Run) {
 		err, returned = errGoexit, false
 		err = guard.Call("handler", func() error {
 			err := s.timer.Run(&run.ctx)
-			returned = true // it may return a *PanicError, of something that it has called
+			returned = true // so a *PanicError that it returns is not its own panic
 			return err
 		})
 	}
@@ -116,7 +116,7 @@ func (r *runner) begin(s *settings, run *Run, lease *dlock.Lease) {
 	r.ledger.began(&s.entry.record, run)
 }
 
-// number gives a run what its ID is made of.
+// number gives a run the numbers that make up its ID.
 func (r *runner) number(run *Run, lease *dlock.Lease) {
 	if lease != nil && lease.Fence() != 0 {
 		run.firstSlot, run.number = int32(lease.Slot()), int64(lease.Fence())
@@ -149,13 +149,13 @@ func (r *runner) finish(s *settings, run *Run, outcome Outcome, err error) {
 	}
 	lease := run.lease.Load()
 	e.mu.Unlock()
-	if lease != nil && !abandoned { // once Run no longer waits for it, the slot is left to expire
+	if lease != nil && !abandoned { // if Run no longer waits for it, the slot is left to expire
 		if outcome == OutcomeOK {
 			lease.MarkSucceeded()
 		}
 		r.release(s, lease)
 	}
-	// After the release, as Update or a timer that takes the name may have set it meanwhile.
+	// After the release, because Update, or a timer that takes the name, may have set it meanwhile.
 	now := e.settings.Load()
 	if delay, fixed := now.delay(); fixed {
 		r.waiting.moveNext(now, delay)
@@ -163,7 +163,7 @@ func (r *runner) finish(s *settings, run *Run, outcome Outcome, err error) {
 	if logged {
 		r.events.logEnd(run, outcome, took, err)
 	}
-	// Both at once: nobody sees the run ended while its place is still taken.
+	// Both under one lock: otherwise the run could be seen as ended while its place is still taken.
 	r.registry.mu.Lock()
 	e.mu.Lock()
 	e.runs[run.place] = nil
@@ -182,7 +182,7 @@ func (r *runner) finish(s *settings, run *Run, outcome Outcome, err error) {
 	r.log.flush()
 }
 
-// countReleased counts, once, that a run no longer holds its slot. Called with entry.mu held.
+// countReleased records, once, that a run no longer holds its slot. Called with entry.mu held.
 func (r *runner) countReleased(run *Run) {
 	if !run.holding {
 		return
@@ -196,11 +196,11 @@ func (r *runner) lost(s *settings, run *Run, lease *dlock.Lease) {
 	err := lease.Err()
 	lost, ok := errors.AsType[*dlock.LostError](err)
 	if !ok {
-		return // released: the handler has returned
+		return // released, because the handler has returned
 	}
 	lostAt := run.now()
 	goOn := lost.Silent && s.timer.OnStoreDown == StoreDownRunLocal && reasonOf(lost.Err) == ReasonStoreDown &&
-		!r.store.notSetUp(s) // its last answer may have been that it is not set up right
+		!r.store.notSetUp(s) // its last answer may have been that it is not set up correctly
 	switch { // before waiting for a mutex
 	case lost.RevokedBy != nil:
 		r.cancel(run, &CanceledError{By: *lost.RevokedBy, Err: lost})
@@ -237,7 +237,7 @@ func (r *runner) outOfTime(s *settings, run *Run) {
 		r.overlong(s, run)
 		return
 	case lost:
-		return // it ended earlier, which was logged
+		return // its context ended earlier, which was logged
 	}
 	if l := run.lease.Load(); l != nil {
 		l.StopRenewing()
@@ -270,8 +270,8 @@ func (r *runner) isOver(run *Run) bool {
 	return run.over
 }
 
-// counts returns how many runs of a timer there are on this host, and how many of them are past
-// MaxRunTime and ignore their context.
+// counts returns how many runs of a timer are in progress on this host, and how many of them are
+// past MaxRunTime and ignore their context.
 func (r *runner) counts(s *settings) (runs, overdue int) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -304,8 +304,8 @@ func (r *runner) giveUpWaits(s *settings) {
 	}
 }
 
-// release logs an error at Debug only: a lost lease was logged when it was lost, and a release that
-// was not answered is repeated by the session.
+// release logs an error at Debug only: a lost lease was logged when it was lost, and the session
+// repeats a release that was not answered.
 func (r *runner) release(s *settings, lease *dlock.Lease) {
 	if err := lease.Release(r.base); err != nil {
 		r.log.Debug("timer: the slot was not released", "timer", s.timer.Name, "slot", lease.Slot(), "err", err)
@@ -332,12 +332,13 @@ func (e *entry) count(holds func(*Run) bool) (n int) {
 	return n
 }
 
-// CancelRun cancels a run on this host, whose Run.ID it takes: the run's context ends at once (its
+// CancelRun cancels a run on this host. id is its Run.ID. The run's context ends immediately (its
 // cause is a *CanceledError), the run is not retried, and its outcome is OutcomeCanceled, whatever
-// the handler returns. The slot is free when the handler has returned, never before. A handler that
-// ignores its context goes on. A run whose context has ended already is left alone.
+// the handler returns. The slot becomes free when the handler has returned, never before. A handler
+// that ignores its context keeps running. If the run's context has already ended, CancelRun changes
+// nothing.
 //
-// It returns ErrNoTimer, or ErrNoRun if that run does not go on here. control.Control.CancelRun
+// It returns ErrNoTimer, or ErrNoRun if that run is not in progress here. control.Control.CancelRun
 // cancels runs on other hosts.
 func (s *Scheduler) CancelRun(timer, id string, by driver.Cause) error {
 	if err := by.Validate(); err != nil {

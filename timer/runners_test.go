@@ -15,7 +15,7 @@ import (
 // A Scheduler shows its phase, what it knows of the store, its heartbeat, and its timers with the
 // limits in force.
 //
-// Fails when a state is another's, or a timer is left out.
+// Fails when a state belongs to another part, or a timer is left out.
 func TestSchedulerShowsItself(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -4,27 +4,27 @@ import (
 	"time"
 )
 
-// A RunOnStartPolicy says whether a timer also runs when Run begins on a host, or when it is
+// A RunOnStartPolicy decides whether a timer also runs when Run begins on a host, or when it is
 // registered while Run is running, without waiting for its Schedule.
 //
-// Such a run starts at once: Delay does not move it. It is refused as any tick is: by MaxPerHost,
-// MaxConcurrency, Limits, MaxRuns, a pause, or a blackout. A run that was refused is not made up
-// for later. While a store that restarted is in quarantine, the run waits, unless the next tick is
-// due before that ends. OnFull and OnStoreDown apply. Run.OnStart tells the handler. Such a run
-// takes the place of a missed tick (CatchUp). Update does not cause one; a timer that was removed
-// and is registered again starts anew, as does one of a Manager whose row goes and comes back. New
-// and Register refuse RunOnStart with schedule.After, with which a timer starts at once anyway,
-// unless it ran less than the delay ago.
+// Such a run starts immediately: Delay does not move it. Like any tick, it may be refused: by
+// MaxPerHost, MaxConcurrency, Limits, MaxRuns, a pause, or a blackout. A run that was refused is
+// not made up for later. While a store that restarted is in quarantine, the run waits, unless the
+// next tick is due before the quarantine ends. OnFull and OnStoreDown apply. Run.OnStart tells the
+// handler. Such a run replaces the run of a missed tick (CatchUp). Update does not cause one. A
+// timer that was removed and is registered again counts as new, as does the timer of a Manager
+// whose row goes and comes back. New and Register refuse RunOnStart with schedule.After, because
+// such a timer starts immediately anyway, unless it ran less than the delay ago.
 type RunOnStartPolicy uint8
 
 const (
 	// RunOnStartNever waits for the Schedule.
 	RunOnStartNever RunOnStartPolicy = iota
 
-	// RunOnStartOnce runs the Schedule's latest tick, once in the fleet, if no host has claimed it,
-	// nor a later one, however old it is. So a timer that is new runs on the first host at once; a
-	// restart, a rolling deploy, or a crash during the run does not run it again before its next
-	// tick. It does not run if the Schedule has no tick yet, such as an At of instants to come.
+	// RunOnStartOnce runs the Schedule's latest tick, however old it is, once in the fleet, if no
+	// host has claimed that tick or a later one. So a new timer runs on the first host immediately;
+	// a restart, a rolling deploy, or a crash during the run does not run it again before its next
+	// tick. If the Schedule has no tick yet, such as an At of future instants, it does not run.
 	//
 	// To run a timer once in the fleet after each deploy, use control.Control.Trigger. A store may
 	// forget the claim of a tick after 40 days (redislock, sqllock), and a start after that runs it
@@ -35,9 +35,9 @@ const (
 	// LocalOnly, it is RunOnStartEachHost.
 	RunOnStartOnce
 
-	// RunOnStartEachHost runs the timer on every host that starts, also if it ran a moment ago, and
-	// also after a crash during such a run. MaxPerTick does not apply, and MaxConcurrency does: to
-	// have hosts that start together run one after the other, set OnFull to FullWait. The Tick of
+	// RunOnStartEachHost runs the timer on every host that starts, even if it ran a moment ago, and
+	// even after a crash during such a run. MaxPerTick does not apply, but MaxConcurrency does: to
+	// run it on hosts that start together one after the other, set OnFull to FullWait. The Tick of
 	// the run is the instant of the start.
 	RunOnStartEachHost
 )
@@ -72,8 +72,8 @@ func (t Timer) checkRunOnStart(shared, claims bool, fault func(string, string, .
 	}
 }
 
-// atOnce returns the tick to be tried when this host, or the timer, starts: that of RunOnStart, or
-// else a missed one; the zero tick: none.
+// atOnce returns the tick to be tried when this host starts, or when the timer is registered: the
+// tick of RunOnStart, or else a missed one; the zero tick: none.
 func (s *schedules) atOnce(set *settings, now time.Time) tick {
 	if set.timer.RunOnStart == RunOnStartNever {
 		return s.lastMissed(set, now)
@@ -81,7 +81,8 @@ func (s *schedules) atOnce(set *settings, now time.Time) tick {
 	if set.timer.RunOnStart == RunOnStartEachHost || set.local {
 		return tick{s: set, at: now.UnixMicro(), onStart: true, ownStart: true}
 	}
-	// Hosts agree on it. It is not a tick that Delay still holds back, which has yet to run.
+	// Hosts agree on this tick. Ticks that Delay still holds back are excluded, because they have
+	// yet to run.
 	last := s.lastDue(set, now, previousWithin)
 	if last.IsZero() {
 		return tick{}

@@ -18,11 +18,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// RunOnStartOnce: a timer that is new runs once in the fleet, of its latest tick, whatever its
-// MaxPerTick and however the hosts start. Neither a rolling deploy nor a crash repeats it before
-// the next tick, which comes as usual.
+// RunOnStartOnce: a new timer runs once in the fleet, for its latest tick, whatever its MaxPerTick
+// and however the hosts start. Neither a rolling deploy nor a crash repeats it before the next
+// tick, which comes as usual.
 //
-// Fails when claim lets a start have MaxPerTick, or makes none, and when atOnce takes the instant
+// Fails when claim gives a start MaxPerTick, or makes no claim, and when atOnce takes the instant
 // of the start.
 func TestRunOnStartOnceInTheFleet(t *testing.T) {
 	for _, c := range []struct {
@@ -65,9 +65,9 @@ func TestRunOnStartOnceInTheFleet(t *testing.T) {
 	}
 }
 
-// RunOnStartEachHost: every host runs it at every start, with or without a Schedule, also if the
-// latest tick ran a moment ago; MaxConcurrency holds. RunOnStartOnce is the same where no store
-// knows what ran.
+// RunOnStartEachHost: every host runs it at every start, with or without a Schedule, even if the
+// latest tick ran a moment ago; MaxConcurrency holds. Without a store that knows what ran,
+// RunOnStartOnce does the same.
 //
 // Fails when a start of a host claims a tick, or when planner.begin asks only timers that have a
 // Schedule.
@@ -129,11 +129,12 @@ func TestRunOnStartEachHost(t *testing.T) {
 	})
 }
 
-// What keeps any other tick from running keeps the run at a start: it is skipped with its reason,
-// and not made up for. While the store is down OnStoreDown decides; in quarantine it waits.
+// What keeps any other tick from running also keeps the run at a start from running: it is skipped
+// with its reason, and not made up for. While the store is down OnStoreDown decides; in quarantine
+// it waits.
 //
-// Fails when a tick of a start does not ask the blackouts, when decide takes it for a missed
-// tick, or when the gate lets it through.
+// Fails when a tick of a start does not ask the blackouts, when decide takes it for a missed tick,
+// or when the gate lets it pass.
 func TestRunOnStartIsRefused(t *testing.T) {
 	night := []schedule.Blackout{schedule.DailyWindow("00:00", "00:20", "UTC")}
 	for _, c := range []struct {
@@ -200,7 +201,8 @@ func TestRunOnStartIsRefused(t *testing.T) {
 	}
 }
 
-// panicsOnceAsked is well when the timer is checked, and panics from the second time on.
+// panicsOnceAsked returns a blackout that works when the timer is checked, and panics from the
+// second time on.
 func panicsOnceAsked() schedule.Blackout {
 	asked := 0
 	return schedule.BlackoutFunc(func(time.Time) bool {
@@ -211,8 +213,8 @@ func panicsOnceAsked() schedule.Blackout {
 	})
 }
 
-// In the quarantine of a store that has restarted the run at a start waits, unless the next tick is
-// due before that ends; then it is skipped.
+// While a restarted store is in quarantine, the run at a start waits, unless the next tick is due
+// before the quarantine ends; then it is skipped.
 //
 // Fails when mayWait takes a start for overtaken.
 func TestRunOnStartInQuarantine(t *testing.T) {
@@ -240,10 +242,10 @@ func TestRunOnStartInQuarantine(t *testing.T) {
 	}
 }
 
-// A Schedule whose instants are all to come has no tick to run at a start; one whose instants have
-// all passed has, once. A timer that is registered while Run is running starts as well.
+// A Schedule whose instants are all in the future has no tick to run at a start; one whose instants
+// have all passed has, once. A timer that is registered while Run is running starts as well.
 //
-// Fails when atOnce asks for a tick that is to come, or looks back for CatchUp.Window only.
+// Fails when atOnce asks for a future tick, or looks back only for CatchUp.Window.
 func TestRunOnStartOfInstants(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -285,8 +287,8 @@ func TestRunOnStartOfInstants(t *testing.T) {
 	})
 }
 
-// A run that RunOnStart started is marked wherever runs show: to the handler, hooks, Status and the
-// log.
+// A run that RunOnStart started is marked wherever runs are shown: to the handler, in hooks, in
+// Status and in the log.
 //
 // Fails when newRun, or a decision, forgets what started the run.
 func TestRunOnStartIsTold(t *testing.T) {
@@ -336,7 +338,7 @@ func TestRunOnStartIsTold(t *testing.T) {
 	})
 }
 
-// A RunOnStart that cannot be kept is a fault, with a way out.
+// A RunOnStart that cannot be kept is a fault, which says how to fix it.
 //
 // Fails when check does not look at it.
 func TestRunOnStartFaults(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 // previousWithin is how far back PreviousTick looks.
 const previousWithin = 10 * 366 * 24 * time.Hour
 
-// PreviousTick returns the tick before this one by the timer's schedule, whether it ran or not; the
-// zero time if the run was triggered, if there was none in the ten years before, or with
-// schedule.After. It asks the schedule, so it is the same on every host.
+// PreviousTick returns the tick before this one in the timer's schedule, whether it ran or not. It
+// returns the zero time if the run was triggered, if there was no tick in the ten years before, or
+// with schedule.After. It asks the schedule, so the result is the same on every host.
 func (r *Run) PreviousTick() (tick time.Time) {
 	switch {
 	case r == nil || r.tick == 0:
@@ -36,8 +36,9 @@ func (r *Run) PreviousTick() (tick time.Time) {
 }
 
 // LastSuccessAt returns when a run of the timer last ended with OutcomeOK on any host, as far as
-// this one knows; the zero time if it knows of none. The store tells it with the slot, so a run
-// that has one knows what happened elsewhere before it began. Not all stores do (database locks).
+// this host knows; the zero time if it knows of none. The store reports it with the slot, so a run
+// that has one knows what happened elsewhere before it began. Some stores do not report it
+// (database locks).
 func (r *Run) LastSuccessAt() time.Time {
 	switch {
 	case r == nil:
@@ -56,7 +57,7 @@ func (r *Run) CaughtUp() bool { return r != nil && r.caughtUp }
 func (r *Run) OnStart() bool { return r != nil && r.onStart }
 
 // TriggeredBy returns who triggered the run. ok is false if the run has a Tick, or if
-// Scheduler.Trigger was not told who triggers it.
+// Scheduler.Trigger was not given a By.
 func (r *Run) TriggeredBy() (by driver.Cause, ok bool) {
 	if r == nil || r.trigger == nil {
 		return by, false
@@ -81,7 +82,7 @@ type RunSpec struct {
 	LastSuccessAt time.Time
 	CaughtUp      bool
 	OnStart       bool
-	TriggeredBy   driver.Cause // zero: not said
+	TriggeredBy   driver.Cause // zero: not given
 	Payload       []byte       // with or without a Tick
 	Slot          int          // -1: it has none, and is Degraded
 	Fence         dlock.Fence
@@ -91,10 +92,10 @@ type RunSpec struct {
 	MaxRunTime    time.Duration // the context ends after it; 0 or NoLimit: it does not
 }
 
-// ContextWithRun returns a context with a Run in it, for the unit test of a handler, which gets it
-// with RunFromContext. The context ends with ctx, and with its cause, and the Run is Valid until
-// then, unless it is Degraded. To simulate the loss of a lease, end ctx with a *dlock.LostError
-// (context.WithCancelCause). The Run holds nothing in a store.
+// ContextWithRun returns a context with a Run in it, for the unit test of a handler. The handler
+// gets the Run with RunFromContext. The context ends with ctx, and with the cause of ctx. Until
+// then the Run is Valid, unless it is Degraded. To simulate the loss of a lease, end ctx with a
+// *dlock.LostError (context.WithCancelCause). The Run holds nothing in a store.
 func ContextWithRun(ctx context.Context, spec RunSpec) context.Context {
 	maxRunTime := timeOf(cmp.Or(spec.MaxRunTime, NoLimit))
 	host := newRunHost(spec.Holder)

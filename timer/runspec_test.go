@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// seen is what a handler was told.
+// seen is what a handler learned from its Run.
 type seen struct {
 	id             string
 	tick, previous time.Time
@@ -34,8 +34,8 @@ func seenBy(ctx context.Context) seen {
 	return seen{r.ID(), r.Tick(), r.PreviousTick(), r.LastSuccessAt(), r.CaughtUp(), by, r.Holder()}
 }
 
-// A handler is told the tick before its own, when its timer last succeeded on any host, whether it
-// is late, and who asked for it.
+// A handler can learn the tick before its own, when its timer last succeeded on any host, whether
+// it is late, and who triggered it.
 //
 // Fails when the success of another host, the missed tick, or the origin of a trigger is not passed
 // on, and when PreviousTick is the tick that ran before.
@@ -117,10 +117,10 @@ func TestRunTells(t *testing.T) {
 	})
 }
 
-// The ID of a run is no other run's, on any host, with or without a slot, and it stays the same
-// when the run outlives its lease in an outage and gets another slot.
+// No other run has the ID of a run, on any host, with or without a slot. It stays the same when the
+// run outlives its lease in an outage and gets another slot.
 //
-// Fails when the ID is made of the lease that the run has at the time.
+// Fails when the ID is made from the lease that the run has at the time.
 func TestRunIDs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -168,9 +168,9 @@ func TestRunIDs(t *testing.T) {
 	})
 }
 
-// Outside a run every method answers, and says that there is none.
+// Outside a run every method returns a value that says that there is no run.
 //
-// Fails when a method does not look for nil.
+// Fails when a method does not check for nil.
 func TestNoRun(t *testing.T) {
 	run, ok := timer.RunFromContext(t.Context())
 	if ok || run != nil {
@@ -193,10 +193,10 @@ func TestNoRun(t *testing.T) {
 	}
 }
 
-// A test of a handler chooses what the handler is told, and can take its lease away.
+// A test of a handler chooses what the handler learns, and can take its lease away.
 //
 // Fails when a field is not passed on, and when the Run does not end with the context that it was
-// made of.
+// made from.
 func TestContextWithRun(t *testing.T) {
 	tick := time.Date(2026, 7, 1, 2, 30, 0, 0, time.UTC)
 	info := timer.RunSpec{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour),
@@ -250,8 +250,8 @@ func TestContextWithRun(t *testing.T) {
 	}
 }
 
-// Running is closed when Trigger starts runs, and stays closed after the end; it is closed also if
-// Run finds that the store is not set up right, so that nobody waits in vain.
+// Running is closed when Trigger starts runs, and stays closed after the end. It is closed even if
+// Run finds that the store is not set up correctly, so that no caller waits forever.
 //
 // Fails when it is closed by New, or only when the store has answered, or never if Run fails.
 func TestRunning(t *testing.T) {

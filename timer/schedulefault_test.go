@@ -12,7 +12,7 @@ import (
 )
 
 // A schedule that failed is asked again after a minute, then two, four and so on, up to an hour;
-// meanwhile Status, metrics and health show the error. When it works again its ticks come due, and
+// meanwhile Status, metrics and health show the error. When it works again, its ticks come due, and
 // those in between count as missed.
 //
 // Fails when setNext does not ask again, or TimersSucceed does not look at the fault.

@@ -14,7 +14,7 @@ import (
 type Scheduler struct {
 	config   Config
 	log      *lineLog
-	changes  rateLimit // of the calls of Register and Update that log at Info
+	changes  rateLimit // limits the calls of Register and Update that log at Info
 	events   *events
 	session  *dlock.Session // nil: no store
 	metrics  *metrics       // nil: none
@@ -31,13 +31,13 @@ type Scheduler struct {
 
 	store     *storeWatch // not on the path; nil: no store
 	triggers  *triggers   // not on the path; nil: no store
-	announcer *announcer  // likewise
+	announcer *announcer  // not on the path; nil: no store
 }
 
-// New checks the configuration and the timers, and returns all faults at once, each with the timer,
-// the field, the value and how to fix it. It starts nothing and does not call the store. It logs
-// the limits of each timer at Info, defaults filled in. If there are more than twenty timers, those
-// with the same limits share a line, and each has a line of its own at Debug.
+// New checks the configuration and the timers, and returns all faults together, each with the
+// timer, the field, the value and how to fix it. It starts nothing and does not call the store. It
+// logs the limits of each timer at Info, with defaults filled in. If there are more than twenty
+// timers, those with the same limits share a line, and each has a line of its own at Debug.
 func New(config Config, timers ...Timer) (*Scheduler, error) {
 	config = config.withDefaults()
 	err := config.check()

@@ -14,7 +14,7 @@ import (
 // If the scheduling goroutine has to end while the user's code runs, the items that it has taken
 // from the heap and not yet handled are put back, so that they are accounted for.
 //
-// Fails when runDue does not put back what is left of userCode.
+// Fails when runDue does not put back the rest of userCode.
 func TestNothingTakenIsForgotten(t *testing.T) {
 	until := make(chan struct{})
 	asked, end := 0, func() {}
@@ -44,8 +44,8 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 }
 
-// Remove leaves the items of its timer in the heap, where they have no effect, until half of the
-// heap consists of such items: only then it goes through the heap.
+// Remove leaves the items of its timer in the heap, where they have no effect. Only when half of
+// the heap consists of such items does it go through the heap.
 //
 // Fails when Remove goes through the heap each time, or never.
 func TestRemoveRarelyScansTheHeap(t *testing.T) {
@@ -100,11 +100,11 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 	}
 }
 
-// A timer that is updated while Run begins, before that has planned it, runs on start, if the new
-// one says so. No other Update makes a timer run.
+// A timer that is updated while Run begins, and before Run has planned it, runs on start if its new
+// settings say so. No other Update makes a timer run.
 //
-// Fails when proceed takes a timer that begin has not planned for one that has started, or the
-// other way round.
+// Fails when proceed takes a timer that begin has not planned for one that has started, or vice
+// versa.
 func TestUpdateWhileRunBeginsRunsOnStart(t *testing.T) {
 	for _, began := range []bool{false, true} {
 		for _, every := range []time.Duration{time.Hour, time.Minute} { // the same schedule, and another

@@ -18,8 +18,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// seriesOf returns how many series a Prometheus has with a label, or with any if it is "": one that
-// scrapes native histograms, each of which is one, and one that reads text.
+// seriesOf returns the number of series with a label, or with any if it is "", in two kinds of
+// Prometheus: one that scrapes native histograms, each of which is one series, and one that reads
+// text.
 func seriesOf(t testing.TB, reg prometheus.Gatherer, label string) (native, text int) {
 	t.Helper()
 	families, err := reg.Gather()
@@ -55,16 +56,16 @@ func scrape(t testing.TB, reg prometheus.Gatherer) []byte {
 	return page.Body.Bytes()
 }
 
-// The series of a timer are counted: what a Prometheus keeps for each of thousands of timers is
-// what it costs. docs/metrics.md has the numbers.
+// The series of a timer are counted, because a Prometheus has to keep them for each of thousands of
+// timers. docs/metrics.md has the numbers.
 //
-// Fails when a gauge is written that is 0, when a histogram has the outcome as a label, or a series
-// of the store a label for the timer.
+// Fails when a gauge of 0 is written, when a histogram has the outcome as a label, or a series of
+// the store a label for the timer.
 func TestSeriesOfATimer(t *testing.T) {
 	for _, c := range []struct {
 		classic bool
-		// native and text, of a timer that has not run, has run once, and of which every outcome
-		// has occurred.
+		// native and text, for a timer that has not run, one that has run once, and one with which
+		// every outcome has occurred.
 		idle, once, all [2]int
 	}{
 		{false, [2]int{9, 9}, [2]int{12, 16}, [2]int{16, 20}},
@@ -96,7 +97,7 @@ func TestSeriesOfATimer(t *testing.T) {
 	}
 }
 
-// outcomes is a timer of which every outcome is made to occur.
+// outcomes is a timer whose runs end with every outcome in turn.
 type outcomes struct {
 	timer timer.Timer
 	play  func(stop func(), h *host)

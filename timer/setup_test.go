@@ -25,7 +25,7 @@ var (
 	errBadKey  = fmt.Errorf("%w: key holds a list", dlock.ErrFault)
 )
 
-// startNow starts a host whose store is as inject says from its first call on.
+// startNow starts a host whose store has the fault from its first call on.
 func (f *virtualFleet) startNow(fault dlocktest.Fault, config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
 	link := dlocktest.NewFaulty(f.store)
@@ -35,11 +35,11 @@ func (f *virtualFleet) startNow(fault dlocktest.Fault, config timer.Config, time
 	return h
 }
 
-// A store that answers every call with a fault is no outage: nobody runs a tick without it,
+// A store that answers every call with a fault is not an outage: no host runs a tick without it,
 // whatever OnStoreDown says, each tick is accounted for, and the probes say so.
 //
-// Fails when recordDown takes a fault for silence, or when the probe does not tell of what it meets
-// itself.
+// Fails when recordDown takes a fault for silence, or when the probe does not report the fault that
+// it meets itself.
 func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -82,11 +82,11 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 	})
 }
 
-// A store that is set up wrongly from the start makes Run fail at once, with what the store says of
+// If a store is set up wrongly from the start, Run fails immediately, with the store's advice on
 // how to fix it, before anything has run.
 //
-// Fails when Run does not wait for the first answer, and when Trigger then says no more than that
-// timers do not run.
+// Fails when Run does not wait for the first answer, and when Trigger then reports only that timers
+// are not running.
 func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -126,10 +126,10 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 	})
 }
 
-// The first answer decides, also when it needs more than one call. If it comes after ticks have
-// begun, it is handled like any later fault: the host goes on.
+// The first answer decides, even if it needs more than one call. If it comes after ticks have
+// begun, it is handled like any later fault: the host continues.
 //
-// Fails when awaitFirstAnswer looks at the first call only, or waits forever.
+// Fails when awaitFirstAnswer looks only at the first call, or waits forever.
 func TestI11FirstAnswerDecides(t *testing.T) {
 	for silent, fails := range map[time.Duration]bool{2 * time.Second: true, 10 * time.Second: false} {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
@@ -162,9 +162,10 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 	}
 }
 
-// A right is revoked while timers run, and granted again: ticks are skipped meanwhile, under
-// StoreDownRunLocal, too, runs that go on end when their leases can no longer be trusted,
-// everything that watches says so within a TTL, the log with one line, and nothing needs a restart.
+// A right is revoked while timers run, and granted again. Meanwhile ticks are skipped, under
+// StoreDownRunLocal, too; runs in progress end when their leases can no longer be trusted; and
+// status, metrics and checks report it within a TTL, the log with one line. Nothing needs a
+// restart.
 //
 // Fails when recordDown or lost take it for silence, or when the breaker does not see it.
 func TestI11RightRevokedLater(t *testing.T) {
@@ -236,7 +237,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 			t.Errorf("after the right was granted again: %v, %+v", err, h.Status().Timers[0])
 		}
 		f.Stop()
-		// And the lease that was lost.
+		// The other line is about the lost lease.
 		if n := strings.Count(log.String(), "not set up right"); strings.Count(log.String(), "level=WARN") != 2 ||
 			n == 0 {
 			t.Errorf("logged:\n%s", log.String())
@@ -261,7 +262,7 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 			}})
 		time.Sleep(10 * time.Second)
 		h.Link.Inject(dlocktest.Error(errNoTable))
-		time.Sleep(1500 * time.Millisecond) // it need not have been seen three times
+		time.Sleep(1500 * time.Millisecond) // it need not be seen three times
 		for range 20 {
 			h.Link.Inject(dlocktest.Hang)
 			time.Sleep(7 * time.Second)

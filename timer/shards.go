@@ -10,9 +10,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A store may be several servers, such as a Redis Cluster, each with some of the names
+// A store may consist of several servers, such as a Redis Cluster, each with some of the names
 // (driver.Sharder). A server that fails must affect only the timers whose names it has. So each
-// server has a breaker of its own, and the store as a whole is down when none of them answers.
+// server has a breaker of its own, and the store as a whole is down only when none of them answers.
 
 // shardNames maps names to servers.
 type shardNames struct {
@@ -28,12 +28,13 @@ func (s shardNames) of(name string) (shard string) {
 	return s.sharder.Shard(name)
 }
 
-// elsewhere returns a name that probes another server than the given one; "": there is none.
+// elsewhere returns a name with which to probe a server other than the given one; "": there is
+// none.
 func (s shardNames) elsewhere(shard string, slot int) string {
 	return s.probe(slot, func(other string) bool { return other != shard })
 }
 
-// probe returns a name that probes a server which use accepts; "": there is none.
+// probe returns a name with which to probe a server that use accepts; "": there is none.
 func (s shardNames) probe(slot int, use func(shard string) bool) string {
 	for i := range 1000 { // the hash of a name decides on its server
 		name := fmt.Sprintf(probeLock+":%d", slot, i)
@@ -44,8 +45,8 @@ func (s shardNames) probe(slot int, use func(shard string) bool) string {
 	return ""
 }
 
-// breakers are the breaker of the store as a whole and those of its servers. They have no mutex:
-// that of the storeWatch guards them.
+// breakers are the breaker of the whole store and the breakers of its servers. They have no mutex:
+// the storeWatch's mutex guards them.
 type breakers struct {
 	whole   breaker
 	servers map[string]*breaker // by what driver.Sharder says
@@ -90,15 +91,15 @@ func (b *breakers) failing() []string {
 	return list
 }
 
-// ofAll reports whether a call to one of several servers decides about the whole store, too: it was
-// answered, or no other server is known that is well. Called with mu held.
+// ofAll reports whether a call to one of several servers decides about the whole store, too. It
+// does if the call was answered, or if no other server is known to work. Called with mu held.
 func (s *storeWatch) ofAll(r result) bool {
 	if r.failure == nil {
 		return true
 	}
 	called := 0
 	for _, b := range s.breakers.servers {
-		if time.Since(b.heardAt) > 2*s.ttl { // it may no longer be one of them
+		if time.Since(b.heardAt) > 2*s.ttl { // the server may have left the store
 			continue
 		}
 		if b.well() {
@@ -109,7 +110,7 @@ func (s *storeWatch) ofAll(r result) bool {
 	if called > 1 || r.alone {
 		return true
 	}
-	s.wakeProber() // the prober calls another
+	s.wakeProber() // the prober calls another server
 	return false
 }
 
@@ -121,7 +122,7 @@ func (p *prober) slot() int {
 	return p.host.Slot()
 }
 
-// probeFailing probes the servers that failed, side by side: ticks do not call a server whose
+// probeFailing probes the failed servers concurrently, because ticks do not call a server whose
 // breaker is open, and perhaps no timer on it is due.
 func (p *prober) probeFailing(until <-chan struct{}) {
 	w := p.watch
@@ -155,14 +156,14 @@ func (p *prober) probeFailing(until <-chan struct{}) {
 	probes.Wait()
 }
 
-// probeName acquires and releases a lock and records whether the store answered. It returns an
-// error if the store did not grant.
+// probeName acquires and releases a lock and records whether the store answered. If the store did
+// not grant the lock, it returns an error.
 func (p *prober) probeName(name string) error {
 	lease, err := p.session.Mutex(name).TryAcquire(p.watch.base)
 	_ = p.watch.recordAcquire(name, err)
 	p.watch.log.flush()
 	if lease != nil {
-		_ = lease.Release(p.watch.base) // what it does not answer, the session settles
+		_ = lease.Release(p.watch.base) // if the store does not answer, the session repeats it
 	}
 	return err
 }

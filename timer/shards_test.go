@@ -18,8 +18,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// threeServers is a store of three servers, a, b and c: a timer lives where its first letter says,
-// what hosts keep for themselves on b, and their other locks where the last digit says.
+// threeServers is a store of three servers, a, b and c. The first letter of a timer decides where
+// it is. The locks that hosts keep for themselves are on b, and their other locks are where the
+// last digit says.
 type threeServers struct {
 	*memlock.Store
 	server map[string]*dlocktest.Faulty
@@ -70,12 +71,12 @@ func (s threeServers) Inspect(ctx context.Context, names ...string) ([]driver.Co
 	return list, nil
 }
 
-// A server of several hangs, also the one where the hosts keep their own slots: timers on the
-// others keep to their limits and the store is up; those on it do what their OnStoreDown says, ask
-// it one at a time, and are back soon after it is.
+// One of several servers hangs, even the one with the hosts' own slots. Timers on the other servers
+// keep to their limits and the store is up. Timers on the failed server do what their OnStoreDown
+// says, call it one at a time, and are back soon after it is.
 //
-// Fails when all servers have one breaker (it opens for every timer), when it counts for the store
-// that one fails, and when nothing asks a server whose breaker is open.
+// Fails when all servers have one breaker (it opens for every timer), when the failure of one
+// counts for the store, and when nothing probes a server whose breaker is open.
 func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 	for _, hung := range []string{"a", "b"} {
 		t.Run(hung, func(t *testing.T) {
@@ -93,7 +94,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				f.watch.forget()
 				store.server[hung].Inject(dlocktest.Hang)
-				time.Sleep(3 * time.Second) // those on it have found out
+				time.Sleep(3 * time.Second) // until the timers on it have found out
 				calls := store.server[hung].Calls(dlocktest.OpAcquire)
 				time.Sleep(time.Minute)
 				for _, h := range f.Hosts {
@@ -120,8 +121,8 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 						t.Errorf("%s, server %s hangs: %d runs in a minute", tm.Name, hung, ran)
 					}
 				}
-				// Of each host a try every 3 3/4 to 5 s, of two requests, and its heartbeat's and
-				// its prober's.
+				// Each host tries it every 3 3/4 to 5 s, with two requests, besides its heartbeat
+				// and its prober.
 				if n := store.server[hung].Calls(dlocktest.OpAcquire) - calls; n < 3*2*10 || n > 3*2*30 {
 					t.Errorf("%d acquires of a server that hangs in a minute, by 3 hosts", n)
 				}
@@ -147,7 +148,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 
 // The store is down when none of its servers answers, and not before.
 //
-// Fails when the failure of one counts for all, and when the prober asks one alone: nothing else is
+// Fails when the failure of one counts for all, and when the prober asks only one: nothing else is
 // due here.
 func TestStoreOfSeveralServersIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -178,8 +179,8 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 	})
 }
 
-// A run that went on without its server gets a slot again when that is back, though its timer is
-// not due.
+// A run that continued without its server gets a slot again when the server is back, although its
+// timer is not due.
 //
 // Fails when reacquire asks only servers whose breakers are closed.
 func TestRunRejoinsAServerThatIsBack(t *testing.T) {
@@ -200,21 +201,21 @@ func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 	})
 }
 
-// forget has the watcher count from now on.
+// forget makes the watcher count from now on.
 func (w *watcher) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.peak, w.starts = maps.Clone(w.running), map[string]map[time.Time]int{}
 }
 
-// most is the largest number of runs of a timer at once.
+// most returns the largest number of simultaneous runs of a timer.
 func (w *watcher) most(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.peak[name]
 }
 
-// refusing says of every name that it is set up wrongly, once it is told to.
+// refusing answers, once switched on, that it is set up wrongly, for every name.
 type refusing struct {
 	threeServers
 	wrong atomic.Bool
@@ -237,11 +238,11 @@ func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...driv
 	return r.threeServers.Extend(ctx, ttl, grants...)
 }
 
-// Several servers that are all set up wrongly are called as seldom as one that is down, however
-// long it lasts.
+// Several servers that are all set up wrongly are called as rarely as one that is down, however
+// long that lasts.
 //
-// Fails when the prober calls only the server of the hosts' own locks, and again at once because
-// nothing is known of the others.
+// Fails when the prober calls only the server of the hosts' own locks, and calls it again
+// immediately because nothing is known of the others.
 func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

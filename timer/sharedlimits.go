@@ -55,8 +55,8 @@ func (l Limit) spec() dlock.SemaphoreSpec {
 // lockName returns the limit's name in the store; its slots are limit:<name>:slot:<i>.
 func (l Limit) lockName() string { return "limit:" + l.Name }
 
-// limits are those of Config.Limits, with the runs that hold them on this host. Every part may use
-// them, and they use none.
+// limits are the limits of Config.Limits, with the runs that hold them on this host. Every part may
+// use them, and they use none.
 type limits struct {
 	log      *lineLog
 	registry *registry
@@ -70,12 +70,12 @@ type limits struct {
 type sharedLimit struct {
 	Limit
 
-	degraded atomic.Int32 // runs that go on without the store; counted by views
+	degraded atomic.Int32 // runs that continue without the store; counted by views
 
 	// Guarded by registry.mu.
-	runs      int          // that hold it here, or would if the store answered
+	runs      int          // runs that hold it here, or would hold it if the store answered
 	starts    startlog.Log // of those that began here, if there is a Rate
-	elsewhere int          // Size on other hosts, if it differs; else 0
+	elsewhere int          // Size on other hosts, if it differs; otherwise 0
 	heardOf   time.Time    // when the store last reported that
 }
 
@@ -178,7 +178,7 @@ func (l *limits) canBound(list []*sharedLimit) error {
 // shares are the limits of a timer.
 type shares struct {
 	limits []*sharedLimit
-	locks  []dlock.SemaphoreSpec // the same, as the store takes them
+	locks  []dlock.SemaphoreSpec // the same limits, as the store takes them
 }
 
 func newShares(list []*sharedLimit) *shares {
@@ -200,7 +200,7 @@ func (s *settings) limits() []*sharedLimit {
 	return s.shares.limits
 }
 
-// locks returns the same as the store takes them.
+// locks returns the limits of a timer as the store takes them.
 func (s *settings) locks() []dlock.SemaphoreSpec {
 	if s.shares == nil {
 		return nil
@@ -208,8 +208,8 @@ func (s *settings) locks() []dlock.SemaphoreSpec {
 	return s.shares.locks
 }
 
-// enter counts a run of a timer that is about to start. Without a grant of the store it returns why
-// the run may not start, if a limit is full on this host, or its rate is reached.
+// enter counts a run of a timer that is about to start. If the store has not granted it, and a
+// limit is full on this host, or its rate is reached, enter returns why the run may not start.
 func (l *limits) enter(set *settings, granted bool) (Reason, error) {
 	if len(set.limits()) == 0 {
 		return "", nil
@@ -234,8 +234,8 @@ func (l *limits) enter(set *settings, granted bool) (Reason, error) {
 	return "", nil
 }
 
-// rateWait returns how long until this host may start another run on its own. Called with the
-// registry's mutex held.
+// rateWait returns how long until this host may start another run without asking the store. Called
+// with the registry's mutex held.
 func (s *sharedLimit) rateWait(now int64) time.Duration {
 	if s.Rate == 0 {
 		return 0
@@ -245,14 +245,14 @@ func (s *sharedLimit) rateWait(now int64) time.Duration {
 	return time.Duration(s.starts.Wait(now, s.Rate, per)) * time.Microsecond
 }
 
-// leave ends what enter began. Called with the registry's mutex held.
+// leave takes back the count of enter. Called with the registry's mutex held.
 func (l *limits) leave(set *settings) {
 	for _, s := range set.limits() {
 		s.runs--
 	}
 }
 
-// A limitFullError says that a limit is full on this host, which does not ask the store.
+// A limitFullError says that a limit is full on this host. The store was not asked.
 type limitFullError struct {
 	limit string
 	runs  int
@@ -263,8 +263,7 @@ func (l *limitFullError) Error() string {
 		l.limit)
 }
 
-// A limitRateError says that the rate of a limit is reached on this host, which does not ask the
-// store.
+// A limitRateError says that the rate of a limit is reached on this host. The store was not asked.
 type limitRateError struct {
 	limit Limit
 	wait  time.Duration
@@ -275,8 +274,9 @@ func (l *limitRateError) Error() string {
 		"next is allowed in %v", l.limit.Name, l.limit.Rate, l.limit.Per, l.wait.Round(time.Millisecond))
 }
 
-// rateAgain returns after how long a tick is tried again that was refused because of a rate. The
-// refusal names when the next start is allowed. Hosts that wait for the same do not ask at once.
+// rateAgain returns how long to wait before a tick that was refused because of a rate is tried
+// again. The refusal names when the next start is allowed. A random part keeps the hosts that wait
+// for it from asking at the same time.
 func rateAgain(no *dlock.NotAcquiredError, err error) (wait time.Duration, ok bool) {
 	var per time.Duration
 	if no != nil && no.Reason == driver.ReasonLimitRate {
@@ -289,7 +289,7 @@ func rateAgain(no *dlock.NotAcquiredError, err error) (wait time.Duration, ok bo
 	return wait + rand.N(min(per/100, 50*time.Millisecond)+time.Millisecond), true
 }
 
-// applyAnswer compares the sizes that an answer of the store reports with ours.
+// applyAnswer compares the sizes that an answer of the store reports with those of this host.
 func (l *limits) applyAnswer(set *settings, lease *dlock.Lease, err error) {
 	if len(set.limits()) == 0 {
 		return
@@ -338,7 +338,7 @@ func (l *limits) status() (list []LimitStatus) {
 	return list
 }
 
-// disagreements returns the limits of which other hosts have another size.
+// disagreements returns an error for each limit whose size differs on other hosts.
 func (l *limits) disagreements() (errs []error) {
 	for _, s := range l.status() {
 		if s.SizeElsewhere != 0 {

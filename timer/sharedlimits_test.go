@@ -24,13 +24,13 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A limitWatch counts the runs that go on of timers that share a limit.
+// A limitWatch counts the runs in progress of timers that share a limit.
 type limitWatch struct {
 	mu    sync.Mutex
-	runs  map[*timer.Run]time.Time // that go on, and when they began
-	most  int                      // that were valid at once
-	most2 int                      // that went on at once, valid or not
-	over  time.Duration            // the time of all runs together that have ended
+	runs  map[*timer.Run]time.Time // in progress, and when they began
+	most  int                      // most valid runs at the same time
+	most2 int                      // most runs at the same time, valid or not
+	over  time.Duration            // the total time of the runs that have ended
 	begun int
 }
 
@@ -62,7 +62,7 @@ func (w *limitWatch) handler(d func() time.Duration) func(context.Context) error
 	}
 }
 
-// busy returns the time of all runs together, until now, and how many began.
+// busy returns the total time of all runs until now, and how many began.
 func (w *limitWatch) busy() (all time.Duration, begun int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,8 @@ func (w *limitWatch) busy() (all time.Duration, begun int) {
 	return all, w.begun
 }
 
-// seen returns the most valid runs at once, the most runs, and how many began.
+// seen returns the largest number of simultaneous valid runs, of simultaneous runs, and how many
+// began.
 func (w *limitWatch) seen() (valid, most, begun int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,9 +97,9 @@ func mailers(n int, template timer.Timer) []timer.Timer {
 	return list
 }
 
-// I1: 5 hosts with 4 timers that share a limit of 3, while the store loses replies, is late, slow,
-// silent and refuses connections, host by host: never 4 valid runs. Without faults the limit is
-// used, and each run costs one acquire and one release.
+// I1: 5 hosts have 4 timers that share a limit of 3, while the store loses replies, is late, slow,
+// silent and refuses connections, host by host: there are never 4 valid runs. Without faults the
+// limit is used, and each run costs one acquire and one release.
 //
 // Fails when TryAcquire leaves out Shared.
 func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
@@ -131,7 +132,7 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 		if valid, _, _ := watch.seen(); valid != 3 {
 			t.Errorf("%d valid runs at once: want exactly 3", valid)
 		}
-		time.Sleep(time.Minute) // grants of lost replies have ended
+		time.Sleep(time.Minute) // until grants whose replies were lost have ended
 		before, first := watch.busy()
 		window := time.Duration(testkit.Rounds(t, 2, 5)) * time.Minute
 		time.Sleep(window)
@@ -164,7 +165,7 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 	})
 }
 
-// A tick costs one call to the store, a run two: the limit costs none.
+// A tick costs one call to the store, and a run two: the limit costs none.
 func TestSharedLimitCostsNoCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -177,7 +178,7 @@ func TestSharedLimitCostsNoCall(t *testing.T) {
 			asked += st.Started + st.Skipped[timer.ReasonLimitFull]
 			started += st.Started
 		}
-		probes := 30 // about two per TTL, and their releases
+		probes := 30 // about two per TTL, with their releases
 		if acquires < int(asked) || acquires > int(asked)+probes || releases > int(started)+probes || started < 45 {
 			t.Errorf("%d acquires and %d releases for %d ticks that asked, of which %d ran", acquires, releases, asked,
 				started)
@@ -186,7 +187,7 @@ func TestSharedLimitCostsNoCall(t *testing.T) {
 	})
 }
 
-// A host says who holds the limit that kept a tick, or a Trigger, from running.
+// A host reports who holds the limit that kept a tick, or a Trigger, from running.
 //
 // Fails when the refusal is taken for the timer's own.
 func TestSharedLimitThatIsFullIsNamed(t *testing.T) {
@@ -231,9 +232,9 @@ func TestSharedLimitThatIsFullIsNamed(t *testing.T) {
 	})
 }
 
-// I2: a run that loses its permit has lost its lease, before the permit is granted to another.
+// I2: a run that loses its permit has lost its lease before the permit is granted to another run.
 //
-// Fails when the lease is that of the slot alone.
+// Fails when the lease is only that of the slot.
 func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -266,8 +267,8 @@ func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
 	})
 }
 
-// Hosts with different sizes together never exceed the larger, and each says so: in the log,
-// Status, a check and a metric.
+// Hosts with different sizes together never exceed the larger, and each reports the difference: in
+// the log, Status, a check and a metric.
 //
 // Fails when the size is part of the name.
 func TestHostsDisagreeAboutALimit(t *testing.T) {
@@ -319,7 +320,7 @@ func TestHostsDisagreeAboutALimit(t *testing.T) {
 }
 
 // Without a store the limit holds for this process, and during an outage on each host. When the
-// store is back, runs of the outage get slots and permits first.
+// store is back, runs that began during the outage get slots and permits first.
 //
 // Fails when a run without a lease does not count.
 func TestSharedLimitWithoutTheStore(t *testing.T) {
@@ -391,10 +392,10 @@ func TestSharedLimitWithoutTheStore(t *testing.T) {
 	})
 }
 
-// A host whose runs of an outage wait for permits starts nothing new of other timers that share the
-// limit.
+// If runs that began during an outage wait for permits, their host starts no runs of other timers
+// that share the limit.
 //
-// Fails when only the timer's own runs are waited for.
+// Fails when a timer waits only for its own runs.
 func TestRunsOfAnOutageGetPermitsFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -406,7 +407,7 @@ func TestRunsOfAnOutageGetPermitsFirst(t *testing.T) {
 		for range 3 {
 			_ = h.Trigger(t.Context(), "long")
 		}
-		// Somebody else has the permit when the store is back.
+		// Another session has the permit when the store is back.
 		lease, err := otherSession(t, f.store).Semaphore("limit:smtp", 1).TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -437,8 +438,8 @@ func (apart) CheckShared(name string, shared ...string) error {
 	return fmt.Errorf("%q and %q are on different nodes", name, shared)
 }
 
-// I11: every fault of a limit comes back at once, with what to do about it, also that the store
-// cannot keep it.
+// I11: all faults of a limit come back together, each with how to fix it; one of them is that the
+// store cannot keep the limit.
 //
 // Fails when New stops at the first.
 func TestI11FaultsOfLimits(t *testing.T) {
@@ -482,8 +483,8 @@ func TestI11FaultsOfLimits(t *testing.T) {
 }
 
 // Two hosts have timers that tick far more often than the rate of their limit allows, and replies
-// are lost. In no window do more runs start, and nearly all of the rate is used. What waits asks
-// when the store said so: a handful of calls per start.
+// are lost. In no window do more runs start, and nearly all of the rate is used. A tick that waits
+// asks when the store has said so: a handful of calls per start.
 //
 // Fails when the rate is not passed on to the store, or when a tick that waits polls.
 func TestRateOfALimit(t *testing.T) {
@@ -544,10 +545,10 @@ func TestRateOfALimit(t *testing.T) {
 	}
 }
 
-// A trigger that the rate of a limit refuses starts when the store has said that it may, and not
-// when a back-off of its own ends.
+// A trigger that the rate of a limit refuses starts when the store has said that it may, not when a
+// back-off of its own ends.
 //
-// Fails when the time that the refusal names is dropped.
+// Fails when the time in the refusal is dropped.
 func TestTriggerWaitsForARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const per = 25 * time.Second // a back-off would ask after 5, 10, 15, 22.5 and 33.75 s
@@ -584,8 +585,8 @@ func TestTriggerWaitsForARate(t *testing.T) {
 	})
 }
 
-// Fails when a rate without a Per, or the other way round, is taken for none, or when a store that
-// cannot bound one is not asked.
+// Fails when a rate without a Per, or vice versa, is taken for none, or when a store that cannot
+// bound a rate is not asked.
 func TestFaultsOfARate(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	for name, limit := range map[string]timer.Limit{

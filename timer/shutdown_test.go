@@ -15,11 +15,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// When Run returns no goroutine is left (the bubble's end proves it) and every slot is released.
-// Handlers are let to finish, then cancelled; the slot is kept until the handler has returned.
+// When Run returns, no goroutine is left (the bubble's end proves it) and every slot is released.
+// Handlers may finish, and are then canceled; the slot is kept until the handler has returned.
 //
-// Fails when drain cancels at once, when it does not wait, when finish releases before the handler
-// returns.
+// Fails when drain cancels immediately, when it does not wait, when finish releases before the
+// handler returns.
 func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -76,8 +76,7 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 // A handler that never returns is named in Run's error and its slot is left to expire, not
 // released.
 //
-// Fails when finish releases after Run has given up, or when wait forgets the timers that were
-// removed.
+// Fails when finish releases after Run has given up, or when wait forgets removed timers.
 func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -127,7 +126,7 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	})
 }
 
-// Draining is bounded when the store hangs, too.
+// Draining is bounded even when the store hangs.
 //
 // Fails when Session.Close waits for the store without a bound of its own.
 func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
@@ -152,7 +151,7 @@ func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 
 // The context of a handler does not end with Run's, but has its values.
 //
-// Fails when base is made from Run's context as it is, or from context.Background.
+// Fails when base is derived from Run's context unchanged, or from context.Background.
 func TestHandlersContextOutlivesRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		type key struct{}
@@ -187,7 +186,7 @@ func TestHandlersContextOutlivesRuns(t *testing.T) {
 
 // Every way in which a run ends has its own outcome.
 //
-// Fails when outcomeOf takes a run that was cancelled for one that failed.
+// Fails when outcomeOf takes a canceled run for a failed one.
 func TestOutcomes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -16,7 +16,7 @@ import (
 
 // A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store.
 //
-// It can be marshaled as JSON: NoLimit is null, what is unknown or absent is left out, instants are
+// It can be marshaled as JSON: NoLimit is null, unknown or absent values are left out, instants are
 // in UTC, durations are numbers of seconds, and errors are texts.
 type Status struct {
 	Phase  Phase
@@ -39,8 +39,8 @@ type LimitStatus struct {
 	Name          string
 	Size          int // on this host; 10,000 if the limit has a Rate only
 	SizeElsewhere int // on other hosts, if it differs; else 0
-	Runs          int // in progress here that hold it, or would if the store answered
-	// Rate and Per are those of Limit, on this host; 0: any number of runs may start.
+	Runs          int // runs in progress here that hold it, or would hold it if the store answered
+	// Rate and Per are the settings of the Limit on this host; 0: any number of runs may start.
 	Rate int
 	Per  time.Duration
 }
@@ -58,34 +58,34 @@ func (s Status) Timer(name string) (t TimerStatus, ok bool) {
 // StoreStatus is the store as this host's last call found it.
 type StoreStatus struct {
 	Name string // "" without a store
-	Up   bool   // it answered the last call; false also before the first
-	// It is not set up right (dlock.ErrSetup), and has granted nothing since it said so: ticks are
-	// skipped, whatever OnStoreDown says.
+	Up   bool   // it answered the last call; false before the first call, too
+	// It is not set up correctly (dlock.ErrSetup), and has granted nothing since it said so: ticks
+	// are skipped, whatever OnStoreDown says.
 	NotSetUp    bool
 	BreakerOpen bool      // it failed three times in a row, so ticks do not call it: OnStoreDown decides
 	Err         string    // what is wrong with it; "": nothing
 	ChangedAt   time.Time // when Up last changed
-	// Of a store of several servers, such as a Redis Cluster, those that failed three times in a
+	// If the store has several servers, such as a Redis Cluster, those that failed three times in a
 	// row: OnStoreDown decides for the timers on them.
 	ServersDown []string
 }
 
-// TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + those being tried
-// at this moment or waiting.
+// TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + the ticks that are
+// being tried at this moment, or wait.
 type TimerStatus struct {
 	Name     string
-	Schedule string            // what people are shown; "": it is only triggered
-	Next     time.Time         // the next tick; zero: none. With schedule.After also while a run goes on here
+	Schedule string            // as people see it; "": it is only triggered
+	Next     time.Time         // the next tick; zero: none, or with schedule.After a run is in progress here
 	Ticks    uint64            // that came due
 	Started  uint64            // ticks that started a run
-	Skipped  map[Reason]uint64 // ticks that did not, by reason
+	Skipped  map[Reason]uint64 // ticks that started no run, by reason
 	Running  []RunInfo         // by start
-	Last     *RunResult        // of the run that ended last; nil: none
-	Fallback bool              // it runs, or would run, without the store; not while it is paused
+	Last     *RunResult        // the run that ended last; nil: none
+	Fallback bool              // it runs, or would run, without the store; false while it is paused
 	// The tick that waits for a run to end, see FullWait; zero: none.
 	WaitingTick time.Time
 
-	LastRunAt time.Time // when the run that began last on this host began; zero: none did
+	LastRunAt time.Time // when the latest run on this host began; zero: none did
 	// When a run last succeeded on any host, as far as this one knows; zero: it knows of none.
 	LastSuccessAt time.Time
 
@@ -105,9 +105,8 @@ type TimerStatus struct {
 	MaxAttempts int // of Retry
 	AlarmAfter  int
 
-	// How many runs may be in progress at once in the fleet in the worst case: MaxConcurrency, or
-	// hosts × MaxPerHost while the timer runs without the store; 0: not known, because Hosts is
-	// not.
+	// The worst case of runs in progress at the same time in the fleet: MaxConcurrency, or hosts ×
+	// MaxPerHost while the timer runs without the store; 0: not known, because Hosts is not.
 	EffectiveLimit    int
 	TicksSinceSuccess int          // ticks without a successful run on any host, as far as this one knows
 	LimitElsewhere    int          // MaxConcurrency of other hosts if it differs, else 0
@@ -116,11 +115,11 @@ type TimerStatus struct {
 	// The triggers of a Control that wait in the store, oldest first, as this host last read them.
 	Triggers        []control.PendingTrigger
 	ExpiredTriggers int // how many triggers this host has found expired, and reported
-	// The fault that the store found at a key of this timer (dlock.ErrFault), because of which it
-	// does not run; "": none.
+	// The fault that the store found at a key of this timer (dlock.ErrFault), which keeps it from
+	// running; "": none.
 	StoreFault string
-	Removed    bool // it was removed, and runs of it go on
-	// The error of its schedule, because of which no tick is planned; "": none. The schedule is
+	Removed    bool // it was removed, but runs of it are in progress
+	// The error of its schedule, which keeps ticks from being planned; "": none. The schedule is
 	// asked again after a minute, then two, up to an hour.
 	ScheduleError string
 
@@ -130,8 +129,8 @@ type TimerStatus struct {
 }
 
 // NextTicks returns the next n ticks, of which Next is the first, or fewer if there are no more.
-// They are those of the schedule: a tick may still be skipped. With schedule.After only Next is
-// known: when this host asks whether the delay is over. n is 0 to schedule.MaxNextTicks. Programs
+// They come from the schedule: a tick may still be skipped. With schedule.After only Next is known:
+// it is when this host asks whether the delay is over. n is 0 to schedule.MaxNextTicks. Programs
 // without this Status get the same ticks from schedule.NextTicks.
 func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 	if t.Next.IsZero() || n <= 0 {
@@ -147,8 +146,8 @@ func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 	return after, nil
 }
 
-// BlackoutUntil returns the end of the blackout into which an instant falls, of the timer or of
-// Config; zero: it falls into none, or they cannot tell. Another one may begin then.
+// BlackoutUntil returns the end of the blackout, of the timer or of Config, that contains an
+// instant; zero: none contains it, or they cannot tell. Another blackout may begin then.
 func (t TimerStatus) BlackoutUntil(at time.Time) time.Time {
 	if t.host == nil {
 		return time.Time{}
@@ -185,7 +184,7 @@ func (s *Scheduler) Status() Status {
 	return st
 }
 
-// statusOf returns the status of a timer. ok is false if it is over.
+// statusOf returns the status of a timer. ok is false if the timer has ended.
 func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 	text := "" // before the mutex is locked: String may be the user's code
 	if set.timer.Schedule != nil {
@@ -232,8 +231,8 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 	return t, true
 }
 
-// bound returns how many runs may be in progress at once in the fleet in the worst case; 0: not
-// known. Without the store, MaxPerHost is the only limit. w is nil if there is none. Called with
+// bound returns the worst case of runs in progress at the same time in the fleet; 0: not known.
+// Without the store, MaxPerHost is the only limit. w is nil if there is no store. Called with
 // entry.mu held.
 func (s *settings) bound(w *storeWatch) int {
 	limit := s.hostLimit()
@@ -257,27 +256,27 @@ func (s *Scheduler) Live() error {
 }
 
 // Ready returns an error unless Run is running and its context has not ended. A store that is down
-// does not make a host unready, because all hosts would be unready at once.
+// does not make a host unready, because otherwise all hosts would be unready at the same time.
 func (s *Scheduler) Ready() error {
 	return s.registry.life.Ready()
 }
 
 // Running returns a channel that is closed when Run has begun: from then on, Trigger starts runs.
-// It stays closed when Run has ended, also with an error of the store; Ready says whether it has.
-// It is never closed if nobody calls Run.
+// It stays closed when Run has ended, even with an error of the store; Ready says whether it has.
+// If Run is not called, the channel is never closed.
 func (s *Scheduler) Running() <-chan struct{} { return s.registry.ran }
 
 // Started returns an error until Run has begun and the store has been called once, whatever it
-// answered. A store that is down does not keep a host from starting.
+// answered. A store that is down does not keep a host from counting as started.
 func (s *Scheduler) Started() error {
 	return s.registry.life.Started("store", s.store == nil || s.store.calledOnce())
 }
 
-// StoreReachable returns an error while the store does not answer, or is not set up right: from the
-// third failure in a row to the third answer in a row, so that it does not flap. Every host
+// StoreReachable returns an error while the store does not answer, or is not set up correctly: from
+// the third failure in a row to the third answer in a row, so that it does not flap. Every host
 // acquires and releases a lock of its own in the background, about once per TTL, so it notices an
-// outage even if nothing is due. A fault of these locks' own keys (dlock.ErrFault) is an error,
-// too, although timers go on.
+// outage even if nothing is due. A fault of the keys of these locks (dlock.ErrFault) is an error,
+// too, although timers continue.
 func (s *Scheduler) StoreReachable() error {
 	if s.store == nil {
 		return nil
@@ -285,7 +284,7 @@ func (s *Scheduler) StoreReachable() error {
 	return s.store.reachable()
 }
 
-// LeasesRenewed returns an error if the renewal of a slot is late: if it stays late, the run loses
+// LeasesRenewed returns an error if the renewal of a slot is late. If it stays late, the run loses
 // its lease.
 func (s *Scheduler) LeasesRenewed() error {
 	if s.session == nil {
@@ -297,8 +296,8 @@ func (s *Scheduler) LeasesRenewed() error {
 	return nil
 }
 
-// LimitsAgree returns an error if other hosts have another MaxConcurrency for a timer, or another
-// size of a limit, than this one.
+// LimitsAgree returns an error if the MaxConcurrency of a timer, or the size of a limit, differs
+// between this host and others.
 func (s *Scheduler) LimitsAgree() error {
 	if s.store == nil {
 		return nil
@@ -314,10 +313,10 @@ func (s *Scheduler) LimitsAgree() error {
 }
 
 // Checks returns checks by name. A host with a failing check is degraded, but can serve. The name
-// of a check says what is well while it passes; its error says what is wrong, and what to do.
+// of a check says what is true while it passes; its error says what is wrong, and what to do.
 // Package health reports each:
 //
-//   - store-reachable: StoreReachable; which servers of several do not answer; and which timers run
+//   - store-reachable: StoreReachable; which of several servers do not answer; and which timers run
 //     without the store, or do not run because of a fault at their keys
 //   - leases-renewed: LeasesRenewed
 //   - limits-agree: LimitsAgree
@@ -333,7 +332,7 @@ func (s *Scheduler) Checks() map[string]func() error {
 	}
 }
 
-// checkStore is the check store-reachable. Without a store w is nil.
+// checkStore is the check store-reachable. w is nil if there is no store.
 func checkStore(w *storeWatch) error {
 	if w == nil {
 		return nil
@@ -355,8 +354,8 @@ func checkStore(w *storeWatch) error {
 }
 
 // Runners shows the loops of a Scheduler, so that it is a cluster.Runner: itself with its phase,
-// the prober with what it last found of the store, and the heartbeat of its leases. It reads memory
-// only.
+// the prober with what it last found out about the store, and the heartbeat of its leases. It reads
+// memory only.
 func (s *Scheduler) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	phase, since := s.registry.life.Current()
 	show("scheduler", "", string(phase), since, nil)

@@ -11,8 +11,8 @@ import (
 
 // Status and the log show NoLimit where there is no limit, not the internal number for it.
 //
-// Fails when Status, or the line that tells of a new timer, shows the number that stands for
-// NoLimit inside.
+// Fails when Status, or the log line about a new timer, shows the number that stands for NoLimit
+// inside.
 func TestNoLimitIsShownAsSuch(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

@@ -12,7 +12,7 @@ import (
 )
 
 // The JSON of a Status is for programs in other languages, so it has no sentinel values: NoLimit is
-// null, what is unknown or absent is left out, instants are in UTC, durations are numbers of
+// null, unknown or absent values are left out, instants are in UTC, durations are numbers of
 // seconds, and errors are texts. It cannot be read back into a Status.
 
 // A jsonLimit is a number, or null for NoLimit.
@@ -37,7 +37,8 @@ func (j jsonSeconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(j).Seconds())
 }
 
-// some returns list, or an empty slice in place of nil: JSON shows that as [] and not as null.
+// some returns list, or an empty slice instead of nil, because JSON shows an empty slice as [] and
+// nil as null.
 func some[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -52,8 +53,8 @@ func originOf(o driver.Cause) *driver.Cause {
 	return &o
 }
 
-// MarshalJSON implements json.Marshaler: no limit is null, what is not known is left out, instants
-// are in UTC, durations are numbers of seconds, and errors are texts.
+// MarshalJSON implements json.Marshaler: NoLimit is null, unknown values are left out, instants are
+// in UTC, durations are numbers of seconds, and errors are texts.
 func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Phase  Phase         `json:"phase"`

@@ -62,8 +62,8 @@ func statusForJSON() timer.Status {
 	}
 }
 
-// The JSON of a Status is what testdata/status.json says, which programs in other languages read:
-// a change of it is a change of an interface. To accept one, run the test with UPDATE_GOLDEN=1.
+// The JSON of a Status equals testdata/status.json. Programs in other languages read it, so a
+// change of it is a change of an interface. To accept one, run the test with UPDATE_GOLDEN=1.
 //
 // Fails when a name or a unit changes.
 func TestStatusJSON(t *testing.T) {
@@ -143,8 +143,8 @@ func TestStatusJSONHasEveryField(t *testing.T) {
 	check(*all.Last, marshal(last), "RunInfo")
 }
 
-// The JSON of a host that runs has no value that stands for another: no largest number for "no
-// limit", no year 1 for "never", no empty object for an error, also if the error panics.
+// The JSON of a running host has no sentinel values: no largest number for "no limit", no year 1
+// for "never", no empty object for an error, even if the error panics.
 //
 // Fails when a type without MarshalJSON is added, and when a limit is not translated back.
 func TestStatusJSONIsClean(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 )
 
 // The same on a Redis whose clock is stepped together with its host's, by two hours and back: every
-// timer goes on after each step.
+// timer continues after each step.
 //
 // Fails as the test in virtual time does.
 func TestClocksThatStepTogetherOnRedis(t *testing.T) {

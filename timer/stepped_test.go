@@ -15,13 +15,14 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The clocks of all hosts and of the store are set forward or back together, and right again: they
+// The clocks of all hosts and of the store are set forward or back together, and corrected: they
 // were on one machine, or followed one wrong server. After either step every timer runs again
-// within its own interval, once per tick, and the dead-man's check tells the truth: nothing while
-// runs succeed, and an alarm when they fail, whatever the store noted while its clock was ahead.
+// within its own interval, once per tick, and the dead-man's check is right: it reports nothing
+// while runs succeed, and an alarm when they fail, whatever the store recorded while its clock was
+// ahead.
 //
-// Fails when the store believes an instant of its own future, when a host plans by a clock that is
-// no longer, and when a success in the future counts as one of a moment ago.
+// Fails when the store believes an instant of its own future, when a host plans by a clock that has
+// since been changed, and when a success in the future counts as a recent one.
 func TestClocksThatStepTogether(t *testing.T) {
 	for _, by := range []time.Duration{2 * time.Second, 10 * time.Minute, 2 * time.Hour, 400 * 24 * time.Hour} {
 		for _, by := range []time.Duration{by, -by} {
@@ -32,7 +33,7 @@ func TestClocksThatStepTogether(t *testing.T) {
 
 func clocksStep(t *testing.T, by time.Duration) {
 	f := newFleet(t)
-	var wrong atomic.Int64 // how far all clocks are
+	var wrong atomic.Int64 // how wrong all clocks are
 	f.store.Clock = func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }
 	var failing atomic.Bool
 	var mu sync.Mutex
@@ -56,7 +57,7 @@ func clocksStep(t *testing.T, by time.Duration) {
 			timer.SetSkew(h.Scheduler, time.Duration(wrong.Load()))
 		}
 	}
-	// runAgain waits for one interval, and 10 s in which hosts look at their clocks.
+	// runAgain waits for one interval, and for the 10 s in which hosts read their clocks.
 	runAgain := func(after string) {
 		t.Helper()
 		began := time.Now()

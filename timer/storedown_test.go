@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// outages are the ways for a store to be down.
+// outages are the ways in which a store can be down.
 var outages = map[string]dlocktest.Fault{
 	"hangs":   dlocktest.Hang,
 	"refuses": dlocktest.Error(errors.New("connection refused")),
@@ -38,7 +38,7 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 	}
 }
 
-// Timers keep ticking while the store is down from the start, whatever it does, and need no restart
+// Timers keep ticking while the store is down from the start, however it fails, and need no restart
 // when it comes back. Under StoreDownRunLocal they run, degraded and not valid; under StoreDownSkip
 // they do not.
 //
@@ -71,7 +71,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		mu.Lock()
-		if n := len(ran["local"]); n < 16 && down != dlocktest.Short { // two hosts, each by itself
+		if n := len(ran["local"]); n < 16 && down != dlocktest.Short { // two hosts, each on its own
 			t.Errorf("StoreDownRunLocal started %d runs in 10 ticks of 2 hosts without the store", n)
 		}
 		if n := len(ran["skip"]); n > 0 && down != dlocktest.Short {
@@ -91,7 +91,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 			}
 			h.Link.Heal()
 		}
-		time.Sleep(20 * time.Second) // what was granted without our knowing has been given back, or has ended
+		time.Sleep(20 * time.Second) // until grants whose replies were lost have been released, or have ended
 		mu.Lock()
 		ran = map[string][]bool{}
 		mu.Unlock()
@@ -117,11 +117,11 @@ func TestI7StoreDownAtStart(t *testing.T) {
 	})
 }
 
-// The store dies during a run and comes back. Under StoreDownRunLocal the run goes on, degraded;
-// under StoreDownSkip it ends when its trust window closes. Either way it is not valid any more
-// when the slot can be granted to another host.
+// The store dies during a run and comes back. Under StoreDownRunLocal the run continues, degraded;
+// under StoreDownSkip it ends when its lease can no longer be trusted. In both cases it is no
+// longer valid when the slot can be granted to another host.
 //
-// Fails when lost takes no silence for an outage, or does not look at the policy.
+// Fails when lost does not take silence for an outage, or does not look at the policy.
 func TestI7StoreDiesDuringARun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -174,8 +174,8 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 	}
 }
 
-// A loss that is no outage (this host stood still, and its slot went to another) ends the run under
-// StoreDownRunLocal, too, because the store was not silent: it said so.
+// A loss without an outage (this host stalled, and its slot went to another) ends the run under
+// StoreDownRunLocal, too, because the store was not silent: it reported the loss.
 //
 // Fails when lost does not look at Silent.
 func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
@@ -212,7 +212,7 @@ func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 	})
 }
 
-// takenStore can say that every lease has gone to somebody else.
+// takenStore can report that every lease has gone to another holder.
 type takenStore struct {
 	dlock.DistributedLock
 	all atomic.Bool
@@ -255,7 +255,7 @@ func TestFullIsNotDown(t *testing.T) {
 // A change of the store's state is logged once, not once per tick.
 //
 // Fails when recordAcquire or called logs without a change, or when the state does not remember
-// since when.
+// when it began.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -283,10 +283,10 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// A store that restarted refuses for a while. A tick that meets this is tried again afterwards, if
-// no later one comes due before: a daily timer must not lose its day.
+// A store that restarted refuses for a while. A tick that is refused for this reason is tried again
+// afterwards, if no later one comes due before: a daily timer must not lose its day.
 //
-// Fails when decide lets no tick wait for the end of a quarantine.
+// Fails when decide makes no tick wait for the end of a quarantine.
 func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -323,7 +323,7 @@ func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 type quarantine struct {
 	dlock.DistributedLock
 	until  time.Time
-	silent bool // it does not say until when
+	silent bool // it does not say when it ends
 }
 
 func (q *quarantine) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
@@ -336,7 +336,7 @@ func (q *quarantine) TryAcquire(ctx context.Context, req driver.Request) (driver
 	return q.DistributedLock.TryAcquire(ctx, req)
 }
 
-// Hosts that state different limits say so, and keep to the larger one.
+// Hosts with different limits report the difference, and keep to the larger one.
 func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -366,7 +366,7 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 }
 
 // A store that can audit its server does so when it first answers, and when it answers again. Each
-// of its warnings is logged once an hour, also if the numbers in it change, and a note at Info.
+// of its warnings is logged once an hour, even if the numbers in it change, and a note at Info.
 //
 // Fails when saw does not call audit, or calls it without a change; when warnings count as
 // different because of their numbers, and when one is never logged again.
@@ -387,7 +387,7 @@ func TestAuditIsLogged(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		for range 2 {
 			for range 5 {
-				// Not Hang: to Heal it a call under way fails once more.
+				// Not Hang, because after Heal a call in flight fails once more.
 				link.Inject(dlocktest.Error(errors.New("refused")))
 				time.Sleep(10 * time.Second)
 				link.Heal()

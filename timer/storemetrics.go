@@ -11,20 +11,20 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// storeMetrics are the metrics of the store of a scheduler, which has one: they are few, so they
-// are kept as Prometheus types. Those of which an alert may ask the increase are there from the
-// start. A nil *storeMetrics counts nothing.
+// storeMetrics are the metrics of the store of a scheduler. There are few, so they are kept as
+// Prometheus types. If an alert may ask for the increase of a counter, the counter exists from the
+// start, at 0. A nil *storeMetrics counts nothing.
 type storeMetrics struct {
 	results    *prometheus.CounterVec // of acquires
 	expired    prometheus.Counter
 	beats      [driver.GrantLost + 1]prometheus.Counter
 	ops        map[dlock.StoreOp]opMetrics
-	took, hold prometheus.Observer // acquires; slots
+	took, hold prometheus.Observer // of acquires; of slots
 
 	collectors []prometheus.Collector
 }
 
-// opMetrics are those of one operation of the store.
+// opMetrics are the metrics of one operation of the store.
 type opMetrics struct {
 	took   prometheus.Observer
 	failed prometheus.Counter
@@ -90,13 +90,13 @@ func acquireResult(ctx context.Context, err error) string {
 		return resultOf(Reason(no.Reason))
 	case err == nil:
 		return "acquired"
-	case errors.Is(ctx.Err(), context.Canceled): // it says nothing about the store
+	case errors.Is(ctx.Err(), context.Canceled): // the error says nothing about the store
 		return "canceled"
 	}
 	return "error"
 }
 
-// resultOf returns a reason as a value of a label. A store may make up reasons, any number of them.
+// resultOf returns a reason as a value of a label. A store may invent any number of reasons.
 func resultOf(reason Reason) string {
 	if verdictOf(reason) == 0 && reason != ReasonNotRunning {
 		return "other"

@@ -21,7 +21,7 @@ import (
 )
 
 // A storeWatch watches the store's health. It is not on the path of a tick: every part may call it,
-// and it calls none of them. What the store's answers say about single timers goes to views.
+// and it calls none of them. It passes what the store's answers say about single timers to views.
 type storeWatch struct {
 	label     string
 	timeout   time.Duration // of one call
@@ -71,7 +71,7 @@ func storeLabel(store dlock.DistributedLock) string {
 }
 
 // begin is called when Run begins, before anything calls the store. It needs no mutex then, and
-// must not take one, because the registry's is held.
+// must not take one, because the registry's mutex is held.
 func (s *storeWatch) begin(base context.Context) {
 	s.base, s.awaitingFirst = base, true
 }
@@ -88,15 +88,15 @@ func (s *storeWatch) wakeProber() {
 func (s *storeWatch) called(c dlock.StoreCall) {
 	failure := c.Err
 	if c.Refused() {
-		failure = nil // an answer
+		failure = nil // a refusal is an answer
 	}
 	s.metrics.called(c.Op, c.Took, failure != nil && !c.Canceled)
-	if c.Op != dlock.StoreOpExtend { // an acquire may take two calls, and is judged by its result
+	if c.Op != dlock.StoreOpExtend { // an acquire may take two calls, so its result is recorded instead
 		return
 	}
 	defer s.log.flush()
 	s.heartbeats(c)
-	if c.Canceled { // it says nothing about the store
+	if c.Canceled { // the call says nothing about the store
 		return
 	}
 	if guard.Is(failure, dlock.ErrFault) {
@@ -122,7 +122,7 @@ func (s *storeWatch) heartbeats(c dlock.StoreCall) {
 }
 
 // recordAnswer records what the store answered to an acquire of a timer's slot, and reports whether
-// the timer goes on without the store.
+// the timer continues without the store.
 func (s *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degraded bool) {
 	set := t.s
 	_, failed := errors.AsType[*dlock.StoreError](err)
@@ -134,7 +134,7 @@ func (s *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degrad
 		s.views.granted(set, lease.Info())
 		s.endQuarantine()
 	case no != nil:
-		if t.missedAt == 0 { // a missed tick may be refused because of a pause that has ended
+		if t.missedAt == 0 { // the refusal of a missed tick may be due to a pause that has ended
 			s.overrides.applyAnswer(set, no.Info, no)
 		}
 		s.views.refused(t, no)
@@ -146,7 +146,7 @@ func (s *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degrad
 }
 
 // saw records what a call says about the store. It returns what is wrong with the set-up of the
-// server that was called; nil: nothing is known.
+// called server; nil: nothing is known.
 func (s *storeWatch) saw(r result) (setupErr error) {
 	s.mu.Lock()
 	server, store := s.record(r)
@@ -171,8 +171,8 @@ func (s *storeWatch) saw(r result) (setupErr error) {
 
 // An effect is what a call has changed.
 type effect struct {
-	back   bool // it answers, and its breaker is closed
-	opened bool // of the store: its breaker has opened, and that is to be logged
+	back   bool // the server or store answers, and its breaker is closed
+	opened bool // the breaker of the whole store has opened, and that is to be logged
 }
 
 // record records a call to the store, or to one of its servers. It returns what has changed for
@@ -205,9 +205,9 @@ func (s *storeWatch) note(r result, shard string) (e effect) {
 	return e
 }
 
-// logChange logs what has changed for a server, or for the whole store (""). It reports true if the
-// breaker of the store has opened: that is logged with the timers that it concerns, which cannot be
-// counted with mu held. Called with mu held.
+// logChange logs what has changed for a server, or for the whole store (""). It returns true if the
+// breaker of the store has opened. The caller logs that with the numbers of timers that it
+// concerns, which cannot be counted with mu held. Called with mu held.
 func (s *storeWatch) logChange(c change, r result, shard string) (opened bool) {
 	what, whose, args := "the store", "timers that share it", []any{"store", s.label}
 	if shard != "" {
@@ -233,7 +233,7 @@ func (s *storeWatch) logChange(c change, r result, shard string) (opened bool) {
 }
 
 // recordAcquire records what the result of an acquire says about the store itself. It returns the
-// error; if the store's last answer was that it is not set up right, the error says so, too.
+// error. If the store's last answer was that it is not set up correctly, the error says so, too.
 func (s *storeWatch) recordAcquire(name string, err error) error {
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok {
@@ -243,7 +243,7 @@ func (s *storeWatch) recordAcquire(name string, err error) error {
 		return err
 	}
 	why := reasonOf(failed)
-	if why == ReasonStoreFault { // one key is bad, but the store answers
+	if why == ReasonStoreFault { // one key is faulty, but the store answers
 		s.saw(s.resultOf(name, nil, false))
 		return err
 	}
@@ -268,9 +268,9 @@ func (s *storeWatch) policies() (local, skip int) {
 	return local, skip
 }
 
-// bypass reports whether the breaker is open for a timer, so that the store is not to be called.
-// Then it returns what is wrong with the store (nil: it has just answered again), and records and
-// reports whether the timer goes on without it.
+// bypass reports whether the breaker is open for a timer, so that the store must not be called. If
+// it is open, bypass returns what is wrong with the store (nil: it has just answered again), and
+// records and reports whether the timer continues without it.
 func (s *storeWatch) bypass(set *settings) (open bool, why error, degraded bool) {
 	shard := s.names.of(set.entry.lockName)
 	s.mu.Lock()
@@ -314,7 +314,7 @@ func (s *storeWatch) allOpen() bool {
 	return s.breakers.whole.Open()
 }
 
-// notSetUp reports whether the last answer of a timer's server was that it is not set up right.
+// notSetUp reports whether the last answer of a timer's server was that it is not set up correctly.
 func (s *storeWatch) notSetUp(set *settings) bool {
 	shard := s.names.of(set.entry.lockName)
 	s.mu.Lock()
@@ -344,8 +344,8 @@ func (s *storeWatch) hostsSeen() int {
 	return s.hosts
 }
 
-// unknownQuarantine is after how long a store is called again that does not say when its quarantine
-// ends.
+// unknownQuarantine is the pause before the next call to a store that does not say when its
+// quarantine ends.
 const unknownQuarantine = time.Second
 
 // beginQuarantine records for how long a store that restarted grants nothing, and logs it once.
@@ -376,7 +376,7 @@ func (s *storeWatch) endQuarantine() {
 }
 
 // audit makes the store check the settings of its server, when it first answers and whenever it
-// answers again: it may be another server then.
+// answers again, because it may be another server then.
 func (s *storeWatch) audit() {
 	auditor := s.caps.Auditor
 	if auditor == nil || !s.registry.join() {
@@ -419,15 +419,15 @@ func (s *storeWatch) audit() {
 	}()
 }
 
-// warnEvery is how often a warning of an audit is logged at most: a store whose server comes and
-// goes is audited each time.
+// warnEvery is the shortest time between two logs of the same warning of an audit: if a server
+// comes and goes, it is audited each time.
 const warnEvery = time.Hour
 
 // measured matches the amounts in a warning, which differ each time.
 var measured = regexp.MustCompile(`\b([0-9.]+(ns|µs|ms|s|m|h))+\b|\b[0-9]+ (bytes|old versions|rows)`)
 
-// newWarning reports whether a warning was not logged within warnEvery, and records that it is now.
-// Called with mu held.
+// newWarning reports whether a warning was not logged within warnEvery, and records that it is
+// logged now. Called with mu held.
 func (s *storeWatch) newWarning(text string) bool {
 	text = measured.ReplaceAllString(text, "")
 	now := time.Now()

@@ -13,8 +13,8 @@ import (
 // NoLimit turns a limit off: a number of runs, MaxRunTime, CatchUp.Window, or AlarmAfter.
 const NoLimit = -1
 
-// unlimited replaces NoLimit once the settings are checked, so that limits can be compared. See
-// shown for the way back.
+// unlimited replaces NoLimit once the settings are checked, so that limits can be compared. shown
+// converts it back.
 const unlimited = math.MaxInt
 
 // limitOf returns the internal value of a limit.
@@ -33,7 +33,7 @@ func shown(limit int) int {
 	return limit
 }
 
-// shownTime is shown for a duration.
+// shownTime is like shown, for a duration.
 func shownTime(limit time.Duration) time.Duration {
 	if limit == math.MaxInt64 {
 		return NoLimit
@@ -41,7 +41,7 @@ func shownTime(limit time.Duration) time.Duration {
 	return limit
 }
 
-// timeOf is limitOf for a duration.
+// timeOf is like limitOf, for a duration.
 func timeOf(setting time.Duration) time.Duration {
 	if setting == NoLimit {
 		return math.MaxInt64
@@ -210,16 +210,16 @@ type Delay struct {
 	Jitter float64
 }
 
-// A StoreDownPolicy is what a timer does while the store does not answer.
+// A StoreDownPolicy decides what a timer does while the store does not answer.
 type StoreDownPolicy uint8
 
 const (
-	// StoreDownRunLocal goes on without the store: ticks start up to MaxPerHost runs on each host,
-	// and a run whose lease can no longer be trusted because the store does not answer goes on.
-	// Such runs are degraded and not Valid. At most hosts × MaxPerHost runs are in progress at
-	// once. A store that restarted and is in quarantine does answer, so that is not an outage. Nor
-	// is a store that reports a fault: it reports it to every host, and all of them would run every
-	// tick until somebody fixes it.
+	// StoreDownRunLocal makes the timer continue without the store: ticks start up to MaxPerHost
+	// runs on each host, and if a lease can no longer be trusted because the store does not answer,
+	// its run continues. Such runs are degraded and not Valid. At most hosts × MaxPerHost runs are
+	// in progress at the same time. A store that restarted and is in quarantine does answer, so
+	// that is not an outage. Nor is a fault that the store reports: it reports the fault to every
+	// host, and all of them would run every tick until it is fixed.
 	StoreDownRunLocal StoreDownPolicy = iota
 	// StoreDownSkip starts nothing, and ends a run when its lease can no longer be trusted. The
 	// limit holds.
@@ -292,12 +292,12 @@ type Handler func(ctx context.Context) error
 //	}
 //
 // A Middleware is called once for each timer, when the timer is registered or updated (and again if
-// the clock is set back at that moment), on the goroutine of New, Register or Update. One that
-// panics or returns nil then is a fault of the registration. The Handler that it returns is part of
-// the run: it runs on the run's goroutine for every attempt, holds the slot meanwhile, is bounded
-// by MaxRunTime, and its error or panic is the attempt's. If it does not call next, Run is not
-// called, and the attempt ends with its error. It should not return before next has, because the
-// slot is released then; and it passes on a context that is derived from its own, because
+// the clock is set back at that moment), on the goroutine of New, Register or Update. If it panics
+// or returns nil then, that is a fault of the registration. The Handler that it returns is part of
+// the run: it runs on the run's goroutine for every attempt, holds the slot meanwhile, and is
+// bounded by MaxRunTime; its error or panic counts as the attempt's. If it does not call next, Run
+// is not called, and the attempt ends with its error. It should not return before next has, because
+// the slot is released then. The context that it passes on must be derived from its own, because
 // RunFromContext needs that.
 //
 // To observe runs without taking part in them, use Hooks.

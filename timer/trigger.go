@@ -13,13 +13,13 @@ import (
 
 // Trigger starts a run on this host now, or refuses it. It never keeps a trigger for later;
 // control.Control.Trigger does that, for the fleet. It returns once the run has started and Status
-// shows it; Handle.Wait returns the result of the run. Otherwise it returns a *RefusedError
-// with the reason, ErrNoTimer, ErrPayloadTooLong, or the cause of ctx.
+// shows it; Handle.Wait returns the result of the run. Otherwise it returns a *RefusedError with
+// the reason, ErrNoTimer, ErrPayloadTooLong, or the cause of ctx.
 //
 // Any registered timer may be triggered at any time between Running and the drain: its schedule,
 // blackouts and MaxPerTick do not matter. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses
-// apply. Two things make Trigger wait, until ctx ends: if MaxRuns runs go on, OnMaxRuns decides;
-// and if 64 calls to the store are in flight, it waits for its turn. If the store does not answer,
+// apply. Trigger waits, until ctx ends, in two cases: if MaxRuns runs are in progress, as OnMaxRuns
+// decides; and for its turn, if 64 calls to the store are in flight. If the store does not answer,
 // OnStoreDown applies; but Trigger calls the store even while its breaker is open. A set-up fault
 // (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run. If Run has returned a
 // set-up fault, so does Trigger.
@@ -47,7 +47,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOpt
 // tryTrigger starts a run, or returns why it does not.
 func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering) error {
 	refuse := func(reason Reason, err error) error {
-		if fault := s.registry.notSetUp.Load(); fault != nil { // that is why it drains, or does not run
+		if fault := s.registry.notSetUp.Load(); fault != nil { // this is why the host drains, or does not run
 			reason, err = ReasonStoreSetup, *fault
 		}
 		return &RefusedError{Timer: name, Reason: reason, Err: err}
@@ -73,7 +73,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 		if why == "" {
 			s.registry.leave(set)
 		}
-		return s.tryTrigger(ctx, name, by) // with those of Update, or it is unknown now
+		return s.tryTrigger(ctx, name, by) // with the settings of Update, or the timer is unknown now
 	case why == ReasonMaxRuns && !s.registry.starting():
 		return refuse(ReasonDraining, nil)
 	case why == ReasonMaxRuns && ctx.Err() != nil:
@@ -111,7 +111,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 	return refuse(x.why, x.err)
 }
 
-// newTriggers returns what starts the runs that a Control has triggered.
+// newTriggers returns the part that starts the runs triggered by a Control.
 func (s *Scheduler) newTriggers() *triggers {
 	return &triggers{
 		log: s.log, registry: s.registry,
@@ -172,7 +172,7 @@ func (t TriggerOptions) check() error {
 type triggering struct {
 	payload []byte
 	by      driver.Cause
-	values  context.Context // of the caller, without its end; nil: it has none
+	values  context.Context // of the caller, without its end; nil: none
 	handle  *Handle
 }
 
@@ -184,7 +184,7 @@ func newTriggering(o TriggerOptions, values context.Context) *triggering {
 	return t
 }
 
-// A Handle is how a caller of Trigger waits for the run that it started. Nobody has to wait. Its
+// A Handle lets a caller of Trigger wait for the run that it started. Waiting is optional. Its
 // methods may be called from any goroutine.
 type Handle struct {
 	timer, id string
@@ -193,7 +193,7 @@ type Handle struct {
 	mu     sync.Mutex
 	over   bool
 	result any
-	err    *OutcomeError // nil: it succeeded, or goes on
+	err    *OutcomeError // nil: it succeeded, or is in progress
 }
 
 // ID is the Run.ID of the run, which CancelRun takes.
@@ -205,10 +205,10 @@ func (h *Handle) ID() string { return h.id }
 func (h *Handle) Done() <-chan struct{} { return h.done }
 
 // Wait waits until the run has ended, and returns what its handler passed to Run.SetResult last, or
-// nil. The error is nil only if the outcome is OutcomeOK. Otherwise it is an *OutcomeError with the
-// outcome; what the run had set before is returned beside it.
+// nil. If the outcome is OutcomeOK, the error is nil. Otherwise it is an *OutcomeError with the
+// outcome, and Wait still returns what the run had set before.
 //
-// If ctx ends first, the run goes on, and the error is the cause of ctx and no *OutcomeError.
+// If ctx ends first, the run continues, and the error is the cause of ctx, not an *OutcomeError.
 func (h *Handle) Wait(ctx context.Context) (result any, err error) {
 	if ctx == nil {
 		return nil, errNilContext
@@ -244,7 +244,7 @@ func (h *Handle) get() any {
 	return h.result
 }
 
-// end records the outcome, once: a handler that was given up on may return later.
+// end records the outcome, once, because a handler that was given up on may return later.
 func (h *Handle) end(outcome Outcome, cause, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -270,7 +270,7 @@ type OutcomeError struct {
 	ID      string // Run.ID
 	Outcome Outcome
 	Err     error // what the handler returned last, or a *PanicError; nil: it returned nil, or has not returned
-	Cause   error // why the context of the run ended, if that decided the outcome; else nil
+	Cause   error // why the context of the run ended, if that decided the outcome; otherwise nil
 }
 
 func (o *OutcomeError) Error() string {
@@ -293,8 +293,8 @@ func (o *OutcomeError) Unwrap() (errs []error) {
 	return errs
 }
 
-// Payload returns what the run was given by whoever triggered it; nil: nothing. All attempts get
-// the same bytes: do not change them.
+// Payload returns the payload of the trigger; nil: it has none. All attempts get the same bytes: do
+// not change them.
 func (r *Run) Payload() []byte {
 	if r == nil || r.trigger == nil {
 		return nil
@@ -302,9 +302,8 @@ func (r *Run) Payload() []byte {
 	return r.trigger.payload
 }
 
-// SetResult sets what Handle.Wait returns. The last call counts, in whichever attempt; calls
-// after the end of the run have no effect. The result of a run that nobody on this host triggered
-// is dropped.
+// SetResult sets what Handle.Wait returns. The last call counts, in any attempt; calls after the
+// end of the run have no effect. If the run was not triggered on this host, the result is dropped.
 func (r *Run) SetResult(result any) {
 	if r != nil && r.trigger != nil {
 		r.trigger.handle.set(result)

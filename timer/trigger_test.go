@@ -38,7 +38,7 @@ func triggerFor(t *testing.T, h *host, name string, options timer.TriggerOptions
 }
 
 // A run gets the payload, as it was when Trigger was called, and who triggered it, in each attempt,
-// with a store and without; whoever waits gets its result; hooks and Status tell of both.
+// with a store and without. A caller that waits gets its result; hooks and Status show both.
 //
 // Fails when the payload is not copied or not passed on, or when an attempt drops the result.
 func TestTriggerGivesAPayloadAndGetsAResult(t *testing.T) {
@@ -88,7 +88,7 @@ func TestTriggerGivesAPayloadAndGetsAResult(t *testing.T) {
 	})
 }
 
-// A payload that is one byte too long, and an origin that is none, are refused.
+// A payload that is one byte too long, and an invalid origin, are refused.
 func TestTriggerChecksItsOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -109,7 +109,7 @@ func TestTriggerChecksItsOptions(t *testing.T) {
 	})
 }
 
-// What Wait returns for each way in which a run ends.
+// Wait returns a fixed outcome and error for each way in which a run ends.
 //
 // Fails when the wait does not end, the outcome is another, or the cause is lost.
 func TestWaitReturnsTheOutcome(t *testing.T) {
@@ -208,7 +208,7 @@ func TestWaitEndsWithAStuckHandler(t *testing.T) {
 	})
 }
 
-// A wait ends with its own context, whatever the run does; nobody has to wait at all.
+// A wait ends with its own context, whatever the run does. Waiting is optional.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -230,7 +230,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			t.Error("the run ended with the wait")
 		default:
 		}
-		triggerFor(t, h, "a", timer.TriggerOptions{}) // which nobody waits for
+		triggerFor(t, h, "a", timer.TriggerOptions{}) // no caller waits for it
 		time.Sleep(5 * time.Minute)
 		f.Stop()
 		if _, err := run.Wait(ctx); err != nil { // that has ended, and so has the run
@@ -242,7 +242,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 // The context of a run has the values of the caller's context, and of Run's where that has none. It
 // does not end with the caller's, and its cause is its own.
 //
-// Fails when the caller's cancellation is passed on, also through context.Cause, which looks for a
+// Fails when the caller's cancellation is passed on, even through context.Cause, which looks for a
 // value of package context.
 func TestTriggeredRunsHaveTheValuesOfTheirCaller(t *testing.T) {
 	type key string
@@ -297,8 +297,8 @@ func TestTriggeredRunsHaveTheValuesOfTheirCaller(t *testing.T) {
 	})
 }
 
-// A Run outside a trigger has no payload and takes no result; neither panics. A unit test of a
-// handler can see both.
+// A Run that was not triggered has no payload and takes no result; neither panics. A unit test of a
+// handler can read both.
 func TestPayloadAndResultOutsideATrigger(t *testing.T) {
 	none, _ := timer.RunFromContext(t.Context())
 	none.SetResult(1)

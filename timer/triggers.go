@@ -16,21 +16,21 @@ import (
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
-// triggerWorkers is how many queues of triggers a host works on at once.
+// triggerWorkers is how many queues of triggers a host works on at the same time.
 const triggerWorkers = 8
 
-// triggers start the runs that a Control has triggered, on this host. A host looks at the queue of
-// a timer when the store's overrides say that somebody has triggered it, and then with each probe
+// triggers start the runs that a Control has triggered, on this host. When the store's overrides
+// say that a timer was triggered, a host looks at the timer's queue, and then again with each probe
 // until the queue is empty.
 //
-// A trigger is taken, by a compare-and-set that is known to have been made, before its run starts,
-// and removed afterwards. So no trigger starts two runs. A host that finds no room after all gives
-// it back. One that dies after it has taken a trigger leaves it to expire, because it may have
-// started the run.
+// Before the run of a trigger starts, the host takes the trigger, by a compare-and-set that is
+// known to have been made; afterwards it removes the trigger. So no trigger starts two runs. If the
+// host then finds no room, it gives the trigger back. If it dies after it has taken a trigger, it
+// may have started the run, so the trigger is left to expire.
 //
 // Only after a host has taken a trigger can it learn that all slots are taken elsewhere. It then
-// notes in the queue until when no host need try again. Other hosts obey, unless a run has ended on
-// them.
+// records in the queue until when no host need try again. Other hosts obey, unless a run has ended
+// on them.
 type triggers struct {
 	log      *lineLog
 	registry *registry
@@ -52,28 +52,28 @@ type triggers struct {
 // waitingTriggers are the triggers of one timer, as this host last read them.
 type waitingTriggers struct {
 	timer string
-	entry *entry // of that name when somebody last triggered the timer
-	again bool   // somebody has triggered the timer since a worker last began
-	// These say whether ticks let it go first: see triggerturns.go.
+	entry *entry // the timer's entry when it was last triggered
+	again bool   // the timer was triggered since a worker last began
+	// These fields decide whether ticks let it go first: see triggerturns.go.
 	wantsRoom bool      // at the last look only room was missing
 	offeredAt time.Time // when it was last offered the place of a run that ended here
-	offered   bool      // once more, since the worker began
-	busy      bool      // a worker has it, and with it what follows; triggers.mu guards list and readAt, too
+	offered   bool      // it was offered a place again since the worker began
+	busy      bool      // a worker has it and the fields below; triggers.mu guards list and readAt, too
 	readAt    time.Time
 	list      []fleet.Pending
 
 	read     bool            // the queue was read since the worker began
-	version  int64           // that was read last; 0: there was no queue
-	mine     bool            // the queue that was read has one that this host took and did not start
-	started  map[string]bool // by trigger ID: started here, and perhaps not removed yet
+	version  int64           // the version last read; 0: there was no queue
+	mine     bool            // the queue that was read has a trigger that this host took and did not start
+	started  map[string]bool // by trigger ID: started here, and perhaps not yet removed
 	late     []fleet.Trigger // had expired, and this host may have removed them
-	reported map[string]bool // by trigger ID: why it waits was logged; true: it was tried here, too
+	reported map[string]bool // by trigger ID: it was logged why it waits; true: it was tried here, too
 
-	retryAt time.Time // nothing is taken before, unless freed; as it was read
+	retryAt time.Time // the queue's RetryIn: no trigger is taken earlier, unless freed
 	freed   bool      // since this host last tried, there was no room here, or a run has ended
 	begun   int       // runs of it that have started here
 	places  int       // of the timer that were taken here at the last look
-	faulty  bool      // that was logged
+	faulty  bool      // a fault of the queue was logged
 }
 
 // look makes a worker look at the queue of a timer with the next call of carryOut.
@@ -89,7 +89,7 @@ func (t *triggers) look(s *settings) {
 	w.entry, w.again = s.entry, true
 }
 
-// any reports whether a queue may not be empty.
+// any reports whether there may be a queue that is not empty.
 func (t *triggers) any() bool { return t.n.Load() > 0 }
 
 // carryOut works on all queues in the background. Run waits for it.
@@ -117,12 +117,12 @@ func (t *triggers) carryOut() {
 	}
 }
 
-// work starts what may start of one queue. It reports whether a run has started.
+// work starts the runs of one queue that may start. It reports whether a run has started.
 func (t *triggers) work(w *waitingTriggers) (started bool) {
 	for more := true; more; more = t.offeredAgain(w) {
 		s, begun := t.registry.get(w.timer), w.begun
 		if !t.canSkip(s, w) {
-			for range 4 * fleet.MaxPendingTriggers { // so that hosts which are always faster do not keep it forever
+			for range 4 * fleet.MaxPendingTriggers { // bounded, because other hosts may always be faster
 				if !t.step(s, w) {
 					break
 				}
@@ -147,7 +147,7 @@ func (t *triggers) finish(w *waitingTriggers) {
 }
 
 // canSkip reports whether the triggers need not be read, with their payloads: nothing may start
-// here, none of them has expired, and nobody has changed them.
+// here, none of them has expired, and the queue has not changed.
 func (t *triggers) canSkip(s *settings, w *waitingTriggers) bool {
 	if s == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || t.whyNot(s, w) == "" {
 		return false
@@ -163,7 +163,7 @@ func (t *triggers) canSkip(s *settings, w *waitingTriggers) bool {
 	return err != nil || state[0].Err == nil && state[0].Version == w.version
 }
 
-// whyNot returns why this host takes no trigger now; "": it may. It notes whether room may have
+// whyNot returns why this host takes no trigger now; "": it may. It records whether room may have
 // been freed since this host last tried.
 func (t *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
 	why, places := t.why(s), s.placesTaken()
@@ -175,8 +175,8 @@ func (t *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
 	return why
 }
 
-// step makes one change to a queue, or starts one run. It returns false if there is nothing more to
-// do now. s is nil if the timer was removed.
+// step makes one change to a queue, or starts one run. If there is nothing more to do now, it
+// returns false. s is nil if the timer was removed.
 func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	queue, version, now, err := t.queues.Read(t.base(), w.timer)
 	if err != nil {
@@ -186,7 +186,7 @@ func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 		}
 		return false
 	}
-	// Another host may have removed and reported them: better twice than never.
+	// Another host may have removed and reported them: reporting twice is better than never.
 	w.late = slices.DeleteFunc(w.late, func(trigger fleet.Trigger) bool { return queue.Has(trigger.ID) })
 	t.report(w.timer, w.late)
 	w.late = nil
@@ -220,16 +220,16 @@ func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	}
 	if why != "" {
 		t.noteRoom(w, why)
-		if s != nil && s.current() { // else the next look is with others
+		if s != nil && s.current() { // otherwise the next look uses other settings
 			t.tell(w, trigger, why, nil)
 		}
-		if w.mine { // it could not be given back before
+		if w.mine { // an earlier release has failed
 			t.release(w, why, 0)
 		}
 		return false
 	}
-	// Written also if this host has it already: this changes the version, so that an earlier write
-	// that got no answer, such as one that gives it back, cannot be made any more.
+	// Written even if this host has taken it already: this changes the version, so that an earlier
+	// write that got no answer, such as one that gives it back, cannot be made any more.
 	trigger.Taker, trigger.Host, queue.Ran, queue.Retry = t.taker, t.holder, true, 0
 	if err := t.queues.Write(t.base(), w.timer, &queue, version); err != nil {
 		return guard.Is(err, driver.ErrChanged)
@@ -239,11 +239,11 @@ func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	if !started {
 		t.release(w, why, named)
 	}
-	return started // and removes it
+	return started // the next step removes the trigger
 }
 
-// startRun starts the run of a trigger that this host has taken, or returns why not, as far as that
-// is known, and after how long the store allows it; 0: it has named no time.
+// startRun starts the run of a trigger that this host has taken. Otherwise it returns why not, if
+// that is known, and how long the store says to wait; 0: the store has named no time.
 func (t *triggers) startRun(s *settings, w *waitingTriggers, trigger *fleet.Trigger) (why Reason, named time.Duration,
 	started bool) {
 	ctx, cancel := context.WithTimeout(t.base(), 2*t.queues.Timeout)
@@ -268,8 +268,8 @@ func (t *triggers) startRun(s *settings, w *waitingTriggers, trigger *fleet.Trig
 	return why, named, false
 }
 
-// release lets other hosts take what this host has taken and whose run did not start here. why is
-// the reason, if it is known, and named the time that the store has named.
+// release gives back the triggers that this host has taken and whose run did not start here. why is
+// the reason, if it is known, and named is the time that the store has named.
 func (t *triggers) release(w *waitingTriggers, why Reason, named time.Duration) {
 	err := t.queues.Change(t.base(), w.timer, func(queue *fleet.Queue, now int64) (done bool, err error) {
 		done = true
@@ -285,7 +285,7 @@ func (t *triggers) release(w *waitingTriggers, why Reason, named time.Duration) 
 		}
 		return done, nil
 	}, nil)
-	w.mine = err != nil // then it is tried again
+	w.mine = err != nil // then the next look tries again
 }
 
 // note keeps what was read, for Status.

@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A valueStore has writes of values fail: before is called with the text of each one, after with
-// the answer, and each returns what the caller gets.
+// A valueStore can make writes of values fail: before is called with the text of each write, after
+// with the answer, and the caller gets what each returns.
 type valueStore struct {
 	*memlock.Store
 	before func(ctx context.Context, text string) error
@@ -60,7 +60,7 @@ func quietControl(store dlock.DistributedLock) *control.Control {
 // A Control that gets no answer adds no trigger twice: a host may have run it meanwhile. It returns
 // nil only if the trigger will run, and an error if that is not known.
 //
-// Fails when a trigger is pushed again because it is no longer there.
+// Fails when a trigger is pushed again because it is no longer in the queue.
 func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -68,7 +68,7 @@ func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 		ctl := quietControl(f.store)
 		order(t, ctl, "a", "left by a host that died", 0)
 		timer.TakeTrigger(t, f.store, "a", dlock.Holder{Host: "web-7", PID: 1, ID: "x"})
-		f.start(timer.Config{}, ran.timer("a", 0)) // looks with each heartbeat, because of that one
+		f.start(timer.Config{}, ran.timer("a", 0)) // it looks with each heartbeat, because of the first trigger
 		time.Sleep(time.Minute)
 		var lose atomic.Bool
 		lossy := quietControl(&valueStore{Store: f.store, after: func(ctx context.Context, err error) error {
@@ -132,7 +132,7 @@ func TestControlWaitsForAConnection(t *testing.T) {
 
 // While the store's writes hang, Control.Trigger returns within a few time-outs.
 //
-// Fails when it tries again and again.
+// Fails when it retries without end.
 func TestControlTriggerEndsWhileWritesHang(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -150,10 +150,10 @@ func TestControlTriggerEndsWhileWritesHang(t *testing.T) {
 	})
 }
 
-// A Control's trigger of a timer with a fixed delay does not wait for the delay: within a heartbeat
-// it runs, and the delay counts from its end.
+// A Control's trigger of a timer with a fixed delay does not wait for the delay: it runs within a
+// heartbeat, and the delay counts from its end.
 //
-// Fails when what keeps a tick back keeps a trigger back.
+// Fails when a trigger is delayed like a tick.
 func TestControlTriggerDuringAFixedDelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -178,8 +178,8 @@ func TestControlTriggerDuringAFixedDelay(t *testing.T) {
 	})
 }
 
-// A host that could not give a trigger back does so as soon as the store lets it, also if it has no
-// room any more, or the timer no longer. Then another host runs it.
+// A host that could not give a trigger back does so as soon as the store allows it, even if it no
+// longer has room, or the timer. Then another host runs the trigger.
 //
 // Fails when it keeps what it has taken until that expires.
 func TestControlTriggerIsGivenBackLater(t *testing.T) {
@@ -234,7 +234,8 @@ func TestControlTriggerIsGivenBackLater(t *testing.T) {
 	}
 }
 
-// A trigger of which the store has no queue, as an older Control sends it, costs one look.
+// If the store has no queue for a trigger, as with one from an older Control, the trigger costs one
+// look.
 //
 // Fails when a host looks for the queue with each heartbeat, for as long as it runs.
 func TestTriggerWithoutAQueueCostsOneLook(t *testing.T) {
@@ -265,7 +266,7 @@ func TestTriggerWithoutAQueueCostsOneLook(t *testing.T) {
 	})
 }
 
-// The expiry of a trigger is reported, also if the host that removes it gets no answer.
+// The expiry of a trigger is reported, even if the host that removes it gets no answer.
 func TestControlTriggerExpiresAndTheAnswerIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -294,7 +295,7 @@ func TestControlTriggerExpiresAndTheAnswerIsLost(t *testing.T) {
 	})
 }
 
-// An unreadable store answers no reads of values once it is down.
+// An unreadable store answers no reads of values while it is down.
 type unreadable struct {
 	valueStore
 	down atomic.Bool
@@ -307,11 +308,11 @@ func (s *unreadable) Value(ctx context.Context, name string) (driver.ValueState,
 	return s.valueStore.Value(ctx, name)
 }
 
-// A Control that finds an expired trigger reports it once, also if the write that removes it gets
-// no answer, and the Control cannot find out whether it was made: the store is down then, or a host
-// has already run the new trigger, too. Nobody else would find it.
+// A Control that finds an expired trigger reports it once, even if the write that removes it gets
+// no answer, and the Control cannot find out whether it was made: the store is then down, or a host
+// has already run the new trigger. No other host would find the expired one.
 //
-// Fails when what was found expired is dropped together with the error.
+// Fails when the expired triggers are dropped because of the error.
 func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
 	for name, run := range map[string]bool{"the store is down": false, "its own trigger has run": true} {
 		t.Run(name, func(t *testing.T) {
@@ -352,10 +353,10 @@ func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
 	}
 }
 
-// A Control whose first write fails, and whose second one is made, reports what it found expired
-// with both of them once.
+// If the first write of a Control fails, and the second is made, it reports the triggers that it
+// found expired with either of them once.
 //
-// Fails when each try reports for itself.
+// Fails when each try reports separately.
 func TestControlReportsExpiredTriggersOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := &valueStore{Store: memlock.New()}
@@ -376,8 +377,8 @@ func TestControlReportsExpiredTriggersOnce(t *testing.T) {
 }
 
 // A trigger for which the store has no slot, or whose limit is full, is tried by one host of the
-// fleet from time to time: half the time that it has waited, and within a minute. On a host it
-// counts as refused once. When a run ends, the host on which it went on takes the trigger at once.
+// fleet from time to time: after half the time that it has waited, and within a minute. On each
+// host it counts as refused once. When a run ends, its host takes the trigger immediately.
 //
 // Fails when each host takes it and gives it back with each heartbeat.
 func TestControlTriggerThatWaitsForASlotCostsLittle(t *testing.T) {
@@ -429,8 +430,8 @@ func TestControlTriggerThatWaitsForASlotCostsLittle(t *testing.T) {
 	}
 }
 
-// A Control of a host on which a timer is LocalOnly refuses to trigger it, because no host would
-// run it. Scheduler.Trigger does.
+// If a timer is LocalOnly on a host, the host's Control refuses to trigger it, because no host
+// would run it. Scheduler.Trigger does run it.
 func TestControlTriggerOfALocalOnlyTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

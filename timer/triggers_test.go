@@ -21,7 +21,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// payloads collects what runs were given.
+// payloads collects the payloads of runs.
 type payloads struct {
 	anyOrder bool
 	mu       sync.Mutex
@@ -34,7 +34,7 @@ func (p *payloads) got() []string {
 	return append([]string(nil), p.list...)
 }
 
-// timer returns one whose runs take d.
+// timer returns a timer whose runs take d.
 func (p *payloads) timer(name string, d time.Duration) timer.Timer {
 	return timer.Timer{Name: name, OnStoreDown: timer.StoreDownSkip, Run: func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)
@@ -78,11 +78,11 @@ func pending(t *testing.T, c *control.Control, name string, want int) []control.
 	return list
 }
 
-// Each trigger of a Control is one run in the fleet, with its payload as it was given; also if
-// several come before a host has looked. One host runs them in their order. Of several hosts, one
-// may take the second trigger, and get the slot before the one that has taken the first.
+// Each trigger of a Control is one run in the fleet, with its payload unchanged, even if several
+// come before a host has looked. One host runs them in their order. If there are several hosts, one
+// may take the second trigger, and get the slot before the host that has taken the first.
 //
-// Fails when the latest takes the place of the others, or a payload is not passed on as it is.
+// Fails when the latest trigger replaces the others, or a payload is changed.
 func TestControlTriggersRunOnceEach(t *testing.T) {
 	t.Run("one host", func(t *testing.T) { triggersRunOnceEach(t, 1) })
 	t.Run("four hosts", func(t *testing.T) { triggersRunOnceEach(t, 4) })
@@ -118,8 +118,8 @@ func triggersRunOnceEach(t *testing.T, hosts int) {
 	})
 }
 
-// A trigger for which there is no room waits for it: in a pause, while all slots are taken, and
-// until a host registers the timer. It costs no more than a look at each host's heartbeat.
+// A trigger for which there is no room waits: in a pause, while all slots are taken, and until a
+// host registers the timer. It costs no more than a look at each host's heartbeat.
 //
 // Fails when a host that finds no room does not give the trigger back, or stops looking.
 func TestControlTriggerWaitsForRoom(t *testing.T) {
@@ -176,7 +176,7 @@ func TestControlTriggerWaitsForRoom(t *testing.T) {
 	})
 }
 
-// A trigger that nobody could start in time is not run any more. One host says so, once.
+// If no host could start a trigger in time, it is no longer run. One host reports that, once.
 //
 // Fails when an expired trigger is run, is left, or is reported by each host.
 func TestControlTriggerExpires(t *testing.T) {
@@ -219,10 +219,10 @@ func TestControlTriggerExpires(t *testing.T) {
 	})
 }
 
-// A host that dies between taking a trigger and starting its run: nobody runs it, and its expiry
-// names that host. Later triggers run.
+// If a host dies between taking a trigger and starting its run, no other host runs it, and its
+// expiry names that host. Later triggers run.
 //
-// Fails when another host takes what is taken, or when what is taken stands in the way of others.
+// Fails when another host takes a taken trigger, or when a taken trigger blocks others.
 func TestControlTriggerOfAHostThatDied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -265,12 +265,12 @@ func (s *tornStore) Update(ctx context.Context, name string, update driver.Updat
 	case 1: // the answer is lost
 		_ = s.Store.Update(ctx, name, update)
 		return torn
-	case 3: // the request is
+	case 3: // the request is lost
 		return torn
-	case 5: // it arrives late
+	case 5: // the request arrives late
 		time.AfterFunc(2*time.Second, func() { _ = s.Store.Update(context.Background(), name, update) })
 		return torn
-	case 6: // or much later
+	case 6: // the request arrives much later
 		time.AfterFunc(time.Minute, func() { _ = s.Store.Update(context.Background(), name, update) })
 		return torn
 	}
@@ -326,7 +326,7 @@ func TestControlTriggersUnderFaults(t *testing.T) {
 	})
 }
 
-// What a Control refuses does not reach the store.
+// Triggers that a Control refuses do not reach the store.
 func TestControlTriggerChecksItsOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -355,7 +355,7 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 			t.Errorf("one too many: %v", err)
 		}
 		pending(t, ctl, "a", control.MaxPendingTriggers)
-		time.Sleep(2 * time.Minute) // nobody runs the timer, and nobody has reported them
+		time.Sleep(2 * time.Minute) // no host runs the timer, and none has reported them
 		for _, p := range pending(t, ctl, "a", control.MaxPendingTriggers) {
 			if p.ExpiresIn != 0 {
 				t.Errorf("%+v", p)
@@ -371,7 +371,7 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 	})
 }
 
-// Ticks cost what they cost while a payload waits: one round trip, which does not carry it.
+// While a payload waits, ticks cost no more than before: one round trip, which does not carry it.
 //
 // Fails when a tick looks for triggers, or the host probes twice per heartbeat.
 func TestPendingTriggersCostTicksNothing(t *testing.T) {
@@ -393,7 +393,7 @@ func TestPendingTriggersCostTicksNothing(t *testing.T) {
 		order(t, h.Control(), "a", strings.Repeat("x", timer.MaxPayloadLen), 0)
 		time.Sleep(time.Minute)
 		// Only the host's own locks are taken more often: it probes up to four times per TTL, and
-		// once at least if nothing waits. That makes three more, as many as there are heartbeats.
+		// at least once if nothing waits. That makes three more, as many as there are heartbeats.
 		if busy := calls(); busy > quiet+int(time.Minute/(dlock.DefaultTTL/3)) {
 			t.Errorf("%d acquires in a minute, %d before", busy, quiet)
 		}

@@ -10,24 +10,25 @@ import (
 )
 
 // The place of a run that ends is offered to triggers first: of its timer, and of timers with which
-// that shares a limit. Else a timer that takes each place as soon as it is free, or leaves it free
-// for moments only, would keep triggers waiting until they expire, because a host that asks now and
-// then meets no such moment. On every host that knows of such a trigger, ticks that would compete
-// with it give it time: those of the host on which the run has ended while that starts it, and all
-// others for a moment of random length, as that host may be another one.
+// that shares a limit. Otherwise a timer that takes each place as soon as it is free, or leaves it
+// free for moments only, would keep triggers waiting until they expire, because a host that asks
+// now and then misses those moments. On every host that knows of such a trigger, competing ticks
+// wait: on the host on which the run has ended, while that host starts the trigger; on all others,
+// for a random moment, because the run may have ended elsewhere.
 
-// offerTime is how long ticks wait at most for a trigger that was offered a place. An offer costs
-// up to four calls, so half of that passes between two of one timer.
+// offerTime is the longest time that ticks wait for a trigger that was offered a place. An offer
+// costs up to four calls, so at least half of that time passes between two offers to one timer.
 func (t *triggers) offerTime() time.Duration { return t.queues.Timeout }
 
-// noteRoom notes why a trigger does not start; "": it has.
+// noteRoom records why a trigger does not start; "": it has started.
 func (t *triggers) noteRoom(w *waitingTriggers, why Reason) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w.wantsRoom = why == ReasonFull || why == ReasonLimitFull || why == ReasonHostFull
 }
 
-// waitsFor reports whether triggers wait for what a run with settings s takes. Called with mu held.
+// waitsFor reports whether triggers wait for something that a run with settings s takes. Called
+// with mu held.
 func (t *triggers) waitsFor(w *waitingTriggers, s *settings) bool {
 	untaken := func(pending fleet.Pending) bool { return pending.TakenBy == dlock.Holder{} }
 	if !w.wantsRoom || !slices.ContainsFunc(w.list, untaken) {
@@ -42,7 +43,7 @@ func sharesLimit(a, b *settings) bool {
 }
 
 // runEnded offers the place of a run that has ended here to the triggers that wait for it, the
-// oldest first. It reports whether any does.
+// oldest first. It reports whether there are any.
 func (t *triggers) runEnded(s *settings) (offered bool) {
 	if t == nil || t.n.Load() == 0 {
 		return false
@@ -74,7 +75,7 @@ func (t *triggers) runEnded(s *settings) (offered bool) {
 		started := false
 		for _, w := range list {
 			if started {
-				t.finish(w) // it was one place
+				t.finish(w) // only one place was free
 			} else {
 				started = t.work(w)
 			}
@@ -92,8 +93,8 @@ func (t *triggers) offeredAgain(w *waitingTriggers) bool {
 	return again
 }
 
-// goFirst returns how long a tick lets triggers go first; 0: it does not. yielded: it has done
-// so, and waits only while one is being started here.
+// goFirst returns how long a tick waits to let triggers go first; 0: it does not wait. yielded: it
+// has done so, and waits only while a trigger is being started here.
 func (t *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
 	if t == nil || t.n.Load() == 0 {
 		return 0
@@ -106,7 +107,7 @@ func (t *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
 		case !t.waitsFor(w, s):
 		case left > 0 && w.busy:
 			return max(min(left, t.offerTime()/16), time.Millisecond)
-		case !yielded: // but no later tick is to overtake it
+		case !yielded: // wait less than an interval, so that no later tick overtakes it
 			wait = min(t.offerTime()/2, interval/4)
 			wait -= rand.N(wait/2 + 1)
 		}

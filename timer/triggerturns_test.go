@@ -13,18 +13,18 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A limit of one run is kept busy by the ticks of another timer, or of the timer itself. A trigger
-// that is accepted runs within a TTL and two of the runs that are in its way, on one host and on
-// several; of three triggers of two timers each waits for one run more. Meanwhile the ticks go on.
+// A limit of one run is kept busy by the ticks of another timer, or of the timer itself. An
+// accepted trigger runs within a TTL plus two of the runs before it, on one host and on several. If
+// there are three triggers of two timers, each waits for one run more. Meanwhile ticks continue.
 //
-// Fails when nobody offers the place of a run that ends, when the host's own next tick takes it
+// Fails when no host offers the place of a run that ends, when the host's own next tick takes it
 // meanwhile, when a waiting tick does, or when hosts whose tick comes due then do.
 func TestTriggersBesideABusyLimit(t *testing.T) {
 	const ttl = 15 * time.Second
 	second := schedule.Every(time.Second).Offset(0)
 	for _, c := range []struct {
 		name    string
-		run     time.Duration // of the ticks, each second
+		run     time.Duration // how long a run of a tick takes; there is a tick each second
 		onFull  timer.FullPolicy
 		latency time.Duration
 	}{

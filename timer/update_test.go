@@ -42,9 +42,9 @@ func (v *versions) of(version string) int {
 	return v.runs[version]
 }
 
-// A run that goes on keeps its handler, its MaxRunTime and its retries; what starts later is new.
-// The run counts towards the limits of the new timer, and its success is that timer's. Remove waits
-// for the runs of every version.
+// A run in progress keeps its handler, its MaxRunTime and its retries; runs that start later have
+// the new settings. The run counts towards the new limits, and its success counts for the updated
+// timer. Remove waits for the runs of every version.
 //
 // Fails when Update waits, when the places of the old timer are not taken over, or when a run of a
 // replaced timer is not retried.
@@ -83,7 +83,7 @@ func TestUpdateLeavesRunsAlone(t *testing.T) {
 					f.watch.peak["a"] != 2 || st.Running[0].Attempt != 2 || st.Running[0].Overdue {
 					t.Errorf("ran %v, at most %d at once: %+v", ran.runs, f.watch.peak["a"], st)
 				}
-				next.MaxConcurrency = 1 // of which the old run has taken the only place
+				next.MaxConcurrency = 1 // the old run has taken the only place
 				if err := h.Update(next); err != nil {
 					t.Fatal(err)
 				}
@@ -104,8 +104,8 @@ func TestUpdateLeavesRunsAlone(t *testing.T) {
 	}
 }
 
-// A timer with a fault is refused, with every fault, and the old one goes on; so is a name that is
-// not registered, and any Update when the host drains.
+// A timer with a fault is refused, with every fault, and the old one continues. So are a name that
+// is not registered, and any Update while the host drains.
 //
 // Fails when Update removes before it checks.
 func TestUpdateRefusesFaults(t *testing.T) {
@@ -160,8 +160,9 @@ func TestUpdateRefusesFaults(t *testing.T) {
 	})
 }
 
-// However often a timer is updated, at the instants of its ticks and between, by several at once:
-// with the same schedule it runs every tick once. No claim would hide a second run here.
+// A timer is updated at the instants of its ticks and in between, by several callers at the same
+// time. With the same schedule it runs every tick once, however often it is updated. No claim would
+// hide a second run here.
 //
 // Fails when the new timer begins now (ticks that are due, delayed or wait are lost), or does not
 // take over the latest tick that came due (ticks run twice).
@@ -233,7 +234,7 @@ func ownMinutely(at time.Time) time.Time { return at.Truncate(time.Minute).Add(t
 // Hosts that are updated one after the other, up and down, together never have more valid runs than
 // the largest MaxConcurrency, as in a rolling deploy, and no tick starts more than MaxPerTick runs.
 //
-// Fails when a run of the old timer is not counted any more.
+// Fails when a run of the old timer is no longer counted.
 func TestI1UpdateKeepsLimits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -270,8 +271,8 @@ func TestI1UpdateKeepsLimits(t *testing.T) {
 	})
 }
 
-// A pause and another override go on over an Update; so do the alarm and what is counted. A timer
-// that becomes LocalOnly has neither.
+// A pause and another override outlast an Update; so do the alarm and the counts. A timer that
+// becomes LocalOnly has no overrides.
 //
 // Fails when the new timer starts with a state of its own.
 func TestUpdateKeepsOverridesAndCounts(t *testing.T) {
@@ -325,8 +326,8 @@ func TestUpdateKeepsOverridesAndCounts(t *testing.T) {
 	})
 }
 
-// A timer with another schedule begins now: what the old one had missed or delayed is not its
-// business, and no instant starts twice that both have.
+// A timer with another schedule begins now: it does not make up for ticks that the old schedule
+// missed or delayed, and an instant of both starts only once.
 //
 // Fails when the new timer takes over the next tick of another schedule, or catches up.
 func TestUpdateToAnotherSchedule(t *testing.T) {
@@ -380,7 +381,7 @@ func TestUpdateToAnotherSchedule(t *testing.T) {
 }
 
 // Update may be called before Run and while Run begins, by a handler for its own timer, and by a
-// schedule; a timer that is updated after it has finished its instants begins again.
+// schedule. If a timer is updated after its last instant has passed, it begins again.
 //
 // Fails when proceed and begin both plan a timer, or Update holds a mutex while it asks a schedule.
 func TestUpdateAnyTime(t *testing.T) {
@@ -416,7 +417,7 @@ func TestUpdateAnyTime(t *testing.T) {
 			if err := h.Update(tm); err != nil {
 				t.Error(err)
 			}
-			return h.Remove(ctx, "a") // it does not wait for itself
+			return h.Remove(ctx, "a") // it does not wait for its own run
 		}
 		if err := h.Update(self); err != nil {
 			t.Fatal(err)

@@ -13,11 +13,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A tick that waits in line, for its turn to call the store or for the end of a quarantine is
-// carried out by the new timer. So is a Trigger. A tick for which the store is being asked counts
-// as under way.
+// If a tick waits in line, for its turn to call the store, or for the end of a quarantine, it is
+// carried out with the new settings. So is a Trigger. A tick for which the store is being asked
+// keeps the old ones.
 //
-// Fails when the new timer does not take over what waits of the old one.
+// Fails when the new settings do not apply to waiting ticks and Triggers.
 func TestUpdateTakesOverWhatWaits(t *testing.T) {
 	minutely := schedule.Every(time.Minute).Offset(0)
 	t.Run("in line", func(t *testing.T) {
@@ -119,10 +119,10 @@ func TestUpdateTakesOverWhatWaits(t *testing.T) {
 	})
 }
 
-// The run of a start that waits is claimed as it would have been before the update: that of
-// RunOnStartOnce runs once in the fleet, that of RunOnStartEachHost on every host.
+// The run of a start that waits is claimed as it would have been before the update: with
+// RunOnStartOnce it runs once in the fleet, with RunOnStartEachHost on every host.
 //
-// Fails when claim asks the new timer what the tick is.
+// Fails when claim asks the new settings what kind of tick it is.
 func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
 	for _, c := range []struct {
 		from, to timer.RunOnStartPolicy
@@ -161,10 +161,10 @@ func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
 	}
 }
 
-// A tick that waits for a run to end, and is being tried when its timer is updated, goes on waiting
-// for the new timer.
+// If a tick that waits for a run to end is being tried when its timer is updated, it keeps waiting,
+// with the new settings.
 //
-// Fails when decide lets a tick be skipped whose timer was updated.
+// Fails when decide makes the tick be skipped because its timer was updated.
 func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
 	for _, c := range []struct {
 		onFull  timer.FullPolicy
@@ -208,8 +208,9 @@ func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
 	}
 }
 
-// Update after the clock was set back, by more than an interval, does not wait until it shows the
-// latest tick again; after less than that it does, so that the tick is not tried twice.
+// If the clock was set back by more than an interval, Update does not wait until it shows the
+// latest tick again. If it was set back by less, Update does wait, so that the tick is not tried
+// twice.
 //
 // Fails when proceed takes the latest tick for the past, or leaves it out.
 func TestUpdateAfterTheClockWasSetBack(t *testing.T) {

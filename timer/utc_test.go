@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// zonesSeen remembers in which zones a schedule, or a blackout, was asked that is a user's own.
+// zonesSeen records the zones in which a user-defined schedule or blackout was asked.
 type zonesSeen struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -44,10 +44,10 @@ func (z *zonesSeen) only(t *testing.T, what string) {
 	}
 }
 
-// Schedules and blackouts of the user's own are asked in UTC by everybody who asks, so that hosts
-// with other zones of their own agree with each other, and Explain with the scheduler.
+// Every part asks user-defined schedules and blackouts in UTC, so that hosts in different zones
+// agree with each other, and Explain with the scheduler.
 //
-// Fails when schedule.Next or schedule.BlackedOut hands on an instant as it is.
+// Fails when schedule.Next or schedule.BlackedOut passes on an instant unchanged.
 func TestOthersAreAskedInUTC(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var schedules, blackouts zonesSeen
@@ -69,7 +69,7 @@ func TestOthersAreAskedInUTC(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		timer.SetSkew(h.Scheduler, -time.Hour) // asks all schedules anew
+		timer.SetSkew(h.Scheduler, -time.Hour) // makes the planner ask all schedules again
 		timer.Poke(h.Scheduler)
 		time.Sleep(10 * time.Minute)
 		f.Stop()
@@ -78,8 +78,8 @@ func TestOthersAreAskedInUTC(t *testing.T) {
 	})
 }
 
-// A schedule whose zone is that of the instants it is asked with, as those of robfig/cron and its
-// successors have it, has ticks at which it is explained as having them.
+// If a schedule uses the zone of the instants that it is asked with, as robfig/cron and its
+// successors do, Explain and the scheduler agree on its ticks.
 func TestExplainAgreesWithTheSchedulerAboutForeignCron(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		nightly, err := cron.ParseStandard("0 2 * * *")

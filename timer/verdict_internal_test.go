@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Every Reason of a skipped tick, and every Outcome, has a verdict, so that Explain reports it; a
-// custom store's reason is read from its error.
+// Every Reason of a skipped tick, and every Outcome, has a verdict, so that Explain reports it; the
+// reason of a custom store is read from its error.
 //
 // Fails when a Reason or an Outcome is left out of verdicts.
 func TestEveryReasonIsAVerdict(t *testing.T) {

@@ -19,23 +19,23 @@ type views struct {
 	ledger     *ledger
 	faultLines rateLimit
 
-	degraded atomic.Int32 // runs that go on without the store
+	degraded atomic.Int32 // runs that continue without the store
 }
 
 // A view is what this host knows about one timer from the store's answers. Guarded by entry.mu.
 type view struct {
 	declared int           // slots that other hosts declare; 0: as many as this one
 	heardOf  time.Duration // when the store last reported that number, since programStart
-	holder   dlock.Holder  // of a slot, as the store last reported
+	holder   dlock.Holder  // of a slot, as last reported by the store
 	overlong dlock.Holder  // whose slot was last reported as held for too long
 	full     fullAnswer
-	fault    string // what the store last found wrong with the timer; "": nothing
+	fault    string // the fault that the store last found in the timer's keys; "": none
 	down     bool   // the store did not answer for this timer, and has not answered since
-	degraded int32  // runs that go on without the store
+	degraded int32  // runs that continue without the store
 }
 
-// reset drops what may be wrong for a timer that was updated, or has taken the name of a removed
-// one.
+// reset drops what may no longer be true for a timer that was updated, or has taken the name of a
+// removed one.
 func (v *views) reset(s *settings) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -64,7 +64,7 @@ func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
 	if no.Info.SuccessAge == 0 || t.at != 0 && s.mayEndInTime(no) {
 		s.entry.record.deadman.uncount()
 	}
-	// Another timer may have the slot of a limit.
+	// The slot of a limit may belong to another timer.
 	if no.Reason != dlock.ReasonLimitFull && no.Reason != dlock.ReasonLimitRate {
 		w.holder = no.Holder
 	}
@@ -72,9 +72,9 @@ func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
 	v.warnHeldLong(s, no)
 }
 
-// recordDown records that the store did not serve a timer, and reports whether the timer goes on
-// without it. It does so only if the store does not answer. A store that reports a fault reports it
-// to every host, and all of them would run the tick. why is the reason of the error.
+// recordDown records that the store did not serve a timer, and reports whether the timer continues
+// without it. It does so only if the store does not answer: if a store reports a fault, it reports
+// the fault to every host, and all of them would run the tick. why is the reason of the error.
 func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 	fault := ""
 	if why == ReasonStoreFault {
@@ -121,7 +121,7 @@ func (v *views) wentDown(s *settings) {
 	s.entry.view.down = true
 }
 
-// beginDegraded counts one more run that goes on without the store, endDegraded one less. Called
+// beginDegraded counts one more run that continues without the store, endDegraded one less. Called
 // with entry.mu held.
 func (v *views) beginDegraded(s *settings) { v.countDegraded(s, 1) }
 func (v *views) endDegraded(s *settings)   { v.countDegraded(s, -1) }
@@ -134,7 +134,7 @@ func (v *views) countDegraded(s *settings, n int32) {
 	v.degraded.Add(n)
 }
 
-// degradedRuns returns how many runs go on without the store.
+// degradedRuns returns how many runs continue without the store.
 func (v *views) degradedRuns() int { return int(v.degraded.Load()) }
 
 // fallback reports whether a timer runs, or would run, without the store.
@@ -144,8 +144,8 @@ func (v *views) fallback(s *settings) bool {
 	return s.entry.view.fallback(s)
 }
 
-// fallback is called with entry.mu held. A timer that is paused runs nothing new, with the store or
-// without.
+// fallback is called with entry.mu held. A paused timer starts no runs, with the store or without
+// it.
 func (v *view) fallback(s *settings) bool {
 	starts := v.down && !s.local && !s.entry.override.inForce()
 	return s.timer.OnStoreDown == StoreDownRunLocal && (starts || v.degraded > 0)
@@ -157,21 +157,22 @@ func (v *views) fill(s *settings, t *TimerStatus) {
 	t.Fallback, t.LimitElsewhere, t.StoreFault = w.fallback(s), w.declared, w.fault
 }
 
-// faultOf returns what the store last found wrong with a timer; "": nothing.
+// faultOf returns the fault that the store last found in a timer's keys; "": none.
 func (v *views) faultOf(s *settings) string {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	return s.entry.view.fault
 }
 
-// lastHolder returns the holder of a timer's slot that the store last reported.
+// lastHolder returns the holder of a timer's slot that the store reported last.
 func (v *views) lastHolder(s *settings) dlock.Holder {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	return s.entry.view.holder
 }
 
-// elsewhere returns how many slots other hosts declare; 0: as many as this one, as far as it knows.
+// elsewhere returns how many slots other hosts declare; 0: as many as this host, as far as it
+// knows.
 func (v *views) elsewhere(s *settings) int {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -193,11 +194,11 @@ func (v *views) warnHeldLong(s *settings, no *dlock.NotAcquiredError) {
 	v.ledger.tally(&s.entry.record).count(func(t *tally) { t.overlongHolds++ })
 }
 
-// disagreementWindow is how long hosts are said to disagree after the last answer that showed it:
-// an answer has the number of the latest grant, which may be our own.
+// disagreementWindow is how long hosts count as disagreeing after the last answer that showed it:
+// an answer has the number of the latest grant, which may be this host's own.
 const disagreementWindow = time.Minute
 
-// compareSlots compares the number of slots that an answer reports with ours. Called with
+// compareSlots compares the number of slots that an answer reports with this host's. Called with
 // entry.mu held.
 func (v *views) compareSlots(s *settings, slots int) {
 	w, now := &s.entry.view, time.Since(programStart)
@@ -218,8 +219,8 @@ func (v *views) compareSlots(s *settings, slots int) {
 	}
 }
 
-// A "full" of the store is remembered for at most fullFor, for timers that are due more often than
-// every shortInterval: calls that are almost certainly refused would only load the store.
+// For a timer that is due more often than every shortInterval, a "full" of the store is remembered
+// for at most fullFor: calls that are almost certainly refused would only load the store.
 const (
 	fullFor       = time.Second
 	shortInterval = 10 * time.Second
@@ -230,12 +231,12 @@ const (
 type fullAnswer struct {
 	no    *dlock.NotAcquiredError
 	until time.Duration // since programStart
-	limit int           // MaxConcurrency that was in force: the answer says nothing about another one
+	limit int           // the MaxConcurrency in force: the answer says nothing about another one
 }
 
 // remember remembers a "full" if a slot has been held for longer than an interval: such a run has
-// probably not ended by the next tick. If it has, that tick is skipped although a slot is free; the
-// cache never starts one too many. Called with entry.mu held.
+// probably not ended by the next tick. If it has ended, that tick is skipped although a slot is
+// free; the cache never starts one too many. Called with entry.mu held.
 func (v *views) remember(s *settings, no *dlock.NotAcquiredError) {
 	if interval := s.entry.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
 		no.HeldFor >= interval {

@@ -9,28 +9,28 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// waiting has the ticks that have come due and wait: of each timer at most one, the latest. What a
-// tick waits for is said in its pending. When it is to be tried again, the scheduling goroutine
-// takes it out, and asks the gate about it as about any tick that comes due. One that waits for a
-// call has been past the gate, and the acquirer takes it out.
+// waiting has the ticks that have come due and wait, at most one for each timer: the latest. Its
+// pending says what a tick waits for. When a tick is to be tried again, the scheduling goroutine
+// takes it out, and asks the gate about it as about any tick that comes due. A tick that waits for
+// a call has already passed the gate, so the acquirer takes it out.
 type waiting struct {
 	registry           *registry
 	clock              *clock
 	bell               bell
-	maxPlaces          int // that may be taken at once; 0: any number
+	maxPlaces          int // how many places may be taken; 0: any number
 	onMaxRuns          MaxRunsPolicy
 	maxWait            time.Duration // how long a tick may wait for a run to end, or for a place
 	minPause, maxPause time.Duration // between two tries while it waits for a run to end
 
-	// The registry's mutex guards the rest, and entry.pending: whether a tick may wait, and whether
-	// what it waits for has come about, depends on what else that guards.
+	// The registry's mutex guards the rest, and entry.pending, because other data that it guards
+	// decides whether a tick may wait, and whether its wait is over.
 	byTime     tickHeap            // by pending.until; may have timers whose tick no longer waits until then
 	timed      int                 // how many ticks wait until an instant, at the latest
-	forRun     map[*entry]*pending // those that wait for a run to end
-	asking     map[*entry]*pending // those whose blackouts are being asked, see planner.askAside
-	placeQueue queue               // those that wait for a place
-	callQueue  queue               // those that wait for a call to the store
-	inFlight   int                 // calls
+	forRun     map[*entry]*pending // ticks that wait for a run to end
+	asking     map[*entry]*pending // ticks whose blackouts are being asked, see planner.askAside
+	placeQueue queue               // ticks and triggers that wait for a place
+	callQueue  queue               // ticks and triggers that wait for a call to the store
+	inFlight   int                 // calls to the store
 	moves      []move              // of next ticks, see moveNext
 }
 
@@ -41,15 +41,15 @@ func newWaiting(config Config, g *registry) *waiting {
 		forRun: make(map[*entry]*pending), asking: make(map[*entry]*pending)}
 }
 
-// later lets a tick wait for so long, while other hosts or triggers go first. It reports false if
-// the tick may not wait.
+// later makes a tick wait for the given time, while other hosts or triggers go first. It returns
+// false if the tick may not wait.
 func (w *waiting) later(t tick, wait time.Duration) bool {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	return w.delay(t, wait)
 }
 
-// delay is later, with the registry's mutex held.
+// delay is like later, with the registry's mutex held.
 func (w *waiting) delay(t tick, wait time.Duration) bool {
 	if !w.mayWait(t) {
 		return false
@@ -58,8 +58,8 @@ func (w *waiting) delay(t tick, wait time.Duration) bool {
 	return true
 }
 
-// refuse lets a tick wait that may not start now, if decide says so, and gives back its place if it
-// has one. It reports whether the tick waits; otherwise the caller skips it, and keeps the place.
+// refuse makes a tick that may not start now wait, if decide says so, and gives back its place if
+// it has one. It reports whether the tick waits; if not, the caller skips it, and keeps the place.
 func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool) {
 	no := refusal(err) // without a mutex: it may call methods of the store's error
 	w.registry.mu.Lock()
@@ -91,7 +91,7 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 		p.waitsSince = since
 	}
 	if on == forTime && why != ReasonQuarantine {
-		p.why, p.err = ReasonMissed, nil // the settings that forbade it are gone
+		p.why, p.err = ReasonMissed, nil // the settings that forbade the start are gone
 	}
 	w.put(p, now.Add(in))
 	if on == forPlace {
@@ -103,14 +103,14 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 	return true
 }
 
-// mayWait reports whether a tick may wait: it is the latest of its timer, which still has the
-// schedule that the tick is of, and ticks may start. Called with the registry's mutex held.
+// mayWait reports whether a tick may wait: it is the latest of its timer, its timer still has the
+// tick's schedule, and ticks may start. Called with the registry's mutex held.
 func (w *waiting) mayWait(t tick) bool {
 	_, due := t.s.entry.ticks.read()
 	return w.registry.starting() && t.s.stillScheduled() && due == t.at && t.s.entry.pending == nil
 }
 
-// put lets a tick wait. Called with the registry's mutex held.
+// put makes a tick wait. Called with the registry's mutex held.
 func (w *waiting) put(p *pending, until time.Time) {
 	e := p.s.entry
 	e.pending = p
@@ -158,9 +158,9 @@ func (w *waiting) takeOut(p *pending) {
 	}
 }
 
-// overtake ends the wait of a tick because a later one of its timer has come due; nil: none waits,
-// or the later one is of a schedule that the timer no longer has. In a queue the later one takes
-// the place of the earlier, and waits.
+// overtake ends the wait of a tick because a later tick of its timer has come due. It returns nil
+// if no tick waits, or if the later one belongs to a schedule that the timer no longer has. In a
+// queue the later tick takes the place of the earlier, and waits.
 func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
@@ -182,8 +182,8 @@ func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 	return &was, true
 }
 
-// due takes out up to most ticks that are to be tried now. next is when the next one is, µs; 0:
-// there is none. Called with the registry's mutex held.
+// due takes out up to most ticks that are to be tried now. next is when the next one is to be
+// tried, µs; 0: there is none. Called with the registry's mutex held.
 func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 	for len(w.byTime) > 0 && len(list) < most {
 		if w.byTime[0].when > now {
@@ -197,7 +197,7 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 	return list, 0
 }
 
-// ask lets a tick wait that was taken out, until its blackouts have answered. Called with the
+// ask makes a tick that was taken out wait until its blackouts have answered. Called with the
 // registry's mutex held.
 func (w *waiting) ask(p *pending) {
 	p.s.entry.pending, p.until = p, 0
@@ -205,8 +205,8 @@ func (w *waiting) ask(p *pending) {
 	w.asking[p.s.entry] = p
 }
 
-// asked takes in that answer, and has the tick tried, unless it no longer waits. Called with the
-// registry's mutex held.
+// asked records that answer, and makes the tick be tried, unless it no longer waits. Called with
+// the registry's mutex held.
 func (w *waiting) asked(p *pending, blackout error) {
 	if w.asking[p.s.entry] != p {
 		return
@@ -216,8 +216,8 @@ func (w *waiting) asked(p *pending, blackout error) {
 	w.at(p, w.clock.now())
 }
 
-// putBack lets a tick wait on that was taken out and not tried. It reports false if it may not.
-// Called with the registry's mutex held.
+// putBack makes a tick that was taken out, and not tried, wait again. It returns false if the tick
+// may not wait. Called with the registry's mutex held.
 func (w *waiting) putBack(p pending) bool {
 	if !w.mayWait(p.tick) {
 		return false
@@ -228,8 +228,8 @@ func (w *waiting) putBack(p pending) bool {
 	return true
 }
 
-// tryAll has all ticks tried that wait: the clock was set back, by which their times were set.
-// Called with the registry's mutex held.
+// tryAll makes all waiting ticks be tried, because the clock by which their times were set was set
+// back. Called with the registry's mutex held.
 func (w *waiting) tryAll() {
 	was := w.byTime
 	w.byTime = nil
@@ -240,10 +240,10 @@ func (w *waiting) tryAll() {
 	}
 }
 
-// withdraw ends the waits of a timer that was removed or updated. A tick of an updated one that has
-// the same schedule goes on: it is tried with the present settings. Otherwise it is returned, and
-// the caller skips it; nil: none. Triggers that came since are left alone. Called with the
-// registry's mutex held.
+// withdraw ends the waits of a timer that was removed or updated. If an updated timer has the same
+// schedule, its tick stays, and is tried with the present settings. Otherwise withdraw returns the
+// tick, and the caller skips it; nil: none. Triggers that came since are left alone. Called with
+// the registry's mutex held.
 func (w *waiting) withdraw(e *entry) *pending {
 	for _, q := range [...]*queue{&w.placeQueue, &w.callQueue} {
 		q.dismiss(func(s *settings) bool { return s.entry == e && !s.current() })
@@ -294,7 +294,7 @@ func (w *waiting) leave(p *pending) {
 	w.release(p)
 }
 
-// release is leave, with the registry's mutex held.
+// release is like leave, with the registry's mutex held.
 func (w *waiting) release(p *pending) {
 	switch {
 	case p.on == forCall:
@@ -313,12 +313,13 @@ func (e *entry) waitsForRun() time.Time {
 	return time.Time{}
 }
 
-// maxInFlight is how many calls for ticks and triggers a host has in flight at most; further ones
-// wait for their turn.
+// maxInFlight is the largest number of calls for ticks and triggers that a host has in flight;
+// further ones wait for their turn.
 const maxInFlight = 64
 
-// call reports whether a tick may call the store now, which counts until nextCall; if not, it waits
-// for its turn, unless there is a reason why it may not. It has a place, and keeps it.
+// call reports whether a tick may call the store now. If so, the call counts as in flight until
+// nextCall. Otherwise the tick waits for its turn, unless call returns a reason why it may not. The
+// tick has a place, and keeps it.
 func (w *waiting) call(t tick) (now bool, why Reason) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
@@ -328,7 +329,7 @@ func (w *waiting) call(t tick) (now bool, why Reason) {
 	case w.inFlight < maxInFlight:
 		w.inFlight++
 		return true, ""
-	case !w.mayWait(t): // a later one has come due
+	case !w.mayWait(t): // a later tick has come due
 		return false, ReasonStoreBusy
 	}
 	p := &pending{tick: t, on: forCall, why: ReasonStoreBusy}
@@ -337,8 +338,8 @@ func (w *waiting) call(t tick) (now bool, why Reason) {
 	return false, ""
 }
 
-// awaitCall waits until a Trigger may call the store, which counts until nextCall. It reports false
-// when ctx has ended, the timer was removed, or the host drains.
+// awaitCall waits until a Trigger may call the store. The call then counts as in flight until
+// nextCall. It returns false when ctx has ended, the timer was removed, or the host drains.
 func (w *waiting) awaitCall(ctx context.Context, s *settings) bool {
 	g := w.registry
 	g.mu.Lock()
@@ -362,8 +363,9 @@ func (w *waiting) awaitCall(ctx context.Context, s *settings) bool {
 	return w.callQueue.leave(t)
 }
 
-// nextCall passes a call that has ended on to the tick whose turn has come. It returns false if
-// that of a Trigger has, or if nothing waits: then one call less is in flight.
+// nextCall passes the right to call on to the tick whose turn has come. It returns false if a
+// Trigger has the turn instead. If nothing waits, it returns false, too, and one call fewer is in
+// flight.
 func (w *waiting) nextCall() (t tick, ok bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 )
 
 // At most one tick of a timer waits, the latest, whatever it waits for: an earlier one that comes
-// back is refused. In a queue the later one keeps the turn of the earlier, and otherwise it is
-// tried itself.
+// back is refused. In a queue the later tick keeps the turn of the earlier; otherwise it is tried
+// itself.
 //
 // Fails when mayWait does not look at the latest tick, or overtake takes a tick out of a queue, or
 // forgets one that waits elsewhere.
@@ -30,8 +30,8 @@ func TestOnlyTheLatestTickWaits(t *testing.T) {
 	for _, c := range []struct {
 		on    waitsFor
 		wait  func(tick) bool
-		why   Reason // of the tick that is overtaken
-		waits bool   // the later one, in its place
+		why   Reason // of the overtaken tick
+		waits bool   // whether the later one waits in its place
 	}{
 		{forTime, func(t tick) bool { return w.later(t, time.Minute) }, ReasonMissed, false},
 		{forRun, func(t tick) bool { return w.refuse(t, ReasonFull, nil, false) }, ReasonFull, false},
@@ -39,7 +39,7 @@ func TestOnlyTheLatestTickWaits(t *testing.T) {
 		{forCall, func(t tick) bool { _, why := w.call(t); return why == "" }, ReasonStoreBusy, true},
 	} {
 		w.inFlight = maxInFlight
-		s.registry.places = 1 // else the place is reserved at once
+		s.registry.places = 1 // otherwise the place is reserved immediately
 		set.entry.ticks.set(2, time.Time{})
 		if c.wait(tick{s: set, at: 1}) {
 			t.Errorf("%d: an earlier tick waits", c.on)
@@ -62,10 +62,11 @@ func TestOnlyTheLatestTickWaits(t *testing.T) {
 	}
 }
 
-// A tick that begins to wait for a run to end while its timer is removed does not wait on: either
-// refuse sees that it was removed, or withdraw takes the tick out.
+// A tick that begins to wait for a run to end while its timer is removed does not keep waiting:
+// either refuse sees that the timer was removed, or withdraw takes the tick out.
 //
-// Fails when refuse lets a tick wait without the mutex under which it has looked at the timer.
+// Fails when refuse makes a tick wait without holding the mutex under which it has looked at the
+// timer.
 func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
@@ -122,8 +123,8 @@ func TestTimesOfTicksThatWereTriedAreForgotten(t *testing.T) {
 	}
 }
 
-// A place that becomes free after a tick has found none, and before that waits in line, is reserved
-// for it: nobody else may come to free one.
+// If a place becomes free after a tick has found none, and before that tick waits in line, it is
+// reserved for the tick: otherwise no other run might ever free one.
 //
 // Fails when refuse does not serve the line.
 func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
@@ -150,8 +151,9 @@ func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
 	}
 }
 
-// A tick of a timer that was registered anew, while one of the removed timer still waits for its
-// turn, does not take that turn: the place is one of the removed timer, and Remove waits for it.
+// A timer was registered again while a tick of the removed timer still waits for its turn. A tick
+// of the new timer does not take that turn: the place belongs to the removed timer, and Remove
+// waits for it.
 //
 // Fails when overtake does not compare the registrations.
 func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
@@ -188,11 +190,11 @@ func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
 	}
 }
 
-// A tick that has waited until an instant is skipped if its catch-up window is over by then, or its
-// timer was removed while the scheduling goroutine had it.
+// A tick that has waited until an instant is skipped if its catch-up window is over by then, or if
+// its timer was removed while the scheduling goroutine had the tick.
 //
-// Fails when recheck checks the window of some ticks only, or leaves why a tick waited as the
-// reason why it is skipped.
+// Fails when recheck checks the window of only some ticks, or leaves the reason why a tick waited
+// as the reason why it is skipped.
 func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing,
 		CatchUp: CatchUp{Policy: CatchUpOnce, Window: time.Minute}})
@@ -222,9 +224,9 @@ func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 	}
 }
 
-// A tick that takes the place of an earlier one in line may wait for MaxWait itself.
+// A tick that replaces an earlier one in line may itself wait for MaxWait.
 //
-// Fails when overtake does not let its wait begin anew.
+// Fails when overtake does not restart its wait.
 func TestTickInLineWaitsForAsLongAsOthers(t *testing.T) {
 	s, err := New(Config{MaxRuns: 1, MaxWait: time.Hour}, Timer{Name: "b", Run: nothing},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
@@ -254,8 +256,8 @@ func TestTickInLineWaitsForAsLongAsOthers(t *testing.T) {
 	}
 }
 
-// A tick that was taken out to be tried, and was not because the host drains, is not left behind:
-// nobody would take it out again.
+// A tick that was taken out to be tried, and was not tried because the host drains, is not left
+// behind: nothing would take it out again.
 //
 // Fails when putBack does not ask whether the tick may wait, or forgets one that may not.
 func TestNoTickIsPutBackAfterTheLastWaits(t *testing.T) {
@@ -285,8 +287,8 @@ func TestNoTickIsPutBackAfterTheLastWaits(t *testing.T) {
 	}
 }
 
-// A place that is reserved for a tick in line is free again if the timer is removed, or updated,
-// before the tick is tried.
+// If a place is reserved for a tick in line, and the timer is removed or updated before the tick is
+// tried, the place becomes free again.
 //
 // Fails when release does not give up the turn.
 func TestTurnOfAWithdrawnTickIsGivenUp(t *testing.T) {
@@ -329,8 +331,9 @@ func TestTurnOfAWithdrawnTickIsGivenUp(t *testing.T) {
 	}
 }
 
-// An earlier tick waits for a run to end. A later one has come due, and the scheduling goroutine is
-// about to try it, when Update changes a setting other than the schedule: the later one is tried.
+// An earlier tick waits for a run to end. A later tick has come due, and the scheduling goroutine
+// is about to try it, when Update changes a setting other than the schedule: the later tick is
+// tried.
 //
 // Fails when the tick that waits keeps the later one, whose settings are not current, from waiting.
 func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
@@ -347,14 +350,14 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 		s.registry.mu.Unlock()
 		p.begin(s.registry.registered())
 		next := func() int64 { at, _ := old.entry.ticks.read(); return at }
-		s.registry.enter(old, 1) // a run goes on
+		s.registry.enter(old, 1) // a run is in progress
 		time.Sleep(time.Until(time.UnixMicro(next())))
 		p.runDue(nil)
 		if w := old.entry.pending; w == nil || w.on != forRun {
 			t.Fatalf("the first tick does not wait: %+v", w)
 		}
 		time.Sleep(time.Until(time.UnixMicro(next())))
-		// What dispatch does with the second, as far as the gate.
+		// This does what dispatch does with the second tick, up to the gate.
 		a := dueTick{item: item{e: old.entry, when: next()}, pending: pending{tick: tick{s: old, at: next()}}}
 		p.ask(&a, p.now())
 		p.registry.mu.Lock()
@@ -377,10 +380,10 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 	})
 }
 
-// When the breaker has opened, a call that ends lets all ticks in the queue follow OnStoreDown,
-// also if Triggers wait there, which do call the store.
+// When the breaker has opened, the end of a call makes all ticks in the queue follow OnStoreDown,
+// even if Triggers wait there, which do call the store.
 //
-// Fails when the turn of a Trigger ends what next does.
+// Fails when next stops at the turn of a Trigger.
 func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var timers []Timer
