@@ -316,8 +316,8 @@ func (b *tab) screenshot(path string, width, height int64) {
 	b.t.Logf("%s: %d bytes", path, len(picture))
 }
 
-// faultsOf says what is wrong with the layout of a page: what is wider than the screen, and text
-// that nobody can read.
+// faultsOf says what is wrong with the layout of a page: what is wider than the screen, and an axis
+// that has its middle elsewhere.
 const faultsOf = `(() => {
 	const faults = [];
 	if (document.documentElement.scrollWidth > innerWidth) {
@@ -326,5 +326,9 @@ const faultsOf = `(() => {
 		faults.push("the body scrolls sideways: " + document.documentElement.scrollWidth + " of " + innerWidth +
 			" px: " + wide.slice(0, 3).map(e => e.outerHTML.slice(0, 120)).join(" | "));
 	}
+	const middle = e => { const box = e.getBoundingClientRect(); return box.left + box.width / 2; };
+	for (const axis of document.querySelectorAll(".axis"))
+		if (axis.children.length === 3 && Math.abs(middle(axis.children[1]) - middle(axis)) > axis.offsetWidth / 20)
+			faults.push("the middle of an axis is not in the middle: " + axis.innerText);
 	return faults;
 })()`
