@@ -44,8 +44,8 @@ func pagesOf(f *fleet) map[string]string {
 // people from using it.
 //
 // Fails when a template has a field without a label, when the style makes text pale, when something
-// is wider than a telephone, when an axis shows its labels as far apart as they are long, and when a
-// script or style is inline.
+// is wider than a telephone, when the labels of an axis are put where their lengths allow it, and
+// when a script or style is inline.
 func TestPagesInABrowser(t *testing.T) {
 	testkit.Long(t)
 	onEach(t, func(t *testing.T, f *fleet) {
