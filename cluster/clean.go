@@ -62,6 +62,6 @@ func idOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// grantOf identifies a grant without showing its token, which is all that is needed to end the
-// grant.
+// grantOf returns an ID of a grant that does not reveal its token: whoever has the token can end
+// the grant.
 func grantOf(token string) string { return idOf("grant", token) }

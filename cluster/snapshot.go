@@ -299,7 +299,7 @@ func (r *reader) recordedOf(l LeaseRecord, now time.Time) Lease {
 	return s
 }
 
-// hostOf shows the row of a process.
+// hostOf converts the row of a process into the Host that is shown.
 func hostOf(h *HostRow, d HostDetail, now time.Time) Host {
 	s := Host{Holder: h.Holder, State: HostAlive, Left: h.Left, Environment: h.Environment, AppVersion: h.AppVersion,
 		Version: h.Version, StartedAt: now.Add(-h.UpFor), SeenAt: now.Add(-h.SeenAgo), ClockOffset: h.ClockOffset,

@@ -196,9 +196,9 @@ type HandlerOptions struct {
 	// given back, and one whose worker dies before it calls the handler. The attempt begins when
 	// the answer to the claim arrives, up to CallTimeout later. What is due earlier stays queued,
 	// and workers look again when the database says that the next start is allowed. With a Rate
-	// over 60, a start may count for up to a sixtieth of Per longer. Neither a pause nor deleting
-	// runs gives a start back. A database that was restored from a backup has not counted what
-	// started later.
+	// over 60, a start may count for up to a sixtieth of Per longer. Neither a pause nor the
+	// deletion of runs gives back starts that were counted. A database that was restored from a
+	// backup has not counted what started later.
 	//
 	// Workers with different rates count the same starts, each against its own rate, so they never
 	// exceed the larger one together.

@@ -12,8 +12,8 @@ const (
 )
 
 // wantsJSON reports whether the Accept headers prefer JSON to text. If both have the same quality,
-// a type that is named explicitly wins over one that only a wildcard matches, and then text wins.
-// No header makes it refuse a probe.
+// a type that is named explicitly wins over one that only a wildcard matches; failing that, text
+// wins. No header makes it refuse a probe.
 func wantsJSON(accept []string) bool {
 	json, jsonNamed := quality(accept, jsonType)
 	text, textNamed := quality(accept, textType)

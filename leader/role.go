@@ -27,8 +27,8 @@ const (
 	minRetryInterval = 10 * time.Millisecond
 	maxRetryInterval = time.Hour
 
-	// lockPrefix precedes the name of a role in the name of its lock, so that a timer and a mutex
-	// may have the same name.
+	// lockPrefix precedes the name of a role in the name of its lock, so that a role may have the
+	// same name as a timer or a mutex.
 	lockPrefix = "leader:"
 )
 

@@ -14,8 +14,8 @@ import (
 
 // An Outbox is a set of tables in a database. Make one with MySQL, SQLite or SQLServer, or
 // pgxoutbox.New for Postgres. Its methods may be called from any goroutine, and return when their
-// context ends. An error matches dlock.ErrSetup if the database answers but is not set up right:
-// tables, a right or an option are missing.
+// context ends. An error matches dlock.ErrSetup if the database answers but is not set up
+// correctly: a table, a right or an option is missing.
 type Outbox struct {
 	store    store.Store
 	locks    *lazyLocks

@@ -17,8 +17,9 @@ import (
 const (
 	// verifyTimeout bounds the first check of the tables. Creating them may take longer.
 	verifyTimeout = 5 * time.Second
-	// graces is the sum of what parts take after their drain time-outs: CancelGrace and HookGrace
-	// for timers, runs and deliveries, the grace for requests, and the registry's last write.
+	// graces is the total time that parts may take beyond their drain time-outs: CancelGrace and
+	// HookGrace for timers, runs and deliveries, the grace for requests, and the registry's last
+	// write.
 	graces = 20 * time.Second
 )
 

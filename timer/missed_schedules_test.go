@@ -32,9 +32,9 @@ func (f *virtualFleet) wantRuns(when, name string, n int, last time.Time) {
 	}
 }
 
-// If a new schedule is deployed after an instant at which it would have been due, no run is caused
-// for that instant, because no host had such a tick when it came due. Once a tick has been claimed
-// under the new schedule, missed ticks are made up for as before.
+// A new schedule that is deployed after an instant at which it would have been due does not run for
+// that instant: no host had that tick then. Once a tick has been claimed under the new schedule,
+// missed ticks are made up for as before.
 //
 // Fails when claim leaves out the schedule, and when memlock does not compare it.
 func TestAChangedScheduleHasMissedNothing(t *testing.T) {

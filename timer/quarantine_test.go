@@ -16,9 +16,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A quarantine is logged once, and Degraded reports it while it lasts. If the next tick comes due
-// before the quarantine ends, a tick is skipped; otherwise it is tried as soon as the quarantine
-// ends. A tick that still waits when Run drains, or is refused after that, is skipped.
+// A quarantine is logged once, and Degraded reports it while it lasts. A tick that meets the
+// quarantine is skipped if the next one comes due before the quarantine ends; otherwise it is tried
+// as soon as the quarantine ends. A tick that still waits when Run drains, or is refused after
+// that, is skipped.
 //
 // Fails when beginQuarantine does not log, or logs each time; when decide ignores the next tick,
 // does not wake the loop, or postpones while draining; when drain forgets postponed ticks.

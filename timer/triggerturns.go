@@ -20,7 +20,8 @@ import (
 // costs up to four calls, so at least half of that time passes between two offers to one timer.
 func (t *triggers) offerTime() time.Duration { return t.queues.Timeout }
 
-// noteRoom records why a trigger does not start; "": it has started.
+// noteRoom notes whether a trigger waits only for room. why is the reason that it did not start;
+// "": it has started.
 func (t *triggers) noteRoom(w *waitingTriggers, why Reason) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

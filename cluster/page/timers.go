@@ -187,7 +187,8 @@ func (t *timers) readBlackouts(ctx context.Context, local *timer.Status) map[str
 	}).Value
 }
 
-// askBlackout sends until when a timer is in a blackout; zero: it is in none, or they cannot tell.
+// askBlackout sends the time at which a timer's current blackout ends; zero: it is in none, or its
+// blackouts cannot tell.
 func askBlackout(t timer.TimerStatus) <-chan time.Time {
 	answer := make(chan time.Time, 1)
 	go func() {

@@ -55,9 +55,9 @@ func calls(t testing.TB, s *sqlregistry.Store) map[string]error {
 	return failed
 }
 
-// Without the table, or with another one in its place, each call fails immediately with an error
-// that says how to repair it. Migrate repairs the first, and leaves alone a table that is not its
-// own.
+// Without the table, or with another one in its place, each call that needs what is missing fails
+// immediately with an error that says how to repair it. Migrate repairs the first, and leaves alone
+// a table that is not its own.
 //
 // Fails when such an error counts as a store that is down, which would be tried again forever.
 func TestTableThatIsNotRight(t *testing.T) {

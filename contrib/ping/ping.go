@@ -57,8 +57,8 @@ type Options struct {
 	// into the network of this host. Default http.DefaultClient.
 	Client *http.Client
 
-	// Timeout bounds each request. A ping makes up to three of them, with five seconds in between.
-	// 100 ms to 1 min. Default 10 s.
+	// Timeout bounds each request. A ping makes up to three, with waits of 1 s and 4 s between
+	// them. 100 ms to 1 min. Default 10 s.
 	Timeout time.Duration
 
 	// Logger gets a line when the pings of a timer begin to fail, and one when they arrive again.

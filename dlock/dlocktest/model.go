@@ -316,8 +316,8 @@ func (m *model) healed(now time.Time) {
 	}
 }
 
-// forget drops old attempts that hold nothing, but keeps some, because a store should have
-// forgotten them, too.
+// forget drops old attempts that hold nothing. It keeps some of them, to test that the store has
+// forgotten them.
 func (m *model) forget(now time.Time) {
 	const some = 30
 	excess := len(m.attempts) - some

@@ -19,9 +19,10 @@ import (
 //
 // An acquire of up to 1,000 slots is one round trip. It tries the slots one after the other, so a
 // refusal costs the server about six microseconds per slot. Taking the first lock and freeing the
-// last one cost another round trip, to set how long the session may be idle (wait_timeout). The
-// server ends a session that has been idle for a second or two longer than its longest lease. So
-// the slots of a host that was stopped or has vanished become free little later than with sqllock.
+// last one each cost another round trip, to set how long the session may be idle (wait_timeout).
+// The server ends a session that has been idle for a second or two longer than its longest lease.
+// So the slots of a host that was stopped or has vanished become free little later than with
+// sqllock.
 //
 // The names of these locks belong to the whole server, not to a database: use a Prefix. They are
 // not replicated: all hosts must use the same server. A replica is refused. On Galera or group

@@ -204,7 +204,7 @@ func (l *lateError) Unwrap() []error {
 	return []error{errTooLate, l.err}
 }
 
-// current returns the last answer of the sentinels, after asking them if that is too old.
+// current returns the last answer of the sentinels. If that is too old, it asks them again first.
 func (m *masters) current(ctx context.Context) (*reign, error) {
 	if r := m.reign.Load(); r.fresh() {
 		return r, nil

@@ -112,7 +112,7 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	}
 }
 
-// A client with a DB and a name works with the additional rights of the documentation.
+// A client with a DB and a name works with the additional rights that docs/redis.md lists.
 //
 // Fails when it does not say so.
 func TestRightsForADatabaseAndAName(t *testing.T) {

@@ -48,7 +48,7 @@ const (
 	shop = "shop:"
 )
 
-// It has fewer features than redislock; see the package doc. It connects as the user of
+// redlock has fewer features than redislock: see the package doc. It connects as the user of
 // docs/redis.md.
 func TestConformance(t *testing.T) {
 	t.Parallel()

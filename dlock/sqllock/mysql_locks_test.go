@@ -68,8 +68,8 @@ func callWithTimeout(d time.Duration, call func(context.Context) error) (took ti
 }
 
 // Whatever other sessions lock, a call ends with its context, its thread in the server ends soon
-// after, and it grants nothing to a cancelled caller. If a row is locked, the call ends earlier and
-// the error says so.
+// after, and it grants nothing to a cancelled caller. If a row is locked, an acquire or an extend
+// ends earlier, and its error says so.
 //
 // Fails when the time-outs of the session are not set (threads wait for 50 s), or a slot is taken
 // for a cancelled caller.

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 // Every order has one invoice, although its shop is killed before it has delivered the message.
 // Nothing is left.
 //
-// Fails when a message is lost with its process, when one has two effects, and when a shop outlives
-// the play, or a file does.
+// Fails when a message is lost with its process, when one has two effects, or when a shop or a file
+// is left after the play.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -1,5 +1,5 @@
-// Command tenants makes a report for each of 1,000 tenants, every minute, and never more than ten
-// at once in all copies that share REDIS_URL, such as redis://localhost:6379/0.
+// Command tenants makes a report for each of 1,000 tenants every minute, at most ten at once in all
+// copies with the same REDIS_URL (for example redis://localhost:6379/0).
 package main
 
 import (

@@ -126,8 +126,7 @@ func (s *State) first(t driver.Tick, now Now) bool {
 	return true
 }
 
-// free returns a slot that can be granted, or -1 and the slot that ends first. slots is how many
-// the request declares; 0: a mutex.
+// free returns a slot that can be granted, or -1 and the slot whose lease ends first.
 func (s *State) free(slots int, now Now) (free int, first slot) {
 	n := max(slots, 1)
 	if limit := s.overrides.slots(); limit > 0 {

@@ -38,7 +38,7 @@ func again(req driver.Request, now Now, s *State, shared []*State) (g driver.Gra
 	return g, true, nil
 }
 
-// again extends the lease that the token of a request holds of one name.
+// again extends the lease on one name that the request's token holds.
 func (s *State) again(req driver.Request, l driver.SemaphoreSpec, now Now) driver.Grant {
 	s.usedAt = now.At
 	slot := s.find(req.Token, now)

@@ -63,8 +63,8 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 	return err
 }
 
-// Run deletes batches until ctx ends, as if this host was alone. mine reports whether this host
-// deletes at the moment; nil: it does.
+// Run deletes batches until ctx ends, as often as if this host were the only one. mine reports
+// whether it is this host's turn; nil: always.
 func (s *Sweeper) Run(ctx context.Context, mine func() bool) {
 	for lifecycle.Sleep(ctx, s.Next(1)) {
 		if mine == nil || mine() {

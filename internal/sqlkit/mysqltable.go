@@ -27,9 +27,9 @@ var mysqlTables string
 // meaning.
 var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
 
-// ReadMySQLTables returns the tables as the catalogue describes them, in the order of their names
-// (nil: there is no such table, or this user has no right to it), and the settings of the session.
-// If schema is "", it is the connection's. read calls row for each row of a query.
+// ReadMySQLTables returns one table for each of names, in the same order, as the catalogue
+// describes it (nil: there is no such table, or this user has no right to it), and the settings of
+// the session. If schema is "", it is the connection's. read calls row for each row of a query.
 func ReadMySQLTables(ctx context.Context, schema string, names []string,
 	read func(ctx context.Context, query string, args []any, row func(Scanner) error) error) (
 	[]*MySQLTable, map[string]string, error) {

@@ -83,7 +83,7 @@ func (l *lab) burnDown() Group {
 	}
 }
 
-// startClaims are about groups of starts.
+// startClaims returns the claims about a group of starts.
 func startClaims(what string) []Claim {
 	return []Claim{
 		{Name: what, Bound: 50, Target: 1, AtMost: true},

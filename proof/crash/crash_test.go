@@ -62,8 +62,8 @@ func (k *kill) isOpen() bool {
 	return !k.done && (k.tries < rareTries || !k.rare && k.tries < maxTries)
 }
 
-// found notes a statement that a process has executed. It is rare if no process that was left alone
-// has: it follows a deadlock, or a lock that another one had.
+// found notes a statement that a process has executed. It is rare if only killed processes have
+// executed it: then it follows a deadlock, or waits for a lock that another process held.
 func (m *matrix) found(role, id, text string, rare bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -237,10 +237,10 @@ func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]driver.Co
 	return list, nil
 }
 
-// Known reports whether a host is known to run a timer of that name: this Scheduler, if the Control
-// belongs to one, has it registered; or the store knows that a host has claimed a tick of it, was
-// triggered, or holds a slot. A timer that has not run yet, or has no limit that needs the store,
-// is therefore not known. Known makes up to three calls to the store.
+// Known reports whether any host is known to run the timer: this Control's Scheduler has it
+// registered, or the store knows that a host has claimed one of its ticks, has started one of its
+// triggers, or holds one of its slots. A timer that has not run yet, or has no limit that needs the
+// store, is therefore not known. Known makes up to three calls to the store.
 func (c *Control) Known(ctx context.Context, timer string) (bool, error) {
 	if registered, _ := c.local(timer); registered {
 		return true, nil

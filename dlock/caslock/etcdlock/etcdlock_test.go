@@ -154,7 +154,8 @@ func TestVersionsAreNotUsedAgain(t *testing.T) {
 	}
 }
 
-// No member that answers is an outage, within the time of the call, and no fault of the set-up.
+// If no member answers, that is an outage, reported within the call's time, and not a fault of the
+// set-up.
 func TestNobodyAnswers(t *testing.T) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
 	if err != nil {

@@ -47,7 +47,7 @@ func exec(conn *sql.Conn, query string, args ...any) (int64, error) {
 	return result.RowsAffected()
 }
 
-// A statement is prepared, to be executed several times in one transaction.
+// A statement is a prepared statement that is executed several times in one transaction.
 type statement struct {
 	prepared *sql.Stmt
 	err      error

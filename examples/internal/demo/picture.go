@@ -47,8 +47,8 @@ func (r *recorder) heading() {
 // width returns how many characters a timer takes in a line.
 func (l limits) width() int { return max(l.atOnce*column+gap, least) }
 
-// line prints who is in each slot, or was since the line before. A host that was cut off is in
-// brackets.
+// line prints which host is in each slot, or was last in it since the previous line. A host that
+// was cut off is in brackets.
 func (r *recorder) line() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

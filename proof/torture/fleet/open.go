@@ -56,8 +56,8 @@ func (silence) Printf(context.Context, string, ...any) {}
 func init() { _ = mysql.SetLogger(log.New(io.Discard, "", 0)) }
 
 func open(spec StoreSpec, timing Timing) (*door, error) {
-	// Servers have just started: the quarantine is as short as the leases, or the first half minute
-	// would be idle.
+	// The servers have only just started, so the quarantine is as short as the leases; otherwise
+	// the first half minute would be idle.
 	opts := redislock.Options{QuarantineTTL: max(timing.TTL, clientTTL)}
 	switch spec.Kind {
 	case "redis":

@@ -65,7 +65,7 @@ func serve(t *testing.T, environment map[string]string, flags string) *served {
 	return s
 }
 
-// A request is a request to the server. Without a user it has no log-in.
+// A request is an HTTP request that a test sends to the server. Without a user it has no log-in.
 type request struct {
 	method, path, user, password string
 	host                         string

@@ -212,7 +212,7 @@ const (
 	executeDenied = 1370
 )
 
-// explains reports whether the user may execute a statement, which is not executed.
+// explains reports whether the user may execute a statement, without executing it.
 func (s *Store) explains(ctx context.Context, statement string) (allowed bool, err error) {
 	var rows *sql.Rows
 	rows, err = s.DB.QueryContext(ctx, "EXPLAIN "+statement)

@@ -28,7 +28,8 @@ const namedCert = "--cert and --key, or TICKSLOT_CERT and TICKSLOT_KEY"
 // errNoTLS is returned because a user who names a certificate would believe that it is shown.
 var errNoTLS = errors.New("a client's certificate is named (" + namedCert + "), but by the URL there is no TLS")
 
-// errUnchecked is returned because a user who names a CA would believe that the server is checked.
+// errUnchecked is returned if a CA is named but the URL turns verification off: the user would
+// believe that the server is checked.
 var errUnchecked = errors.New("a CA is named (" + namedCA + "), but by the URL no certificate is checked against it")
 
 // readCA reads the file of Options.CA.

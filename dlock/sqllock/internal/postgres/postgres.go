@@ -51,7 +51,7 @@ type DB struct {
 	alone             atomic.Bool // calls have a transaction of their own: see QueryRow
 }
 
-// New returns the database of a table. It does not call the server.
+// New returns the store.Database for table t. It does not call the server.
 func New(d store.Driver, t store.Table) *DB {
 	quoted := sqlkit.Postgres.Quote
 	schema := cmp.Or(t.Schema, defaultSchema)
