@@ -5,10 +5,13 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/leasestate"
 )
 
 const (
-	// maxKnown is how many bytes of documents are remembered; what is beyond is read again.
+	// maxKnown is how many bytes of documents are remembered; what is beyond is read again. What they
+	// say takes about as much again.
 	maxKnown = 16 << 20
 	// maxNames is how many names are remembered.
 	maxNames = 10_000
@@ -27,10 +30,18 @@ type cache struct {
 }
 
 type name struct {
-	doc  Document
-	has  bool          // doc is what was written last
+	doc  *version      // written or read last; nil: it is not known
+	sure bool          // this process has written doc, and knows of nothing later
 	turn chan struct{} // full while a call of this process changes the name
 	heat int           // rises with conflicts and falls with each write: 0 to hottest
+}
+
+// A version is a document with what it says. Nobody changes one that the cache has.
+type version struct {
+	Document
+	written time.Time
+	body    []byte // of the state, a part of Data
+	state   *leasestate.State
 }
 
 // enter waits for other calls of this process that change the same name, in the order in which they
@@ -73,32 +84,51 @@ func (c *cache) name(key string) *name {
 	return n
 }
 
-// get returns the documents, or nil if one of them is not known.
-func (c *cache) get(keys []string) (docs []Document, fresh bool) {
+// get returns the documents that this process has written last, or nil if one of them is not.
+func (c *cache) get(keys []string) (docs []*version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, key := range keys {
 		n := c.names[key]
-		if n == nil || !n.has {
-			return nil, false
+		if n == nil || !n.sure {
+			return nil
 		}
 		docs = append(docs, n.doc)
 	}
-	return docs, false
+	return docs
 }
 
-func (c *cache) put(doc Document) {
+// same returns what is known of a document that was read, or nil. A version is never used again.
+func (c *cache) same(doc Document) *version {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.names[doc.Key]; n != nil && n.doc != nil && n.doc.Version == doc.Version && doc.Version != "" {
+		return n.doc
+	}
+	return nil
+}
+
+// put remembers a document that was written, or was read.
+func (c *cache) put(doc *version, wrote bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.name(doc.Key)
-	c.bytes += len(doc.Data) - len(n.doc.Data)
-	n.doc, n.has = doc, true
+	c.drop(n)
+	c.bytes += len(doc.Data)
+	n.doc, n.sure = doc, wrote
 	if c.bytes > maxKnown {
 		for _, n := range c.names {
-			n.doc, n.has = Document{}, false
+			c.drop(n)
 		}
-		c.bytes = 0
 	}
+}
+
+// drop forgets the document of a name. Its caller holds mu.
+func (c *cache) drop(n *name) {
+	if n.doc != nil {
+		c.bytes -= len(n.doc.Data)
+	}
+	n.doc, n.sure = nil, false
 }
 
 func (c *cache) forget(keys []string) {
@@ -106,8 +136,7 @@ func (c *cache) forget(keys []string) {
 	defer c.mu.Unlock()
 	for _, key := range keys {
 		if n := c.names[key]; n != nil {
-			c.bytes -= len(n.doc.Data)
-			n.doc, n.has = Document{}, false
+			c.drop(n)
 		}
 	}
 }

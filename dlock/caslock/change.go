@@ -26,7 +26,7 @@ const widest = driver.MaxTickAhead - time.Second
 func (s *Store) change(ctx context.Context, keys []string, do func([]*leasestate.State, leasestate.Now)) error {
 	leave := s.known.enter(ctx, keys[0])
 	defer leave()
-	docs, fresh := s.known.get(keys)
+	docs, fresh := s.known.get(keys), false
 	for conflicts := 0; ; {
 		if err := ctx.Err(); err != nil {
 			return s.ended(keys, conflicts, err)
@@ -36,6 +36,7 @@ func (s *Store) change(ctx context.Context, keys []string, do func([]*leasestate
 			if docs, err = s.load(ctx, keys); err != nil {
 				return err
 			}
+			s.remember(docs)
 			fresh = true
 		}
 		changed, err := s.decide(ctx, docs, do)
@@ -59,7 +60,11 @@ func (s *Store) change(ctx context.Context, keys []string, do func([]*leasestate
 		conflicts++
 		conflict, _ := errors.AsType[*ConflictError](err)
 		if docs = nil; len(conflict.Current) == len(keys) && len(changed) == len(keys) {
-			docs, fresh = conflict.Current, true
+			if docs, err = s.decode(conflict.Current); err != nil {
+				return err
+			}
+			s.remember(docs)
+			fresh = true
 		}
 		if err := pause(ctx, s.known.backOff(keys[0], conflicts)); err != nil {
 			return s.ended(keys, conflicts, err)
@@ -76,43 +81,46 @@ func (s *Store) read(ctx context.Context, key string, do func(*leasestate.State,
 	if err != nil {
 		return err
 	}
-	return s.show(ctx, docs[0], do)
+	return s.show(ctx, docs, do)
 }
 
 // show calls do with the state in a document.
-func (s *Store) show(ctx context.Context, doc Document, do func(*leasestate.State, leasestate.Now)) error {
-	p, err := parse([]Document{doc})
-	if err != nil {
-		return err
-	}
-	now, err := s.now(ctx, p.written)
+func (s *Store) show(ctx context.Context, docs []*version, do func(*leasestate.State, leasestate.Now)) error {
+	now, err := s.now(ctx, docs)
 	if err == nil {
-		do(p.states[0], now)
+		do(docs[0].state.Clone(), now)
 	}
 	return err
 }
 
 // decide does a step on the states in some documents, and returns what has to be written.
-func (s *Store) decide(ctx context.Context, docs []Document,
-	do func([]*leasestate.State, leasestate.Now)) (changed []Document, err error) {
-	p, err := parse(docs)
+func (s *Store) decide(ctx context.Context, docs []*version,
+	do func([]*leasestate.State, leasestate.Now)) (changed []*version, err error) {
+	now, err := s.now(ctx, docs)
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.now(ctx, p.written)
-	if err != nil {
-		return nil, err
-	}
-	do(p.states, now)
+	states := make([]*leasestate.State, len(docs))
 	for i, doc := range docs {
-		body, err := p.states[i].Body()
+		states[i] = doc.state.Clone()
+	}
+	do(states, now)
+	for i, old := range docs {
+		body, err := states[i].Body()
 		if err != nil {
-			return nil, fmt.Errorf("caslock: %q: %w", doc.Key, err)
+			return nil, fmt.Errorf("caslock: %q: %w", old.Key, err)
 		}
-		if bytes.Equal(body, p.bodies[i]) {
+		if bytes.Equal(body, old.body) {
 			continue
 		}
+		doc := &version{Document: old.Document, written: now.At, state: states[i]}
+		if bytes.Contains(body, []byte(`\ufffd`)) { // text that is not UTF-8 is read as something else
+			if doc.state, err = leasestate.Parse(body); err != nil {
+				return nil, unreadable(doc.Key, err)
+			}
+		}
 		doc.Data = leasestate.Document(now.At, body)
+		doc.body = doc.Data[len(doc.Data)-1-len(body) : len(doc.Data)-1]
 		if most := s.backend.Limits().Bytes; len(doc.Data) > most {
 			return nil, fmt.Errorf("caslock: %w: what is known of %q would take %d bytes, and %s keeps at most %d "+
 				"of a name: lower its number of slots (it bears about %d), shorten the text kept under it, or use "+
@@ -123,29 +131,33 @@ func (s *Store) decide(ctx context.Context, docs []Document,
 	return changed, nil
 }
 
-// parsed are documents that were read.
-type parsed struct {
-	states  []*leasestate.State
-	bodies  [][]byte  // of the states
-	written time.Time // the last of them
-}
-
-func parse(docs []Document) (p parsed, err error) {
-	for _, doc := range docs {
-		at, body, err := leasestate.ParseDocument(doc.Data)
-		var state *leasestate.State
-		if err == nil {
-			state, err = leasestate.Parse(body)
+// decode returns what documents say that were read.
+func (s *Store) decode(docs []Document) ([]*version, error) {
+	versions := make([]*version, len(docs))
+	for i, doc := range docs {
+		if versions[i] = s.known.same(doc); versions[i] != nil {
+			continue
+		}
+		v := &version{Document: doc}
+		var err error
+		if v.written, v.body, err = leasestate.ParseDocument(doc.Data); err == nil {
+			v.state, err = leasestate.Parse(v.body)
 		}
 		if err != nil {
-			return p, unreadable(doc.Key, err)
+			return nil, unreadable(doc.Key, err)
 		}
-		p.states, p.bodies = append(p.states, state), append(p.bodies, body)
-		if at.After(p.written) {
-			p.written = at
+		versions[i] = v
+	}
+	return versions, nil
+}
+
+// remember keeps documents that were read, unless it has them.
+func (s *Store) remember(docs []*version) {
+	for _, doc := range docs {
+		if doc.Version != "" && s.known.same(doc.Document) == nil {
+			s.known.put(doc, false)
 		}
 	}
-	return p, nil
 }
 
 func unreadable(key string, err error) error {
@@ -159,7 +171,13 @@ func unreadable(key string, err error) error {
 // now returns the time by the server's clock. It is not before documents were written: what hosts
 // know of the clock differs, and a pause that one of them has ended would go on for another. A
 // document from far in the future was written while the clock was ahead.
-func (s *Store) now(ctx context.Context, written time.Time) (leasestate.Now, error) {
+func (s *Store) now(ctx context.Context, docs []*version) (leasestate.Now, error) {
+	var written time.Time
+	for _, doc := range docs {
+		if doc.written.After(written) {
+			written = doc.written
+		}
+	}
 	b, err := s.backend.Clock(ctx)
 	if err != nil {
 		return leasestate.Now{}, fmt.Errorf("caslock: the clock of %s: %w", s, err)
@@ -177,7 +195,7 @@ func (s *Store) now(ctx context.Context, written time.Time) (leasestate.Now, err
 }
 
 // load reads documents.
-func (s *Store) load(ctx context.Context, keys []string) ([]Document, error) {
+func (s *Store) load(ctx context.Context, keys []string) ([]*version, error) {
 	docs := make([]Document, len(keys))
 	for i, err := range inParallel(len(keys), func(i int) error {
 		return s.call(ctx, func() (err error) {
@@ -190,11 +208,15 @@ func (s *Store) load(ctx context.Context, keys []string) ([]Document, error) {
 			return nil, fmt.Errorf("caslock: %q: %w", keys[i], err)
 		}
 	}
-	return docs, nil
+	return s.decode(docs)
 }
 
 // put writes documents, and remembers them.
-func (s *Store) put(ctx context.Context, docs []Document) error {
+func (s *Store) put(ctx context.Context, changed []*version) error {
+	docs := make([]Document, len(changed))
+	for i, doc := range changed {
+		docs[i] = doc.Document
+	}
 	var versions []string
 	err := s.call(ctx, func() (err error) {
 		versions, err = s.backend.Put(ctx, docs...)
@@ -209,9 +231,9 @@ func (s *Store) put(ctx context.Context, docs []Document) error {
 		}
 		return fmt.Errorf("caslock: %q: %w", docs[0].Key, err)
 	}
-	for i, doc := range docs {
+	for i, doc := range changed {
 		doc.Version = versions[i]
-		s.known.put(doc)
+		s.known.put(doc, true)
 	}
 	return nil
 }

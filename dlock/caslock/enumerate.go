@@ -31,7 +31,11 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dr
 		if err != nil {
 			return driver.LeasePage{}, err
 		}
-		if err := s.show(ctx, doc, func(st *leasestate.State, now leasestate.Now) {
+		read, err := s.decode(docs[i : i+1])
+		if err != nil {
+			return driver.LeasePage{}, err
+		}
+		if err := s.show(ctx, read, func(st *leasestate.State, now leasestate.Now) {
 			page.Leases = st.Listed(page.Leases, k, now)
 		}); err != nil {
 			return driver.LeasePage{}, err

@@ -58,6 +58,13 @@ type State struct {
 	rated       startlog.Log // starts that count towards a rate
 }
 
+// Clone returns a copy that a step can change.
+func (s *State) Clone() *State {
+	c := *s
+	c.slots, c.rated = slices.Clone(s.slots), slices.Clone(s.rated)
+	return &c
+}
+
 // asked is a schedule that a host has asked about before a tick of it was claimed. The zero value
 // is none.
 type asked struct {
@@ -126,7 +133,9 @@ func (s *State) change(grant driver.Grant, now Now, do func(*slot) *driver.Cause
 		Info: driver.Info{DeclaredSlots: s.declared, Version: s.overrides.version}}
 	if i := s.find(grant.Token, now); i >= 0 && (grant.Slot == driver.AnySlot || grant.Slot == i) {
 		s.usedAt = now.At
-		if r.RevokedBy = do(&s.slots[i]); r.RevokedBy == nil {
+		if by := do(&s.slots[i]); by != nil {
+			r.RevokedBy = new(*by) // its receiver may change it
+		} else {
 			r.Outcome = driver.GrantOK
 		}
 	}
