@@ -429,7 +429,7 @@ func TestInternalIsBelowAndProofAbove(t *testing.T) {
 //
 // Fails when code outside dlock/driver asserts an optional interface of a store.
 func TestCapabilitiesAreResolvedInOnePlace(t *testing.T) {
-	assertion := regexp.MustCompile(`\.\((driver\.)?(Checker|TTLBounder|Sharder|Auditor|Lister|Enumerator|Controller|` +
+	assertion := regexp.MustCompile(`\.\((driver\.)?(Checker|TTLBounder|SlotBounder|Sharder|Auditor|Lister|Enumerator|Controller|` +
 		`SharedLimiter|Delayer)\)`)
 	exceptions := map[string]string{
 		"dlock/driver/capabilities.go":    "this is the place",

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tickslot/tickslot/dlock"
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/guard"
 	"github.com/tickslot/tickslot/internal/mask"
 	"github.com/tickslot/tickslot/schedule"
 )
@@ -144,6 +145,11 @@ func (c Config) check() error {
 		}
 	}
 	errs = append(errs, checkLimits(c.Limits)...)
+	for i, l := range c.Limits {
+		if err := checkSlots(c.Store, l.Size); err != nil {
+			errs = append(errs, fmt.Errorf("timer: Config.Limits[%d] %.60q: Size: %w", i, l.Name, err))
+		}
+	}
 	if c.MaxRuns < 0 && c.MaxRuns != NoLimit {
 		errs = append(errs, fmt.Errorf("timer: Config.MaxRuns: %d is negative: use a positive number, or 0 for no "+
 			"limit", c.MaxRuns))
@@ -258,6 +264,34 @@ func (t Timer) check(fleet bool) error {
 		fault("OnStoreDown", "%d is not a policy: use timer.StoreDownRunLocal or timer.StoreDownSkip", t.OnStoreDown)
 	}
 	return errors.Join(errs...)
+}
+
+// checkSlots returns the fault of a timer whose runs the store cannot keep.
+func (t Timer) checkSlots(store dlock.DistributedLock) error {
+	if t.LocalOnly || t.MaxConcurrency == NoLimit {
+		return nil
+	}
+	if err := checkSlots(store, t.MaxConcurrency); err != nil {
+		return fmt.Errorf("timer %.60q: MaxConcurrency: %w", t.Name, err)
+	}
+	return nil
+}
+
+// checkSlots returns an error if the store bears fewer leases of a semaphore than it is to have. A
+// number that stands for no limit is not asked about: such a semaphore, as that of the hosts, has
+// as many leases as there are hosts.
+func checkSlots(store dlock.DistributedLock, slots int) error {
+	bounder := driver.CapabilitiesOf(store).SlotBounder
+	if bounder == nil || slots < 1 || slots > maxLimit { // that is another fault
+		return nil
+	}
+	return guard.Call("store", func() error {
+		if most := bounder.MaxSlots(); slots > most {
+			return fmt.Errorf("%d: the store (%s) bears %d at once: use at most that, or redislock or sqllock", slots,
+				storeLabel(store), most)
+		}
+		return nil
+	})
 }
 
 // checkName checks the name of a timer or limit.

@@ -134,6 +134,7 @@ func newTimerChange(s *Scheduler) *timerChange { return &timerChange{s, s.config
 func (t *timerChange) prepare(timer Timer, now time.Time) (s *settings, first plan, err error) {
 	limits, faults := t.host.limits.of(timer)
 	if err := errors.Join(timer.check(t.host.config.Store != nil), errors.Join(faults...),
+		timer.checkSlots(t.host.config.Store),
 		errors.Join(timer.checkDelay(t.host.config.Store)...)); err != nil {
 		return nil, first, err
 	}

@@ -174,6 +174,9 @@ func keyOf(name string, slots int) string {
 	return ofSemaphore + name
 }
 
+// MaxSlots implements driver.SlotBounder. Each document has room for a kilobyte besides.
+func (s *Store) MaxSlots() int { return min(slotsIn(s.backend.Limits().Bytes), driver.MaxSlots) }
+
 // slotsIn returns how many slots a document of so many bytes bears: one takes 200 to 320, with the
 // name of its host.
 func slotsIn(bytes int) int { return (bytes - 1024) / 320 }

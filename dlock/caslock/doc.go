@@ -29,7 +29,7 @@
 //   - Many holders of one name: each change waits for those of others. Starts of a tick, times a
 //     round trip, have to stay well below StoreTimeout: 16 at 5 ms do. More than about 50 slots of
 //     one name belong on Redis or in a database. The size of a document bounds the slots, too (some
-//     300 bytes each); what would exceed it is an error.
+//     300 bytes each): timer.New refuses more, and an acquire that would exceed it is an error.
 //   - One call for many names: a heartbeat writes a document per name, 16 at once.
 //   - Anything, if the backend reads what is not the latest: eventually consistent reads, a replica
 //     in another region, several regions that accept writes. Then a refusal may be wrong, and where

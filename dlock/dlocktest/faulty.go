@@ -314,6 +314,14 @@ func (f *Faulty) MaxTTL() time.Duration {
 	return math.MaxInt64
 }
 
+// MaxSlots implements driver.SlotBounder. If the store is not one, it bears driver.MaxSlots.
+func (f *Faulty) MaxSlots() int {
+	if b := f.caps.SlotBounder; b != nil {
+		return b.MaxSlots()
+	}
+	return driver.MaxSlots
+}
+
 // Shard implements driver.Sharder and is not affected by faults. If the store is not a
 // driver.Sharder, all names are in one shard.
 func (f *Faulty) Shard(name string) string {

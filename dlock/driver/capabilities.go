@@ -8,13 +8,14 @@ import (
 // Capabilities are what a store can do beyond [Store]. A field is nil if the store does
 // not implement that interface.
 type Capabilities struct {
-	Checker    Checker
-	TTLBounder TTLBounder
-	Sharder    Sharder
-	Auditor    Auditor
-	Lister     Lister
-	Enumerator Enumerator
-	Controller Controller
+	Checker     Checker
+	TTLBounder  TTLBounder
+	SlotBounder SlotBounder
+	Sharder     Sharder
+	Auditor     Auditor
+	Lister      Lister
+	Enumerator  Enumerator
+	Controller  Controller
 
 	SharedLimiter SharedLimiter
 	RateLimiter   RateLimiter
@@ -50,6 +51,7 @@ func CapabilitiesOf(store Store) (c Capabilities) {
 func (c *Capabilities) add(store Store) {
 	own(&c.Checker, store)
 	own(&c.TTLBounder, store)
+	own(&c.SlotBounder, store)
 	own(&c.Sharder, store)
 	own(&c.Auditor, store)
 	own(&c.Lister, store)
@@ -77,6 +79,15 @@ type Checker interface {
 // accept any TTL up to [MaxTTL].
 type TTLBounder interface {
 	MaxTTL() time.Duration
+}
+
+// A SlotBounder is a store whose records have a largest size, so it bears only so many leases of a
+// semaphore at once. It still takes requests with up to [MaxSlots] slots, as long as fewer leases
+// are held, and an acquire beyond that fails. Without it a store bears MaxSlots.
+type SlotBounder interface {
+	// MaxSlots returns how many leases of one semaphore may be held at once. It does not call the
+	// server.
+	MaxSlots() int
 }
 
 // A Sharder is a store of several servers, such as a Redis Cluster: each server keeps the leases of

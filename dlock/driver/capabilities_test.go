@@ -42,7 +42,8 @@ func TestCapabilitiesOfAWrapper(t *testing.T) {
 			c.Delayer != driver.Delayer(store) {
 			t.Errorf("%s wrapper of a store in memory: %+v", what, c)
 		}
-		if c.Sharder != nil || c.Checker != nil || c.Auditor != nil || c.TTLBounder != nil {
+		if c.Sharder != nil || c.Checker != nil || c.Auditor != nil || c.TTLBounder != nil ||
+			c.SlotBounder != nil {
 			t.Errorf("%s wrapper of a store in memory can do more than that one: %+v", what, c)
 		}
 	}
