@@ -47,7 +47,7 @@ func registration(s *suite, t *testing.T) {
 		"DrainTimeout: -1ns is negative", "StoreTimeout",
 		`timer "no-run": Run: it is nil`,
 		`timer "negative": MaxConcurrency: -2 is negative`, `timer "negative": MaxRunTime: -2ns is negative`,
-		`timer "twice": Name: it is given twice`,
+		`timer "twice": Name: two timers have it`,
 	) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing: %s", want)
