@@ -1,0 +1,269 @@
+package caslock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tickslot/tickslot/dlock"
+	"github.com/tickslot/tickslot/dlock/caslock"
+	"github.com/tickslot/tickslot/dlock/caslock/caslocktest"
+	"github.com/tickslot/tickslot/dlock/dlocktest"
+	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/leader"
+	"github.com/tickslot/tickslot/proof/servertest"
+	"github.com/tickslot/tickslot/proof/timertest"
+	"github.com/tickslot/tickslot/proof/torture"
+	"github.com/tickslot/tickslot/proof/torture/linear"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
+
+// Timers and leaders of several hosts keep I1 to I13, although the server speaks of writers that
+// there are not, and asks to come again. Replies that are lost are an outage to a host, which may
+// then run without the store: the suite brings about its own.
+func TestTimers(t *testing.T) {
+	t.Parallel()
+	timertest.Run(t, timertest.Harness{New: func(t testing.TB) timertest.Store {
+		server := &caslocktest.Server{CallDelay: time.Millisecond}
+		done, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			plant(server, 100*time.Millisecond, done, hidden...)
+		}()
+		t.Cleanup(func() { close(done); <-ended })
+		return timertest.Store{Open: func(testing.TB) dlock.DistributedLock { return caslock.New(server.Client(0)) }}
+	}})
+}
+
+// late is how long after its call a planted fault has a write carried out.
+const late = 40 * time.Millisecond
+
+// hidden are faults that a store does not pass on, and all are those that a call may meet.
+var (
+	hidden = []caslocktest.Fault{
+		{On: caslocktest.OpPut, Is: caslocktest.FaultConflict},
+		{On: caslocktest.OpPut, Is: caslocktest.FaultThrottle, For: 5 * time.Millisecond},
+	}
+	all = append([]caslocktest.Fault{
+		{On: caslocktest.OpPut, Is: caslocktest.FaultLoseReply},
+		{On: caslocktest.OpPut, Is: caslocktest.FaultLate, For: late},
+		{On: caslocktest.OpGet, Is: caslocktest.FaultLoseReply},
+	}, hidden...)
+)
+
+// plant plants one of these faults now and then, until done.
+func plant(server *caslocktest.Server, every time.Duration, done <-chan struct{}, faults ...caslocktest.Fault) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			server.Plant(faults[rand.IntN(len(faults))])
+		case <-done:
+			return
+		}
+	}
+}
+
+// What clients saw of a lock can be explained by one order of their calls, whatever faults there
+// are. A backend that writes over what others wrote cannot: so the test can fail.
+//
+// Fails when a document whose write may have been lost is taken for known.
+func TestHistoriesAreLinearizable(t *testing.T) {
+	const ttl = 200 * time.Millisecond
+	for range 10 {
+		for name, ops := range history(t, ttl, false) {
+			if verdict := linear.Check(ops, ttl, nil, time.Minute); verdict != "ok" {
+				t.Errorf("%s: the history of %d calls is %s", name, len(ops), verdict)
+			}
+		}
+	}
+	for range 100 {
+		for _, ops := range history(t, ttl, true) {
+			if linear.Check(ops, ttl, nil, 100*time.Millisecond) == "illegal" {
+				return
+			}
+		}
+	}
+	t.Error("no history of a backend that ignores versions is illegal")
+}
+
+// blindBackend writes although others have written meanwhile.
+type blindBackend struct{ caslock.Backend }
+
+func (b blindBackend) Put(ctx context.Context, docs ...caslock.Document) ([]string, error) {
+	for i := range docs {
+		now, err := b.Get(ctx, docs[i].Key)
+		if err != nil {
+			return nil, err
+		}
+		docs[i].Version = now.Version
+	}
+	return b.Backend.Put(ctx, docs...)
+}
+
+// history returns what four hosts saw of a lock with one slot and of one with two.
+func history(t *testing.T, ttl time.Duration, blind bool) map[string][]torture.Op {
+	const clients, calls = 4, 20
+	var mu sync.Mutex
+	histories := make(map[string][]torture.Op)
+	synctest.Test(t, func(t *testing.T) {
+		server := &caslocktest.Server{CallDelay: time.Millisecond}
+		done := make(chan struct{})
+		go plant(server, 15*time.Millisecond, done, all...)
+		var ids atomic.Int64
+		var wg sync.WaitGroup
+		for client := range clients {
+			var backend caslock.Backend = server.Client(0)
+			if blind {
+				backend = blindBackend{backend}
+			}
+			store := caslock.New(backend)
+			wg.Go(func() {
+				slots := 1 + client%linear.Slots
+				g := driver.Grant{Name: fmt.Sprint("lock-", slots)}
+				has := false
+				for range calls {
+					time.Sleep(rand.N(10 * time.Millisecond))
+					if rand.IntN(20) == 0 {
+						time.Sleep(ttl)
+					}
+					if !has || rand.IntN(5) == 0 {
+						slots = 1 + rand.IntN(linear.Slots)
+						g = driver.Grant{Name: fmt.Sprint("lock-", slots), Slots: slots, Slot: driver.AnySlot}
+					}
+					op := torture.Op{Client: client, ID: ids.Add(1), Name: g.Name, Slots: slots,
+						Call: time.Now().UnixNano()}
+					if g.Token == "" {
+						g.Token = fmt.Sprint("token-", op.ID)
+					}
+					op.Token = g.Token
+					ask(store, &g, &op, &has, ttl)
+					op.Return = time.Now().UnixNano()
+					op.Until = op.Return + int64(late)
+					mu.Lock()
+					histories[op.Name] = append(histories[op.Name], op)
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		close(done)
+		time.Sleep(time.Second) // until what is late has arrived
+	})
+	return histories
+}
+
+// ask does one call, and notes what came of it.
+func ask(store *caslock.Store, g *driver.Grant, op *torture.Op, has *bool, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	var results []driver.Result
+	var err error
+	switch n := rand.IntN(4); {
+	case !*has || g.Slot == driver.AnySlot || n == 0:
+		op.Op = "acquire"
+		var granted driver.Grant
+		granted, err = store.TryAcquire(ctx, driver.Request{Name: g.Name, Slots: op.Slots, Token: g.Token, TTL: ttl,
+			Holder: driver.Holder{Host: "host", PID: op.Client, ID: "x"}})
+		switch {
+		case err == nil:
+			op.Result, op.Slot = "ok", granted.Slot
+			*g, *has = granted, true
+		case errors.Is(err, driver.ErrNotAcquired):
+			op.Result, *has = "no", false
+		default:
+			op.Result, *has = "unknown", true // the same is asked for again
+		}
+		return
+	case n < 3:
+		op.Op = "extend"
+		results, err = store.Extend(ctx, ttl, *g)
+	default:
+		op.Op = "release"
+		results, err = store.Release(ctx, *g)
+	}
+	switch {
+	case err != nil || results[0].Outcome == driver.GrantUnknown:
+		op.Result = "unknown"
+	case results[0].Outcome == driver.GrantOK:
+		op.Result = "ok"
+	default:
+		op.Result = "lost"
+	}
+	*has = op.Op == "extend" && op.Result != "lost"
+}
+
+// A role passes to another host when its leader is cut off from the server, and a lease that a
+// session's heartbeat keeps outlives many TTLs.
+func TestLeaderAndHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 3 * time.Second
+		server := &caslocktest.Server{CallDelay: 2 * time.Millisecond, ClockInterval: 100 * time.Millisecond}
+		ctx, stop := context.WithCancel(t.Context())
+		var leads, most atomic.Int32
+		var links []*dlocktest.Faulty
+		var sessions []*dlock.Session
+		terms := make(chan int, 10)
+		var wg sync.WaitGroup
+		for i := range 2 {
+			link := dlocktest.NewFaulty(caslock.New(server.Client(-1)))
+			session, err := dlock.NewSession(link, dlock.SessionOptions{TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			links, sessions = append(links, link), append(sessions, session)
+			wg.Go(func() {
+				err := leader.Run(ctx, session, leader.Role{Name: "relay", Run: func(ctx context.Context, _ *leader.Term) error {
+					most.Store(max(most.Load(), leads.Add(1)))
+					defer leads.Add(-1)
+					terms <- i
+					<-ctx.Done()
+					return nil
+				}})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		first := <-terms
+		other := sessions[1-first]
+		lease, err := other.Semaphore("work", 1).TryAcquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * ttl)
+		if len(terms) > 0 || !lease.Valid() {
+			t.Errorf("%d more terms; the lease is valid: %t", len(terms), lease.Valid())
+		}
+		links[first].Inject(dlocktest.Hang)
+		cut := time.Now()
+		if second := <-terms; second == first || time.Since(cut) > 3*ttl {
+			t.Errorf("host %d leads after host %d, %v after that was cut off", second, first, time.Since(cut))
+		}
+		links[first].Heal()
+		time.Sleep(5 * ttl)
+		if len(terms) > 0 || !lease.Valid() || most.Load() != 1 {
+			t.Errorf("%d more terms, up to %d at once; the lease is valid: %t", len(terms), most.Load(), lease.Valid())
+		}
+		if err := lease.Release(ctx); err != nil {
+			t.Error(err)
+		}
+		stop()
+		wg.Wait()
+		for _, s := range sessions {
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
