@@ -83,8 +83,8 @@ type Timer struct {
 
 	// MaxConcurrency is how many runs may be in progress at once in the fleet. If hosts have
 	// different numbers, as during a rolling deploy, they never exceed the largest together. 1 to
-	// 10,000, or NoLimit, which the store counts as 10,000; a store that is a driver.SlotBounder bears
-	// fewer. Default 1.
+	// 10,000, or NoLimit, which the store counts as 10,000; a store that is a driver.SlotBounder
+	// bears fewer. Default 1.
 	MaxConcurrency int
 
 	// MaxPerTick is how many runs one tick may start in the fleet. With 1, each tick runs once;

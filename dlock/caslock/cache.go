@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxKnown is how many bytes of documents are remembered; what is beyond is read again. What they
-	// say takes about as much again.
+	// maxKnown is how many bytes of documents are remembered; what is beyond is read again.
+	// What they say takes about as much again.
 	maxKnown = 16 << 20
 	// maxNames is how many names are remembered.
 	maxNames = 10_000
