@@ -41,7 +41,7 @@ run() {
 	shift
 	names=$(echo "$tests" | cut -d' ' -f2 | sort -u | paste -s -d'|' -)
 	# shellcheck disable=SC2046 # the folders have no spaces
-	sh scripts/test.sh -count=1 -timeout 20m "$@" -run "^($names)\$" $(echo "$tests" | cut -d' ' -f1 | sort -u) || code=1
+	sh scripts/test.sh -count=1 -timeout 30m "$@" -run "^($names)\$" $(echo "$tests" | cut -d' ' -f1 | sort -u) || code=1
 }
 
 # Servers keep both cores busy, so the packages of stores run one after the other. Most of their tests

@@ -223,14 +223,14 @@ func TestLeaderAndHeartbeat(t *testing.T) {
 			}
 			links, sessions = append(links, link), append(sessions, session)
 			wg.Go(func() {
-				err := leader.Run(ctx, session, leader.Role{Name: "relay", Run: func(ctx context.Context, _ *leader.Term) error {
+				lead := func(ctx context.Context, _ *leader.Term) error {
 					most.Store(max(most.Load(), leads.Add(1)))
 					defer leads.Add(-1)
 					terms <- i
 					<-ctx.Done()
 					return nil
-				}})
-				if err != nil {
+				}
+				if err := leader.Run(ctx, session, leader.Role{Name: "relay", Run: lead}); err != nil {
 					t.Error(err)
 				}
 			})
