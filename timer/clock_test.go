@@ -68,7 +68,7 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 					for _, told := range []struct {
 						line string
 						at   time.Duration
-					}{{"reached its MaxRunTime", limit}, {"beyond 1.5 × MaxRunTime", limit + limit/2}} {
+					}{{"reached its MaxRunTime", limit}, {"past 1.5 × MaxRunTime", limit + limit/2}} {
 						for want, at := range []time.Duration{told.at - time.Millisecond, told.at + time.Millisecond} {
 							time.Sleep(time.Until(began.Add(at)))
 							synctest.Wait()

@@ -161,7 +161,7 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 		if other, _ := h.Status().Timer("other"); other.Started < 599 {
 			t.Errorf("the other timer started %d times in 10 minutes", other.Started)
 		}
-		for line, want := range map[string]int{"reached its MaxRunTime": 1, "beyond 1.5 × MaxRunTime": 1} {
+		for line, want := range map[string]int{"reached its MaxRunTime": 1, "past 1.5 × MaxRunTime": 1} {
 			if n := strings.Count(log.String(), line); n != want {
 				t.Errorf("%q logged %d times, want %d:\n%s", line, n, want, log.String())
 			}

@@ -284,9 +284,9 @@ func TestI10HooksHarmNobody(t *testing.T) {
 		"panics": {hook: func(*host) { panic("oh") }, logged: "a hook panicked"},
 		"exits":  {hook: func(*host) { runtime.Goexit() }},
 		"slow": {hook: func(*host) { time.Sleep(2 * time.Second) }, dropped: true, within: 2 * timer.HookGrace,
-			logged: "hooks are slower"},
+			logged: "hooks are too slow"},
 		"stuck": {hook: func(*host) { time.Sleep(time.Hour) }, stuck: true, dropped: true, within: timer.HookGrace,
-			logged: "hooks are slower"},
+			logged: "hooks are too slow"},
 		"stops":  {hook: func(h *host) { h.Cancel(); h.Cancel() }},
 		"looks":  {hook: func(h *host) { h.Status(); h.TimersSucceed(); h.Explain(ctx, "a", time.Time{}) }},
 		"starts": {hook: func(h *host) { h.Trigger(ctx, "triggered") }, only: "AttemptFailed"},
@@ -306,7 +306,7 @@ func TestI10HooksHarmNobody(t *testing.T) {
 			c.Resume(ctx, "triggered", ann)
 		}},
 		"waits": {hook: func(h *host) { <-h.Done() }, stuck: true, dropped: true, within: timer.HookGrace,
-			logged: "hooks are slower"},
+			logged: "hooks are too slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestI10HooksHarmNobody(t *testing.T) {
 				if dropped := h.Status().DroppedEvents > 0; dropped != c.dropped {
 					t.Errorf("dropped %d events", h.Status().DroppedEvents)
 				}
-				if n := strings.Count(log.String(), "hooks are slower"); n > int(lasts/time.Minute)+1 {
+				if n := strings.Count(log.String(), "hooks are too slow"); n > int(lasts/time.Minute)+1 {
 					t.Errorf("%d lines about dropped events", n)
 				}
 				began := time.Now()

@@ -70,7 +70,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			h.Stopped(t)
 			h.Accounted(t)
 		}
-		if n := strings.Count(log.String(), "grants nothing until old"); n != 2 {
+		if n := strings.Count(log.String(), "grants nothing until the old"); n != 2 {
 			t.Errorf("logged %d times by two hosts:\n%s", n, log.String())
 		}
 	})

@@ -59,7 +59,7 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				if v := values(t, reg); v["tickslot_runs_overdue a"] != 1 {
 					t.Error("runs_overdue does not show the run that is left")
 				}
-				want := `timer "a" was removed, but runs of it go on past MaxRunTime and ignore their context: 1`
+				want := `timer "a" was removed, but 1 of its runs are past MaxRunTime and ignore their context`
 				if err := h.TimersSucceed(); err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("TimersSucceed: %v", err)
 				}

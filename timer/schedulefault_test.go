@@ -78,7 +78,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		t.Log(asked)
-		if n := strings.Count(log.String(), "its schedule failed"); n != 2 {
+		if n := strings.Count(log.String(), "the schedule failed"); n != 2 {
 			t.Errorf("told %d times of two failures:\n%s", n, log.String())
 		}
 		if len(asked) > 30 {
