@@ -71,12 +71,12 @@
 //	"durable: claim cycle completed"            Debug: claimed
 //	"durable: run started"                      Debug
 //	"durable: run ended"                        Debug: outcome, took, err
-//	"durable: an attempt has failed, …"         Warn: outcome, took, err, retry_in, left_out
+//	"durable: an attempt failed: …"             Warn: outcome, took, err, retry_in, left_out
 //	"durable: a run was given back"             Info: outcome, took, err
 //	"durable: a run was canceled"               Info: by, note
 //	"durable: a run was reclaimed: …"           Warn: run, handler, attempt, worker, leases_lost
 //	"durable: a run has lost its lease: …"      Warn
-//	"durable: gave up, a run is a dead letter"  Error: outcome, took, err, attempts, tried_for,
+//	"durable: gave up: …"                       Error: outcome, took, err, attempts, tried_for,
 //	                                            stack, left_out
 //	"durable: the database does not answer: …"  Error: err
 //	"durable: the database answers again"       Info: down_for

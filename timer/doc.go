@@ -112,19 +112,19 @@
 //
 // # Lines in the log
 //
-// These lines keep their text and keys. At Debug each run and each skipped tick has its lines; a
-// change of the level is seen within ten seconds.
+// These lines keep their text and keys; at a …, the line continues with an explanation. At Debug
+// each run and each skipped tick has its lines; a change of the level is seen within ten seconds.
 //
-//	"timer: run started"                         Debug
-//	"timer: an attempt failed, another follows"  Info: of, retry_in, err, stack
-//	"timer: run ended"                           Debug: outcome, took, err
-//	                                             Info if it is timeout, lease_lost, canceled, draining
-//	"timer: run failed"                          Error: outcome, took, err
-//	"timer: run panicked"                        Error: outcome, took, err, stack
-//	"timer: lease lost"                          Warn: goes_on, err
-//	"timer: tick skipped"                        Debug: timer, tick, reason, ticks, holder, err
-//	"timer: draining"                            Info: cause
-//	"timer: stopped"                             Info: drain, still_running
+//	"timer: run started"           Debug
+//	"timer: an attempt failed: …"  Info: of, retry_in, err, stack
+//	"timer: run ended"             Debug: outcome, took, err
+//	                               Info if it is timeout, lease_lost, canceled, draining
+//	"timer: run failed"            Error: outcome, took, err
+//	"timer: run panicked"          Error: outcome, took, err, stack
+//	"timer: lease lost"            Warn: goes_on, err
+//	"timer: tick skipped"          Debug: timer, tick, reason, ticks, holder, err
+//	"timer: draining"              Info: cause
+//	"timer: stopped"               Info: drain, still_running
 //
 // A line about a run also has these keys; one that does not apply is left out:
 //
