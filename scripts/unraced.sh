@@ -7,7 +7,7 @@
 set -eu
 which=$1
 shift
-stores='/dlock/(sqllock|redislock|nativelock|redlock)(/|$)|/cluster/(sqlregistry|redisregistry)$|/durable/internal/(postgres|sqlite)$|/outbox/internal/sqlstore$|/internal/sqlmigrate$|/proof/(acceptance|crash|registrycost|sqltest|redistest|servertest|simulate)$|/examples/'
+stores='/dlock/(sqllock|redislock|nativelock|redlock|caslock)(/|$)|/cluster/(sqlregistry|redisregistry)$|/durable/internal/(postgres|sqlite)$|/outbox/internal/sqlstore$|/internal/sqlmigrate$|/proof/(acceptance|crash|registrycost|sqltest|redistest|servertest|simulate)$|/examples/'
 never='/tickslot$|/schedule$|/proof/torture/(durable|outbox)$'
 case $which in
 stores) printf '%s\n' "$@" | grep -E "$stores" ;;

@@ -18,6 +18,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/caslock/caslocktest"
 	"github.com/tickslot/tickslot/dlock/dlocktest"
 	"github.com/tickslot/tickslot/dlock/driver"
+	"github.com/tickslot/tickslot/internal/testkit"
 	"github.com/tickslot/tickslot/leader"
 	"github.com/tickslot/tickslot/proof/servertest"
 	"github.com/tickslot/tickslot/proof/timertest"
@@ -27,19 +28,16 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
-// Timers and leaders of several hosts keep I1 to I13, although the server speaks of writers that
-// there are not, and asks to come again. Replies that are lost are an outage to a host, which may
-// then run without the store: the suite brings about its own.
+// Timers keep their promises on documents, too. Faults of the server are those of
+// TestHistoriesAreLinearizable and faults_test.go: with them, what timers promise within a time
+// would depend on how many calls a fault has met.
+//
+// Fails when a step of the store breaks what timers promise.
 func TestTimers(t *testing.T) {
 	t.Parallel()
-	timertest.Run(t, timertest.Harness{New: func(t testing.TB) timertest.Store {
+	testkit.Long(t)
+	timertest.Run(t, timertest.Harness{New: func(testing.TB) timertest.Store {
 		server := &caslocktest.Server{CallDelay: time.Millisecond}
-		done, ended := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(ended)
-			plant(server, 100*time.Millisecond, done, hidden...)
-		}()
-		t.Cleanup(func() { close(done); <-ended })
 		return timertest.Store{Open: func(testing.TB) dlock.DistributedLock { return caslock.New(server.Client(0)) }}
 	}})
 }
@@ -47,18 +45,14 @@ func TestTimers(t *testing.T) {
 // late is how long after its call a planted fault has a write carried out.
 const late = 40 * time.Millisecond
 
-// hidden are faults that a store does not pass on, and all are those that a call may meet.
-var (
-	hidden = []caslocktest.Fault{
-		{On: caslocktest.OpPut, Is: caslocktest.FaultConflict},
-		{On: caslocktest.OpPut, Is: caslocktest.FaultThrottle, For: 5 * time.Millisecond},
-	}
-	all = append([]caslocktest.Fault{
-		{On: caslocktest.OpPut, Is: caslocktest.FaultLoseReply},
-		{On: caslocktest.OpPut, Is: caslocktest.FaultLate, For: late},
-		{On: caslocktest.OpGet, Is: caslocktest.FaultLoseReply},
-	}, hidden...)
-)
+// all are the faults that a call may meet.
+var all = []caslocktest.Fault{
+	{On: caslocktest.OpPut, Is: caslocktest.FaultLoseReply},
+	{On: caslocktest.OpPut, Is: caslocktest.FaultLate, For: late},
+	{On: caslocktest.OpGet, Is: caslocktest.FaultLoseReply},
+	{On: caslocktest.OpPut, Is: caslocktest.FaultConflict},
+	{On: caslocktest.OpPut, Is: caslocktest.FaultThrottle, For: 5 * time.Millisecond},
+}
 
 // plant plants one of these faults now and then, until done.
 func plant(server *caslocktest.Server, every time.Duration, done <-chan struct{}, faults ...caslocktest.Fault) {

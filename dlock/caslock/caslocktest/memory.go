@@ -245,7 +245,7 @@ func (c *Client) call(ctx context.Context, op Op, do func() error) error {
 		stamp = time.Now().Add(c.server.ahead)
 		return do()
 	})
-	if unit := c.server.ClockInterval; unit > 0 && !stamp.IsZero() && !errors.Is(err, errLost) {
+	if unit := c.server.ClockInterval; unit > 0 && !errors.Is(err, errLost) && !stamp.IsZero() {
 		c.clock.Observe(sent, time.Now(), stamp.Truncate(unit), unit)
 	}
 	return err
@@ -262,12 +262,15 @@ func (c *Client) Get(ctx context.Context, key string) (doc caslock.Document, err
 
 // Put implements caslock.Backend.
 func (c *Client) Put(ctx context.Context, docs ...caslock.Document) (versions []string, err error) {
-	docs = slices.Clone(docs) // a late one is written when its caller has gone
-	err = c.call(ctx, OpPut, func() (err error) {
-		versions, err = c.server.putAll(docs)
+	docs = slices.Clone(docs) // a late one is written when its caller has gone, and answers nobody
+	answer := new([]string)
+	if err := c.call(ctx, OpPut, func() (err error) {
+		*answer, err = c.server.putAll(docs)
 		return err
-	})
-	return versions, err
+	}); err != nil {
+		return nil, err
+	}
+	return *answer, nil
 }
 
 // List implements caslock.Backend.
