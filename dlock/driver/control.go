@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,28 +49,18 @@ type Cause struct {
 	Note string `json:"note,omitempty"` // 0 to 256 bytes of such text
 }
 
-func (c Cause) String() string {
-	by := c.By
-	if by == "" {
-		by = "somebody unknown"
-	}
-	if c.Note == "" {
-		return "by " + by
-	}
-	return fmt.Sprintf("by %s: %s", by, c.Note)
-}
+func (c Cause) String() string { return c.Did("") }
 
 // Did returns a sentence for a log: who did what, and why. The name comes first, because lists cut
 // long texts at their end.
 func (c Cause) Did(what string) string {
-	by, note := c.By, c.Note
-	if by == "" {
-		by = "somebody unknown"
+	text := "by " + cmp.Or(c.By, "somebody unknown")
+	for _, more := range []string{what, c.Note} {
+		if more != "" {
+			text += ": " + more
+		}
 	}
-	if note != "" {
-		note = ": " + note
-	}
-	return fmt.Sprintf("by %s: %s%s", by, what, note)
+	return text
 }
 
 // Validate returns what is wrong with a cause.

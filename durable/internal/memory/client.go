@@ -44,10 +44,8 @@ func (s *Store) Cancel(ctx context.Context, id int64, by store.Cause) (store.Sta
 	}
 	was := r.State
 	switch was {
-	case store.StateQueued:
+	case store.StateQueued, store.StateDead:
 		delete(s.queued, id)
-		r.State, r.FinishedAt, r.CanceledBy = store.StateCanceled, now, by
-	case store.StateDead:
 		r.State, r.FinishedAt, r.CanceledBy = store.StateCanceled, now, by
 	case store.StateRunning:
 		r.canceled, r.CanceledBy = true, by
