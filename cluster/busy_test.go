@@ -190,7 +190,7 @@ func TestSweepThatFailedIsTriedAgain(t *testing.T) {
 
 // A registry whose sweeps always fail, while its writes succeed, is shown as one that fails.
 //
-// Fails when a call that succeeds hides that another one fails.
+// Fails when a call that succeeds hides that the other kind fails.
 func TestSweepThatAlwaysFailsIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -48,8 +48,8 @@ type Config struct {
 	// of the one before. Default dlock.NewHolder().
 	Holder dlock.Holder
 	// Environment is "production", "staging" and so on. If a live host on the same store has
-	// another one, this process is refused: the parts that were given to Registry.Add before their
-	// Run start nothing and return an error (see Registry.Admit). A process with "" is never
+	// a different one, the registry refuses this process: the parts given to Registry.Add before
+	// their Run start nothing and return an error (see Registry.Admit). A process with "" is never
 	// refused and refuses nobody. At most 64 bytes. Default "": there is no check.
 	Environment string
 	// AppVersion is the version of your program. At most 64 bytes. Default: the version of the main

@@ -138,8 +138,8 @@ func (p *pending) shed() {
 // held reports whether the lease is neither over nor expired: its holder may never release it.
 func (p *pendingLease) held(now time.Time) bool { return !p.over && !now.After(p.expiresAt) }
 
-// toWrite reports whether there is something new to write about the lease. listed says whether
-// leases are written that the store of locks may list.
+// toWrite reports whether the lease has changes to write. listed says whether to write leases, too,
+// that the store of locks can list.
 func (p *pendingLease) toWrite(listed bool) bool {
 	return p.changes != p.written && (listed || !p.listed)
 }

@@ -219,8 +219,9 @@ func (v *views) compareSlots(s *settings, slots int) {
 	}
 }
 
-// For a timer that is due more often than every shortInterval, a "full" of the store is remembered
-// for at most fullFor: calls that are almost certainly refused would only load the store.
+// If the store says "full" to a timer that is due more often than every shortInterval, the host
+// remembers that for at most fullFor: further calls would almost certainly be refused, too, and
+// only load the store.
 const (
 	fullFor       = time.Second
 	shortInterval = 10 * time.Second

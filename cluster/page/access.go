@@ -179,7 +179,8 @@ func (p *Page) admit(r *http.Request) (Access, error) {
 }
 
 // readerOf returns the reader for whom streams are counted: the name of the user or, without one,
-// the peer's address. Of an IPv6 address it is the /64 network, all of which one machine may use.
+// the peer's address. One machine may use a whole /64 network of IPv6 addresses, so that network
+// counts as one reader.
 func readerOf(r *http.Request, access Access) string {
 	if access.By != "" {
 		return "user " + access.By

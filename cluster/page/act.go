@@ -77,7 +77,8 @@ func (p *Page) ask(ctx context.Context, a Action, v, typed url.Values, access Ac
 // typedName is the field in which a user types the name of what an action is about.
 const typedName = "typed"
 
-// checkName refuses an action of which the name was not typed, as it is or as a page shows it.
+// checkName returns an error if the action wants a name typed and the user typed another. The name
+// counts as it is and as the page shows it.
 func (a *Action) checkName(r *http.Request, v url.Values) error {
 	name, typed := strings.TrimSpace(v.Get(a.TypeName)), strings.TrimSpace(r.PostForm.Get(typedName))
 	if a.TypeName == "" || wantsJSON(r) || typed == name || typed == inert.Text(name) {

@@ -68,8 +68,8 @@ func TestWhatIsTypedWrongIsAskedAgain(t *testing.T) {
 	}
 }
 
-// What concerns everything of a name, and cannot be taken back, is done only after the name was
-// typed, as it is or as the page shows it. A program, which asks for JSON, names it in the URL.
+// If an action changes everything of a name and cannot be undone, the user has to type the name
+// first, as it is or as the page shows it. Programs, which ask for JSON, have it in the URL.
 //
 // Fails when do does not look at what was typed.
 func TestANameIsTyped(t *testing.T) {

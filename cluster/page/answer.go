@@ -92,7 +92,8 @@ func acceptsGzip(r *http.Request) bool {
 // doneCookie has the name of the action that was just done, until a page has said so.
 const doneCookie = "tickslot-done"
 
-// setDone has the next page say what was done. It is of the path of the page, whatever that is.
+// setDone sets a cookie that makes the next page say what was done. Browsers send it to the path of
+// the page only, wherever the page is mounted.
 func setDone(w http.ResponseWriter, action string, seconds int) {
 	http.SetCookie(w, &http.Cookie{Name: doneCookie, Value: action, MaxAge: seconds, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode})

@@ -450,7 +450,7 @@ func (t *timerRow) in(state cluster.TimerState) bool {
 	return t.State == state
 }
 
-// attention sorts timers by how soon somebody should look at them.
+// attention returns a timer's place in the list: the more urgent, the lower.
 func (t *timerRow) attention() int {
 	switch {
 	case t.State == cluster.TimerFailing:

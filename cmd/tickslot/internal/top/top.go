@@ -80,7 +80,7 @@ const (
 	ActionTrigger Action = "trigger"
 )
 
-// PauseFor is how long a pause lasts unless it is ended.
+// PauseFor is how long a pause from this screen lasts, unless an operator resumes the timer.
 const PauseFor = time.Hour
 
 // Options say what is shown.

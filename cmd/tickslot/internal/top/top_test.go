@@ -25,7 +25,7 @@ import (
 // line.
 const hostile = "a\x1b[2J\x1b]0;owned\x07\u202eb\nc\td\u009b31m\xff"
 
-// A screen is a model, and the commands that it returns.
+// A screen runs a model in a test: it sends keys and carries out the commands that Update returns.
 type screen struct {
 	t        *testing.T
 	model    tea.Model
