@@ -24,8 +24,8 @@ scale) ## 1,000 hosts with 1,000 timers each in virtual time, their calls beside
 	;;
 conformance) ## the suites of locks, registries, durable runs and outboxes on every store, in their long forms: half an hour, an estimate
 	sh scripts/servers.sh
-	# shellcheck disable=SC2046 # folders have no spaces
-	tests -p 1 -timeout 40m -run '^Test(Conformance|Contention)' $(git ls-files '*_test.go' | xargs grep -l '^func TestConformance' | sed 's,^,./,; s,/[^/]*$,,' | sort -u)
+	# shellcheck disable=SC2046 # packages have no spaces
+	tests -p 1 -timeout 40m -run '^Test(Conformance|Contention)' $(sh scripts/suites.sh)
 	;;
 torture) ## processes, networks and servers fail under timers on all stores: half an hour (FOR=5m, SEED=n)
 	sh scripts/servers.sh

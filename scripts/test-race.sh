@@ -17,7 +17,7 @@ for module in cmd/tickslot contrib/river oteltickslot health/grpchealth contrib/
 done
 # Without that of sqllock, which takes as long as all others together: the tests of outbox, which take
 # its locks, run above.
-suites=$(sh scripts/unraced.sh stores $(grep -l '^func TestConformance' $(git ls-files '*_test.go') | sed 's/^/.\//; s/\/[^/]*$//' | sort -u) | grep -v /sqllock)
+suites=$(sh scripts/unraced.sh stores $(sh scripts/suites.sh) | grep -v '/sqllock$')
 # shellcheck disable=SC2086
 sh scripts/test.sh -race -count=1 -p 1 -timeout 20m -run '^TestConformance' $suites || code=1
 exit $code
