@@ -95,6 +95,15 @@ var rateMistakes = []mistake{
 	{"each rate has a count of its own", []string{"rate/hosts"},
 		countedBy(func(l driver.SemaphoreSpec) string { return l.Name + l.Per.String() + string(rune('a'+l.Rate)) },
 			slidingLog)},
+	{"at most nine starts count in a moment", []string{"rate/counts a burst"},
+		countedBy(byName, func(starts *[]time.Time, now time.Time, l driver.SemaphoreSpec) time.Duration {
+			moment := now.Truncate(l.Per / 60)
+			n := len(*starts)
+			if n >= 9 && !(*starts)[n-9].Before(moment) {
+				return 0
+			}
+			return slidingLog(starts, now, l)
+		})},
 	{"a refusal counts", []string{"rate/counts no refusal", "rate/says when"},
 		countedBy(byName, func(starts *[]time.Time, now time.Time, l driver.SemaphoreSpec) time.Duration {
 			wait := slidingLog(starts, now, l)

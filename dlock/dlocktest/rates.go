@@ -16,6 +16,7 @@ import (
 var rates = []promise{
 	{name: "rate/refused by a store that cannot", show: rateUnsupported},
 	{name: "rate/counts every grant once", given: needsRate, show: countsOnce},
+	{name: "rate/counts a burst", given: needsRate, show: countsBurst},
 	{name: "rate/counts no refusal", given: needsRate, show: countsNoRefusal},
 	{name: "rate/says when the next is allowed", given: needsRate, show: saysWhen},
 	{name: "rate/few starts in no window", given: needsRate, show: attackWindows(5)},
@@ -144,6 +145,19 @@ func countsOnce(c *check) {
 		}
 	}
 	a.free("after refusals", "x", 10, 10)
+}
+
+// countsBurst catches a store that counts fewer starts than there were in the same sixtieth of Per,
+// for which it may keep one number.
+func countsBurst(c *check) {
+	h := c.host()
+	limit := rated(100, time.Hour)
+	for i := range limit.Rate {
+		if a := h.start(limit); a.err != nil {
+			c.fatalf("start %d of %d: %v", i+1, limit.Rate, a.err)
+		}
+	}
+	h.mustRefuse(c.with(c.request("x", 10), limit), driver.ReasonLimitRate)
 }
 
 // countsNoRefusal catches a start that is counted although another limit, or the name itself,

@@ -65,7 +65,10 @@ if joint then
   end
 
   -- The log of starts of a rate, as package startlog keeps it.
-  local function record(log, i) return sub(log, 26 * i - 25, 26 * i - 10) + 0, sub(log, 26 * i - 9, 26 * i) + 0 end
+  -- The base is given because miniredis otherwise reads digits after a zero as octal: 0000000010 as 8.
+  local function record(log, i)
+    return tonumber(sub(log, 26 * i - 25, 26 * i - 10), 10), tonumber(sub(log, 26 * i - 9, 26 * i), 10)
+  end
   local function append(log, last, n) return log .. string.format('%016.0f%010.0f', last, math.min(n, 9999999999)) end
 
   -- Returns when the rate allows the next start (µs), or nil: now.
