@@ -65,7 +65,8 @@ if joint then
   end
 
   -- The log of starts of a rate, as package startlog keeps it.
-  -- The base is given because miniredis otherwise reads digits after a zero as octal: 0000000010 as 8.
+  -- The base is given because miniredis otherwise reads digits after a zero as octal:
+  -- 0000000010 would be 8.
   local function record(log, i)
     return tonumber(sub(log, 26 * i - 25, 26 * i - 10), 10), tonumber(sub(log, 26 * i - 9, 26 * i), 10)
   end
