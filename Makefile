@@ -30,10 +30,10 @@ bench: ## measure tickslot beside every rival, WHAT=short for example; alone it 
 quickstart: ## run the quickstart example
 	go run ./examples/quickstart
 
-examples: ## run the quickstart, and build every example, those of the module examples/migrate, too (make test runs the others' tests)
-	go run ./examples/quickstart -json
+examples: ## run the tests of every example, those of the module examples/migrate, too
+	@sh scripts/servers.sh
+	@sh scripts/test.sh -count=1 -p 2 -timeout 20m ./examples/...
 	cd examples/migrate && go test ./...
-	go build -o /dev/null ./examples/...
 
 ci: ## run what CI runs
 	@bash .ci/run

@@ -92,6 +92,10 @@ sentinel) ## three processes of examples/sentinel, whose master stands still for
 	sh scripts/servers.sh
 	tests -run '^TestMasterStandsStill$' ./examples/sentinel
 	;;
+tools) ## the tests of the tools in proof/: a minute
+	sh scripts/servers.sh
+	sh scripts/test.sh -count=1 -p 2 -timeout 20m ./proof/...
+	;;
 long) ## the long proofs, which make test leaves out, and timer and the suites of stores under -race: 45 minutes
 	sh scripts/servers.sh browser
 	sh scripts/test-long.sh

@@ -5,13 +5,14 @@
 # with it everything is compiled a second time, and a test takes several times as long.
 # scripts/test-race.sh is for that, and for the adapters to other projects (gRPC, OpenTelemetry,
 # River, Watermill); scripts/test-long.sh for deploy/ and the benchmarks. The libraries of these
-# modules take longer to compile than their tests to run.
+# modules take longer to compile than their tests to run. make examples runs the tests of examples/,
+# and make proof WHAT=tools those of the tools in proof/.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit
 
 # What waits longest begins first, or it would go on alone at the end.
-first='./timer ./outbox/internal/sqlstore ./dlock/redislock ./dlock/nativelock ./outbox ./proof/registrycost
-	./durable/internal/postgres ./cluster/sqlregistry ./proof/simulate ./durable ./cluster'
+first='./timer ./outbox/internal/sqlstore ./dlock/redislock ./dlock/nativelock ./outbox
+	./durable/internal/postgres ./cluster/sqlregistry ./durable ./cluster/page'
 
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -33,7 +34,7 @@ commands=$!
 sh scripts/test.sh -count=1 -parallel 8 -timeout 20m ./dlock/sqllock >"$dir/sqllock" 2>&1 &
 sqllock=$!
 # shellcheck disable=SC2046,SC2086
-sh scripts/test.sh -count=1 -p 2 -timeout 20m $first $(go list ./... | grep -v '/dlock/sqllock$')
+sh scripts/test.sh -count=1 -p ${P:-2} -timeout 20m $first $(go list ./... | grep -v -E '/dlock/sqllock$|/examples/|/proof/')
 code=$?
 wait $commands || code=1
 wait $sqllock || code=1
