@@ -31,10 +31,10 @@ go build -trimpath $(go list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' .
 # module of its own, and, beside the other packages, the one whose tests wait most.
 (cd cmd/tickslot && sh ../../scripts/test.sh -count=1 -timeout 20m ./...) >"$dir/commands" 2>&1 &
 commands=$!
-sh scripts/test.sh -count=1 -parallel 8 -timeout 20m ./dlock/sqllock >"$dir/sqllock" 2>&1 &
+sh scripts/test.sh -count=1 -parallel 16 -timeout 20m ./dlock/sqllock >"$dir/sqllock" 2>&1 &
 sqllock=$!
 # shellcheck disable=SC2046,SC2086
-sh scripts/test.sh -count=1 -p ${P:-2} -timeout 20m $first $(go list ./... | grep -v -E '/dlock/sqllock$|/examples/|/proof/')
+sh scripts/test.sh -count=1 -p 4 -timeout 20m $first $(go list ./... | grep -v -E '/dlock/sqllock$|/examples/|/proof/')
 code=$?
 wait $commands || code=1
 wait $sqllock || code=1
