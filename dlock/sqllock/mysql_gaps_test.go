@@ -32,8 +32,8 @@ func TestCallsLockNoGapMySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.exec(t, "CREATE TRIGGER slow_update AFTER UPDATE ON distributed_locks FOR EACH ROW DO SLEEP(0.1)")
-	s.exec(t, "CREATE TRIGGER slow_insert AFTER INSERT ON distributed_locks FOR EACH ROW DO SLEEP(0.1)")
+	s.exec(t, "CREATE TRIGGER slow_update AFTER UPDATE ON distributed_locks FOR EACH ROW "+sqltest.ShowRowLocks)
+	s.exec(t, "CREATE TRIGGER slow_insert AFTER INSERT ON distributed_locks FOR EACH ROW "+sqltest.ShowRowLocks)
 	var held driver.Grant
 	var err error
 	calls := []struct {

@@ -23,8 +23,8 @@ func TestRelayLocksNoGapOnMySQL(t *testing.T) {
 	s := mysqlOn(t, server, oneTrip)
 	box, db := s.migrated(t)
 	crowdedMySQL(t, s, 1000, "DAY")
-	s.exec(t, "CREATE TRIGGER slow_update AFTER UPDATE ON tickslot_outbox FOR EACH ROW DO SLEEP(0.1)",
-		"CREATE TRIGGER slow_delete AFTER DELETE ON tickslot_outbox FOR EACH ROW DO SLEEP(0.02)")
+	s.exec(t, "CREATE TRIGGER slow_update AFTER UPDATE ON tickslot_outbox FOR EACH ROW "+sqltest.ShowRowLocks,
+		"CREATE TRIGGER slow_delete AFTER DELETE ON tickslot_outbox FOR EACH ROW "+sqltest.ShowRowLocks)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	due, err := box.Due(ctx, store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 4})
