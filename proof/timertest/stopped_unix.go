@@ -122,7 +122,7 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 		}
 		return err
 	})
-	triggered := op.triggers(manual)
+	triggered, most := op.triggers(manual)
 	s.took["all changed"] = time.Since(before)
 
 	look := func() bool {
@@ -210,8 +210,8 @@ func (s *standstill) show(t *testing.T) (shown bool) {
 	open()
 	s.child.ends()
 	s.realFleet.stop()
-	if n := s.events.count(began, manual) + s.child.count(began, manual); n != 1 {
-		t.Errorf("%d runs after one trigger", n)
+	if n := s.events.count(began, manual) + s.child.count(began, manual); n < 1 || n > most {
+		t.Errorf("%d runs after %d triggers", n, most)
 	}
 	if n := together(s.runs(wide), limited); n > 1 {
 		t.Errorf("%d runs at once, one of which was granted after the limit of 1 was set, at µs %d", n, limited)
