@@ -11,12 +11,13 @@ import (
 
 // ShowRowLocks is the body of a trigger for each row that RowLocks is to see: the statement waits
 // there until RowLocks has looked.
-const ShowRowLocks = "DO GET_LOCK(CONCAT('rows 1 ', DATABASE()), 60), RELEASE_LOCK(CONCAT('rows 1 ', DATABASE())), " +
+const ShowRowLocks = "DO " +
+	"GET_LOCK(CONCAT('rows 1 ', DATABASE()), 60), RELEASE_LOCK(CONCAT('rows 1 ', DATABASE())), " +
 	"GET_LOCK(CONCAT('rows 2 ', DATABASE()), 60), RELEASE_LOCK(CONCAT('rows 2 ', DATABASE()))"
 
 // RowLocks calls do, and returns the locks on rows of a database of MySQL that were held whenever a
-// trigger ran ShowRowLocks: "table.index mode: key". The key may be missing, because the server does
-// not wait for the row's page. db is a pool of root.
+// trigger ran ShowRowLocks: "table.index mode: key". The key may be missing, because the server
+// does not wait for the row's page. db is a pool of root.
 //
 // A trigger passes two locks, of which RowLocks always holds at least one. It looks while it holds
 // the second, after it has let the trigger pass the first.
@@ -48,8 +49,9 @@ func RowLocks(t testing.TB, db *sql.DB, database string, do func()) []string {
 		call("GET_LOCK", "rows 2 ")
 		call("RELEASE_LOCK", "rows 1 ")
 		call("GET_LOCK", "rows 1 ")
-		rows, err := conn.QueryContext(t.Context(), "SELECT OBJECT_NAME, INDEX_NAME, LOCK_MODE, COALESCE(LOCK_DATA, '') "+
-			"FROM performance_schema.data_locks WHERE OBJECT_SCHEMA = ? AND LOCK_TYPE = 'RECORD'", database)
+		rows, err := conn.QueryContext(t.Context(), "SELECT OBJECT_NAME, INDEX_NAME, LOCK_MODE, "+
+			"COALESCE(LOCK_DATA, '') FROM performance_schema.data_locks "+
+			"WHERE OBJECT_SCHEMA = ? AND LOCK_TYPE = 'RECORD'", database)
 		if err != nil {
 			t.Fatal(err)
 		}
