@@ -67,6 +67,7 @@ type (
 		timer string
 		width time.Duration
 		start int64 // µs since 1970
+		bin   int
 	}
 )
 
@@ -144,7 +145,7 @@ func (m *memoryStore) count(b Batch, now time.Time) {
 	for _, added := range b.Buckets {
 		width := added.Interval.Microseconds()
 		start := now.Add(-added.Ago).UnixMicro() / width * width
-		key := bucketKey{added.Timer, added.Interval, start}
+		key := bucketKey{added.Timer, added.Interval, start, added.Bin}
 		old := m.buckets[key]
 		m.buckets[key] = Bucket{Runs: old.Runs + added.Runs, Failed: old.Failed + added.Failed,
 			Took: old.Took + added.Took, LongestTook: max(old.LongestTook, added.LongestTook)}
@@ -303,7 +304,7 @@ func (m *memoryStore) Buckets(ctx context.Context, timer string) (list []Bucket,
 	now := time.Now()
 	for key, b := range m.buckets {
 		if key.timer == timer {
-			b.Timer, b.Interval, b.Ago = timer, key.width, now.Sub(time.UnixMicro(key.start))
+			b.Timer, b.Interval, b.Bin, b.Ago = timer, key.width, key.bin, now.Sub(time.UnixMicro(key.start))
 			list = append(list, b)
 		}
 	}

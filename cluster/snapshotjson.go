@@ -179,5 +179,8 @@ func (h HistoryBucket) MarshalJSON() ([]byte, error) {
 		Failed      int         `json:"failed"`
 		Took        jsonSeconds `json:"took"`
 		LongestTook jsonSeconds `json:"longest_took"`
-	}{h.StartedAt.UTC(), jsonSeconds(h.Interval), h.Runs, h.Failed, jsonSeconds(h.Took), jsonSeconds(h.LongestTook)})
+		P50Took     jsonSeconds `json:"p50_took,omitzero"`
+		P95Took     jsonSeconds `json:"p95_took,omitzero"`
+	}{h.StartedAt.UTC(), jsonSeconds(h.Interval), h.Runs, h.Failed, jsonSeconds(h.Took), jsonSeconds(h.LongestTook),
+		jsonSeconds(h.TookPercentile(50)), jsonSeconds(h.TookPercentile(95))})
 }

@@ -30,7 +30,8 @@ type Store interface {
 	// Runs returns the last runs of a timer, newest first, up to RunsPerTimer.
 	Runs(ctx context.Context, timer string) ([]Run, error)
 
-	// Buckets returns the buckets of a timer, or those of the fleet if timer is "".
+	// Buckets returns the buckets of a timer, or those of the fleet if timer is "": one for each
+	// interval and bin in which a run ended.
 	Buckets(ctx context.Context, timer string) ([]Bucket, error)
 
 	// Sweep deletes rows that are older than the retention, at most limit rows of each sort, and

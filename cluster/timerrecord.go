@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -45,14 +46,18 @@ type TimerRecord struct {
 	Outcomes string
 }
 
-// A Bucket sums up the runs of a timer that ended within an interval. A Batch has buckets of its
-// Runs, which the Store adds to its own.
+// A Bucket sums up the runs of a timer that ended within an interval and belong to one bin: they
+// took about equally long. A Batch has buckets of its Runs, which the Store adds to its own of the
+// same Timer, Interval, instant and Bin.
 //
 // A Store keeps buckets of FineBucket and of CoarseBucket. They begin at multiples of their
 // Interval since 1970, by its clock.
 type Bucket struct {
 	Timer    string // "": all timers of the fleet together
 	Interval time.Duration
+	// Bin is 1 for runs of up to 1 ms. Each higher bin reaches twice as far as the one before it. 0:
+	// runs of any length, as for the fleet.
+	Bin int
 	// Ago is an instant within the bucket. In a Batch it is how long ago the bucket's middle was,
 	// negative if that has yet to come; in an answer, how long ago the bucket began.
 	Ago         time.Duration
@@ -143,6 +148,19 @@ func Merge(old, batch TimerRecord) TimerRecord {
 	return m
 }
 
+// binOf returns the bin of runs that take so long.
+func binOf(took time.Duration) int {
+	return 1 + bits.Len64(uint64(max(took-1, 0)/time.Millisecond))
+}
+
+// binAbove returns the duration that all runs of a bin exceed, or 0.
+func binAbove(bin int) time.Duration {
+	if bin < 2 || bin > 44 { // above 44 no time.Duration is long enough
+		return 0
+	}
+	return time.Millisecond << (bin - 2)
+}
+
 // bucketsOf sums up the runs of a batch by bucket, for each timer and for all. now is the time of
 // the store as this host knows it. If it is wrong, a run may be counted in the bucket before or
 // after its own.
@@ -151,6 +169,7 @@ func bucketsOf(runs []Run, now time.Time) []Bucket {
 		timer string
 		width time.Duration
 		ago   time.Duration
+		bin   int
 	}
 	at := map[key]int{}
 	var buckets []Bucket
@@ -159,15 +178,19 @@ func bucketsOf(runs []Run, now time.Time) []Bucket {
 			start := now.Add(-r.EndedAgo).UnixMicro() / width.Microseconds() * width.Microseconds()
 			ago := now.Sub(time.UnixMicro(start).Add(width / 2))
 			for i, timer := range []string{"", r.Timer} {
+				bin := 0
+				if i > 0 {
+					bin = binOf(r.Took)
+				}
 				if i > 0 && timer == "" { // a run without a timer
 					continue
 				}
-				k := key{timer, width, ago}
+				k := key{timer, width, ago, bin}
 				n, ok := at[k]
 				if !ok {
 					n = len(buckets)
 					at[k] = n
-					buckets = append(buckets, Bucket{Timer: timer, Interval: width, Ago: ago})
+					buckets = append(buckets, Bucket{Timer: timer, Interval: width, Ago: ago, Bin: bin})
 				}
 				b := &buckets[n]
 				b.Runs++
@@ -192,7 +215,7 @@ type TimerHistory struct {
 	Outcomes     []string   // of the runs that were written last, the oldest first; "": not known
 }
 
-// A HistoryBucket is a Bucket with its instant.
+// A HistoryBucket sums up the runs of a timer that ended within an interval.
 type HistoryBucket struct {
 	StartedAt   time.Time // in UTC, a multiple of Interval
 	Interval    time.Duration
@@ -200,6 +223,61 @@ type HistoryBucket struct {
 	Failed      int           // of the Runs
 	Took        time.Duration // all Runs together
 	LongestTook time.Duration // of the Runs
+	bins        []bin         // of the Runs, the shortest first
+}
+
+// A bin sums up runs of a HistoryBucket that took about equally long.
+type bin struct {
+	number        int // see Bucket.Bin
+	runs          int
+	took, longest time.Duration
+}
+
+// Add adds the runs of another bucket.
+func (h *HistoryBucket) Add(b HistoryBucket) {
+	h.Runs, h.Failed, h.Took = h.Runs+b.Runs, h.Failed+b.Failed, h.Took+b.Took
+	h.LongestTook = max(h.LongestTook, b.LongestTook)
+	h.bins = slices.Clone(h.bins) // copies of the bucket share them
+	for _, added := range b.bins {
+		i, found := slices.BinarySearchFunc(h.bins, added.number, func(b bin, n int) int { return b.number - n })
+		if !found {
+			h.bins = slices.Insert(h.bins, i, bin{number: added.number})
+		}
+		old := &h.bins[i]
+		old.runs, old.took, old.longest = old.runs+added.runs, old.took+added.took, max(old.longest, added.longest)
+	}
+}
+
+// TookPercentile returns how long so many per cent of the Runs took at most, for percentages from 1
+// to 100. It is 0 if that is not known: the buckets of all timers together do not say.
+//
+// It is exact if no two Runs took similarly long. Otherwise it is estimated, as if the runs between
+// one power of two of milliseconds and the next were evenly spread about their mean.
+func (h HistoryBucket) TookPercentile(percent int) time.Duration {
+	runs := 0
+	for _, b := range h.bins {
+		runs += b.runs
+	}
+	rank := (runs*percent + 99) / 100 // of the run to return: 1 is the shortest
+	for _, b := range h.bins {
+		if rank > b.runs {
+			rank -= b.runs
+			continue
+		}
+		return b.nth(max(rank, 1))
+	}
+	return 0
+}
+
+// nth returns how long the nth run of a bin took, from 1 on, if all are evenly spread about their
+// mean and the last one is the longest.
+func (b bin) nth(n int) time.Duration {
+	if b.runs <= 1 {
+		return b.longest
+	}
+	shortest := min(max(2*b.took/time.Duration(b.runs)-b.longest, binAbove(b.number)), b.longest)
+	part := float64(n-1) / float64(b.runs-1)
+	return shortest + time.Duration(part*float64(b.longest-shortest))
 }
 
 func timerHistoryOf(r TimerRecord, now time.Time) TimerHistory {
@@ -218,11 +296,25 @@ func timerHistoryOf(r TimerRecord, now time.Time) TimerHistory {
 }
 
 func historyBucketsOf(buckets []Bucket, now time.Time) []HistoryBucket {
-	list := make([]HistoryBucket, 0, len(buckets))
+	type key struct {
+		at    time.Time
+		width time.Duration
+	}
+	list, at := make([]HistoryBucket, 0, len(buckets)), map[key]int{}
 	for _, b := range buckets {
 		// Rounded, because this host's clock may be a little off the store's.
-		list = append(list, HistoryBucket{now.Add(-b.Ago).UTC().Round(b.Interval), b.Interval, b.Runs, b.Failed, b.Took,
-			b.LongestTook})
+		added := HistoryBucket{now.Add(-b.Ago).UTC().Round(b.Interval), b.Interval, b.Runs, b.Failed, b.Took,
+			b.LongestTook, nil}
+		if b.Bin > 0 {
+			added.bins = []bin{{b.Bin, b.Runs, b.Took, b.LongestTook}}
+		}
+		k := key{added.StartedAt, added.Interval}
+		if i, ok := at[k]; ok {
+			list[i].Add(added)
+			continue
+		}
+		at[k] = len(list)
+		list = append(list, added)
 	}
 	slices.SortFunc(list, func(a, b HistoryBucket) int {
 		return cmp.Or(cmp.Compare(a.Interval, b.Interval), a.StartedAt.Compare(b.StartedAt))

@@ -196,3 +196,73 @@ func TestCountingRunsTakesNoCall(t *testing.T) {
 		f.end()
 	})
 }
+
+// The percentiles of what runs took are those of all runs of a bucket, of all hosts together, and
+// exact if the runs took different bins, or equally long. An estimate is off by less than a third.
+// Those of all timers together are not known.
+//
+// Fails when binOf puts a duration into another bin than its neighbors, when TookPercentile counts
+// from the longest or takes the mean for both, and when Add forgets the bins.
+func TestPercentilesOfDurations(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t)
+		a, b := f.start(cluster.Config{}), f.start(cluster.Config{})
+		time.Sleep(time.Minute)
+		run := func(h *host, timer string, took ...time.Duration) {
+			for _, d := range took {
+				h.RecordRun(cluster.Run{Timer: timer, Outcome: "ok", Took: d})
+			}
+		}
+		const ms = time.Millisecond
+		run(a, "apart", ms, 5*ms, 30*ms)
+		run(b, "apart", 700*ms, time.Hour)
+		for range 19 {
+			run(a, "equal", 1500*ms)
+		}
+		run(b, "equal", 40*time.Second)
+		run(a, "one", 0)
+		var steps []time.Duration
+		for i := range 100 {
+			steps = append(steps, time.Duration(1+i)*10*ms)
+		}
+		run(a, "steps", steps[:50]...)
+		run(b, "steps", steps[50:]...)
+		time.Sleep(time.Minute)
+		for _, c := range []struct {
+			timer       string
+			percent     int
+			least, most time.Duration
+		}{
+			{"apart", 1, ms, ms}, {"apart", 20, ms, ms}, {"apart", 21, 5 * ms, 5 * ms}, {"apart", 50, 30 * ms, 30 * ms},
+			{"apart", 80, 700 * ms, 700 * ms}, {"apart", 95, time.Hour, time.Hour}, {"apart", 100, time.Hour, time.Hour},
+			{"equal", 50, 1500 * ms, 1500 * ms}, {"equal", 95, 1500 * ms, 1500 * ms},
+			{"equal", 96, 40 * time.Second, 40 * time.Second},
+			{"one", 50, 0, 0}, {"one", 95, 0, 0},
+			{"steps", 50, 450 * ms, 550 * ms}, {"steps", 95, 900 * ms, time.Second}, {"steps", 25, 200 * ms, 300 * ms},
+			{"", 50, 0, 0}, {"", 95, 0, 0},
+		} {
+			for _, width := range []time.Duration{cluster.FineBucket, cluster.CoarseBucket} {
+				var all cluster.HistoryBucket
+				list, err := a.Buckets(t.Context(), c.timer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen := map[time.Time]bool{}
+				for _, bucket := range list {
+					if bucket.Interval != width {
+						continue
+					}
+					if seen[bucket.StartedAt] {
+						t.Errorf("%q has two buckets of %v", c.timer, bucket.StartedAt)
+					}
+					seen[bucket.StartedAt] = true
+					all.Add(bucket)
+				}
+				if got := all.TookPercentile(c.percent); got < c.least || got > c.most {
+					t.Errorf("%q: p%d by %v: %v, want %v to %v", c.timer, c.percent, width, got, c.least, c.most)
+				}
+			}
+		}
+		f.end()
+	})
+}

@@ -37,6 +37,7 @@ func (s *broken) Write(ctx context.Context, b cluster.Batch) (cluster.Written, e
 	b.Leases = append([]cluster.LeaseRecord(nil), b.Leases...)
 	b.Events, b.Runs = append([]cluster.Event(nil), b.Events...), append([]cluster.Run(nil), b.Runs...)
 	b.Timers = append([]cluster.TimerRecord(nil), b.Timers...)
+	b.Buckets = append([]cluster.Bucket(nil), b.Buckets...)
 	if b.Host != nil {
 		h := *b.Host
 		b.Host = &h
@@ -149,6 +150,13 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		}},
 		"never counted": {"records/of hosts", func(s *broken) {
 			s.before = func(b *cluster.Batch) { b.Number = 0 }
+		}},
+		"one bin": {"records/buckets add up", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				for i := range b.Buckets {
+					b.Buckets[i].Bin = min(b.Buckets[i].Bin, 1)
+				}
+			}
 		}},
 		"last written, not last ended": {"records/are merged", func(s *broken) {
 			s.before = func(b *cluster.Batch) {

@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -216,17 +217,22 @@ var records = []promise{
 		c.join("a")
 		w := c.counted("a", 0)
 		now := c.clock(w)
-		in := func(timer string, width time.Duration, back, runs int) cluster.Bucket {
+		inBin := func(bin int, timer string, width time.Duration, back, runs int) cluster.Bucket {
 			start := now().UnixMicro()/width.Microseconds() - int64(back)
 			middle := time.UnixMicro(start * width.Microseconds()).Add(width / 2)
-			return cluster.Bucket{Timer: timer, Interval: width, Ago: now().Sub(middle), Runs: runs, Failed: runs - 1,
-				Took:        time.Duration(runs) * 1500 * time.Microsecond,
+			return cluster.Bucket{Timer: timer, Interval: width, Bin: bin, Ago: now().Sub(middle), Runs: runs,
+				Failed: runs - 1, Took: time.Duration(runs) * 1500 * time.Microsecond,
 				LongestTook: time.Duration(runs) * time.Millisecond}
+		}
+		in := func(timer string, width time.Duration, back, runs int) cluster.Bucket {
+			return inBin(0, timer, width, back, runs)
 		}
 		const fine, coarse = cluster.FineBucket, cluster.CoarseBucket
 		for i, list := range [][]cluster.Bucket{
 			{in("orders", fine, 3, 2), in("orders", fine, 2, 1), in("orders", coarse, 3, 3), in("", fine, 3, 3)},
 			{in("orders", fine, 3, 4), in("orders", coarse, 3, 2), in("other", fine, 3, 1), in("", fine, 3, 4)},
+			{inBin(2, "mail", fine, 3, 4), inBin(12, "mail", fine, 3, 1), inBin(2, "mail", coarse, 3, 2)},
+			{inBin(2, "mail", fine, 3, 2), inBin(1, "mail", fine, 3, 3), inBin(2, "mail", coarse, 3, 3)},
 		} {
 			b := c.counted("a", int64(1+i))
 			b.Buckets = list
@@ -235,10 +241,12 @@ var records = []promise{
 		for timer, want := range map[string][]cluster.Bucket{
 			"orders": {in("orders", fine, 3, 6), in("orders", fine, 2, 1), in("orders", coarse, 3, 5)},
 			"other":  {in("other", fine, 3, 1)}, "none": nil, "": {in("", fine, 3, 7)},
+			"mail": {inBin(1, "mail", fine, 3, 3), inBin(2, "mail", fine, 3, 6), inBin(12, "mail", fine, 3, 1),
+				inBin(2, "mail", coarse, 3, 5)},
 		} {
 			got := c.buckets(timer)
 			slices.SortFunc(got, func(a, b cluster.Bucket) int {
-				return int(a.Interval-b.Interval) + int(b.Ago-a.Ago)/int(time.Second)
+				return cmp.Or(int(a.Interval-b.Interval)+int(b.Ago-a.Ago)/int(time.Second), a.Bin-b.Bin)
 			})
 			if len(got) != len(want) {
 				c.fatalf("%q: %d buckets, want %d: %+v", timer, len(got), len(want), got)

@@ -131,8 +131,8 @@ func TestCostOfALargeFleet(t *testing.T) {
 			b.Timers = append(b.Timers, cluster.TimerRecord{Last: cluster.Run{Timer: name, Holder: beat(0).Holder,
 				Tick: time.Now(), Outcome: "ok", Took: time.Second, Attempts: 1}, Outcomes: "o", SucceededAgo: &ago})
 			for _, width := range []time.Duration{cluster.FineBucket, cluster.CoarseBucket} {
-				b.Buckets = append(b.Buckets, cluster.Bucket{Timer: name, Interval: width, Runs: 1, Took: time.Second,
-					Ago: ago, LongestTook: time.Second})
+				b.Buckets = append(b.Buckets, cluster.Bucket{Timer: name, Interval: width, Bin: 10 + int(number)%3,
+					Runs: 1, Took: time.Second, Ago: ago, LongestTook: time.Second})
 			}
 		}
 		write(b)

@@ -30,8 +30,9 @@
 //	                           row it failed, its last 30 outcomes; a sorted set by last run, timers
 //	                           that fail above the others
 //	:buckets, :gone            of each timer and of all, how many runs ended and failed and how long
-//	                           they took: by five minutes for a day, by the hour for a month; a
-//	                           sorted set by when a field is deleted
+//	                           they took, those of a timer by bins of durations: by five minutes for
+//	                           a day, by the hour for a month; a sorted set by when a field is
+//	                           deleted
 //	:counted                   the number of the last batch of each process whose runs were counted
 //
 // If one key of a line is lost, the next write deletes the others of the line. Hosts send :hosts,

@@ -147,7 +147,7 @@ func writeArgs(b cluster.Batch) []any {
 	if b.Host != nil {
 		hosts = 1
 	}
-	args := make([]any, 0, 10+5*hosts+8*len(b.Leases)+3*len(b.Events)+4*len(b.Runs)+9*len(b.Timers)+10*len(b.Buckets))
+	args := make([]any, 0, 10+5*hosts+8*len(b.Leases)+3*len(b.Events)+4*len(b.Runs)+9*len(b.Timers)+11*len(b.Buckets))
 	args = append(args, idleExpiry.Milliseconds(), cluster.MaxEvents, cluster.RunsPerTimer,
 		hosts, len(b.Leases), len(b.Events), len(b.Runs), b.Number, len(b.Timers), len(b.Buckets))
 	if h := b.Host; h != nil {
@@ -184,7 +184,7 @@ func writeArgs(b cluster.Batch) []any {
 	for _, k := range b.Buckets {
 		s := spanOf(k.Interval)
 		args = append(args, timerKey(k.Timer), s.width.Microseconds(), micros(k.Ago), s.letter, s.span.Microseconds(),
-			s.keep.Microseconds(), k.Runs, k.Failed, max(0, micros(k.Took)), max(0, micros(k.LongestTook)))
+			s.keep.Microseconds(), max(0, k.Bin), k.Runs, k.Failed, max(0, micros(k.Took)), max(0, micros(k.LongestTook)))
 	}
 	return args
 }
@@ -322,7 +322,8 @@ func parseBuckets(timer string, reply any, now int64) (list []cluster.Bucket) {
 			for bucket := range strings.SplitSeq(rest, ";") {
 				var n, took, longest int64
 				b := cluster.Bucket{Timer: timer, Interval: s.width}
-				if _, err := fmt.Sscanf(bucket, "%d,%d,%d,%d,%d", &n, &b.Runs, &b.Failed, &took, &longest); err != nil {
+				if _, err := fmt.Sscanf(bucket, "%d,%d,%d,%d,%d,%d", &n, &b.Bin, &b.Runs, &b.Failed, &took,
+					&longest); err != nil {
 					continue
 				}
 				b.Ago = time.Duration(now-n*s.width.Microseconds()) * time.Microsecond

@@ -12,8 +12,8 @@
 --   of a run    id, <length>:<timer>, ended, row
 --   of a record <length>:<timer>, ended, succeeded or '', first, last, failures, outcomes, most
 --               outcomes, row
---   of a bucket <length>:<timer>, width, middle, letter, span, retention, runs, failed, took,
---               longest
+--   of a bucket <length>:<timer>, width, middle, letter, span, retention, bin, runs, failed,
+--               took, longest
 --
 -- Returns {now µs, 1 if the host is unknown and has sent no detail}
 
@@ -135,26 +135,22 @@ for _ = 1, counts and tonumber(ARGV[9]) or 0 do
 end
 
 -- Adds a bucket to those of its span.
-local function add(old, number, runs, failed, took, longest)
-  local all, found = {}, false
-  for n, a, b, c, d in string.gmatch(old, '(%d+),(%d+),(%d+),(%d+),(%d+);') do
-    if n == number then
-      found = true
-      a, b, c, d = int(a + runs), int(b + failed), int(c + took), int(math.max(tonumber(d), tonumber(longest)))
-    end
-    all[#all + 1] = n .. ',' .. a .. ',' .. b .. ',' .. c .. ',' .. d .. ';'
+local function add(old, number, bin, runs, failed, took, longest)
+  local first, last, a, b, c, d = string.find(';' .. old, ';' .. number .. ',' .. bin .. ',(%d+),(%d+),(%d+),(%d+);')
+  if first then
+    runs, failed, took, longest = int(a + runs), int(b + failed), int(c + took), int(math.max(d, longest))
+    old = string.sub(old, 1, first - 1) .. string.sub(old, last)
   end
-  if not found then all[#all + 1] = table.concat({number, runs, failed, took, longest}, ',') .. ';' end
-  return table.concat(all)
+  return old .. table.concat({number, bin, runs, failed, took, longest}, ',') .. ';'
 end
 
 for _ = 1, counts and tonumber(ARGV[10]) or 0 do
   local timer, width, at, letter, span, retention = arg(), arg(), now - arg(), arg(), arg(), arg()
-  local runs, failed, took, longest = arg(), arg(), arg(), arg()
+  local bin, runs, failed, took, longest = arg(), arg(), arg(), arg(), arg()
   local n = math.floor(at / span)
   local field = timer .. ':' .. letter .. int(n)
   local old = call('HGET', buckets, field) or ''
-  call('HSET', buckets, field, add(old, int(math.floor(at / width)), runs, failed, took, longest))
+  call('HSET', buckets, field, add(old, int(math.floor(at / width)), bin, runs, failed, took, longest))
   if old == '' then call('ZADD', gone, int((n + 1) * span + retention), field) end
 end
 

@@ -17,16 +17,17 @@
 //	event  | its ID          | the lease    | its host   | acquired | happened_at
 //	run    | its ID          | the timer    | its host   | ok       | happened_at: when it ended
 //	timer  | orders          | the timer    | its host   | ok       | renewed_at: when its last run ended
-//	fine   | :orders:5982137 | the timer    |            |          | happened_at: when the bucket began
-//	coarse | :orders:498511  | the timer    |            |          | happened_at: when the bucket began
+//	fine   | 9:mail:5982137  | the timer    |            |          | happened_at: when the bucket began
+//	coarse | 9:mail:498511   | the timer    |            |          | happened_at: when the bucket began
 //
 // A row of a timer describes its last run, and all its runs: released_at is when the last success
 // ended, up_for how many runs failed in a row since, acquired_at and expires_at when the first and
-// the last of these ended, and grant_id the last outcomes, a letter each. In a bucket slots is its
-// width in minutes, fence how many runs ended in it, pid how many of them failed, up_for how long
-// they took together, and ttl the longest of them, in microseconds. A bucket of the whole fleet has
-// no lock_name, and is spread over several rows. In the row of a host fence is the number of the
-// last batch whose runs were counted.
+// the last of these ended, and grant_id the last outcomes, a letter each. A bucket has a row for each
+// bin of durations that occurred, slot: bin n has those of up to 2^(n-1) ms. There slots is the
+// width of the bucket in minutes, fence how many runs ended in it, pid how many of them failed,
+// up_for how long they took together, and ttl the longest of them, in microseconds. A bucket of the
+// whole fleet has no lock_name and no bins, and is spread over several rows. In the row of a host
+// fence is the number of the last batch whose runs were counted.
 //
 // A mutex has slots 0. A lease that has ended and was not released was lost, or its holder died:
 //

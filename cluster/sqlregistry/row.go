@@ -229,22 +229,25 @@ func recordOf(r *row) cluster.TimerRecord {
 // rowOfBucket uses columns for other numbers: see package documentation.
 func rowOfBucket(b cluster.Bucket, shard int) row {
 	r := row{Sort: sortFine, Name: cut(b.Timer, maxName), Slots: int32(b.Interval / time.Minute),
-		Happened: micros(b.Ago),
-		Fence:    int64(b.Runs), PID: int64(b.Failed), UpFor: micros(b.Took), TTL: micros(b.LongestTook), Data: "{}"}
+		Happened: micros(b.Ago), Slot: int32(b.Bin),
+		Fence: int64(b.Runs), PID: int64(b.Failed), UpFor: micros(b.Took), TTL: micros(b.LongestTook), Data: "{}"}
 	if b.Interval == cluster.CoarseBucket {
 		r.Sort = sortCoarse
 	}
-	if r.ID = short(":"+b.Timer, maxID-20); b.Timer == "" { // the number of the bucket is appended
+	if b.Timer == "" {
 		r.ID = strconv.Itoa(shard)
+	} else { // the number of the bucket is appended
+		r.ID = strconv.Itoa(b.Bin) + short(":"+b.Timer, maxID-20)
 	}
 	return r
 }
 
-// bucketsOf returns the buckets of rows, and adds up those of one instant.
+// bucketsOf returns the buckets of rows, and adds up those of one instant and bin.
 func bucketsOf(timer string, list []row) (buckets []cluster.Bucket) {
 	type key struct {
 		sort     string
 		happened int64
+		bin      int32
 	}
 	at := map[key]int{}
 	for i := range list {
@@ -252,13 +255,13 @@ func bucketsOf(timer string, list []row) (buckets []cluster.Bucket) {
 		if !r.bucket() || r.Happened == nil || r.UpFor == nil || r.TTL == nil {
 			continue
 		}
-		k := key{r.Sort, *r.Happened}
+		k := key{r.Sort, *r.Happened, r.Slot}
 		n, ok := at[k]
 		if !ok {
 			n = len(buckets)
 			at[k] = n
 			buckets = append(buckets, cluster.Bucket{Timer: timer, Interval: time.Duration(r.Slots) * time.Minute,
-				Ago: duration(r.Happened)})
+				Bin: int(r.Slot), Ago: duration(r.Happened)})
 		}
 		b := &buckets[n]
 		b.Runs += int(r.Fence)

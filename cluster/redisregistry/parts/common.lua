@@ -9,7 +9,7 @@
 -- counted  hash: host -> Number of its last batch that was counted
 -- records  hash: <length>:<timer> -> 'ended succeeded first last failures outcomes row'
 -- ranked   sorted set: timer by ended, those that fail above all others
--- buckets  hash: <length>:<timer>:<span><number> -> 'number,runs,failed,took,longest;' …
+-- buckets  hash: <length>:<timer>:<span><number> -> 'number,bin,runs,failed,took,longest;' …
 -- gone     sorted set: the fields of buckets by when they are deleted
 --
 -- In records, succeeded is when the last success ended, or 0; first and last are when the first and
