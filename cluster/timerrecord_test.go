@@ -201,8 +201,8 @@ func TestCountingRunsTakesNoCall(t *testing.T) {
 // exact if the runs took different bins, or equally long. An estimate is off by less than a third.
 // Those of all timers together are not known.
 //
-// Fails when binOf puts a duration into another bin than its neighbors, when TookPercentile counts
-// from the longest or takes the mean for both, and when Add forgets the bins.
+// Fails when binOf puts all durations into one bin, when TookPercentile counts from the longest or
+// returns the mean of a bin for all of its runs, and when Add forgets the bins.
 func TestPercentilesOfDurations(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

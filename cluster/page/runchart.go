@@ -26,13 +26,15 @@ var chartSpans = []chartSpan{
 }
 
 // A runChart draws how many runs of a timer, or of the fleet, ended when, and how long they took. A
-// registry counts no skipped ticks and keeps no percentiles, so there are none.
+// registry counts no skipped ticks, so there are none.
 type runChart struct {
 	Spans         []tab
 	Within        string // "a day"
 	Fault         string // why nothing is known; "": something is
 	Ended, Failed int    // runs
 	Counts, Times bars
+
+	P50Took, P95Took time.Duration // of all runs that it shows
 }
 
 // Succeeded is how many runs did.
@@ -110,7 +112,7 @@ func chartOf(buckets []cluster.HistoryBucket, span chartSpan, c *clock) runChart
 			continue
 		}
 		shown[i] = b
-		all.Runs, all.Failed, all.Took = all.Runs+b.Runs, all.Failed+b.Failed, all.Took+b.Took
+		all.Add(b)
 		most.Runs, most.LongestTook = max(most.Runs, b.Runs), max(most.LongestTook, b.LongestTook)
 	}
 	if r.Ended, r.Failed = all.Runs, all.Failed; r.Ended == 0 {
@@ -122,27 +124,30 @@ func chartOf(buckets []cluster.HistoryBucket, span chartSpan, c *clock) runChart
 	counts.Top, times.Top = fmt.Sprintf("%d in %s", most.Runs, span.each), pagekit.Took(most.LongestTook)
 	counts.Text = fmt.Sprintf("Runs by when they ended, within %s: %d, of which %d failed; at most %s",
 		span.within, all.Runs, all.Failed, counts.Top)
-	times.Text = fmt.Sprintf("How long runs took, by when they ended, within %s: %s on average, %s at most",
-		span.within, pagekit.Took(meanOf(all)), times.Top)
-	counts.Layers = []layer{{Class: "ran"}, {Class: "failed"}} // a single failure is drawn over the others
-	times.Layers = []layer{{Class: "longest"}, {Class: "mean"}}
+	times.Text = fmt.Sprintf("How long runs took, by when they ended, within %s: %s", span.within, tookText(all))
+	r.P50Took, r.P95Took = all.TookPercentile(50), all.TookPercentile(95)
+	counts.Layers = []layer{{Class: "ran"}, {Class: "failed"}}                 // a single failure is drawn over the others
+	times.Layers = []layer{{Class: "longest"}, {Class: "p95"}, {Class: "p50"}} // each is drawn over the one before
 	for i, b := range shown {
 		if b.Runs == 0 {
 			continue
 		}
 		counts.Layers[0].Path += barOf(i, b.Failed, b.Runs, most.Runs)
 		counts.Layers[1].Path += barOf(i, 0, b.Failed, most.Runs)
-		times.Layers[0].Path += barOf(i, 0, b.LongestTook, most.LongestTook)
-		times.Layers[1].Path += barOf(i, 0, meanOf(b), most.LongestTook)
+		for k, took := range []time.Duration{b.LongestTook, b.TookPercentile(95), b.TookPercentile(50)} {
+			times.Layers[k].Path += barOf(i, 0, took, most.LongestTook)
+		}
 		column, when := fmt.Sprintf("M%d 0h1v%dh-1z", i, chartHeight), b.StartedAt.UTC().Format("2 Jan 15:04 UTC")
 		counts.Tips = append(counts.Tips, tip{column, fmt.Sprintf("%s: %s, %d failed", when,
 			pagekit.Count(b.Runs, "run"), b.Failed)})
-		times.Tips = append(times.Tips, tip{column, fmt.Sprintf("%s: %s on average, %s at most", when,
-			pagekit.Took(meanOf(b)), pagekit.Took(b.LongestTook))})
+		times.Tips = append(times.Tips, tip{column, fmt.Sprintf("%s: %s", when, tookText(b))})
 	}
 	r.Counts, r.Times = counts, times
 	return r
 }
 
-// meanOf is how long the runs of a bucket took on average.
-func meanOf(b cluster.HistoryBucket) time.Duration { return b.Took / time.Duration(max(b.Runs, 1)) }
+// tookText says how long the runs of a bucket took.
+func tookText(b cluster.HistoryBucket) string {
+	return fmt.Sprintf("p50 %s, p95 %s, longest %s", pagekit.Took(b.TookPercentile(50)),
+		pagekit.Took(b.TookPercentile(95)), pagekit.Took(b.LongestTook))
+}

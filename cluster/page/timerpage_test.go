@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -51,9 +52,11 @@ func TestATimersRunsAreGroupedAndDrawn(t *testing.T) {
 	f.has("timer?name=long", "2 of 1 slots are held", "<title>held by host-1 for", "<li>slot 1</li>")
 }
 
+var p50Bars = regexp.MustCompile(`<path class="p50" d="M\d+ 80v-8h1v8zM\d+ 80v-8h1v8z"`)
+
 // The overview and the page of a timer draw how many runs ended when and how many of them failed,
 // by five minutes for a day and by the hour for a month, with a tooltip for each and all of it in
-// words. What has never been read is said to be unknown, and not that there was nothing.
+// words. The page of a timer draws p50, p95 and the longest run beside it. What has never been read is said to be unknown, and not that there was nothing.
 //
 // Fails when chartOf leaves out a bucket or takes those of another width, when a chart takes those
 // of all timers for one, and when an error of the registry is not shown.
@@ -62,9 +65,21 @@ func TestRunsAreDrawnByTime(t *testing.T) {
 	f := newFleet(t, page.Config{Authorize: allow(operator)})
 	f.timersAre("report", "idle")
 	var buckets []cluster.Bucket
+	add := func(timer string, width, ago time.Duration, bin, runs, failed int, each time.Duration) {
+		buckets = append(buckets, cluster.Bucket{Timer: timer, Interval: width, Ago: ago, Bin: bin, Runs: runs,
+			Failed: failed, Took: time.Duration(runs) * each, LongestTook: each})
+	}
 	count := func(timer string, width, ago time.Duration, runs, failed int) {
-		buckets = append(buckets, cluster.Bucket{Timer: timer, Interval: width, Ago: ago, Runs: runs, Failed: failed,
-			Took: time.Duration(runs) * time.Second, LongestTook: 4 * time.Second})
+		switch {
+		case timer == "":
+			add(timer, width, ago, 0, runs, failed, time.Second)
+		case runs == 40:
+			add(timer, width, ago, 11, 37, failed, time.Second)
+			add(timer, width, ago, 13, 2, 0, 4*time.Second)
+			add(timer, width, ago, 15, 1, 0, 9*time.Second)
+		default:
+			add(timer, width, ago, 11, runs, failed, time.Second)
+		}
 	}
 	for _, timer := range []string{"", "report"} {
 		count(timer, cluster.FineBucket, 2*time.Hour, 40, 1)
@@ -82,12 +97,24 @@ func TestRunsAreDrawnByTime(t *testing.T) {
 	f.rows.down.Store(false)
 	f.has("timer?name=report", `aria-label="Runs by when they ended, within a day: 50, of which 1 failed; at most 40 in `+
 		`5 min"`, "> 49 succeeded<", "> 1 failed<", ": 40 runs, 1 failed</title>", ": 10 runs, 0 failed</title>",
-		": 1 s on average, 4 s at most</title>", `href="timer?chart=month&amp;name=report"`)
-	f.has("timer?name=report&chart=month", "within a month: 500, of which 7 failed", ": 500 runs, 7 failed</title>")
+		": p50 1 s, p95 4 s, longest 9 s</title>", ": p50 1 s, p95 1 s, longest 1 s</title>",
+		`aria-label="How long runs took, by when they ended, within a day: p50 1 s, p95 4 s, longest 9 s"`,
+		`"p50"/></svg> p50 1 s<`, `"p95"/></svg> p95 4 s<`, `"longest"/></svg> longest 9 s<`, `href="timer?chart=month&amp;name=report"`)
+	f.has("timer?name=report&chart=month", "within a month: 500, of which 7 failed", ": 500 runs, 7 failed</title>",
+		"within a month: p50 1 s, p95 1 s, longest 1 s")
 	f.has("timer?name=idle", "No run ended within a day.")
 	f.has("", "within a day: 70, of which 1 failed; at most 60 in 5 min", `href=".?chart=month"`)
 	f.has("?chart=month", "within a month: 500, of which 7 failed")
 	html := f.get("timer?name=report&chart=nonsense")
+	// A second is a ninth of 80 pixels, and the lower bar is drawn over the higher ones.
+	longest := strings.Index(html, `<path class="longest"`)
+	if !p50Bars.MatchString(html) {
+		t.Error("the bars of p50 do not end at a second")
+	}
+	if p95, p50 := strings.Index(html, `<path class="p95"`), strings.Index(html, `<path class="p50"`); longest < 0 ||
+		p95 < longest || p50 < p95 {
+		t.Error(html[max(longest, 0):])
+	}
 	if tips := strings.Count(html, "failed</title>"); tips != 2 || strings.Contains(html, "style=") {
 		t.Errorf("%d tooltips: %s", tips, html)
 	}
