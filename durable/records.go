@@ -83,6 +83,20 @@ type HandlerRecord struct {
 	Queued          int64         `json:"queued"`             // Postgres counts up to 100,000
 	Running         int64         `json:"running"`
 	Dead            int64         `json:"dead"`
+	HandlerHistory
+}
+
+// A HandlerHistory is what the runs of a handler have come to, as far as they are kept: see
+// Retention.
+type HandlerHistory struct {
+	EndedAt     time.Time `json:"ended_at,omitzero"`     // the run that ended last
+	SucceededAt time.Time `json:"succeeded_at,omitzero"` // the run that succeeded last
+	// Failures is how many runs have failed since SucceededAt: dead ones, and those that are tried
+	// again whose latest attempt began after it. At most 1,000 of each are counted.
+	Failures    int64     `json:"failures"`
+	FailingFrom time.Time `json:"failing_from,omitzero"` // the first of their attempts that failed; zero: none
+	LastError   string    `json:"last_error,omitempty"`  // of one of them
+	Outcomes    []State   `json:"outcomes"`              // of the last 30 runs that ended, the oldest first
 }
 
 // A ScheduleRecord is a schedule in the database.
@@ -227,7 +241,12 @@ func (s *Store) Handlers(ctx context.Context) ([]HandlerRecord, error) {
 	for i, r := range rows {
 		list[i] = HandlerRecord{Name: r.Name, MaxConcurrency: r.MaxConcurrency, MaxPerPartition: r.MaxPerPartition,
 			Rate: r.Rate, Per: r.Per, Pause: pauseOf(r.Pause), SeenAt: utc(r.SeenAt), Queued: r.Queued,
-			Running: r.Running, Dead: r.Dead}
+			Running: r.Running, Dead: r.Dead, HandlerHistory: HandlerHistory{EndedAt: utc(r.EndedAt),
+				SucceededAt: utc(r.SucceededAt), Failures: r.Failures, FailingFrom: utc(r.FailingSince),
+				LastError: r.LastError, Outcomes: make([]State, len(r.Outcomes))}}
+		for k, state := range r.Outcomes {
+			list[i].Outcomes[k] = State(state)
+		}
 		if r.Override >= 0 {
 			list[i].Override = &LimitRecord{Cause: driver.Cause(r.By), Limit: r.Override}
 		}

@@ -31,6 +31,7 @@ var templates embed.FS
 const (
 	rowsPerPage = 100
 	unseenAfter = 5 * time.Minute
+	failedAlarm = 3 // runs that failed in a row
 )
 
 // New returns a section for page.Config.Sections. Its pages are called durable and durablerun.
@@ -72,13 +73,30 @@ func (s *section) readSchedules(ctx context.Context) readcache.Result[[]durable.
 // A listView is what is there.
 type listView struct {
 	pagekit.Seen
-	Handlers  []durable.HandlerRecord  `json:"handlers"`
+	Handlers  []handlerView            `json:"handlers"`
 	Schedules []durable.ScheduleRecord `json:"schedules"`
 	Runs      []durable.RunRecord      `json:"runs"` // the newest that match
 	Filter    runFilter                `json:"filter"`
 	Next      string                   `json:"next,omitempty"` // URL of older runs
 	States    []pagekit.Option         `json:"-"`
 	Dead      pagekit.Failures         `json:"-"` // of Runs, by their errors
+}
+
+// A handlerView is a handler with a picture of its outcomes.
+type handlerView struct {
+	durable.HandlerRecord
+	pagekit.Outcomes `json:"-"`
+}
+
+func handlerViews(list []durable.HandlerRecord) []handlerView {
+	views := make([]handlerView, len(list))
+	for i, h := range list {
+		views[i] = handlerView{h, pagekit.OutcomesOf(h.HandlerHistory.Outcomes, "runs that ended",
+			func(s durable.State) (succeeded, failed bool) {
+				return s == durable.StateSucceeded, s == durable.StateDead
+			})}
+	}
+	return views
 }
 
 type runFilter struct {
@@ -107,7 +125,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 	runs := s.runs.Get(ctx, fmt.Sprintf("%+v", which), func(ctx context.Context) ([]durable.RunRecord, error) {
 		return s.store.Runs(ctx, which, rowsPerPage)
 	})
-	v.Handlers, v.Schedules, v.Runs = some(handlers.Value), some(schedules.Value), some(runs.Value)
+	v.Handlers, v.Schedules, v.Runs = handlerViews(handlers.Value), some(schedules.Value), some(runs.Value)
 	v.Seen = pagekit.SeenOf(runs.At, cmp.Or(handlers.Err, schedules.Err, runs.Err))
 	for _, r := range v.Runs {
 		if r.State == durable.StateDead {
@@ -184,6 +202,11 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 		if h.Dead > 0 {
 			add(true, page.URL("durable", "handler", h.Name, "state", "dead"), "%s of %s.",
 				pagekit.Count(h.Dead, "dead letter"), h.Name)
+		}
+		if h.Failures >= failedAlarm {
+			add(true, link, "The handler %s has failed for %s, %s in a row: %s", h.Name,
+				pagekit.Took(time.Since(h.FailingFrom)), pagekit.Count(h.Failures, "run"),
+				cmp.Or(h.LastError, "no error is known"))
 		}
 		if h.Queued > 0 && !h.SeenAt.IsZero() && time.Since(h.SeenAt) > unseenAfter {
 			add(true, link, "%s of %s queued, and no worker has had it for %s.", pagekit.Count(h.Queued, "run"),

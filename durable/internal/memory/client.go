@@ -226,9 +226,59 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 				row.Queued, row.Running, row.Dead = count(r, row.Queued, row.Running, row.Dead)
 			}
 		}
+		row.HandlerHistory = s.history(name)
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+func (s *Store) history(handler string) (h store.HandlerHistory) {
+	var runs []*runRow
+	for _, r := range s.runs {
+		if r.Handler == handler {
+			runs = append(runs, r)
+		}
+	}
+	slices.SortFunc(runs, func(a, b *runRow) int {
+		return cmp.Or(a.FinishedAt.Compare(b.FinishedAt), cmp.Compare(a.ID, b.ID))
+	})
+	for _, r := range runs {
+		if r.FinishedAt.IsZero() {
+			continue
+		}
+		h.EndedAt = r.FinishedAt
+		h.Outcomes = append(h.Outcomes, r.State)
+		if r.State == store.StateSucceeded {
+			h.SucceededAt = r.FinishedAt
+		}
+	}
+	h.Outcomes = h.Outcomes[max(0, len(h.Outcomes)-store.MaxOutcomes):]
+	tried := ""
+	for _, r := range runs {
+		since := r.FailingSince
+		switch {
+		case r.State == store.StateDead && r.FinishedAt.After(h.SucceededAt):
+			if since.IsZero() {
+				since = r.FinishedAt
+			}
+		case r.State == store.StateQueued && !since.IsZero() && !r.ClaimedAt.Before(h.SucceededAt):
+		case r.State == store.StateRunning && !since.IsZero() && !since.Before(h.SucceededAt):
+		default:
+			continue
+		}
+		h.Failures++
+		if h.FailingSince.IsZero() || since.Before(h.FailingSince) {
+			h.FailingSince = since
+		}
+		if h.LastError = r.LastError; r.State != store.StateDead {
+			tried = r.LastError
+		}
+	}
+	h.LastError = cmp.Or(tried, h.LastError)
+	if h.Failures > 0 && h.FailingSince.Before(h.SucceededAt) {
+		h.FailingSince = h.SucceededAt
+	}
+	return h
 }
 
 func count(r *runRow, queued, running, dead int64) (int64, int64, int64) {

@@ -40,7 +40,7 @@ func init() {
 // readers are the statements that only operators and migrations execute, and parts of other
 // statements.
 var readers = []string{"cancel", "candidates", "columns", "forget_attempts", "forget_schedule", "free", "holds_key",
-	"indexes", "list_attempts", "list_runs", "list_schedules", "next_partition", "next_queued",
+	"indexes", "list_attempts", "list_histories", "list_runs", "list_schedules", "next_partition", "next_queued",
 	"of_state", "peers_of", "peers_with", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
 
 // Three processes share one server, and are killed one after the other at every statement that a

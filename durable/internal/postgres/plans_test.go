@@ -68,7 +68,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 		"renew": {inJSON(keys), "w", int64(1e6)}, "finish": {inJSON(results), "w"}, "reclaim": {100, "lost", 5},
 		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers, store.WorkerKey("w")},
 		"cancel":        {110_030, "", ""},
-		"list_handlers": {week},
+		"list_handlers": {week}, "list_histories": {store.MaxOutcomes, store.MaxFailures},
 	}
 	for _, states := range [][]store.State{{store.StateQueued}, {store.StateRunning, store.StateQueued},
 		{store.StateRunning}, {store.StateDead, store.StateRunning}} {

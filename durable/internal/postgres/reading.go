@@ -102,12 +102,27 @@ func (s *Store) Schedules(ctx context.Context) (list []store.ScheduleRow, err er
 
 // Handlers implements store.Reader.
 func (s *Store) Handlers(ctx context.Context) (list []store.HandlerRow, err error) {
-	begin := func() { list = nil }
+	histories := map[string]store.HandlerHistory{}
+	begin := func() { list = nil; clear(histories) }
 	_, err = s.handlers(ctx, s.shared, 0, begin, func(r store.HandlerRow, registered bool, _ time.Time) {
 		if registered {
 			list = append(list, r)
 		}
-	})
+	}, statement{s.texts["list_histories"], []any{store.MaxOutcomes, store.MaxFailures}, func(rows pgx.Rows) error {
+		var name, outcomes string
+		var h store.HandlerHistory
+		err := rows.Scan(into(&name), into(&h.EndedAt), into(&h.SucceededAt), into(&outcomes), into(&h.Failures),
+			into(&h.FailingSince), into(&h.LastError))
+		h.Outcomes = store.OutcomesOf(outcomes)
+		if h.Failures == 0 { // greatest passes over NULL
+			h.FailingSince = time.Time{}
+		}
+		histories[name] = h
+		return err
+	}})
+	for i := range list {
+		list[i].HandlerHistory = histories[list[i].Name]
+	}
 	return list, err
 }
 
@@ -126,12 +141,12 @@ func (s *Store) Stats(ctx context.Context, unseen time.Duration) (store.Stats, e
 }
 
 // handlers calls begin, and then each for every handler that has a row or a run. The Stats that it
-// returns lack ByHandler.
+// returns lack ByHandler. More statements are executed in the same call.
 func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration, begin func(),
-	each func(r store.HandlerRow, registered bool, oldest time.Time)) (stats store.Stats, err error) {
+	each func(r store.HandlerRow, registered bool, oldest time.Time), more ...statement) (stats store.Stats, err error) {
 	err = s.call(ctx, from, func() []statement {
 		begin()
-		return []statement{{s.texts["list_handlers"], []any{unseen.Microseconds()}, func(rows pgx.Rows) error {
+		return append([]statement{{s.texts["list_handlers"], []any{unseen.Microseconds()}, func(rows pgx.Rows) error {
 			var r store.HandlerRow
 			var name *string
 			var registered bool
@@ -147,7 +162,7 @@ func (s *Store) handlers(ctx context.Context, from source, unseen time.Duration,
 				each(r, registered, oldest)
 			}
 			return err
-		}}}
+		}}}, more...)
 	})
 	return stats, err
 }

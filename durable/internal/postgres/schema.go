@@ -17,7 +17,7 @@ var errSchema = fmt.Errorf("%w: the schema is not right", dlock.ErrSetup)
 
 // indexes are the names of the indexes, without TableName.
 var indexes = []string{"schedules_plan", "runs_tick", "runs_waiting", "runs_key", "runs_queued", "runs_partition",
-	"runs_running", "runs_ended"}
+	"runs_running", "runs_ended", "runs_history", "runs_retried"}
 
 // Schema implements store.Store.
 func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }

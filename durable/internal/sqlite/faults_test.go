@@ -319,6 +319,8 @@ func TestStatementsUseIndexes(t *testing.T) {
 		"next_due":      {"_schedules_plan (plan_at>?)"},
 		"stats":         {"COVERING INDEX tickslot_durable_runs_claim"},
 		"list_handlers": {"COVERING INDEX tickslot_durable_runs_partition (handler=?)"},
+		"history": {"COVERING INDEX tickslot_durable_runs_history (handler=? AND state=? AND finished_at>?)",
+			"_retried (handler=? AND failing_since>?)", "_running (handler=?"},
 	}
 	for name, query := range sqlite.Statements(s) {
 		rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, make([]any, 16)...)

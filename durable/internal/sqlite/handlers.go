@@ -40,9 +40,20 @@ func (s *Store) Handlers(ctx context.Context) ([]store.HandlerRow, error) {
 		for i, r := range all {
 			list[i] = r.HandlerRow
 			list[i].Pause, list[i].Per = r.orNil(), time.Duration(r.per)*time.Microsecond
+			if err == nil {
+				list[i].HandlerHistory, err = s.history(conn, r.Name)
+			}
 		}
 		return list, err
 	})
+}
+
+func (s *Store) history(conn *sql.Conn, handler string) (h store.HandlerHistory, err error) {
+	var outcomes string
+	_, err = found(conn, s.texts["history"], []any{handler, store.MaxOutcomes, store.MaxFailures}, at{&h.EndedAt},
+		at{&h.SucceededAt}, &outcomes, &h.Failures, at{&h.FailingSince}, &h.LastError)
+	h.Outcomes = store.OutcomesOf(outcomes)
+	return h, err
 }
 
 // Stats implements store.Worker.

@@ -61,7 +61,8 @@ func New(db *sql.DB, table, schema string) (*Store, error) {
 	for _, suffix := range []string{"schedules", "runs", "attempts", "handlers"} {
 		names[suffix] = d.Qualified("main", table+"_"+suffix) // "main" excludes temporary tables of that name
 	}
-	for _, suffix := range []string{"tick", "waits", "key", "claim", "partition", "running", "dead", "ended"} {
+	for _, suffix := range []string{"tick", "waits", "key", "claim", "partition", "running", "dead", "ended",
+		"history", "retried"} {
 		names[suffix+"_in"] = d.Qualified("main", table+"_runs_"+suffix)
 	}
 	texts := sqlkit.ReadTexts(files, d, names)

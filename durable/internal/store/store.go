@@ -459,6 +459,37 @@ type HandlerRow struct {
 	Pause                 *Pause
 	SeenAt                time.Time // by a worker that has it; zero: never
 	Queued, Running, Dead int64
+	HandlerHistory
+}
+
+// HandlerHistory is what the runs of a handler have come to, as far as they are kept.
+type HandlerHistory struct {
+	EndedAt     time.Time // the run that ended last; zero: none is kept
+	SucceededAt time.Time // the last success; zero: none is kept
+	// Failures is how many runs failed after it: those that are dead, and those that are tried again
+	// and were claimed after it. Of each sort no more than MaxFailures are counted.
+	Failures     int64
+	FailingSince time.Time // the first of their attempts that failed began, or SucceededAt if that is later
+	LastError    string    // of one of them, preferably of one that is tried again
+	Outcomes     []State   // of the MaxOutcomes runs that ended last, the oldest first
+}
+
+// Bounds of a HandlerHistory.
+const (
+	MaxOutcomes = 30
+	MaxFailures = 1000
+)
+
+// OutcomesOf returns the states whose initials are in letters, which has the newest first.
+func OutcomesOf(letters string) (states []State) {
+	for i := range len(letters) {
+		for _, s := range []State{StateSucceeded, StateDead, StateCanceled} {
+			if letters[len(letters)-1-i] == s[0] {
+				states = append(states, s)
+			}
+		}
+	}
+	return states
 }
 
 // Filter selects runs. The zero value selects all.

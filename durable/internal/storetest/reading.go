@@ -85,6 +85,88 @@ var reading = []promise{
 			c.Error("it does")
 		}
 	}},
+	{"reading/Handlers tell how the runs of each ended, and since when all fail", func(c *check) {
+		c.ready(orders, mails, store.Handler{Name: "idle"})
+		step := func() time.Time {
+			at := c.now()
+			c.pass(at.Add(2 * time.Millisecond))
+			return at
+		}
+		is := func(name string, failures int64, since time.Time, outcomes ...store.State) {
+			c.Helper()
+			h := c.handler(name)
+			ended := !h.EndedAt.IsZero()
+			if h.Failures != failures || !slices.Equal(h.Outcomes, outcomes) || ended != (len(outcomes) > 0) ||
+				(h.LastError == "no paper") != (failures > 0) ||
+				h.SucceededAt.IsZero() == slices.Contains(outcomes, store.StateSucceeded) {
+				c.Errorf("%s: %+v, want %d failures, %v", name, h.HandlerHistory, failures, outcomes)
+			}
+			if since.IsZero() != h.FailingSince.IsZero() {
+				c.Errorf("%s: it has failed since %v, want %v", name, h.FailingSince, since)
+			} else if failures > 0 {
+				c.near("FailingSince", h.FailingSince, since)
+			}
+		}
+		end := func(as func(store.Run) store.Result) {
+			c.Helper()
+			step()
+			c.inserts("orders", 1)
+			c.finishes(as(c.claimOne(orders)))
+		}
+		is("idle", 0, time.Time{})
+		is("orders", 0, time.Time{})
+		c.inserts("orders", 1)
+		c.cancel(c.runs(store.Filter{Handler: "orders"}, 1)[0].ID, store.Cause{})
+		is("orders", 0, time.Time{}, store.StateCanceled)
+		first := step()
+		end(dead)
+		end(dead)
+		is("orders", 2, first, store.StateCanceled, store.StateDead, store.StateDead)
+		end(succeeded)
+		ok := c.handler("orders").SucceededAt
+		c.near("SucceededAt", ok, first)
+		is("orders", 0, time.Time{}, store.StateCanceled, store.StateDead, store.StateDead, store.StateSucceeded)
+		again := step()
+		c.inserts("orders", 1)
+		c.finishes(failed(c.claimOne(orders)))
+		soon := []store.State{store.StateCanceled, store.StateDead, store.StateDead, store.StateSucceeded}
+		is("orders", 1, again, soon...)
+		running := c.claimOne(orders)
+		is("orders", 1, again, soon...)
+		later := func(r store.Run) store.Result {
+			result := failed(r)
+			result.RetryIn = time.Hour
+			return result
+		}
+		c.finishes(later(running))
+		is("orders", 1, again, soon...)
+		end(dead)
+		is("orders", 2, again, append(soon, store.StateDead)...)
+		is("mails", 0, time.Time{})
+		step()
+		c.inserts("mails", 1)
+		c.finishes(succeeded(c.claimOne(mails)))
+		is("mails", 0, time.Time{}, store.StateSucceeded)
+		// A run that was claimed before another one succeeded is no failure since.
+		step()
+		c.inserts("orders", 2)
+		alone := c.claims(2, request(2, orders))
+		step()
+		c.finishes(succeeded(alone[0]))
+		step()
+		c.finishes(later(alone[1]))
+		is("orders", 0, time.Time{}, append(soon, store.StateDead, store.StateSucceeded)...)
+		for range store.MaxOutcomes / 10 {
+			c.inserts("orders", 10)
+			for _, r := range c.claims(10, request(10, orders)) {
+				c.finishes(dead(r))
+			}
+		}
+		many := slices.Repeat([]store.State{store.StateDead}, store.MaxOutcomes)
+		if h := c.handler("orders"); !slices.Equal(h.Outcomes[1:], many[1:]) || h.Failures < store.MaxOutcomes-1 {
+			c.Errorf("%+v", h.HandlerHistory)
+		}
+	}},
 	{"reading/Stats count runs by handler, and tell who waits for longest", func(c *check) {
 		now := c.now()
 		c.ready(orders, mails)

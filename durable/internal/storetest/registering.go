@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -101,7 +102,7 @@ var registering = []promise{
 		was, wasHandler := c.schedule("daily"), c.handler("orders")
 		c.pass(was.SeenAt)
 		c.register(true, []store.Handler{{Name: "mails"}}, store.Schedule{Name: "hourly", Spec: "h"})
-		if row, handler := c.schedule("daily"), c.handler("orders"); row != was || handler != wasHandler {
+		if row, handler := c.schedule("daily"), c.handler("orders"); row != was || !reflect.DeepEqual(handler, wasHandler) {
 			c.Errorf("%+v, %+v", row, handler)
 		}
 	}},

@@ -24,7 +24,7 @@ func (r *runLists) handlers(ctx context.Context, filter string) (*show.Table, er
 		return !strings.Contains(h.Name, filter)
 	})
 	t := &show.Table{None: "no worker has a handler", Data: list, Columns: []string{"HANDLER", "STATE", "LIMIT",
-		"QUEUED", "RUNNING", "DEAD", "SEEN", "SET"}}
+		"QUEUED", "RUNNING", "DEAD", "LAST RUN", "LAST SUCCESS", "FAILING", "SEEN", "SET", "+OUTCOMES", "+LAST ERROR"}}
 	now := time.Now()
 	for _, h := range list {
 		name, set := h.Name, []string{}
@@ -36,9 +36,27 @@ func (r *runLists) handlers(ctx context.Context, filter string) (*show.Table, er
 		}
 		state, by := pausedText(h.Pause)
 		t.Add(name, state, handlerLimits(h), fmt.Sprint(h.Queued), fmt.Sprint(h.Running), fmt.Sprint(h.Dead),
-			show.Ago(h.SeenAt, now), strings.Join(append(set, by...), "; "))
+			show.Ago(h.EndedAt, now), show.Ago(h.SucceededAt, now), failingText(h.Failures, h.FailingFrom, now),
+			show.Ago(h.SeenAt, now), strings.Join(append(set, by...), "; "),
+			strings.Join(initials(h.Outcomes), ""), h.LastError)
 	}
 	return t, nil
+}
+
+// failingText says how many runs or deliveries failed in a row, and for how long.
+func failingText(failures int64, since, now time.Time) string {
+	if failures == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d in a row for %s", failures, show.Ago(since, now))
+}
+
+// initials returns the first letter of each state: s for succeeded, d for dead, c for canceled.
+func initials[S ~string](states []S) (letters []string) {
+	for _, s := range states {
+		letters = append(letters, string(s[:1]))
+	}
+	return letters
 }
 
 func (r *runLists) schedules(ctx context.Context, filter string) (*show.Table, error) {

@@ -103,3 +103,49 @@ FROM now CROSS JOIN overdue LEFT JOIN (
 	FROM {handlers} AS h FULL JOIN counts AS c ON c.handler = h.name
 ) AS a ON true
 ORDER BY a.name COLLATE "C"
+
+-- name: list_histories
+-- $1: the number of outcomes, $2: the most failures of a sort. Only the last runs of each handler
+-- are read, however many have ended or wait.
+SELECT h.name, ended.at, s.at, coalesce(ended.outcomes, ''), dead.n + retried.n + running.n,
+	greatest(s.at, least(dead.since, retried.since, running.since)), coalesce(running.error, retried.error, dead.error, '')
+FROM {handlers} AS h
+LEFT JOIN LATERAL (
+	SELECT r.finished_at AS at FROM {runs} AS r
+	WHERE r.handler = h.name AND r.state = 'succeeded' AND r.finished_at IS NOT NULL ORDER BY r.finished_at DESC LIMIT 1
+) AS s ON true
+CROSS JOIN LATERAL (
+	SELECT max(o.finished_at) AS at, string_agg(left(o.state, 1), '' ORDER BY o.finished_at DESC, o.id DESC) AS outcomes
+	FROM (
+		(SELECT r.state, r.finished_at, r.id FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'succeeded'
+			AND r.finished_at IS NOT NULL ORDER BY r.finished_at DESC LIMIT $1::bigint)
+		UNION ALL
+		(SELECT r.state, r.finished_at, r.id FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'dead'
+			AND r.finished_at IS NOT NULL ORDER BY r.finished_at DESC LIMIT $1::bigint)
+		UNION ALL
+		(SELECT r.state, r.finished_at, r.id FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'canceled'
+			AND r.finished_at IS NOT NULL ORDER BY r.finished_at DESC LIMIT $1::bigint)
+		ORDER BY finished_at DESC, id DESC LIMIT $1::bigint
+	) AS o
+) AS ended
+CROSS JOIN LATERAL (
+	SELECT count(*) AS n, min(coalesce(r.failing_since, r.finished_at)) AS since,
+		(array_agg(r.last_error ORDER BY r.finished_at DESC))[1] AS error
+	FROM (
+		SELECT * FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'dead' AND r.finished_at IS NOT NULL
+			AND r.finished_at > coalesce(s.at, '-infinity') ORDER BY r.finished_at LIMIT $2::bigint
+	) AS r
+) AS dead
+CROSS JOIN LATERAL (
+	SELECT count(*) AS n, min(r.failing_since) AS since, (array_agg(r.last_error ORDER BY r.claimed_at DESC))[1] AS error
+	FROM (
+		SELECT * FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'queued' AND r.failing_since IS NOT NULL
+		ORDER BY r.failing_since DESC LIMIT $2::bigint
+	) AS r WHERE r.claimed_at >= coalesce(s.at, '-infinity')
+) AS retried
+CROSS JOIN LATERAL ( -- when the attempt before the current one began is not known
+	SELECT count(*) AS n, min(r.failing_since) AS since, (array_agg(r.last_error ORDER BY r.claimed_at DESC))[1] AS error
+	FROM (
+		SELECT * FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'running' LIMIT $2::bigint
+	) AS r WHERE r.failing_since >= coalesce(s.at, '-infinity')
+) AS running

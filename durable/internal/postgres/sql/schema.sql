@@ -126,3 +126,10 @@ CREATE INDEX IF NOT EXISTS {runs_running} ON {runs} (handler, partition_key) WHE
 
 -- Finds what is old, and counts dead letters.
 CREATE INDEX IF NOT EXISTS {runs_ended} ON {runs} (state, finished_at) INCLUDE (handler) WHERE finished_at IS NOT NULL;
+
+-- Finds when the last run of a handler succeeded, and the outcomes of the last ones.
+CREATE INDEX IF NOT EXISTS {runs_history} ON {runs} (handler, state, finished_at) WHERE finished_at IS NOT NULL;
+
+-- Finds the runs of a handler that have failed and wait to be tried again.
+CREATE INDEX IF NOT EXISTS {runs_retried} ON {runs} (handler, failing_since)
+	WHERE state = 'queued' AND failing_since IS NOT NULL;

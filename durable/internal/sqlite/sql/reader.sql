@@ -29,3 +29,42 @@ SELECT name, max_concurrency, max_per_partition, rate, per, coalesce(override, -
 	(SELECT count(*) FROM {runs} WHERE state = 'running' AND handler = h.name),
 	(SELECT count(*) FROM {runs} WHERE state = 'dead' AND handler = h.name)
 FROM {handlers} AS h ORDER BY name
+
+-- name: history
+-- ?1: the handler, ?2: the number of outcomes, ?3: the most failures of a sort. Only the last runs
+-- are read, however many have ended or wait.
+WITH s AS MATERIALIZED (
+	SELECT max(at) AS at FROM (SELECT finished_at AS at FROM {runs}
+		WHERE handler = ?1 AND state = 'succeeded' AND finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT 1)
+),
+ended AS MATERIALIZED (
+	SELECT state, finished_at FROM (
+		SELECT * FROM (SELECT state, finished_at, id FROM {runs}
+			WHERE handler = ?1 AND state = 'succeeded' AND finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT ?2)
+		UNION ALL
+		SELECT * FROM (SELECT state, finished_at, id FROM {runs}
+			WHERE handler = ?1 AND state = 'dead' AND finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT ?2)
+		UNION ALL
+		SELECT * FROM (SELECT state, finished_at, id FROM {runs}
+			WHERE handler = ?1 AND state = 'canceled' AND finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT ?2)
+	) ORDER BY finished_at DESC, id DESC LIMIT ?2
+),
+failed AS MATERIALIZED (
+	SELECT * FROM (
+		SELECT 2 AS place, coalesce(failing_since, finished_at) AS since, finished_at AS at, last_error FROM {runs}
+		WHERE handler = ?1 AND state = 'dead' AND finished_at IS NOT NULL AND finished_at > coalesce((SELECT at FROM s), -1)
+		ORDER BY finished_at LIMIT ?3)
+	UNION ALL
+	SELECT 1, failing_since, claimed_at, last_error FROM (
+		SELECT failing_since, claimed_at, last_error FROM {runs}
+		WHERE handler = ?1 AND state = 'queued' AND failing_since IS NOT NULL ORDER BY failing_since DESC LIMIT ?3
+	) WHERE claimed_at >= coalesce((SELECT at FROM s), -1)
+	UNION ALL
+	SELECT 0, failing_since, claimed_at, last_error FROM ( -- when the attempt before the current one began is not known
+		SELECT failing_since, claimed_at, last_error FROM {runs} WHERE handler = ?1 AND state = 'running' LIMIT ?3
+	) WHERE failing_since >= coalesce((SELECT at FROM s), -1)
+)
+SELECT (SELECT max(finished_at) FROM ended), (SELECT at FROM s),
+	coalesce((SELECT group_concat(substr(state, 1, 1), '') FROM ended), ''), (SELECT count(*) FROM failed),
+	(SELECT max(min(since), coalesce((SELECT at FROM s), -1)) FROM failed),
+	coalesce((SELECT last_error FROM failed ORDER BY place, at DESC LIMIT 1), '')

@@ -128,3 +128,10 @@ CREATE INDEX IF NOT EXISTS {dead_in} ON {runs_name} (handler, state) WHERE state
 
 -- Finds what is too old.
 CREATE INDEX IF NOT EXISTS {ended_in} ON {runs_name} (state, finished_at) WHERE finished_at IS NOT NULL;
+
+-- Finds when the last run of a handler succeeded, and the outcomes of the last ones.
+CREATE INDEX IF NOT EXISTS {history_in} ON {runs_name} (handler, state, finished_at) WHERE finished_at IS NOT NULL;
+
+-- Finds the runs of a handler that have failed and wait to be tried again.
+CREATE INDEX IF NOT EXISTS {retried_in} ON {runs_name} (handler, failing_since, state)
+	WHERE state = 'queued' AND failing_since IS NOT NULL;
