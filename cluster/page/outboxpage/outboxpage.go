@@ -6,7 +6,8 @@
 //
 // All viewers share the result of a read for a second. For a list these are outbox.Outbox.Messages,
 // one statement, and Backlog, which is one as well, or up to ten for a long queue; for a message
-// one. If messages have been pending for long, the overview reads which topics fail, too: one.
+// one. If messages have been pending for long, the overview reads which topics fail, too: one. The
+// table of topics is outbox.Outbox.Topics, a statement for each topic, at most every five seconds.
 // Errors are shown to everybody who may read the page, payloads and headers to those with
 // page.Access.Payloads.
 package outboxpage
@@ -45,6 +46,7 @@ const (
 // New returns a section for page.Config.Sections. Its pages are called outbox and message.
 func New(box *outbox.Outbox) page.Section {
 	s := &section{box: box}
+	s.topics.TTL = topicsTTL
 	return page.Section{
 		Links:     []page.Link{{Title: "Outbox", Name: "outbox"}},
 		Views:     map[string]page.View{"outbox": s.list, "message": s.one},
@@ -59,6 +61,7 @@ type section struct {
 	message  readcache.Cache[tried]
 	backlog  readcache.Cache[outbox.Backlog]
 	failing  readcache.Cache[[]outbox.FailingTopic]
+	topics   readcache.Cache[[]outbox.TopicRecord]
 }
 
 // tried is a message with its attempts.
@@ -72,6 +75,7 @@ func (s *section) forget() {
 	s.message.Forget()
 	s.backlog.Forget()
 	s.failing.Forget()
+	s.topics.Forget()
 }
 
 func (s *section) read(ctx context.Context, which outbox.Filter, limit int) readcache.Result[[]outbox.Record] {
@@ -109,6 +113,9 @@ func backlogOf(b outbox.Backlog) *backlogView {
 }
 
 // Count shows a number of messages, of which no more than outbox.MaxBacklog were counted.
+func (listView) Count(n int64) string { return backlogView{}.Count(n) }
+
+// Count is like that of a listView.
 func (backlogView) Count(n int64) string {
 	if n >= outbox.MaxBacklog {
 		return fmt.Sprint(n, " or more")
@@ -150,7 +157,8 @@ func viewOf(r outbox.Record) messageView {
 type listView struct {
 	pagekit.Seen
 	Backlog  *backlogView     `json:"backlog,omitempty"` // nil: it was never read
-	Messages []messageView    `json:"messages"`          // the newest that match
+	Topics   []topicView      `json:"topics"`
+	Messages []messageView    `json:"messages"` // the newest that match
 	Topic    string           `json:"topic,omitempty"`
 	Key      string           `json:"key,omitempty"`
 	State    string           `json:"state,omitempty"`
@@ -172,12 +180,15 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
 		which.BeforeSeq = before
 	}
+	s.topics.Begin("", s.box.Topics)
 	read := s.read(ctx, which, rowsPerPage)
 	backlog := s.readBacklog(ctx)
+	topics := s.readTopics(ctx)
+	v.Topics = topicViews(topics.Value)
 	if !backlog.At.IsZero() {
 		v.Backlog = backlogOf(backlog.Value)
 	}
-	v.Seen = pagekit.SeenOf(read.At, cmp.Or(read.Err, backlog.Err))
+	v.Seen = pagekit.SeenOf(read.At, cmp.Or(read.Err, backlog.Err, topics.Err))
 	for _, r := range read.Value {
 		v.Messages = append(v.Messages, viewOf(r))
 		if r.State == outbox.StateDead {
@@ -268,6 +279,7 @@ func (s *section) attention(ctx context.Context) (list []page.Notice) {
 			add(page.URL("outbox", "state", "pending", "topic", f.Topic), "Outbox: %s", failingText(f))
 		}
 	}
+	list = append(list, s.topicNotices(ctx)...)
 	if b.Dead >= outbox.MaxBacklog {
 		add("outbox?state=dead", "%d or more dead messages in the outbox.", b.Dead)
 	} else if b.Dead > 0 {

@@ -33,6 +33,30 @@ func (s *Store) Messages(_ context.Context, which store.Filter, limit int) (list
 	return list, nil
 }
 
+// Topics implements store.Operator.
+func (s *Store) Topics(context.Context) ([]store.TopicHistory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending, ended := map[string]int64{}, map[string][]store.Record{}
+	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
+		m := s.rows[seq].Record
+		if m.State != store.StatePending {
+			ended[m.Topic] = append(ended[m.Topic], m)
+			pending[m.Topic] += 0
+			continue
+		}
+		pending[m.Topic]++
+	}
+	var list []store.TopicHistory
+	for _, topic := range slices.Sorted(maps.Keys(pending)) {
+		t := store.TopicHistory{Topic: topic, Pending: min(pending[topic], store.MaxCount)}
+		t.SetEnded(ended[topic])
+		t.Dead = min(t.Dead, store.MaxOutcomes)
+		list = append(list, t)
+	}
+	return list[:min(len(list), store.MaxTopics)], nil
+}
+
 // Message implements store.Operator.
 func (s *Store) Message(_ context.Context, id store.ID) (store.Record, []store.Attempt, bool, error) {
 	s.mu.Lock()

@@ -96,7 +96,7 @@ func TestSQLServerStatements(t *testing.T) {
 		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, one, "no"},
 		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, one, "no", []byte("p"), "{}", nil,
 			nil, nil, nil, nil, nil},
-		{one, one}, {one, one}, {one},
+		{one, one}, {one, one}, {one}, {[]byte("orders")}, {[]byte("dead"), one, nil, "no", one},
 	}}
 	db := sql.OpenDB(script)
 	defer db.Close()
@@ -150,7 +150,9 @@ func TestSQLServerStatements(t *testing.T) {
 	check("Requeue", done.N == 1 && done.TooOld == 1 && done.After == 1, err)
 	n, err = s.Delete(ctx, which)
 	check("Delete", n == 1, err)
-	if len(script.texts) != 22 {
+	histories, err := s.Topics(ctx)
+	check("Topics", len(histories) == 1 && histories[0].Dead == 1 && histories[0].LastError == "no", err)
+	if len(script.texts) != 24 {
 		t.Errorf("%d statements", len(script.texts))
 	}
 	_ = s.Verify(ctx)

@@ -143,7 +143,7 @@ func namesOf(d sqlkit.Dialect, schema, table string) map[string]string {
 		schema = "" // an index is in the schema of its table
 	}
 	for _, name := range []string{"pending", "fresh", "topics", "retried", "dead_keys", "backoff", "failing",
-		"requeued", "finished", "received"} {
+		"requeued", "finished", "ended", "received"} {
 		names[name] = d.Qualified(schema, table+"_"+name)
 	}
 	return names

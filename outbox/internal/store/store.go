@@ -11,6 +11,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -132,6 +133,10 @@ type Operator interface {
 	// Message returns a message with its payload, and its attempts in order. ok is false if there
 	// is no such message.
 	Message(ctx context.Context, id ID) (m Record, attempts []Attempt, ok bool, err error)
+
+	// Topics returns what the messages of each topic have come to, by topic, of the first MaxTopics
+	// topics.
+	Topics(ctx context.Context) ([]TopicHistory, error)
 
 	// Requeue makes dead messages pending again, due immediately, with a new budget of attempts and
 	// of time; attempts are still numbered from the first. It visits up to request.Limit messages,
@@ -307,6 +312,53 @@ type Stats struct {
 	// topics. Messages that are not among the first MaxCount pending ones need not be counted, but
 	// their topics are named.
 	Unknown map[string]int64
+}
+
+// A TopicHistory is what the messages of a topic have come to, as far as they are kept.
+type TopicHistory struct {
+	Topic        string
+	Pending      int64     // counted up to MaxCount
+	EndedAt      time.Time // the message that was dispatched or died last; zero: none is kept
+	DispatchedAt time.Time // the message that was dispatched last; zero: none is kept
+	Dead         int64     // messages that died after it, counted up to MaxOutcomes
+	FailingSince time.Time // the first of these failed or, if that is later, DispatchedAt
+	LastError    string    // of the last of these
+	Outcomes     []State   // of the MaxOutcomes messages that ended last, the oldest first
+}
+
+// Bounds of Topics.
+const (
+	MaxTopics   = 100
+	MaxOutcomes = 30
+)
+
+// SetEnded sets what follows from the messages of the topic that ended last: the MaxOutcomes latest
+// of each state, in any order. Of each only State, FinishedAt, FailingSince and LastError are used.
+func (t *TopicHistory) SetEnded(ended []Record) {
+	slices.SortStableFunc(ended, func(a, b Record) int { return a.FinishedAt.Compare(b.FinishedAt) })
+	for _, r := range ended {
+		t.EndedAt = r.FinishedAt
+		if t.Outcomes = append(t.Outcomes, r.State); r.State == StateDispatched {
+			t.DispatchedAt = r.FinishedAt
+		}
+	}
+	t.Outcomes = t.Outcomes[max(0, len(t.Outcomes)-MaxOutcomes):]
+	for _, r := range ended {
+		if r.State != StateDead || !r.FinishedAt.After(t.DispatchedAt) {
+			continue
+		}
+		since := r.FailingSince
+		if since.IsZero() {
+			since = r.FinishedAt
+		}
+		if t.Dead++; t.Dead == 1 || since.Before(t.FailingSince) {
+			t.FailingSince = since
+		}
+		t.LastError = r.LastError
+	}
+	if t.Dead > 0 && t.FailingSince.Before(t.DispatchedAt) {
+		t.FailingSince = t.DispatchedAt
+	}
 }
 
 // A FailingTopic is a topic with messages that have failed and are tried again.

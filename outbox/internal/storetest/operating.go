@@ -44,7 +44,74 @@ func (c *check) dead(keys ...string) []store.Message {
 	return list
 }
 
+func (c *check) topics() map[string]store.TopicHistory {
+	c.Helper()
+	topics, last := map[string]store.TopicHistory{}, ""
+	c.call("Topics", func(ctx context.Context) error {
+		list, err := c.Topics(ctx)
+		for _, t := range list {
+			if t.Topic <= last && len(topics) > 0 {
+				c.Errorf("the topic %q comes after %q", t.Topic, last)
+			}
+			topics[t.Topic], last = t, t.Topic
+		}
+		return err
+	})
+	return topics
+}
+
 var operating = []promise{
+	{"topics/tell how the messages of each ended, and since when all fail", func(c *check) {
+		if all := c.topics(); len(all) != 0 {
+			c.Errorf("%+v", all)
+		}
+		is := func(topic string, pending, dead int64, outcomes ...store.State) store.TopicHistory {
+			c.Helper()
+			t := c.topics()[topic]
+			if t.Topic != topic || t.Pending != pending || t.Dead != dead || !slices.Equal(t.Outcomes, outcomes) ||
+				t.EndedAt.IsZero() == (len(outcomes) > 0) || t.FailingSince.IsZero() == (dead > 0) ||
+				t.DispatchedAt.IsZero() == slices.Contains(outcomes, store.StateDispatched) ||
+				(t.LastError != "") != (dead > 0) {
+				c.Errorf("%s: %+v, want %d pending, %d dead, %v", topic, t, pending, dead, outcomes)
+			}
+			return t
+		}
+		end := func(topic string, outcome store.Outcome, took time.Duration) {
+			c.Helper()
+			if topic != "often" { // the messages that passes appends would be due before it
+				c.passes(time.Millisecond)
+			}
+			m := c.message(topic, "")
+			c.append(m)
+			r := result(c.pending(string(m.Payload)), outcome)
+			r.Took, r.MostLate = took, time.Hour
+			if counted := c.mark(r); len(counted) != 1 {
+				c.Fatalf("%x counted", counted)
+			}
+		}
+		c.append(c.message("waits", ""), c.message("waits", ""))
+		is("waits", 2, 0)
+		end("it's", store.OutcomeExhausted, 0)
+		end("it's", store.OutcomePermanent, time.Minute)
+		t := is("it's", 0, 2, store.StateDead, store.StateDead)
+		if d := t.EndedAt.Sub(t.FailingSince); d < time.Minute-time.Second || d > 2*time.Minute {
+			c.Errorf("it fails since %v, and the last one ended %v", t.FailingSince, t.EndedAt)
+		}
+		end("it's", store.OutcomeOK, 0)
+		is("it's", 0, 0, store.StateDead, store.StateDead, store.StateDispatched)
+		end("it's", store.OutcomePermanent, time.Minute)
+		t = is("it's", 0, 1, store.StateDead, store.StateDead, store.StateDispatched, store.StateDead)
+		if !t.FailingSince.Equal(t.DispatchedAt) {
+			c.Errorf("it fails since %v, though one was dispatched %v", t.FailingSince, t.DispatchedAt)
+		}
+		for range store.MaxOutcomes {
+			end("often", store.OutcomeExhausted, 0)
+		}
+		end("often", store.OutcomeExhausted, 0)
+		is("often", 0, store.MaxOutcomes, slices.Repeat([]store.State{store.StateDead}, store.MaxOutcomes)...)
+		is("it's", 0, 1, store.StateDead, store.StateDead, store.StateDispatched, store.StateDead)
+		is("waits", 2, 0)
+	}},
 	{"messages/by each field of the filter, the newest first, in pages", func(c *check) {
 		a, b, d := c.message("ta", "ka"), c.message("tb", "kb"), c.message("ta", "it's \"d\" 漢")
 		c.append(a, b)

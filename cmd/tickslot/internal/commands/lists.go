@@ -49,8 +49,10 @@ func (a *app) addLists(root *cobra.Command) {
 			"what happened to their ticks.", runs.schedules))
 	list("dead", "Dead letters", "Durable runs and messages of the outbox that have exhausted their attempts.",
 		runs.dead, runs.limitFlag)
-	list("outbox", "Messages of the outbox", "Messages of the outbox, newest first.", runs.outbox, a.stateFlag,
-		runs.limitFlag)
+	list("outbox", "Messages of the outbox, and their topics", "Messages of the outbox, newest first.", runs.outbox,
+		a.stateFlag, runs.limitFlag).AddCommand(
+		a.lister("outbox", "topics", "List topics of the outbox", "Topics, how many messages of each wait, and since "+
+			"when they fail.", runs.topics))
 }
 
 // lister returns a command that lists.

@@ -151,6 +151,34 @@ func (r *runLists) outbox(ctx context.Context, filter string) (*show.Table, erro
 	return t, nil
 }
 
+func (r *runLists) topics(ctx context.Context, filter string) (*show.Table, error) {
+	if r.store.Outbox == nil {
+		return nil, errNoOutbox
+	}
+	all, err := r.store.Outbox.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &show.Table{None: "there is no message", Columns: []string{"TOPIC", "PENDING", "LAST ENDED", "LAST DELIVERY",
+		"FAILING", "TRIED AGAIN", "LAST ERROR", "+OUTCOMES"}}
+	now, list := time.Now(), []outbox.TopicRecord{}
+	for _, topic := range all {
+		if !strings.Contains(topic.Topic, filter) {
+			continue
+		}
+		list = append(list, topic)
+		retried := "-"
+		if topic.Retried > 0 {
+			retried = fmt.Sprintf("%d for %s", topic.Retried, show.Ago(topic.RetriedFrom, now))
+		}
+		t.Add(topic.Topic, fmt.Sprint(topic.Pending), show.Ago(topic.EndedAt, now), show.Ago(topic.DispatchedAt, now),
+			failingText(topic.Failures, topic.FailingFrom, now), retried, topic.LastError,
+			strings.Join(initials(topic.Outcomes), ""))
+	}
+	t.Data = list
+	return t, nil
+}
+
 func (r *runLists) messages(ctx context.Context, state outbox.State, filter string) ([]messageRow, error) {
 	if r.store.Outbox == nil {
 		return nil, errNoOutbox

@@ -34,3 +34,22 @@ SELECT ROW_COUNT(), (SELECT COUNT(*) FROM {messages} AS m WHERE m.state = 'dead'
 {bounded} DELETE {hint} m FROM {messages} AS m WHERE m.state = 'dead'{where};
 
 SELECT ROW_COUNT();
+
+-- name: topics_kept
+-- Topics that have a message. One step for each topic, however many messages it has.
+{bounded} SELECT {hint} DISTINCT m.topic FROM {messages} AS m FORCE INDEX (ended) ORDER BY m.topic LIMIT {most_topics}
+
+-- name: topic_history
+-- How the messages of a topic ended that did so last, and in the last row how many are pending.
+{bounded} SELECT {hint} * FROM (
+	SELECT m.state, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.finished_at) AS ended, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.failing_since) AS since, CAST(m.last_error AS BINARY) AS error, 1 AS n FROM {messages} AS m FORCE INDEX (ended)
+	WHERE m.topic = {topic} AND m.state = 'dispatched' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS u
+UNION ALL
+SELECT * FROM (
+	SELECT m.state, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.finished_at), TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', m.failing_since), CAST(m.last_error AS BINARY), 1 FROM {messages} AS m FORCE INDEX (ended)
+	WHERE m.topic = {topic} AND m.state = 'dead' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS r
+UNION ALL
+SELECT 'pending', NULL, NULL, '', (SELECT count(*) FROM (SELECT 1 AS one FROM {messages} AS m FORCE INDEX (ended)
+	WHERE m.topic = {topic} AND m.state = 'pending' LIMIT {most}) AS o)

@@ -39,3 +39,35 @@ SELECT (SELECT count(*) FROM requeued), (SELECT count(*) FROM found WHERE NOT yo
 -- name: delete
 WITH deleted AS (DELETE FROM {messages} AS m WHERE m.state = 'dead'{where} RETURNING 1)
 SELECT count(*) FROM deleted
+
+-- name: topics_kept
+-- Topics that have a message. One step for each topic, however many messages it has.
+WITH RECURSIVE ended(topic) AS (
+	SELECT min(m.topic) FROM {messages} AS m WHERE m.finished_at IS NOT NULL
+	UNION ALL
+	SELECT (SELECT min(m.topic) FROM {messages} AS m WHERE m.finished_at IS NOT NULL AND m.topic > e.topic)
+	FROM ended AS e WHERE e.topic IS NOT NULL
+),
+pending(topic) AS (
+	SELECT min(m.topic) FROM {messages} AS m WHERE m.state = 'pending'
+	UNION ALL
+	SELECT (SELECT min(m.topic) FROM {messages} AS m WHERE m.state = 'pending' AND m.topic > l.topic)
+	FROM pending AS l WHERE l.topic IS NOT NULL
+)
+SELECT t.topic FROM (SELECT topic FROM ended UNION SELECT topic FROM pending) AS t
+WHERE t.topic IS NOT NULL ORDER BY t.topic LIMIT {most_topics}
+
+-- name: topic_history
+-- How the messages of a topic ended that did so last, and in the last row how many are pending.
+SELECT * FROM (
+	SELECT m.state, (extract(epoch FROM m.finished_at) * 1000000)::bigint AS ended, (extract(epoch FROM m.failing_since) * 1000000)::bigint AS since, m.last_error AS error, 1 AS n FROM {messages} AS m
+	WHERE m.topic = {topic} AND m.state = 'dispatched' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS u
+UNION ALL
+SELECT * FROM (
+	SELECT m.state, (extract(epoch FROM m.finished_at) * 1000000)::bigint, (extract(epoch FROM m.failing_since) * 1000000)::bigint, m.last_error, 1 FROM {messages} AS m
+	WHERE m.topic = {topic} AND m.state = 'dead' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC LIMIT {outcomes}) AS r
+UNION ALL
+SELECT 'pending', NULL, NULL, '', (SELECT count(*) FROM (SELECT 1 AS one FROM {messages} AS m
+	WHERE m.topic = {topic} AND m.state = 'pending' LIMIT {most}) AS o)

@@ -41,3 +41,23 @@ COMMIT TRANSACTION;
 {begin}
 DELETE m FROM {messages} AS m WHERE m.state = 'dead'{where};
 SELECT @@ROWCOUNT;
+
+-- name: topics_kept
+{begin}
+SELECT DISTINCT TOP ({most_topics}) m.topic FROM {messages} AS m ORDER BY m.topic;
+
+-- name: topic_history
+-- How the messages of a topic ended that did so last, and in the last row how many are pending.
+{begin}
+SELECT * FROM (
+	SELECT TOP ({outcomes}) m.state, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.finished_at) AS ended, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.failing_since) AS since, m.last_error AS error, 1 AS n
+	FROM {messages} AS m WHERE m.topic = {topic} AND m.state = 'dispatched' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC) AS u
+UNION ALL
+SELECT * FROM (
+	SELECT TOP ({outcomes}) m.state, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.finished_at) AS ended, DATEDIFF_BIG(MICROSECOND, '1970-01-01', m.failing_since) AS since, m.last_error AS error, 1 AS n
+	FROM {messages} AS m WHERE m.topic = {topic} AND m.state = 'dead' AND m.finished_at IS NOT NULL
+	ORDER BY m.finished_at DESC) AS r
+UNION ALL
+SELECT 'pending', NULL, NULL, N'', (SELECT COUNT_BIG(*) FROM (SELECT TOP ({most}) 1 AS one FROM {messages} AS m
+	WHERE m.topic = {topic} AND m.state = 'pending') AS o);

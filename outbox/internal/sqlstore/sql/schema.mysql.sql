@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS {messages} (
 	KEY backoff (retry_at),                         -- finds what is tried again, and when
 	KEY failing (failing_at),                       -- finds what has failed for longest
 	KEY requeued (is_requeued, seq),                -- finds what was requeued last
-	KEY finished (state, finished_at)               -- finds what is old, and counts what is dead
+	KEY finished (state, finished_at),              -- finds what is old, and counts what is dead
+	KEY ended (topic, state, finished_at)           -- finds the messages of a topic that ended last
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 ROW_FORMAT = DYNAMIC;
 
 -- What became of each attempt, except those between the first and the latest of a message.

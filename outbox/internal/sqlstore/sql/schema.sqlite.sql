@@ -80,6 +80,9 @@ CREATE INDEX IF NOT EXISTS {requeued} ON {messages_name} (seq)
 -- Finds what is old, and counts what is dead.
 CREATE INDEX IF NOT EXISTS {finished} ON {messages_name} (state, finished_at) WHERE finished_at IS NOT NULL;
 
+-- Finds the messages of a topic that ended last.
+CREATE INDEX IF NOT EXISTS {ended} ON {messages_name} (topic, state, finished_at) WHERE finished_at IS NOT NULL;
+
 CREATE INDEX IF NOT EXISTS {received} ON {inbox_name} (received_at);
 
 INSERT INTO {layout} (id, shards, epoch) VALUES (1, 1, 1) ON CONFLICT (id) DO NOTHING;

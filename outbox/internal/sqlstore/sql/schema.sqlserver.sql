@@ -45,6 +45,8 @@ BEGIN
 	CREATE INDEX requeued ON {messages} (seq) INCLUDE (requeued_at) WHERE state = 'pending' AND requeued_at IS NOT NULL;
 	-- finds what is old, and counts what is dead
 	CREATE INDEX finished ON {messages} (state, finished_at) WHERE finished_at IS NOT NULL;
+	-- finds the messages of a topic that ended last
+	CREATE INDEX ended ON {messages} (topic, state, finished_at) WHERE finished_at IS NOT NULL;
 	-- what became of each attempt, except those between the first and the latest of a message
 	CREATE TABLE {attempts} (
 		message bigint NOT NULL REFERENCES {messages} (seq) ON DELETE CASCADE,
