@@ -11,8 +11,6 @@ import (
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
-const chartHeight = 80 // px
-
 // A chartSpan is how much time a chart shows.
 type chartSpan struct {
 	name                string // the value of chart in the URL
@@ -32,42 +30,13 @@ type runChart struct {
 	Within        string // "a day"
 	Fault         string // why nothing is known; "": something is
 	Ended, Failed int    // runs
-	Counts, Times bars
+	Counts, Times pagekit.Bars
 
 	P50Took, P95Took time.Duration // of all runs that it shows
 }
 
 // Succeeded is how many runs did.
 func (r runChart) Succeeded() int { return r.Ended - r.Failed }
-
-// bars are a picture over time, with a column for each bucket.
-type bars struct {
-	From, MiddleAt time.Time
-	EndsAt         time.Time // zero: now
-	Columns        int
-	Height         int
-	Layers         []layer
-	Tips           []tip
-	Top            string // what the upper edge means
-	Text           string // what it shows, in words
-}
-
-// A layer is all bars of a colour, in one path: a month has 744 of them.
-type layer struct{ Class, Path string }
-
-// A tip is the tooltip of a column.
-type tip struct{ Path, Text string }
-
-// barOf returns the path of a bar from one value to another. most is the value of the upper edge.
-func barOf[N int | time.Duration](column int, from, until, most N) string {
-	if until <= from {
-		return ""
-	}
-	height := float64(chartHeight) / float64(most)
-	low := int(height * float64(from))
-	high := max(low+2, int(height*float64(until)))
-	return fmt.Sprintf("M%d %dv%dh1v%dz", column, chartHeight-low, low-high, high-low)
-}
 
 // chart draws the runs of a timer; "": those of the fleet. It waits as long as ctx has patience.
 func (p *Page) chart(ctx context.Context, q url.Values, timer string) runChart {
@@ -118,29 +87,28 @@ func chartOf(buckets []cluster.HistoryBucket, span chartSpan, c *clock) runChart
 	if r.Ended, r.Failed = all.Runs, all.Failed; r.Ended == 0 {
 		return r
 	}
-	counts := bars{From: from, MiddleAt: from.Add(span.length / 2), EndsAt: c.now, Columns: columns,
-		Height: chartHeight}
+	counts := pagekit.Bars{From: from, MiddleAt: from.Add(span.length / 2), EndsAt: c.now, Columns: columns,
+		Height: pagekit.ChartHeight}
 	times := counts
 	counts.Top, times.Top = fmt.Sprintf("%d in %s", most.Runs, span.each), pagekit.Took(most.LongestTook)
 	counts.Text = fmt.Sprintf("Runs by when they ended, within %s: %d, of which %d failed; at most %s",
 		span.within, all.Runs, all.Failed, counts.Top)
 	times.Text = fmt.Sprintf("How long runs took, by when they ended, within %s: %s", span.within, tookText(all))
 	r.P50Took, r.P95Took = all.TookPercentile(50), all.TookPercentile(95)
-	counts.Layers = []layer{{Class: "ran"}, {Class: "failed"}}                 // a single failure is drawn over the others
-	times.Layers = []layer{{Class: "longest"}, {Class: "p95"}, {Class: "p50"}} // each is drawn over the one before
+	counts.Layers = []pagekit.Layer{{Class: "ran"}, {Class: "failed"}}                 // a single failure is drawn over the others
+	times.Layers = []pagekit.Layer{{Class: "longest"}, {Class: "p95"}, {Class: "p50"}} // each is drawn over the one before
 	for i, b := range shown {
 		if b.Runs == 0 {
 			continue
 		}
-		counts.Layers[0].Path += barOf(i, b.Failed, b.Runs, most.Runs)
-		counts.Layers[1].Path += barOf(i, 0, b.Failed, most.Runs)
+		counts.Layers[0].Path += pagekit.BarOf(i, b.Failed, b.Runs, most.Runs)
+		counts.Layers[1].Path += pagekit.BarOf(i, 0, b.Failed, most.Runs)
 		for k, took := range []time.Duration{b.LongestTook, b.TookPercentile(95), b.TookPercentile(50)} {
-			times.Layers[k].Path += barOf(i, 0, took, most.LongestTook)
+			times.Layers[k].Path += pagekit.BarOf(i, 0, took, most.LongestTook)
 		}
-		column, when := fmt.Sprintf("M%d 0h1v%dh-1z", i, chartHeight), b.StartedAt.UTC().Format("2 Jan 15:04 UTC")
-		counts.Tips = append(counts.Tips, tip{column, fmt.Sprintf("%s: %s, %d failed", when,
-			pagekit.Count(b.Runs, "run"), b.Failed)})
-		times.Tips = append(times.Tips, tip{column, fmt.Sprintf("%s: %s", when, tookText(b))})
+		when := b.StartedAt.UTC().Format("2 Jan 15:04 UTC")
+		counts.AddTip(i, "%s: %s, %d failed", when, pagekit.Count(b.Runs, "run"), b.Failed)
+		times.AddTip(i, "%s: %s", when, tookText(b))
 	}
 	r.Counts, r.Times = counts, times
 	return r

@@ -5,7 +5,7 @@
 //		Sections: []page.Section{durablepage.New(store)}})
 //
 // All viewers share the result of a read for a second: three calls to the database for the list,
-// one for a run. Errors are shown to everybody who may read the page, payloads to those with
+// one for a run. The chart needs two more, at most every 15 s. Errors are shown to everybody who may read the page, payloads to those with
 // page.Access.Payloads.
 package durablepage
 
@@ -37,6 +37,7 @@ const (
 // New returns a section for page.Config.Sections. Its pages are called durable and durablerun.
 func New(store *durable.Store) page.Section {
 	s := &section{store: store, control: store.Control()}
+	s.flow.TTL = flowTTL
 	return page.Section{
 		Links:     []page.Link{{Title: "Durable", Name: "durable"}},
 		Views:     map[string]page.View{"durable": s.list, "durablerun": s.one},
@@ -52,6 +53,7 @@ type section struct {
 	schedules readcache.Cache[[]durable.ScheduleRecord]
 	runs      readcache.Cache[[]durable.RunRecord]
 	run       readcache.Cache[durable.RunRecord]
+	flow      readcache.Cache[flowRead]
 }
 
 // forget has the next page show what was just changed.
@@ -60,6 +62,7 @@ func (s *section) forget() {
 	s.schedules.Forget()
 	s.runs.Forget()
 	s.run.Forget()
+	s.flow.Forget()
 }
 
 func (s *section) readHandlers(ctx context.Context) readcache.Result[[]durable.HandlerRecord] {
@@ -80,6 +83,7 @@ type listView struct {
 	Next      string                   `json:"next,omitempty"` // URL of older runs
 	States    []pagekit.Option         `json:"-"`
 	Dead      pagekit.Failures         `json:"-"` // of Runs, by their errors
+	Chart     pagekit.FlowChart        `json:"-"`
 }
 
 // A handlerView is a handler with a picture of its outcomes.
@@ -121,6 +125,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
 		which.BeforeID = before
 	}
+	s.flow.Begin("", s.readFlow)
 	handlers, schedules := s.readHandlers(ctx), s.readSchedules(ctx)
 	runs := s.runs.Get(ctx, fmt.Sprintf("%+v", which), func(ctx context.Context) ([]durable.RunRecord, error) {
 		return s.store.Runs(ctx, which, rowsPerPage)
@@ -133,6 +138,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 		}
 	}
 	v.Dead = v.Dead.Sorted()
+	v.Chart = s.chart(ctx, which.Handler)
 	if n := len(v.Runs); n == rowsPerPage {
 		v.Next = page.URL("durable", "handler", which.Handler, "schedule", which.Schedule, "state", q.Get("state"),
 			"before", strconv.FormatInt(v.Runs[n-1].ID, 10))

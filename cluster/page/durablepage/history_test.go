@@ -19,8 +19,10 @@ import (
 // A handler whose runs fail is said to be failing on its page and on the overview: since when, how
 // many in a row, and why. Another handler that succeeds beside it does not hide that.
 //
-// Fails when the failures of a handler are derived from the newest runs of all, and when a handler
-// that succeeds is said to be failing.
+// Runs that were queued and ended are drawn, of one handler or of all.
+//
+// Fails when the failures of a handler are derived from the newest runs of all, when a handler that
+// succeeds is said to be failing, and when the chart of a handler has the runs of others.
 func TestHandlersThatFailAreSaidToBeFailing(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "durable.db")+"?_pragma=journal_mode(wal)")
@@ -73,6 +75,10 @@ func TestHandlersThatFailAreSaidToBeFailing(t *testing.T) {
 	ann.WaitForTexts("durable", "3 in a row", "no &lt;script&gt;", `aria-label="of the last 4 runs that ended 3 failed"`,
 		`aria-label="of the last 30 runs that ended 1 failed"`,
 		`<rect x="0" width="3" height="16" class="ran"/><rect x="4" width="3" height="16" class="failed"/>`)
+	ann = pagetest.NewClient(t, durablepage.New(store)) // which has not counted yet
+	ann.WaitForTexts("durable", "<h2 id=\"backlog\">Backlog</h2>", "> 0 queued or running now<", "> 41 queued<", "> 41 ended<",
+		`aria-label="How many runs were queued, upwards, and ended, downwards, within `)
+	ann.WaitForTexts("durable?handler=mail", "Backlog of <bdi>mail</bdi>", "> 4 queued<", "> 4 ended<")
 	ann.WaitForTexts("", "The handler mail has failed for ", "3 runs in a row: no &lt;script&gt;")
 	handlers, err := store.Handlers(t.Context())
 	if err != nil || len(handlers) != 2 {

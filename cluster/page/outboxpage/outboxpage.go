@@ -7,8 +7,9 @@
 // All viewers share the result of a read for a second. For a list these are outbox.Outbox.Messages,
 // one statement, and Backlog, which is one as well, or up to ten for a long queue; for a message
 // one. If messages have been pending for long, the overview reads which topics fail, too: one. The
-// table of topics is outbox.Outbox.Topics, a statement for each topic, at most every five seconds.
-// Errors are shown to everybody who may read the page, payloads and headers to those with
+// table of topics is outbox.Outbox.Topics, a statement for each topic, at most every 5 s. The chart
+// reads the backlog and the topics once more and counts messages, which is one statement, at most
+// every 15 s. Errors are shown to everybody who may read the page, payloads and headers to those with
 // page.Access.Payloads.
 package outboxpage
 
@@ -46,7 +47,7 @@ const (
 // New returns a section for page.Config.Sections. Its pages are called outbox and message.
 func New(box *outbox.Outbox) page.Section {
 	s := &section{box: box}
-	s.topics.TTL = topicsTTL
+	s.topics.TTL, s.flow.TTL = topicsTTL, flowTTL
 	return page.Section{
 		Links:     []page.Link{{Title: "Outbox", Name: "outbox"}},
 		Views:     map[string]page.View{"outbox": s.list, "message": s.one},
@@ -62,6 +63,7 @@ type section struct {
 	backlog  readcache.Cache[outbox.Backlog]
 	failing  readcache.Cache[[]outbox.FailingTopic]
 	topics   readcache.Cache[[]outbox.TopicRecord]
+	flow     readcache.Cache[flowRead]
 }
 
 // tried is a message with its attempts.
@@ -76,6 +78,7 @@ func (s *section) forget() {
 	s.backlog.Forget()
 	s.failing.Forget()
 	s.topics.Forget()
+	s.flow.Forget()
 }
 
 func (s *section) read(ctx context.Context, which outbox.Filter, limit int) readcache.Result[[]outbox.Record] {
@@ -156,15 +159,16 @@ func viewOf(r outbox.Record) messageView {
 // A listView is what is there.
 type listView struct {
 	pagekit.Seen
-	Backlog  *backlogView     `json:"backlog,omitempty"` // nil: it was never read
-	Topics   []topicView      `json:"topics"`
-	Messages []messageView    `json:"messages"` // the newest that match
-	Topic    string           `json:"topic,omitempty"`
-	Key      string           `json:"key,omitempty"`
-	State    string           `json:"state,omitempty"`
-	Next     string           `json:"next,omitempty"` // URL of older messages
-	States   []pagekit.Option `json:"-"`
-	DeadBy   pagekit.Failures `json:"-"` // dead ones of Messages, by their errors
+	Backlog  *backlogView      `json:"backlog,omitempty"` // nil: it was never read
+	Topics   []topicView       `json:"topics"`
+	Messages []messageView     `json:"messages"` // the newest that match
+	Topic    string            `json:"topic,omitempty"`
+	Key      string            `json:"key,omitempty"`
+	State    string            `json:"state,omitempty"`
+	Next     string            `json:"next,omitempty"` // URL of older messages
+	States   []pagekit.Option  `json:"-"`
+	DeadBy   pagekit.Failures  `json:"-"` // dead ones of Messages, by their errors
+	Chart    pagekit.FlowChart `json:"-"`
 }
 
 func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) {
@@ -181,6 +185,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 		which.BeforeSeq = before
 	}
 	s.topics.Begin("", s.box.Topics)
+	s.flow.Begin("", s.readFlow)
 	read := s.read(ctx, which, rowsPerPage)
 	backlog := s.readBacklog(ctx)
 	topics := s.readTopics(ctx)
@@ -196,6 +201,7 @@ func (s *section) list(ctx context.Context, q url.Values) (page.Content, error) 
 		}
 	}
 	v.DeadBy = v.DeadBy.Sorted()
+	v.Chart = s.chart(ctx, v.Topic)
 	if n := len(v.Messages); n == rowsPerPage {
 		v.Next = page.URL("outbox", "topic", v.Topic, "key", v.Key, "state", v.State, "before",
 			strconv.FormatInt(v.Messages[n-1].Seq, 10))

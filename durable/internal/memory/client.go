@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/flow"
 )
 
 var errNoTransactions = errors.New("a store in memory has no transactions: pass nil, or test with a database, " +
@@ -378,4 +379,26 @@ func (s *Store) Sweep(ctx context.Context, keep store.Retention, limit int) (del
 		}
 	}
 	return deleted, nil
+}
+
+// Flow implements store.Reader.
+func (s *Store) Flow(ctx context.Context) (flow.Flow, error) {
+	now, unlock, err := s.lock(ctx)
+	if err != nil {
+		return flow.Flow{}, err
+	}
+	defer unlock()
+	var rows []flow.Row
+	add := func(part, handler string, at time.Time) {
+		if now.Sub(at) < flow.Span {
+			rows = append(rows, flow.Row{Part: part, Name: handler, N: flow.NumberOf(at), Count: 1})
+		}
+	}
+	for _, r := range s.runs {
+		add(flow.In, r.Handler, r.CreatedAt)
+		if !r.FinishedAt.IsZero() {
+			add(string(r.State), r.Handler, r.FinishedAt)
+		}
+	}
+	return flow.Of(rows, now), nil
 }

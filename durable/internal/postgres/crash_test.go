@@ -39,7 +39,7 @@ func init() {
 
 // readers are the statements that only operators and migrations execute, and parts of other
 // statements.
-var readers = []string{"cancel", "candidates", "columns", "forget_attempts", "forget_schedule", "free", "holds_key",
+var readers = []string{"cancel", "candidates", "columns", "flow", "forget_attempts", "forget_schedule", "free", "holds_key",
 	"indexes", "list_attempts", "list_histories", "list_runs", "list_schedules", "next_partition", "next_queued",
 	"of_state", "peers_of", "peers_with", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
 

@@ -69,6 +69,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 		"sweep": {week / 20, week / 10, week / 10, week, 100}, "register": {handlers, store.WorkerKey("w")},
 		"cancel":        {110_030, "", ""},
 		"list_handlers": {week}, "list_histories": {store.MaxOutcomes, store.MaxFailures},
+		"flow": {int64(300_000_000), int64(21_600_000_000), 1000},
 	}
 	for _, states := range [][]store.State{{store.StateQueued}, {store.StateRunning, store.StateQueued},
 		{store.StateRunning}, {store.StateDead, store.StateRunning}} {

@@ -336,7 +336,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 			}
 			plan = append(plan, detail)
 			if strings.HasPrefix(detail, "SCAN") && strings.Contains(detail, "_runs") &&
-				!strings.Contains(detail, "INDEX") {
+				!strings.Contains(detail, "INDEX") && name != "flow" { // which reads from the end of the table
 				t.Errorf("%s: %s", name, detail)
 			}
 		}

@@ -13,6 +13,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/flow"
 )
 
 // Store keeps schedules, runs and attempts.
@@ -154,6 +156,8 @@ type Reader interface {
 	Run(ctx context.Context, id int64) (run Run, attempts []Attempt, ok bool, err error)
 	Schedules(ctx context.Context) ([]ScheduleRow, error)
 	Handlers(ctx context.Context) ([]HandlerRow, error)
+	// Flow returns how many runs of each handler were created and ended when.
+	Flow(ctx context.Context) (flow.Flow, error)
 
 	// NextQueued returns the first queued run with an ID above after, as a transaction of the
 	// caller sees it, with only ID, Handler, Key, Payload, RunAt, Priority, By and TraceParent. ok

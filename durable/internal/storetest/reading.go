@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tickslot/tickslot/durable/internal/store"
+	"github.com/tickslot/tickslot/internal/flow"
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
@@ -165,6 +166,40 @@ var reading = []promise{
 		many := slices.Repeat([]store.State{store.StateDead}, store.MaxOutcomes)
 		if h := c.handler("orders"); !slices.Equal(h.Outcomes[1:], many[1:]) || h.Failures < store.MaxOutcomes-1 {
 			c.Errorf("%+v", h.HandlerHistory)
+		}
+	}},
+	{"reading/Flow counts by handler which runs were created and ended when", func(c *check) {
+		sums := func() map[string][2]int64 {
+			c.Helper()
+			sums := map[string][2]int64{}
+			c.call("Flow", func(ctx context.Context) error {
+				f, err := c.Flow(ctx)
+				if d := f.Until.Sub(f.From); d < flow.Span-flow.Interval || d >= flow.Span ||
+					c.now().Sub(f.Until) > callTimeout {
+					c.Errorf("from %v until %v", f.From, f.Until)
+				}
+				last := f.From
+				for _, n := range f.Counts {
+					s := sums[n.Name]
+					sums[n.Name] = [2]int64{s[0] + n.In, s[1] + n.Out}
+					if n.At.Before(last) || n.At.After(f.Until) || !n.At.Equal(n.At.Truncate(flow.Interval)) ||
+						f.Until.Sub(n.At) > 2*flow.Interval {
+						c.Errorf("%+v after %v", n, last)
+					}
+					last = n.At
+				}
+				return err
+			})
+			return sums
+		}
+		c.ready(orders, mails)
+		if s := sums(); len(s) != 0 {
+			c.Errorf("%v", s)
+		}
+		c.ended() // of five orders one succeeded, one is dead, and one is canceled
+		c.inserts("mails", 2)
+		if s := sums(); s["orders"] != [2]int64{5, 3} || s["mails"] != [2]int64{2, 0} || len(s) != 2 {
+			c.Errorf("%v", s)
 		}
 	}},
 	{"reading/Stats count runs by handler, and tell who waits for longest", func(c *check) {

@@ -138,6 +138,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 		"Runs":      func(ctx context.Context) error { _, err := c.Runs(ctx, store.Filter{}, 10); return err },
 		"Run":       func(ctx context.Context) error { _, _, _, err := c.Run(ctx, 1); return err },
 		"Schedules": func(ctx context.Context) error { _, err := c.Schedules(ctx); return err },
+		"Flow":      func(ctx context.Context) error { _, err := c.Flow(ctx); return err },
 		"Handlers":  func(ctx context.Context) error { _, err := c.Handlers(ctx); return err },
 	}
 }

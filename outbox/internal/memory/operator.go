@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/flow"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -55,6 +56,26 @@ func (s *Store) Topics(context.Context) ([]store.TopicHistory, error) {
 		list = append(list, t)
 	}
 	return list[:min(len(list), store.MaxTopics)], nil
+}
+
+// Flow implements store.Operator.
+func (s *Store) Flow(context.Context) (flow.Flow, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	var rows []flow.Row
+	add := func(part, topic string, at time.Time) {
+		if now.Sub(at) < flow.Span {
+			rows = append(rows, flow.Row{Part: part, Name: topic, N: flow.NumberOf(at), Count: 1})
+		}
+	}
+	for _, m := range s.rows {
+		add(flow.In, m.Topic, m.CreatedAt)
+		if !m.FinishedAt.IsZero() {
+			add(string(m.State), m.Topic, m.FinishedAt)
+		}
+	}
+	return flow.Of(rows, now), nil
 }
 
 // Message implements store.Operator.

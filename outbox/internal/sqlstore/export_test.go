@@ -20,11 +20,13 @@ func (s *Store) Explained() map[string][]Explained {
 		"note_begun":  {"begun": sqlkit.InJSON([]begunJSON{{ID: inHex(1), Seq: 100_001}, {ID: inHex(2), Seq: 100_002}})},
 		"failing":     failingParams(),
 		"topics_kept": {"most_topics": int64(store.MaxTopics)}, "topic_history": topicParams("orders"),
+		"flow":    flowParams(),
 		"message": {"id": sqlkit.ID{1}}, "append": appendParams(store.Message{ID: store.ID{15: 1}, Topic: "orders"}),
 		"appended": {"id": sqlkit.ID{1}}, "once": {"consumer": sqlkit.Name("c"), "id": sqlkit.ID{1}},
 		"messages": {"limit": int64(10)}, "due_by_key": dueParams(r), "due_keyless": dueParams(r),
 		"due_live": dueParams(r), "oldest_by_key": statsParams([]string{"orders"}, true),
 	}
+	all["flow"]["most"] = int64(100) // for more than the table has, to read all of it is best
 	if _, ok := s.texts["sweep_inbox"]; ok {
 		all["sweep_inbox"] = all["sweep"]
 	}

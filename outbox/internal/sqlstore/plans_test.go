@@ -219,7 +219,7 @@ func TestPlansOfSQLite(t *testing.T) {
 	small := []string{"SCAN k", "SCAN u", "SCAN t", "SCAN o", "SCAN e", "SCAN r", "SCAN l", "SCAN d"} // no tables
 	walks := regexp.MustCompile(`^SCAN (?:[a-z]|tickslot_outbox\w*)$`)
 	for file, list := range made.Explained() {
-		if file == "messages" {
+		if file == "messages" || file == "flow" {
 			continue // a page from the end of the table
 		}
 		for _, st := range list {

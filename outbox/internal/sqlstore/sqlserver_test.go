@@ -97,6 +97,7 @@ func TestSQLServerStatements(t *testing.T) {
 		{one, id, []byte("orders"), []byte("a"), one, "dead", one, one, one, one, one, "no", []byte("p"), "{}", nil,
 			nil, nil, nil, nil, nil},
 		{one, one}, {one, one}, {one}, {[]byte("orders")}, {[]byte("dead"), one, nil, "no", one},
+		{"now", []byte(""), one, one, one},
 	}}
 	db := sql.OpenDB(script)
 	defer db.Close()
@@ -152,7 +153,9 @@ func TestSQLServerStatements(t *testing.T) {
 	check("Delete", n == 1, err)
 	histories, err := s.Topics(ctx)
 	check("Topics", len(histories) == 1 && histories[0].Dead == 1 && histories[0].LastError == "no", err)
-	if len(script.texts) != 24 {
+	f, err := s.Flow(ctx)
+	check("Flow", len(f.Counts) == 0 && !f.Until.IsZero(), err)
+	if len(script.texts) != 25 {
 		t.Errorf("%d statements", len(script.texts))
 	}
 	_ = s.Verify(ctx)

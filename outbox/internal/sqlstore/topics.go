@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/tickslot/tickslot/internal/flow"
 	"github.com/tickslot/tickslot/internal/sqlkit"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
@@ -58,4 +59,24 @@ func (s *Store) setHistory(ctx context.Context, t *store.TopicHistory) error {
 	}
 	t.SetEnded(ended)
 	return err
+}
+
+func flowParams() sqlkit.Params {
+	return sqlkit.Params{"width": flow.Interval.Microseconds(), "span": flow.Span.Microseconds(),
+		"most": int64(flow.Most)}
+}
+
+// Flow implements store.Operator.
+func (s *Store) Flow(ctx context.Context) (flow.Flow, error) {
+	var now int64
+	list, err := answer(ctx, s, reading, "flow", "", flowParams(), func(rows store.Row, r *flow.Row) error {
+		var part, topic []byte
+		err := rows.Scan(&part, &topic, &r.N, &r.Count, &now)
+		r.Part, r.Name = string(part), string(topic)
+		return err
+	})
+	if err != nil || len(list) == 0 {
+		return flow.Flow{}, err
+	}
+	return flow.Of(list[:len(list)-1], instant(now)), nil
 }

@@ -13,6 +13,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/tickslot/tickslot/internal/flow"
 )
 
 // MaxName is how many bytes a topic, a key and the name of a consumer have at most.
@@ -137,6 +139,9 @@ type Operator interface {
 	// Topics returns what the messages of each topic have come to, by topic, of the first MaxTopics
 	// topics.
 	Topics(ctx context.Context) ([]TopicHistory, error)
+
+	// Flow returns how many messages of each topic were appended and ended when.
+	Flow(ctx context.Context) (flow.Flow, error)
 
 	// Requeue makes dead messages pending again, due immediately, with a new budget of attempts and
 	// of time; attempts are still numbered from the first. It visits up to request.Limit messages,

@@ -20,17 +20,6 @@ func (c *check) fails(payload string, took, mostLate time.Duration) store.Pendin
 	return m
 }
 
-// passes waits until the store's clock has advanced by d.
-func (c *check) passes(d time.Duration) {
-	c.Helper()
-	now := func() time.Time {
-		c.append(c.message("clock", ""))
-		return c.messages(store.Filter{Topic: "clock"}, 1)[0].CreatedAt
-	}
-	began := now()
-	c.until("time has passed", func() bool { return now().Sub(began) > d })
-}
-
 var failing = []promise{
 	{"failing/a message knows since when it fails, until it is requeued", func(c *check) {
 		id := c.keyed("a")[0].ID

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tickslot/tickslot/internal/flow"
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
@@ -44,6 +45,17 @@ func (c *check) dead(keys ...string) []store.Message {
 	return list
 }
 
+// passes waits until the store's clock has advanced by d.
+func (c *check) passes(d time.Duration) {
+	c.Helper()
+	now := func() time.Time {
+		c.append(c.message("clock", ""))
+		return c.messages(store.Filter{Topic: "clock"}, 1)[0].CreatedAt
+	}
+	began := now()
+	c.until("time has passed", func() bool { return now().Sub(began) > d })
+}
+
 func (c *check) topics() map[string]store.TopicHistory {
 	c.Helper()
 	topics, last := map[string]store.TopicHistory{}, ""
@@ -61,6 +73,33 @@ func (c *check) topics() map[string]store.TopicHistory {
 }
 
 var operating = []promise{
+	{"topics/Flow counts which messages were appended and ended when", func(c *check) {
+		for _, topic := range []string{"ok", "ok", "dead", "waits"} {
+			m := c.message(topic, "")
+			c.append(m)
+			if topic != "waits" {
+				c.ends(string(m.Payload), map[string]store.Outcome{"ok": store.OutcomeOK, "dead": store.OutcomePermanent}[topic])
+			}
+		}
+		sums := map[string][2]int64{}
+		c.call("Flow", func(ctx context.Context) error {
+			f, err := c.Flow(ctx)
+			if d := f.Until.Sub(f.From); d < flow.Span-flow.Interval || d >= flow.Span {
+				c.Errorf("from %v until %v", f.From, f.Until)
+			}
+			for _, n := range f.Counts {
+				s := sums[n.Name]
+				sums[n.Name] = [2]int64{s[0] + n.In, s[1] + n.Out}
+				if n.At.After(f.Until) || f.Until.Sub(n.At) > 2*flow.Interval || !n.At.Equal(n.At.Truncate(flow.Interval)) {
+					c.Errorf("%+v, until %v", n, f.Until)
+				}
+			}
+			return err
+		})
+		if sums["ok"] != [2]int64{2, 2} || sums["dead"] != [2]int64{1, 1} || sums["waits"] != [2]int64{1, 0} {
+			c.Errorf("%v", sums)
+		}
+	}},
 	{"topics/tell how the messages of each ended, and since when all fail", func(c *check) {
 		if all := c.topics(); len(all) != 0 {
 			c.Errorf("%+v", all)

@@ -45,6 +45,7 @@ func (c *check) everything() map[string]func(context.Context) error {
 			_, err := c.Sweep(ctx, store.Retention{Dispatched: 1, Dead: 1, Inbox: 1}, 10)
 			return err
 		},
+		"Flow":    func(ctx context.Context) error { _, err := c.Flow(ctx); return err },
 		"Topics":  func(ctx context.Context) error { _, err := c.Topics(ctx); return err },
 		"Failing": func(ctx context.Context) error { _, err := c.Failing(ctx); return err },
 		"Stats":   func(ctx context.Context) error { _, err := c.Stats(ctx, nil, false); return err },

@@ -151,6 +151,22 @@ func (r *runLists) outbox(ctx context.Context, filter string) (*show.Table, erro
 	return t, nil
 }
 
+// failingText says how many runs or deliveries failed in a row, and for how long.
+func failingText(failures int64, since, now time.Time) string {
+	if failures == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d in a row for %s", failures, show.Ago(since, now))
+}
+
+// initials returns the first letter of each state: s for succeeded, d for dead, c for canceled.
+func initials[S ~string](states []S) (letters []string) {
+	for _, s := range states {
+		letters = append(letters, string(s[:1]))
+	}
+	return letters
+}
+
 func (r *runLists) topics(ctx context.Context, filter string) (*show.Table, error) {
 	if r.store.Outbox == nil {
 		return nil, errNoOutbox

@@ -149,3 +149,31 @@ CROSS JOIN LATERAL ( -- when the attempt before the current one began is not kno
 		SELECT * FROM {runs} AS r WHERE r.handler = h.name AND r.state = 'running' LIMIT $2::bigint
 	) AS r WHERE r.failing_since >= coalesce(s.at, '-infinity')
 ) AS running
+
+-- name: flow
+-- $1: the length of an interval, $2: how long ago the oldest begins, both in µs, $3: how many runs
+-- of each part are read at most. The newest runs are those with the highest ids.
+SELECT 'in', r.handler, floor(extract(epoch FROM r.created_at) * 1000000 / $1::bigint)::bigint, count(*),
+	statement_timestamp()
+FROM (SELECT handler, created_at FROM {runs} ORDER BY id DESC LIMIT $3::bigint) AS r
+WHERE r.created_at > statement_timestamp() - $2::bigint * interval '1 microsecond' GROUP BY 2, 3
+UNION ALL
+SELECT 'succeeded', r.handler, floor(extract(epoch FROM r.finished_at) * 1000000 / $1::bigint)::bigint, count(*),
+	statement_timestamp()
+FROM (SELECT handler, finished_at FROM {runs} WHERE state = 'succeeded' AND finished_at IS NOT NULL
+	ORDER BY finished_at DESC LIMIT $3::bigint) AS r
+WHERE r.finished_at > statement_timestamp() - $2::bigint * interval '1 microsecond' GROUP BY 2, 3
+UNION ALL
+SELECT 'dead', r.handler, floor(extract(epoch FROM r.finished_at) * 1000000 / $1::bigint)::bigint, count(*),
+	statement_timestamp()
+FROM (SELECT handler, finished_at FROM {runs} WHERE state = 'dead' AND finished_at IS NOT NULL
+	ORDER BY finished_at DESC LIMIT $3::bigint) AS r
+WHERE r.finished_at > statement_timestamp() - $2::bigint * interval '1 microsecond' GROUP BY 2, 3
+UNION ALL
+SELECT 'canceled', r.handler, floor(extract(epoch FROM r.finished_at) * 1000000 / $1::bigint)::bigint, count(*),
+	statement_timestamp()
+FROM (SELECT handler, finished_at FROM {runs} WHERE state = 'canceled' AND finished_at IS NOT NULL
+	ORDER BY finished_at DESC LIMIT $3::bigint) AS r
+WHERE r.finished_at > statement_timestamp() - $2::bigint * interval '1 microsecond' GROUP BY 2, 3
+UNION ALL
+SELECT 'now', '', 0, 0, statement_timestamp()

@@ -68,3 +68,23 @@ SELECT (SELECT max(finished_at) FROM ended), (SELECT at FROM s),
 	coalesce((SELECT group_concat(substr(state, 1, 1), '') FROM ended), ''), (SELECT count(*) FROM failed),
 	(SELECT max(min(since), coalesce((SELECT at FROM s), -1)) FROM failed),
 	coalesce((SELECT last_error FROM failed ORDER BY place, at DESC LIMIT 1), '')
+
+-- name: flow
+-- ?1: the length of an interval, ?2: how long ago the oldest begins, both in µs, ?3: how many runs
+-- of each part are read at most. The newest runs are those with the highest ids.
+SELECT 'in', handler, created_at / ?1, count(*), {now}
+FROM (SELECT handler, created_at FROM {runs} ORDER BY id DESC LIMIT ?3) WHERE created_at > {now} - ?2 GROUP BY 2, 3
+UNION ALL
+SELECT 'succeeded', handler, finished_at / ?1, count(*), {now}
+FROM (SELECT handler, finished_at FROM {runs} WHERE state = 'succeeded' AND finished_at IS NOT NULL
+	ORDER BY finished_at DESC LIMIT ?3) WHERE finished_at > {now} - ?2 GROUP BY 2, 3
+UNION ALL
+SELECT 'dead', handler, finished_at / ?1, count(*), {now}
+FROM (SELECT handler, finished_at FROM {runs} WHERE state = 'dead' AND finished_at IS NOT NULL
+	ORDER BY finished_at DESC LIMIT ?3) WHERE finished_at > {now} - ?2 GROUP BY 2, 3
+UNION ALL
+SELECT 'canceled', handler, finished_at / ?1, count(*), {now}
+FROM (SELECT handler, finished_at FROM {runs} WHERE state = 'canceled' AND finished_at IS NOT NULL
+	ORDER BY finished_at DESC LIMIT ?3) WHERE finished_at > {now} - ?2 GROUP BY 2, 3
+UNION ALL
+SELECT 'now', '', 0, 0, {now}

@@ -53,3 +53,20 @@ SELECT * FROM (
 UNION ALL
 SELECT 'pending', NULL, NULL, '', (SELECT count(*) FROM (SELECT 1 AS one FROM {messages} AS m FORCE INDEX (ended)
 	WHERE m.topic = {topic} AND m.state = 'pending' LIMIT {most}) AS o)
+
+-- name: flow
+-- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The last
+-- row has only the time.
+{bounded} SELECT {hint} 'in', o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.created_at) DIV {width} AS n, COUNT(*) AS c, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
+FROM (SELECT m.topic, m.created_at FROM {messages} AS m ORDER BY m.seq DESC LIMIT {most}) AS o
+WHERE o.created_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.created_at) DIV {width}
+UNION ALL
+SELECT 'dispatched', o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width} AS n, COUNT(*) AS c, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width}
+UNION ALL
+SELECT 'dead', o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width} AS n, COUNT(*) AS c, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) AS at
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > UTC_TIMESTAMP(6) - INTERVAL {span} MICROSECOND GROUP BY o.topic, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', o.finished_at) DIV {width}
+UNION ALL
+SELECT 'now', '', 0, 0, TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))

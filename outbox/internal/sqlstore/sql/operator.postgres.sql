@@ -71,3 +71,20 @@ SELECT * FROM (
 UNION ALL
 SELECT 'pending', NULL, NULL, '', (SELECT count(*) FROM (SELECT 1 AS one FROM {messages} AS m
 	WHERE m.topic = {topic} AND m.state = 'pending' LIMIT {most}) AS o)
+
+-- name: flow
+-- {most} newest messages, and as many of each state that ended last, are counted by {width} µs. The last
+-- row has only the time.
+SELECT 'in', o.topic, floor(extract(epoch FROM o.created_at) * 1000000 / {width})::bigint AS n, COUNT(*) AS c, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT m.topic, m.created_at FROM {messages} AS m ORDER BY m.seq DESC LIMIT {most}) AS o
+WHERE o.created_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY o.topic, floor(extract(epoch FROM o.created_at) * 1000000 / {width})::bigint
+UNION ALL
+SELECT 'dispatched', o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint AS n, COUNT(*) AS c, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dispatched' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint
+UNION ALL
+SELECT 'dead', o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint AS n, COUNT(*) AS c, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint AS at
+FROM (SELECT m.topic, m.finished_at FROM {messages} AS m WHERE m.state = 'dead' AND m.finished_at IS NOT NULL ORDER BY m.finished_at DESC LIMIT {most}) AS o
+WHERE o.finished_at > pg_catalog.statement_timestamp() - {span} * interval '1 microsecond' GROUP BY o.topic, floor(extract(epoch FROM o.finished_at) * 1000000 / {width})::bigint
+UNION ALL
+SELECT 'now', '', 0, 0, (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint
