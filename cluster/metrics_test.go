@@ -15,9 +15,9 @@ import (
 // A timed runner has timers, too.
 type timed struct{ runner }
 
-func (timed) RegisteredTimers(show func(name string, maxConcurrency int)) {
-	show("report", 1)
-	show("mail", -1)
+func (timed) RegisteredTimers(show func(name string, maxConcurrency, maxPerHost int, onStoreDown string)) {
+	show("report", 1, 1, "run_local")
+	show("mail", -1, -1, "none")
 }
 
 // A host shows the metrics of the fleet as it last read them, and every host reads once in a while,

@@ -20,11 +20,12 @@ import (
 // A Runner is a part of a process that runs loops: a *leader.Elector, a *dlock.Session, a
 // *timer.Scheduler, or one of your own. A Runner that also has a method
 //
-//	RegisteredTimers(show func(name string, maxConcurrency int))
+//	RegisteredTimers(show func(name string, maxConcurrency, maxPerHost int, onStoreDown string))
 //
-// shows its timers, with -1 for no limit. Both methods are called for each heartbeat and each
-// Snapshot, on goroutines of the registry. They should only read memory. If one panics, or takes
-// longer than a second, the runner is shown with the state "stuck".
+// shows its timers, with -1 for no limit. onStoreDown is "run_local" or "skip", or "none" if the
+// timer does not need the store. Both methods are called for each heartbeat and each Snapshot, on
+// goroutines of the registry. They should only read memory. If one panics, or takes longer than a
+// second, the runner is shown with the state "stuck".
 type Runner interface {
 	// Runners shows each loop: its kind ("leader"), its name, its state, since when, and its last
 	// error or nil.
@@ -32,7 +33,7 @@ type Runner interface {
 }
 
 type timerLister interface {
-	RegisteredTimers(show func(name string, maxConcurrency int))
+	RegisteredTimers(show func(name string, maxConcurrency, maxPerHost int, onStoreDown string))
 }
 
 type admitted interface {
@@ -170,9 +171,17 @@ func ask(runner Runner) (d HostDetail) {
 		d.Runners = append(d.Runners, r)
 	})
 	if l, ok := runner.(timerLister); ok {
-		l.RegisteredTimers(func(name string, maxConcurrency int) {
-			d.Timers = append(d.Timers, TimerDetail{Name: clean(name, maxNameLen),
-				MaxConcurrency: max(-1, maxConcurrency)})
+		l.RegisteredTimers(func(name string, maxConcurrency, maxPerHost int, onStoreDown string) {
+			t := TimerDetail{Name: clean(name, maxNameLen), MaxConcurrency: max(-1, maxConcurrency),
+				MaxPerHost: max(-1, maxPerHost), OnStoreDown: clean(onStoreDown, maxKindLen)}
+			// Defaults are not written: a host may have thousands of timers.
+			if t.MaxPerHost == t.MaxConcurrency {
+				t.MaxPerHost = 0
+			}
+			if t.OnStoreDown == runLocal {
+				t.OnStoreDown = ""
+			}
+			d.Timers = append(d.Timers, t)
 		})
 	}
 	return d

@@ -36,6 +36,9 @@ type FleetTimer struct {
 	Runs   []HistoryRun // newest first; Registry.Runs has more
 	// History summarizes all its runs; nil: none was counted.
 	History *TimerHistory
+
+	needsStore bool // a live host does
+	alone      int  // how many runs these hosts start at once without the store; -1: any number
 }
 
 // newer reports whether a run is not among those of the History: hosts of an older version write
@@ -145,9 +148,7 @@ func (s *Snapshot) Timers() []*FleetTimer {
 	for i := range s.Hosts {
 		if h := &s.Hosts[i]; h.State.Live() {
 			for _, d := range h.Timers {
-				t := of(d.Name)
-				t.Hosts++
-				t.Limits[d.MaxConcurrency]++
+				of(d.Name).add(d)
 			}
 		}
 	}

@@ -376,10 +376,17 @@ func (s *Scheduler) Runners(show func(kind, name, state string, changedAt time.T
 	s.session.Runners(show)
 }
 
-// RegisteredTimers shows the timers of a Scheduler with their MaxConcurrency (NoLimit: none), in no
-// particular order, for a cluster.Registry. It reads memory only.
-func (s *Scheduler) RegisteredTimers(show func(name string, maxConcurrency int)) {
+// RegisteredTimers shows the timers of a Scheduler for a cluster.Registry, in no particular order.
+// maxConcurrency and maxPerHost are the limits in force, with NoLimit for none. onStoreDown is a
+// StoreDownPolicy, or "none" if the timer never calls the store. It reads memory only.
+func (s *Scheduler) RegisteredTimers(
+	show func(name string, maxConcurrency, maxPerHost int, onStoreDown string),
+) {
 	for _, set := range s.registry.registered() {
-		show(set.timer.Name, shown(set.limit()))
+		down := "none"
+		if set.shared() {
+			down = set.timer.OnStoreDown.String()
+		}
+		show(set.timer.Name, shown(set.limit()), shown(set.hostLimit()), down)
 	}
 }

@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strings"
@@ -97,6 +98,13 @@ func TestBrokenStoresAreFound(t *testing.T) {
 			s.before = func(b *cluster.Batch) {
 				if b.Host != nil && b.Host.Detail == nil && s.writes.Load() > 1 {
 					b.Host.Detail = json.RawMessage("{}")
+				}
+			}
+		}},
+		"timers without their outage": {"hosts/what their timers do", func(s *broken) {
+			s.before = func(b *cluster.Batch) {
+				if b.Host != nil {
+					b.Host.Detail = bytes.ReplaceAll(b.Host.Detail, []byte(`,"max_per_host":2`), nil)
 				}
 			}
 		}},

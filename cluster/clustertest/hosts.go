@@ -125,6 +125,25 @@ var hosts = []promise{
 		}
 		seen("after it has stopped", true)
 	}},
+	{"hosts/what their timers do without the store is read as it was written", func(c *check) {
+		writer := c.registry(cluster.Config{Store: c.Store, Holder: holder("a")})
+		writer.Add(timers{{"bill", 1, 1, "skip"}, {"local", 4, 2, "none"}, {"mail", 3, 2, "run_local"}, {"sync", -1, -1,
+			"run_local"}})
+		ended, end := context.WithCancel(c.ctx)
+		end()
+		if err := writer.Run(ended); err != nil { // it writes what the host is, and that it has left
+			c.errorf("Run of the registry: %v", err)
+		}
+		s, err := c.registry(cluster.Config{Store: c.Store, Holder: holder("b")}).Snapshot(c.ctx)
+		if err != nil || len(s.Hosts) != 1 {
+			c.fatalf("%+v, %v, want 1 host", s, err)
+		}
+		c.same("timers", s.Hosts[0].Timers, []cluster.TimerDetail{
+			{Name: "bill", MaxConcurrency: 1, OnStoreDown: "skip"},
+			{Name: "local", MaxConcurrency: 4, MaxPerHost: 2, OnStoreDown: "none"},
+			{Name: "mail", MaxConcurrency: 3, MaxPerHost: 2},
+			{Name: "sync", MaxConcurrency: -1}})
+	}},
 	{"hosts/are told apart by host, process and id", func(c *check) {
 		for _, change := range []func(*cluster.Heartbeat){
 			func(*cluster.Heartbeat) {},
@@ -152,4 +171,21 @@ func (c *check) registry(o cluster.Config) *cluster.Registry {
 		c.fatalf("New: %v", err)
 	}
 	return r
+}
+
+// timers is a part of a process that has timers.
+type timers []struct {
+	name                string
+	concurrency, onHost int
+	down                string
+}
+
+// Runners implements cluster.Runner.
+func (timers) Runners(func(kind, name, state string, changedAt time.Time, err error)) {}
+
+// RegisteredTimers shows the timers to a registry.
+func (t timers) RegisteredTimers(show func(name string, maxConcurrency, maxPerHost int, onStoreDown string)) {
+	for _, one := range t {
+		show(one.name, one.concurrency, one.onHost, one.down)
+	}
 }

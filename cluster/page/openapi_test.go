@@ -18,10 +18,10 @@ func TestOpenAPIDescribesThePages(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, page.Config{Authorize: allow(operator)})
 	f.host("h", cluster.Heartbeat{Environment: "test"}, cluster.HostDetail{
-		Timers:  []cluster.TimerDetail{{Name: "a", MaxConcurrency: 1}},
+		Timers:  []cluster.TimerDetail{{Name: "a", MaxConcurrency: 2, MaxPerHost: 1, OnStoreDown: "skip"}},
 		Runners: []cluster.RunnerDetail{{Kind: "k", Name: "n", State: "s", Err: "e", ChangedAt: time.Now()}}})
 	f.host("other", cluster.Heartbeat{}, cluster.HostDetail{
-		Timers: []cluster.TimerDetail{{Name: "a", MaxConcurrency: 2}}})
+		Timers: []cluster.TimerDetail{{Name: "a", MaxConcurrency: 3}}})
 	for _, name := range []string{"timer:a", "leader:b"} {
 		if _, err := f.session.Semaphore(name, 2).TryAcquire(t.Context()); err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -45,7 +44,7 @@ func (p *Page) outageOf(s *cluster.Snapshot, rows []timerRow, local *timer.Statu
 	} else if down {
 		o.Why = pagekit.Reason(local.Store.Err)
 	}
-	o.Works = worksWithout(rows)
+	o.Works = worksWithout(rows, down, local != nil && local.Store.Name != "")
 	return o
 }
 
@@ -84,73 +83,55 @@ func storeName(name string) string {
 	return "The store"
 }
 
-// worksWithout says what timers do while the store does not answer, and which limit is exceeded
-// most.
-func worksWithout(rows []timerRow) string {
-	without, waiting, worst := 0, 0, (*timer.TimerStatus)(nil)
+// worksWithout says what timers do while the store of their locks does not answer. down: this
+// process finds that it does not. If this process does not use the store, nobody knows: asked is
+// false, and the text says so.
+func worksWithout(rows []timerRow, down, asked bool) string {
+	var list []cluster.TimerOutage
 	for _, r := range rows {
-		switch l := r.Local; {
-		case r.waits():
-			waiting++
-		case l != nil && l.Fallback && r.Pause == nil:
-			without++
-			if more := excess(l); more > 0 && (worst == nil || more > excess(worst)) {
-				worst = l
-			}
+		if o, ok := r.without(down || !asked); ok {
+			list = append(list, o)
 		}
 	}
-	var texts []string
-	if without > 0 {
-		text := verb(without, "run") + " without it"
-		if worst != nil {
-			text += ": " + boundOf(worst)
-		}
-		texts = append(texts, text)
+	text := cluster.OutageText(list)
+	if text != "" && !asked {
+		text = "Unless hosts reach the store of their locks, " + text
 	}
-	if waiting > 0 {
-		texts = append(texts, verb(waiting, "wait")+" for it")
+	return text
+}
+
+// without returns what a timer does without the store; ok is false if it needs none, or none is
+// missing. The scheduler of this process knows best, because the store may have several servers.
+func (t timerRow) without(down bool) (o cluster.TimerOutage, ok bool) {
+	if t.Pause != nil {
+		return o, false
 	}
-	return strings.Join(texts, "; ")
+	o, ok = t.fleet.Outage()
+	l := t.Local
+	switch {
+	case l == nil:
+		return o, ok && down
+	case t.waits():
+		return cluster.TimerOutage{Timer: t.Name}, down
+	case !l.Fallback:
+		return o, false
+	}
+	own := cluster.TimerOutage{Timer: t.Name, Limit: l.MaxConcurrency, MaxRuns: l.EffectiveLimit}
+	if l.EffectiveLimit == 0 {
+		own.MaxRuns, own.PerHost = l.MaxPerHost, true
+	}
+	// Hosts without a registry count in the store of locks only, and hosts that were cut off early
+	// in the registry only.
+	if ok && o.MaxRuns != 0 && (own.PerHost || o.MaxRuns < 0 || own.MaxRuns >= 0 && o.MaxRuns > own.MaxRuns) {
+		return o, true
+	}
+	return own, true
 }
 
 // waits reports whether a timer does not run while the store does not answer.
 func (t timerRow) waits() bool {
 	return t.Local != nil && t.Pause == nil && t.Local.OnStoreDown == timer.StoreDownSkip && !t.Local.LocalOnly &&
 		t.Local.MaxConcurrency != timer.NoLimit
-}
-
-// excess is how many runs more than its limit a timer may have at once in the fleet. A number that
-// is not known counts as more than any that is.
-func excess(t *timer.TimerStatus) int {
-	switch {
-	case t.MaxConcurrency <= 0:
-		return 0
-	case t.EffectiveLimit == timer.NoLimit:
-		return math.MaxInt
-	case t.EffectiveLimit == 0: // nobody has counted the hosts: there may be several
-		return math.MaxInt - 1
-	}
-	return t.EffectiveLimit - t.MaxConcurrency
-}
-
-// boundOf says how many runs there may be at once.
-func boundOf(t *timer.TimerStatus) string {
-	switch t.EffectiveLimit {
-	case timer.NoLimit:
-		return fmt.Sprintf("any number of runs at once of %s instead of %d", t.Name, t.MaxConcurrency)
-	case 0:
-		return fmt.Sprintf("up to %d runs at once of %s on each host instead of %d in all", t.MaxPerHost, t.Name,
-			t.MaxConcurrency)
-	}
-	return fmt.Sprintf("up to %d runs at once of %s instead of %d", t.EffectiveLimit, t.Name, t.MaxConcurrency)
-}
-
-// verb says what a number of timers do.
-func verb(n int, does string) string {
-	if n == 1 {
-		return "1 timer " + does + "s"
-	}
-	return fmt.Sprintf("%d timers %s", n, does)
 }
 
 // Text is all of it, in a sentence or two.

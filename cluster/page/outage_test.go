@@ -342,3 +342,26 @@ func TestASectionThatDoesNotAnswer(t *testing.T) {
 		close(stopped)
 	})
 }
+
+// A page without a scheduler says for the whole fleet what timers do without the store, from what
+// hosts have written, and for each host on the timer's page. It cannot know whether the hosts reach
+// the store, and says so. A timer that is paused does not count.
+//
+// Fails when the page knows only the timers of its own process.
+func TestAnOutageIsAboutTheWholeFleet(t *testing.T) {
+	f := newFleet(t, page.Config{Authorize: allow(operator)})
+	for _, host := range []string{"web-1", "web-2"} {
+		f.host(host, cluster.Heartbeat{}, cluster.HostDetail{Timers: []cluster.TimerDetail{
+			{Name: "thumbnails", MaxConcurrency: 4, MaxPerHost: 3}, {Name: "report", MaxConcurrency: 1},
+			{Name: "paused", MaxConcurrency: 1}, {Name: "bill", MaxConcurrency: 1, OnStoreDown: "skip"},
+			{Name: "local", MaxConcurrency: 1, OnStoreDown: "none"}}})
+	}
+	f.has("timers", "thumbnails")
+	f.post("do?action=pause&name=paused", map[string][]string{"for": {"1h"}})
+	f.has("timers", "<bdi>by ann</bdi>")
+	f.has("timer?name=thumbnails", `<td data-label="Without the store">up to 3 runs at once</td>`)
+	f.has("timer?name=bill", `<td data-label="Without the store">starts nothing</td>`)
+	f.rows.down.Store(true)
+	f.has("", "does not answer", "Unless hosts reach the store of their locks, 2 timers run without it: up to 6 runs at "+
+		"once of thumbnails instead of 4; 1 timer waits for it.")
+}

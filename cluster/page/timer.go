@@ -44,7 +44,7 @@ type timerView struct {
 type hostTimer struct {
 	Holder string            `json:"holder"`
 	State  cluster.HostState `json:"state"`
-	Limit  int               `json:"max_concurrency"` // -1: none
+	cluster.TimerDetail
 }
 
 // A decisionView is what this host decided about a tick.
@@ -88,7 +88,7 @@ func (p *Page) timer(ctx context.Context, q url.Values) (Content, error) {
 	for _, h := range s.Hosts {
 		for _, d := range h.Timers {
 			if d.Name == name {
-				v.On = append(v.On, hostTimer{h.Holder.String(), h.State, d.MaxConcurrency})
+				v.On = append(v.On, hostTimer{h.Holder.String(), h.State, d})
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func (m *Manager[Row]) ask(ctx context.Context) (changed []string, nameless []na
 	if m.timers == nil {
 		m.timers = make(map[string]*managed[Row], len(rows))
 	}
-	m.config.Scheduler.RegisteredTimers(func(name string, _ int) {
+	m.config.Scheduler.RegisteredTimers(func(name string, _, _ int, _ string) {
 		if t := m.timers[name]; t != nil {
 			t.timerIn = m.round
 		}

@@ -155,6 +155,9 @@ func (e *explanation) print(w io.Writer) error {
 	}
 	line(w, "")
 	line(w, "hosts that have it: %d, limit: %s", e.Hosts, orNone(e.LimitText()))
+	if text := e.WithoutStoreText(); text != "" {
+		line(w, "while no host reaches the store: %s", text)
+	}
 	switch {
 	case e.Ahead:
 		line(w, "latest tick claimed: %s, while the store's clock was ahead: it is ignored",

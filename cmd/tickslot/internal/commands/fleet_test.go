@@ -147,6 +147,7 @@ func TestFleetIsListed(t *testing.T) {
 	has(t, url, "--prefix shop: runs ls -o wide", "report", "error", "1.5s", `no \u001b[2Jpaper\u202e`)
 	has(t, url, "--prefix shop: timers ls -o json", `"state": "running"`, `"max_concurrency": 1`)
 	has(t, url, "--prefix shop: explain report", "all 1 slots are held", "slot 0: "+who,
+		"while no host reaches the store: up to 1 runs at once",
 		"it is failing since ", " UTC, 1 in a row; the latest: error: no")
 	// For a timer whose runs are all gone, say since when it fails.
 	has(t, url, "--prefix shop: timers ls hourly --state failing", "since ", " UTC, 9 in a row", "error")

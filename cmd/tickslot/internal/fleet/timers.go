@@ -38,9 +38,13 @@ type Timer struct {
 	// When the first of these runs ended; zero: there are none.
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	Unknown      string    `json:"overrides_err,omitempty"` // why pause and override are not known
+	// How many runs may be in progress at once while no host reaches the store; -1: any number, 0:
+	// the timer waits for the store, nil: the timer does not need the store, or no host has it.
+	WithoutStore *int `json:"max_runs_without_store,omitempty"`
 
 	fleet      *cluster.FleetTimer
-	noRegistry bool // no process writes to it, so it is not known whether a host has the timer
+	outage     *cluster.TimerOutage // nil: the timer does not need the store, or no host has it
+	noRegistry bool                 // no process writes to it, so it is not known whether a host has the timer
 }
 
 // An Override is a pause or a limit that an operator has set.
@@ -100,7 +104,40 @@ func newTimer(f *cluster.FleetTimer) *Timer {
 	if f.HostsDiffer() {
 		r.Differ = f.Limits
 	}
+	if o, ok := f.Outage(); ok {
+		r.outage, r.WithoutStore = &o, &o.MaxRuns
+	}
 	return r
+}
+
+// Outage says what timers do if no host reaches the store either; "": none is known to need it.
+func Outage(timers []*Timer) string {
+	var list []cluster.TimerOutage
+	for _, t := range timers {
+		if t.outage != nil && t.Pause == nil && (t.Set == nil || *t.Set.Limit != 0) {
+			list = append(list, *t.outage)
+		}
+	}
+	text := cluster.OutageText(list)
+	if text != "" {
+		text = "unless hosts still reach the store, " + text
+	}
+	return text
+}
+
+// WithoutStoreText says how many runs there may be while no host reaches the store; "": it is not
+// known, or the timer does not need the store.
+func (t *Timer) WithoutStoreText() string {
+	switch n := t.WithoutStore; {
+	case n == nil:
+		return ""
+	case *n < 0:
+		return "any number of runs at once"
+	case *n == 0:
+		return "none, it waits"
+	default:
+		return fmt.Sprintf("up to %d runs at once", *n)
+	}
 }
 
 // Inspect reads the overrides of timers, and sets their states. text returns the text of an error

@@ -308,6 +308,9 @@ func (m *model) arrange() {
 		s = &cluster.Snapshot{} // nothing was read yet
 	}
 	m.notices = append(fleet.Notices(s, m.last.Timers, m.now), m.workNotices()...)
+	if text := fleet.Outage(m.last.Timers); m.silent() && text != "" {
+		m.notices = slices.Insert(m.notices, 0, fleet.Notice{Urgent: true, Text: text})
+	}
 	urgent := func(n fleet.Notice) int {
 		if n.Urgent {
 			return 1

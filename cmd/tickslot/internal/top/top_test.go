@@ -274,15 +274,20 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A store that fails or hangs changes nothing but the first line, which says how old the rest is.
-// Keys work meanwhile, there is one read at a time, and when the store is back the view shows it.
+// While a store fails or hangs, the first line says how old the rest is, and the first notice how
+// many runs there may be without the store. Keys work meanwhile, there is one read at a time, and
+// when the store is back the view shows it.
 //
-// Fails when a read waits for the store, or an old read is shown as if it were new.
+// Fails when a read waits for the store, when an old read is shown as if it were new, or when the
+// notice is missing, counts a timer that is paused, or stays.
 func TestStoreIsDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
+		// Three hosts have each timer; timer-00 is paused.
+		const without = "! unless hosts still reach the store, 3 timers run without it: up to 9 runs at once of " +
+			"timer-01 instead of 3"
 		fault, hang, calls, busy := error(nil), false, 0, 0
 		last := top.Reading{Snapshot: &cluster.Snapshot{}}
 		read := func(ctx context.Context) top.Reading {
@@ -313,14 +318,20 @@ func TestStoreIsDown(t *testing.T) {
 		fault = errors.New("connection \x1b[2J reset")
 		s.pass(30 * time.Second)
 		s.has(`THIS IS 3`, `OLD: Redis here: connection \u001b[2J reset`, "timer-02", "web-0/7/abc")
+		s.tell(tea.WindowSizeMsg{Width: 200, Height: 24})
+		s.has(without)
+		s.before(without, "! web-2/7/abc is silent") // the first
 		fault = nil
 		s.pass(2 * time.Second)
 		s.has("s ago, Redis here")
+		if strings.Contains(strings.Join(s.lines(), "\n"), "unless hosts") {
+			t.Error("the outage is over, and is still told")
+		}
 		hang = true
 		s.pass(10 * time.Second)
 		before := calls
 		s.pass(10 * time.Second)
-		s.has("OLD: Redis here has not answered for 1")
+		s.has("OLD: Redis here has not answered for 1", without)
 		s.press("s")
 		s.has("TIMERS by name")
 		if calls != before {

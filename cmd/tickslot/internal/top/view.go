@@ -153,10 +153,7 @@ func (m *model) head() (string, lipgloss.Style) {
 		read = m.last.Snapshot.ReadAt
 	}
 	age := show.Span(max(0, m.now.Sub(read)).Truncate(100 * time.Millisecond))
-	waits := time.Duration(0)
-	if !m.reading.IsZero() {
-		waits = m.now.Sub(m.reading)
-	}
+	waits := m.waits()
 	style, told := styles[levelUrgent], ""
 	switch {
 	case read.IsZero() && m.last.Err != "":
@@ -173,6 +170,17 @@ func (m *model) head() (string, lipgloss.Style) {
 	}
 	return "tickslot top: " + told, style
 }
+
+// waits returns how long the current read has taken so far; 0: there is none.
+func (m *model) waits() time.Duration {
+	if m.reading.IsZero() {
+		return 0
+	}
+	return m.now.Sub(m.reading)
+}
+
+// silent reports whether the store does not answer.
+func (m *model) silent() bool { return m.last.Err != "" || m.waits() >= slowRead }
 
 // counts returns how many timers, hosts and so on there are.
 func (m *model) counts() string {
