@@ -38,6 +38,8 @@ var rules = []rule{
 		"it works on whatever keeps documents, and links no client: an adapter is a module of its own"},
 	{"dlock/caslock/caslocktest", []string{"dlock/caslock", "dlock/driver"},
 		"the writer of an adapter reads it, and must not link one"},
+	{"dlock/caslock/azurelock", []string{"dlock/caslock", "dlock/driver", "github.com/Azure/azure-sdk-for-go/"},
+		"it is a module of its own, which keeps the SDK from users without it"},
 	{"dlock/caslock/etcdlock", []string{"dlock/caslock", "dlock/driver", "go.etcd.io/etcd/"},
 		"it is a module of its own, which keeps etcd from users without it"},
 	{"dlock/redislock", []string{"dlock/driver", "internal/rediskit", "internal/startlog",
@@ -370,9 +372,10 @@ func TestDriversAreLinkedByTheirPackagesOnly(t *testing.T) {
 			"service/pgservice"},
 		"github.com/redis/go-redis/": {"cluster/redisregistry", "dlock/redislock", "dlock/redlock", "internal/rediskit",
 			"outbox/redissink", "service/redisservice"},
-		"go.etcd.io/etcd/":               {"dlock/caslock/etcdlock"},
-		"github.com/go-sql-driver/mysql": nil,
-		"modernc.org/sqlite":             nil,
+		"go.etcd.io/etcd/":                   {"dlock/caslock/etcdlock"},
+		"github.com/Azure/azure-sdk-for-go/": {"dlock/caslock/azurelock"},
+		"github.com/go-sql-driver/mysql":     nil,
+		"modernc.org/sqlite":                 nil,
 	}
 	all := packages(t)
 	for name, may := range linkers {

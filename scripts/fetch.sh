@@ -9,7 +9,8 @@
 # of npm bring their libraries along. A server is fetched once: to get a newer one, remove its
 # folder in ~/.cache/tickslot/servers, or /var/cache/tickslot/servers if root fetched it.
 #
-# Needs Linux on x86-64, apt-get and dpkg-deb of a Debian or Ubuntu, or npm for postgres-13. The
+# Needs Linux on x86-64, apt-get and dpkg-deb of a Debian or Ubuntu; npm for postgres-13; npm, node
+# and nothing else for the emulators azurite and dynalite, which a lock file pins with checksums. The
 # exit code is 1 if a server cannot be had; then it says on standard error why.
 set -u
 
@@ -18,8 +19,8 @@ cache=/var/cache/tickslot
 [ "$(id -u)" = 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache}/tickslot
 servers=$cache/servers
 
-# what prints where a server comes from: a suite and its packages, or npm and a package; then its
-# program.
+# what prints where a server comes from: a suite and its packages, npm and a package, or locked and
+# the folder of a lock file of npm; then its program.
 what() {
 	case $1 in
 	mysql) echo 'sid mysql-server-core,mysql-client-core usr/sbin/mysqld' ;;
@@ -29,12 +30,13 @@ what() {
 	pgbouncer-1.15) echo 'bullseye pgbouncer usr/sbin/pgbouncer' ;;
 	pgbouncer-1.26) echo 'sid pgbouncer usr/sbin/pgbouncer' ;;
 	redis-8) echo 'trixie redis-server usr/bin/redis-server' ;;
+	azurite-3.35) echo 'locked dlock/caslock/azurelock/testdata node_modules/azurite/dist/src/table/main.js' ;;
 	valkey-9) echo 'sid valkey-server,valkey-tools usr/bin/valkey-server' ;;
 	*) echo "fetch: there is no server $1" >&2; return 1 ;;
 	esac
 }
 
-names='mysql mariadb-11.8 postgres-13 postgres-18 pgbouncer-1.15 pgbouncer-1.26 redis-8 valkey-9'
+names='mysql mariadb-11.8 postgres-13 postgres-18 pgbouncer-1.15 pgbouncer-1.26 redis-8 valkey-9 azurite-3.35'
 
 # apt runs apt-get for a suite of Debian with folders of its own, so that it neither reads nor
 # changes what the system has installed. Its arguments: the suite, and those of apt-get.
@@ -101,6 +103,11 @@ npm_package() {
 		done
 }
 
+# npm_locked installs what a lock file names into a folder.
+npm_locked() {
+	cp "$(dirname -- "$0")/../$1"/package*.json "$2" && cd "$2" && npm ci --ignore-scripts --no-audit --no-fund
+}
+
 get() {
 	name=$1
 	at=$servers/$name
@@ -108,13 +115,14 @@ get() {
 	set -- $(what "$name")
 	[ $# = 3 ] || return
 	if [ ! -e "$at/$3" ]; then
-		[ "$(uname -sm)" = 'Linux x86_64' ] || { echo "fetch: $name: only for Linux on x86-64" >&2; return 1; }
+		[ "$1" = locked ] || [ "$(uname -sm)" = 'Linux x86_64' ] || { echo "fetch: $name: only for Linux on x86-64" >&2; return 1; }
 		new=$servers/$name.part log=$servers/$name.log
 		rm -rf "$new" # of a fetch that was interrupted
 		mkdir -p "$new" || return
 		echo "fetch: $name, into $at" >&2
 		case $1 in
 		npm) npm_package "$2" "$new" ;;
+		locked) (npm_locked "$2" "$new") ;;
 		*) debian "$1" "$2" "$new" && wrap "$new" "$at" ;;
 		esac >"$log" 2>&1 && [ -e "$new/$3" ] && mv "$new" "$at" 2>>"$log"
 		if [ ! -e "$at/$3" ]; then

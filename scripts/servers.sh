@@ -87,6 +87,13 @@ how() {
 if [ "$(uname -sm)" = 'Linux x86_64' ] && command -v apt-get >/dev/null 2>&1; then
 	sh scripts/fetch.sh mysql pgbouncer-1.26 >/dev/null
 fi
+# Emulators of clouds' tables, which are programs of node. Debian's npm is large, so it is not installed
+# for them.
+if there node && there npm; then
+	sh scripts/fetch.sh azurite-3.35 >/dev/null
+else
+	echo 'servers: missing: azurite - going on without; to get it: install node and npm'
+fi
 axe
 [ -n "$(missing)" ] || exit 0
 

@@ -2,7 +2,7 @@
 // not changed since it was read: etcd, Azure Table Storage, DynamoDB, NATS and others. It needs no
 // scripts and no transactions of the server, and one small [Backend] for each kind of server.
 //
-//	store := caslock.New(backend) // from an adapter, such as etcdlock
+//	store := caslock.New(backend) // from an adapter: azurelock, etcdlock
 //
 // Use Redis or a database (redislock, sqllock) if you have one: they do in one call what takes a
 // read and a write here, and bear more holders. Use this if etcd or a cloud's table is what you

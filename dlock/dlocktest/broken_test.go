@@ -152,6 +152,12 @@ func TestFeatures(t *testing.T) {
 		}
 	}
 
+	short := brokenHarness("", func(*mutant) {})
+	short.LongestValue = 1000
+	if c := run(short, "value/kept as given"); len(c.broken) == 0 {
+		t.Error("a store keeps a longer value than it states: not caught")
+	}
+
 	counting := modest(nil)
 	counting.Features = Features{Fence: true, AtomicTick: true, Holders: true, OneRoundTrip: true}
 	if c := run(counting, "cost/one round trip per call"); len(c.broken) == 0 {

@@ -74,6 +74,10 @@ type Harness struct {
 	// A lease that ends too early gets no slack. Default 50 ms; 0 if Virtual is set.
 	Slack time.Duration
 
+	// LongestValue is the longest driver.Value.Text that the store keeps; it must refuse what is
+	// much longer with an error that matches driver.ErrFault. Default driver.MaxValueLen.
+	LongestValue int
+
 	// Seed repeats the random operations of a failure, which prints its seed. Default random.
 	Seed uint64
 }
@@ -130,6 +134,9 @@ func (h Harness) withDefaults() Harness {
 	}
 	if h.Slack == 0 && !h.Virtual {
 		h.Slack = 50 * time.Millisecond
+	}
+	if h.LongestValue == 0 {
+		h.LongestValue = driver.MaxValueLen
 	}
 	return h
 }

@@ -40,7 +40,8 @@ func (h *host) set(name, text string, version int64) error {
 	return err
 }
 
-// valueKept catches a store that cuts a long value, or reads a part of one as something else.
+// valueKept catches a store that cuts a long value, or reads a part of one as something else, or
+// that loses a value when it refuses a longer one.
 func valueKept(c *check) {
 	a, b := c.host(), c.host()
 	if v := a.value("x"); v.Text != "" || v.Version != 0 || !v.At.IsZero() {
@@ -50,7 +51,7 @@ func valueKept(c *check) {
 	for r := ' '; r <= '~'; r++ {
 		printable.WriteRune(r)
 	}
-	longest := strings.Repeat(printable.String(), driver.MaxValueLen/printable.Len()+1)[:driver.MaxValueLen]
+	longest := strings.Repeat(printable.String(), driver.MaxValueLen/printable.Len()+1)[:c.h.LongestValue]
 	var version int64
 	var clock time.Time
 	for _, text := range []string{"a", printable.String(), longest, "null", "", "0",
@@ -66,6 +67,18 @@ func valueKept(c *check) {
 			c.errorf("version %d at %v after %d at %v: must grow", v.Version, v.At, version, clock)
 		}
 		version, clock = v.Version, v.At
+	}
+	if c.h.LongestValue < driver.MaxValueLen {
+		ctx, cancel := callContext()
+		defer cancel()
+		tooLong := driver.Value{Text: strings.Repeat("x", driver.MaxValueLen), Version: version}
+		err := a.controller().Update(ctx, "x", driver.Update{Value: &tooLong})
+		if !errors.Is(err, driver.ErrFault) {
+			c.errorf("a value of %d bytes: %v: must be refused", driver.MaxValueLen, err)
+		}
+		if v := b.value("x"); v.Version != version || v.Text == tooLong.Text {
+			c.errorf("version %d after a value that was refused: must be %d", v.Version, version)
+		}
 	}
 	if v := b.value("xx"); v.Text != "" {
 		c.errorf("another name has the value %.100q", v.Text)
