@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A broken store is a store in memory that changes its calls.
+// broken is an in-memory store that alters its calls, to plant one bug in it.
 type broken struct {
 	cluster.Store
 	before func(*cluster.Batch)
@@ -74,9 +74,9 @@ func (s *broken) Sweep(ctx context.Context, r cluster.Retention, limit int) (int
 	return s.Store.Sweep(s.context(ctx), r, limit)
 }
 
-// The suite finds stores that break one promise each.
+// For each promise, the suite detects a store that breaks it.
 //
-// Fails when a check of the suite is taken out.
+// Fails when a check is removed from the suite.
 func TestBrokenStoresAreFound(t *testing.T) {
 	t.Parallel()
 	each := func(change func(*cluster.LeaseRecord)) func(*broken) {
@@ -89,7 +89,7 @@ func TestBrokenStoresAreFound(t *testing.T) {
 		}
 	}
 	for name, bug := range map[string]struct {
-		promise string // that is found to be broken
+		promise string // that the bug breaks
 		plant   func(*broken)
 	}{
 		"nothing":       {"", func(*broken) {}},
@@ -244,7 +244,7 @@ func TestBrokenStoresAreFound(t *testing.T) {
 	}
 }
 
-// Fails when the suite takes one registry for two.
+// Fails when the suite accepts a harness whose Store and Other are the same registry.
 func TestRegistriesThatAreOneAreFound(t *testing.T) {
 	t.Parallel()
 	for _, p := range promises {

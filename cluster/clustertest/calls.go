@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A call is one call of a method of a Store.
+// A call invokes one method of a Store.
 type call struct {
 	name string
 	make func(ctx context.Context) error
@@ -28,7 +28,7 @@ func (c *check) every(b cluster.Batch) []call {
 	}
 }
 
-// batch returns a batch with all sorts of rows.
+// batch returns a batch that contains rows of every kind.
 func batch(host string, leases, events, runs int) cluster.Batch {
 	h := heartbeat(host)
 	b := cluster.Batch{Host: &h}
@@ -120,7 +120,7 @@ var calls = []promise{
 			c.skip("the harness does not count round trips")
 		}
 		for _, b := range []cluster.Batch{batch("a", 1, 1, 1), batch("b", cluster.MaxBatch, 300, 100)} {
-			for _, call := range c.every(b) { // the first prepares statements, loads scripts
+			for _, call := range c.every(b) { // warm-up: prepares statements and loads scripts
 				c.trips(call)
 			}
 			for _, call := range c.every(b) {
@@ -147,7 +147,7 @@ var calls = []promise{
 			if err == nil {
 				c.errorf("%s of a server that hangs: no error", call.name)
 			}
-			if took := at.to.Sub(at.from); took > limit+2*time.Second { // for a busy machine
+			if took := at.to.Sub(at.from); took > limit+2*time.Second { // margin for a busy machine
 				c.errorf("%s returns %v after its start: its context had %v", call.name, took, limit)
 			}
 		}
@@ -219,7 +219,7 @@ var crowds = []promise{
 					b := cluster.Batch{Host: &h, Events: []cluster.Event{event(id, 0), event("same", 0)},
 						Runs: []cluster.Run{run(id, "orders", 0), run("same", "orders", 0)}}
 					for n := range names {
-						l := leaseRecord(fmt.Sprint("lease", (n+w)%names), h.Holder.Host) // each in another order
+						l := leaseRecord(fmt.Sprint("lease", (n+w)%names), h.Holder.Host) // in the writer's own order
 						l.Fence = dlock.Fence(i*writers + w + 1)
 						l.Grant = fmt.Sprint(l.Fence)
 						b.Leases = append(b.Leases, l)
@@ -238,7 +238,7 @@ var crowds = []promise{
 			}
 		})
 		all.Wait()
-		c.sweep(forever, 1000) // a store may trim here only
+		c.sweep(forever, 1000) // some stores trim only here
 		rows, _ := c.read()
 		if len(rows.Hosts) != writers || len(rows.Leases) != names || len(rows.Events) != writers*rounds+1 ||
 			len(rows.Runs) != cluster.RunsPerTimer {
@@ -253,7 +253,7 @@ var crowds = []promise{
 	}},
 }
 
-// try writes a batch from any goroutine.
+// try writes a batch. Unlike write, it may be called from any goroutine.
 func (c *check) try(b cluster.Batch) {
 	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 	defer cancel()

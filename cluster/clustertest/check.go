@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// callTimeout bounds every call to the store. Only a store that hangs needs that long.
+// callTimeout bounds every call to the store. Only a store that hangs reaches it.
 const callTimeout = 30 * time.Second
 
 // A check tests one promise on fresh registries. It collects findings instead of failing a test,
@@ -22,14 +22,14 @@ const callTimeout = 30 * time.Second
 type check struct {
 	Registries
 	slack time.Duration
-	ctx   context.Context // of the test
+	ctx   context.Context // ends with the test
 
 	mu      sync.Mutex
 	broken  []string
 	skipped string
 }
 
-// giveUp is the panic by which a check ends early.
+// giveUp is the panic value that ends a check early.
 type giveUp struct{}
 
 // errorf records a broken promise. It may be called from any goroutine.
@@ -47,7 +47,7 @@ func (c *check) skip(why string) {
 	panic(giveUp{})
 }
 
-// note records the message with the line of the promise that was being tested.
+// note records the message and the line in the promise that caused it.
 func (c *check) note(format string, args ...any) {
 	where := ""
 	for skip := 2; ; skip++ {
@@ -68,7 +68,7 @@ func (c *check) note(format string, args ...any) {
 	}
 }
 
-// A span is when a call was made, by the monotonic clock of this process.
+// A span is the interval in which a call ran, by the monotonic clock of this process.
 type span struct{ from, to time.Time }
 
 func during(call func()) span {
@@ -77,7 +77,7 @@ func during(call func()) span {
 	return span{from, time.Now()}
 }
 
-// write writes a batch.
+// write writes a batch to Store and fails the check on an error.
 func (c *check) write(b cluster.Batch) span {
 	_, at := c.writeTo(c.Store, b)
 	return at
@@ -96,7 +96,7 @@ func (c *check) writeTo(store cluster.Store, b cluster.Batch) (w cluster.Written
 
 var everything = cluster.Query{Events: cluster.MaxEvents, Runs: 10_000, Timers: 10_000}
 
-// read returns all rows.
+// read returns all rows of Store.
 func (c *check) read() (cluster.Rows, span) { return c.readFrom(c.Store, everything) }
 
 func (c *check) readFrom(store cluster.Store, q cluster.Query) (rows cluster.Rows, at span) {
@@ -133,7 +133,7 @@ func (c *check) sweep(r cluster.Retention, limit int) (deleted int) {
 	return deleted
 }
 
-// host returns the only host of the registry.
+// host returns the only host of the registry, and ends the check if there is not exactly one.
 func (c *check) host() cluster.HostRow {
 	rows, _ := c.read()
 	if len(rows.Hosts) != 1 {
@@ -142,7 +142,7 @@ func (c *check) host() cluster.HostRow {
 	return rows.Hosts[0]
 }
 
-// ago checks a duration that was written as want and has grown since.
+// ago checks an age: it was want when the row was written, and has grown since then.
 func (c *check) ago(what string, got, want time.Duration, written, read span) {
 	least, most := want+read.from.Sub(written.to)-c.slack, want+read.to.Sub(written.from)+c.slack
 	if got < least || got > most {
@@ -157,7 +157,8 @@ func (c *check) same(what string, got, want any) {
 	}
 }
 
-// sameHost checks a row of a host without its times. Its Detail may be formatted in another way.
+// sameHost compares a host row with what was written, except for its times. The formatting of
+// Detail may differ.
 func (c *check) sameHost(got cluster.HostRow, want cluster.Heartbeat) {
 	var gotDetail, wantDetail any
 	if err := json.Unmarshal(got.Detail, &gotDetail); err != nil {
@@ -171,7 +172,7 @@ func (c *check) sameHost(got cluster.HostRow, want cluster.Heartbeat) {
 	c.same("host", got.Heartbeat, want)
 }
 
-// sameLease checks a row of a lease without its times.
+// sameLease compares a lease row with what was written, except for its times.
 func (c *check) sameLease(got, want cluster.LeaseRecord) {
 	c.same("lease", timeless(got), timeless(want))
 }
@@ -181,7 +182,7 @@ func timeless(l cluster.LeaseRecord) cluster.LeaseRecord {
 	return l
 }
 
-// Rows as hosts write them; each test changes the fields that it is about.
+// The functions below return rows as hosts write them. Each test changes the fields it checks.
 
 func holder(name string) dlock.Holder { return dlock.Holder{Host: name, PID: 4711, ID: "id-" + name} }
 

@@ -1,7 +1,7 @@
 // Package clustertest tests stores of the registry.
 //
-// [Run] is the conformance suite: a store that passes it does what [cluster.Store] says. One call
-// in the store's own test file is all it takes:
+// [Run] is the conformance suite: a store that passes it does what [cluster.Store] says. Call it
+// once from the store's own tests:
 //
 //	func TestConformance(t *testing.T) {
 //		clustertest.Run(t, clustertest.Harness{
@@ -14,6 +14,7 @@
 //		})
 //	}
 //
-// It does not check that a store measures time by its server's clock and not by this process's,
-// because the two agree here, nor that it survives the loss of its server.
+// The suite cannot check that a store measures time by its server's clock, because that clock and
+// this process's clock agree during the tests. It also does not check that a store survives the
+// loss of its server.
 package clustertest

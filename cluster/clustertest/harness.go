@@ -11,36 +11,37 @@ import (
 
 // A Harness tells Run how to reach a store.
 type Harness struct {
-	// New returns fresh, empty registries. It is called for every test, concurrently unless Virtual
-	// is set; close what needs closing in a t.Cleanup.
+	// New returns fresh, empty registries. Run calls it for every test, concurrently unless Virtual
+	// is set. Use t.Cleanup to close what New opens.
 	New func(t testing.TB) Registries
 
-	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
-	// that does no I/O. Otherwise tests run in parallel. Default false.
+	// Virtual runs every test in a testing/synctest bubble. Set it for a store that uses time.Now
+	// as its clock and does no I/O. Without it, tests run in parallel. Default false.
 	Virtual bool
 
-	// Slack is how much times may be off, because the store's clock is coarse or runs at another
-	// speed than this process's. Default 50 ms; 0 if Virtual is set.
+	// Slack is the tolerance for times, for a store whose clock is coarse or runs at a different
+	// speed than this process's clock. Default 50 ms; 0 if Virtual is set.
 	Slack time.Duration
 }
 
-// Registries are two registries, for one test.
+// Registries are the two registries that one test uses.
 type Registries struct {
-	// Store is the registry that is tested. Its calls may be concurrent.
+	// Store is the registry under test. Its calls may be concurrent.
 	Store cluster.Store
 
-	// Other has another prefix, or other tables, on the same server.
+	// Other is a second registry on the same server, with another prefix or other tables.
 	Other cluster.Store
 
-	// RoundTrips counts the round trips of Store on the wire. Default nil: they are not tested.
+	// RoundTrips returns the number of round trips Store has made so far. Default nil: round trips
+	// are not tested.
 	RoundTrips func() int64
 
-	// Hang makes the server of Store accept calls and answer none, until the returned function is
-	// called. Default nil: calls that hang are not tested.
+	// Hang makes the server of Store accept calls without answering them, until the returned
+	// function is called. Default nil: calls that hang are not tested.
 	Hang func() (resume func())
 }
 
-// Run tests that a store does what cluster.Store says, with one subtest per promise.
+// Run tests that a store does what cluster.Store says. It runs one subtest per promise.
 func Run(t *testing.T, h Harness) {
 	for _, p := range promises {
 		t.Run(p.name, func(t *testing.T) {
@@ -61,7 +62,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// try tests one promise of a store, and returns its findings.
+// try tests one promise on fresh registries. The returned check holds the findings.
 func (h Harness) try(t testing.TB, p promise) (c *check) {
 	if h.Slack == 0 && !h.Virtual {
 		h.Slack = 50 * time.Millisecond
@@ -88,7 +89,7 @@ type promise struct {
 	show func(*check)
 }
 
-// promises are all promises, in the order in which they are tested.
+// promises lists all promises in the order in which they are tested.
 var promises = join(hosts, leases, histories, records, sweeping, texts, calls, crowds)
 
 func join(groups ...[]promise) []promise {

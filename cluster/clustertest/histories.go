@@ -107,7 +107,7 @@ var histories = []promise{
 			Runs: []cluster.Run{run("x", "orders", time.Minute), run("y", "orders", 0)}}
 		at := c.write(b)
 		c.write(b)
-		b.Events[0].Ago, b.Runs[0].EndedAgo = time.Hour, time.Hour // as when it is sent again much later
+		b.Events[0].Ago, b.Runs[0].EndedAgo = time.Hour, time.Hour // as if the batch were sent again much later
 		c.write(b)
 		rows, read := c.read()
 		if len(rows.Events) != 2 || len(rows.Runs) != 2 {
@@ -121,8 +121,8 @@ var histories = []promise{
 	}},
 }
 
-// newest checks that rows with the IDs 0, 1, … come in this order: as many as asked for, or all if
-// there are fewer.
+// newest checks that the rows have the IDs 0, 1, … in this order, and that there are as many as
+// asked for, or all if fewer exist.
 func (c *check) newest(what string, asked, have, got int, id func(int) string) {
 	if want := min(asked, have); got != want {
 		c.errorf("%s: %d rows of %d when %d are asked for, want %d", what, got, have, asked, want)

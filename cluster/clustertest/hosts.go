@@ -163,7 +163,7 @@ var hosts = []promise{
 	}},
 }
 
-// registry returns a registry that does not log.
+// registry returns a Registry that discards its log.
 func (c *check) registry(o cluster.Config) *cluster.Registry {
 	o.Logger = slog.New(slog.DiscardHandler)
 	r, err := cluster.New(o)

@@ -55,10 +55,10 @@ var leases = []promise{
 		}
 	}},
 	{"leases/the grant with the higher fence has the row", func(c *check) {
-		for _, fence := range []dlock.Fence{1, 9, 99, 1 << 53, 1 << 62} { // also as text, and as floating point
+		for _, fence := range []dlock.Fence{1, 9, 99, 1 << 53, 1 << 62} { // also as text and as floats
 			older := leaseRecord("orders", "a")
 			older.Name, older.Fence, older.HeldFor = fmt.Sprint(older.Name, fence), fence, time.Minute
-			newer := leaseRecord("orders", "b") // whose host says that it acquired first
+			newer := leaseRecord("orders", "b") // although its host claims to have acquired it first
 			newer.Name, newer.Fence, newer.HeldFor = older.Name, fence+1, time.Hour
 			c.precedes(older, newer)
 		}
@@ -78,7 +78,7 @@ var leases = []promise{
 			for _, releases := range []bool{true, false} {
 				late, held := leaseRecord(fmt.Sprint("orders", i, releases), "a"), leaseRecord("", "b")
 				held.Name, late.Fence, held.Fence = late.Name, fences[0], fences[1]
-				late.HeldFor = time.Minute // so that it seems to be the newer one
+				late.HeldFor = time.Minute // makes the late record look newer
 				if late.Released = releases; !releases {
 					late.ExpiresIn = 20 * time.Millisecond
 				}
@@ -140,7 +140,7 @@ var leases = []promise{
 	}},
 }
 
-// precedes checks that the newer of two records has the row, whichever comes first.
+// precedes checks that the newer of two records gets the row, whichever is written first.
 func (c *check) precedes(older, newer cluster.LeaseRecord) {
 	var batch [3]span
 	for i, l := range []cluster.LeaseRecord{older, newer, older} {
@@ -151,7 +151,7 @@ func (c *check) precedes(older, newer cluster.LeaseRecord) {
 	c.ago("HeldFor of the newer grant", got.HeldFor, newer.HeldFor, batch[1], read)
 }
 
-// leaseOf returns the lease of a name.
+// leaseOf returns the lease with the given name, and ends the check if there is none.
 func (c *check) leaseOf(name string) (cluster.LeaseRecord, span) {
 	rows, read := c.read()
 	i := slices.IndexFunc(rows.Leases, func(l cluster.LeaseRecord) bool { return l.Name == name })
@@ -161,7 +161,7 @@ func (c *check) leaseOf(name string) (cluster.LeaseRecord, span) {
 	return rows.Leases[i], read
 }
 
-// untilOver waits until the lease of a name is released or has ended by the store's clock.
+// untilOver waits until the lease is released or has expired by the store's clock.
 func (c *check) untilOver(name string) {
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		l, _ := c.leaseOf(name)

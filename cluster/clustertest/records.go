@@ -21,7 +21,7 @@ var records = []promise{
 		b.Host.UpFor = 2 * time.Hour
 		c.write(b)
 		c.write(b)
-		b.Host.UpFor = 3 * time.Hour // as when it is sent again
+		b.Host.UpFor = 3 * time.Hour // as if the batch were sent again
 		c.write(b)
 		b.Number = 4
 		c.write(b)
@@ -100,7 +100,7 @@ var records = []promise{
 		b.Host = host
 		h := heartbeat("a")
 		b.Host.Detail = h.Detail
-		c.write(b) // makes the row
+		c.write(b) // creates the row
 		c.hasFailures("orders", 0)
 		c.hasRuns("orders", 0)
 		b.Host.Detail = nil
@@ -123,7 +123,8 @@ var records = []promise{
 	}},
 	{"records/are merged by when runs ended", func(c *check) {
 		c.join("a")
-		// All are hours ago and hours apart, so that the duration of the test changes no order.
+		// The runs ended hours ago and hours apart, so the duration of the test cannot change their
+		// order.
 		outcomes := []string{"ok", "ok", "error", "panic", "timeout", "lease_lost", "of the user's own"}
 		for i := range 6 {
 			timer, number := fmt.Sprint("timer", i), int64(100*i)
@@ -255,7 +256,7 @@ var records = []promise{
 				w := want[i]
 				c.near("Ago", g.Ago, w.Ago+w.Interval/2)
 				g.Ago = w.Ago
-				switch w.Runs { // those that are of two batches
+				switch w.Runs { // buckets with runs from two batches
 				case 6:
 					w.Failed, w.LongestTook = 4, 4*time.Millisecond
 				case 5:
@@ -301,7 +302,7 @@ var records = []promise{
 	}},
 }
 
-// outcome is the record of one run.
+// outcome returns the record of one run with the given outcome.
 func outcome(timer, outcome string, ago time.Duration) cluster.TimerRecord {
 	r := run("", timer, ago)
 	r.Outcome = outcome
@@ -319,14 +320,15 @@ func outcome(timer, outcome string, ago time.Duration) cluster.TimerRecord {
 	return one
 }
 
-// join writes the row of a host.
+// join writes a first heartbeat of a host, which creates its row.
 func (c *check) join(host string) {
 	h := heartbeat(host)
 	h.UpFor = time.Minute
 	c.write(cluster.Batch{Host: &h})
 }
 
-// counted is a batch of a host that has a row, with runs to be counted, each with its buckets.
+// counted returns a batch whose runs are counted, with a bucket for each timer. The host must
+// already have a row.
 func (c *check) counted(host string, number int64, runs ...cluster.TimerRecord) cluster.Batch {
 	h := heartbeat(host)
 	h.Detail = nil
@@ -351,7 +353,7 @@ func (c *check) counted(host string, number int64, runs ...cluster.TimerRecord) 
 	return b
 }
 
-// clock writes a batch, and returns a clock that shows the store's time.
+// clock writes a batch and returns a function that reads the store's time.
 func (c *check) clock(b cluster.Batch) func() time.Time {
 	w, at := c.writeTo(c.Store, b)
 	if w.At.IsZero() {
@@ -404,7 +406,7 @@ func (c *check) hasRuns(timer string, want int) {
 	}
 }
 
-// near checks a duration that may have grown during the test.
+// near checks a duration that may have grown since the test began.
 func (c *check) near(what string, got, want time.Duration) {
 	if d := got - want; d < -c.slack || d > callTimeout {
 		c.errorf("%s: %v, want %v", what, got, want)

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// forever is a retention that deletes nothing that a test writes.
+// forever is a retention long enough to keep every row that a test writes.
 var forever = cluster.Retention{Hosts: 1000 * time.Hour, Leases: 1000 * time.Hour, Events: 1000 * time.Hour,
 	Runs: 1000 * time.Hour}
 
@@ -149,7 +149,7 @@ var sweeping = []promise{
 	}},
 }
 
-// writeOld writes n leases, events and runs that are two hours old.
+// writeOld writes n leases, n events and n runs that are two hours old.
 func (c *check) writeOld(n int) {
 	const age = 2 * time.Hour
 	var b cluster.Batch

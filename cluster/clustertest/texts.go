@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// bad are texts that break stores.
+// bad holds texts that tend to break stores.
 var bad = []string{
 	`it's "quoted"; DROP TABLE hosts; -- \ % _ $1 ? {braces}`,
 	"four bytes 🦊🐙 and three 漢字",
@@ -155,14 +155,15 @@ var texts = []promise{
 	}},
 }
 
-// text checks that text came back whole, except for what a store may leave out or replace.
+// text checks that a text came back unchanged, except for characters that a store may drop or
+// replace.
 func (c *check) text(got, want string) {
 	if got != want && kept(got) != kept(want) {
 		c.errorf("%q came back as %q", want, got)
 	}
 }
 
-// kept returns the part of a text that every store keeps.
+// kept returns the characters of a text that every store keeps.
 func kept(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == 0 || r == utf8.RuneError {

@@ -1,10 +1,10 @@
--- Buckets: what the runs of a timer add up to.
+-- Buckets: returns the aggregated runs of a timer.
 --
 -- KEYS     see parts/common.lua
 -- ARGV[1]  <length>:<timer>
--- and then, of each sort of bucket: a letter, its span in µs, how many spans to return
+-- then, for each kind of bucket: its letter, its span in µs, the number of spans to return
 --
--- Returns {now µs, {span …}}; a span may be nil
+-- Returns {now µs, {span …}}; a missing span is nil
 
 local found = {}
 for i = 2, #ARGV, 3 do

@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// What calls of a large fleet cost the server, for the package's doc. It measures, and fails only
-// if a call keeps the server from others for as long as a heartbeat would notice.
+// Measures what the calls of a large fleet cost the server; the package documentation quotes the
+// results. The test fails only if a call blocks the server long enough to delay heartbeats.
 func TestCostOfALargeFleet(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -26,7 +26,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 	admin := server.Client()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// The time that the one thread was at work: on a busy machine a call takes longer than that.
+	// CPU time of the server's main thread. On a busy machine the elapsed time of a call is longer.
 	used := regexp.MustCompile(`used_cpu_(?:sys|user)_main_thread:([0-9.]+)`)
 	busy := func() (sum time.Duration) {
 		stats, err := admin.Info(ctx, "cpu").Result()
@@ -42,7 +42,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 	}
 	measure := func(what string, times int, call func(i int)) {
 		t.Helper()
-		call(0) // the server learns the script
+		call(0) // loads the script
 		before := busy()
 		for i := range times {
 			call(i)
@@ -190,7 +190,7 @@ func TestCostOfALargeFleet(t *testing.T) {
 	measure("Sweep of 500 events and 500 runs", 1, sweep(cluster.Retention{Hosts: day, Leases: day}))
 }
 
-// fleetDetail is the detail of a host with 1,000 timers.
+// fleetDetail returns the detail of a host with 1,000 timers.
 func fleetDetail() json.RawMessage {
 	var d cluster.HostDetail
 	for i := range 1000 {

@@ -1,28 +1,27 @@
 // Package redisregistry keeps the registry of package cluster on Redis: one server, Redis Sentinel
 // or one node of a Redis Cluster.
 //
-// Each call is one Lua script, which takes its time from the server. All keys have one prefix and
-// one hash tag, so on a Cluster they are on one node. Stores with other prefixes may be on other
-// nodes. docs/redis.md has the rights that a user needs.
+// Each call is one Lua script, which reads the time from the server. All keys share one prefix and
+// one hash tag, so on a Cluster they are on one node. Stores with different prefixes may be on
+// different nodes. docs/redis.md lists the permissions that the Redis user needs.
 //
-// Memory is bounded: events and the runs of each timer are trimmed as they are written, long texts
-// are cut, hosts and leases are deleted by cluster.Store's Sweep, and all keys expire when no host
-// has written for 40 days.
+// Memory is bounded. Each write trims the events and the runs of each timer, and cuts long texts.
+// [Store.Sweep] deletes old hosts and leases. All keys expire when no host has written for 40 days.
 //
-// It does not promise that anything is still there. A server that restarts without persistence, or
-// that evicts keys, forgets the registry; hosts and leases come back with their next writes, and
-// events and runs are lost. A Read is one moment of the server, but what it says of a host or a
-// lease is as old as its last write. No lock depends on any of it.
+// The registry is not durable. A server that restarts without persistence, or that evicts keys,
+// loses it: hosts and leases return with their next writes, but events and runs are lost. A Read is
+// a consistent snapshot of the server, but each host and lease in it is only as recent as its last
+// write. No lock depends on the registry.
 //
 // # Keys
 //
-// After {shop::slot:registry}, where shop: is the Prefix:
+// After {shop::slot:registry}, where shop: is the Prefix, the keys end with:
 //
-//	:hosts, :details           hashes: when each process was last seen and began (µs since 1970), its
-//	                           TTL (µs) and what it says of itself; its timers and runners,
+//	:hosts, :details           hashes: when each process was last seen and when it started (µs since
+//	                           1970), its TTL (µs) and its description; its timers and runners,
 //	                           compressed (z and DEFLATE) from 1 kB on
 //	:leases, :ends             a hash: acquired, renewed, expires, released, fence, grant, and the
-//	                           rest as JSON; a sorted set by which old leases are deleted
+//	                           rest as JSON; a sorted set from which Sweep finds old leases
 //	:events, :order            the newest 1,000 events: a hash by ID and a sorted set by time
 //	:runs, :ended, :timers     the newest 50 runs of each timer: a hash by ID, and sorted sets by time
 //	                           and by timer
@@ -35,15 +34,15 @@
 //	                           deleted
 //	:counted                   the number of the last batch of each process whose runs were counted
 //
-// If one key of a line is lost, the next write deletes the others of the line. Hosts send :hosts,
-// :details, :leases and :ends again with their heartbeats (leases with their next renewal, and all
-// of them if :hosts was lost, too). :records, :ranked, :buckets and :gone are counted anew. Without
-// :counted a batch that arrives twice just then may be counted twice. Texts of events and errors of
-// runs are cut after 2,000 bytes.
+// If the server loses one key of a line, the next write deletes the others of that line. Hosts
+// write :hosts, :details, :leases and :ends again with their heartbeats. A lease returns with its
+// next renewal; if :hosts was lost too, all leases return at once. :records, :ranked, :buckets and
+// :gone start from zero. If :counted is lost, a batch that arrives twice at that moment may be
+// counted twice. The texts of events and the errors of runs are cut after 2,000 bytes.
 //
 // # Cost
 //
-// Each call is one script, during which the server does nothing else. CPU time of redis-server
+// Each call is one script, and while it runs the server does nothing else. CPU time of redis-server
 // 7.0.15 on a busy machine, in ms:
 //
 //	Write of a heartbeat; with the detail of 1,000 timers (39 kB)        0.06; 0.2
@@ -57,8 +56,8 @@
 //
 // # Errors
 //
-// A missing right and a key with something else in it match dlock.ErrSetup. A replica, a server
-// that is out of memory, and one that loads its data are outages. An old master of a Sentinel is
-// written to until Sentinel demotes it, ten seconds later or, if it is cut off, when it is back:
-// events and runs that were written to it meanwhile are lost.
+// A missing permission and a key of another type match dlock.ErrSetup. A replica, a server that is
+// out of memory and a server that is loading its data count as outages. With Sentinel, writes reach
+// an old master until Sentinel demotes it: ten seconds later or, if the old master is cut off, when
+// it is reachable again. Events and runs written to it in the meantime are lost.
 package redisregistry

@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/proof/redistest"
 )
 
-// batch is one row of each sort, with more runs than are kept.
+// batch returns one row of each kind, and more runs than a store keeps.
 func batch() cluster.Batch {
 	h := dlock.Holder{Host: "web-1", PID: 4711, ID: "gw6htyep"}
 	b := cluster.Batch{
@@ -32,7 +32,7 @@ func batch() cluster.Batch {
 	return b
 }
 
-// counted is a batch whose runs are counted if batch was written before.
+// counted returns a batch whose runs are counted, provided that batch was written before.
 func counted(number int64) cluster.Batch {
 	b := batch()
 	b.Number, b.Host.UpFor = number, 2*time.Hour
@@ -42,7 +42,7 @@ func counted(number int64) cluster.Batch {
 	return b
 }
 
-// calls makes every call once, and returns the first error. It needs every right.
+// calls makes every call once, so it needs every permission, and returns the first error.
 func calls(s *redisregistry.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -75,11 +75,11 @@ func every(s *redisregistry.Store) []call {
 	}
 }
 
-// Every right that docs/redis.md lists for the registry is needed, and without one of them an error
-// says that a right is missing. (That they are enough, the conformance suite shows, which connects
-// as this user.)
+// The registry needs every permission that docs/redis.md lists. Without one of them, the error says
+// that a permission is missing. (The conformance suite connects as this user and so shows that the
+// list is complete.)
 //
-// Fails when the documentation grants a right that is not needed.
+// Fails when the documentation grants an unnecessary permission.
 func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -92,12 +92,12 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 			}
 		}
 		set("-" + strings.TrimPrefix(right, "+"))
-		if err := admin.ScriptFlush(t.Context()).Err(); err != nil { // or EVAL would not be needed
+		if err := admin.ScriptFlush(t.Context()).Err(); err != nil { // otherwise EVAL would not be needed
 			t.Fatal(err)
 		}
 		s := open(t, c, unique())
 		err := calls(s)
-		if right == "+del" && err == nil { // it is needed when a key was evicted
+		if right == "+del" && err == nil { // DEL is needed only after a key was evicted
 			if err := admin.Del(t.Context(), s.Keys()[0]).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -117,9 +117,9 @@ func TestLeastPrivilegeAsDocumented(t *testing.T) {
 	}
 }
 
-// A key that holds something else is an error of the setup, of every call that needs it.
+// If a key holds another type, every call that needs this key returns a setup error.
 //
-// Fails when WRONGTYPE is returned as an error that passes.
+// Fails when WRONGTYPE is returned as a transient error.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -134,8 +134,8 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
-// An error that passes is not one of the set-up, and afterwards everything works: a server that is
-// out of memory, a replica, a server that has forgotten the scripts.
+// A server that is out of memory, a replica, and a server that has lost the scripts cause transient
+// errors, which do not match ErrSetup. Afterwards all calls work again.
 func TestPassingErrors(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -170,7 +170,7 @@ func TestPassingErrors(t *testing.T) {
 	}
 }
 
-// Clients and prefixes that cannot work are refused, before a server is called.
+// Invalid clients and prefixes are rejected before the server is called.
 func TestFaultsOfTheOptions(t *testing.T) {
 	t.Parallel()
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -203,7 +203,7 @@ func TestFaultsOfTheOptions(t *testing.T) {
 	}
 }
 
-// A batch that would block the server for long is refused.
+// A batch large enough to block the server for long is rejected.
 func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Shared(t).Client(), unique())
@@ -213,7 +213,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// No error of an unreachable server, or of a refused login, contains a password.
+// Neither the error of an unreachable server nor that of a refused login contains a password.
 func TestPasswordIsNotTold(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{Password: "right"})

@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A registry on Redis (an embedded one here), to which one host writes, and which any host reads.
+// One host writes to a registry on Redis (here an embedded server), and any host can read it.
 func ExampleNew() {
 	mini, err := miniredis.Run()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // go-redis logs every connection that we break
+	redis.SetLogger(quiet{}) // go-redis logs every connection that the tests break
 	if err := documentedUser(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -36,17 +36,17 @@ func (quiet) Printf(context.Context, string, ...any) {}
 const (
 	canary = servertest.Canary // the password of all users
 
-	// app is the user of docs/redis.md with the rights that the registry needs. It may use the
-	// prefix shop.
+	// app is the user from docs/redis.md with the permissions that the registry needs. It may
+	// access keys with the prefix shop.
 	app  = "tickslot"
 	shop = "shop:"
 )
 
-// rights are what the registry needs besides keys and password, on one server.
+// rights are the permissions that the registry needs on a single server, besides keys and password.
 var rights []string
 
-// documentedUser sets the user of the test servers to that of the page, with only the rights that
-// it lists for the registry.
+// documentedUser gives the test servers the user from docs/redis.md, with only the permissions
+// listed for the registry.
 func documentedUser() error {
 	const page = "../../docs/redis.md"
 	user, err := redistest.DocumentedUser(page)
@@ -79,7 +79,7 @@ func documentedUser() error {
 	return nil
 }
 
-// open returns a registry that is closed with the test.
+// open returns a registry and closes it when the test ends.
 func open(t testing.TB, client redis.UniversalClient, prefix string) *redisregistry.Store {
 	t.Helper()
 	s := redisregistry.New(client, redisregistry.Options{Prefix: prefix})
@@ -91,7 +91,7 @@ func open(t testing.TB, client redis.UniversalClient, prefix string) *redisregis
 	return s
 }
 
-// client returns a client, as the user of the documentation, that is closed with the test.
+// client connects as the documented user and closes the client when the test ends.
 func client(t testing.TB, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr, Username: app, Password: canary})
@@ -104,15 +104,15 @@ func unique() string { return shop + rand.Text() + ":" }
 func TestConformanceMiniredis(t *testing.T) {
 	t.Parallel()
 	clustertest.Run(t, clustertest.Harness{New: func(t testing.TB) clustertest.Registries {
-		// One for each check: it executes one command at a time, so their callers would wait for
-		// each other.
+		// Each check gets its own server: miniredis executes one command at a time, so checks that
+		// share a server would wait for each other.
 		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 		t.Cleanup(func() { c.Close() })
 		return clustertest.Registries{Store: open(t, c, unique()), Other: open(t, c, unique())}
 	}})
 }
 
-// Round trips are counted at the wire, by a proxy that can also make the server hang.
+// A proxy counts the round trips on the wire and can make the server hang.
 func TestConformanceSingle(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -1,12 +1,12 @@
--- Read: all hosts and leases, the newest events and runs, and the records of timers.
+-- Read: returns all hosts and leases, the newest events and runs, and the records of timers.
 --
 -- KEYS     see parts/common.lua
 -- ARGV[1]  events to return    ARGV[2]  runs to return    ARGV[3]  records to return
 --
 -- Returns {now µs, {host key, row …}, {host key, detail …}, {lease row …}, {event row …},
--- {run row …}, {record row …}}; a row may be nil
+-- {run row …}, {record row …}}; a missing row is nil
 
--- Returns the rows of some IDs, 1,000 per call: unpack fails with too many.
+-- Returns the rows with the given IDs, 1,000 per call because unpack fails with too many values.
 local function rows(hash, ids)
   local found = {}
   for from = 1, #ids, 1000 do
@@ -16,7 +16,7 @@ local function rows(hash, ids)
   return found
 end
 
--- Returns the newest of a sorted set.
+-- Returns the n newest members of a sorted set.
 local function newest(set, n)
   return tonumber(n) > 0 and call('ZRANGE', set, 0, n - 1, 'REV') or {}
 end

@@ -16,46 +16,45 @@ import (
 )
 
 const (
-	// poolSize bounds the store's own connections: the registry's calls are few, and a long answer
-	// must not keep a heartbeat waiting.
+	// poolSize bounds the store's own connections. The registry makes few calls, but a long answer
+	// must not delay a heartbeat.
 	poolSize = 3
 
-	// idleExpiry is how long the registry is kept after the last host has written: longer than a
-	// month, so that the runs of a monthly timer outlive a fleet that was stopped.
+	// idleExpiry is how long the registry is kept after the last write of any host. It is longer
+	// than a month, so that the runs of a monthly timer survive while the fleet is stopped.
 	idleExpiry = 40 * 24 * time.Hour
 )
 
 // Options are the settings of a Store. They must be the same on every host. The zero value is
 // valid.
 type Options struct {
-	// Prefix is prepended to every key. It keeps applications and environments on one server apart,
-	// and may be the Prefix of the locks. At most 256 bytes of text, without control characters and
-	// without ":slot:". Default "".
+	// Prefix is prepended to every key. It separates applications and environments that share a
+	// server, and may equal the Prefix of the locks. At most 256 bytes of text, without control
+	// characters and without ":slot:". Default "".
 	Prefix string
 }
 
-// A Store implements cluster.Store on Redis. It is safe for concurrent use; the zero value is not
-// usable.
+// A Store implements cluster.Store on Redis. It is safe for concurrent use. Create it with New.
 type Store struct {
-	client redis.UniversalClient // our pool, or nil
+	client redis.UniversalClient // the store's own pool, or nil
 	keys   []string
-	fault  error // of the options
+	fault  error // in the options
 	closed atomic.Bool
 
-	reloaded atomic.Int64 // when failed last reloaded the Cluster's map, ns
+	reloaded atomic.Int64 // when failed last reloaded the Cluster's map, in ns
 }
 
 var _ cluster.Store = (*Store)(nil)
 
-// New returns a registry on the server of client: a *redis.Client, also of redis.NewFailoverClient,
-// or a *redis.ClusterClient. The caller keeps and closes the client. The store opens up to three
-// connections of its own, to which the client's time-outs and retries do not apply: a call ends
-// with its context, or after five seconds if that has no deadline. New does not call the server.
-// Check reports faults.
+// New returns a registry on the server of client: a *redis.Client, including one from
+// redis.NewFailoverClient, or a *redis.ClusterClient. The caller keeps and closes the client. The
+// store opens up to three connections of its own, which ignore the client's timeouts and retries. A
+// call ends with its context, or after five seconds if the context has no deadline. New does not
+// call the server. Check reports faults.
 func New(client redis.UniversalClient, opts Options) *Store {
 	s := &Store{}
-	// The braces keep all keys on one node of a Cluster. No name of a lock contains :slot:, so
-	// these cannot be keys of a lock.
+	// The braces keep all keys on one node of a Cluster. The name of a lock cannot contain :slot:,
+	// so none of these keys can belong to a lock.
 	base := "{" + opts.Prefix + ":slot:registry}:"
 	for _, part := range []string{"hosts", "details", "leases", "ends", "events", "order", "runs", "ended", "timers",
 		"counted", "records", "ranked", "buckets", "gone"} {
@@ -97,8 +96,8 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// Close closes the store's own connections, never those of the caller's client. Call it after Run
-// of the Registry has returned: later calls fail, with an error that matches dlock.ErrClosed.
+// Close closes the store's own connections, but not the caller's client. Call it after Run of the
+// Registry has returned. Later calls fail with an error that matches dlock.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) || s.client == nil {
 		return nil
@@ -106,8 +105,8 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// Check returns the faults of the client and the options, without calling the server. All methods
-// return them.
+// Check returns the faults of the client and the options without calling the server. All methods
+// return these faults.
 func (s *Store) Check() error {
 	switch {
 	case s == nil || s.client == nil && s.fault == nil:
@@ -191,7 +190,7 @@ func (s *Store) Buckets(ctx context.Context, timer string) ([]cluster.Bucket, er
 
 // Sweep implements cluster.Store.
 func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (deleted int, err error) {
-	if err := s.ready(ctx); err != nil || limit <= 0 { // Redis takes 0 for no limit
+	if err := s.ready(ctx); err != nil || limit <= 0 { // Redis treats a limit of 0 as no limit
 		return 0, err
 	}
 	reply, err := s.call(ctx, sweepScript, limit, micros(r.Hosts), micros(r.Leases), micros(r.Events), micros(r.Runs))
@@ -208,7 +207,7 @@ func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (dele
 	return int(n), nil
 }
 
-// ready returns an error if no call can be made.
+// ready returns an error if the options are faulty or the store is closed.
 func (s *Store) ready(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -227,12 +226,12 @@ func (s *Store) call(ctx context.Context, script *rediskit.Script, args ...any) 
 	return reply, nil
 }
 
-// reloadEvery is the shortest interval at which a process reloads the map of a Cluster while calls
-// fail: a large Cluster has many processes, and the answer is long.
+// reloadEvery is the minimum interval between two reloads of a Cluster's map while calls fail. A
+// large Cluster serves many processes, and the map is large.
 const reloadEvery = time.Second
 
-// failed classifies an error of the driver. On a Cluster it also reloads the map of the nodes,
-// because go-redis otherwise calls a dead master until its next periodic reload.
+// failed classifies an error of the driver. On a Cluster it also reloads the map of nodes. Without
+// that, go-redis would call a dead master until its next periodic reload.
 func (s *Store) failed(ctx context.Context, err error) error {
 	c, isCluster := s.client.(*redis.ClusterClient)
 	if isCluster {
@@ -244,10 +243,9 @@ func (s *Store) failed(ctx context.Context, err error) error {
 	return classify(err, !isCluster)
 }
 
-// classify adds dlock.ErrSetup to an error that a server returns to every host until it is
-// repaired: a right is missing, or one of the keys is not ours. It does not add it to errors that
-// pass: no connection, no answer in time, READONLY, OOM, LOADING, BUSY, MASTERDOWN, CLUSTERDOWN,
-// TRYAGAIN.
+// classify adds dlock.ErrSetup to an error that persists on every host until it is repaired: a
+// missing permission, or a foreign key. Transient errors do not get it: no connection, no answer in
+// time, READONLY, OOM, LOADING, BUSY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN.
 func classify(err error, direct bool) error {
 	said := rediskit.Said(err)
 	if fix := rediskit.Refusal(said, direct, true); fix != "" {

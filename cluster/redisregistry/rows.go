@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// This file translates rows. A row begins with the values that a script compares, as text; the rest
-// is JSON. A later version may add fields to the JSON, which this one ignores.
+// This file encodes and decodes rows. A row starts with the values that scripts compare, as text,
+// followed by the rest as JSON. A later version may add JSON fields, which this version ignores.
 
 type wireHolder struct {
 	Host string `json:"host"`
@@ -30,7 +30,7 @@ type wireHost struct {
 	Environment string        `json:"env,omitempty"`
 	AppVersion  string        `json:"app,omitempty"`
 	Version     string        `json:"version,omitempty"`
-	Offset      int64         `json:"offset,omitempty"` // of its clock, in ns, like all durations here
+	Offset      int64         `json:"offset,omitempty"` // of the host's clock; in ns, like all durations here
 	TTL         time.Duration `json:"ttl"`
 	Left        bool          `json:"left,omitempty"`
 }
@@ -70,7 +70,7 @@ type wireRun struct {
 	By       string        `json:"by,omitempty"`
 }
 
-// maxText is how many bytes of a text are stored: the error of a run may be a page.
+// maxText is the number of bytes of a text that are stored. The error of a run may be pages long.
 const maxText = 2_000
 
 // cut shortens text to at most maxText bytes, between runes.
@@ -86,12 +86,12 @@ func cut(text string) string {
 	return text[:end] + mark
 }
 
-// maxDuration bounds durations, so that the scripts calculate with positive numbers below 2^53.
+// maxDuration bounds durations, so that scripts compute with positive numbers below 2^53.
 const maxDuration = 50 * 365 * 24 * time.Hour
 
 func micros(d time.Duration) int64 { return min(max(d, -maxDuration), maxDuration).Microseconds() }
 
-// holderKey is unambiguous for any texts.
+// holderKey returns a key that is unambiguous for any text in h.
 func holderKey(h dlock.Holder) string {
 	return fmt.Sprintf("%d:%s%d:%s", len(h.Host), h.Host, h.PID, h.ID)
 }
@@ -103,11 +103,11 @@ func leaseKey(l cluster.LeaseRecord) string {
 	return strconv.Itoa(l.Slot) + ":" + l.Name
 }
 
-// timerKey returns the beginning of the keys of a timer's runs; no other timer's keys begin with
-// it.
+// timerKey returns the common prefix of the keys of a timer's runs. No key of another timer begins
+// with it.
 func timerKey(timer string) string { return strconv.Itoa(len(timer)) + ":" + timer }
 
-// grantKey is a short text for a grant, without spaces.
+// grantKey returns a short text without spaces that identifies the grant of a lease.
 func grantKey(l cluster.LeaseRecord) string {
 	sum := sha256.Sum256([]byte(holderKey(l.Holder) + "\x00" + l.Grant))
 	return hex.EncodeToString(sum[:12])
@@ -115,13 +115,13 @@ func grantKey(l cluster.LeaseRecord) string {
 
 func row(fields any) string {
 	b, err := json.Marshal(fields)
-	if err != nil { // strings and numbers always marshal
+	if err != nil { // strings and numbers can always be encoded
 		return "{}"
 	}
 	return string(b)
 }
 
-// A span says how the buckets of one width are stored: how much time one field holds, and for how
+// A span describes how buckets of one width are stored: how much time one field covers, and how
 // long it is kept.
 type span struct {
 	letter            string
@@ -139,7 +139,7 @@ func spanOf(width time.Duration) span {
 			return s
 		}
 	}
-	return span{"x", width, width, cluster.FineRetention} // of a later version
+	return span{"x", width, width, cluster.FineRetention} // from a later version
 }
 
 func writeArgs(b cluster.Batch) []any {
@@ -209,11 +209,11 @@ func instant(reply any) (int64, error) {
 	return n, nil
 }
 
-// parse splits a row into n numbers or words and JSON. Answers leave out a row that this package
-// did not write: it must not hide all others.
+// parse splits a row into n words and decodes the JSON that follows. It reports false for a row
+// that this package did not write, so that one foreign row does not hide all others.
 func parse(value any, n int, fields any) (words []string, ok bool) {
 	text, ok := value.(string)
-	if !ok { // it was deleted after its ID was read
+	if !ok { // the row was deleted after its ID was read
 		return nil, false
 	}
 	words = strings.SplitN(text, " ", n+1)
@@ -223,7 +223,7 @@ func parse(value any, n int, fields any) (words []string, ok bool) {
 	return words[:n], true
 }
 
-// until returns how long after now an instant is.
+// until returns how long after now an instant is. It is negative for an instant in the past.
 func until(now int64, at string) time.Duration {
 	n, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
@@ -232,8 +232,8 @@ func until(now int64, at string) time.Duration {
 	return time.Duration(n-now) * time.Microsecond
 }
 
-// since returns how long before now an instant was. It is not negative, even if the server's clock
-// was set back.
+// since returns how long before now an instant was. It is never negative, even if the server's
+// clock was set back.
 func since(now int64, at string) time.Duration { return max(0, -until(now, at)) }
 
 func parseRows(reply []any) (rows cluster.Rows, err error) {

@@ -35,7 +35,7 @@ func read(t testing.TB, s *redisregistry.Store) cluster.Rows {
 	return rows
 }
 
-// complete checks that everything of batch is there.
+// complete checks that rows contains everything that batch wrote.
 func complete(t testing.TB, what string, rows cluster.Rows) {
 	t.Helper()
 	if len(rows.Hosts) != 1 || len(rows.Leases) != 1 || len(rows.Events) != 1 ||
@@ -45,7 +45,8 @@ func complete(t testing.TB, what string, rows cluster.Rows) {
 	}
 }
 
-// keys are all keys of the server that begin with the prefix or a brace and the prefix.
+// keys returns all keys on the server that begin with the prefix, with or without a brace before
+// it.
 func keys(t testing.TB, c redis.Cmdable, prefix string) []string {
 	t.Helper()
 	all, err := c.Keys(t.Context(), "*"+prefix+"*").Result()
@@ -55,9 +56,10 @@ func keys(t testing.TB, c redis.Cmdable, prefix string) []string {
 	return all
 }
 
-// A fleet that is gone leaves nothing: each key expires 40 days after the last write.
+// A fleet that no longer exists leaves nothing behind: each key expires 40 days after the last
+// write.
 //
-// Fails when a key is written that has no time to live, or another than those of Keys.
+// Fails when a key is written without a time to live, or a key that Keys does not list.
 func TestEverythingExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -82,9 +84,9 @@ func TestEverythingExpires(t *testing.T) {
 	}
 }
 
-// Events and runs that are beyond the limits leave nothing behind, nor does what is swept.
+// Trimmed events and runs leave nothing behind, and the same holds for rows that Sweep deletes.
 //
-// Fails when a part of a row is left.
+// Fails when a part of a row remains.
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -131,8 +133,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
-// A server that evicts takes keys one by one. Whichever it takes, calls work, and what a host
-// writes afterwards is there once.
+// A server under memory pressure evicts single keys. Whichever key it evicts, all calls work, and
+// each row that a host writes afterwards exists exactly once.
 //
 // Fails when whole.lua is left out of the scripts.
 func TestEvictedKeys(t *testing.T) {
@@ -172,7 +174,7 @@ func TestEvictedKeys(t *testing.T) {
 	}
 }
 
-// Foreign rows are not shown, do not hide others, and are replaced.
+// Rows written by another program are not returned, do not hide other rows, and are replaced.
 func TestForeignRows(t *testing.T) {
 	t.Parallel()
 	admin := redistest.Shared(t).Client()
@@ -181,7 +183,7 @@ func TestForeignRows(t *testing.T) {
 		s := open(t, admin, unique())
 		write(t, s, batch())
 		write(t, s, counted(1))
-		for _, i := range []int{0, 1, 2, 4, 6, 9, 10, 12} { // the hashes
+		for _, i := range []int{0, 1, 2, 4, 6, 9, 10, 12} { // the keys that are hashes
 			all, err := admin.HKeys(t.Context(), s.Keys()[i]).Result()
 			if err == nil {
 				err = admin.HSet(t.Context(), s.Keys()[i], all[0], nonsense).Err()
@@ -216,9 +218,10 @@ func TestForeignRows(t *testing.T) {
 	}
 }
 
-// Details are compressed; uncompressed ones of an older or a newer host are read as well.
+// Details are stored compressed. Uncompressed details from an older or newer version can still be
+// read.
 //
-// Fails when details are stored as they are.
+// Fails when details are stored uncompressed.
 func TestDetailsAreSmall(t *testing.T) {
 	t.Parallel()
 	admin := redistest.Shared(t).Client()
@@ -244,10 +247,10 @@ func TestDetailsAreSmall(t *testing.T) {
 	}
 }
 
-// All times are the server's: if a server's clock is a day off, nothing changes, and a row that was
-// written an hour ago by its clock is an hour old.
+// All times are the server's. If its clock is off by a day, nothing changes: a row written an hour
+// ago by that clock is one hour old.
 //
-// Fails when a time of this host is stored, or compared.
+// Fails when a time of this host is stored or compared.
 func TestTimesAreTheServers(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.NewWithClock(t, redistest.Options{})
@@ -278,7 +281,7 @@ func TestTimesAreTheServers(t *testing.T) {
 			t.Errorf("Sweep after %v: %d, %v, want %d", later, deleted, err, want)
 		}
 	}
-	clock.Set(0) // back by a day: a heartbeat is not taken for an older one
+	clock.Set(0) // sets the clock back by a day: the heartbeat must not look older than the last one
 	b := batch()
 	write(t, s, b)
 	b.Host.UpFor += time.Minute
@@ -289,7 +292,7 @@ func TestTimesAreTheServers(t *testing.T) {
 	}
 }
 
-// A write whose reply is lost is written again, and is there once.
+// A write whose reply is lost can be repeated, and its rows exist once.
 func TestLostRepliesAreRepeated(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -313,7 +316,8 @@ func TestLostRepliesAreRepeated(t *testing.T) {
 	complete(t, "after a lost reply", read(t, s))
 }
 
-// A server that forgets everything gets it again: heartbeats are answered with HostUnknown.
+// A server that has lost everything recovers it: it answers heartbeats with HostUnknown, and hosts
+// send their rows again.
 func TestEmptiedServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -339,10 +343,10 @@ func TestEmptiedServer(t *testing.T) {
 	complete(t, "after the restart", read(t, s))
 }
 
-// replicated waits until a replica has all that a master has: replication is asynchronous.
+// replicated waits until the asynchronous replication has caught up with the master.
 func replicated(t testing.TB, master *redistest.Server) {
 	t.Helper()
-	conn := master.Client().Conn() // WAIT is for what its own connection has written, and so for all before that
+	conn := master.Client().Conn() // WAIT covers the writes of its own connection, and thereby all earlier ones
 	defer conn.Close()
 	testkit.Eventually(t, testkit.Patience, "a replica has all", func() error {
 		if err := conn.Set(t.Context(), "replicated", 1, 0).Err(); err != nil {
@@ -355,8 +359,8 @@ func replicated(t testing.TB, master *redistest.Server) {
 	})
 }
 
-// The master dies, or is demoted and continues as a replica, and the registry continues at the next
-// one, by the client of redis.NewFailoverClient.
+// When the master dies, or is demoted and continues as a replica, the registry moves to the new
+// master through the client of redis.NewFailoverClient.
 //
 // Fails when connections to a replica are kept.
 func TestSentinelFailover(t *testing.T) {
@@ -399,7 +403,7 @@ func TestSentinelFailover(t *testing.T) {
 	}
 }
 
-// Nodes of a Cluster that hang cost the registries that are on them, each call until its deadline.
+// A Cluster node that hangs affects only the registries on it. Their calls end at their deadlines.
 func TestHungClusterNode(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.NewCluster(t, 3)
@@ -444,7 +448,7 @@ func TestHungClusterNode(t *testing.T) {
 	}
 }
 
-// The runs of a timer are its own, even if its name could be taken for keys of others.
+// Each timer has only its own runs, even if its name resembles the keys of another timer.
 func TestTimersAreToldApart(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Shared(t).Client(), unique())

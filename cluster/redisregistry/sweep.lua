@@ -1,10 +1,10 @@
--- Sweep: deletes what is old.
+-- Sweep: deletes old rows.
 --
 -- KEYS     see parts/common.lua
--- ARGV[1]  most rows of each sort to delete
+-- ARGV[1]  maximum number of rows of each kind to delete
 -- ARGV[2]  retention of hosts, µs    ARGV[3]  of leases    ARGV[4]  of events    ARGV[5]  of runs
 --
--- Returns {how many rows it deleted}
+-- Returns {number of deleted rows}
 
 local limit, deleted = tonumber(ARGV[1]), 0
 
@@ -25,8 +25,8 @@ if call('HLEN', counted) > call('HLEN', hosts) then
   end
 end
 
--- Calls delete for the members of a sorted set that are older than a retention. Their scores are
--- above a base.
+-- Calls delete for each member of a sorted set that is older than its retention. base is subtracted
+-- from the scores.
 local function sweep(set, retention, delete, base)
   base = base or 0
   local old = call('ZRANGEBYSCORE', set, int(base), '(' .. int(base + now - retention), 'LIMIT', 0, limit)

@@ -2,7 +2,7 @@
 --
 -- KEYS     see parts/common.lua
 -- ARGV[1]  time to live of the keys, ms
--- ARGV[2]  most events      ARGV[3]  most runs of a timer
+-- ARGV[2]  maximum events   ARGV[3]  maximum runs of a timer
 -- ARGV[4]  hosts, 0 or 1    ARGV[5]  leases    ARGV[6]  events    ARGV[7]  runs
 -- ARGV[8]  Number           ARGV[9]  records   ARGV[10] buckets
 -- and then, each row at most once, all times in µs before now, or from now for expires:
@@ -30,11 +30,11 @@ for _ = 1, tonumber(ARGV[4]) do
   local seen, started = string.match(old or '', '^(%d+) (%d+) ')
   if not seen and detail == '' then
     unknown = 1
-  elseif not seen or up >= seen - started then -- else it was overtaken by a later heartbeat
+  elseif not seen or up >= seen - started then -- otherwise a later heartbeat has overtaken it
     call('HSET', hosts, key, int(now) .. ' ' .. int(now - up) .. ' ' .. ttl .. ' ' .. row)
     if detail ~= '' then call('HSET', details, key, detail) end
     local last = string.match(call('HGET', counted, key) or '', '^%d+$') or '0'
-    if seen and (#last > 16 or tonumber(ARGV[8]) > tonumber(last)) then -- else it was counted
+    if seen and (#last > 16 or tonumber(ARGV[8]) > tonumber(last)) then -- otherwise already counted
       call('HSET', counted, key, ARGV[8])
       counts = true
     end
@@ -44,12 +44,12 @@ end
 local function live(released, expires) return released == '0' and expires > now end
 
 -- Reports whether a record replaces a row: see cluster.LeaseRecord. Fences are compared as text,
--- because numbers are exact below 2^53 only.
+-- because numbers are exact only below 2^53.
 local function replaces(old, acquired, expires, released, fence, grant)
   local was_acquired, was_expires, was_released, was_fence, was_grant = string.match(old,
     '^(%d+) %d+ (%d+) ([01]) (%d+) (%w+) ')
   if not was_grant then
-    return true -- the row is not one of ours
+    return true -- another program wrote the row
   elseif grant == was_grant then
     return was_released == '0'
   elseif fence ~= '0' and was_fence ~= '0' then
@@ -102,11 +102,11 @@ for timer in pairs(touched) do
   end
 end
 
--- Merges the record of a batch into the one that is there: see cluster.Merge.
+-- Merges the record in a batch into the stored record: see cluster.Merge.
 local function merge(old, r)
   local was_ended, was_succeeded, was_first, was_last, was_failures, was_outcomes, was_row =
     string.match(old, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  if not was_row then return r end -- the row is not one of ours
+  if not was_row then return r end -- another program wrote the row
   local m = {succeeded = math.max(r.succeeded, tonumber(was_succeeded)), failures = 0, first = 0, last = 0,
     ended = r.ended, row = r.row, outcomes = string.sub(was_outcomes .. r.outcomes, -r.most), most = r.most}
   local was = {tonumber(was_first), tonumber(was_last), tonumber(was_failures)}

@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// ways are the ways to reach a database.
+// ways lists the ways to reach each database.
 var ways = map[string]func(t testing.TB) subject{
 	"Postgres": func(t testing.TB) subject { return postgresOn(t, quickPostgres(t), "") },
 	"Postgres, simple protocol": func(t testing.TB) subject {
@@ -38,7 +38,7 @@ var ways = map[string]func(t testing.TB) subject{
 		bouncer := sqltest.PgBouncer(t, s.server, "transaction")
 		direct := s.db
 		s.db = func(t testing.TB, _, user string) *sql.DB { return direct(t, bouncer.Addr(), user) }
-		s.proxied = true // that of Debian 12 ends when calls are canceled
+		s.proxied = true // the proxy of Debian 12 exits when calls are canceled
 		return s
 	},
 	"pgx": func(t testing.TB) subject { return pgxOn(postgresOn(t, quickPostgres(t), "")) },
@@ -55,7 +55,7 @@ var ways = map[string]func(t testing.TB) subject{
 	"SQLite": sqliteFile,
 }
 
-// pgxOn is a subject whose stores are of package pgxregistry.
+// pgxOn returns s with stores from package pgxregistry.
 func pgxOn(s subject) subject {
 	s.dsn = func(addr, user string) string {
 		return strings.Replace(s.server.DSN(user, "", s.database), s.server.Addr(), cmp.Or(addr, s.server.Addr()), 1)
@@ -63,7 +63,7 @@ func pgxOn(s subject) subject {
 	return s
 }
 
-// Servers that do not wait for their disks: only a crash would lose data, and there is none here.
+// These servers do not flush to disk: only a crash would lose data, and the tests cause none.
 var sharedPostgres, sharedMariaDB, sharedMySQL servertest.Shared[*sqltest.Server]
 
 func quickPostgres(t testing.TB) *sqltest.Server {
@@ -90,7 +90,7 @@ func quickMariaDB(t testing.TB) *sqltest.Server {
 	})
 }
 
-// oneTrip makes the driver put the arguments into the statement.
+// oneTrip makes the driver insert the arguments into the statement, which saves a round trip.
 const oneTrip = "?interpolateParams=true"
 
 func opened(t testing.TB, driver, dsn string) *sql.DB {
@@ -117,7 +117,7 @@ func postgresOn(t testing.TB, server *sqltest.Server, params string) subject {
 
 func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	t.Helper()
-	// to whose collation upper and lower case are one
+	// In this collation upper and lower case are equal.
 	database := server.NewDatabase(t, "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
 	trips := int64(2)
 	if strings.Contains(params, oneTrip) {
@@ -130,7 +130,7 @@ func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 		}}
 }
 
-// sqliteFile is a subject on a file of its own.
+// sqliteFile returns a subject with a file of its own.
 func sqliteFile(t testing.TB) subject {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "registry.db")
@@ -147,7 +147,7 @@ func TestConformance(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(way, ",") || way == "MySQL itself" {
-				testkit.Long(t) // it is the same store, reached in another way, or on a sister of its server
+				testkit.Long(t) // the same store through another driver mode or related server
 			}
 			s := of(t)
 			db := s.db(t, "", "")
@@ -162,14 +162,14 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// registries opens the registries for one test of the suite, in tables that are made through db: a
-// new connection for each test, which has read nothing of the catalogue, would take longer than the
-// tests do. The store is reached through a proxy, which counts and can hang.
+// registries opens the registries for one test of the suite. It creates their tables through db,
+// because a new connection per test, with an empty catalog cache, would take longer than the tests.
+// The store connects through a proxy that counts round trips and can hang.
 func (s subject) registries(t testing.TB, db *sql.DB) clustertest.Registries {
 	t.Helper()
 	table := strings.TrimSuffix(sqltest.Unique("t"), ":")
 	opts := []sqlregistry.Options{{TableName: table}, {TableName: table + "'o\"th`er"}}
-	for _, o := range opts { // as those who apply their own migrations
+	for _, o := range opts { // as programs do that apply their own migrations
 		statements, err := s.store(t, "", "", o).Schema()
 		if err != nil {
 			t.Fatal(err)

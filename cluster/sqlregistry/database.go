@@ -20,26 +20,26 @@ var files embed.FS
 
 // A database executes the statements of a store.
 type database interface {
-	// String is "postgres", "mysql" …
+	// String returns the name of the dialect, such as "postgres" or "mysql".
 	String() string
-	// write writes rows. It calls rows before each attempt, because their ages grow meanwhile. host
-	// is the id of the host whose heartbeat is among them; "": none.
+	// write writes rows. It calls rows before each attempt, because the ages of rows grow while it
+	// waits. host is the ID of the host whose heartbeat is among the rows, or "" if there is none.
 	write(ctx context.Context, rows func() []row, host string) (answer, error)
-	// query returns the rows of one of the statements read, timer_runs and buckets.
+	// query returns the rows of the statement read, timer_runs or buckets.
 	query(ctx context.Context, name string, p sqlkit.Params) ([]row, error)
-	// sweep returns how many rows it deleted.
+	// sweep deletes old rows and returns their number.
 	sweep(ctx context.Context, p sqlkit.Params) (int64, error)
-	// tables returns what Migrate creates and Verify compares. The store adds Wrong and Explain.
+	// tables describes what Migrate creates and Verify compares. The store adds Wrong and Explain.
 	tables() sqlmigrate.Tables
 }
 
-// An answer is the database's answer to a batch.
+// An answer is what the database returns for a batch.
 type answer struct {
 	hostKnown bool  // the host has a row
-	clock     int64 // the database's time, in µs since 1970; 0: not known
+	clock     int64 // the database's time, in µs since 1970; 0 if unknown
 }
 
-// newDatabase returns the database of a registry. It does not call it.
+// newDatabase returns the database of a registry without calling the server.
 func newDatabase(d sqlkit.Dialect, db *sql.DB, opts Options) database {
 	switch d {
 	case sqlkit.Postgres:
@@ -52,7 +52,7 @@ func newDatabase(d sqlkit.Dialect, db *sql.DB, opts Options) database {
 	return sqlserver{server{newStatements(d, opts.Schema, opts.TableName), db}}
 }
 
-// statements are the statements of a database on one table.
+// statements holds the statements for one table of a database.
 type statements struct {
 	sqlkit.Dialect
 	texts  sqlkit.Texts
@@ -73,8 +73,8 @@ func newStatements(d sqlkit.Dialect, schema, table string) statements {
 		Repeat:     sqlmigrate.Statements(texts["indexes"])}}
 }
 
-// bind returns a statement that waits for locks no longer than ctx allows, if the database has such
-// a limit.
+// bind binds parameters to a statement. If the database has a limit for lock waits, bind sets it to
+// the time that ctx has left.
 func (s statements) bind(ctx context.Context, name string, p sqlkit.Params) sqlkit.Statement {
 	p = maps.Clone(p)
 	wait := sqlkit.MaxWait(ctx, time.Minute)
@@ -82,7 +82,7 @@ func (s statements) bind(ctx context.Context, name string, p sqlkit.Params) sqlk
 	return s.Bind(s.texts[name], p)
 }
 
-// batch returns the parameters of write.
+// batch returns the parameters of the statement write.
 func batch(rows []row, host string) sqlkit.Params {
 	p := sqlkit.Params{"rows": sqlkit.InJSON(rows), "host_id": sqlkit.Name(host)}
 	for i := range rows {
@@ -93,7 +93,7 @@ func batch(rows []row, host string) sqlkit.Params {
 	return p
 }
 
-// counts reports whether there are rows that are written only if the batch is counted.
+// counts reports whether rows contains rows that are written only if the batch is counted.
 func counts(rows []row) bool {
 	return slices.ContainsFunc(rows, func(r row) bool { return r.counted() })
 }

@@ -1,13 +1,13 @@
-// Package sqlregistry keeps the registry of package cluster in a table of the SQL database that you
-// already have: Postgres, MySQL or MariaDB, SQLite, and, experimental, SQL Server.
+// Package sqlregistry keeps the registry of package cluster in a table of your existing SQL
+// database: Postgres, MySQL or MariaDB, SQLite, and, experimentally, SQL Server.
 //
 //	registry := sqlregistry.MySQL(db, sqlregistry.Options{}) // or SQLite, SQLServer, Postgres
 //	if err := registry.Migrate(ctx); err != nil { … }
 //
 // Package pgxregistry opens the store on Postgres with a *pgxpool.Pool.
 //
-// The locks may be anywhere else: the registry only describes them. Each call is one statement: a
-// batch of any size is one insert, which updates the rows that exist.
+// The registry only describes locks, so the locks may be in another store. Each call is one
+// statement: a batch of any size is one insert that updates existing rows.
 //
 // # The table
 //
@@ -29,40 +29,47 @@
 // whole fleet has no lock_name and no bins, and is spread over several rows. In the row of a host
 // fence is the number of the last batch whose runs were counted.
 //
-// A mutex has slots 0. A lease that has ended and was not released was lost, or its holder died:
+// In a bucket, slots is the width in minutes, fence is the number of runs that ended in it, and pid
+// is the number of those that failed. up_for is their total duration and ttl the longest duration,
+// both in microseconds. A bucket of the whole fleet has no lock_name and is spread over several
+// rows. In a host row, fence is the number of the last batch whose runs were counted.
 //
-//	-- Postgres: who holds what, as its holder last said
+// A mutex has slots 0. A lease that has expired without being released was lost, or its holder
+// died:
+//
+//	-- Postgres: who holds what, as last reported by the holder
 //	SELECT lock_name, slot, node_id, kind, acquired_at, renewed_at, expires_at FROM tickslot_registry
 //	WHERE sort = 'lease' AND released_at IS NULL AND expires_at > now();
-//	-- Postgres: who is there
+//	-- Postgres: which hosts are running
 //	SELECT node_id, renewed_at FROM tickslot_registry WHERE sort = 'host' AND released_at IS NULL;
 //
-// On Postgres heartbeats are HOT updates, which leave little to VACUUM: they change no column that
-// an index has, and the table has a fillfactor of 70.
+// On Postgres, heartbeats are HOT updates, which leave little work for VACUUM: they change no
+// indexed column, and the table has a fillfactor of 70.
 //
-// Times are by the database's clock: clients send durations, measured from the beginning of the
-// call, even if it has to wait for a connection or a lock. Fields that are not meant for queries
-// are in the column data, as JSON.
+// Times are by the database's clock. Clients send durations measured from the start of the call, so
+// waiting for a connection or a lock does not distort them. Fields that are not meant for queries
+// are stored as JSON in the column data.
 //
-// Text is stored unchanged, except NUL and invalid UTF-8, which become U+FFFD. Names are cut after
-// 512 bytes, other words (hosts, kinds, versions) after 255, and texts and errors after 4,096,
-// between runes, with … at their end. IDs that are longer than 255 bytes end with a hash.
+// Text is stored unchanged, except that NUL and invalid UTF-8 become U+FFFD. Names are cut after
+// 512 bytes, other words (hosts, kinds, versions) after 255, and texts and errors after 4,096. A
+// cut text ends with … and is cut between runes. IDs longer than 255 bytes are cut and end with a
+// hash.
 //
-// Migrate creates and upgrades the table; Schema returns its statements for programs that apply
-// their own migrations, and call Verify at start-up. Two versions of this package can share a table
-// during a rolling update: columns that a version does not know are left alone.
+// Migrate creates and upgrades the table. Programs that apply their own migrations get the
+// statements from Schema and call Verify at start-up. Two versions of this package can share a
+// table during a rolling update: a version leaves columns that it does not know unchanged.
 //
 // # Errors
 //
-// An error that lasts until the set-up is repaired (no table, no right, a wrong password, a
-// database with another encoding) matches dlock.ErrSetup, and says how. After any other it is not
-// known whether the call was carried out: it may be repeated. Calls that fail because of a
-// concurrent one (deadlocks) are repeated until the context ends. Every call returns when its
-// context ends; without a deadline a call on SQLite ends after 5 s.
+// An error that persists until the setup is repaired (a missing table or permission, a wrong
+// password, a database with another encoding) matches dlock.ErrSetup and describes the repair.
+// After any other error the outcome of the call is unknown, and the call may be repeated. A call
+// that fails because of a concurrent one (a deadlock) is repeated until its context ends. Every
+// call returns when its context ends; without a deadline, a call on SQLite ends after 5 s.
 //
 // # Privileges
 //
-// The user that calls Migrate owns the table. The role of the service needs only
+// The user that calls Migrate owns the table. The role of the service only needs:
 //
 //	Postgres:  GRANT USAGE ON SCHEMA … TO app
 //	           GRANT SELECT, INSERT, UPDATE, DELETE ON tickslot_registry TO app
@@ -70,16 +77,16 @@
 //	MySQL:     GRANT SELECT, INSERT, UPDATE, DELETE ON db.tickslot_registry TO app
 //	           GRANT SELECT ON db.tickslot_registry_migrations TO app
 //
-// Only Sweep needs DELETE. Without that right the rest works, but old rows stay, unless another
-// host sweeps them; tickslot_cluster_failing of this host is 1 from its first sweep on, and the
-// state of its runner "writer" is "failing".
+// Only Sweep needs DELETE. Without that right everything else works, but old rows stay unless
+// another host sweeps them. From the first failed Sweep on, this host's metric
+// tickslot_cluster_failing is 1, and the state of its runner "writer" is "failing".
 //
 // # What is not promised
 //
-//   - A row is the last write of its host, and may be outdated: its lease may have ended, and a
-//     lease may be held that has no row. Locks do not depend on it.
-//   - A batch is one statement, and so one transaction. If a failover loses its commit, the next
-//     write of each row repairs it; events and runs in it are lost.
+//   - A row shows the last write of its host and may be outdated: the lease may have expired since,
+//     and a held lease may have no row. Locks do not depend on the registry.
+//   - A batch is one statement and therefore one transaction. If a failover loses its commit, the
+//     next write of each row repairs it, but events and runs in the batch are lost.
 //   - Each Read reads the whole registry, even with tens of thousands of leases.
 //   - SQLServer is experimental: it has not been run against a server. Only the texts of its
 //     statements are tested.

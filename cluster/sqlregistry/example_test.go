@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A host writes what it holds, and every reader of the registry sees it.
+// A host writes what it holds, and any reader of the registry sees it.
 func ExampleSQLite() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	db, err := sql.Open("sqlite", ":memory:") // a file, if there are several processes
+	db, err := sql.Open("sqlite", ":memory:") // use a file if there are several processes
 	if err != nil {
 		log.Fatal(err)
 	}

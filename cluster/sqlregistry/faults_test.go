@@ -18,7 +18,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// locks are statements by which a transaction keeps all others from writing to the table.
+// locks holds, for each database, the statement with which a transaction locks the table against
+// all other writers.
 var locks = map[string]string{
 	"Postgres": "LOCK TABLE tickslot_registry IN ACCESS EXCLUSIVE MODE",
 	"pgx":      "LOCK TABLE tickslot_registry IN ACCESS EXCLUSIVE MODE",
@@ -26,7 +27,7 @@ var locks = map[string]string{
 	"SQLite":   "BEGIN IMMEDIATE",
 }
 
-// lock keeps the table locked until unlock is called.
+// lock locks the table until unlock is called.
 func (s subject) lock(t testing.TB, statement string) (unlock func()) {
 	t.Helper()
 	conn, err := s.db(t, "", "").Conn(t.Context())
@@ -58,11 +59,12 @@ func execute(ctx context.Context, conn *sql.Conn, statement string) error {
 	return rows.Close()
 }
 
-// While another session has the table locked, a batch fails by its deadline, and is not written
-// later either. It ends in the server, too, so a table that is locked for an hour does not take all
-// its connections.
+// While another session has locked the table, a batch fails at its deadline and is not written
+// later. The statement also ends in the server, so a table that is locked for an hour does not
+// occupy all of the server's connections.
 //
-// Fails when a statement waits for longer than its caller: on MariaDB without max_statement_time.
+// Fails when a statement waits longer than its caller, for example on MariaDB without
+// max_statement_time.
 func TestTableIsLocked(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -78,8 +80,8 @@ func TestTableIsLocked(t *testing.T) {
 			late := testkit.MeasureLateness(t, 10*time.Millisecond)
 			for range 3 {
 				began := time.Now()
-				// A request to cancel that reaches Postgres before the statement has begun is
-				// forgotten, so this leaves a busy server time to begin it.
+				// Postgres drops a cancel request that arrives before the statement has begun. This
+				// limit leaves a busy server enough time to begin it.
 				const limit = time.Second
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				_, err := store.Write(ctx, batch("a"))
@@ -114,9 +116,10 @@ func TestTableIsLocked(t *testing.T) {
 	}
 }
 
-// An "ago" is measured from the call, however long the call waits for its turn.
+// An age is measured from the start of the call, even if the call has to wait for a lock.
 //
-// Fails when the wait is not added: on SQLite, where the statement begins when it has the lock.
+// Fails when the wait is not added on SQLite, where the statement begins only after it has the
+// lock.
 func TestWaitsAreNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +133,7 @@ func TestWaitsAreNotLost(t *testing.T) {
 			written <- err
 		}()
 		const wait = 2 * time.Second
-		time.Sleep(wait) // the clock of the file runs as always
+		time.Sleep(wait) // the clock of the file is not that of the bubble
 		unlock()
 		if err := <-written; err != nil {
 			t.Fatal(err)
@@ -148,7 +151,7 @@ func TestWaitsAreNotLost(t *testing.T) {
 	})
 }
 
-// Ten hosts that write and sweep all the time do not disturb each other.
+// Ten hosts that write and sweep continuously do not disturb each other.
 //
 // Fails when a deadlock reaches the caller.
 func TestHostsWriteAndSweepAtOnce(t *testing.T) {
@@ -197,9 +200,9 @@ func TestHostsWriteAndSweepAtOnce(t *testing.T) {
 	}
 }
 
-// A row that was written while the sweep looked at it stays. Its times are those of the database.
+// A sweep keeps a row that is written while the sweep runs. Times are measured by the database.
 //
-// Fails when times are measured by this process' clock.
+// Fails when times are measured by this process's clock.
 func TestTheDatabaseMeasuresTime(t *testing.T) {
 	t.Parallel()
 	for way, hour := range map[string]string{"Postgres": "interval '1 hour'", "MySQL": "INTERVAL 1 HOUR",
@@ -218,7 +221,7 @@ func TestTheDatabaseMeasuresTime(t *testing.T) {
 			if err != nil || len(rows.Hosts) != 1 || rows.Hosts[0].SeenAgo < time.Hour {
 				t.Fatalf("%+v, %v: want one host, seen an hour ago", rows, err)
 			}
-			// Its clock was set back.
+			// As if the database's clock had been set back.
 			s.exec(t, "UPDATE tickslot_registry SET renewed_at = renewed_at + "+hour+" + "+hour+" WHERE sort = 'host'")
 			rows, err = store.Read(t.Context(), cluster.Query{})
 			if err != nil || len(rows.Hosts) != 1 || rows.Hosts[0].SeenAgo != 0 {
@@ -236,7 +239,7 @@ func TestTheDatabaseMeasuresTime(t *testing.T) {
 	}
 }
 
-// A batch whose reply was lost may be written again.
+// A batch whose reply was lost can be written again.
 func TestReplyIsLost(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases[:2] {
@@ -246,7 +249,7 @@ func TestReplyIsLost(t *testing.T) {
 			direct := s.migrated(t)
 			proxy := s.server.NewCountingProxy(t)
 			store := s.store(t, proxy.Addr(), "", sqlregistry.Options{})
-			if _, err := store.Runs(t.Context(), ""); err != nil { // connects
+			if _, err := store.Runs(t.Context(), ""); err != nil { // opens a connection
 				t.Fatal(err)
 			}
 			proxy.LoseReplies(true)
@@ -268,9 +271,10 @@ func TestReplyIsLost(t *testing.T) {
 	}
 }
 
-// A Migrate that found the file locked says so, and may be tried again: the set-up is right.
+// When the file is locked, Migrate returns an error that says so and that does not match ErrSchema.
+// It can be called again.
 //
-// Fails when every error of a Migrate counts as a schema that is not right.
+// Fails when every error of Migrate counts as a faulty schema.
 func TestMigrateOfALockedFile(t *testing.T) {
 	t.Parallel()
 	s := ways["SQLite"](t)
@@ -281,7 +285,7 @@ func TestMigrateOfALockedFile(t *testing.T) {
 	if err := store.Migrate(ctx); err == nil || errors.Is(err, dlock.ErrSetup) {
 		t.Errorf("%v, want an error that passes", err)
 	} else if !strings.Contains(err.Error(), "had the database locked") &&
-		!errors.Is(err, context.DeadlineExceeded) { // all that a busy machine can say in time
+		!errors.Is(err, context.DeadlineExceeded) { // a busy machine may only notice the deadline
 		t.Errorf("%v: must say what it was waiting for", err)
 	}
 	unlock()
@@ -290,11 +294,10 @@ func TestMigrateOfALockedFile(t *testing.T) {
 	}
 }
 
-// On a slow disk a call returns when its context ends, while its statement still runs. The rows
-// that the statement reads afterwards are dropped.
+// On a slow disk, a call returns when its context ends, although its statement still runs. Rows
+// that the statement reads later are dropped.
 //
-// Fails, under the race detector, when a call writes into a variable of the function that has
-// returned.
+// Fails under the race detector when a call writes into a variable of a function that has returned.
 func TestCallsThatEndBeforeTheirStatements(t *testing.T) {
 	t.Parallel()
 	s := sqliteFile(t)

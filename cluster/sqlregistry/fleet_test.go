@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A fleet of 200 hosts with 1,000 timers each is read, written and swept. What that took is logged.
+// A fleet of 200 hosts with 1,000 timers each is written, read and swept. The test logs how long
+// each step takes.
 //
 // Fails when rows are missing.
 func TestFleet(t *testing.T) {
@@ -50,7 +51,7 @@ func TestFleet(t *testing.T) {
 		t.Logf("%s: %d hosts with %d bytes each, %d runs: written in %v", way, hosts, detail.Len(), timers*50,
 			time.Since(began))
 		if way == "Postgres" || way == "pgx" {
-			s.exec(t, "ANALYZE tickslot_registry") // as autovacuum does, later
+			s.exec(t, "ANALYZE tickslot_registry") // as autovacuum would do later
 		}
 		measure := func(what string, call func() error) {
 			var times []time.Duration

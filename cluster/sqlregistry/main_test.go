@@ -16,28 +16,29 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
-// A subject is one database, reached in one way, for the tests that all databases share.
+// A subject is one database, reached in one way. All databases share the tests that take it.
 type subject struct {
-	// db opens a pool, which is closed after the test, by the address of the server and a user of
-	// the database; "": the server itself, and its owner.
+	// db opens a pool, which is closed after the test. It takes the address of the server and a
+	// user of the database. "" stands for the server's own address, and for the owner of the
+	// database.
 	db func(t testing.TB, addr, user string) *sql.DB
 	of func(*sql.DB, sqlregistry.Options) *sqlregistry.Store
-	// dsn returns that of db, for pgxregistry; nil: of makes the store.
+	// dsn returns the DSN of that pool, for pgxregistry. If it is nil, of makes the store.
 	dsn func(addr, user string) string
 
-	server   *sqltest.Server // nil: SQLite
+	server   *sqltest.Server // nil for SQLite
 	database string
-	trips    int64 // of a call
-	proxied  bool  // db has a proxy
+	trips    int64 // round trips per call
+	proxied  bool  // db already connects through a proxy
 }
 
-// open returns the client of one more host.
+// open returns a store for one more host.
 func (s subject) open(t testing.TB) *sqlregistry.Store {
 	t.Helper()
 	return s.store(t, "", "", sqlregistry.Options{})
 }
 
-// store returns a client by the address of the server and a user of the database, as db does.
+// store returns a store. Its address and user have the same meaning as in db.
 func (s subject) store(t testing.TB, addr, user string, opts sqlregistry.Options) *sqlregistry.Store {
 	t.Helper()
 	if s.dsn == nil {
@@ -57,7 +58,7 @@ func (s subject) store(t testing.TB, addr, user string, opts sqlregistry.Options
 	return store
 }
 
-// migrated returns a store whose table has been made.
+// migrated returns a store whose table exists.
 func (s subject) migrated(t testing.TB) *sqlregistry.Store {
 	t.Helper()
 	store := s.open(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A store that was made from a pgx pool works while the application uses all connections of that
-// pool, and no call fails because the server has ended an idle connection.
+// A store made from a pgx pool works while the application uses all connections of that pool. No
+// call fails because the server has ended an idle connection.
 //
-// Fails when it takes connections of the pool, or does not check whether its own are alive.
+// Fails when the store takes connections from the pool, or does not check that its own are alive.
 func TestPgxHasConnectionsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := ways["pgx"](t)
@@ -55,10 +55,10 @@ func TestPgxHasConnectionsOfItsOwn(t *testing.T) {
 	}
 }
 
-// If an application sets settings when it connects with which pgx's simple protocol does not work,
-// its registry still works.
+// The registry works even if the application's AfterConnect changes session settings that the
+// simple protocol of pgx depends on.
 //
-// Fails when AfterConnect has the last word.
+// Fails when the settings of AfterConnect take effect.
 func TestPgxWithOtherSettingsOfTheSession(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig(ways["pgx"](t).dsn("", ""))

@@ -10,11 +10,13 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A write leaves no work for VACUUM and updates no index: its new row is beside the old one.
+// A write leaves no work for VACUUM and updates no index: Postgres puts the new version of the row
+// on the same page.
 //
-// Fails when an index has a column that writes change, or pages are filled.
+// Fails when an indexed column changes with writes, or when pages are full.
 //
-// It is not parallel, because a page keeps old rows for as long as others have transactions open.
+// The test is not parallel, because Postgres keeps old row versions while other transactions are
+// open.
 func TestWritesAreHotPostgres(t *testing.T) {
 	s := ways["Postgres"](t)
 	s.migrated(t)
@@ -36,7 +38,7 @@ func TestWritesAreHotPostgres(t *testing.T) {
 			}
 		}
 	}
-	db.Close() // which has the server count
+	db.Close() // closing makes the server publish its counters
 	stats := s.db(t, "", "")
 	testkit.Eventually(t, 30*time.Second, "updates are counted, and are HOT", func(ctx context.Context) error {
 		var all, hot int

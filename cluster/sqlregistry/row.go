@@ -16,26 +16,26 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// The sorts of rows.
+// The values of the column sort.
 const (
 	sortHost  = "host"
 	sortLease = "lease"
 	sortEvent = "event"
 	sortRun   = "run"
-	// These three are written if the batch is counted. For the last two the statement adds the end
-	// of the id and happened_at, which is when the bucket began.
+	// Rows of these three sorts are written only if the batch is counted. For the last two, the
+	// statement completes the ID and sets happened_at to the time at which the bucket began.
 	sortTimer  = "timer"
 	sortFine   = "fine"
 	sortCoarse = "coarse"
 )
 
-// A row is a row of the table, as statements take and return it. Instants are in µs ago, lengths in
-// µs.
+// A row is a row of the table, as statements take and return it. Times are ages in µs, and
+// durations are in µs.
 type row struct {
 	Sort     string `json:"sort"`
 	ID       string `json:"id"`
 	Name     string `json:"lock_name"`
-	Node     string `json:"node_id"` // is not read
+	Node     string `json:"node_id"` // not read
 	Machine  string `json:"machine"`
 	PID      int64  `json:"pid"`
 	HolderID string `json:"holder_id"`
@@ -57,20 +57,20 @@ type row struct {
 	Detail *string `json:"detail,omitempty"`
 }
 
-// columns returns where to scan the columns of {columns}.
+// columns returns the scan destinations for {columns}.
 func (r *row) columns() []any {
 	return []any{&r.Sort, &r.ID, &r.Name, &r.Machine, &r.PID, &r.HolderID, &r.Kind, &r.Slot, &r.Slots, &r.Fence,
 		&r.Grant, &r.Acquired, &r.Renewed, &r.Expires, &r.Released, &r.Happened, &r.TTL, &r.UpFor, &r.Data, &r.Detail}
 }
 
-// These are the contents of the column data. Programs of other versions may write more, or less.
+// These types are the contents of the column data. Other versions may write more or fewer fields.
 type (
 	hostData struct {
 		Environment string        `json:"environment,omitempty"`
 		AppVersion  string        `json:"app_version,omitempty"`
 		Version     string        `json:"version,omitempty"`
 		ClockOffset int64         `json:"clock_offset_ns,omitempty"`
-		TTL         time.Duration `json:"ttl_ns,omitempty"` // the column is for Sweep, and rounded
+		TTL         time.Duration `json:"ttl_ns,omitempty"` // the column is rounded and serves Sweep only
 	}
 	eventData struct {
 		Text string `json:"text,omitempty"`
@@ -84,16 +84,17 @@ type (
 	}
 )
 
-// Lengths of text in bytes. MySQL and SQL Server have columns of these lengths.
+// These are the maximum lengths of text in bytes. The columns on MySQL and SQL Server have these
+// lengths.
 const (
 	maxID    = 255
 	maxName  = 512
 	maxWords = 255  // a kind, a version, a host
-	maxText  = 4096 // an error, a text of an event
+	maxText  = 4096 // an error, or the text of an event
 )
 
-// bucketShards is the number of rows over which a bucket of the fleet is spread: each host that
-// writes a run adds to one of them, and would otherwise wait for all others.
+// bucketShards is the number of rows over which a bucket of the fleet is spread. Each host that
+// writes a run updates one of them. With a single row, all hosts would wait for each other.
 const bucketShards = 8
 
 // counted reports whether a row is written only if the batch is counted.
@@ -101,9 +102,9 @@ func (r *row) counted() bool { return r.Sort == sortTimer || r.bucket() }
 
 func (r *row) bucket() bool { return r.Sort == sortFine || r.Sort == sortCoarse }
 
-// rowsOf returns the rows of a batch in the order of the primary key, which all hosts keep, so that
-// no two of them wait for each other. Each row occurs once, because on Postgres a statement that
-// meets a row twice fails.
+// rowsOf returns the rows of a batch in the order of the primary key. All hosts use this order, so
+// no two of them deadlock. Each row occurs once, because a Postgres statement that updates a row
+// twice fails.
 func rowsOf(b cluster.Batch) []row {
 	var rows []row
 	if b.Host != nil {
@@ -129,7 +130,7 @@ func rowsOf(b cluster.Batch) []row {
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
 		order := cmp.Or(cmp.Compare(a.Sort, b.Sort), cmp.Compare(a.ID, b.ID))
-		if order == 0 && a.bucket() { // the end of its id is the bucket's time
+		if order == 0 && a.bucket() { // the end of its ID is the time of the bucket
 			order = cmp.Compare(*b.Happened, *a.Happened)
 		}
 		return order
@@ -147,7 +148,8 @@ func rowsOf(b cluster.Batch) []row {
 	return once
 }
 
-// replaces decides which of two rows of a batch counts, as the statements do for rows of the table.
+// replaces decides which of two rows in a batch counts, by the rule that the statements apply to
+// rows of the table.
 func replaces(r, old row) bool {
 	switch {
 	case r.Sort != sortLease:
@@ -200,7 +202,7 @@ func rowOfEvent(e cluster.Event) row {
 	return r
 }
 
-// rowOfRecord returns the row of a timer without happened_at: its last run, and the summary of all.
+// rowOfRecord returns the row of a timer: its last run, and the summary of all its runs.
 func rowOfRecord(t cluster.TimerRecord) row {
 	r := rowOfRun(t.Last)
 	r.Sort, r.ID, r.Happened, r.Renewed = sortTimer, key(t.Last.Timer), nil, r.Happened
@@ -226,7 +228,7 @@ func recordOf(r *row) cluster.TimerRecord {
 	return t
 }
 
-// rowOfBucket uses columns for other numbers: see package documentation.
+// rowOfBucket uses some columns for other numbers: see the package documentation.
 func rowOfBucket(b cluster.Bucket, shard int) row {
 	r := row{Sort: sortFine, Name: cut(b.Timer, maxName), Slots: int32(b.Interval / time.Minute),
 		Happened: micros(b.Ago), Slot: int32(b.Bin),
@@ -281,10 +283,10 @@ func rowOfRun(run cluster.Run) row {
 	return r
 }
 
-// escaped escapes slashes.
+// escaped escapes slashes and percent signs.
 var escaped = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// hostID returns host/pid/id. Slashes in host are escaped, so that no two holders have the same ID.
+// hostID returns host/pid/id. Slashes in host are escaped, so that two holders never share an ID.
 func hostID(h dlock.Holder) string {
 	return key(fmt.Sprintf("%s/%d/%s", escaped.Replace(h.Host), h.PID, h.ID))
 }
@@ -294,8 +296,8 @@ func setHolder(r *row, h dlock.Holder) {
 	r.Node = r.Machine + "/" + strconv.Itoa(h.PID)
 }
 
-// setData leaves out data that JSON cannot show, such as a tick after the year 9999: a batch must
-// not fail because of one row.
+// setData sets the column data. If data cannot be encoded as JSON, for example a tick after the
+// year 9999, setData stores an empty object, so that a single row does not fail the batch.
 func setData(r *row, data any) {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -308,12 +310,12 @@ func holderOf(r *row) dlock.Holder {
 	return dlock.Holder{Host: r.Machine, PID: int(r.PID), ID: r.HolderID}
 }
 
-// addTo adds a row to rows. It leaves out a row that it does not know, which another version may
-// have written.
+// addTo adds a row to rows. It skips a row of an unknown sort, which another version may have
+// written.
 func addTo(rows *cluster.Rows, r *row) {
 	switch r.Sort {
 	case sortHost:
-		if r.Detail == nil { // it was deleted while its heartbeat was written: the host sends the detail again
+		if r.Detail == nil { // deleted during its heartbeat; the host sends the detail again
 			return
 		}
 		var d hostData
@@ -350,7 +352,7 @@ func runOf(r *row) cluster.Run {
 		Attempts: d.Attempts, By: d.By}
 }
 
-// later returns rows as they are some time after the call was made: their instants are longer ago.
+// later returns rows with their ages increased by the time since the call was made.
 func later(rows []row, by time.Duration) []row {
 	sent := slices.Clone(rows)
 	for i := range sent {
@@ -365,7 +367,7 @@ func later(rows []row, by time.Duration) []row {
 	return sent
 }
 
-// maxAge bounds durations: no row is older, and every database can calculate with it.
+// maxAge bounds durations: no row is older, and every database can compute with it.
 const maxAge = 50 * 365 * 24 * time.Hour
 
 func micros(d time.Duration) *int64 {
@@ -384,7 +386,7 @@ func duration(us *int64) time.Duration {
 // key returns an ID for a text: the text itself or, if it is long, its beginning and its hash.
 func key(text string) string { return short(text, maxID) }
 
-// short is like key, for IDs of another length.
+// short is like key, for IDs of another maximum length.
 func short(text string, maxLen int) string {
 	if text := guard.Storable(text); len(text) <= maxLen {
 		return text
@@ -393,7 +395,7 @@ func short(text string, maxLen int) string {
 	return cut(text, maxLen-33) + fmt.Sprintf("#%x", hash[:16])
 }
 
-// cut returns storable text of at most maxLen bytes. It ends with … if it was longer.
+// cut returns storable text of at most maxLen bytes. A text that was longer ends with ….
 func cut(text string, maxLen int) string {
 	text = guard.Storable(text)
 	if len(text) <= maxLen {
@@ -407,7 +409,7 @@ func cut(text string, maxLen int) string {
 	return text[:end] + dots
 }
 
-// sortRows puts the newest events and runs first, and hosts and leases in the order of their ids.
+// sortRows sorts events and runs newest first, and hosts and leases by ID.
 func sortRows(list []row) {
 	slices.SortFunc(list, func(a, b row) int {
 		if a.Happened == nil || b.Happened == nil {

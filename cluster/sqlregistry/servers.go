@@ -10,14 +10,14 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-// A server is Postgres, and the common part of the other servers.
+// A server is a Postgres database. The other servers embed it.
 type server struct {
 	statements
 	db *sql.DB
 }
 
-// call executes a statement, and executes it again if it conflicted with another transaction: the
-// second time it changes nothing.
+// call executes a statement. If the statement conflicts with another transaction, call executes it
+// again, which is safe because repeating it changes nothing.
 func (s server) call(ctx context.Context, execute func(*sql.Conn) error) error {
 	return sqlkit.Repeat(ctx, func() error { return sqlkit.With(ctx, s.db, execute) })
 }
@@ -38,7 +38,7 @@ func (s server) query(ctx context.Context, name string, p sqlkit.Params) (list [
 	return list, err
 }
 
-// rowsOn returns the rows of a statement.
+// rowsOn executes a statement on conn and returns its rows.
 func rowsOn(ctx context.Context, conn *sql.Conn, st sqlkit.Statement) (list []row, err error) {
 	err = sqlkit.EachRow(ctx, conn, st.Text, st.Args, func(rows *sql.Rows) error {
 		list = append(list, row{})
@@ -55,7 +55,7 @@ func (s server) sweep(ctx context.Context, p sqlkit.Params) (deleted int64, err 
 	return deleted, err
 }
 
-// deletedOn executes a statement, and returns how many rows it deleted.
+// deletedOn executes a statement on conn and returns how many rows it deleted.
 func deletedOn(ctx context.Context, conn *sql.Conn, st sqlkit.Statement) (int64, error) {
 	result, err := conn.ExecContext(ctx, st.Text, st.Args...)
 	if err != nil {
@@ -79,7 +79,7 @@ func (m mysql) write(ctx context.Context, rows func() []row, host string) (a ans
 		if err != nil {
 			return err
 		}
-		id, err := result.LastInsertId() // contains the answer: see the statement
+		id, err := result.LastInsertId() // carries the answer: see the statement
 		a = answer{hostKnown: id%2 == 1, clock: id / 2}
 		return err
 	})
@@ -92,7 +92,7 @@ func (m mysql) tables() sqlmigrate.Tables {
 	return t
 }
 
-// besides returns faults of settings that only these statements cannot handle.
+// besides returns faults of server settings that break only these statements.
 func (m mysql) besides(ctx context.Context) ([]error, error) {
 	var simultaneous bool
 	err := m.call(ctx, func(conn *sql.Conn) error {
@@ -105,8 +105,8 @@ func (m mysql) besides(ctx context.Context) ([]error, error) {
 		"out")}, nil
 }
 
-// writing returns the name of the statement that writes rows. Only the statement that counts locks
-// the row of the host first.
+// writing returns the name of the statement that writes rows. Only write_counted first locks the
+// row of the host.
 func writing(rows []row) string {
 	if counts(rows) {
 		return "write_counted"
@@ -127,9 +127,9 @@ func (s sqlserver) write(ctx context.Context, rows func() []row, host string) (a
 	return a, err
 }
 
-// inHex writes the columns that are binary as hex, which no collation changes.
+// inHex encodes the binary columns as hex, which no collation changes.
 func inHex(rows []row) []row {
-	for i := range rows { // they are a copy
+	for i := range rows { // rows is a copy
 		r := &rows[i]
 		for _, text := range []*string{&r.Sort, &r.ID, &r.Name} {
 			*text = hex.EncodeToString([]byte(*text))

@@ -9,10 +9,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Settings of sessions (of a role, a database or a DSN) change no answer. Verify names the settings
-// that would.
+// Session settings (of a role, a database or a DSN) do not change results. Verify reports the
+// settings that would.
 //
-// Fails when a statement depends on a setting that the store does not refuse.
+// Fails when a statement depends on a setting that the store does not reject.
 func TestSessionsWithOtherSettings(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"Postgres", "pgx"} {

@@ -16,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// databases are one way to each database.
+// databases names one way to reach each database.
 var databases = []string{"Postgres", "pgx", "MySQL", "SQLite"}
 
-// batch is a batch of all sorts of rows.
+// batch returns a batch with rows of every sort.
 func batch(host string) cluster.Batch {
 	holder := dlock.Holder{Host: host, PID: 1, ID: "x"}
 	return cluster.Batch{
@@ -31,8 +31,8 @@ func batch(host string) cluster.Batch {
 	}
 }
 
-// calls makes each call of a store, the last with something to delete, and returns the errors of
-// those that fail.
+// calls makes each call of a store once, Sweep last with something to delete, and returns the
+// errors by the name of the call.
 func calls(t testing.TB, s *sqlregistry.Store) map[string]error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -55,11 +55,11 @@ func calls(t testing.TB, s *sqlregistry.Store) map[string]error {
 	return failed
 }
 
-// Without the table, or with another one in its place, each call that needs what is missing fails
-// immediately with an error that says how to repair it. Migrate repairs the first, and leaves alone
-// a table that is not its own.
+// Without the table, or with a foreign table of that name, each call that needs what is missing
+// fails immediately with an error that describes the repair. Migrate creates a missing table and
+// leaves a foreign one unchanged.
 //
-// Fails when such an error counts as a store that is down, which would be tried again forever.
+// Fails when such an error counts as an outage, after which the call would be repeated forever.
 func TestTableThatIsNotRight(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -95,7 +95,7 @@ func TestTableThatIsNotRight(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.exec(t, "ALTER TABLE tickslot_registry RENAME COLUMN data TO datum")
-			complain("with another column", 3) // Sweep does not need it
+			complain("with another column", 3) // Sweep does not need that column
 			if err := store.Migrate(t.Context()); !errors.Is(err, sqlregistry.ErrSchema) ||
 				!strings.Contains(err.Error(), "no column data") {
 				t.Errorf("Migrate with another column: %v", err)
@@ -112,7 +112,7 @@ func TestTableThatIsNotRight(t *testing.T) {
 	}
 }
 
-// A table with columns that this version does not know is as good.
+// A table with additional columns from a newer version works.
 func TestNewerTableIsUsed(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -133,7 +133,7 @@ func TestNewerTableIsUsed(t *testing.T) {
 	}
 }
 
-// Any number of hosts may migrate at the same time.
+// Any number of hosts may call Migrate at the same time.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -156,7 +156,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// The documented rights are enough. Without any of them, the error of the call says so.
+// The documented rights are sufficient. When one of them is missing, the error says so.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases[:2] {
@@ -209,7 +209,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// Faults of the options, and of the server's settings, are reported before anything is written.
+// Faults in the options and in server settings are reported before anything is written.
 func TestOptionsAndSettingsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	db := sqliteFile(t).db(t, "", "")

@@ -13,8 +13,8 @@ type sqlite struct {
 	file *sqlkit.File
 }
 
-// local is the context of all statements. In SQLite only locks take long, and Go waits for those,
-// so no statement needs to be interrupted.
+// local is the context of all statements. On SQLite only waiting for locks takes long, and Go does
+// that waiting, so no statement needs to be interrupted.
 var local = context.Background()
 
 func (s sqlite) write(ctx context.Context, rows func() []row, host string) (answer, error) {

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A scripted driver answers with given rows, and records the statements. The statements have not
-// been run on SQL Server: these tests check what can be checked without it.
+// scripted is a driver that returns prepared rows and records the statements. The statements have
+// not been run on SQL Server: these tests check what can be checked without a server.
 type scripted struct {
 	answers [][]driver.Value
 	texts   []string
@@ -58,10 +58,10 @@ func (r *scriptedRows) Next(dest []driver.Value) error {
 	return nil
 }
 
-// Each call is one batch of statements, in which every parameter is given and used, no placeholder
-// is left, and brackets and quotes close.
+// Each call is one batch of statements. Every parameter is declared and used, no placeholder
+// remains, and all brackets and quotes are closed.
 //
-// Fails when a statement and its arguments do not go together.
+// Fails when a statement and its arguments do not match.
 func TestSQLServerStatements(t *testing.T) {
 	t.Parallel()
 	ago := int64(time.Minute / time.Microsecond)
@@ -116,7 +116,7 @@ func TestSQLServerStatements(t *testing.T) {
 		t.Errorf("the table %s is not named in\n%s", name, script.texts[0])
 	}
 	if text := script.args[0][0].Value.(string); strings.Contains(text, "漢") ||
-		!strings.Contains(text, "3ae6bca2") { // :漢 in hex
+		!strings.Contains(text, "3ae6bca2") { // the hex form of :漢
 		t.Errorf("ids and names must be in hex: %s", text)
 	}
 }

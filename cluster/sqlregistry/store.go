@@ -15,30 +15,29 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-// DefaultTableName is the table of a store whose Options name none.
+// DefaultTableName is the table name of a store whose Options set none.
 const DefaultTableName = "tickslot_registry"
 
-// maxTableName leaves room for the suffixes of indexes within the 63 bytes that Postgres keeps of a
-// name.
+// maxTableName leaves room for index suffixes within the 63 bytes of a name that Postgres keeps.
 const maxTableName = 50
 
 // Options are the settings of a store. The zero value is valid.
 type Options struct {
-	// TableName is the name of the table. The names of its indexes begin with it. It is quoted, so
-	// any text without braces is valid. At most 50 bytes. Default "tickslot_registry".
+	// TableName is the name of the table and the prefix of its index names. It is quoted, so any
+	// text without braces is valid. At most 50 bytes. Default "tickslot_registry".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the table. SQLite has
-	// none. At most 63 bytes. Default "public" on Postgres, whatever the search_path is; elsewhere
-	// the schema or database of the connection.
+	// none. At most 63 bytes. Default "public" on Postgres, regardless of the search_path;
+	// elsewhere the schema or database of the connection.
 	Schema string
 }
 
-// Store implements cluster.Store on a table of an SQL database. Make one with Postgres, MySQL,
+// Store implements cluster.Store on a table of an SQL database. Create one with Postgres, MySQL,
 // SQLite or SQLServer.
 type Store struct {
 	db    database
-	close func() error // of a pool of the store's own; nil: it has none
+	close func() error // closes the store's own pool; nil if it has none
 	fault error
 
 	closed atomic.Bool
@@ -46,8 +45,8 @@ type Store struct {
 
 var _ cluster.Store = (*Store)(nil)
 
-// ErrSchema is matched by the errors of Verify and Migrate when the table is missing, old, or
-// different from that of Schema. It matches dlock.ErrSetup.
+// ErrSchema is matched by errors of Verify and Migrate when the table is missing, outdated, or
+// differs from Schema. It matches dlock.ErrSetup.
 var ErrSchema = fmt.Errorf("sqlregistry: %w: the schema is not right", dlock.ErrSetup)
 
 func newStore(d sqlkit.Dialect, db *sql.DB, opts Options) *Store {
@@ -68,8 +67,8 @@ func newOn(d sqlkit.Dialect, p Pool, opts Options) *Store {
 	return &Store{db: newDatabase(d, p.DB, opts), close: p.Close, fault: fault}
 }
 
-// Close closes the connections that the store opened itself, but not the pool that it was made
-// from. Call it after Run of the Registry has returned: later calls fail, with an error that
+// Close closes the connections that the store itself opened, but not the pool passed to its
+// constructor. Call it after Run of the Registry has returned. Later calls fail with an error that
 // matches dlock.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) || s.close == nil {
@@ -78,7 +77,8 @@ func (s *Store) Close() error {
 	return s.close()
 }
 
-// Check returns the faults of the options, without calling the server. All methods return them.
+// Check returns the faults of the options without calling the server. All methods return these
+// faults.
 func (s *Store) Check() error {
 	if s == nil || s.db == nil {
 		return fmt.Errorf("sqlregistry: %w: an empty *Store: make one with Postgres, MySQL, SQLite or SQLServer",
@@ -99,7 +99,7 @@ func (s *Store) String() string {
 	return s.db.String()
 }
 
-// ready returns an error if no call can be made.
+// ready returns an error if the options are faulty or the store is closed.
 func (s *Store) ready(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -196,7 +196,8 @@ func (s *Store) Sweep(ctx context.Context, r cluster.Retention, limit int) (dele
 	return int(n), nil
 }
 
-// Schema returns the statements that Migrate executes, for those who apply their own migrations.
+// Schema returns the statements that Migrate executes, for programs that apply their own
+// migrations.
 func (s *Store) Schema() ([]string, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -204,11 +205,11 @@ func (s *Store) Schema() ([]string, error) {
 	return s.tables().Schema.Statements(), nil
 }
 
-// Migrate creates or upgrades the table, its indexes, and a table beside it that says which
-// migrations were applied. Any number of hosts may call it, at the same time and at every start.
-// Once nothing is missing, the user needs no right to create anything. It does not alter a table
-// that was created differently: it returns an error that matches ErrSchema. If the table or the
-// file is locked, or the database does not answer, the error does not match ErrSchema.
+// Migrate creates or upgrades the table and its indexes, and records applied migrations in a second
+// table. Any number of hosts may call it, concurrently and at every start. Once nothing is missing,
+// the user needs no right to create anything. Migrate does not alter a table that was created
+// differently: it returns an error that matches ErrSchema. If the table or the file is locked, or
+// the database does not answer, the error does not match ErrSchema.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -223,7 +224,7 @@ func (s *Store) tables() sqlmigrate.Tables {
 }
 
 // Verify returns nil if the table is as Migrate leaves it, and otherwise an error that matches
-// ErrSchema. Call it at start-up if something else applies the schema.
+// ErrSchema. Call it at start-up if another tool applies the schema.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -231,5 +232,5 @@ func (s *Store) Verify(ctx context.Context) error {
 	return s.tables().Verify(ctx)
 }
 
-// explain adds to a driver's error how to repair it.
+// explain adds to a driver's error how to repair its cause.
 func explain(err error) error { return fmt.Errorf("sqlregistry: %w", sqlkit.Explain(err)) }

@@ -1,2 +1,2 @@
--- What is added to the score of a timer that fails, so that it is above those that do not.
+-- Added to the score of a failing timer, which ranks it above those that do not fail.
 local FAILING = 2 ^ 52

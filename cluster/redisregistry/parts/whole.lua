@@ -1,6 +1,6 @@
--- A server that evicts may delete one key of several that belong together. What is left of them is
--- then deleted: hosts and leases come back with their next writes, and nothing is left that no
--- sweep would find.
+-- A server that evicts may delete one of several keys that belong together. These lines delete the
+-- remaining ones: hosts and leases return with their next writes, and no row remains that a sweep
+-- could not find.
 if call('HLEN', hosts) ~= call('HLEN', details) then call('DEL', hosts, details) end
 if call('HLEN', leases) ~= call('ZCARD', ends) then call('DEL', leases, ends) end
 if call('HLEN', events) ~= call('ZCARD', order) then call('DEL', events, order) end

@@ -1,13 +1,13 @@
-// Package pgxregistry is sqlregistry's store on Postgres for a *pgxpool.Pool.
+// Package pgxregistry opens sqlregistry's store on Postgres with a *pgxpool.Pool.
 //
 //	registry := pgxregistry.New(pool, sqlregistry.Options{})
 //	defer registry.Close()
 //
-// It opens a small pool of its own with the settings of yours, so neither the registry nor an
-// application that uses all its connections waits for the other. Each call is one message, a query
-// of the simple protocol: it prepares nothing, takes one round trip, works through a PgBouncer in
-// transaction mode, and leaves nothing locked when it is cut off in the middle. It keeps the
-// promises of package sqlregistry.
+// It opens a small pool of its own with the settings of yours. So the registry does not wait for
+// the connections of the application, and the application does not wait for those of the registry.
+// Each call is one message, a query of the simple protocol. It prepares nothing, takes one round
+// trip, works through a PgBouncer in transaction mode, and holds no lock after it is cut off. The
+// store keeps the promises of package sqlregistry.
 package pgxregistry
 
 import (
@@ -22,17 +22,17 @@ import (
 	"github.com/tickslot/tickslot/internal/pgxkit"
 )
 
-// maxConns is enough for a heartbeat, a read for viewers and a sweep at a time.
+// maxConns allows a heartbeat, a viewer's read and a sweep at the same time.
 const maxConns = 3
 
-// New returns a store on the database of pool, which the caller closes. It does not call the
-// server, so it works while the server is down.
+// New returns a store on the database of pool. The caller closes both the store and pool. New does
+// not call the server, so it works while the server is down.
 //
-// It copies the settings of pool except: the number of connections (at most 3), how statements are
-// sent, with the settings of the session that this needs (standard_conforming_strings on, and the
-// client_encoding UTF8, whatever AfterConnect has set), the time to connect (2 s, or that of pool
-// if it is at most 10 s: connect_timeout in its URL), and the hooks that run when a connection
-// leaves or enters the pool.
+// The store copies the settings of pool with these exceptions: it opens at most 3 connections. It
+// sends statements with the simple protocol, and for that sets standard_conforming_strings to on
+// and client_encoding to UTF8 after AfterConnect has run. It connects within 2 s, or within the
+// connect_timeout of pool's URL if that is at most 10 s. It does not run the hooks for a connection
+// that leaves or enters the pool.
 func New(pool *pgxpool.Pool, opts sqlregistry.Options) *sqlregistry.Store {
 	if pool == nil {
 		return sqlregistry.PostgresOn(sqlregistry.Pool{Fault: errors.New("no pool: pass a *pgxpool.Pool")}, opts)
@@ -66,10 +66,10 @@ func New(pool *pgxpool.Pool, opts sqlregistry.Options) *sqlregistry.Store {
 	}}, opts)
 }
 
-// settings are the settings of a session that pgx's simple protocol needs.
+// settings are the session settings that the simple protocol of pgx needs.
 var settings = map[string]string{"standard_conforming_strings": "on", "client_encoding": "UTF8"}
 
-// set restores settings that the application's AfterConnect has changed.
+// set restores the settings that the application's AfterConnect has changed.
 func set(ctx context.Context, conn *pgx.Conn) error {
 	for name, value := range settings {
 		if conn.PgConn().ParameterStatus(name) == value {

@@ -1,40 +1,41 @@
--- Registry of package cluster on MySQL and MariaDB. Every call says how long it may take, because a
--- server that waits for a lock does not notice that its client has gone: MariaDB executes the text
--- of a comment with M!, and ignores hints. MySQL ignores such comments, and obeys hints.
+-- Registry of package cluster on MySQL and MariaDB. Every statement sets a limit on its own
+-- duration, because a server that waits for a lock does not notice that its client has
+-- disconnected. MariaDB executes comments that begin with M! and ignores hints. MySQL ignores such
+-- comments and obeys hints.
 
 -- name: schema
--- The registry of tickslot: who is there, who holds what, and what happened.
+-- The registry of tickslot: running hosts, held leases, and recent events and runs.
 --
--- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up
--- to released_at say what the holder last reported. Of the last three the documentation of the
--- package says what is in which column. Times are UTC. Names and ids are binary because a collation
--- may take 'job', 'JOB' and 'job ' for one; some clients therefore show them as 0x74... Ids are cut
--- and end with a hash if they are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease, the columns up
+-- to released_at hold what the holder last reported. For the last three sorts, the package
+-- documentation explains each column. Times are UTC. Names and IDs are binary, because a collation
+-- may treat 'job', 'JOB' and 'job ' as equal. Some clients therefore show them as 0x74... Long IDs
+-- are cut and end with a hash.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        VARBINARY(8) NOT NULL,
-	id          VARBINARY(255) NOT NULL,       -- lease: the slot, if it is a semaphore, a colon, and the name
+	id          VARBINARY(255) NOT NULL,       -- lease: its name, for a semaphore after its slot and a colon
 	lock_name   VARBINARY(512) NOT NULL,       -- run: the timer
 	node_id     VARCHAR(300) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- machine/pid
 	machine     VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
 	pid         BIGINT NOT NULL,
-	holder_id   VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- tells processes apart
+	holder_id   VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- distinguishes processes
 	kind        VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- run: its outcome
 	slot        INT NOT NULL,
-	slots       INT NOT NULL,                  -- 0: a mutex
+	slots       INT NOT NULL,                  -- 0 for a mutex
 	fence       BIGINT NOT NULL,
-	grant_id    VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- tells grants apart
+	grant_id    VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- distinguishes grants
 	acquired_at DATETIME(6),                   -- host: when it started
 	renewed_at  DATETIME(6),                   -- host: when it was last seen
 	expires_at  DATETIME(6),
-	released_at DATETIME(6),                   -- host: when it stopped in good order
-	happened_at DATETIME(6),                   -- of an event, and the end of a run; else NULL
-	ttl         BIGINT,                        -- of a host, in microseconds
-	up_for      BIGINT,                        -- of a host, when it was last seen, in microseconds
-	data        TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the rest, as JSON
-	detail      LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,      -- of a host, as JSON
-	taken       TINYINT NOT NULL DEFAULT 0,    -- whether the last write replaced the row: used within a statement
+	released_at DATETIME(6),                   -- host: when it shut down cleanly
+	happened_at DATETIME(6),                   -- event: when it happened; run: when it ended; otherwise NULL
+	ttl         BIGINT,                        -- host, in microseconds
+	up_for      BIGINT,                        -- host: uptime when last seen, in microseconds
+	data        TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the other fields, as JSON
+	detail      LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,      -- host, as JSON
+	taken       TINYINT NOT NULL DEFAULT 0,    -- whether the last write replaced the row, for use within a statement
 	PRIMARY KEY (sort, id),
-	KEY recent (sort, happened_at, id),        -- finds the newest events and runs of all
+	KEY recent (sort, happened_at, id),        -- finds the newest events and runs
 	KEY named (sort, lock_name, happened_at, id) -- finds the newest runs of a timer
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = utf8mb4 ROW_FORMAT = DYNAMIC
 
@@ -51,7 +52,7 @@ UTC_TIMESTAMP(6)
 TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))
 
 -- name: nth
--- Of a bucket, whose width is in minutes.
+-- Index of a bucket. Its width is in minutes.
 (({micros} - j_happened) DIV (60000000 * j_slots))
 
 -- name: rows_in
@@ -59,11 +60,11 @@ TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))
 	grant_id, acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
 SELECT j_sort, IF(j_sort IN ('fine', 'coarse'), CONCAT(j_id, ':', {nth}), j_id), j_name, j_node,
 	j_machine, j_pid, j_holder, j_kind, j_slot,
-	-- The answer is what mysql_insert_id returns: twice the time, and one more if the host has a
+	-- The result is returned through mysql_insert_id: twice the time, plus one if the host has a
 	-- row.
 	IF(j_sort = 'host', LAST_INSERT_ID(2 * {micros}) * 0, 0) + j_slots,
 	IF(j_sort = 'host' AND j_fence > 0 AND NOT EXISTS (SELECT 1 FROM {table} AS h
-		WHERE h.sort = 'host' AND h.id = CAST(j_id AS BINARY)), 0, j_fence), -- without a row it is not counted
+		WHERE h.sort = 'host' AND h.id = CAST(j_id AS BINARY)), 0, j_fence), -- not counted without a host row
 	j_grant,
 	UTC_TIMESTAMP(6) - INTERVAL j_acquired MICROSECOND, UTC_TIMESTAMP(6) - INTERVAL j_renewed MICROSECOND,
 	UTC_TIMESTAMP(6) - INTERVAL j_expires MICROSECOND, UTC_TIMESTAMP(6) - INTERVAL j_released MICROSECOND,
@@ -90,7 +91,7 @@ WHERE (j_sort <> 'host' OR j_detail IS NOT NULL
 {replace}
 
 -- name: write_counted
--- The row of the host is locked, so that a batch that comes twice waits for itself, and is counted
+-- The row of the host is locked, so that a batch that arrives twice waits for itself and is counted
 -- once.
 {rows_in}
 	AND (j_sort NOT IN ('timer', 'fine', 'coarse') OR EXISTS (SELECT 1 FROM {table} AS m
@@ -98,14 +99,14 @@ WHERE (j_sort <> 'host' OR j_detail IS NOT NULL
 {replace}
 
 -- name: replaced
--- Whether a column of a row is replaced. Of a timer: whether the last run is.
+-- Whether a column is replaced. For a timer: whether the last run is replaced.
 IF(sort = 'timer', taken >= 9, taken)
 
 -- name: last_success
 COALESCE(GREATEST(released_at, VALUES(released_at)), released_at, VALUES(released_at))
 
 -- name: old_since
--- Since when the failures of the row count, if they do: see taken.
+-- Start of the failures of the row, if they count: see taken.
 CASE taken DIV 3 % 3 WHEN 2 THEN acquired_at WHEN 1 THEN expires_at END
 
 -- name: new_since
@@ -119,7 +120,7 @@ IF(taken % 3, VALUES(expires_at), NULL)
 
 -- name: replace
 ON DUPLICATE KEY UPDATE
-	-- Each assignment sees those before it, so what is decided on the old values is kept in taken.
+	-- Each assignment sees the earlier ones, so taken keeps the decisions made on the old values.
 	taken = CASE sort
 		WHEN 'host' THEN VALUES(up_for) >= up_for
 		WHEN 'lease' THEN CASE
@@ -127,12 +128,14 @@ ON DUPLICATE KEY UPDATE
 				AND CAST(holder_id AS BINARY) = CAST(VALUES(holder_id) AS BINARY)
 				AND CAST(grant_id AS BINARY) = CAST(VALUES(grant_id) AS BINARY) THEN released_at IS NULL
 			WHEN fence <> 0 AND VALUES(fence) <> 0 THEN VALUES(fence) > fence
-			-- It is live and the row is over: the row may be a late record of an earlier holder.
+			-- The record is live and the row is over: the row may be a late record of an earlier
+			-- holder.
 			WHEN VALUES(released_at) IS NULL AND VALUES(expires_at) > UTC_TIMESTAMP(6)
 				AND (released_at IS NOT NULL OR expires_at <= UTC_TIMESTAMP(6)) THEN 1
 			ELSE VALUES(acquired_at) > acquired_at END
-		-- 9 if the last run is replaced, and of the failures of the row: 6 if all count, 3 if the
-		-- last one does; of those of the batch: 2 and 1. See cluster.Merge.
+		-- 9 if the last run is replaced, plus 6 if all failures of the row count or 3 if only the
+		-- last one does, plus 2 or 1 for the failures of the batch in the same way. See
+		-- cluster.Merge.
 		WHEN 'timer' THEN IF(VALUES(renewed_at) >= renewed_at, 9, 0)
 			+ CASE WHEN up_for = 0 THEN 0 WHEN {last_success} IS NULL OR acquired_at > {last_success} THEN 6
 				WHEN expires_at > {last_success} THEN 3 ELSE 0 END
@@ -146,12 +149,12 @@ ON DUPLICATE KEY UPDATE
 	holder_id = IF({replaced}, VALUES(holder_id), holder_id), kind = IF({replaced}, VALUES(kind), kind),
 	slot = IF({replaced}, VALUES(slot), slot),
 	fence = CASE WHEN sort IN ('fine', 'coarse') THEN fence + VALUES(fence)
-		-- the number of the last batch that was counted
+		-- the number of the last counted batch
 		WHEN sort = 'host' THEN IF(taken, GREATEST(fence, VALUES(fence)), fence)
 		WHEN {replaced} THEN VALUES(fence) ELSE fence END,
 	grant_id = IF(sort = 'timer', RIGHT(CONCAT(grant_id, VALUES(grant_id)), {max_outcomes}),
 		IF(taken, VALUES(grant_id), grant_id)),
-	-- What is computed from others comes before them.
+	-- Columns computed from others must be assigned before them.
 	up_for = CASE WHEN sort IN ('fine', 'coarse') THEN up_for + VALUES(up_for)
 		WHEN sort = 'timer' THEN CASE taken DIV 3 % 3 WHEN 2 THEN up_for ELSE taken DIV 3 % 3 END
 			+ CASE taken % 3 WHEN 2 THEN VALUES(up_for) ELSE taken % 3 END
@@ -195,7 +198,7 @@ FROM (
 	SELECT * FROM (SELECT * FROM {table} WHERE sort = 'timer'
 		ORDER BY up_for > 0 DESC, renewed_at DESC LIMIT {timers}) AS f
 ) AS t
-LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
+LIMIT 18446744073709551615 -- no limit, regardless of sql_select_limit
 
 -- name: timer_runs
 {bounded} {columns}
@@ -217,8 +220,9 @@ GREATEST(o.renewed_at, IF(o.released_at IS NULL, o.expires_at, o.renewed_at)) < 
 o.renewed_at < {now} - INTERVAL {runs} MICROSECOND
 
 -- name: sweep
--- Rows that are read are locked, those of timers, hosts and leases last, because these are written
--- all the time. At read committed they are not, and so looked at again.
+-- The statement locks the rows that it reads, and those of timers, hosts and leases last, because
+-- hosts write these all the time. At read committed it does not lock them, so they are checked
+-- again.
 {bounded} DELETE {hint} o FROM {table} AS o JOIN (
 	SELECT * FROM (SELECT sort, id FROM (SELECT sort, id, happened_at,
 			ROW_NUMBER() OVER (ORDER BY happened_at DESC, id DESC) AS n

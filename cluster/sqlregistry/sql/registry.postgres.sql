@@ -1,40 +1,40 @@
 -- Registry of package cluster on Postgres.
 
 -- name: schema
--- The registry of tickslot: who is there, who holds what, and what happened.
+-- The registry of tickslot: running hosts, held leases, and recent events and runs.
 --
--- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up
--- to released_at say what the holder last reported. Of the last three the documentation of the
--- package says what is in which column. Text is kept as it is, ids are cut and end with a hash if
--- they are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease, the columns up
+-- to released_at hold what the holder last reported. For the last three sorts, the package
+-- documentation explains each column. Text is stored unchanged. Long IDs are cut and end with a
+-- hash.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        text COLLATE "C" NOT NULL,
-	id          text COLLATE "C" NOT NULL,     -- lease: the slot, if it is a semaphore, a colon, and the name
+	id          text COLLATE "C" NOT NULL,     -- lease: its name, for a semaphore after its slot and a colon
 	lock_name   text COLLATE "C" NOT NULL,     -- run: the timer
 	node_id     text COLLATE "C" NOT NULL,     -- machine/pid
 	machine     text COLLATE "C" NOT NULL,
 	pid         bigint NOT NULL,
-	holder_id   text COLLATE "C" NOT NULL,     -- tells processes with one node_id apart
+	holder_id   text COLLATE "C" NOT NULL,     -- distinguishes processes with the same node_id
 	kind        text COLLATE "C" NOT NULL,     -- event: what happened; run: its outcome
 	slot        integer NOT NULL,
-	slots       integer NOT NULL,              -- 0: a mutex
+	slots       integer NOT NULL,              -- 0 for a mutex
 	fence       bigint NOT NULL,
-	grant_id    text COLLATE "C" NOT NULL,     -- tells the grants of one holder apart
+	grant_id    text COLLATE "C" NOT NULL,     -- distinguishes the grants of one holder
 	acquired_at timestamptz,                   -- host: when it started
 	renewed_at  timestamptz,                   -- host: when it was last seen
 	expires_at  timestamptz,
-	released_at timestamptz,                   -- host: when it stopped in good order
-	happened_at timestamptz,                   -- of an event, and the end of a run; else NULL
-	ttl         bigint,                        -- of a host, in microseconds
-	up_for      bigint,                        -- of a host, when it was last seen, in microseconds
-	data        text COLLATE "C" NOT NULL,     -- the rest, as JSON
-	detail      text COLLATE "C",              -- of a host, as JSON
+	released_at timestamptz,                   -- host: when it shut down cleanly
+	happened_at timestamptz,                   -- event: when it happened; run: when it ended; otherwise NULL
+	ttl         bigint,                        -- host, in microseconds
+	up_for      bigint,                        -- host: uptime when last seen, in microseconds
+	data        text COLLATE "C" NOT NULL,     -- the other fields, as JSON
+	detail      text COLLATE "C",              -- host, as JSON
 	PRIMARY KEY (sort, id)
-) WITH (fillfactor = 70); -- room for the new versions of rows that are written often
+) WITH (fillfactor = 70); -- room for new versions of frequently updated rows
 
 -- name: indexes
--- Finds the newest events and runs of all. No index has a column that a later write to the row
--- changes, so that such a write updates no index (HOT).
+-- Finds the newest events and runs. Later writes to a row change no indexed column, so they update
+-- no index (HOT).
 CREATE INDEX IF NOT EXISTS {recent} ON {table} (sort, happened_at, id) WHERE happened_at IS NOT NULL;
 
 -- Finds the newest runs of a timer.
@@ -47,7 +47,7 @@ pg_catalog.statement_timestamp()
 greatest(t.released_at, excluded.released_at)
 
 -- name: old_since
--- Since when the failures of the row count, if they do: see cluster.Merge.
+-- Start of the failures of the row, if they count: see cluster.Merge.
 CASE WHEN t.up_for = 0 THEN NULL WHEN {last_success} IS NULL OR t.acquired_at > {last_success} THEN t.acquired_at
 	WHEN t.expires_at > {last_success} THEN t.expires_at END
 
@@ -57,13 +57,13 @@ CASE WHEN excluded.up_for = 0 THEN NULL
 	WHEN excluded.expires_at > {last_success} THEN excluded.expires_at END
 
 -- name: nth
--- Of a bucket, whose width is in minutes.
+-- Index of a bucket. Its width is in minutes.
 floor(extract(epoch FROM pg_catalog.statement_timestamp() - x.happened * interval '1 microsecond')
 	/ (60 * x.slots))::bigint
 
 -- name: write
--- rows: as JSON, in the order of the primary key, with their times in microseconds ago.
--- host_id: of the host whose heartbeat is written.
+-- rows: as JSON, in the order of the primary key, with their times as ages in microseconds.
+-- host_id: the host whose heartbeat is written.
 WITH x AS (
 	SELECT * FROM pg_catalog.json_to_recordset({rows}::json) AS r(sort text, id text, lock_name text, node_id text,
 		machine text, pid bigint, holder_id text, kind text, slot integer, slots integer, fence bigint, grant_id text,
@@ -74,7 +74,7 @@ WITH x AS (
 		acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
 	SELECT x.sort, x.id, x.lock_name, x.node_id, x.machine, x.pid, x.holder_id, x.kind, x.slot, x.slots,
 		CASE WHEN x.sort = 'host' AND NOT EXISTS (SELECT FROM {table} AS h WHERE h.sort = 'host' AND h.id = x.id)
-			THEN 0 ELSE x.fence END, -- the batch of a host without a row is not counted
+			THEN 0 ELSE x.fence END, -- a batch without a host row is not counted
 		x.grant_id,
 		pg_catalog.statement_timestamp() - x.acquired * interval '1 microsecond',
 		pg_catalog.statement_timestamp() - x.renewed * interval '1 microsecond',
@@ -88,7 +88,7 @@ WITH x AS (
 	ON CONFLICT (sort, id) DO UPDATE SET
 		lock_name = excluded.lock_name, node_id = excluded.node_id, machine = excluded.machine, pid = excluded.pid,
 		holder_id = excluded.holder_id, kind = excluded.kind, slot = excluded.slot,
-		-- Of a host: 1 if the batch is counted, whose number is the fence.
+		-- For a host: 1 if the batch is counted. fence is the number of the batch.
 		slots = CASE WHEN t.sort <> 'host' THEN excluded.slots WHEN excluded.fence > t.fence THEN 1 ELSE 0 END,
 		fence = CASE WHEN t.sort <> 'host' THEN excluded.fence ELSE greatest(t.fence, excluded.fence) END,
 		grant_id = excluded.grant_id, acquired_at = excluded.acquired_at,
@@ -101,7 +101,8 @@ WITH x AS (
 			WHEN t.machine = excluded.machine AND t.pid = excluded.pid AND t.holder_id = excluded.holder_id
 				AND t.grant_id = excluded.grant_id THEN t.released_at IS NULL
 			WHEN t.fence <> 0 AND excluded.fence <> 0 THEN excluded.fence > t.fence
-			-- It is live and the row is over: the row may be a late record of an earlier holder.
+			-- The record is live and the row is over: the row may be a late record of an earlier
+			-- holder.
 			WHEN excluded.released_at IS NULL AND excluded.expires_at > pg_catalog.statement_timestamp()
 				AND (t.released_at IS NOT NULL OR t.expires_at <= pg_catalog.statement_timestamp()) THEN true
 			ELSE excluded.acquired_at > t.acquired_at END
@@ -119,7 +120,7 @@ WITH x AS (
 		CASE WHEN x.sort <> 'timer' THEN pg_catalog.to_timestamp({nth} * 60 * x.slots) END,
 		x.ttl, x.up_for, x.data
 	FROM x
-	-- The row of the host is locked by then, and as the last batch has left it.
+	-- By now the statement has locked the row of the host and sees the last batch in it.
 	WHERE x.sort IN ('timer', 'fine', 'coarse')
 		AND EXISTS (SELECT FROM written AS w WHERE w.sort = 'host' AND w.counts = 1)
 	ON CONFLICT (sort, id) DO UPDATE SET
@@ -146,7 +147,7 @@ WITH x AS (
 			END,
 		data = CASE WHEN excluded.renewed_at >= t.renewed_at THEN excluded.data ELSE t.data END
 )
--- A heartbeat that was overtaken is not among what was written.
+-- A heartbeat that a later one has overtaken is missing from the written rows.
 SELECT coalesce((SELECT w.known FROM written AS w WHERE w.sort = 'host'),
 		EXISTS (SELECT FROM {table} AS h WHERE h.sort = 'host' AND h.id = {host_id} AND h.detail IS NOT NULL)),
 	(extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint
@@ -195,8 +196,8 @@ greatest(o.renewed_at, CASE WHEN o.released_at IS NULL THEN o.expires_at END)
 o.renewed_at < {now} - {runs} * interval '1 microsecond'
 
 -- name: sweep
--- Rows that another session has locked are left to it. Those that were written since this statement
--- began are looked at again, and stay.
+-- The statement skips rows that another session has locked. It checks rows again that were written
+-- since it began, and keeps them.
 DELETE FROM {table} AS t USING (
 	SELECT o.sort, o.id FROM {table} AS o
 	WHERE (o.sort, o.id) IN (

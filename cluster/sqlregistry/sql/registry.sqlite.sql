@@ -1,41 +1,41 @@
--- Registry of package cluster on SQLite. now is in microseconds, exact to the millisecond, and
--- constant within a statement. julianday is the oldest function with milliseconds; round removes
--- the error of its float64.
+-- Registry of package cluster on SQLite. now is in microseconds with a precision of a millisecond,
+-- and constant within a statement. julianday is used because it is the oldest function with
+-- milliseconds. round removes its floating-point error.
 
 -- name: schema
--- The registry of tickslot: who is there, who holds what, and what happened.
+-- The registry of tickslot: running hosts, held leases, and recent events and runs.
 --
--- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up
--- to released_at say what the holder last reported. Of the last three the documentation of the
--- package says what is in which column. Times are microseconds since 1970. Ids are cut and end with
--- a hash if they are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease, the columns up
+-- to released_at hold what the holder last reported. For the last three sorts, the package
+-- documentation explains each column. Times are microseconds since 1970. Long IDs are cut and end
+-- with a hash.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        TEXT NOT NULL,
-	id          TEXT NOT NULL,                 -- lease: the slot, if it is a semaphore, a colon, and the name
+	id          TEXT NOT NULL,                 -- lease: its name, for a semaphore after its slot and a colon
 	lock_name   TEXT NOT NULL,                 -- run: the timer
 	node_id     TEXT NOT NULL,                 -- machine/pid
 	machine     TEXT NOT NULL,
 	pid         INTEGER NOT NULL,
-	holder_id   TEXT NOT NULL,                 -- tells processes with one node_id apart
+	holder_id   TEXT NOT NULL,                 -- distinguishes processes with the same node_id
 	kind        TEXT NOT NULL,                 -- event: what happened; run: its outcome
 	slot        INTEGER NOT NULL,
-	slots       INTEGER NOT NULL,              -- 0: a mutex
+	slots       INTEGER NOT NULL,              -- 0 for a mutex
 	fence       INTEGER NOT NULL,
-	grant_id    TEXT NOT NULL,                 -- tells the grants of one holder apart
+	grant_id    TEXT NOT NULL,                 -- distinguishes the grants of one holder
 	acquired_at INTEGER,                       -- host: when it started
 	renewed_at  INTEGER,                       -- host: when it was last seen
 	expires_at  INTEGER,
-	released_at INTEGER,                       -- host: when it stopped in good order
-	happened_at INTEGER,                       -- of an event, and the end of a run; else NULL
-	ttl         INTEGER,                       -- of a host, in microseconds
-	up_for      INTEGER,                       -- of a host, when it was last seen, in microseconds
-	data        TEXT NOT NULL,                 -- the rest, as JSON
-	detail      TEXT,                          -- of a host, as JSON
+	released_at INTEGER,                       -- host: when it shut down cleanly
+	happened_at INTEGER,                       -- event: when it happened; run: when it ended; otherwise NULL
+	ttl         INTEGER,                       -- host, in microseconds
+	up_for      INTEGER,                       -- host: uptime when last seen, in microseconds
+	data        TEXT NOT NULL,                 -- the other fields, as JSON
+	detail      TEXT,                          -- host, as JSON
 	PRIMARY KEY (sort, id)
 ) STRICT;
 
 -- name: indexes
--- Finds the newest events and runs of all.
+-- Finds the newest events and runs.
 CREATE INDEX IF NOT EXISTS {recent_in} ON {name} (sort, happened_at, id) WHERE happened_at IS NOT NULL;
 
 -- Finds the newest runs of a timer.
@@ -45,7 +45,7 @@ CREATE INDEX IF NOT EXISTS {named_in} ON {name} (sort, lock_name, happened_at, i
 (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 
 -- name: write
--- rows: as JSON, with their times in microseconds ago.
+-- rows: as JSON, with their times as ages in microseconds.
 INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,
 	acquired_at, renewed_at, expires_at, released_at, happened_at, ttl, up_for, data, detail)
 SELECT value ->> 'sort', value ->> 'id', value ->> 'lock_name', value ->> 'node_id', value ->> 'machine',
@@ -61,7 +61,7 @@ WHERE value ->> 'sort' IN ('lease', 'event', 'run') OR value ->> 'sort' = 'host'
 ON CONFLICT (sort, id) DO UPDATE SET
 	lock_name = excluded.lock_name, node_id = excluded.node_id, machine = excluded.machine, pid = excluded.pid,
 	holder_id = excluded.holder_id, kind = excluded.kind, slot = excluded.slot, slots = excluded.slots,
-	-- Of a host: the number of the last batch that was counted.
+	-- For a host: the number of the last counted batch.
 	fence = CASE WHEN t.sort <> 'host' THEN excluded.fence ELSE max(t.fence, excluded.fence) END,
 	grant_id = excluded.grant_id, acquired_at = excluded.acquired_at,
 	renewed_at = excluded.renewed_at, expires_at = excluded.expires_at, released_at = excluded.released_at,
@@ -72,21 +72,22 @@ WHERE CASE t.sort
 		WHEN t.machine = excluded.machine AND t.pid = excluded.pid AND t.holder_id = excluded.holder_id
 			AND t.grant_id = excluded.grant_id THEN t.released_at IS NULL
 		WHEN t.fence <> 0 AND excluded.fence <> 0 THEN excluded.fence > t.fence
-		-- It is live and the row is over: the row may be a late record of an earlier holder.
+		-- The record is live and the row is over: the row may be a late record of an earlier
+		-- holder.
 		WHEN excluded.released_at IS NULL AND excluded.expires_at > {now}
 			AND (t.released_at IS NOT NULL OR t.expires_at <= {now}) THEN 1
 		ELSE excluded.acquired_at > t.acquired_at END
 	ELSE 0 END -- events and runs are written once
 
 -- name: counts
--- Whether the batch is counted, before it is written.
+-- Whether the batch is counted. Executed before the batch is written.
 SELECT EXISTS (SELECT 1 FROM {table} WHERE sort = 'host' AND id = {host_id} AND fence < {number} AND up_for <= {up_for})
 
 -- name: last_success
 coalesce(max(t.released_at, excluded.released_at), t.released_at, excluded.released_at, -1)
 
 -- name: old_since
--- Since when the failures of the row count, if they do: see cluster.Merge.
+-- Start of the failures of the row, if they count: see cluster.Merge.
 CASE WHEN t.up_for = 0 THEN NULL WHEN t.acquired_at > {last_success} THEN t.acquired_at
 	WHEN t.expires_at > {last_success} THEN t.expires_at END
 
@@ -98,7 +99,7 @@ CASE WHEN excluded.up_for = 0 THEN NULL WHEN excluded.acquired_at > {last_succes
 ((value ->> 'slots') * 60000000)
 
 -- name: nth
--- Of a bucket, whose width is in minutes.
+-- Index of a bucket. Its width is in minutes.
 (({now} - (value ->> 'happened')) / {width})
 
 -- name: count

@@ -1,39 +1,39 @@
--- Never run against a server. Registry of package cluster on SQL Server. DATEADD takes an int, so
--- seconds and microseconds are subtracted one after the other.
+-- Registry of package cluster on SQL Server. These statements have never been run against a server.
+-- DATEADD takes an int, so seconds and microseconds are subtracted separately.
 
 -- name: schema
--- The registry of tickslot: who is there, who holds what, and what happened.
+-- The registry of tickslot: running hosts, held leases, and recent events and runs.
 --
--- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease the columns up
--- to released_at say what the holder last reported. Of the last three the documentation of the
--- package says what is in which column. Times are UTC. Names and ids are UTF-8 in binary because
--- every collation takes 'job' and 'job ' for one, and most take 'job' and 'JOB' for one. Ids are
--- cut and end with a hash if they are long.
+-- sort is 'host', 'lease', 'event', 'run', 'timer', 'fine' or 'coarse'. For a lease, the columns up
+-- to released_at hold what the holder last reported. For the last three sorts, the package
+-- documentation explains each column. Times are UTC. Names and IDs are UTF-8 in binary, because
+-- every collation treats 'job' and 'job ' as equal, and most treat 'job' and 'JOB' as equal. Long
+-- IDs are cut and end with a hash.
 IF OBJECT_ID({table_text}, N'U') IS NULL
 CREATE TABLE {table} (
 	sort        varbinary(8) NOT NULL,
-	id          varbinary(255) NOT NULL,       -- lease: the slot, if it is a semaphore, a colon, and the name
+	id          varbinary(255) NOT NULL,       -- lease: its name, for a semaphore after its slot and a colon
 	lock_name   varbinary(512) NOT NULL,       -- run: the timer
 	node_id     nvarchar(300) NOT NULL,        -- machine/pid
 	machine     nvarchar(255) NOT NULL,
 	pid         bigint NOT NULL,
-	holder_id   nvarchar(255) NOT NULL,        -- tells processes with one node_id apart
+	holder_id   nvarchar(255) NOT NULL,        -- distinguishes processes with the same node_id
 	kind        nvarchar(255) NOT NULL,        -- event: what happened; run: its outcome
 	slot        int NOT NULL,
-	slots       int NOT NULL,                  -- 0: a mutex
+	slots       int NOT NULL,                  -- 0 for a mutex
 	fence       bigint NOT NULL,
-	grant_id    nvarchar(255) NOT NULL,        -- tells the grants of one holder apart
+	grant_id    nvarchar(255) NOT NULL,        -- distinguishes the grants of one holder
 	acquired_at datetime2(6) NULL,             -- host: when it started
 	renewed_at  datetime2(6) NULL,             -- host: when it was last seen
 	expires_at  datetime2(6) NULL,
-	released_at datetime2(6) NULL,             -- host: when it stopped in good order
-	happened_at datetime2(6) NULL,             -- of an event, and the end of a run; else NULL
-	ttl         bigint NULL,                   -- of a host, in microseconds
-	up_for      bigint NULL,                   -- of a host, when it was last seen, in microseconds
-	data        nvarchar(max) NOT NULL,        -- the rest, as JSON
-	detail      nvarchar(max) NULL,            -- of a host, as JSON
+	released_at datetime2(6) NULL,             -- host: when it shut down cleanly
+	happened_at datetime2(6) NULL,             -- event: when it happened; run: when it ended; otherwise NULL
+	ttl         bigint NULL,                   -- host, in microseconds
+	up_for      bigint NULL,                   -- host: uptime when last seen, in microseconds
+	data        nvarchar(max) NOT NULL,        -- the other fields, as JSON
+	detail      nvarchar(max) NULL,            -- host, as JSON
 	PRIMARY KEY CLUSTERED (sort, id),
-	INDEX recent NONCLUSTERED (sort, happened_at, id),         -- finds the newest events and runs of all
+	INDEX recent NONCLUSTERED (sort, happened_at, id),         -- finds the newest events and runs
 	INDEX named NONCLUSTERED (sort, lock_name, happened_at, id) -- finds the newest runs of a timer
 )
 
@@ -59,14 +59,14 @@ CREATE TABLE {table} (
 0x636f61727365
 
 -- name: minutes
--- When a bucket began, in minutes since 1970, which an int has room for.
+-- Start of a bucket in minutes since 1970, which fits into an int.
 (DATEDIFF_BIG(MICROSECOND, '1970-01-01', happened_at) / (60000000 * NULLIF(CAST(slots AS bigint), 0)) * slots)
 
 -- name: last_success
 CASE WHEN t.released_at IS NULL OR x.released_at > t.released_at THEN x.released_at ELSE t.released_at END
 
 -- name: old_since
--- Since when the failures of the row count, if they do: see cluster.Merge.
+-- Start of the failures of the row, if they count: see cluster.Merge.
 CASE WHEN t.up_for = 0 THEN NULL WHEN {last_success} IS NULL OR t.acquired_at > {last_success} THEN t.acquired_at
 	WHEN t.expires_at > {last_success} THEN t.expires_at END
 
@@ -100,14 +100,14 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE sort = {host} AND id = {hos
 	DATEDIFF_BIG(MICROSECOND, '1970-01-01', @now);
 
 -- name: write
--- rows: as JSON, with their times in microseconds ago, and names and ids in hex.
--- host_id: of the host whose heartbeat is written.
+-- rows: as JSON, with their times as ages in microseconds, and names and IDs in hex. host_id: the
+-- host whose heartbeat is written.
 {begin}
 {merge}
 {answer}
 
 -- name: write_counted
--- The row of the host is locked, so that a batch that comes twice waits for itself, and is counted
+-- The row of the host is locked, so that a batch that arrives twice waits for itself and is counted
 -- once.
 {begin}
 BEGIN TRANSACTION;
@@ -130,14 +130,15 @@ WHEN MATCHED AND (
 			AND CONVERT(varbinary(510), t.grant_id) = CONVERT(varbinary(510), x.grant_id)
 			THEN CASE WHEN t.released_at IS NULL THEN 1 ELSE 0 END
 		WHEN t.fence <> 0 AND x.fence <> 0 THEN CASE WHEN x.fence > t.fence THEN 1 ELSE 0 END
-		-- It is live and the row is over: the row may be a late record of an earlier holder.
+		-- The record is live and the row is over: the row may be a late record of an earlier
+		-- holder.
 		WHEN x.released_at IS NULL AND x.expires_at > @now
 			AND (t.released_at IS NOT NULL OR t.expires_at <= @now) THEN 1
 		WHEN x.acquired_at > t.acquired_at THEN 1 ELSE 0 END
 ) THEN UPDATE SET
 	lock_name = x.lock_name, node_id = x.node_id, machine = x.machine, pid = x.pid, holder_id = x.holder_id,
 	kind = x.kind, slot = x.slot, slots = x.slots,
-	-- of a host: the number of the last batch that was counted
+	-- for a host: the number of the last counted batch
 	fence = CASE WHEN t.sort = {host} AND t.fence > x.fence THEN t.fence ELSE x.fence END, grant_id = x.grant_id,
 	acquired_at = x.acquired_at, renewed_at = x.renewed_at, expires_at = x.expires_at, released_at = x.released_at,
 	ttl = x.ttl, up_for = x.up_for, data = x.data, detail = COALESCE(x.detail, t.detail)
