@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// An admission finds out whether live hosts of another environment are on the registry. If so, this
-// process is refused, for good. Parts ask it before they take work, and Run asks it until there is
-// an answer.
+// An admission checks whether live hosts of another environment are in the registry. If there are
+// any, this process is refused permanently. Parts ask it before they take work, and Run repeats the
+// check until the store answers.
 type admission struct {
 	registry *Registry
 	calls    singleflight.Group
-	refusal  context.Context // ends when this process is refused; its cause says why
+	refusal  context.Context // canceled when this process is refused; its cause says why
 	refuse   context.CancelCauseFunc
 	asking   atomic.Bool
 	answered atomic.Bool
@@ -27,26 +27,27 @@ type admission struct {
 func newAdmission(r *Registry) *admission {
 	a := &admission{registry: r}
 	a.refusal, a.refuse = context.WithCancelCause(context.Background())
-	a.answered.Store(r.config.Environment == "") // without an environment this host differs from none
+	a.answered.Store(r.config.Environment == "") // without an environment this host conflicts with none
 	return a
 }
 
-// refused returns why this process is refused; nil: it is not.
+// refused returns why this process is refused, or nil if it is not.
 func (a *admission) refused() error { return context.Cause(a.refusal) }
 
-// Admit asks whether this process may take work that its fleet shares. Schedulers, workers,
-// relays and electors that were added (see Add) do so when their Run begins. Call it for loops of
-// your own before they begin:
+// Admit checks that this process may take work shared by its fleet. Schedulers, workers, relays and
+// electors passed to Add call it at the start of their Run. For your own loops, call it before they
+// begin:
 //
 //	ctx, cancel := context.WithCancelCause(ctx)
 //	stop, err := registry.Admit(ctx, cancel)
 //
-// It returns an error, which says how to repair it, if a live host of another Environment is on the
-// registry. It makes up to three calls to the store, and takes at most Config.StoreTimeout. If the
-// store does not answer, it returns no error: a registry that is down prevents no work. Run asks
-// again with its heartbeats, until there is an answer. If that is an error, it calls refused with
-// it, once, unless stop was called before; refused may be nil. A process that was refused stays so
-// until it is restarted.
+// If a live host of another Environment is in the registry, Admit returns an error that describes
+// the repair. It makes up to three calls to the store and takes at most Config.StoreTimeout.
+//
+// If the store does not answer, Admit returns no error, because an unavailable registry must not
+// prevent work. Run then repeats the check with its heartbeats until the store answers. If the
+// process is refused, Run calls the function refused once with the error, unless stop was called
+// before. refused may be nil. A refused process stays refused until it is restarted.
 func (r *Registry) Admit(ctx context.Context, refused func(error)) (stop func(), err error) {
 	a := r.admission
 	if !a.answered.Load() {
@@ -68,7 +69,7 @@ func (r *Registry) Admit(ctx context.Context, refused func(error)) (stop func(),
 	return func() { forget() }, nil
 }
 
-// ask asks the registry, unless it has answered. If another goroutine is asking, it waits for that.
+// ask asks the registry unless it has already answered. Concurrent callers share one call.
 func (a *admission) ask() { _, _, _ = a.calls.Do("", a.once) }
 
 func (a *admission) once() (none any, err error) {
@@ -78,20 +79,20 @@ func (a *admission) once() (none any, err error) {
 	a.asking.Store(true)
 	defer a.asking.Store(false)
 	r := a.registry
-	// Read before this process is written: a process that is refused never looks as if it was
-	// alive, so no host of the other environment that starts meanwhile is refused because of it.
+	// Read before this process writes its own row. A refused process then never appears alive, so
+	// it does not cause a host of the other environment to be refused.
 	others, err := a.others()
 	written := !r.writer.lastWrite().IsZero()
 	if err == nil && len(others) == 0 && !written && r.life.Begun() {
-		// If two start at the same time, each has written before it reads again, so at least one
-		// sees the other.
+		// If two processes start at the same time, each writes before it reads again, so at least
+		// one of them sees the other.
 		if _, err = r.writer.write(context.Background(), false); err == nil {
 			written = true
 			others, err = a.others()
 		}
 	}
 	switch {
-	case err != nil: // it is counted and logged by faults
+	case err != nil: // faults counts and logs it
 	case len(others) > 0:
 		a.refuse(r.environmentError(others))
 		a.answered.Store(true)
@@ -102,7 +103,7 @@ func (a *admission) once() (none any, err error) {
 	return nil, nil
 }
 
-// others reads which live hosts are of another environment.
+// others reads the live hosts of other environments.
 func (a *admission) others() ([]Host, error) {
 	r := a.registry
 	r.reader.refresh(context.Background(), 0, false)
@@ -110,7 +111,7 @@ func (a *admission) others() ([]Host, error) {
 	return r.config.others(hosts.value.hosts), hosts.err
 }
 
-// say reports, on this host and to the others, that this process is refused.
+// say reports the refusal in the log of this host and to the other hosts.
 func (a *admission) say(others []Host) {
 	r := a.registry
 	r.faults.log(slog.LevelError, "cluster: the registry refused this process: it stops its timers, runs and "+
@@ -119,10 +120,10 @@ func (a *admission) say(others []Host) {
 	r.pending.addEvent(Event{ID: idOf(string(EventHostRefused), h.String()), Kind: EventHostRefused, Holder: h,
 		Text: clean(fmt.Sprintf("its environment is %s, that of %s is %s", r.config.Environment, others[0].Holder,
 			others[0].Environment), maxTextLen)}, time.Now())
-	_, _ = r.writer.write(context.Background(), false) // if this fails, Run writes it
+	_, _ = r.writer.write(context.Background(), false) // if this fails, Run writes it later
 }
 
-// others returns the live hosts whose environment is not that of this process.
+// others returns the live hosts whose environment differs from that of this process.
 func (c Config) others(hosts []Host) (others []Host) {
 	for i := range hosts {
 		if h := &hosts[i]; h.Holder != c.Holder && h.State.Live() && h.Environment != "" && c.Environment != "" &&
@@ -133,7 +134,7 @@ func (c Config) others(hosts []Host) (others []Host) {
 	return others
 }
 
-// environmentError says which environment the store belongs to, and how to repair it.
+// environmentError names the environment of the store and describes the repair.
 func (r *Registry) environmentError(others []Host) error {
 	own, theirs := r.config.Environment, others[0].Environment
 	if slices.ContainsFunc(others, func(h Host) bool { return h.Environment != theirs }) {

@@ -11,14 +11,14 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Texts that come from users are cut to these lengths, in bytes: a store has columns.
+// Maximum lengths of users' texts in bytes. Stores have columns of limited length.
 const (
 	maxNameLen = 255
 	maxTextLen = 500
 )
 
-// clean returns a text that any store takes: UTF-8, without control characters (Postgres takes no
-// NUL), and at most maxLen bytes long.
+// clean returns a text that any store accepts: valid UTF-8, without control characters (Postgres
+// rejects NUL), and at most maxLen bytes long.
 func clean(s string, maxLen int) string {
 	s = strings.ToValidUTF8(s, "�")
 	if strings.ContainsFunc(s, unicode.IsControl) {
@@ -38,8 +38,8 @@ func clean(s string, maxLen int) string {
 	return s[:maxLen]
 }
 
-// cleanInstant returns an instant in UTC that JSON can show, or zero: JSON would fail on any other,
-// and hide everything that is shown with it.
+// cleanInstant returns an instant in UTC that can be encoded as JSON, or zero. Any other instant
+// would make the encoding of the whole snapshot fail.
 func cleanInstant(t time.Time) time.Time {
 	t = t.UTC().Round(0)
 	if t.Year() < 0 || t.Year() > 9999 {
@@ -52,7 +52,7 @@ func cleanHolder(h dlock.Holder) dlock.Holder {
 	return dlock.Holder{Host: clean(h.Host, maxNameLen), PID: h.PID, ID: clean(h.ID, maxKindLen)}
 }
 
-// idOf returns an ID that is the same for the same parts, and for no others.
+// idOf returns an ID that is equal only for equal parts.
 func idOf(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -62,6 +62,6 @@ func idOf(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// grantOf returns an ID of a grant that does not reveal its token: whoever has the token can end
+// grantOf returns an ID for a grant that does not reveal its token: anyone with the token can end
 // the grant.
 func grantOf(token string) string { return idOf("grant", token) }

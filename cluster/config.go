@@ -22,8 +22,8 @@ const (
 	defaultSnapshotAge = time.Second
 	// defaultEventRetention is the default of Retention.Events.
 	defaultEventRetention = 7 * 24 * time.Hour
-	// defaultRunRetention is the default of Retention.Runs. It is long because a timer may run once
-	// a week; a store keeps the last RunsPerTimer runs of a timer only.
+	// defaultRunRetention is the default of Retention.Runs. It is long because a timer may run only
+	// once a week. A store keeps only the last RunsPerTimer runs of a timer anyway.
 	defaultRunRetention = 90 * 24 * time.Hour
 
 	minTTL          = 100 * time.Millisecond
@@ -32,52 +32,54 @@ const (
 	minStoreTimeout = time.Millisecond
 )
 
-// A Config has the settings of a Registry. Store is required. New returns all faults of the
+// A Config holds the settings of a Registry. Store is required. New returns all faults of the
 // settings at once. Durations are measured by this host's monotonic clock.
 type Config struct {
-	// Store keeps the registry. It should have connections of its own, so that it never takes one
-	// from the locks. Required.
+	// Store keeps the registry. Give it its own connections, so that it never takes one from the
+	// locks. Required.
 	Store Store
 	// Locks is the store whose leases Snapshot lists, if it is a driver.Enumerator. Default nil:
-	// Snapshot lists only leases that were recorded.
+	// Snapshot lists only recorded leases.
 	Locks dlock.DistributedLock
 
-	// Holder identifies this process in the registry. Give the same one (Registry.Holder) to
-	// timer.Config.Holder and dlock.SessionOptions.Holder, so that leases and hosts match. Its ID
-	// must be new after each restart: a store ignores a heartbeat whose uptime is shorter than that
-	// of the one before. Default dlock.NewHolder().
+	// Holder identifies this process in the registry. Pass the same Holder (Registry.Holder) to
+	// timer.Config.Holder and dlock.SessionOptions.Holder, so that leases match their host. Its ID
+	// must be new after each restart, because a store ignores a heartbeat with a shorter uptime
+	// than the previous one. Default dlock.NewHolder().
 	Holder dlock.Holder
-	// Environment is "production", "staging" and so on. If a live host on the same store has
+	// Environment is a name such as "production" or "staging". If a live host on the same store has
 	// a different one, the registry refuses this process: the parts given to Registry.Add before
 	// their Run start nothing and return an error (see Registry.Admit). A process with "" is never
-	// refused and refuses nobody. At most 64 bytes. Default "": there is no check.
+	// refused and causes no refusal. At most 64 bytes. Default "": no check.
 	Environment string
 	// AppVersion is the version of your program. At most 64 bytes. Default: the version of the main
 	// module in debug.ReadBuildInfo.
 	AppVersion string
 
-	// TTL is how long this process may be silent before others call it suspect. After twice as long
-	// it is gone. It writes a heartbeat every TTL/3. 100 ms to 1 h. Default 30 s.
+	// TTL is how long this process may be silent before others consider it suspect. After twice
+	// that time they consider it gone. Heartbeats are sent every TTL/3. 100 ms to 1 h. Default 30
+	// s.
 	TTL time.Duration
-	// StoreTimeout bounds each call to Store, and each page of leases that is read from Locks. 1 ms
-	// to TTL/3. Default 3 s, or TTL/6 if that is shorter.
+	// StoreTimeout bounds each call to Store, and each page of leases read from Locks. 1 ms to
+	// TTL/3. Default 3 s, or TTL/6 if that is shorter.
 	StoreTimeout time.Duration
-	// SnapshotAge is how long callers of Snapshot share the result of a read. Default 1 s.
+	// SnapshotAge is how long callers of Snapshot share the result of one read. Default 1 s.
 	SnapshotAge time.Duration
 
-	// Kind returns the kind of a lock for its name, at most 64 bytes; "" is none. If it panics, or
-	// takes longer than 10 ms, KindOf is asked instead. Default KindOf: the kind follows from the
-	// prefix of the name.
+	// Kind returns the kind of the lock with the given name, at most 64 bytes, or "" for none. If
+	// it panics or takes longer than 10 ms, KindOf is used instead. Default KindOf, which derives
+	// the kind from the prefix of the name.
 	Kind func(name string) string
-	// Retention is how long rows are kept. Default: that of each of its fields.
+	// Retention is how long rows are kept. Default: the default of each field.
 	Retention Retention
 
-	// Logger gets a line when the registry begins to fail and when it works again, when this
-	// process is refused, and when there are hosts of other environments. It is called on a
-	// goroutine of its own. Default slog.Default().
+	// Logger receives a line when the registry starts to fail, when it recovers, when this process
+	// is refused, and when hosts of other environments exist. It is called on a separate goroutine.
+	// Default slog.Default().
 	Logger *slog.Logger
-	// Registerer gets the metrics of docs/metrics.md, from New until Run returns. Two registries in
-	// one process need two of them, or prometheus.WrapRegistererWith. Default nil: no metrics.
+	// Registerer receives the metrics of docs/metrics.md from New until Run returns. Two registries
+	// in one process need separate registerers, or prometheus.WrapRegistererWith. Default nil: no
+	// metrics.
 	Registerer prometheus.Registerer
 }
 
@@ -107,7 +109,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns every fault. Defaults must be filled in.
+// validate returns all faults. It expects defaults to be filled in.
 func (c Config) validate() error {
 	var errs []error
 	fault := func(field, format string, args ...any) {
@@ -145,7 +147,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// version returns the version of this module in the program's build.
+// version returns the version of this module in the running program.
 func version() string {
 	const path = "github.com/tickslot/tickslot"
 	info, ok := debug.ReadBuildInfo()

@@ -10,18 +10,17 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Decorate returns a store of locks that also records in the registry which leases this process
-// gets, renews and loses: for stores that cannot list their leases (native locks, Redlock, your
-// own), and for the events of any store. Give the result to dlock.NewSession or to
+// Decorate wraps a store of locks so that the registry also records which leases this process
+// acquires, renews and loses. Use it for stores that cannot list their leases (native locks,
+// Redlock, your own), and to get events from any store. Pass the result to dlock.NewSession or
 // timer.Config.Store.
 //
-// It changes nothing about the locks: the answers of the store are returned unchanged, no call is
-// added or delayed, and a registry that fails does not affect them. driver.CapabilitiesOf looks
-// through it. Leases are written with the next heartbeat. New ones are written within about a
-// second, except for kinds of leases that come and go all the time: timers, limits, hosts, probes
-// and triggers.
+// Decorate does not affect the locks: it returns the store's answers unchanged, adds or delays no
+// call, and hides a failing registry from them. driver.CapabilitiesOf looks through it. Leases are
+// written with the next heartbeat. New leases are written within about a second, except for kinds
+// that are acquired very often: timers, limits, hosts, probes and triggers.
 //
-// If lock is Config.Locks, and can list its leases, only events are recorded.
+// If lock is Config.Locks and can list its leases, Decorate records only events.
 func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	if lock == nil {
 		return nil
@@ -34,14 +33,15 @@ func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 	return d
 }
 
-// A decorated store adds to pending how leases begin, change and end. It has no state of its own.
+// A decorated store adds the beginning, the changes and the end of leases to pending. It has no
+// state of its own.
 type decorated struct {
 	inner   dlock.DistributedLock
 	pending *pending
 	listing *listing     // nil: Snapshot does not list the leases of this store
-	holder  dlock.Holder // of the registry
+	holder  dlock.Holder // the registry's
 
-	userKinds bool // there is a Config.Kind
+	userKinds bool // Config.Kind is set
 }
 
 // Unwrap returns the store that was decorated.
@@ -84,9 +84,9 @@ func (d *decorated) Release(ctx context.Context, grants ...driver.Grant) ([]driv
 	return results, err
 }
 
-// recordsEvents reports whether there are events when a lock is acquired and released. A lock
-// without a kind may be acquired all the time, so it has none, unless Config.Kind gives it a kind.
-// The writer calls that function, because it may be slow.
+// recordsEvents reports whether acquiring and releasing a lock causes events. A lock without a kind
+// may be acquired very often, so it causes none unless Config.Kind gives it a kind. The writer
+// calls Config.Kind, because that function may be slow.
 func (d *decorated) recordsEvents(name string) bool {
 	if kind := KindOf(name); kind != "" {
 		return !frequent(kind)
@@ -94,11 +94,11 @@ func (d *decorated) recordsEvents(name string) bool {
 	return d.userKinds
 }
 
-// recordsLeases reports whether the registry writes the leases of this store.
+// recordsLeases reports whether the registry must write the leases of this store.
 func (d *decorated) recordsLeases() bool { return d.listing == nil || !d.listing.works() }
 
 func (d *decorated) acquired(req driver.Request, g driver.Grant, sent time.Time) {
-	defer func() { _ = recover() }() // if anything fails here, the lock is still granted
+	defer func() { _ = recover() }() // a failure here must not affect the granted lock
 	d.acquiredOne(req, g, sent)
 	for _, shared := range g.Shared {
 		d.acquiredOne(req, shared, sent)
@@ -106,7 +106,7 @@ func (d *decorated) acquired(req driver.Request, g driver.Grant, sent time.Time)
 }
 
 func (d *decorated) acquiredOne(req driver.Request, g driver.Grant, sent time.Time) {
-	if driver.CheckName(g.Name) != nil { // a store that answers nonsense: the session refuses it
+	if driver.CheckName(g.Name) != nil { // the store returned an invalid name, which the session rejects
 		return
 	}
 	holder := cleanHolder(req.Holder)
@@ -115,7 +115,7 @@ func (d *decorated) acquiredOne(req driver.Request, g driver.Grant, sent time.Ti
 			Grant: grantOf(g.Token)},
 		acquiredAt: sent, renewedAt: sent, expiresAt: sent.Add(req.TTL), listed: d.listing != nil,
 	}, d.recordsLeases() && !frequent(KindOf(g.Name)))
-	if g.PreviousExpired { // the previous holder is not known here
+	if g.PreviousExpired { // the previous holder is unknown here
 		d.pending.addEvent(eventOf(EventExpired, dlock.Holder{}, g, "found by "+holder.String()), sent)
 	}
 	if d.recordsEvents(g.Name) {
@@ -142,7 +142,7 @@ func (d *decorated) released(grants []driver.Grant, results []driver.Result) {
 	for i, res := range results {
 		g := grants[i]
 		switch {
-		case g.Slot == driver.AnySlot: // the attempt's answer was lost, so it may not have become a grant
+		case g.Slot == driver.AnySlot: // the attempt's reply was lost, so there may be no grant
 		case res.Outcome == driver.GrantLost:
 			d.lost(EventLost, g, time.Now(), "found when it was released")
 		case res.Outcome == driver.GrantOK:

@@ -14,69 +14,68 @@
 //		fmt.Println(lease.Name, "is led by", lease.Holder, "which is", lease.HostState)
 //	}
 //
-// A store of the registry is in package sqlregistry or redisregistry, and [NewMemoryStore] is one
-// for tests. A program without this package sends nothing of it over the wire.
+// Packages sqlregistry and redisregistry provide stores for the registry, and [NewMemoryStore]
+// provides one for tests. A program that does not use this package sends no registry data.
 //
 // # What a process writes
 //
-// [Registry.Run] writes a heartbeat every third of Config.TTL, and in the same call everything new
-// since the last one: leases that were recorded, events, and runs that have ended. If the process's
-// timers with their limits, or the state of a [Runner], have changed, it includes them. New leases
-// and events are written sooner, within about a second. While nothing is new, a process makes one
-// call per heartbeat interval: now and then it reads the registry, or deletes old rows, instead of
+// [Registry.Run] writes a heartbeat every third of Config.TTL. The same call writes everything new
+// since the last one: recorded leases, events, and ended runs. It includes the process's timers
+// with their limits and the states of its [Runner] values if they have changed. New leases and
+// events are written sooner, within about a second. While nothing is new, a process makes one call
+// per heartbeat interval. Some of these calls read the registry or delete old rows instead of
 // writing a heartbeat.
 //
-// A process without a heartbeat for one TTL is suspect, for two it is gone; one that stops cleanly
-// is gone immediately. Rows of hosts and leases are kept for the longer of 60 s and three TTLs. All
-// this is measured by the clock of the store, so clocks of hosts may differ.
+// A process without a heartbeat for one TTL is suspect, and for two TTLs it is gone. A process that
+// stops cleanly is gone immediately. Rows of hosts and leases are kept for 60 s or three TTLs,
+// whichever is longer. The store's clock measures all these times, so clocks of hosts may differ.
 //
 // # Where leases come from
 //
 // If a store of locks can list its leases ([driver.Enumerator]: redislock, sqllock, memlock), each
 // Snapshot asks it for them. Leases of any other store (native locks, Redlock, a Redis Cluster
-// without a hash tag, your own) are recorded by their holders: [Registry.Decorate] wraps the store
-// and records what it grants, extends and releases, or [Registry.Record] is called by hand. Losers
-// of a race leave no row. A lease stays visible for a while after its release, so that one which is
-// held for a moment at a time is seen, too.
+// without a hash tag, your own) are recorded by their holders. [Registry.Decorate] wraps a store
+// and records what it grants, extends and releases; alternatively, call [Registry.Record] yourself.
+// A failed attempt to acquire leaves no row. A lease stays visible for a while after its release,
+// so that leases held only for a moment can be seen too.
 //
-// Decorate also records events: that leases were lost, revoked by an operator, or found expired,
-// and that leases with a kind were acquired and released. It does not record the last two for kinds
-// that come and go all the time: timers (their runs are their history), limits, hosts, probes and
-// triggers.
+// Decorate also records events: a lease was lost, revoked by an operator, or found expired, or a
+// lease with a kind was acquired or released. It does not record the last two for kinds that are
+// acquired very often: timers (their runs are their history), limits, hosts, probes and triggers.
 //
 // # Environments
 //
 // If Config.Environment is set, a process that is started on the store of another environment takes
-// nothing: its schedulers, workers, relays and electors, if they were given to [Registry.Add]
-// before their Run, return an error that says how to repair it. Every host sees the process in the
-// state [HostRefused], even after it has stopped. Loops of your own ask with [Registry.Admit].
+// no work. Its schedulers, workers, relays and electors that were given to [Registry.Add] before
+// their Run return an error that describes the repair. Every host sees the process in the state
+// [HostRefused], even after it has stopped. Your own loops call [Registry.Admit].
 //
 // A store belongs to the environment of the live hosts on it. If there is no live host, no process
-// is refused. A process without an environment is not refused, and causes no refusal.
+// is refused. A process without an environment is never refused and causes no refusal.
 //
-// # What a registry does to locks
+// # How the registry affects locks
 //
-// Nothing. No call for a lock is added or delayed, and none fails, whether the registry is slow,
-// full, missing or down. Records that it cannot write wait and are written later, none of them
-// twice: all leases that are held, and up to 10,000 leases that have ended, 1,000 events and 5,000
-// runs. Further ones are dropped and counted. The log says once that it fails, and once that it
-// works again. Give its Store connections of its own.
+// It does not. Whether the registry is slow, full, missing or down, it adds or delays no call for a
+// lock and causes none to fail. Records that cannot be written yet are queued and written once: all
+// held leases, up to 10,000 ended leases, 1,000 events and 5,000 runs. Records beyond these limits
+// are dropped and counted. The log reports the first failure and the recovery. Give the registry's
+// Store connections of its own.
 //
 // # What is not promised
 //
-// This is a view, and not a lock: it may be a moment old, and a lease of a process that was killed
-// is shown as held until it expires. Do not use it to decide about anything that must not happen
-// twice; use the [dlock.Fence] for that.
+// The registry is a view, not a lock. It may be slightly out of date, and the lease of a killed
+// process is shown as held until it expires. Do not use it to decide about anything that must not
+// happen twice; use the [dlock.Fence] for that.
 //
-// Recorded leases are as accurate as the last write of their holder: they are shown within about a
-// second of an acquire, and after kill -9 until they expire. A lease whose holder could not write
-// to the registry is not shown.
+// Recorded leases are as accurate as the last write of their holder. They appear within about a
+// second of an acquire, and after kill -9 they remain until they expire. A lease whose holder could
+// not write to the registry is not shown.
 //
-// Without fences (native locks, Redlock) grants are told apart by when they were acquired, by the
-// store's clock. If that clock is set back, leases that were granted since then are not shown until
-// it has caught up.
+// Without fences (native locks, Redlock), grants are ordered by the time they were acquired, by the
+// store's clock. If that clock is set back, later grants are not shown until the clock has caught
+// up.
 //
 // Events and runs may be missing if more happen than fit into the queue, or if a process dies
-// before it has written them. If most of a fleet of hundreds dies at the same time, the rest may
-// take hours to notice, unless a Snapshot is requested.
+// before it has written them. If most of a fleet of hundreds dies at the same time, the other hosts
+// may notice only after hours, unless a Snapshot is requested.
 package cluster

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
-// The kinds of leases that KindOf knows. A Kind function of your own may return others.
+// The kinds that KindOf returns. Config.Kind may return others.
 const (
 	KindTimer   = "timer"   // a slot of a timer
 	KindLimit   = "limit"   // a slot of a limit that timers share
@@ -17,11 +17,11 @@ const (
 	KindOutbox  = "outbox"  // a relay of an outbox
 	KindDurable = "durable" // a durable run
 	KindHost    = "host"    // a scheduler that competes for slots
-	KindProbe   = "probe"   // a scheduler's test whether the store grants
-	KindTrigger = "trigger" // triggers of a timer that wait
+	KindProbe   = "probe"   // a scheduler's test of whether the store grants locks
+	KindTrigger = "trigger" // pending triggers of a timer
 )
 
-// timerPrefix begins the name of a timer's lock.
+// timerPrefix is the prefix of the lock names of timers.
 const timerPrefix = "timer:"
 
 var kindPrefixes = []struct{ prefix, kind string }{
@@ -30,8 +30,8 @@ var kindPrefixes = []struct{ prefix, kind string }{
 	{"tickslot:trigger:", KindTrigger},
 }
 
-// KindOf returns the kind of a lock by the prefix of its name: "timer" for "timer:report". It
-// returns "" for a name with none of the prefixes.
+// KindOf derives the kind of a lock from the prefix of its name: "timer" for "timer:report". It
+// returns "" for a name without a known prefix.
 func KindOf(lock string) string {
 	for _, p := range kindPrefixes {
 		if strings.HasPrefix(lock, p.prefix) {
@@ -41,8 +41,8 @@ func KindOf(lock string) string {
 	return ""
 }
 
-// frequent reports whether leases of a kind come and go so often that their events would push out
-// all others. Timers have the history of their runs instead.
+// frequent reports whether leases of a kind are acquired so often that their events would displace
+// all others. The history of a timer is in its runs.
 func frequent(kind string) bool {
 	switch kind {
 	case KindTimer, KindLimit, KindHost, KindProbe, KindTrigger:
@@ -53,19 +53,19 @@ func frequent(kind string) bool {
 
 const (
 	maxKindLen  = 64
-	maxKinds    = 10_000 // names that are remembered: names may be made of data
+	maxKinds    = 10_000 // limit of remembered names, which may contain data
 	kindTimeout = 10 * time.Millisecond
 	kindWarning = "cluster: Config.Kind failed, so KindOf is used for this lock; further failures are not logged"
 )
 
-// kinds finds the kinds of locks. It never calls the user's function while a lock is acquired or
-// released, and uses KindOf if the function panics or does not return in time. It remembers the
-// kinds of up to maxKinds names; after that it forgets all, and asks the function again.
+// kinds determines the kinds of locks. It never calls the user's function during an acquire or
+// release, and falls back to KindOf if the function panics or is too slow. It remembers the kinds
+// of up to maxKinds names. When that limit is exceeded, it clears them all.
 type kinds struct {
-	user func(name string) string // nil: KindOf
+	user func(name string) string // nil if only KindOf is used
 	warn func(line string, args ...any)
 
-	mu      sync.Mutex // of all callers
+	mu      sync.Mutex // used by all callers
 	known   map[string]string
 	calling bool // the function was called and has not returned
 	warned  sync.Once
@@ -107,7 +107,7 @@ func (k *kinds) of(name string) string {
 	return k.remember(name, KindOf(name))
 }
 
-// warnOnce logs the first failure only: names may be made of data.
+// warnOnce logs only the first failure, because there may be very many names.
 func (k *kinds) warnOnce(args ...any) { k.warned.Do(func() { k.warn(kindWarning, args...) }) }
 
 func (k *kinds) remember(name, kind string) string {

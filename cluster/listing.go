@@ -10,27 +10,27 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// The most that one listing of all leases reads. A store may give short pages: one on Redis reads
-// two thousand keys for each.
+// Limits for one listing of all leases. A store may return short pages: Redis examines two thousand
+// keys for each.
 const (
 	maxListed   = 40_000 // leases
 	pageSize    = driver.MaxPage
 	maxPages    = 100
-	listingTime = 4 // times Config.StoreTimeout for all pages together
+	listingTime = 4 // multiplied by Config.StoreTimeout, for all pages together
 )
 
 var errMoreLeases = errors.New("cluster: the store of locks has more leases than a snapshot shows, so some are missing")
 
-// A listing lists the leases of Config.Locks. A store may have the method, but find only when it is
-// called that it cannot list them: a Redis Cluster without a hash tag.
+// A listing lists the leases of Config.Locks. A store may implement the method and still be unable
+// to list: a Redis Cluster without a hash tag finds that out only when the method is called.
 type listing struct {
-	locks      dlock.DistributedLock // without wrappers; nil: there is none
+	locks      dlock.DistributedLock // without wrappers; nil if there is none
 	enumerator driver.Enumerator     // nil: the store cannot list leases
 	state      atomic.Int32
 }
 
 const (
-	listingUnknown int32 = iota // it was not asked yet
+	listingUnknown int32 = iota // the store was not asked yet
 	listingWorks
 	listingUnsupported
 )
@@ -48,7 +48,7 @@ func newListing(locks dlock.DistributedLock) *listing {
 	return l
 }
 
-// lists reports whether lock is the store whose leases are listed, or may be.
+// lists reports whether lock is the store whose leases are listed, or might be.
 func (l *listing) lists(lock dlock.DistributedLock) bool {
 	if lock = unwrapped(lock); l.enumerator == nil || !reflect.ValueOf(lock).Comparable() {
 		return false
@@ -58,13 +58,14 @@ func (l *listing) lists(lock dlock.DistributedLock) bool {
 
 func (l *listing) works() bool { return l.state.Load() == listingWorks }
 
-// unknown reports whether the store has to be asked whether it lists leases.
+// unknown reports whether the store must still be asked if it can list leases.
 func (l *listing) unknown() bool { return l.state.Load() == listingUnknown }
 
-// unsupported reports whether the leases of the store have to be recorded, if it is decorated.
+// unsupported reports whether the store cannot list its leases, so that a decorated store must
+// record them.
 func (l *listing) unsupported() bool { return l.state.Load() == listingUnsupported }
 
-// record learns from a call whether the store lists its leases.
+// record remembers from the result of a call whether the store can list its leases.
 func (l *listing) record(err error) {
 	switch {
 	case err == nil:
@@ -74,12 +75,12 @@ func (l *listing) record(err error) {
 	}
 }
 
-// probe asks whether the store lists its leases.
+// probe asks the store whether it can list its leases.
 func (l *listing) probe(ctx context.Context, f *faults) {
 	_, _ = l.page(ctx, f, "", 1)
 }
 
-// page makes one call.
+// page reads one page of leases.
 func (l *listing) page(ctx context.Context, f *faults, after string, limit int) (driver.LeasePage, error) {
 	return call(ctx, f, opEnumerate, func(ctx context.Context) (driver.LeasePage, error) {
 		page, err := l.enumerator.Enumerate(ctx, after, limit)
@@ -90,7 +91,7 @@ func (l *listing) page(ctx context.Context, f *faults, after string, limit int) 
 	})
 }
 
-// all lists the leases. more is true if there are more than it has read.
+// all lists the leases. more is true if further leases exist.
 func (l *listing) all(ctx context.Context, f *faults) (leases []driver.LeaseInfo, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listingTime*f.Timeout())
 	defer cancel()
@@ -99,7 +100,7 @@ func (l *listing) all(ctx context.Context, f *faults) (leases []driver.LeaseInfo
 		page, err := l.page(ctx, f, after, min(pageSize, maxListed-len(leases)))
 		switch {
 		case err != nil && ctx.Err() != nil && after != "":
-			return leases, true, nil // the time for all pages is over
+			return leases, true, nil // the time for all pages is up
 		case err != nil:
 			return nil, false, err
 		}
@@ -117,9 +118,9 @@ func (l *listing) all(ctx context.Context, f *faults) (leases []driver.LeaseInfo
 	return leases, true, nil
 }
 
-// unwrapped returns the store inside all wrappers.
+// unwrapped removes all wrappers from a store.
 func unwrapped(lock dlock.DistributedLock) dlock.DistributedLock {
-	for range 100 { // a wrapper that wraps itself would have no end
+	for range 100 { // prevents an endless loop if a wrapper wraps itself
 		w, ok := lock.(interface{ Unwrap() dlock.DistributedLock })
 		if !ok {
 			return lock

@@ -9,33 +9,33 @@ import (
 )
 
 const (
-	// minWriteGap is the shortest time between two writes when something new waits to be written,
-	// and between two batches of a delete, unless heartbeats are more frequent than that.
+	// minWriteGap is the minimum interval between two writes of new rows and between two batches of
+	// a delete, unless heartbeats are more frequent.
 	minWriteGap = time.Second
-	// deleteBatch is how many rows of each sort one call deletes.
+	// deleteBatch is the maximum number of rows of each sort that one call deletes.
 	deleteBatch = 1_000
-	// quickRetries is how often a write that failed is tried again before the next heartbeat.
+	// quickRetries is how often a failed write is repeated before the next heartbeat.
 	quickRetries = 2
-	// retrySharing bounds how long a host waits after a delete that failed: no longer than if this
-	// many hosts shared the deletes. In a fleet of a thousand each host deletes once a day, and
-	// until then it would report that the registry fails.
+	// retrySharing limits the wait after a failed delete: the host waits no longer than if this
+	// many hosts shared the deletes. In a fleet of a thousand, each host deletes once a day, and
+	// would otherwise report a failing registry for that long.
 	retrySharing = 10
 )
 
-// A loop is the goroutine of Run, which makes one call in each interval. The call is a heartbeat,
-// together with everything that waits to be written. If nothing waits, and the last write
-// succeeded, the call is now and then a read of hosts or leases, or a delete of old rows, instead.
-// New rows are written sooner, at most once per gap. A host that always has something to write
-// reads and deletes an interval late, between two writes.
+// A loop is the goroutine of Run. It makes one call per interval: a heartbeat together with
+// everything that waits to be written. If nothing waits and the last write succeeded, the call is
+// occasionally a read of hosts or leases, or a delete of old rows. New rows are written sooner, at
+// most once per gap. A host that always has something to write reads and deletes one interval late,
+// between two writes.
 type loop struct {
 	registry *Registry
 	interval time.Duration // between heartbeats
 	gap      time.Duration // minWriteGap, or the interval if that is shorter
 	sweeper  retention.Sweeper
 
-	// Used by the goroutine of Run only.
-	wrote      bool // the last call was a write, and succeeded
-	failures   int  // of writes, in a row
+	// Used only by the goroutine of Run.
+	wrote      bool // the last call was a successful write
+	failures   int  // consecutive failed writes
 	nextRead   time.Time
 	reads      int
 	nextDelete time.Time
@@ -57,10 +57,10 @@ func newLoop(r *Registry) *loop {
 	return l
 }
 
-// start finds out whether this process is refused, writes the first heartbeat, and reads the hosts.
+// start checks whether this process is refused, writes the first heartbeat, and reads the hosts.
 func (l *loop) start(ctx context.Context) {
 	r := l.registry
-	defer func() { // when it is known how many hosts there are
+	defer func() { // once the number of hosts is known
 		l.nextDelete = time.Now().Add(l.sweeper.Next(r.observer.hosts()))
 		l.planRead(true)
 	}()
@@ -71,7 +71,7 @@ func (l *loop) start(ctx context.Context) {
 	if !l.wrote || ctx.Err() != nil {
 		return
 	}
-	r.admission.ask() // if there was no answer
+	r.admission.ask() // if the store has not answered yet
 	if hosts, _ := r.reader.parts(); hosts.at.IsZero() {
 		r.reader.refresh(context.WithoutCancel(ctx), 0, false)
 	}
@@ -101,7 +101,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// step makes one call, and returns how long to wait before the next one.
+// step makes one call and returns how long to wait before the next one.
 func (l *loop) step(ctx context.Context) time.Duration {
 	r := l.registry
 	now := time.Now()
@@ -111,7 +111,7 @@ func (l *loop) step(ctx context.Context) time.Duration {
 	moreToDelete := l.sweeper.More()
 	var late time.Duration
 	if waiting {
-		late = l.interval // writes come first, but a host that always has something to write reads and deletes, too
+		late = l.interval // writes come first; a host that always has something to write reads and deletes this late
 	}
 	deleteDue := !now.Before(l.nextDelete) && (moreToDelete || !now.Before(l.nextDelete.Add(late)))
 	readDue := !now.Before(l.nextRead.Add(late)) || !deleteDue && !waiting && r.faults.errorOf(opRead) != nil
@@ -134,12 +134,12 @@ func (l *loop) step(ctx context.Context) time.Duration {
 		wait = min(wait, max(l.gap, time.Until(l.nextDelete)))
 	}
 	if l.wrote {
-		r.admission.ask() // if there was no answer
+		r.admission.ask() // if the store has not answered yet
 	}
 	return wait
 }
 
-// waitAfterOther returns how long to wait after a call that wrote nothing.
+// waitAfterOther returns how long to wait after a read or a delete.
 func (l *loop) waitAfterOther(waiting bool) time.Duration {
 	if waiting {
 		return l.gap
@@ -147,8 +147,8 @@ func (l *loop) waitAfterOther(waiting bool) time.Duration {
 	return l.wait(false)
 }
 
-// bringForward makes the next read and delete no later than if they were planned now: a fleet of a
-// thousand hosts may have shrunk to one since they were planned.
+// bringForward moves the next read and delete to the latest time that planning them now would
+// allow. Since they were planned, a fleet of a thousand hosts may have shrunk to one.
 func (l *loop) bringForward(now time.Time) {
 	fleet := l.registry.observer
 	if latest := now.Add(time.Duration(fleet.maxIntervals()) * l.interval); latest.Before(l.nextRead) {
@@ -159,11 +159,11 @@ func (l *loop) bringForward(now time.Time) {
 	}
 }
 
-// read reads hosts and leases in turns, unless a Snapshot has just read them.
+// read alternates between hosts and leases. It makes no call if a Snapshot has just read them.
 func (l *loop) read(ctx context.Context) {
 	r := l.registry
 	l.reads++
-	// Not bound to ctx: the call would continue after Run returns.
+	// Detached from ctx, because the call would otherwise continue after Run returns.
 	ctx = context.WithoutCancel(ctx)
 	hosts := l.reads%2 != 0 || r.listing.unsupported() || r.faults.errorOf(opRead) != nil
 	if hosts {
@@ -174,8 +174,8 @@ func (l *loop) read(ctx context.Context) {
 	l.planRead(hosts)
 }
 
-// planRead plans the next read after one of hosts, or of leases. If hosts were just read, a delete
-// that is due before the next read comes immediately: see retention.
+// planRead plans the next read after a read of hosts or leases. If hosts were just read, a delete
+// that is due before the next read is moved to now: see retention.
 func (l *loop) planRead(hosts bool) {
 	now := time.Now()
 	l.nextRead = now.Add(time.Duration(l.registry.observer.intervals()) * l.interval)
@@ -184,12 +184,12 @@ func (l *loop) planRead(hosts bool) {
 	}
 }
 
-// deleteOld deletes a batch of old rows, and returns how long to wait before the next one. After
-// the last batch the next delete is planned for no earlier than the next read.
+// deleteOld deletes a batch of old rows and returns how long to wait before the next batch. After
+// the last batch, the next delete does not precede the next read.
 func (l *loop) deleteOld(ctx context.Context) time.Duration {
 	hosts := l.registry.observer.hosts()
 	err := l.sweeper.Once(ctx)
-	if err != nil { // counted and logged by faults
+	if err != nil { // faults counts and logs it
 		hosts = min(hosts, retrySharing)
 	}
 	wait := l.sweeper.Next(hosts)
@@ -200,30 +200,30 @@ func (l *loop) deleteOld(ctx context.Context) time.Duration {
 	return wait
 }
 
-// retention returns how long rows are kept: rows of hosts for at least three times as long as this
-// host has not read them. A host is gone after two TTLs, and its row is kept for three or more. So
-// this host saw it gone, and noted its event, before its row is deleted.
+// retention returns how long rows are kept. Rows of hosts are kept for at least three times the
+// time since this host last read them. A host is gone after two TTLs, and its row is kept for three
+// or more. So this host has seen it gone and recorded the event before the row is deleted.
 func (l *loop) retention() Retention {
 	r := l.registry.config.Retention
 	r.Hosts = max(r.Hosts, 3*l.sinceHostsRead(time.Now()))
 	return r
 }
 
-// neverRead is the result of sinceHostsRead if hosts were not read yet.
+// neverRead is the result of sinceHostsRead before the first read of hosts.
 const neverRead = 10 * 365 * 24 * time.Hour
 
-// sinceHostsRead returns at most how long ago hosts were read, when the store gets a call that is
-// made now.
+// sinceHostsRead returns an upper bound for the age of the last read of hosts at the time at which
+// the store receives a call made now.
 func (l *loop) sinceHostsRead(now time.Time) time.Duration {
 	hosts, _ := l.registry.reader.parts()
 	return min(now.Sub(hosts.at), neverRead) + l.registry.config.StoreTimeout
 }
 
-// write writes a batch, and returns how long to wait before the next call.
+// write writes a batch and returns how long to wait before the next call.
 func (l *loop) write(ctx context.Context) time.Duration {
 	r := l.registry
 	if r.listing.unknown() && r.pending.anyListed() {
-		r.listing.probe(ctx, r.faults) // so that leases are recorded from the start if they have to be
+		r.listing.probe(ctx, r.faults) // so that leases are recorded from the start if necessary
 	}
 	more, err := r.writer.write(ctx, false)
 	l.wrote = err == nil
@@ -235,8 +235,8 @@ func (l *loop) write(ctx context.Context) time.Duration {
 	return l.wait(more)
 }
 
-// wait returns how long to wait before the next call. It is jittered, so that hosts that start
-// together, or lost the store together, do not call it together.
+// wait returns how long to wait before the next call. Jitter spreads the calls of hosts that
+// started together or lost the store together.
 func (l *loop) wait(more bool) time.Duration {
 	switch {
 	case l.failures > 0 && l.failures <= quickRetries:
@@ -248,7 +248,7 @@ func (l *loop) wait(more bool) time.Duration {
 	}
 }
 
-// leave writes what still waits, and that this process has left.
+// leave writes everything that still waits, and that this process has left.
 func (l *loop) leave(ctx context.Context) {
 	r := l.registry
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.StoreTimeout)

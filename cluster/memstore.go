@@ -11,11 +11,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// NewMemoryStore returns a registry in the memory of this process, for tests and for programs of
-// one process. Other processes do not see it. Its clock is time.Now, so that it works under
-// testing/synctest. It is safe for concurrent use. It keeps at most MaxEvents events and
-// RunsPerTimer runs of a timer. The number of hosts, leases, timers and buckets is not bounded:
-// rows that are no longer written stay until a Sweep.
+// NewMemoryStore returns a registry in the memory of this process, for tests and single-process
+// programs. Its clock is time.Now, so it works under testing/synctest. It is safe for concurrent
+// use. It keeps at most MaxEvents events and RunsPerTimer runs per timer. The number of hosts,
+// leases, timers and buckets is not bounded: rows that are no longer written remain until a Sweep.
 func NewMemoryStore() Store {
 	return &memoryStore{
 		hosts:    map[dlock.Holder]memHost{},
@@ -28,7 +27,7 @@ func NewMemoryStore() Store {
 	}
 }
 
-// A memoryStore implements Store for one process: see NewMemoryStore.
+// A memoryStore implements Store in memory: see NewMemoryStore.
 type memoryStore struct {
 	mu       sync.Mutex
 	hosts    map[dlock.Holder]memHost
@@ -45,7 +44,7 @@ type (
 	memHost struct {
 		Heartbeat
 		seenAt, startedAt time.Time
-		counted           int64 // the Number of the last batch that was counted
+		counted           int64 // the Number of the last counted batch
 	}
 	memLease struct {
 		LeaseRecord
@@ -61,7 +60,7 @@ type (
 	}
 	memTimer struct {
 		TimerRecord
-		at time.Time // of its durations
+		at time.Time // the instant to which its ages refer
 	}
 	bucketKey struct {
 		timer string
@@ -71,10 +70,10 @@ type (
 	}
 )
 
-// A leaseKey is the key of a lease's row.
+// A leaseKey is the key of a lease row.
 type leaseKey struct {
 	name string
-	slot int // noSlot: a mutex
+	slot int // noSlot for a mutex
 }
 
 // noSlot distinguishes the mutex of a name from slot 0 of a semaphore of that name.
@@ -114,13 +113,13 @@ func (m *memoryStore) Write(ctx context.Context, b Batch) (Written, error) {
 	return Written{At: now, HostUnknown: b.Host != nil && !known && b.Host.Detail == nil}, nil
 }
 
-// writeHost returns whether the host had a row, and whether a later heartbeat was written to it.
+// writeHost reports whether the host had a row, and whether that row is from a later heartbeat.
 func (m *memoryStore) writeHost(h Heartbeat, now time.Time) (known, later bool) {
 	row, known := m.hosts[h.Holder]
 	switch {
 	case !known && h.Detail == nil:
 		return false, false
-	case known && h.UpFor < row.UpFor: // a later one has overtaken it
+	case known && h.UpFor < row.UpFor: // a later heartbeat has overtaken it
 		return true, false
 	case h.Detail == nil:
 		h.Detail = row.Detail
@@ -152,7 +151,7 @@ func (m *memoryStore) count(b Batch, now time.Time) {
 	}
 }
 
-// after returns the record with every age longer by the given time.
+// after returns the record with every age increased by the given time.
 func (t TimerRecord) after(by time.Duration) TimerRecord {
 	t.Last.EndedAgo += by
 	if t.SucceededAgo != nil {
@@ -235,7 +234,7 @@ func (m *memoryStore) dropRuns(timer string, n int) {
 func (m memEvent) instant() time.Time { return m.at }
 func (m memRun) instant() time.Time   { return m.endedAt }
 
-// insert inserts a row after those that are not newer.
+// insert inserts a row in order of time, after rows of the same time.
 func insert[T any](rows []T, row T, at func(T) time.Time) []T {
 	i := len(rows)
 	for i > 0 && at(rows[i-1]).After(at(row)) {
@@ -373,7 +372,7 @@ func deleteSome[K comparable, V any](rows map[K]V, limit int, gone func(K, V) bo
 	return deleted
 }
 
-// old returns how many of the first rows are to be deleted, at most limit.
+// old returns how many rows at the beginning are to be deleted, at most limit.
 func old[T any](rows []T, limit int, gone func(T) bool) int {
 	n := slices.IndexFunc(rows, func(row T) bool { return !gone(row) })
 	if n < 0 {

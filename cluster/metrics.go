@@ -6,11 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// freshFor is for how many TTLs a host exports its last read. All hosts together read about once
-// per TTL, so at nearly every time at least one host exports it.
+// freshFor is the number of TTLs for which a host exports its last read. All hosts together read
+// about once per TTL, so there is nearly always a host that exports recent data.
 const freshFor = 6
 
-// metrics are computed from the state when Prometheus collects them. They read memory only.
+// metrics computes its values from the state when Prometheus collects them. It reads only memory.
 type metrics struct {
 	registry *Registry
 
@@ -46,8 +46,8 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	r := m.registry
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		// Labels may come from other hosts. A label that is not valid UTF-8 is an error, and its
-		// series is left out.
+		// Labels may come from other hosts. A label that is not valid UTF-8 causes an error, and
+		// its series is left out.
 		if metric, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
 			ch <- metric
 		}
@@ -75,7 +75,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.fleet(gauge)
 }
 
-// fleet exports the last read, if it is not too old.
+// fleet exports the last read unless it is too old.
 func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
 	r := m.registry
 	registered, listed, leases := r.reader.view()

@@ -9,31 +9,31 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// These bound how much is kept for the writer. The newest state of each lease is kept while the
-// lease is held, and until its end is written. A lease that is held is never dropped: its renewals
-// could not bring it back, because they lack some of its fields. About maxEndedLeases leases that
-// have ended are kept. If too many events or runs wait, the oldest are dropped.
+// These limits bound the queue for the writer. The newest state of each lease is kept while the
+// lease is held, and until its end is written. A held lease is never dropped, because its renewals
+// could not restore it: they lack some of its fields. About maxEndedLeases ended leases are kept.
+// If too many events or runs wait, the oldest are dropped.
 const (
 	maxEndedLeases   = 10_000
 	maxPendingEvents = MaxEvents
 	maxPendingRuns   = 5_000
 )
 
-// pending holds what the writer has yet to write: leases, events and runs. Its methods are called
-// while locks are acquired and released. So they run no user code, make no calls, and hold the
-// mutex for moments only.
+// pending holds the leases, events and runs that the writer has not written yet. Its methods are
+// called while locks are acquired and released. So they run no user code, make no calls, and hold
+// the mutex only briefly.
 type pending struct {
 	wake chan struct{} // has a value if something should be written soon
 
 	mu      sync.Mutex
 	leases  map[rowKey]*pendingLease
-	room    int            // how many leases there may be before shed is called
+	room    int            // number of leases at which shed is called
 	listed  bool           // the argument of the last call of take
 	events  []pendingEvent // oldest first
 	runs    []pendingRun   // oldest first
-	seq     uint64         // of the newest event or run
-	sent    int            // of the first runs, in a batch without an answer: no other runs join them
-	round   uint64         // of writing leases: each is taken once per round
+	seq     uint64         // number of the newest event or run
+	sent    int            // number of first runs in a batch without an answer; no other runs may join them
+	round   uint64         // of writing leases; each lease is taken once per round
 	dropped struct{ leases, events, runs uint64 }
 }
 
@@ -46,19 +46,19 @@ type rowKey struct {
 
 func keyOf(name string, slots, slot int) rowKey { return rowKey{name, slots == 0, slot} }
 
-// A pendingLease is the newest state of a lease that this process holds, or held last. It stays
-// until the lease is over and its end is written, even while there is nothing new to write about
-// it. Instants are by this host's clock.
+// A pendingLease is the newest state of a lease that this process holds or held last. It stays
+// until the end of the lease is written, even while there is nothing new to write. Instants are by
+// this host's clock.
 type pendingLease struct {
 	record     LeaseRecord // without its durations
 	acquiredAt time.Time
 	renewedAt  time.Time // or released
 	expiresAt  time.Time
-	listed     bool // the store of locks lists this lease, if it lists any
-	over       bool // released, or lost: it is deleted once that is written
+	listed     bool // the store of locks lists this lease, if it can list
+	over       bool // released or lost; deleted once that is written
 	changes    uint64
-	written    uint64 // the value of changes when it was last written; less than changes: there is something to write
-	round      uint64 // in which it was taken last
+	written    uint64 // the value of changes at the last write; if it is lower, there is something to write
+	round      uint64 // when it was last taken
 }
 
 type pendingEvent struct {
@@ -81,12 +81,12 @@ func newPending() *pending {
 func (p *pending) wakeWriter() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // it was woken already
+	default: // already woken
 	}
 }
 
-// addLease adds the newest state of a lease. It replaces an older grant, and is ignored if it
-// belongs to an older one itself. soon says whether to write it soon, or with the next heartbeat.
+// addLease stores the newest state of a lease. It replaces an older grant, and ignores the state if
+// a newer grant is stored. If soon is false, the state is written with the next heartbeat.
 func (p *pending) addLease(l pendingLease, soon bool) {
 	key := keyOf(l.record.Name, l.record.Slots, l.record.Slot)
 	p.mu.Lock()
@@ -115,8 +115,8 @@ func (p *pending) addLease(l pendingLease, soon bool) {
 	}
 }
 
-// shed makes room for the next leases: it drops leases that have ended, if there are too many. It
-// drops more than it must, so that it need not look through all of them for each lease.
+// shed drops ended leases if there are too many. It drops more than necessary, so that it need not
+// scan all leases each time one is added.
 func (p *pending) shed() {
 	const spare = maxEndedLeases / 10
 	now, ended := time.Now(), 0
@@ -135,16 +135,17 @@ func (p *pending) shed() {
 	p.room = len(p.leases) + spare
 }
 
-// held reports whether the lease is neither over nor expired: its holder may never release it.
+// held reports whether the lease is neither over nor expired. The holder of an expired lease may
+// never release it.
 func (p *pendingLease) held(now time.Time) bool { return !p.over && !now.After(p.expiresAt) }
 
-// toWrite reports whether the lease has changes to write. listed says whether to write leases, too,
-// that the store of locks can list.
+// toWrite reports whether the lease has changes to write. listed says whether leases that the store
+// of locks can list are written too.
 func (p *pendingLease) toWrite(listed bool) bool {
 	return p.changes != p.written && (listed || !p.listed)
 }
 
-// A leaseState is how a grant has changed.
+// A leaseState is the change of a grant that update applies.
 type leaseState uint8
 
 const (
@@ -153,8 +154,8 @@ const (
 	leaseLost
 )
 
-// update changes the state of a grant at an instant, and returns its holder, if that is known.
-// changed is false if the grant was over already.
+// update changes the state of a grant at an instant and returns its holder, if known. changed is
+// false if the grant was already over.
 func (p *pending) update(
 	key rowKey, grant string, to leaseState, at, expiresAt time.Time,
 ) (holder dlock.Holder, changed bool) {
@@ -177,11 +178,12 @@ func (p *pending) update(
 	return l.record.Holder, true
 }
 
-// addEvent adds an event that happened at an instant, unless it was added a moment ago.
+// addEvent adds an event that happened at the given instant, unless the same event was added a
+// moment ago.
 func (p *pending) addEvent(e Event, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := len(p.events) - 1; i >= 0 && i >= len(p.events)-10; i-- { // a repeated request comes soon
+	for i := len(p.events) - 1; i >= 0 && i >= len(p.events)-10; i-- { // a repeated request follows soon
 		if p.events[i].ID == e.ID {
 			return
 		}
@@ -195,7 +197,7 @@ func (p *pending) addEvent(e Event, at time.Time) {
 	p.wakeWriter()
 }
 
-// addRun adds a run that ended at an instant.
+// addRun adds a run that ended at the given instant.
 func (p *pending) addRun(r Run, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,7 +219,7 @@ type taken struct {
 	events  []pendingEvent
 	runs    []pendingRun
 	lastSeq struct{ events, runs uint64 }
-	more    bool // there is more than a batch
+	more    bool // more rows wait than fit into the batch
 }
 
 type takenLease struct {
@@ -225,19 +227,19 @@ type takenLease struct {
 	pendingLease
 }
 
-// take returns what to write next, up to MaxBatch of each sort. It stays pending until done is
-// called. listed says whether to write leases that the store of locks would list.
+// take returns what to write next, up to MaxBatch rows of each sort. The rows stay pending until
+// done is called. listed says whether to write leases that the store of locks could list.
 func (p *pending) take(listed bool) (t taken) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-p.wake: // its reason is taken now
+	case <-p.wake: // everything that woke the writer is taken now
 	default:
 	}
 	p.listed = listed
 	now := time.Now()
 	next := p.round + 1
-	var again []rowKey // were taken in this round already
+	var again []rowKey // already taken in this round
 	p.room = maxEndedLeases
 	for key, l := range p.leases {
 		held := l.held(now)
@@ -282,7 +284,7 @@ func (p *pending) take(listed bool) (t taken) {
 	return t
 }
 
-// done removes the rows that were written from pending. Runs that were not counted stay.
+// done removes the written rows from pending. Runs that were not counted stay.
 func (p *pending) done(t taken, counted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,14 +308,14 @@ func (p *pending) done(t taken, counted bool) {
 		p.sent = 0
 	}
 	if len(p.events) == 0 {
-		p.events = nil // the part that was sliced off is garbage
+		p.events = nil // frees the memory of the removed events
 	}
 	if len(p.runs) == 0 {
 		p.runs = nil
 	}
 }
 
-// writeAgain makes all leases that are held be written again.
+// writeAgain schedules all held leases to be written again.
 func (p *pending) writeAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -339,7 +341,7 @@ func (p *pending) waiting(listed bool) bool {
 	return false
 }
 
-// anyListed reports whether there are leases that the store of locks may list.
+// anyListed reports whether there are leases that the store of locks might list.
 func (p *pending) anyListed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -351,14 +353,14 @@ func (p *pending) anyListed() bool {
 	return false
 }
 
-// drops returns how much was dropped.
+// drops returns the numbers of dropped rows.
 func (p *pending) drops() (leases, events, runs uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.dropped.leases, p.dropped.events, p.dropped.runs
 }
 
-// recordAt returns the record to write about a lease at an instant.
+// recordAt returns the record of a lease, with its durations as of now.
 func (p pendingLease) recordAt(now time.Time) LeaseRecord {
 	s := p.record
 	s.HeldFor = max(0, now.Sub(p.acquiredAt))
@@ -367,7 +369,7 @@ func (p pendingLease) recordAt(now time.Time) LeaseRecord {
 	return s
 }
 
-// pendingOf is the opposite of recordAt.
+// pendingOf is the inverse of recordAt.
 func pendingOf(s LeaseRecord, now time.Time) pendingLease {
 	l := pendingLease{record: s, acquiredAt: now.Add(-max(0, s.HeldFor)), renewedAt: now.Add(-max(0, s.RenewedAgo)),
 		expiresAt: now.Add(s.ExpiresIn), over: s.Released || s.ExpiresIn < 0}
@@ -375,8 +377,8 @@ func pendingOf(s LeaseRecord, now time.Time) pendingLease {
 	return l
 }
 
-// eventOf returns an event of a lease. The same event of the same grant has the same ID, so that a
-// repeated request is recorded once.
+// eventOf returns an event of a lease. The same event of the same grant always has the same ID, so
+// a repeated request is recorded once.
 func eventOf(kind EventKind, holder dlock.Holder, g driver.Grant, text string) Event {
 	return Event{ID: idOf(string(kind), g.Name, strconv.Itoa(g.Slot), grantOf(g.Token)), Kind: kind,
 		Name: g.Name, Slot: g.Slot, Fence: g.Fence, Holder: holder, Text: clean(text, maxTextLen)}

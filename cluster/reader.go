@@ -15,15 +15,15 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// How many events, runs and records of timers a snapshot has.
+// Limits for the events, runs and timer records of a snapshot.
 const (
 	snapshotEvents = 200
 	snapshotRuns   = 200
 	snapshotTimers = 10_000
 )
 
-// A reader reads the registry and the store of locks for all viewers: callers that come during a
-// call wait for it, and for SnapshotAge all callers get its result, or its error.
+// A reader reads the registry and the store of locks for all viewers. Callers that arrive during a
+// call wait for it, and for SnapshotAge all callers share its result or its error.
 type reader struct {
 	config   Config
 	kinds    *kinds
@@ -36,7 +36,7 @@ type reader struct {
 	rows    part[rows]
 	leases  part[listed]
 	details map[dlock.Holder]decoded
-	all     []Lease // of both; nil: not yet merged
+	all     []Lease // from both stores; nil if not yet merged
 }
 
 // A part is one half of a snapshot's data, with its last error.
@@ -44,10 +44,10 @@ type part[T any] struct {
 	value   T
 	at      time.Time // when it was read; zero: never
 	triedAt time.Time
-	err     error // of the last try
+	err     error // of the last attempt
 }
 
-// rows are the rows of the registry, as they are shown.
+// rows are the rows of the registry in the form that Snapshot returns.
 type rows struct {
 	hosts    []Host
 	recorded []Lease
@@ -59,20 +59,20 @@ type rows struct {
 // listed are the leases that the store of locks lists.
 type listed struct {
 	leases []Lease
-	more   bool // there are more
+	more   bool // further leases exist
 }
 
-// A decoded detail is kept while it stays the same, because decoding is slow: the details of 200
-// hosts with 1,000 timers each are 13 MB.
+// A decoded detail is kept while the text stays the same, because decoding is slow: the details of
+// 200 hosts with 1,000 timers each are 13 MB.
 type decoded struct {
 	text   json.RawMessage
 	detail HostDetail
 }
 
-// refresh reads the parts that are older than age, and returns when they are read or ctx ends.
+// refresh reads the parts that are older than age. It returns when they are read or ctx ends.
 func (r *reader) refresh(ctx context.Context, age time.Duration, withLeases bool) {
 	if age == 0 {
-		r.calls.Forget("rows") // a call in progress may have been answered already
+		r.calls.Forget("rows") // the store may already have executed a call in progress
 	}
 	read := r.calls.DoChan("rows", func() (any, error) { load(r, &r.rows, age, r.readRows); return nil, nil })
 	if withLeases {
@@ -95,8 +95,8 @@ func (r *reader) refreshLeases(ctx context.Context, age time.Duration) {
 	}
 }
 
-// load reads a part anew if it is older than age. The end of a caller's context does not end the
-// read, because others may wait for it.
+// load reads a part again if it is older than age. A read does not end with the caller's context,
+// because other callers may wait for it.
 func load[T any](r *reader, p *part[T], age time.Duration, read func(now time.Time) (T, error)) {
 	now := time.Now()
 	r.mu.Lock()
@@ -114,7 +114,7 @@ func load[T any](r *reader, p *part[T], age time.Duration, read func(now time.Ti
 	}
 }
 
-// readRows makes one call.
+// readRows reads the registry with one call.
 func (r *reader) readRows(now time.Time) (rows, error) {
 	got, err := call(context.Background(), r.faults, opRead, func(ctx context.Context) (Rows, error) {
 		return r.config.Store.Read(ctx, Query{Events: snapshotEvents, Runs: snapshotRuns, Timers: snapshotTimers})
@@ -127,7 +127,7 @@ func (r *reader) readRows(now time.Time) (rows, error) {
 	return shown, nil
 }
 
-// readLeases makes a call for each page.
+// readLeases reads the leases with one call per page.
 func (r *reader) readLeases(now time.Time) (listed, error) {
 	infos, more, err := r.listing.all(context.Background(), r.faults)
 	if err != nil {
@@ -140,14 +140,14 @@ func (r *reader) readLeases(now time.Time) (listed, error) {
 	return shown, nil
 }
 
-// parts returns the last read.
+// parts returns both halves of the last read.
 func (r *reader) parts() (part[rows], part[listed]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rows, r.leases
 }
 
-// view returns the last read, and the leases of both stores. They are merged once for all viewers.
+// view returns the last read and the leases of both stores, which are merged once for all viewers.
 func (r *reader) view() (part[rows], part[listed], []Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,8 +157,8 @@ func (r *reader) view() (part[rows], part[listed], []Lease) {
 	return r.rows, r.leases, r.all
 }
 
-// show turns durations into instants of this host's clock. Only the differences between them are by
-// the store's clock.
+// show converts ages into instants of this host's clock. Only the differences between the instants
+// are by the store's clock.
 func (r *reader) show(got Rows, now time.Time) (s rows) {
 	now = now.UTC().Round(0)
 	known := make(map[dlock.Holder]decoded, len(got.Hosts))
@@ -191,8 +191,8 @@ func (r *reader) show(got Rows, now time.Time) (s rows) {
 	return s
 }
 
-// decode returns the detail of a host. A detail that cannot be decoded, perhaps of another version
-// of this library, counts as empty.
+// decode returns the detail of a host. A detail that cannot be decoded, perhaps from another
+// version of this library, counts as empty.
 func (r *reader) decode(h *HostRow) decoded {
 	r.mu.Lock()
 	d, ok := r.details[h.Holder]

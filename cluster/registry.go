@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
-// A Registry writes to a store what this process is and holds, and reads from it what the fleet is
-// and holds. Its methods may be called from any goroutine.
+// A Registry writes to a store what this process is and what it holds, and reads the same about the
+// rest of the fleet. Its methods may be called from any goroutine.
 type Registry struct {
 	config Config
 
@@ -31,15 +31,15 @@ type Registry struct {
 	kinds    *kinds
 	faults   *faults
 	loop     *loop
-	metrics  *metrics // nil: there is no Config.Registerer
+	metrics  *metrics // nil without Config.Registerer
 
 	life   lifecycle.Life
-	runs   atomic.Uint64 // that were recorded without an ID
-	events atomic.Uint64 // that were recorded without an ID
+	runs   atomic.Uint64 // runs recorded without an ID
+	events atomic.Uint64 // events recorded without an ID
 }
 
-// New returns a Registry, or an error that lists every fault of config. It starts nothing, and
-// calls no store.
+// New returns a Registry, or an error that lists every fault of config. It starts nothing and does
+// not call the store.
 func New(config Config) (*Registry, error) {
 	o := config.withDefaults()
 	if err := o.validate(); err != nil {
@@ -65,24 +65,24 @@ func New(config Config) (*Registry, error) {
 	return r, nil
 }
 
-// Holder returns the name of this process in the registry: give it to timer.Config.Holder and
+// Holder returns the identity of this process in the registry. Pass it to timer.Config.Holder and
 // dlock.SessionOptions.Holder.
 func (r *Registry) Holder() dlock.Holder { return r.config.Holder }
 
 // Run writes heartbeats of this process to the registry, with its leases, events and runs, until
-// ctx ends. Then it writes that the process has left, which takes up to Config.StoreTimeout, and
+// ctx ends. Then it records that the process has left, which takes up to Config.StoreTimeout, and
 // returns nil.
 //
-// End ctx after schedulers, electors and sessions have ended, not together with them: otherwise
-// leases that they release last are shown as held until they expire.
+// End ctx only after schedulers, electors and sessions have stopped. Otherwise the leases that they
+// release last are shown as held until they expire.
 //
 // If a live host of another Environment is on the same store, this process is refused: the parts
-// that were added stop, or do not start, with an error (see Admit). Run continues to write
-// heartbeats, so that every host sees the process, in the state HostRefused, and returns the error
+// passed to Add stop or do not start, and return an error (see Admit). Run continues to write
+// heartbeats, so that every host sees the process in the state HostRefused, and returns the error
 // when ctx ends.
 //
-// It also returns an error if it was called before. Any other failure, such as a store that is down
-// or lacks a table, is logged and tried again.
+// A second call of Run also returns an error. Run logs any other failure, such as a store that is
+// down or lacks a table, and retries.
 func (r *Registry) Run(ctx context.Context) error {
 	if err := r.life.Begin(ctx); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (r *Registry) hostEvent(kind EventKind) {
 	r.pending.addEvent(Event{ID: idOf(string(kind), h.String()), Kind: kind, Holder: h}, time.Now())
 }
 
-// runner returns what the registry shows about itself.
+// runner returns the registry's own runner.
 func (r *Registry) runner() RunnerDetail {
 	d := r.writer.runner(r.life.Phase() == lifecycle.Running)
 	if err := r.admission.refused(); err != nil {
@@ -123,12 +123,12 @@ func (r *Registry) runner() RunnerDetail {
 	return d
 }
 
-// Record records leases by hand, for locks that are not decorated: call it once when a lease is
-// acquired, again whenever it is renewed, and a last time with Released, or with a negative
-// ExpiresIn if it was lost. Only holders record. Durations are from now. The default Holder is the
-// registry's, and the default Kind the name's. Set Fence, or else Grant, so that one grant can be
-// told apart from the next; do not put a token there. It does not block, calls no store, and
-// ignores a record whose Name is not valid (driver.CheckName).
+// Record records leases manually, for locks that are not decorated. Call it when a lease is
+// acquired, whenever it is renewed, and a last time with Released, or with a negative ExpiresIn if
+// the lease was lost. Only the holder of a lease should record it. Durations are relative to now.
+// Holder defaults to the registry's, and Kind to the kind of the name. Set Fence, or otherwise
+// Grant, to distinguish one grant from the next; do not put a token there. Record does not block,
+// does not call the store, and ignores a record whose Name is invalid (driver.CheckName).
 func (r *Registry) Record(leases ...LeaseRecord) {
 	now := time.Now()
 	for _, l := range leases {
@@ -146,9 +146,9 @@ func (r *Registry) Record(leases ...LeaseRecord) {
 	}
 }
 
-// RecordRun records a run of a timer that has ended; the record outlives this process. It is
-// written with the next heartbeat. EndedAgo is from now. The default Holder is the registry's, and
-// the default ID one that no other run has. Package cluster/clustertimer calls it for the runs of a
+// RecordRun records an ended run of a timer. The record remains after this process has ended. It is
+// written with the next heartbeat. EndedAgo is relative to now. Holder defaults to the registry's,
+// and ID to a unique one. Package cluster/clustertimer calls RecordRun for the runs of a
 // timer.Scheduler.
 func (r *Registry) RecordRun(run Run) {
 	if run.Holder == (dlock.Holder{}) {
@@ -167,9 +167,9 @@ func (r *Registry) RecordRun(run Run) {
 	r.pending.addRun(run, endedAt)
 }
 
-// RecordEvent records an event for those who read the history later, for instance a change that an
-// operator made (EventOperator). It is written within about a second. Ago is from now. The default
-// Holder is the registry's, and the default ID one that no other event has.
+// RecordEvent records an event for readers of the history, such as a change made by an operator
+// (EventOperator). It is written within about a second. Ago is relative to now. Holder defaults to
+// the registry's, and ID to a unique one.
 func (r *Registry) RecordEvent(event Event) {
 	if event.Holder == (dlock.Holder{}) {
 		event.Holder = r.config.Holder

@@ -18,7 +18,7 @@ import (
 )
 
 // A Runner is a part of a process that runs loops: a *leader.Elector, a *dlock.Session, a
-// *timer.Scheduler, or one of your own. A Runner that also has a method
+// *timer.Scheduler, or one of your own. A Runner with the additional method
 //
 //	RegisteredTimers(show func(name string, maxConcurrency, maxPerHost int, onStoreDown string))
 //
@@ -27,8 +27,8 @@ import (
 // goroutines of the registry. They should only read memory. If one panics, or takes longer than a
 // second, the runner is shown with the state "stuck".
 type Runner interface {
-	// Runners shows each loop: its kind ("leader"), its name, its state, since when, and its last
-	// error or nil.
+	// Runners calls show for each loop, with its kind (such as "leader"), its name, its state, the
+	// time of the last change, and its last error or nil.
 	Runners(show func(kind, name, state string, changedAt time.Time, err error))
 }
 
@@ -43,9 +43,9 @@ type admitted interface {
 // Add makes the registry show a runner until remove is called. It may be called before and during
 // Run.
 //
-// A *timer.Scheduler, *durable.Worker, *outbox.Relay or *leader.Elector also asks Admit from then
-// on: if this process is refused, its Run takes nothing, and returns the error. Add it before its
-// Run: otherwise it may have taken something already.
+// A *timer.Scheduler, *durable.Worker, *outbox.Relay or *leader.Elector also calls Admit from then
+// on: if this process is refused, its Run takes no work and returns the error. Add it before
+// calling its Run, which otherwise may already have taken work.
 func (r *Registry) Add(runner Runner) (remove func()) {
 	if runner == nil {
 		return func() {}
@@ -58,31 +58,31 @@ func (r *Registry) Add(runner Runner) (remove func()) {
 
 const runnerTimeout = time.Second
 
-// runners asks the parts of this process for their state.
+// runners collects the state of the parts of this process.
 type runners struct {
-	own     func() RunnerDetail // the registry
-	refused func() bool         // this process
+	own     func() RunnerDetail // returns the registry's own runner
+	refused func() bool         // reports whether this process is refused
 
-	mu   sync.Mutex // of all callers
+	mu   sync.Mutex // used by all callers
 	list []*askedRunner
 }
 
-// An askedRunner never has two calls at the same time: callers that ask meanwhile get the same
-// answer.
+// An askedRunner never makes two calls at the same time: callers that arrive during a call share
+// its result.
 type askedRunner struct {
 	runner Runner
 
 	mu   sync.Mutex
-	call *runnerCall // in progress; nil: none
+	call *runnerCall // in progress, or nil
 	last HostDetail
 }
 
-// A runnerCall is a call of a runner.
+// A runnerCall is one call of a runner's methods.
 type runnerCall struct {
 	began  time.Time
 	done   chan struct{} // closed when the call has returned
-	detail HostDetail    // then
-	err    error         // then
+	detail HostDetail    // set before done is closed
+	err    error         // set before done is closed
 }
 
 func (r *runners) add(runner Runner) (remove func()) {
@@ -97,7 +97,7 @@ func (r *runners) add(runner Runner) (remove func()) {
 	}
 }
 
-// detail returns what this process reports about itself, sorted, so that it differs only if
+// detail returns what this process reports about itself. It is sorted, so that it differs only if
 // something has changed.
 func (r *runners) detail() HostDetail {
 	r.mu.Lock()
@@ -105,7 +105,7 @@ func (r *runners) detail() HostDetail {
 	r.mu.Unlock()
 	answers := make([]HostDetail, len(list))
 	var all sync.WaitGroup
-	for i, a := range list { // in parallel: several may be stuck
+	for i, a := range list { // in parallel, because several may be stuck
 		all.Go(func() { answers[i] = a.detail() })
 	}
 	all.Wait()
@@ -121,7 +121,7 @@ func (r *runners) detail() HostDetail {
 	return d
 }
 
-// detail asks one runner.
+// detail asks one runner for its state.
 func (a *askedRunner) detail() HostDetail {
 	a.mu.Lock()
 	call := a.call
@@ -152,8 +152,8 @@ func (a *askedRunner) ask(call *runnerCall) {
 	close(call.done)
 }
 
-// stuck returns the last state of a runner, with the error that it does not answer. Called with mu
-// held.
+// stuck returns the last state of a runner, with the error that it does not answer. The caller
+// holds mu.
 func (a *askedRunner) stuck(err error) HostDetail {
 	d := HostDetail{Timers: a.last.Timers}
 	d.Runners = append(slices.Clone(a.last.Runners), RunnerDetail{Kind: clean(fmt.Sprintf("%T", a.runner), maxKindLen),
@@ -187,10 +187,10 @@ func ask(runner Runner) (d HostDetail) {
 	return d
 }
 
-// encode returns the detail in the form that is written.
+// encode returns the detail in its stored form.
 func (h HostDetail) encode() json.RawMessage {
 	text, err := json.Marshal(h)
-	if err != nil { // texts and clean instants always marshal
+	if err != nil { // texts and clean instants can always be encoded
 		return json.RawMessage("{}")
 	}
 	return bytes.TrimSpace(text)

@@ -14,44 +14,45 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A Snapshot is the fleet as one process sees it. Instants are on this host's clock, but the
-// durations between them, and every state, are by the clocks of the stores. Do not modify it: it is
-// shared.
+// A Snapshot is the fleet as seen by one process. Instants are on this host's clock, but the
+// durations between them, and every state, are by the clocks of the stores. Callers share a
+// Snapshot, so do not modify it.
 //
-// It can be marshaled as JSON: fields that are not known are left out, instants are in UTC,
-// durations are numbers of seconds, and errors are texts.
+// It can be encoded as JSON: unknown fields are omitted, instants are in UTC, durations are in
+// seconds, and errors are texts.
 type Snapshot struct {
 	// Self is this process. Self and Runners are current; everything else was read at ReadAt.
 	Self Self
-	// Runners are the loops of this process, the writer of the registry included, by kind and name.
+	// Runners are the loops of this process by kind and name, including the registry's writer.
 	Runners []RunnerDetail
 
-	// ReadAt is when the hosts and leases were read, the older of the two; zero: not yet.
+	// ReadAt is when the hosts and leases were read, the older of the two. Zero: not yet.
 	ReadAt time.Time
-	// ReadAge is how long ago ReadAt was.
+	// ReadAge is the time since ReadAt.
 	ReadAge time.Duration
-	// Err is why the data is older than Config.SnapshotAge, or not complete: a store did not
-	// answer, or has too many leases. Nil: neither.
+	// Err says why the data is older than Config.SnapshotAge or incomplete: a store did not answer,
+	// or has too many leases. Nil: the data is recent and complete.
 	Err error
-	// Stale: a store did not answer when it was last asked, so its data may have changed since
+	// Stale reports that a store did not answer the last read, so its data may have changed since
 	// ReadAt.
 	Stale bool
 
-	Hosts []Host // also those that are gone, until their rows are deleted; by Holder
-	// Leases are the leases of the whole fleet, held or ended a while ago, by name and slot.
+	Hosts []Host // by Holder; hosts that are gone remain until their rows are deleted
+	// Leases are the leases of the whole fleet, held or recently ended, by name and slot.
 	Leases []Lease
-	// MoreLeases: there are more than were read, so that Leases and HeldLeases lack some. A
-	// snapshot lists up to 40,000 leases, and stops earlier after 100 pages or four times
-	// Config.StoreTimeout.
+	// MoreLeases reports that more leases exist than were read, so Leases and HeldLeases are
+	// incomplete. A snapshot lists up to 40,000 leases, and stops earlier after 100 pages or four
+	// times Config.StoreTimeout.
 	MoreLeases bool
 	Events     []HistoryEvent // newest first, up to 200
 	Runs       []HistoryRun   // of all timers, newest first, up to 200
-	// History summarizes the runs of each timer, by name: up to 10,000 timers, those that fail
-	// first, then those that ran last. Timers that only hosts of an older version run have none.
+	// History summarizes the runs of each timer, by name. It has up to 10,000 timers: failing ones
+	// first, then those that ran last. A timer that runs only on hosts of an older version has no
+	// summary.
 	History []TimerHistory
 
-	// OtherEnvironments are the environments of live hosts that differ from this process's, without
-	// hosts that are refused. Empty: there are none.
+	// OtherEnvironments are the environments of live hosts that differ from this process's
+	// environment, not counting refused hosts. Empty: there are none.
 	OtherEnvironments []string
 }
 
@@ -66,20 +67,20 @@ type Self struct {
 	UpFor       time.Duration
 }
 
-// A HostState says whether a process is alive, by its last heartbeat and the store's clock.
+// A HostState says whether a process is alive, judged by its last heartbeat and the store's clock.
 type HostState string
 
 const (
 	HostUnknown HostState = ""        // no such process is registered
 	HostAlive   HostState = "alive"   // its last heartbeat is at most one TTL old
 	HostSuspect HostState = "suspect" // its last heartbeat is older than one TTL
-	HostGone    HostState = "gone"    // it is older than two TTLs, or the process has stopped cleanly (Left)
-	// HostRefused: the process is of another environment than the fleet, and takes no work, whether
-	// it is still alive or not: see Registry.Admit.
+	HostGone    HostState = "gone"    // its last heartbeat is older than two TTLs, or it has stopped cleanly (Left)
+	// HostRefused is the state of a process that belongs to another environment and takes no work,
+	// whether it is still alive or not: see Registry.Admit.
 	HostRefused HostState = "refused"
 )
 
-// Live reports whether a process of the fleet is running: HostAlive or HostSuspect.
+// Live reports whether a process of the fleet is running: its state is HostAlive or HostSuspect.
 func (h HostState) Live() bool { return h == HostAlive || h == HostSuspect }
 
 // A Host is a process of the fleet.
@@ -92,9 +93,9 @@ type Host struct {
 	AppVersion  string
 	Version     string
 	StartedAt   time.Time
-	SeenAt      time.Time // its last heartbeat
-	// ClockOffset is how far its clock is ahead of the store's; negative: behind. 0 also if it is
-	// not known.
+	SeenAt      time.Time // last heartbeat
+	// ClockOffset is how far the host's clock is ahead of the store's, negative if it is behind. 0
+	// if equal or unknown.
 	ClockOffset time.Duration
 	TTL         time.Duration
 	Timers      []TimerDetail
@@ -107,50 +108,50 @@ type LeaseState string
 const (
 	LeaseHeld     LeaseState = "held"
 	LeaseReleased LeaseState = "released" // by its holder
-	LeaseEnded    LeaseState = "ended"    // it was lost, or ran out
+	LeaseEnded    LeaseState = "ended"    // it was lost or has expired
 )
 
-// A Lease is a mutex, or a slot of a semaphore, that a process holds or held.
+// A Lease is a mutex or a slot of a semaphore that a process holds or held.
 type Lease struct {
 	Name       string
-	Mutex      bool // else it is a slot of a semaphore
+	Mutex      bool // false for a slot of a semaphore
 	Slot       int
 	Kind       string
 	State      LeaseState
 	Holder     dlock.Holder
 	Own        bool      // this process holds it
-	HostState  HostState // of its holder
+	HostState  HostState // state of the holder
 	Fence      dlock.Fence
 	AcquiredAt time.Time
-	RenewedAt  time.Time // acquired or extended last; zero: not known
-	ExpiresAt  time.Time // unless it is extended; zero: it is not held
-	ReleasedAt time.Time // zero: it was not
-	Recorded   bool      // its holder wrote it; else the store of locks lists it
+	RenewedAt  time.Time // last acquired or extended; zero: unknown
+	ExpiresAt  time.Time // unless extended; zero: not held
+	ReleasedAt time.Time // zero: not released
+	Recorded   bool      // written by its holder; otherwise listed by the store of locks
 }
 
-// A HistoryEvent is an Event with its instant. Its Ago is as old as the read.
+// A HistoryEvent is an Event with its instant. Its Ago is relative to the time of the read.
 type HistoryEvent struct {
 	Event
 	At time.Time
 }
 
-// A HistoryRun is a Run with its instants. Its EndedAgo is as old as the read.
+// A HistoryRun is a Run with its instants. Its EndedAgo is relative to the time of the read.
 type HistoryRun struct {
 	Run
 	StartedAt time.Time
 	EndedAt   time.Time
 }
 
-// Succeeded reports whether the run ended as its handler wanted: its outcome is timer.OutcomeOK.
+// Succeeded reports whether the handler succeeded: the outcome is timer.OutcomeOK.
 func (h *HistoryRun) Succeeded() bool { return h.succeeded() }
 
-// Snapshot returns the state of the fleet: hosts, leases, events and runs. It works whether Run is
-// running or not.
+// Snapshot returns the state of the fleet: hosts, leases, events and runs. It works with or without
+// a running Run.
 //
-// All callers share one read per Config.SnapshotAge, which takes one call to the registry and one
-// to the store of locks for each page: 10,000 leases, or on Redis 2,000 names and slots that were
-// in use within the last hour. If a store does not answer, or ctx ends, the error says so, and the
-// Snapshot has the last read, with its age. The Snapshot is never nil.
+// All callers share one read per Config.SnapshotAge. A read takes one call to the registry, and one
+// call to the store of locks for each page: 10,000 leases, or on Redis 2,000 names and slots that
+// were in use within the last hour. If a store does not answer, or ctx ends, the error says so, and
+// the Snapshot contains the last read and its age. The Snapshot is never nil.
 func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	r.reader.refresh(ctx, r.config.SnapshotAge, true)
 	detail := r.runners.detail()
@@ -187,9 +188,9 @@ func (r *Registry) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, s.Err
 }
 
-// HeldLeases returns the leases of a kind that are held: which of the N nodes is it running on
-// right now? It is as accurate as the leases are, by the clock of their store: if a process was
-// killed, its lease is held until it expires.
+// HeldLeases returns the held leases of a kind. It answers the question: which of the N nodes is it
+// running on right now? Whether a lease is held is decided by the clock of its store: the lease of
+// a killed process counts as held until it expires.
 func (s *Snapshot) HeldLeases(kind string) []Lease {
 	var held []Lease
 	for _, l := range s.Leases {
@@ -200,8 +201,8 @@ func (s *Snapshot) HeldLeases(kind string) []Lease {
 	return held
 }
 
-// Runs returns the last runs of a timer on all hosts, newest first, up to RunsPerTimer. It is a
-// call to the registry.
+// Runs returns the last runs of a timer on all hosts, newest first, up to RunsPerTimer. It makes
+// one call to the registry.
 func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error) {
 	now := time.Now()
 	runs, err := call(ctx, r.faults, opRead, func(ctx context.Context) ([]Run, error) {
@@ -213,14 +214,15 @@ func (r *Registry) Runs(ctx context.Context, timer string) ([]HistoryRun, error)
 	return runsOf(runs, now.UTC().Round(0)), nil
 }
 
-// Buckets returns how many runs of a timer ended when, how many of them failed, and how long they
-// took: by five minutes (FineBucket) for the last day, then by the hour (CoarseBucket) for the last
-// month, the oldest first. Buckets in which no run ended are left out. If timer is "", it returns
-// the buckets of all timers of the fleet together. It is a call to the registry.
+// Buckets returns how many runs of a timer ended in each interval, how many of them failed, and how
+// long they took: per five minutes (FineBucket) for the last day, and per hour (CoarseBucket) for
+// the last month, oldest first. Intervals in which no run ended are left out. If timer is "", it
+// returns the buckets for all timers of the fleet together. It makes one call to the registry.
 //
-// A run that was written late, after an outage for instance, is in the bucket in which it ended.
-// Not promised: the last seconds, which hosts have yet to write, and runs that are counted in the
-// bucket next to their own because the clock of their host was off.
+// A run that was written late, for example after an outage, is in the bucket of the time at which
+// it ended. Two inaccuracies are possible: runs of the last seconds may be missing because hosts
+// have not written them yet, and a run may be in a neighboring bucket if the clock of its host was
+// off.
 func (r *Registry) Buckets(ctx context.Context, timer string) ([]HistoryBucket, error) {
 	now := time.Now()
 	buckets, err := call(ctx, r.faults, opRead, func(ctx context.Context) ([]Bucket, error) {
@@ -232,8 +234,8 @@ func (r *Registry) Buckets(ctx context.Context, timer string) ([]HistoryBucket, 
 	return historyBucketsOf(buckets, now.UTC().Round(0)), nil
 }
 
-// merge returns the leases of both lists, with the states of their holders. If a lease is in both,
-// the list of the store of locks wins.
+// merge combines both lists of leases and adds the states of the holders. If a lease is in both
+// lists, the entry from the store of locks wins.
 func merge(listed, recorded []Lease, hosts []Host) []Lease {
 	all := make([]Lease, 0, len(listed)+len(recorded))
 	all = append(all, listed...)
@@ -263,7 +265,7 @@ func merge(listed, recorded []Lease, hosts []Host) []Lease {
 
 func (l *Lease) key() rowKey { return rowKey{l.Name, l.Mutex, l.Slot} }
 
-// leaseOf shows a lease that its store lists.
+// leaseOf converts a lease that its store lists.
 func (r *reader) leaseOf(l driver.LeaseInfo, now time.Time) Lease {
 	now = now.UTC().Round(0)
 	s := Lease{Name: l.Name, Mutex: l.Mutex, Slot: l.Slot, Kind: r.kinds.of(l.Name), State: LeaseHeld,
@@ -283,7 +285,7 @@ func (r *reader) leaseOf(l driver.LeaseInfo, now time.Time) Lease {
 	return s
 }
 
-// recordedOf shows a lease that its holder has recorded.
+// recordedOf converts a lease that its holder has recorded.
 func (r *reader) recordedOf(l LeaseRecord, now time.Time) Lease {
 	s := Lease{Name: l.Name, Mutex: l.Slots == 0, Slot: l.Slot, Kind: l.Kind, State: LeaseHeld, Holder: l.Holder,
 		Fence: l.Fence, AcquiredAt: now.Add(-l.HeldFor), RenewedAt: now.Add(-l.RenewedAgo), Recorded: true,
@@ -299,7 +301,7 @@ func (r *reader) recordedOf(l LeaseRecord, now time.Time) Lease {
 	return s
 }
 
-// hostOf converts the row of a process into the Host that is shown.
+// hostOf converts the row of a process.
 func hostOf(h *HostRow, d HostDetail, now time.Time) Host {
 	s := Host{Holder: h.Holder, State: HostAlive, Left: h.Left, Environment: h.Environment, AppVersion: h.AppVersion,
 		Version: h.Version, StartedAt: now.Add(-h.UpFor), SeenAt: now.Add(-h.SeenAgo), ClockOffset: h.ClockOffset,

@@ -8,16 +8,16 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// The JSON of a Snapshot is for programs in other languages, like that of timer.Status: fields that
-// are unknown or absent are left out, instants are in UTC, durations are numbers of seconds, errors
-// are texts, and a holder is host/pid/id. It cannot be read back into a Snapshot.
+// The JSON of a Snapshot is for programs in other languages, like that of timer.Status: unknown or
+// absent fields are omitted, instants are in UTC, durations are in seconds, errors are texts, and a
+// holder is host/pid/id. It cannot be decoded into a Snapshot.
 
 type jsonSeconds time.Duration
 
 // MarshalJSON implements json.Marshaler.
 func (j jsonSeconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(j).Seconds()) }
 
-// some returns list, or an empty slice instead of nil: JSON shows that as [] and not as null.
+// some returns list, or an empty slice instead of nil, so that JSON shows [] and not null.
 func some[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -32,12 +32,12 @@ func holderText(h dlock.Holder) string {
 	return h.String()
 }
 
-// maxErrorLen is how many bytes of an error a Snapshot shows as JSON.
+// maxErrorLen is the maximum length in bytes of an error in the JSON of a Snapshot.
 const maxErrorLen = 4096
 
 // MarshalJSON implements json.Marshaler: see Snapshot.
 func (s *Snapshot) MarshalJSON() ([]byte, error) {
-	text := guard.Text(s.Err, maxErrorLen) // it may be the store's, whose methods may panic
+	text := guard.Text(s.Err, maxErrorLen) // the error may be the store's, and its methods may panic
 	return json.Marshal(struct {
 		Self       Self           `json:"self"`
 		Runners    []RunnerDetail `json:"runners"`
@@ -104,7 +104,7 @@ func (l Lease) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(struct {
 		Name       string      `json:"name"`
-		Slot       *int        `json:"slot,omitempty"` // nil: it is a mutex
+		Slot       *int        `json:"slot,omitempty"` // nil for a mutex
 		Kind       string      `json:"kind,omitempty"`
 		State      LeaseState  `json:"state"`
 		Holder     string      `json:"holder,omitempty"`

@@ -8,41 +8,41 @@ import (
 	"time"
 )
 
-// How much a Store keeps about the runs of each timer, beyond the runs themselves.
+// Limits for what a Store keeps about each timer in addition to its runs.
 const (
-	// OutcomesPerTimer is how many outcomes a TimerRecord has at most: those of the runs that were
-	// written last.
+	// OutcomesPerTimer is the maximum number of outcomes in a TimerRecord. They are from the runs
+	// that were written last.
 	OutcomesPerTimer = 30
-	// FineBucket is the width of the buckets of a timer that are kept for FineRetention.
+	// FineBucket is the width of the buckets that are kept for FineRetention.
 	FineBucket    = 5 * time.Minute
 	FineRetention = 24 * time.Hour
-	// CoarseBucket is the width of the buckets of a timer that are kept for CoarseRetention.
+	// CoarseBucket is the width of the buckets that are kept for CoarseRetention.
 	CoarseBucket    = time.Hour
 	CoarseRetention = 31 * 24 * time.Hour
 )
 
-// A TimerRecord summarizes the runs of a timer. A Batch has one for each timer of its Runs, and the
-// Store merges it into its record of all runs before: see Merge.
+// A TimerRecord summarizes the runs of a timer. A Batch contains one for each timer of its Runs,
+// and the Store merges it into its record of all earlier runs: see Merge.
 //
-// Failures that ended after the last success are counted, by EndedAgo and the store's clock: runs
-// of several hosts are in the order in which they ended, even if they were written in another
-// order. Everything but a success counts as a failure: see HistoryRun.Succeeded.
+// Failures count if they ended after the last success, by EndedAgo and the store's clock. So runs
+// of several hosts are ordered by the time at which they ended, even if they were written in
+// another order. Every outcome other than success counts as a failure: see HistoryRun.Succeeded.
 //
-// Not promised: that Failures is exact when a success is written after failures that ended both
-// before and after it, because hosts write a few seconds apart. It is then too low, and FailingFor
-// too short, until the next success. Nor that all runs are counted: if a batch got no answer, and
-// the row of its host was deleted before it could be sent again, its runs are not.
+// The numbers may be inexact in two cases. If a success is written after failures that ended both
+// before and after it, which happens because hosts write a few seconds apart, Failures is too low
+// and FailingFor too short until the next success. If a batch got no answer, and the row of its
+// host was deleted before the host could repeat the batch, its runs are not counted.
 type TimerRecord struct {
-	// Last is the run that ended last, as it was written, with its Timer. Its ID is not kept.
+	// Last is the run that ended last, including its Timer. Its ID is not kept.
 	Last Run
-	// SucceededAgo is when the last success ended; nil: none is known.
+	// SucceededAgo is when the last success ended. Nil: none is known.
 	SucceededAgo *time.Duration
-	// Failures is how many runs failed in a row. If it is 0, FailingFor and FailedAgo are, too.
+	// Failures is the number of consecutive failures. If it is 0, so are FailingFor and FailedAgo.
 	Failures   int
 	FailingFor time.Duration // since the first of these failures ended
 	FailedAgo  time.Duration // since the last of them ended
-	// Outcomes are those of the runs that were written last, one letter each and the oldest first.
-	// Within a batch they are in the order in which the runs ended: see OutcomeOf.
+	// Outcomes has one letter for each of the runs that were written last, oldest first. Within a
+	// batch, runs are ordered by the time at which they ended: see OutcomeOf.
 	Outcomes string
 }
 
@@ -50,10 +50,10 @@ type TimerRecord struct {
 // took about equally long. A Batch has buckets of its Runs, which the Store adds to its own of the
 // same Timer, Interval, instant and Bin.
 //
-// A Store keeps buckets of FineBucket and of CoarseBucket. They begin at multiples of their
-// Interval since 1970, by its clock.
+// A Store keeps buckets of the widths FineBucket and CoarseBucket. They begin at multiples of their
+// Interval since 1970, by the store's clock.
 type Bucket struct {
-	Timer    string // "": all timers of the fleet together
+	Timer    string // "" for all timers of the fleet together
 	Interval time.Duration
 	// Bin is 1 for runs of up to 1 ms. Each higher bin reaches twice as far as the one before it. 0:
 	// runs of any length, as for the fleet.
@@ -63,16 +63,16 @@ type Bucket struct {
 	Ago         time.Duration
 	Runs        int
 	Failed      int           // of the Runs
-	Took        time.Duration // all Runs together
-	LongestTook time.Duration // of the Runs
+	Took        time.Duration // total of all Runs
+	LongestTook time.Duration // of a single run
 }
 
-// outcomes has the letters of the outcomes of package timer.
+// outcomes maps the outcomes of package timer to letters.
 var outcomes = map[string]byte{"ok": 'o', "error": 'e', "panic": 'p', "timeout": 't', "lease_lost": 'l',
 	"canceled": 'c', "draining": 'd'}
 
-// OutcomeOf returns the outcome of a letter of TimerRecord.Outcomes; "" if package timer does not
-// have it, or not yet.
+// OutcomeOf returns the outcome for a letter of TimerRecord.Outcomes, or "" if package timer has no
+// such outcome in this version.
 func OutcomeOf(letter byte) string {
 	for outcome, l := range outcomes {
 		if l == letter {
@@ -84,10 +84,10 @@ func OutcomeOf(letter byte) string {
 
 func letterOf(outcome string) byte { return cmp.Or(outcomes[outcome], '?') }
 
-// succeeded reports whether a run ended as its handler wanted.
+// succeeded reports whether the handler succeeded.
 func (r *Run) succeeded() bool { return r.Outcome == "ok" }
 
-// recordsOf summarizes the runs of a batch, by timer.
+// recordsOf summarizes the runs of a batch by timer.
 func recordsOf(runs []Run) []TimerRecord {
 	byEnd := slices.Clone(runs)
 	slices.SortStableFunc(byEnd, func(a, b Run) int {
@@ -111,13 +111,13 @@ func recordsOf(runs []Run) []TimerRecord {
 	return records
 }
 
-// Merge returns the record of a Store after it has merged the record of a batch into its own. It is
-// for Stores that are written in Go, and documents the statements of the others.
+// Merge returns the result of merging the record of a batch into a Store's record. Stores written
+// in Go call it, and it documents what the statements of the others compute.
 //
-//   - Last is the run that ended last; if both ended at the same time, the batch's.
-//   - SucceededAgo is the later one.
-//   - The failures of either record count if all of them ended after that success. If only the
-//     last failure of a record ended after it, and the first did not, only that last one counts.
+//   - Last is the run that ended last. If both ended at the same time, it is the batch's.
+//   - SucceededAgo is that of the later success.
+//   - All failures of a record count if the first of them ended after that success. If only the
+//     last failure ended after it, only that one counts.
 //   - The outcomes of the batch come last.
 func Merge(old, batch TimerRecord) TimerRecord {
 	m := TimerRecord{Last: old.Last, SucceededAgo: old.SucceededAgo, Outcomes: old.Outcomes + batch.Outcomes}
@@ -209,10 +209,10 @@ func bucketsOf(runs []Run, now time.Time) []Bucket {
 type TimerHistory struct {
 	Timer        string
 	Last         HistoryRun // the run that ended last; without an ID
-	SucceededAt  time.Time  // the last success ended; zero: none is known
-	Failures     int        // in a row; 0: the last run succeeded
-	FailingSince time.Time  // the first of them ended; zero: there are none
-	Outcomes     []string   // of the runs that were written last, the oldest first; "": not known
+	SucceededAt  time.Time  // end of the last success; zero: none is known
+	Failures     int        // consecutive failures; 0: the last run succeeded
+	FailingSince time.Time  // end of the first of these failures; zero: there are none
+	Outcomes     []string   // of the runs that were written last, oldest first; "": unknown
 }
 
 // A HistoryBucket sums up the runs of a timer that ended within an interval.

@@ -8,48 +8,48 @@ import (
 	"time"
 )
 
-// FailingRuns is how many runs in a row have to fail until a timer is failing.
+// FailingRuns is the number of consecutive failures after which a timer counts as failing.
 const FailingRuns = 3
 
 // A TimerState is the state of a timer in the fleet.
 type TimerState string
 
-// The first that applies is the state: a timer that is paused is not failing, because an operator
-// takes care of it.
+// The first state that applies is used. A paused timer is not shown as failing, because an operator
+// is already handling it.
 const (
 	TimerPaused  TimerState = "paused"  // an operator has paused it; a limit of 0 is a pause without an end
-	TimerFailing TimerState = "failing" // FailingRuns runs in a row failed, or it has not succeeded for long
+	TimerFailing TimerState = "failing" // the last FailingRuns runs failed, or it has not succeeded for too long
 	TimerRunning TimerState = "running" // a slot is held
-	TimerNoHost  TimerState = "no host" // no host that is live has it registered
+	TimerNoHost  TimerState = "no host" // no live host has it registered
 	TimerIdle    TimerState = "idle"
 )
 
-// A FleetTimer is a timer in a Snapshot. It does not include the overrides of operators, which the
-// store of the locks keeps.
+// A FleetTimer is a timer in a Snapshot. It does not include operators' overrides, which the store
+// of locks keeps.
 type FleetTimer struct {
 	Name  string
-	Hosts int // that are live, and have it registered
-	// Limits counts these hosts by their MaxConcurrency (-1: none). In a rolling deploy there may
-	// be several.
+	Hosts int // live hosts that have it registered
+	// Limits counts these hosts by their MaxConcurrency (-1 for no limit). During a rolling
+	// deployment there may be several.
 	Limits map[int]int
-	Held   []*Lease     // its slots that are held
-	Runs   []HistoryRun // newest first; Registry.Runs has more
-	// History summarizes all its runs; nil: none was counted.
+	Held   []*Lease     // its held slots
+	Runs   []HistoryRun // newest first; Registry.Runs returns more
+	// History summarizes all its runs. Nil: none was counted.
 	History *TimerHistory
 
 	needsStore bool // a live host does
 	alone      int  // how many runs these hosts start at once without the store; -1: any number
 }
 
-// newer reports whether a run is not among those of the History: hosts of an older version write
-// their runs only. If a run is written again to be counted, it may seem to have ended a little
-// earlier than the first time.
+// newer reports whether a run is not included in History. Hosts of an older version write runs
+// without counting them. If a run is written again to be counted, it may seem to have ended
+// slightly earlier than the first time.
 func (f *FleetTimer) newer(r *HistoryRun) bool {
 	return f.History == nil || r.EndedAt.After(f.History.Last.EndedAt.Add(time.Second))
 }
 
-// Failing returns how many of the newest runs failed in a row, and when the first of them ended, or
-// the zero time if none did. If there is no History, only Runs are known.
+// Failing returns the number of consecutive failures among the newest runs, and when the first of
+// them ended, or the zero time if there are none. Without a History, only Runs are considered.
 func (f *FleetTimer) Failing() (failed int, since time.Time) {
 	for i := range f.Runs {
 		r := &f.Runs[i]
@@ -67,13 +67,14 @@ func (f *FleetTimer) Failing() (failed int, since time.Time) {
 	return failed, since
 }
 
-// Failed returns how many of the newest runs failed in a row: see Failing.
+// Failed returns the number of consecutive failures among the newest runs: see Failing.
 func (f *FleetTimer) Failed() int {
 	failed, _ := f.Failing()
 	return failed
 }
 
-// FailingText says in words what Failing returns; "": the last run succeeded, or none is known.
+// FailingText describes the result of Failing in words. It returns "" if the last run succeeded or
+// none is known.
 func (f *FleetTimer) FailingText(now time.Time) string {
 	failed, since := f.Failing()
 	if failed == 0 {
@@ -87,8 +88,8 @@ func (f *FleetTimer) FailingText(now time.Time) string {
 	return fmt.Sprintf("failing since %s, %d in a row", since.Format(format), failed)
 }
 
-// MaxConcurrency returns the limit that most hosts have; if several are as frequent, the lowest. It
-// is -1 if that is no limit, or no host has the timer.
+// MaxConcurrency returns the most frequent limit among the hosts, and the lowest of them in a tie.
+// It returns -1 if that is no limit, or if no host has the timer.
 func (f *FleetTimer) MaxConcurrency() int {
 	limit, most := -1, 0
 	for _, l := range slices.Sorted(maps.Keys(f.Limits)) {
@@ -102,7 +103,7 @@ func (f *FleetTimer) MaxConcurrency() int {
 // HostsDiffer reports whether hosts have different limits.
 func (f *FleetTimer) HostsDiffer() bool { return len(f.Limits) > 1 }
 
-// Last returns the newest run; nil: none is known.
+// Last returns the newest run, or nil if none is known.
 func (f *FleetTimer) Last() *HistoryRun {
 	switch {
 	case len(f.Runs) > 0 && (f.History == nil || !f.Runs[0].EndedAt.Before(f.History.Last.EndedAt)):
@@ -113,8 +114,8 @@ func (f *FleetTimer) Last() *HistoryRun {
 	return nil
 }
 
-// State returns the state of a timer. paused says that an operator has paused it, late that a host
-// which runs it reports that it has not succeeded for long.
+// State returns the state of a timer. paused says that an operator has paused it, and late that a
+// host running it reports no success for too long.
 func (f *FleetTimer) State(paused, late bool) TimerState {
 	switch {
 	case paused:
@@ -130,11 +131,11 @@ func (f *FleetTimer) State(paused, late bool) TimerState {
 	}
 }
 
-// ranLately is how long a timer is listed after its last run when no host has it any more.
+// ranLately is how long a timer remains listed after its last run when no host has it registered.
 const ranLately = 24 * time.Hour
 
-// Timers returns all timers that a live host has registered, that hold a slot, or that ran within
-// the last day, by name.
+// Timers returns, by name, all timers that a live host has registered, that hold a slot, or that
+// ran within the last day.
 func (s *Snapshot) Timers() []*FleetTimer {
 	all := map[string]*FleetTimer{}
 	of := func(name string) *FleetTimer {

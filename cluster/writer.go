@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A writer writes heartbeats, and with them everything that is pending.
+// A writer writes heartbeats together with everything that is pending.
 type writer struct {
 	config  Config
 	pending *pending
@@ -19,33 +19,32 @@ type writer struct {
 
 	startedAt time.Time // of the process
 
-	// Held while something is written: by the goroutine of Run, and by a part that asks whether it
-	// may begin.
+	// Held during a write, by the goroutine of Run or by a part that asks whether it may begin.
 	writing  sync.Mutex
 	offset   time.Duration   // of this host's clock, as last measured
-	detail   json.RawMessage // as the store has it; nil: the store may not have it
+	detail   json.RawMessage // as stored; nil if the store may not have it
 	runsWait bool            // because the last batch had a detail
-	// The Number of the last batch, if it got no answer; 0: it did.
+	// The Number of the last batch if it got no answer, otherwise 0.
 	asked int64
 
-	mu      sync.Mutex // of all callers
+	mu      sync.Mutex // used by all callers
 	wroteAt time.Time  // zero: not yet
-	storeAt time.Time  // then, by the store's clock; zero: not known
+	storeAt time.Time  // at wroteAt, by the store's clock; zero: unknown
 }
 
-// write writes one batch. If the store has no row of this host, it immediately writes a second one.
-// more says that there is more to write.
+// write writes one batch. If the store has no row for this host, it immediately writes a second
+// one. more reports that more rows wait.
 func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
 	t := w.pending.take(w.listing.unsupported())
 	detail := w.runners.detail().encode()
 	for range 2 {
-		// A batch with a detail creates the row of this host if it was deleted. Then the store
-		// would not count the batch's runs, and the answer would not say so. So a batch with a
-		// detail has no runs: they wait for the next one. Runs of a batch without an answer come
-		// first: if the row, which has the number of the last batch, was deleted meanwhile, they
-		// are not sent again.
+		// A batch with a detail creates the row of this host if the row was deleted. The store
+		// would then not count the batch's runs, and its answer would not say so. So a batch with a
+		// detail contains no runs: they wait for the next batch. Runs from a batch without an
+		// answer go first. If the row, which holds the number of the last batch, was deleted in the
+		// meantime, they are not sent again.
 		changed := !bytes.Equal(detail, w.detail)
 		withDetail := w.detail == nil || changed && (len(t.runs) == 0 || !w.runsWait && w.asked == 0)
 		if w.runsWait = withDetail && len(t.runs) > 0; w.runsWait {
@@ -67,7 +66,7 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 			return w.config.Store.Write(ctx, b)
 		})
 		if err != nil {
-			return t.more, err // what was taken stays pending
+			return t.more, err // the rows stay pending
 		}
 		w.answered(sent, answer)
 		w.pending.done(t, !w.runsWait && (again || !answer.HostUnknown))
@@ -80,14 +79,14 @@ func (w *writer) write(ctx context.Context, left bool) (more bool, err error) {
 			}
 			return t.more, nil
 		}
-		w.detail = nil // the row was deleted, or the registry emptied
+		w.detail = nil // the row was deleted or the registry emptied
 		w.pending.writeAgain()
 		t = w.pending.take(w.listing.unsupported())
 	}
 	return t.more, nil
 }
 
-// batch returns the batch to send now. Instants become durations as late as possible.
+// batch returns the batch to send now. It converts instants into durations as late as possible.
 func (w *writer) batch(t taken) Batch {
 	o := w.config
 	b := Batch{
@@ -96,7 +95,7 @@ func (w *writer) batch(t taken) Batch {
 		Runs:   make([]Run, 0, len(t.runs)),
 	}
 	kinds := make([]string, len(t.leases))
-	for i, l := range t.leases { // before the instant is read: it may call the user's function
+	for i, l := range t.leases { // before time.Now is called, because it may run the user's function
 		if kinds[i] = l.record.Kind; kinds[i] == "" {
 			kinds[i] = w.kinds.of(l.record.Name)
 		}
@@ -104,7 +103,7 @@ func (w *writer) batch(t taken) Batch {
 	events := t.events[:0:0]
 	for _, e := range t.events {
 		if e.Kind == EventAcquired || e.Kind == EventReleased {
-			if kind := w.kinds.of(e.Name); kind == "" || frequent(kind) { // by the user's function
+			if kind := w.kinds.of(e.Name); kind == "" || frequent(kind) { // may run the user's function
 				continue
 			}
 		}
@@ -133,8 +132,8 @@ func (w *writer) batch(t taken) Batch {
 	return b
 }
 
-// storeTime returns the time of the store's clock, as last measured, plus the time since by this
-// host's monotonic clock, which is never set.
+// storeTime returns the store's time: the last measurement plus the time since then by this host's
+// monotonic clock, which cannot be set.
 func (w *writer) storeTime(now time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,8 +143,8 @@ func (w *writer) storeTime(now time.Time) time.Time {
 	return w.storeAt.Add(now.Sub(w.wroteAt))
 }
 
-// answered keeps when the store was last written to, and how far off this host's clock is: the
-// store read its own between the request and the reply.
+// answered records when the store was last written to, and how far off this host's clock is. The
+// store read its own clock between the request and the reply.
 func (w *writer) answered(sent time.Time, answer Written) {
 	now := time.Now()
 	w.mu.Lock()
@@ -156,14 +155,14 @@ func (w *writer) answered(sent time.Time, answer Written) {
 	}
 }
 
-// lastWrite returns when the last write was answered; zero: none was.
+// lastWrite returns when the last write was answered, or zero if none was.
 func (w *writer) lastWrite() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.wroteAt
 }
 
-// runner returns what the writer shows about itself.
+// runner returns the writer's own runner.
 func (w *writer) runner(running bool) RunnerDetail {
 	changedAt, err := w.faults.Broken()
 	d := RunnerDetail{Kind: "registry", Name: "writer", State: "writing", ChangedAt: changedAt.UTC().Round(0)}

@@ -1,5 +1,5 @@
 // Package clustertimer records the runs of a timer.Scheduler in a cluster.Registry, so that the
-// last runs of each timer outlive the processes that made them.
+// last runs of each timer remain visible after the processes that made them have ended.
 //
 //	timers, err := timer.New(timer.Config{
 //		Store:  registry.Decorate(store), // for events; without it only runs are recorded
@@ -9,10 +9,9 @@
 //	...
 //	registry.Add(timers) // for its state, and its timers with their limits
 //
-// A run is queued when its RunEnded hook is called, on the goroutine of the hooks, and is written
-// with the next heartbeat of the registry. No run and no release waits for that. It is not promised
-// that every run is recorded: if a registry is down for long it drops the oldest runs, and if hooks
-// are slow events are dropped; both are counted.
+// The RunEnded hook queues a run, and the registry writes it with its next heartbeat. No run and no
+// release waits for that. Not every run is guaranteed to be recorded: a registry that is down for
+// long drops the oldest runs, and slow hooks cause events to be dropped. Both are counted.
 package clustertimer
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Hooks returns hooks that record each run that has ended, and then call the user's.
+// Hooks returns hooks that record each ended run and then call the user's hooks.
 func Hooks(registry *cluster.Registry, own timer.Hooks) timer.Hooks {
 	next := own.RunEnded
 	own.RunEnded = func(i timer.RunResult) {
@@ -46,5 +45,6 @@ func runOf(i timer.RunResult) cluster.Run {
 	return r
 }
 
-// maxErrorLen is how many bytes of an error are passed on: the registry keeps fewer.
+// maxErrorLen is the maximum length in bytes of an error that is passed on. The registry keeps
+// fewer.
 const maxErrorLen = 4096
