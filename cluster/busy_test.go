@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A host that has something new to write in each interval, such as the runs of a timer that is due
-// every second, still reads the fleet and sweeps, and new rows are still written soon.
+// A host that has something new to write in every interval, such as the runs of a timer that is due
+// every second, still reads the fleet and sweeps, and still writes new rows soon.
 //
-// Fails when a read or a sweep waits for a heartbeat with nothing new: a fleet in which all hosts
-// are busy then never sweeps, and never notices that a host is gone.
+// Fails when reads and sweeps happen only in intervals with nothing new: a fleet of busy hosts
+// would then never sweep and never notice that a host is gone.
 func TestBusyHostsReadAndSweep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -50,9 +50,10 @@ func TestBusyHostsReadAndSweep(t *testing.T) {
 	})
 }
 
-// A host with a short TTL that always has something new to write is never taken for suspect.
+// A host with a short TTL that always has something new to write is never considered suspect.
 //
-// Fails when a heartbeat after a read or a sweep comes a second later, however short the TTL is.
+// Fails when the heartbeat after a read or a sweep is delayed by a fixed second, even with a short
+// TTL.
 func TestBusyHostWithAShortTTLIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -68,11 +69,11 @@ func TestBusyHostWithAShortTTLIsAlive(t *testing.T) {
 	})
 }
 
-// Full batches of a sweep follow each other about every second, and heartbeats are written
-// meanwhile.
+// Full batches of a sweep follow each other about every second, and heartbeats are written in
+// between.
 //
-// Fails when there is one batch for each two heartbeat intervals: a registry that gets more rows
-// than that never stops growing.
+// Fails when there is one batch per two heartbeat intervals: a registry that receives rows faster
+// than that would never stop growing.
 func TestFullSweepsFollowEachOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -90,16 +91,16 @@ func TestFullSweepsFollowEachOther(t *testing.T) {
 	})
 }
 
-// An endless store always has more to sweep.
+// endless is a store that always has more to sweep.
 type endless struct{ cluster.Store }
 
 func (endless) Sweep(_ context.Context, _ cluster.Retention, limit int) (int, error) {
 	return limit, nil
 }
 
-// A classifier that fails for every name is in the log once.
+// A Kind function that fails for every name is logged once.
 //
-// Fails when there is a line for each name, of which there are many if they are made of data.
+// Fails when it is logged for each name: names that contain data are numerous.
 func TestClassifierThatFailsIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -115,10 +116,9 @@ func TestClassifierThatFailsIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// A record that says that a lease will be acquired in an hour does not keep the next one out.
+// A record of a lease that claims to be acquired in an hour does not block the next record.
 //
-// Fails when durations of nonsense become instants in the future, which are newer than all later
-// ones.
+// Fails when invalid durations become instants in the future, which are newer than all later ones.
 func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -135,10 +135,10 @@ func TestRecordTakesNoLeaseOfTheFuture(t *testing.T) {
 	})
 }
 
-// If more leases than fit into a batch are renewed all the time, each is written in its turn.
+// If more leases than fit into a batch are renewed continuously, each one is written in its turn.
 //
-// Fails when a batch has any of them: some are then not written for a long time, and seem to have
-// ended.
+// Fails when batches pick leases arbitrarily: some are then not written for a long time and seem to
+// have ended.
 func TestLeasesAreWrittenInTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -164,9 +164,9 @@ func TestLeasesAreWrittenInTurn(t *testing.T) {
 	})
 }
 
-// A host of a large fleet whose sweep failed once tries again soon.
+// After one failed sweep, a host of a large fleet tries again soon.
 //
-// Fails when it waits for its turn, and says for hours that the registry fails.
+// Fails when it waits for its next turn and reports a failing registry for hours.
 func TestSweepThatFailedIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -188,9 +188,9 @@ func TestSweepThatFailedIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A registry whose sweeps always fail, while its writes succeed, is shown as one that fails.
+// A registry whose sweeps always fail is shown as failing, even if its writes succeed.
 //
-// Fails when a call that succeeds hides that the other kind fails.
+// Fails when a successful call hides the failure of another kind of call.
 func TestSweepThatAlwaysFailsIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -204,7 +204,7 @@ func TestSweepThatAlwaysFailsIsSeen(t *testing.T) {
 	})
 }
 
-// sweepFails is a store whose next sweep fails if once is set, or each.
+// sweepFails is a store whose next sweep fails if once is set, and otherwise every sweep.
 type sweepFails struct {
 	cluster.Store
 	once   atomic.Bool
@@ -218,10 +218,10 @@ func (s *sweepFails) Sweep(ctx context.Context, r cluster.Retention, limit int) 
 	return s.Store.Sweep(ctx, r, limit)
 }
 
-// Leases that have not changed are back in a registry that was emptied as soon as their hosts are.
+// After the registry was emptied, unchanged leases return as soon as their hosts do.
 //
-// Fails when only the host is written again: a lease that is recorded once is then missing until it
-// ends.
+// Fails when only the host is written again: a lease that is recorded once would then be missing
+// until it ends.
 func TestLeasesAreBackAfterTheRegistryWasEmptied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -239,7 +239,7 @@ func TestLeasesAreBackAfterTheRegistryWasEmptied(t *testing.T) {
 	})
 }
 
-// others writes hosts that stay silent afterwards, and are alive for a TTL.
+// others writes n hosts that send no further heartbeat and stay alive for one TTL.
 func (f *fleet) others(n int, ttl time.Duration) {
 	f.t.Helper()
 	for i := range n {
@@ -250,10 +250,10 @@ func (f *fleet) others(n int, ttl time.Duration) {
 	}
 }
 
-// A host of a large fleet reads the registry once when it starts, and then waits for its turn.
+// A host of a large fleet reads the registry once when it starts and then waits for its turn.
 //
-// Fails when the first turn comes as if the host were alone: a thousand that are restarted together
-// then read a thousand hosts twice each.
+// Fails when the first turn is planned as if the host were alone: after a common restart, a
+// thousand hosts would each read a thousand rows twice.
 func TestStartOfALargeFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

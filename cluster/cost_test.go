@@ -14,23 +14,23 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A host makes at most one call per heartbeat interval, to the registry and to the store of locks
+// A host makes at most one call per heartbeat interval, to the registry and the store of locks
 // together, for any number of leases up to MaxBatch. If there is something to write in every
-// interval, its reads of the fleet and its sweeps are additional, which makes four calls in three
-// intervals. While recorded leases that are not of timers come and go all the time, it makes one
-// call per second.
+// interval, reads of the fleet and sweeps are additional, which makes four calls in three
+// intervals. While recorded leases of other kinds than timers come and go continuously, the host
+// makes one call per second.
 //
-// Fails when leases are written by more than one call, when each is written separately, or when the
-// store of locks is asked for its leases besides the heartbeat; and when writes leave no turn for
-// reads and sweeps.
+// Fails when leases are written by more than one call or one by one, when the leases of the store
+// of locks are listed in addition to the heartbeat, and when writes leave no turn for reads and
+// sweeps.
 func TestCallsOfAHostWithManyLeases(t *testing.T) {
 	const interval, busy = ttl / 3, ttl / 4
 	lasts := time.Duration(testkit.Rounds(t, 7, 20)) * time.Minute
 	for _, c := range []struct {
 		leases int
 		lists  bool
-		churn  string        // the name of a lease that comes and goes
-		most   time.Duration // between two calls
+		churn  string        // name of a lease that comes and goes
+		most   time.Duration // maximum time between two calls
 	}{
 		{1, true, "", interval}, {cluster.MaxBatch, true, "", interval}, {1, true, "timer:often", interval},
 		{1, true, "job:often", interval}, {1, false, "", busy}, {cluster.MaxBatch, false, "", busy},
@@ -93,7 +93,7 @@ func TestCallsOfAHostWithManyLeases(t *testing.T) {
 	}
 }
 
-// A paged store of locks counts how often it is asked for a page of its leases.
+// paged counts how often a page of its leases is requested.
 type paged struct {
 	*memlock.Store
 	calls atomic.Int64

@@ -23,7 +23,7 @@ import (
 // unlisted is a store that cannot list its leases.
 type unlisted struct{ dlock.DistributedLock }
 
-// unsupported is a store that has the method, but says that it cannot list when it is called.
+// unsupported is a store whose Enumerate returns an error, because it cannot list.
 type unsupported struct{ dlock.DistributedLock }
 
 func (unsupported) Enumerate(context.Context, string, int) (driver.LeasePage, error) {
@@ -46,12 +46,12 @@ func closeSession(t *testing.T, s *dlock.Session) {
 	}
 }
 
-// Leases of a store that cannot list them are recorded: who has them, renewed, released, lost. The
-// same goes for a store that finds only when it is asked that it cannot. A loser of a race leaves
-// no row.
+// Leases of a store that cannot list them are recorded: their holders, renewals, releases and
+// losses. The same holds for a store that discovers only when asked that it cannot list. A failed
+// attempt to acquire leaves no row.
 //
-// Fails when an acquire, a renewal or a release is not noted, when a refusal is, or when the token
-// is written.
+// Fails when an acquire, a renewal or a release is not recorded, when a refusal is recorded, or
+// when the token is written.
 func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 	for name, wrap := range map[string]func(*memlock.Store) (locks, decorated dlock.DistributedLock){
 		"no Enumerator": func(s *memlock.Store) (_, _ dlock.DistributedLock) { return unlisted{s}, unlisted{s} },
@@ -117,7 +117,7 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 				}
 				for _, b := range a.link.batches() {
 					for _, l := range b.Leases {
-						if len(l.Grant) != 32 { // a token of a session has another length
+						if len(l.Grant) != 32 { // the token of a session has another length
 							t.Errorf("is this a token? %q", l.Grant)
 						}
 					}
@@ -130,10 +130,10 @@ func TestLeasesOfAStoreThatCannotListAreRecorded(t *testing.T) {
 	}
 }
 
-// Leases that the store lists are not written a second time, but their events are, including that
-// one was found expired, and lost.
+// Leases that the store lists are not written a second time. Their events are written, including
+// that a lease was found expired or was lost.
 //
-// Fails when the rows are doubled.
+// Fails when rows are duplicated.
 func TestListedLeasesAreNotRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -156,7 +156,7 @@ func TestListedLeasesAreNotRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		link.Heal()
-		_ = lease.Release(t.Context()) // it is lost
+		_ = lease.Release(t.Context()) // the lease is lost
 		time.Sleep(time.Minute)
 		s := h.snapshot()
 		if len(s.Leases) != 1 || s.Leases[0].Recorded || !s.Leases[0].Mutex {
@@ -179,7 +179,7 @@ func TestListedLeasesAreNotRecorded(t *testing.T) {
 	})
 }
 
-// An unwrapping link shows the store behind it.
+// An unwrapping link returns the store behind it from Unwrap.
 type unwrapping struct {
 	*dlocktest.Faulty
 	store dlock.DistributedLock
@@ -187,10 +187,10 @@ type unwrapping struct {
 
 func (u unwrapping) Unwrap() dlock.DistributedLock { return u.store }
 
-// A registry that hangs, panics, is full or gone, and a classifier that blocks, cost a lock
-// nothing: no call, no time, and no lease.
+// A registry that hangs, panics, is full or missing, and a Kind function that blocks, do not affect
+// a lock: no additional call, no delay, no lost lease.
 //
-// Fails when Decorate waits for the writer, or calls the user's function.
+// Fails when Decorate waits for the writer or calls the user's function.
 func TestRegistryCostsALockNothing(t *testing.T) {
 	const leaseCount = 1_500 // three batches
 	for name, c := range map[string]struct {
@@ -252,11 +252,11 @@ func TestRegistryCostsALockNothing(t *testing.T) {
 	}
 }
 
-// While the registry is down, the records that wait for it are bounded: a number of leases that
-// have ended, and the newest events and runs. Dropped records are counted, and the rest is written
-// later. Leases that are held are all written, however many they are.
+// While the registry is down, the records that wait for it are bounded: a number of ended leases,
+// and the newest events and runs. Dropped records are counted, and the others are written later.
+// All held leases are written, regardless of their number.
 //
-// Fails when a bound is taken out, a drop is not counted, or a lease that is held is dropped.
+// Fails when a bound is removed, a drop is not counted, or a held lease is dropped.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const held, ended = 10_500, 10_900
@@ -285,7 +285,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 		}
 		closeSession(t, session)
 		dropped := func(what string) float64 { return value(t, reg, "tickslot_cluster_dropped_total", "type", what) }
-		// The first event was that the host has joined.
+		// The first event reports that the host has joined.
 		if runs, events := dropped("runs"), dropped("events"); runs != 200 || events != 200 {
 			t.Errorf("dropped: %v runs, %v events", runs, events)
 		}
@@ -313,9 +313,10 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	})
 }
 
-// A dropped lease counts only if it was to be written: not if the store of locks lists it.
+// A dropped lease counts only if it had to be written, so not if the store of locks lists it.
 //
-// Fails when leases of a store that turns out to be unable to list are lost without a trace.
+// Fails when leases of a store that turns out to be unable to list are dropped without being
+// counted.
 func TestDroppedLeasesAreCounted(t *testing.T) {
 	for name, lists := range map[string]bool{"lists": true, "unsupported": false} {
 		t.Run(name, func(t *testing.T) {
@@ -338,7 +339,7 @@ func TestDroppedLeasesAreCounted(t *testing.T) {
 					}
 				}
 				hold("first")
-				time.Sleep(time.Minute) // it is asked whether it lists
+				time.Sleep(time.Minute) // the store is asked whether it can list
 				h.link.set(func(l *link) { l.err = errDown })
 				for i := range 10_500 {
 					hold(fmt.Sprint("order:", i))
@@ -354,7 +355,7 @@ func TestDroppedLeasesAreCounted(t *testing.T) {
 	}
 }
 
-// value returns the value of a series; -1: it does not exist.
+// value returns the value of a series, or -1 if it does not exist.
 func value(t *testing.T, reg prometheus.Gatherer, name, label, labelValue string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -374,10 +375,10 @@ func value(t *testing.T, reg prometheus.Gatherer, name, label, labelValue string
 	return -1
 }
 
-// A decorated store keeps all promises of the store, and CapabilitiesOf finds its optional
+// A decorated store keeps all promises of the inner store, and CapabilitiesOf finds its optional
 // interfaces.
 //
-// Fails when an answer is changed, or Unwrap is forgotten.
+// Fails when an answer is changed, or Unwrap is missing.
 func TestDecorateIsTransparent(t *testing.T) {
 	testkit.Long(t)
 	t.Parallel()

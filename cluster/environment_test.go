@@ -15,25 +15,26 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// isRefusal reports whether an error says which environment the store belongs to, which one this
-// process has, and how to repair it.
+// isRefusal reports whether an error names the environment of the store and that of this process,
+// and describes the repair.
 func isRefusal(err error) bool {
 	return err != nil && strings.Contains(err.Error(), `belongs to environment "production"`) &&
 		strings.Contains(err.Error(), `this process is of "staging"`) &&
 		strings.Contains(err.Error(), "Config.Environment") && strings.Contains(err.Error(), "prefix of its own")
 }
 
-// A host whose environment is not that of the others is refused, and every host sees it, even after
-// it has stopped. If two start at the same time, at least one is refused. Those that run continue.
+// A host whose environment differs from that of the others is refused, and every host sees it, even
+// after it has stopped. If two start at the same time, at least one is refused. Running hosts
+// continue.
 //
-// Fails when a host that is refused looks alive for a moment, when it is not shown any more because
-// it has stopped, when one that is gone or refused counts as a live one of another environment, or
-// when two that start at the same time read before they write.
+// Fails when a refused host appears alive for a moment or disappears when it stops, when a gone or
+// refused host counts as a live one of another environment, or when two hosts that start at the
+// same time read before they write.
 func TestEnvironmentsDoNotMix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		a := f.start(cluster.Config{Environment: "production"})
-		old := f.start(cluster.Config{}) // it has no environment
+		old := f.start(cluster.Config{}) // without an environment
 		b := f.start(cluster.Config{Environment: "staging"})
 		if _, err := b.Admit(t.Context(), nil); !isRefusal(err) {
 			t.Errorf("it is admitted: %v", err)
@@ -101,7 +102,7 @@ func TestEnvironmentsDoNotMix(t *testing.T) {
 	})
 }
 
-// A taker is a process that takes ticks and leads.
+// A taker is a process that takes ticks and leadership terms.
 type taker struct {
 	*host
 	timers  *timer.Scheduler
@@ -135,7 +136,7 @@ func (f *fleet) taker(environment string) *taker {
 
 func (p *taker) add() { p.Add(p.timers); p.Add(p.elector) }
 
-// work runs the parts, until stop is called.
+// work runs the scheduler and the elector until stop is called.
 func (p *taker) work() {
 	ctx, stop := context.WithCancel(p.t.Context())
 	p.stop = stop
@@ -143,7 +144,8 @@ func (p *taker) work() {
 	go func() { p.ended <- p.elector.Run(ctx) }()
 }
 
-// stopped checks that both parts stop within some time, say why, and take nothing afterwards.
+// stopped checks that both parts stop within the given time with the reason, and take nothing
+// afterwards.
 func (p *taker) stopped(within time.Duration) {
 	p.t.Helper()
 	timeout := time.After(within)
@@ -173,14 +175,13 @@ func (p *taker) stopped(within time.Duration) {
 	}
 }
 
-// A scheduler and an elector of a process of another environment than the fleet's take nothing, and
-// their Run says why. It does not matter whether they or the registry run first, nor that the
-// environment is found out only while they work, because the registry was down until then. A
-// registry that is down, or hangs, prevents no work.
+// If a process belongs to another environment than the fleet, its scheduler and its elector take
+// nothing, and their Run returns the reason. The order in which they and the registry start does
+// not matter. If the registry was down at the start, they stop as soon as the conflict is
+// discovered. A registry that is down or hangs prevents no work.
 //
-// Fails when a part does not ask, or ignores the answer; when it is asked only once; when
-// PreStopDelay passes before it stops; and when a registry that hangs delays the start by more than
-// StoreTimeout.
+// Fails when a part does not ask, ignores the answer, or asks only once; when PreStopDelay passes
+// before it stops; and when a hanging registry delays the start by more than StoreTimeout.
 func TestPartsOfAnotherEnvironment(t *testing.T) {
 	start := func(t *testing.T, environment string) (f *fleet, p *taker) {
 		f = newFleet(t)
@@ -255,7 +256,7 @@ func TestPartsOfAnotherEnvironment(t *testing.T) {
 	})
 }
 
-// leave ends a host that is refused, and the rest of its fleet.
+// leave ends the refused host and the hosts of its fleet.
 func (p *taker) leave(f *fleet) {
 	p.t.Helper()
 	if p.cancel(); !isRefusal(<-p.host.ended) {

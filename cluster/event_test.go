@@ -8,10 +8,11 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// A change that an operator made is in the history of every host within about a second, with the
-// operator; two changes that look alike are two events.
+// A change made by an operator appears in the history of every host within about a second, with the
+// operator's name. Two identical changes are two events.
 //
-// Fails when events without an ID share one, and when a text is not cut to what a store takes.
+// Fails when events without an ID share one, and when a text is not cut to the length that a store
+// accepts.
 func TestRecordEvent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

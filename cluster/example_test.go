@@ -13,7 +13,7 @@ import (
 
 // Which of my nodes is the relay running on right now?
 func Example() {
-	locks, store := memlock.New(), cluster.NewMemoryStore() // in a service: redislock and redisregistry, for instance
+	locks, store := memlock.New(), cluster.NewMemoryStore() // in a service, for example redislock and redisregistry
 	registry, err := cluster.New(cluster.Config{
 		Store:  store,
 		Locks:  locks,
@@ -51,7 +51,7 @@ func Example() {
 	// <nil> <nil>
 }
 
-// A lock that no store can list, and that is not decorated, can be recorded by hand.
+// Record leases manually if no store lists them and the lock is not decorated.
 func ExampleRegistry_Record() {
 	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore(),
 		Holder: dlock.Holder{Host: "node-1", PID: 4711, ID: "x"}})

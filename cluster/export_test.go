@@ -1,6 +1,6 @@
 package cluster
 
-// Defaults of settings, by which tests reckon.
+// The defaults that tests need.
 const (
 	DefaultStoreTimeout = defaultStoreTimeout
 	DefaultSnapshotAge  = defaultSnapshotAge

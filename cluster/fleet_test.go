@@ -20,14 +20,14 @@ const ttl = 30 * time.Second
 
 var errDown = errors.New("the registry is down")
 
-// bubble runs a test in virtual time, in which a goroutine that is left fails it.
+// bubble runs a test in virtual time. The test fails if it leaves a goroutine running.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// A fleet is processes on one registry and one store of locks.
+// A fleet is a set of processes that share a registry and a store of locks.
 type fleet struct {
 	t     *testing.T
 	store cluster.Store
@@ -43,13 +43,13 @@ func newFleet(t *testing.T) *fleet {
 type host struct {
 	*cluster.Registry
 	t      *testing.T
-	link   *link // to the registry
+	link   *link // its connection to the registry
 	log    testkit.Log
 	cancel context.CancelFunc
 	ended  chan error
 }
 
-// make makes a host that does not run.
+// make creates a host without running it.
 func (f *fleet) make(o cluster.Config) *host {
 	f.t.Helper()
 	h := &host{t: f.t, link: &link{Store: f.store}, ended: make(chan error, 1)}
@@ -70,7 +70,7 @@ func (f *fleet) make(o cluster.Config) *host {
 	return h
 }
 
-// start makes a host that runs.
+// start creates and runs a host.
 func (f *fleet) start(o cluster.Config) *host {
 	f.t.Helper()
 	h := f.make(o)
@@ -78,7 +78,7 @@ func (f *fleet) start(o cluster.Config) *host {
 	return h
 }
 
-// begin makes a host run.
+// begin runs a host.
 func (h *host) begin() {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	h.cancel = cancel
@@ -86,7 +86,7 @@ func (h *host) begin() {
 	synctest.Wait()
 }
 
-// stop ends Run, which must return nil.
+// stop ends Run and checks that it returns nil.
 func (h *host) stop() {
 	h.t.Helper()
 	h.cancel()
@@ -96,13 +96,13 @@ func (h *host) stop() {
 	h.cancel = nil
 }
 
-// kill ends Run as kill -9 would: nothing more is written.
+// kill ends Run as kill -9 would: the host writes nothing more.
 func (h *host) kill() {
 	h.link.set(func(l *link) { l.err = errDown })
 	h.stop()
 }
 
-// end ends all hosts that run.
+// end stops all running hosts.
 func (f *fleet) end() {
 	f.t.Helper()
 	for _, h := range f.hosts {
@@ -112,7 +112,7 @@ func (f *fleet) end() {
 	}
 }
 
-// snapshot returns the snapshot of a host, which must be complete.
+// snapshot returns the host's snapshot, and fails the test if it is incomplete.
 func (h *host) snapshot() *cluster.Snapshot {
 	h.t.Helper()
 	s, err := h.Snapshot(h.t.Context())
@@ -122,7 +122,7 @@ func (h *host) snapshot() *cluster.Snapshot {
 	return s
 }
 
-// state returns how a host sees another.
+// state returns the state of another host in the snapshot of h.
 func (h *host) state(other *host) cluster.HostState {
 	h.t.Helper()
 	for _, o := range h.snapshot().Hosts {
@@ -133,7 +133,7 @@ func (h *host) state(other *host) cluster.HostState {
 	return cluster.HostUnknown
 }
 
-// events counts the events of a kind.
+// events returns the events of a kind.
 func (h *host) events(kind cluster.EventKind) (found []cluster.HistoryEvent) {
 	h.t.Helper()
 	for _, e := range h.snapshot().Events {
@@ -144,13 +144,13 @@ func (h *host) events(kind cluster.EventKind) (found []cluster.HistoryEvent) {
 	return found
 }
 
-// A link is the way to a registry, which may fail.
+// A link is the connection to a registry. It can be made to fail.
 type link struct {
 	cluster.Store
 
 	mu     sync.Mutex
-	err    error         // of each call, which is not applied
-	lost   bool          // calls are applied, and their replies lost
+	err    error         // returned by each call, without executing it
+	lost   bool          // calls are executed, but their replies are lost
 	panics bool          // each call panics
 	hangs  time.Duration // each call takes this long, or until its context ends
 	calls  map[string]int
@@ -163,7 +163,7 @@ func (l *link) set(change func(*link)) {
 	change(l)
 }
 
-// to returns the store that the link leads to at the moment.
+// to returns the store that the link currently leads to.
 func (l *link) to() cluster.Store {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +174,7 @@ func (l *link) heal() {
 	l.set(func(l *link) { l.err, l.lost, l.panics, l.hangs = nil, false, false, 0 })
 }
 
-// count returns how many calls there were since the last count.
+// count returns the number of calls since the last count.
 func (l *link) count() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// hostsAndGone returns the rows of hosts, and how many events say of each host that it is gone.
+// hostsAndGone returns the host rows, and for each host the number of events that report it gone.
 func (f *fleet) hostsAndGone() (hosts []cluster.HostRow, gone map[dlock.Holder]int) {
 	f.t.Helper()
 	rows, err := f.store.Read(f.t.Context(), cluster.Query{Events: cluster.MaxEvents})
@@ -28,15 +28,15 @@ func (f *fleet) hostsAndGone() (hosts []cluster.HostRow, gone map[dlock.Holder]i
 	return rows.Hosts, gone
 }
 
-// Of every host that dies there is one event that it is gone, however soon and by whichever host
-// its row is deleted.
+// For every host that dies, exactly one event reports it gone, no matter how soon, and by which
+// host, its row is deleted.
 //
-// Fails when a host deletes the row of another that was not yet gone when it read hosts last.
+// Fails when a host deletes the row of another that was not yet gone at the last read of hosts.
 func TestEveryHostThatDiesIsReported(t *testing.T) {
 	deaths := testkit.Rounds(t, 25, 250)
 	for _, c := range []struct {
 		hosts int
-		lists bool // leases are read, too, in turns with the hosts
+		lists bool // leases are read too, alternating with the hosts
 	}{{1, false}, {1, true}, {3, true}} {
 		t.Run(fmt.Sprintf("%d hosts, listed %v", c.hosts, c.lists), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -70,10 +70,10 @@ func TestEveryHostThatDiesIsReported(t *testing.T) {
 	}
 }
 
-// While hosts cannot be read, old leases are deleted, but no host that is gone: when hosts can be
-// read again, there is an event about it.
+// While hosts cannot be read, old leases are deleted, but no host that is gone. When hosts can be
+// read again, an event reports it.
 //
-// Fails when nothing is deleted while reads fail, or rows of hosts are.
+// Fails when nothing is deleted while reads fail, or when host rows are.
 func TestHostsThatCannotBeReadAreKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -98,10 +98,10 @@ func TestHostsThatCannotBeReadAreKept(t *testing.T) {
 	})
 }
 
-// Old rows are deleted soon after hosts were read.
+// Old rows are deleted soon after a read of hosts.
 //
-// Fails when they are deleted at any time: in a large fleet most hosts have read the others long
-// ago, so they may delete no rows of hosts.
+// Fails when deletes happen at any time: in a large fleet, most hosts have last read the others
+// long ago, so they may not delete host rows.
 func TestRowsAreDeletedWhenHostsWereRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -117,7 +117,7 @@ func TestRowsAreDeletedWhenHostsWereRead(t *testing.T) {
 	})
 }
 
-// readTimes notes how long before each Sweep there was a Read. One host uses it.
+// readTimes records the time between each Sweep and the preceding Read. It serves one host.
 type readTimes struct {
 	cluster.Store
 	read    time.Time
@@ -136,7 +136,7 @@ func (s *readTimes) Sweep(ctx context.Context, r cluster.Retention, limit int) (
 	return s.Store.Sweep(ctx, r, limit)
 }
 
-// A store whose reads fail while down is set.
+// readFails is a store whose reads fail while down is set.
 type readFails struct {
 	cluster.Store
 	down atomic.Bool
@@ -150,10 +150,10 @@ func (s *readFails) Read(ctx context.Context, q cluster.Query) (cluster.Rows, er
 }
 
 // The last remaining host of a thousand reads the registry within 1,000 heartbeats, and after that
-// as often as one that was always alone; the same if a Snapshot was requested.
+// as often as a host that was always alone. A Snapshot in between changes nothing.
 //
-// Fails when it keeps to the times that it chose when it shared the work with a thousand: it then
-// reads hosts hours later, and deletes rows after a day.
+// Fails when it keeps the plan that it made while it shared the work with a thousand hosts: it
+// would then read hosts hours later and delete rows after a day.
 func TestLastHostOfALargeFleet(t *testing.T) {
 	for _, viewed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("viewed %v", viewed), func(t *testing.T) {

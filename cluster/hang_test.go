@@ -26,12 +26,12 @@ func (s *stuck) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error)
 	return s.Store.Read(ctx, q)
 }
 
-// A store that does not return in time holds up neither Run nor a viewer, and is not called again
-// and again meanwhile.
+// A store that does not return in time delays neither Run nor a viewer, and is not called
+// repeatedly in the meantime.
 //
-// Fails when Run or Snapshot wait for the store, or when each try leaves a goroutine behind.
+// Fails when Run or Snapshot waits for the store, or when each attempt leaves a goroutine behind.
 func TestStoreThatDoesNotReturn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // beside no other test: it counts goroutines
+	synctest.Test(t, func(t *testing.T) { // not parallel, because it counts goroutines
 		f := newFleet(t)
 		store := &stuck{f.store, make(chan struct{})}
 		h := f.start(cluster.Config{Store: store})
@@ -54,9 +54,9 @@ func TestStoreThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// A store that works again after its calls had hung is used again.
+// A store that works again after its calls have hung is used again.
 //
-// Fails when a call that was left behind and has returned is still waited for.
+// Fails when the registry still waits for an abandoned call that has returned.
 func TestStoreThatReturnsLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// No goroutine is left after the tests; for each test its bubble proves that already.
+// No goroutine remains after the tests. For a single test, its bubble already proves that.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

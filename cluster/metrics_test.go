@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A timed runner has timers, too.
+// timed is a runner that also has timers.
 type timed struct{ runner }
 
 func (timed) RegisteredTimers(show func(name string, maxConcurrency, maxPerHost int, onStoreDown string)) {
@@ -20,10 +20,11 @@ func (timed) RegisteredTimers(show func(name string, maxConcurrency, maxPerHost 
 	show("mail", -1, -1, "none")
 }
 
-// A host shows the metrics of the fleet as it last read them, and every host reads once in a while,
-// even without viewers. A scrape calls no store.
+// A host exports the metrics of the fleet from its last read, and every host reads from time to
+// time, even without viewers. A scrape does not call the store.
 //
-// Fails when no host reads without a viewer, when an old read is shown, or when Collect reads.
+// Fails when no host reads without a viewer, when an outdated read is exported, or when Collect
+// reads the store.
 func TestMetricsOfTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -88,10 +89,10 @@ func TestMetricsOfTheFleet(t *testing.T) {
 	})
 }
 
-// A second Registry on one Registerer is a fault of the Config. The error says how to repair it,
-// and that works.
+// A second Registry on the same Registerer is a fault of the Config. The error describes the
+// repair, and the repair works.
 //
-// Fails when the error is only that of Prometheus.
+// Fails when New returns only the error of Prometheus.
 func TestMetricsOfTwoRegistriesOnOneRegisterer(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	config := cluster.Config{Store: cluster.NewMemoryStore(), Registerer: reg}
@@ -110,7 +111,8 @@ func TestMetricsOfTwoRegistriesOnOneRegisterer(t *testing.T) {
 	}
 }
 
-// most returns the largest value of a series of any host: "hosts/state/alive".
+// most returns the largest value of a series over all hosts. series has the form
+// "hosts/state/alive".
 func most(t *testing.T, regs []*prometheus.Registry, series string) float64 {
 	t.Helper()
 	name, rest, _ := strings.Cut(series, "/")

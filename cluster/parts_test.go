@@ -21,10 +21,10 @@ var (
 	_ cluster.Runner = (*timer.Scheduler)(nil)
 )
 
-// A scheduler, a session and an elector show their state, and other hosts see it, with the timers
-// and their limits, and the runs.
+// A scheduler, a session and an elector show their states. Other hosts see these states, the timers
+// with their limits, and the runs.
 //
-// Fails when one of them shows nothing, shows a state that is not its own, or a run is not
+// Fails when one of them shows nothing or a state that is not its own, or when a run is not
 // recorded.
 func TestPartsShowThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -117,9 +117,9 @@ func TestPartsShowThemselves(t *testing.T) {
 	})
 }
 
-// Viewers that read at the same moment all see what a runner shows.
+// Viewers that read at the same moment all see the state of a runner.
 //
-// Fails when a runner that one viewer is asking is stuck for the others.
+// Fails when a runner that one viewer is asking appears stuck to the others.
 func TestRunnersAreAskedByManyAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

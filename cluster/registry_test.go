@@ -14,8 +14,8 @@ import (
 // Which of my N nodes is it running on right now? Every host gives the same answer, even after the
 // holder was killed: the store of locks is asked, and its leases expire.
 //
-// Fails when leases are not listed, the holder is not found among the hosts, or own leases are not
-// marked.
+// Fails when leases are not listed, when the holder is not found among the hosts, or when own
+// leases are not marked.
 func TestWho(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -40,7 +40,7 @@ func TestWho(t *testing.T) {
 				t.Errorf("host %d sees %+v", i, held)
 			}
 		}
-		lease.StopRenewing() // as if it were killed
+		lease.StopRenewing() // as if the process were killed
 		f.hosts[1].kill()
 		time.Sleep(dlock.DefaultTTL)
 		if _, err := sessions[2].Mutex("leader:relay").TryAcquire(t.Context()); err != nil {
@@ -62,10 +62,10 @@ func TestWho(t *testing.T) {
 	})
 }
 
-// A process that falls silent is suspect after one TTL and gone after two, and one that has stopped
-// cleanly is gone immediately. Each is reported once, whichever host notices.
+// A silent process is suspect after one TTL and gone after two. A process that has stopped cleanly
+// is gone immediately. Each change is reported once, no matter which host notices.
 //
-// Fails when a state is by another multiple of the TTL, when Run does not write that it has left,
+// Fails when a state uses another multiple of the TTL, when Run does not write that it has left,
 // and when every host reports the same silence.
 func TestAliveSuspectGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestAliveSuspectGone(t *testing.T) {
 	})
 }
 
-// A registry that fails is reported once, and once when it works again. Records from meanwhile are
-// written then, and none twice.
+// A failing registry is reported once, and its recovery once. Records from the time of the failure
+// are written afterwards, each once.
 //
 // Fails when each failure is logged, when the records of a failed call are lost, or when a write
 // whose reply was lost is repeated with other IDs.
@@ -161,11 +161,11 @@ func TestRegistryThatFails(t *testing.T) {
 	}
 }
 
-// A healthy host makes one call per heartbeat interval, on average over a long time and for all its
+// A healthy host makes one call per heartbeat interval, averaged over a long time and for all its
 // work.
 //
-// Fails when a read or a sweep is made beside the heartbeat, a write wakes the writer again, or a
-// lease is written with each heartbeat.
+// Fails when a read or a sweep is made in addition to the heartbeat, when a write wakes the writer
+// again, or when a lease is written with each heartbeat.
 func TestOneCallPerBeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -210,9 +210,9 @@ func TestOneCallPerBeat(t *testing.T) {
 	})
 }
 
-// The detail of a host is sent when it changed, and again when the registry has lost it.
+// The detail of a host is sent when it has changed, and again when the registry has lost it.
 //
-// Fails when it is sent with each heartbeat, or not after HostUnknown.
+// Fails when it is sent with each heartbeat, or is not sent after HostUnknown.
 func TestDetailIsSentWhenItChanged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -242,7 +242,7 @@ func TestDetailIsSentWhenItChanged(t *testing.T) {
 		if !found {
 			t.Errorf("%+v", h.snapshot().Hosts[0])
 		}
-		h.link.set(func(l *link) { l.Store = cluster.NewMemoryStore() }) // it was emptied
+		h.link.set(func(l *link) { l.Store = cluster.NewMemoryStore() }) // the registry was emptied
 		time.Sleep(time.Minute)
 		if hosts := h.snapshot().Hosts; len(hosts) != 1 || len(hosts[0].Runners) != 2 || sent() != 3 {
 			t.Errorf("after the registry was emptied: %+v, sent %d times", hosts, sent())
@@ -256,7 +256,7 @@ func TestDetailIsSentWhenItChanged(t *testing.T) {
 	})
 }
 
-// A runner is a Runner of a test.
+// runner is a function that implements Runner.
 type runner func(show func(kind, name, state string, changedAt time.Time, err error))
 
 func (r runner) Runners(show func(kind, name, state string, changedAt time.Time, err error)) { r(show) }

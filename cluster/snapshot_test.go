@@ -18,10 +18,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// listing counts the pages that are asked for.
+// listing counts the requested pages.
 type listing struct {
 	*memlock.Store
-	leases int // additional leases, which were never acquired
+	leases int // additional leases that were never acquired
 
 	mu    sync.Mutex
 	pages int
@@ -50,9 +50,9 @@ func (l *listing) Enumerate(ctx context.Context, after string, limit int) (drive
 }
 
 // A snapshot of 200 hosts with 1,000 timers takes at most five calls, for any number of viewers,
-// and the next ones within SnapshotAge take none.
+// and further snapshots within SnapshotAge take none.
 //
-// Fails when each viewer reads, or the events and runs are calls of their own.
+// Fails when each viewer reads, or when events and runs are read with separate calls.
 func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -95,10 +95,10 @@ func TestSnapshotIsSharedAndTakesFewCalls(t *testing.T) {
 	})
 }
 
-// If one of the two stores does not answer, the other's part is new, and the snapshot says which
-// part is old, and how old. A viewer who goes away costs the others nothing.
+// If one of the two stores does not answer, the data of the other is current, and the snapshot says
+// which part is old, and how old. A viewer who leaves does not affect the others.
 //
-// Fails when a failure empties the snapshot, or a context ends the read of all.
+// Fails when a failure empties the snapshot, or when one viewer's context ends the read for all.
 func TestSnapshotWhenAStoreIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -143,7 +143,7 @@ func TestSnapshotWhenAStoreIsDown(t *testing.T) {
 	})
 }
 
-// A snapshot is JSON of stable keys, with instants in UTC, no null lists and errors as texts.
+// A snapshot is JSON with stable keys, instants in UTC, no null lists, and errors as texts.
 //
 // Fails when a key is renamed.
 func TestSnapshotAsJSON(t *testing.T) {
@@ -184,16 +184,16 @@ func TestSnapshotAsJSON(t *testing.T) {
 	})
 }
 
-// snapshotAnyway returns the snapshot of a host, whether it is the latest or not.
+// snapshotAnyway returns the snapshot of a host, even if it is incomplete or outdated.
 func (h *host) snapshotAnyway() *cluster.Snapshot {
 	s, _ := h.Snapshot(h.t.Context())
 	return s
 }
 
-// Names, texts and kinds of any kind come back unchanged, or readable. Clocks that are 5 s apart
-// change no state.
+// Names, texts and kinds with any content are returned unchanged or readable. Clocks that differ by
+// 5 s change no state.
 //
-// Fails when a text reaches a store unchecked, or an instant of a host is compared with one of
+// Fails when a text reaches a store unchecked, or an instant of one host is compared with one of
 // another.
 func TestStrangeTexts(t *testing.T) {
 	for name, text := range map[string]string{
@@ -257,10 +257,10 @@ func TestStrangeTexts(t *testing.T) {
 	}
 }
 
-// Instants that JSON cannot show are left out, and hide nothing else.
+// Instants that cannot be encoded as JSON are left out, and nothing else is lost.
 //
-// Fails when a snapshot cannot be marshaled because of one run or runner, or when a host then shows
-// none of its runners.
+// Fails when one run or runner prevents the encoding of the snapshot, or when its host then shows
+// no runners.
 func TestInstantsThatCannotBeShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -283,10 +283,10 @@ func TestInstantsThatCannotBeShown(t *testing.T) {
 	})
 }
 
-// All leases are listed, even by a store whose pages are short because it looks at many names that
-// have none.
+// All leases are listed, even by a store with short pages, which result from examining many names
+// without leases.
 //
-// Fails when a read ends after a few pages: a leader whose name comes late is then not found.
+// Fails when a read ends after a few pages: a leader whose name sorts late is then not found.
 func TestShortPagesAreAllRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -298,17 +298,17 @@ func TestShortPagesAreAllRead(t *testing.T) {
 	})
 }
 
-// short gives pages of one lease.
+// short returns pages of one lease.
 type short struct{ listing }
 
 func (s *short) Enumerate(ctx context.Context, after string, _ int) (driver.LeasePage, error) {
 	return s.listing.Enumerate(ctx, after, 1)
 }
 
-// If the user of a store of locks may not list its leases, the log says so, once: its locks work,
-// so nothing else reports it.
+// If the user of a store of locks may not list its leases, this is logged once. Its locks work, so
+// nothing else would report it.
 //
-// Fails when only a reader of a Snapshot learns that no lease is shown.
+// Fails when only a reader of a Snapshot can find out why no lease is shown.
 func TestLocksThatMayNotBeListedAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

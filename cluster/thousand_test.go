@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A late store has a clock that is behind that of the hosts which use it.
+// late is a store whose clock is behind the clocks of its hosts.
 type late struct {
 	cluster.Store
 	by time.Duration
@@ -23,10 +23,10 @@ func (s late) Write(ctx context.Context, b cluster.Batch) (cluster.Written, erro
 	return w, err
 }
 
-// A host reports how far its wall clock is ahead of the store's. States do not depend on it: they
-// are by the store's clock alone, whichever host reads.
+// A host reports how far its wall clock is ahead of the store's. States do not depend on that: they
+// follow the store's clock alone, no matter which host reads.
 //
-// Fails when the offset has the other sign or is never measured, and when a host judges others by
+// Fails when the offset has the wrong sign or is never measured, and when a host judges others by
 // its own time of day.
 func TestClockOffset(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -52,7 +52,8 @@ func TestClockOffset(t *testing.T) {
 		}
 		dies.kill()
 		killed := time.Now()
-		// Its last heartbeat was written within the last two intervals, of which one may be a read.
+		// The last heartbeat was written within the last two intervals, one of which may have been
+		// used for a read.
 		for _, step := range []struct {
 			after time.Duration
 			want  cluster.HostState
@@ -71,12 +72,12 @@ func TestClockOffset(t *testing.T) {
 	})
 }
 
-// Many hosts that start at the same time (in the long proofs a thousand) together read about once
-// per interval, from the beginning, so that a host which dies is noticed before its row is swept;
-// and one read shows them all.
+// Many hosts that start at the same time (a thousand in the long tests) together read about once
+// per interval from the beginning. So a host that dies is noticed before its row is swept, and one
+// read shows all hosts.
 //
 // Fails when each host reads between two and four thirds of its turn after its start, when each
-// reads as often as in a small fleet, and when a read has only a page of the hosts.
+// reads as often as in a small fleet, and when a read returns only a page of the hosts.
 func TestThousandHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := testkit.Rounds(t, 30, 1000)

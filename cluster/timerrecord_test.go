@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// A timer that runs once an hour and always fails is shown as failing, since its first failure and
-// with all of them, in a fleet of a thousand timers that run all the time.
+// A timer that runs once an hour and always fails is shown as failing since its first failure, with
+// all of its failures, even in a fleet of a thousand timers that run continuously.
 //
 // Fails when the state of a timer is derived from the newest runs of the fleet.
 func TestSeldomTimerThatFailsIsSeen(t *testing.T) {
@@ -69,7 +69,7 @@ func TestSeldomTimerThatFailsIsSeen(t *testing.T) {
 	})
 }
 
-// bucketsOf adds up the buckets of a width.
+// bucketsOf adds up the buckets of one width.
 func bucketsOf(t *testing.T, h *host, timer string, width time.Duration) (runs, failed int, took time.Duration) {
 	t.Helper()
 	list, err := h.Buckets(t.Context(), timer)
@@ -91,11 +91,11 @@ func bucketsOf(t *testing.T, h *host, timer string, width time.Duration) (runs, 
 }
 
 // Each run is counted once, even if the reply to a batch is lost and more runs end before it is
-// sent again, and even if runs wait for the host's row. If that row was deleted while there was no
-// answer, runs are not counted rather than counted twice.
+// repeated, and even if runs wait for the host's row. If that row was deleted before an answer
+// arrived, runs may be left uncounted, but are never counted twice.
 //
-// Fails when runs join a batch that is sent again, when a batch that came before the row of its
-// host is taken for counted, and when one is sent again that was counted by a row that is gone.
+// Fails when runs join a repeated batch, when a batch that arrived before the row of its host
+// counts as counted, or when a batch is repeated after its row, which had counted it, was deleted.
 func TestRunsAreCountedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -129,7 +129,7 @@ func TestRunsAreCountedOnce(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		counted("replies were lost")
 		for _, fails := range []func(*link){func(l *link) { l.lost = true }, func(l *link) { l.err = errDown }} {
-			h.link.set(fails) // for so long that its row is deleted
+			h.link.set(fails) // long enough for its row to be deleted
 			record(2)
 			time.Sleep(2 * ttl)
 			h.link.set(func(l *link) { l.lost, l.err = false, errDown })
@@ -142,7 +142,7 @@ func TestRunsAreCountedOnce(t *testing.T) {
 			h.link.heal()
 			time.Sleep(2 * time.Minute)
 			runs, _, _ := bucketsOf(t, h, "orders", cluster.CoarseBucket)
-			if runs > recorded || runs < recorded-2 { // whether the two were counted cannot be known
+			if runs > recorded || runs < recorded-2 { // it is unknown whether the two were counted
 				t.Errorf("the row of the host was deleted: of %d runs %d are in buckets", recorded, runs)
 			}
 			recorded = runs
@@ -155,17 +155,17 @@ func TestRunsAreCountedOnce(t *testing.T) {
 		h.link.heal()
 		time.Sleep(2 * time.Minute)
 		counted("more runs waited than a batch has")
-		record(2) // are written with the last heartbeat
+		record(2) // written with the last heartbeat
 		f.end()
 		time.Sleep(time.Minute)
 		counted("the host has stopped")
 	})
 }
 
-// The calls that write runs also write their sums: a host that runs a timer every ten seconds makes
-// as many calls as one that runs none.
+// The calls that write runs also write their totals: a host that runs a timer every ten seconds
+// makes as many calls as one that runs none.
 //
-// Fails when records or buckets are written by a call of their own.
+// Fails when records or buckets are written by a separate call.
 func TestCountingRunsTakesNoCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -184,7 +184,7 @@ func TestCountingRunsTakesNoCall(t *testing.T) {
 			n := h.link.count()
 			return n["write"]
 		}
-		// With something to write, a read comes between two writes instead of in place of one.
+		// With something to write, a read happens between two writes instead of replacing one.
 		if none, some := calls(false), calls(true); some > 60*int(10*time.Second)/int(ttl/3)*10/9+1 {
 			t.Errorf("%d writes with runs, %d without", some, none)
 		} else {

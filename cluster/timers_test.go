@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// A snapshot has each timer once, with its data from hosts, leases and runs. All who show it agree
-// on whether it is failing, running or idle.
+// A snapshot lists each timer once, with its data from hosts, leases and runs. All views agree
+// whether it is failing, running or idle.
 //
-// Fails when a host that is gone counts, a lease that ended, or a failure before a success.
+// Fails when a host that is gone counts, or an ended lease, or a failure before a success.
 func TestTimersOfASnapshot(t *testing.T) {
 	t.Parallel()
 	has := func(state cluster.HostState, timers ...cluster.TimerDetail) cluster.Host {

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The handler's context has the span of the run, in the trace of the request that triggered the
-// run.
+// The handler's context contains the span of the run, which belongs to the trace of the request
+// that triggered the run.
 func Example() {
-	provider, _ := collector() // in a service: the one that exports to your collector
+	provider, _ := collector() // in a service: a provider that exports to your collector
 	traces := oteltickslot.New(oteltickslot.Options{TracerProvider: provider})
 	timers, err := timer.New(timer.Config{
 		Store:      memlock.New(),

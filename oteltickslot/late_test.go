@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Late hooks change no span: its events have the times at which they happened.
+// Late hooks do not change a span: its events have the times at which they happened.
 //
 // Fails when an event has the time at which its hook was called.
 func TestLateHooksChangeNoSpan(t *testing.T) {
@@ -76,9 +76,9 @@ func inSpan(t *testing.T, span tracetest.SpanStub) {
 	}
 }
 
-// A sampler that blocks holds up the run for which it was called, and no other run or hook.
+// A sampler that blocks delays the run it was called for, and no other run or hook.
 //
-// Fails when a span is started with a mutex held.
+// Fails when a span is started while a mutex is held.
 func TestSamplerThatBlocksHoldsUpOneRun(t *testing.T) {
 	t.Parallel()
 	sampler := blocks{name: "blocked", reached: make(chan struct{}), release: make(chan struct{})}
@@ -115,7 +115,7 @@ func TestSamplerThatBlocksHoldsUpOneRun(t *testing.T) {
 	}
 }
 
-// blocks is a sampler that blocks when it is called for a span of this name.
+// blocks is a sampler that blocks when it is called for a span named name.
 type blocks struct {
 	name             string
 	reached, release chan struct{}

@@ -18,7 +18,7 @@ import (
 // scope names this library in every span.
 const scope = "github.com/tickslot/tickslot/oteltickslot"
 
-// maxOpen is how many runs may wait for the hook that reports their end.
+// maxOpen is the maximum number of runs that may wait for the hook that reports their end.
 const maxOpen = 10_000
 
 // The attributes of spans and events.
@@ -35,29 +35,28 @@ const (
 	keyDegraded  = attribute.Key("tickslot.degraded") // the run continues, or ended, without the store
 	keyRetryIn   = attribute.Key("tickslot.retry_in") // seconds
 	keyOperation = attribute.Key("tickslot.operation")
-	keyLock      = attribute.Key("tickslot.lock") // of the first of several leases
+	keyLock      = attribute.Key("tickslot.lock") // the first lock if there are several leases
 	keyLeases    = attribute.Key("tickslot.leases")
 	keyRefused   = attribute.Key("tickslot.refused") // why the store refused
 	keyError     = attribute.Key("error.message")
 )
 
-// Options are the settings of Tracing. The zero value is fine.
+// Options are the settings of Tracing. The zero value is valid.
 type Options struct {
-	// TracerProvider makes the spans. Default otel.GetTracerProvider().
+	// TracerProvider creates the spans. Default otel.GetTracerProvider().
 	TracerProvider trace.TracerProvider
-	// WithoutStoreCalls leaves out the spans of calls to the store. Default false: each call has a
-	// span.
+	// WithoutStoreCalls omits the spans of calls to the store. Default false: each call has a span.
 	WithoutStoreCalls bool
 }
 
-// Tracing makes spans for any number of Schedulers and Sessions. Its methods may be called from any
-// goroutine.
+// Tracing creates spans for any number of Schedulers and Sessions. Its methods may be called from
+// any goroutine.
 type Tracing struct {
 	tracer    trace.Tracer
 	withCalls bool
 
 	mu   sync.Mutex
-	open map[string]trace.Span // of runs that have not ended, by timer and ID
+	open map[string]trace.Span // by timer and run ID; runs that have not ended
 }
 
 // New returns a Tracing.
@@ -69,8 +68,8 @@ func New(o Options) *Tracing {
 		open: make(map[string]trace.Span)}
 }
 
-// Middleware puts the span of the run into the handler's context. Use TimerHooks, too: they end the
-// span.
+// Middleware puts the span of the run into the handler's context. Use it together with TimerHooks,
+// which end the span.
 func (t *Tracing) Middleware(next timer.Handler) timer.Handler {
 	return func(ctx context.Context) error {
 		run, ok := timer.RunFromContext(ctx)
@@ -85,9 +84,9 @@ func (t *Tracing) Middleware(next timer.Handler) timer.Handler {
 	}
 }
 
-// spanOf returns the span of a run, and starts it at the first attempt. It does so without the
-// mutex, because that calls samplers and processors, which may block. kept is false if the ends of
-// maxOpen runs are not known.
+// spanOf returns the span of a run and starts it at the first attempt. It starts the span without
+// holding the mutex, because samplers and processors may block. kept is false if maxOpen runs
+// already wait for their end.
 func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, kept bool) {
 	key := keyOf(run.Timer(), run.ID())
 	t.mu.Lock()
@@ -108,7 +107,7 @@ func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, 
 	_, span = t.tracer.Start(ctx, run.Timer(), trace.WithAttributes(attributes...))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// Attempts of a run follow one another, but a test may call a handler twice at the same time.
+	// Attempts of a run are sequential, but a test may call a handler twice at the same time.
 	if _, taken := t.open[key]; taken || len(t.open) >= maxOpen {
 		return span, false
 	}
@@ -118,8 +117,8 @@ func (t *Tracing) spanOf(ctx context.Context, run *timer.Run) (span trace.Span, 
 
 func keyOf(timer, id string) string { return timer + "\x00" + id }
 
-// TimerHooks returns hooks that end the spans of runs, make those of calls to the store, and then
-// call the hooks of own, which may be the zero value.
+// TimerHooks returns hooks that end the spans of runs, create those of calls to the store, and then
+// call the hooks in own, which may be the zero value.
 func (t *Tracing) TimerHooks(own timer.Hooks) timer.Hooks {
 	own.AttemptFailed = then(t.attemptFailed, own.AttemptFailed)
 	own.RunEnded = then(t.runEnded, own.RunEnded)
@@ -130,8 +129,8 @@ func (t *Tracing) TimerHooks(own timer.Hooks) timer.Hooks {
 	return own
 }
 
-// LockHooks returns hooks for a Session without timers. They make spans for its calls to the store,
-// and then call the hooks of own, which may be the zero value.
+// LockHooks returns hooks for a Session without timers. They create spans for its calls to the
+// store and then call the hooks in own, which may be the zero value.
 func (t *Tracing) LockHooks(own dlock.Hooks) dlock.Hooks {
 	if t.withCalls {
 		own.Called = then(t.called, own.Called)
@@ -187,7 +186,7 @@ func (t *Tracing) runEnded(i timer.RunResult) {
 	span.End(end)
 }
 
-// called makes a span for a call that has ended.
+// called creates a span for a call that has ended.
 func (t *Tracing) called(c dlock.StoreCall) {
 	attributes := []attribute.KeyValue{keyOperation.String(string(c.Op)), keyLock.String(c.Name)}
 	if len(c.Grants) > 0 {

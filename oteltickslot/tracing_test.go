@@ -23,7 +23,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// collector exports to memory.
+// collector returns a provider that exports to memory.
 func collector() (*sdk.TracerProvider, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	return sdk.NewTracerProvider(sdk.WithSyncer(spans)), spans
@@ -38,7 +38,8 @@ func named(spans tracetest.SpanStubs, name string) (found []tracetest.SpanStub) 
 	return found
 }
 
-// ofLock returns the spans without those of calls for other locks, such as the host's own.
+// ofLock returns the spans of calls for one lock. It drops those of other locks, such as the host's
+// own.
 func ofLock(spans []tracetest.SpanStub, name string) (found []tracetest.SpanStub) {
 	for _, s := range spans {
 		if values(s.Attributes)["tickslot.lock"] == name {
@@ -48,7 +49,7 @@ func ofLock(spans []tracetest.SpanStub, name string) (found []tracetest.SpanStub
 	return found
 }
 
-// values returns attributes as texts.
+// values returns the attributes as texts, by key.
 func values(list []attribute.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, kv := range list {
@@ -57,7 +58,7 @@ func values(list []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// run runs timers until the returned function is called.
+// run runs timers until stop is called.
 func run(t *testing.T, config timer.Config, list ...timer.Timer) (s *timer.Scheduler, stop func()) {
 	t.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
@@ -77,9 +78,9 @@ func run(t *testing.T, config timer.Config, list ...timer.Timer) (s *timer.Sched
 	}
 }
 
-// A triggered run with a retry is one span below that of the request, from its start to its end. It
-// describes the run, has an event for the failed attempt, and the handler's spans are below it. The
-// call that acquired its slot is also a span below that of the request.
+// A triggered run with a retry is one span from its start to its end, a child of the request's
+// span. It describes the run and has an event for the failed attempt. The handler's spans are its
+// children. The call that acquired its slot is another child of the request's span.
 //
 // Fails when each attempt has a span, when the handler's context has another span, or when the span
 // ends with the first attempt.
@@ -159,10 +160,10 @@ func TestTraceOfARunWithARetry(t *testing.T) {
 	})
 }
 
-// The run of a tick begins a trace, and its span has the tick. The span of a run that fails or
-// loses its slot says so. A refusal is no error, but a failure of the store is.
+// The run of a tick begins a trace, and its span contains the tick. The span of a run that fails or
+// loses its slot says so. A refusal is not an error, but a failure of the store is.
 //
-// Fails when an outcome is left out, or a refusal sets the status.
+// Fails when an outcome is missing, or when a refusal sets the status.
 func TestTraceOfWhatGoesWrong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,10 +247,10 @@ func (a at) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// Hooks that hang delay no run. Once there are too many runs whose end no hook has reported, each
+// Hooks that hang delay no run. Once too many runs wait for the hook that reports their end, each
 // attempt has its own span.
 //
-// Fails when the number of open spans has no bound.
+// Fails when the number of open spans is not bounded.
 func TestTracesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -265,7 +266,7 @@ func TestTracesAreBounded(t *testing.T) {
 		if n := len(spans.GetSpans()); n != 100 {
 			t.Errorf("%d spans have ended, want the 100 beyond 10,000", n)
 		}
-		if err := handler(t.Context()); err != nil { // no run
+		if err := handler(t.Context()); err != nil { // no run in the context
 			t.Error(err)
 		}
 		if hooks := traces.LockHooks(dlock.Hooks{}); hooks.Called != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// New takes any stores: here those in memory, for a single process. Packages pgservice,
-// sqliteservice and redisservice make the stores of a fleet.
+// New takes any stores, here in-memory ones for a single process. Packages pgservice, sqliteservice
+// and redisservice create the stores of a fleet.
 func ExampleNew() {
 	stores := service.Stores{Locks: memlock.New(), Registry: cluster.NewMemoryStore()}
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)

@@ -13,9 +13,9 @@ import (
 	"github.com/tickslot/tickslot/health"
 )
 
-// Probes answers /livez, /readyz and /startupz for all parts that run. The names of its checks
-// begin with timers, durable or outbox: /readyz/outbox.few-dead-messages. The checks in more are
-// added.
+// Probes serves /livez, /readyz and /startupz for all running parts. The names of its checks begin
+// with timers, durable or outbox, for example /readyz/outbox.few-dead-messages. Probes also runs
+// the checks in more.
 func (s *Service) Probes(more ...health.Check) *health.Handler {
 	sources := map[string]health.Source{"timers": s.timers}
 	if s.worker != nil {
@@ -27,7 +27,8 @@ func (s *Service) Probes(more ...health.Check) *health.Handler {
 	return health.New(health.Join(sources), more...)
 }
 
-// ifUsed is a source that succeeds while its part has nothing to do and is therefore not run.
+// ifUsed is a source that succeeds as long as its part has nothing to do and therefore does not
+// run.
 type ifUsed struct {
 	health.Source
 	used func() bool
@@ -52,17 +53,17 @@ func (i ifUsed) ask(f func() error) error {
 	return f()
 }
 
-// Metrics serves the metrics of Config.Registerer for Prometheus. If that cannot be read
-// (prometheus.WrapRegistererWith), it serves the default registry.
+// Metrics serves the metrics of Config.Registerer for Prometheus. If that cannot be gathered
+// (prometheus.WrapRegistererWith), Metrics serves the default registry.
 func (s *Service) Metrics() http.Handler {
 	return promhttp.HandlerFor(s.gatherer, promhttp.HandlerOpts{})
 }
 
 // Page returns the operator's page with the settings in config. Set Authorize, which decides who
-// may read it, and Hosts; the service sets Registry, Timers and Logger, and adds the sections of
-// durable runs and the outbox. Mount it below any path that ends with a slash. If config has
-// faults, Run returns them. Run ends the page's live views before your parts stop, so that a server
-// need not wait for them.
+// may read it, and Hosts. The service sets Registry, Timers and Logger, and adds the sections for
+// durable runs and the outbox. Mount the page below any path that ends with a slash. Run returns
+// the faults of config. Run also ends the page's live views before your parts stop, so that a
+// server does not wait for them.
 func (s *Service) Page(config page.Config) http.Handler {
 	config.Registry = s.registry
 	config.Timers = s.timers
@@ -86,7 +87,7 @@ func (s *Service) Page(config page.Config) http.Handler {
 	return p
 }
 
-// pages are the pages that Page has made.
+// pages holds the pages that Page has created.
 type pages struct {
 	mu     sync.Mutex
 	all    []*page.Page

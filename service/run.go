@@ -17,26 +17,25 @@ import (
 const (
 	// verifyTimeout bounds the first check of the tables. Creating them may take longer.
 	verifyTimeout = 5 * time.Second
-	// graces is the total time that parts may take beyond their drain time-outs: CancelGrace and
-	// HookGrace for timers, runs and deliveries, the grace for requests, and the registry's last
-	// write.
+	// graces is the total time that parts may take beyond their drain timeouts: CancelGrace and
+	// HookGrace for timers, runs and deliveries, the grace period for requests, and the registry's
+	// last write.
 	graces = 20 * time.Second
 )
 
 // Run runs the service until ctx ends or a part fails. First it creates or verifies the tables and
-// asks the registry whether this process may begin (Config.Environment). Then it starts parts, such
-// as a tickslot.Server of yours, and after them timers, worker and relay. When ctx ends, timers,
-// worker and relay drain at the same time; when they have ended, your parts stop, and last the
-// registry.
+// asks the registry whether this process may begin (Config.Environment). Then it starts the given
+// parts, such as a tickslot.Server, and after them timers, worker and relay. When ctx ends, timers,
+// worker and relay drain at the same time. When they have ended, the given parts stop, and finally
+// the registry.
 //
-// The server of probes and page starts only when the tables exist, so on a new database it refuses
-// connections for a moment. If the database cannot be reached, everything starts nevertheless, and
-// each part behaves as in an outage. If it then turns out that tables are missing, the part that
-// finds out fails, and Run returns its error: run the program again.
+// The server of probes and page starts only when the tables exist, so on a new database it briefly
+// refuses connections. If the database cannot be reached, everything starts nevertheless, and each
+// part behaves as in an outage. If tables turn out to be missing later, the part that discovers it
+// fails, and Run returns its error: start the program again.
 //
-// The error names each part that failed, beginning with the first. It matches dlock.ErrSetup if
-// something has to be set up: a right, a table, or an option. Run closes what the stores have
-// opened. Call it once.
+// The error names each failed part, the first failure first. It matches dlock.ErrSetup if a right,
+// a table, or an option needs to be set up. Run closes what the stores have opened. Call it once.
 func (s *Service) Run(ctx context.Context, parts ...tickslot.Part) error {
 	return errors.Join(s.run(ctx, parts), s.Close())
 }
@@ -61,7 +60,7 @@ func (s *Service) run(ctx context.Context, parts []tickslot.Part) error {
 		tickslot.Named("registry", tickslot.PartFunc(func(ctx context.Context) error {
 			err := s.registry.Run(ctx)
 			if refusal := g.refusal.Load(); refusal != nil && errors.Is(err, *refusal) {
-				return nil // the gate has returned this error earlier
+				return nil // the gate has already returned this error
 			}
 			return err
 		})),
@@ -71,7 +70,7 @@ func (s *Service) run(ctx context.Context, parts []tickslot.Part) error {
 	return tickslot.Runner{DrainTimeout: s.config.PreStopDelay + s.config.DrainTimeout + graces}.Run(ctx, all...)
 }
 
-// work returns the parts that take work, without those that have nothing to do.
+// work returns the parts that take work, without parts that have nothing to do.
 func (s *Service) work() together {
 	work := together{"timers": s.timers}
 	s.registry.Add(s.timers)
@@ -94,8 +93,8 @@ func (s *Service) hasRuns() bool {
 	return len(status.Handlers) > 0 || len(status.Schedules) > 0 || s.worker.Check() != nil
 }
 
-// Migrate creates or upgrades the tables of all parts, as Run does without NoMigrate: for programs
-// and tests that need the tables before Run, or without it.
+// Migrate creates or upgrades the tables of all parts, as Run does without NoMigrate. It is for
+// programs and tests that need the tables before Run or without it.
 func (s *Service) Migrate(ctx context.Context) error {
 	var faults []error
 	for name, store := range s.stores.list() {
@@ -108,7 +107,7 @@ func (s *Service) Migrate(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// prepare creates the tables, or verifies them.
+// prepare creates or verifies the tables.
 func (s *Service) prepare(ctx context.Context) error {
 	look, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
@@ -127,7 +126,7 @@ func (s *Service) prepare(ctx context.Context) error {
 		case guard.Is(err, dlock.ErrSetup):
 			return fmt.Errorf("service: the tables of %s: %w", name, err)
 		case ctx.Err() != nil:
-			return nil // the runner finds this error, too
+			return nil // the caller also notices that ctx has ended
 		default:
 			s.config.Logger.Warn("service: the database does not answer, or not now: the parts start without a look "+
 				"at their tables", "tables", name, "err", err)
@@ -137,14 +136,14 @@ func (s *Service) prepare(ctx context.Context) error {
 	return nil
 }
 
-// A gate opens when the registry has not refused this process.
+// A gate opens once the registry has not refused this process.
 type gate struct {
 	service *Service
 	open    chan struct{}
 	refusal atomic.Pointer[error]
 }
 
-// Running returns a channel that is closed when this process was admitted, or the registry does not
+// Running returns a channel that is closed when this process is admitted or the registry does not
 // answer.
 func (g *gate) Running() <-chan struct{} { return g.open }
 
@@ -167,7 +166,7 @@ func (g *gate) Run(ctx context.Context) error {
 	return err
 }
 
-// together are parts that start and drain at the same time.
+// together is a set of parts that start and drain at the same time.
 type together map[string]tickslot.Part
 
 // Run runs the parts until ctx ends or one of them returns.

@@ -21,43 +21,43 @@ import (
 // defaultDrainTimeout is the default of Config.DrainTimeout.
 const defaultDrainTimeout = 30 * time.Second
 
-// Config has the settings of a Service. The zero value is fine. The first fields are for all parts.
-// Each part also has a Config of its own; a field that is set there wins. New returns all faults at
-// once.
+// Config holds the settings of a Service. The zero value is valid. The first fields apply to all
+// parts. Each part also has its own Config, and a field set there takes precedence. New returns all
+// faults at once.
 type Config struct {
-	// Name sets this application apart from others in the same database or on the same Redis
-	// server: the names of its tables, or its keys, begin with it. Services with the same Name are
-	// one fleet. At most 20 small letters, digits and underscores, the first a letter. Default "":
-	// the default names of each store, which are also those of the command line.
+	// Name distinguishes this application from others in the same database or on the same Redis
+	// server: the names of its tables or keys begin with it. Services with the same Name form one
+	// fleet. At most 20 lowercase letters, digits and underscores, starting with a letter. Default
+	// "": the default names of each store, which the command line also uses.
 	Name string
 	// Schema is the schema of the tables, on Postgres only. Default "public".
 	Schema string
-	// Environment is "production", "staging" and so on. If a live host of another one is on the
-	// same tables, Run starts nothing and returns an error. At most 64 bytes. Default "": there is
+	// Environment is a name such as "production" or "staging". If a live host with a different one
+	// uses the same tables, Run starts nothing and returns an error. At most 64 bytes. Default "":
 	// no check.
 	Environment string
-	// TimersOnly leaves out durable runs and the outbox, with their tables. Default false.
+	// TimersOnly leaves out durable runs and the outbox, and their tables. Default false.
 	TimersOnly bool
-	// NoMigrate makes Run verify the tables instead of creating them, for those who apply their own
+	// NoMigrate makes Run verify the tables instead of creating them. Set it if you apply your own
 	// migrations. Default false.
 	NoMigrate bool
 
 	// PreStopDelay is how long Run continues after its context has ended, while /readyz already
 	// fails, so that load balancers stop sending requests. Default 0.
 	PreStopDelay time.Duration
-	// DrainTimeout is how long runs and deliveries then have to end before their contexts end. Run
-	// returns at most 30 s later. Default 30 s.
+	// DrainTimeout is how long runs and deliveries may then continue before their contexts are
+	// canceled. Run returns at most 30 s later. Default 30 s.
 	DrainTimeout time.Duration
 	// Holder identifies this process in the store, in logs and on the page. Default: host name,
 	// process id and a random part.
 	Holder dlock.Holder
-	// Logger gets what an operator should see, from all parts. Default slog.Default().
+	// Logger receives what an operator should see, from all parts. Default slog.Default().
 	Logger *slog.Logger
-	// Registerer gets the metrics of all parts. Default: a registry that only Metrics shows.
+	// Registerer receives the metrics of all parts. Default: a registry that only Metrics serves.
 	Registerer prometheus.Registerer
 
 	// Timers, Worker, Relay and Registry are the settings of the parts. The service sets their
-	// stores. It runs a relay if Relay has a sink, and a worker if there is a handler or a
+	// stores. It runs a relay if Relay has a sink, and a worker if the worker has a handler or a
 	// schedule. Default: the defaults of each.
 	Timers   timer.Config
 	Worker   durable.Config
@@ -65,12 +65,12 @@ type Config struct {
 	Registry cluster.Config
 }
 
-// Stores are where the parts keep what they share. Packages pgservice, sqliteservice and
-// redisservice create them. Locks and Registry are required. If Runs or Outbox is nil, the service
-// does without it.
+// Stores hold the shared state of the parts. Packages pgservice, sqliteservice and redisservice
+// create them. Locks and Registry are required. If Runs or Outbox is nil, the service runs without
+// that part.
 //
-// If a store has Migrate(ctx) error and Verify(ctx) error, Run migrates or verifies it; if it has
-// Close() error, Run closes it at its end.
+// If a store has the methods Migrate(ctx) error and Verify(ctx) error, Run migrates or verifies it.
+// If it has Close() error, Run closes it at the end.
 type Stores struct {
 	Locks    dlock.DistributedLock
 	Registry cluster.Store
@@ -78,7 +78,7 @@ type Stores struct {
 	Outbox   *outbox.Outbox
 }
 
-// list returns the stores that are set, by the names that errors use.
+// list returns the stores that are set, keyed by the names that errors use.
 func (s Stores) list() map[string]any {
 	all := map[string]any{"locks": s.Locks, "registry": s.Registry}
 	if s.Runs != nil {
@@ -90,21 +90,21 @@ func (s Stores) list() map[string]any {
 	return all
 }
 
-// A Service has the parts of a program. Its methods may be called from any goroutine.
+// A Service holds the parts of a program. Its methods may be called from any goroutine.
 type Service struct {
 	config   Config
 	stores   Stores
 	gatherer prometheus.Gatherer
 	registry *cluster.Registry
-	locks    dlock.DistributedLock // wrapped, so that they report events to the registry
+	locks    dlock.DistributedLock // wrapped, so that events are reported to the registry
 	timers   *timer.Scheduler
-	worker   *durable.Worker // nil: there is no store for it
-	relay    *outbox.Relay   // nil: there is no store for it, or no sink
+	worker   *durable.Worker // nil without a store
+	relay    *outbox.Relay   // nil without a store or a sink
 	pages    pages
 }
 
 // New assembles a service on any stores, or returns every fault of the settings. It starts nothing
-// and calls no store. A test of a service gives it stores in memory: memlock.New,
+// and does not call the stores. For tests, pass in-memory stores: memlock.New,
 // cluster.NewMemoryStore, durabletest.NewStore and outboxtest.New.
 func New(stores Stores, config Config, timers ...timer.Timer) (*Service, error) {
 	s := &Service{stores: stores}
@@ -155,8 +155,9 @@ func (c Config) check(stores Stores) (faults []error) {
 
 func (c Config) hasSink() bool { return len(c.Relay.Sinks) > 0 || c.Relay.DefaultSink != nil }
 
-// TableName returns the name of a store's table for Stores, such as "billing_locks" for the kind
-// "locks" and the Name "billing". Without a Name it is "", which stands for the store's default.
+// TableName returns the table name for a store in Stores, such as "billing_locks" for the kind
+// "locks" and the Name "billing". Without a Name it returns "", which stands for the store's
+// default.
 func (c Config) TableName(kind string) string {
 	if c.Name == "" {
 		return ""
@@ -176,7 +177,7 @@ func checkedName(name string) string {
 	return name
 }
 
-// share gives the parts the settings that they have in common.
+// share copies the common settings into the settings of the parts.
 func (c *Config) share() {
 	name := c.Holder.String()
 	orDefault(&c.Registry.Holder, c.Holder)
@@ -211,7 +212,7 @@ func orDefault[T comparable](field *T, value T) {
 // assemble creates the parts. It returns the faults of all parts that could be checked.
 func (s *Service) assemble(timers []timer.Timer) error {
 	if s.stores.Locks == nil || s.stores.Registry == nil {
-		return nil // the fault was reported earlier
+		return nil // the fault was already reported
 	}
 	var faults [4]error
 	c := s.config
@@ -233,31 +234,31 @@ func (s *Service) assemble(timers []timer.Timer) error {
 	return errors.Join(faults[:]...)
 }
 
-// Timers returns the scheduler: use it to register timers, trigger them, and change them.
+// Timers returns the scheduler. Use it to register, trigger and change timers.
 func (s *Service) Timers() *timer.Scheduler { return s.timers }
 
-// Worker returns the worker of durable runs; nil: this service has no store for them. Add its
+// Worker returns the worker for durable runs, or nil if the service has no store for them. Add its
 // handlers and schedules before Run.
 func (s *Service) Worker() *durable.Worker { return s.worker }
 
-// Relay returns the relay; nil: Config.Relay has no sink.
+// Relay returns the relay, or nil if Config.Relay has no sink.
 func (s *Service) Relay() *outbox.Relay { return s.relay }
 
 // Registry returns the registry of the fleet.
 func (s *Service) Registry() *cluster.Registry { return s.registry }
 
-// Locks returns the store of the locks, for a mutex or an election of your own
-// (dlock.NewSession). The registry shows their leases.
+// Locks returns the store of locks, for your own mutexes and elections (dlock.NewSession). The
+// registry shows their leases.
 func (s *Service) Locks() dlock.DistributedLock { return s.locks }
 
-// Runs returns the store of durable runs; nil: there is none.
+// Runs returns the store of durable runs, or nil if there is none.
 func (s *Service) Runs() *durable.Store { return s.stores.Runs }
 
-// Outbox returns the outbox; nil: there is none.
+// Outbox returns the outbox, or nil if there is none.
 func (s *Service) Outbox() *outbox.Outbox { return s.stores.Outbox }
 
-// Close closes what the stores have opened. Run does so at its end; call Close only if Run is not
-// called.
+// Close closes what the stores have opened. Run does so when it returns; call Close only if you do
+// not call Run.
 func (s *Service) Close() error {
 	var faults []error
 	for name, store := range s.stores.list() {
@@ -270,7 +271,7 @@ func (s *Service) Close() error {
 	return errors.Join(faults...)
 }
 
-// errNoRuns is the fault of durable runs if there is no store for them.
+// errNoRuns is the error for durable runs without a store.
 var errNoRuns = errors.New("service: there is no store of durable runs: with TimersOnly or on Redis there is none")
 
 var errNoOutbox = errors.New("service: there is no outbox: with TimersOnly or on Redis there is none")

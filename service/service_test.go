@@ -23,7 +23,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// inMemory returns the stores of a fleet within this process.
+// inMemory returns stores for a fleet within this process.
 func inMemory() service.Stores {
 	return service.Stores{Locks: memlock.New(), Registry: cluster.NewMemoryStore()}
 }
@@ -33,7 +33,7 @@ func quiet(config service.Config) service.Config {
 	return config
 }
 
-// A diary notes what happens, in order.
+// A diary records events in order.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -154,7 +154,7 @@ func TestPartThatNeverStops(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "mine has not stopped within 21s") {
 			t.Errorf("got %v", err)
 		}
-		if took := time.Since(began); took > 32*time.Second { // 1 s until the stop, 1 s of drain
+		if took := time.Since(began); took > 32*time.Second { // 1 s until the stop, 1 s of draining
 			t.Errorf("Run took %v", took)
 		}
 		close(release)

@@ -10,12 +10,12 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// ErrCommitted is matched by the error of InTx if its function has ended the transaction itself. If
-// the function has committed, that stays in force.
+// ErrCommitted is matched by the error of InTx if the function has ended the transaction itself. If
+// the function has committed, its changes remain committed.
 var ErrCommitted = errors.New("the function has ended the transaction, which InTx does: only return from it")
 
 // A Queue queues runs and messages in a transaction. Packages pgservice and sqliteservice make one
-// for each transaction of InTx. Only the goroutine of that transaction may use it.
+// for each transaction of InTx. Use it only on the goroutine of that transaction.
 type Queue struct {
 	service   *Service
 	runs      durable.Tx
@@ -24,14 +24,15 @@ type Queue struct {
 	appended  bool
 }
 
-// NewQueue returns a Queue on a transaction, for the stores that New was given. Call Notify after
-// the commit. In a test with outboxtest.InTx, runs is nil, because a store of durabletest has no
-// transactions.
+// NewQueue returns a Queue on a transaction, for the stores passed to New. Call Notify after the
+// commit. In a test with outboxtest.InTx, pass nil for runs, because a store from durabletest has
+// no transactions.
 func (s *Service) NewQueue(runs durable.Tx, messages outbox.Tx) *Queue {
 	return &Queue{service: s, runs: runs, messages: messages}
 }
 
-// Trigger queues a run of a handler if the transaction commits: see durable.Store.Trigger.
+// Trigger queues a run of a handler, which exists once the transaction commits: see
+// durable.Store.Trigger.
 func (q *Queue) Trigger(ctx context.Context, handler string, payload []byte, options durable.TriggerOptions) (id int64,
 	err error) {
 	if q.service.stores.Runs == nil {
@@ -41,7 +42,7 @@ func (q *Queue) Trigger(ctx context.Context, handler string, payload []byte, opt
 	return q.service.stores.Runs.Trigger(ctx, q.runs, handler, payload, options)
 }
 
-// Append adds a message if the transaction commits: see outbox.Outbox.Append.
+// Append adds a message, which exists once the transaction commits: see outbox.Outbox.Append.
 func (q *Queue) Append(ctx context.Context, m outbox.Message) (fresh bool, err error) {
 	if q.service.stores.Outbox == nil {
 		return false, errNoOutbox
@@ -50,8 +51,8 @@ func (q *Queue) Append(ctx context.Context, m outbox.Message) (fresh bool, err e
 	return q.service.stores.Outbox.Append(ctx, q.messages, m)
 }
 
-// Notify makes workers and relays look immediately for what was queued. It does not wait. If
-// nothing was committed, it does no harm.
+// Notify makes workers and relays look for queued work immediately. It does not wait. It is
+// harmless if nothing was committed.
 func (q *Queue) Notify() {
 	if q.triggered {
 		q.service.stores.Runs.Notify()
@@ -61,17 +62,18 @@ func (q *Queue) Notify() {
 	}
 }
 
-// A Job is a handler of durable runs whose payload is a T, in JSON. Make one with Handle.
+// A Job is a handler for durable runs whose payload is a T, encoded as JSON. Create one with
+// Handle.
 type Job[T any] struct{ name string }
 
-// Handle gives a worker the handler of a job, and returns the Job that triggers it:
+// Handle registers the handler of a job with a worker, and returns the Job that triggers it:
 //
 //	invoice := service.Handle(svc.Worker(), "invoice", app.sendInvoice, durable.HandlerOptions{})
 //	…
 //	_, err := invoice.Trigger(ctx, tx, Invoice{Number: 7}, durable.TriggerOptions{})
 //
-// See durable.JSON for payloads that cannot be decoded. If a process only triggers the job, use
-// JobOf there.
+// See durable.JSON for payloads that cannot be decoded. In a process that only triggers the job,
+// use JobOf.
 func Handle[T any](w *durable.Worker, name string, f func(ctx context.Context, payload T) error,
 	options durable.HandlerOptions) Job[T] {
 	w.Handle(name, durable.JSON(f), options)
@@ -92,7 +94,7 @@ func (j Job[T]) Trigger(ctx context.Context, tx Triggerer, payload T, options du
 }
 
 // A Triggerer triggers runs: a Queue, the Tx of pgservice or sqliteservice, or a durable.Control,
-// which uses a transaction of its own.
+// which uses its own transaction.
 type Triggerer interface {
 	Trigger(ctx context.Context, handler string, payload []byte, options durable.TriggerOptions) (id int64, err error)
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A rude error panics when its text is read.
+// rude is an error that panics when its text is read.
 type rude struct{}
 
 func (rude) Error() string { panic("no") }
 
-// Each run that has ended is recorded, with any error, and the user's own hook is called.
+// Each ended run is recorded, whatever its error, and the user's own hook is called.
 //
-// Fails when the hook replaces that of the user, or the error's method is called unguarded.
+// Fails when the hook replaces the user's hook, or when a panic of the error's method is not
+// recovered.
 func TestHooksRecordRuns(t *testing.T) {
 	t.Parallel()
 	registry, err := cluster.New(cluster.Config{Store: cluster.NewMemoryStore()})
@@ -42,7 +43,7 @@ func TestHooksRecordRuns(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if err := registry.Run(ctx); err != nil { // it writes what is left
+	if err := registry.Run(ctx); err != nil { // writes what is left
 		t.Fatal(err)
 	}
 	snapshot, err := registry.Snapshot(t.Context())

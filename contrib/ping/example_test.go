@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A monitor gets a ping at the start and at the success of a nightly report.
+// A monitor receives pings at the start and the success of a nightly report.
 func Example() {
 	monitor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Println(r.Method, r.URL.Path)

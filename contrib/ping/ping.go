@@ -1,6 +1,6 @@
-// Package ping tells a monitor when timers start, succeed and fail, in the protocol of
+// Package ping tells a monitor when timers start, succeed and fail, using the protocol of
 // healthchecks.io. The monitor raises an alarm if a timer has not succeeded for too long, even if
-// the whole fleet is down. Any monitor that accepts these requests will do.
+// the whole fleet is down. It works with any monitor that accepts these requests.
 //
 //	pings, err := ping.New(map[string]string{"report": "https://hc-ping.com/…"}, ping.Options{})
 //	timers, err := timer.New(timer.Config{Store: lock, Hooks: pings.TimerHooks(timer.Hooks{})}, list...)
@@ -9,18 +9,18 @@
 //
 // # What is promised
 //
-// Only the host that runs a tick pings: first the start, then the success or the failure, with the
-// handler's error (secrets masked, at most 10 kB). A tick that is skipped sends nothing. A run that
-// was canceled, cut off by a shutdown, or had lost its lease sends nothing at its end, because it
-// may continue or be made up for elsewhere. If that does not happen, the monitor's time runs out.
+// Only the host that runs a tick pings: first the start, then the success, or the failure with the
+// handler's error (secrets masked, at most 10 kB). A skipped tick sends nothing. A run that was
+// canceled, cut off by a shutdown, or lost its lease sends nothing at its end, because it may
+// continue or be repeated elsewhere. If neither happens, the monitor's deadline passes.
 //
-// A monitor that hangs, answers nonsense or redirects delays no timer and no hook; it costs one
+// A monitor that hangs, returns nonsense or redirects delays no timer and no hook. It occupies one
 // goroutine for each of its URLs. Redirects are not followed.
 //
 // # What is not promised
 //
-// A ping can be lost: a request is tried three times, and at most 16 pings wait for each URL. The
-// monitor then raises an alarm although the run succeeded.
+// A ping can be lost: each request is tried three times, and at most 16 pings wait for each URL. If
+// a success is lost, the monitor raises an alarm although the run succeeded.
 package ping
 
 import (
@@ -45,24 +45,24 @@ import (
 )
 
 const (
-	maxError   = 10_000 // bytes of an error that are sent, which every version of the monitor keeps
-	maxWaiting = 16     // pings of one URL
+	maxError   = 10_000 // bytes of an error that are sent; every version of the monitor keeps them
+	maxWaiting = 16     // pings per URL
 	maxAnswer  = 4 << 10
 	tries      = 3
 )
 
-// Options are the settings of a Pinger. The zero value is fine.
+// Options are the settings of a Pinger. The zero value is valid.
 type Options struct {
-	// Client sends the requests. It needs no time-out. Redirects are not followed: they could lead
-	// into the network of this host. Default http.DefaultClient.
+	// Client sends the requests. It needs no timeout. Redirects are not followed, because they
+	// could lead into this host's network. Default http.DefaultClient.
 	Client *http.Client
 
 	// Timeout bounds each request. A ping makes up to three, with waits of 1 s and 4 s between
 	// them. 100 ms to 1 min. Default 10 s.
 	Timeout time.Duration
 
-	// Logger gets a line when the pings of a timer begin to fail, and one when they arrive again.
-	// Default slog.Default().
+	// Logger receives a line when the pings of a timer start to fail, and one when they succeed
+	// again. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -73,18 +73,18 @@ type Pinger struct {
 	timeout time.Duration
 	log     *slog.Logger
 	checks  map[string]*check // by the name of the timer
-	busy    sync.WaitGroup    // the goroutines that send
+	busy    sync.WaitGroup    // counts the sending goroutines
 }
 
-// A check is a URL and the pings that wait to be sent to it.
+// A check is a URL and the pings waiting to be sent to it.
 type check struct {
 	timer string
 	url   *url.URL
 
 	mu      sync.Mutex
 	waiting []ping
-	sending bool // a goroutine is running that sends the pings in order
-	failing bool // the last ping failed, and that was logged
+	sending bool // a goroutine is sending the pings in order
+	failing bool // the last ping failed, and the failure was logged
 }
 
 type ping struct {
@@ -93,10 +93,10 @@ type ping struct {
 	text   string
 }
 
-// New returns a Pinger for the given URLs, by the name of the timer. Each is the URL that reports a
-// success. Timers without a URL are not pinged. Two timers must not have the same URL, because the
-// success of one would hide the failure of the other. Errors do not quote a URL, because anyone who
-// knows it can ping.
+// New returns a Pinger for the given URLs, keyed by the name of the timer. Each URL is the one that
+// reports a success. Timers without a URL are not pinged. Two timers must not share a URL, because
+// the success of one would hide the failure of the other. Errors do not quote URLs, because knowing
+// a URL is enough to ping it.
 func New(urls map[string]string, o Options) (*Pinger, error) {
 	p := &Pinger{timeout: cmp.Or(o.Timeout, 10*time.Second), log: mask.Logger(cmp.Or(o.Logger, slog.Default())),
 		checks: make(map[string]*check, len(urls))}
@@ -114,7 +114,7 @@ func New(urls map[string]string, o Options) (*Pinger, error) {
 				"scheme and a host, as in https://hc-ping.com/your-uuid", name))
 			continue
 		}
-		u = u.JoinPath() // without dots and doubled slashes
+		u = u.JoinPath() // removes dots and doubled slashes
 		u.Path, u.RawPath = trimmed(u.Path), trimmed(u.RawPath)
 		if other, taken := owner[u.String()]; taken {
 			faults = append(faults, fmt.Errorf("ping: timers %q and %q have the same URL, so that a success of one "+
@@ -160,21 +160,20 @@ func idOf(i timer.RunInfo) string {
 	return fmt.Sprintf("%s\x00%s\x00%d", i.ID, i.Holder, i.StartedAt.UnixNano())
 }
 
-// Start pings that a run has started, for something that is not a timer. name is the name that New
-// was given with a URL; run is any text that is the same for all pings of one run, and differs
-// between runs.
+// Start pings that a run has started, for work that is not a timer. name must have a URL in the map
+// passed to New. run is a text that is the same for all pings of a run, and differs between runs.
 func (p *Pinger) Start(name, run string) { p.add(name, run, "start", "") }
 
 // Success pings that a run has succeeded: see Start.
 func (p *Pinger) Success(name, run string) { p.add(name, run, "", "") }
 
-// Fail pings that a run has failed, and why: see Start.
+// Fail pings that a run has failed, with its error: see Start.
 func (p *Pinger) Fail(name, run string, err error) {
 	p.add(name, run, "fail", guard.Text(err, maxError))
 }
 
 // Flush waits until all pings are sent or given up. If ctx ends first, it returns the cause of ctx.
-// Call it when Run of the Scheduler has returned: otherwise the process may end before the success
+// Call it after Run of the Scheduler has returned. Otherwise the process may end before the success
 // of its last run is sent.
 func (p *Pinger) Flush(ctx context.Context) error {
 	sent := make(chan struct{})
@@ -190,7 +189,7 @@ func (p *Pinger) Flush(ctx context.Context) error {
 	}
 }
 
-// add queues a ping, and starts a goroutine that sends it unless one is running.
+// add queues a ping. It starts a sending goroutine unless one is running.
 func (p *Pinger) add(name, run, signal, text string) {
 	c := p.checks[name]
 	if c == nil {
@@ -212,7 +211,7 @@ func (p *Pinger) add(name, run, signal, text string) {
 	}
 }
 
-// send sends the pings of a check one after the other until none is left.
+// send sends the pings of a check in order until none is left.
 func (p *Pinger) send(c *check) {
 	for {
 		c.mu.Lock()
@@ -236,7 +235,7 @@ func (p *Pinger) send(c *check) {
 	}
 }
 
-// deliver sends a ping, and retries after errors that may be temporary.
+// deliver sends a ping and retries after errors that may be temporary.
 func (p *Pinger) deliver(c *check, what ping) (err error) {
 	for try := range tries {
 		again := true // stays true if the transport panics or ends its goroutine
@@ -254,7 +253,7 @@ func (p *Pinger) deliver(c *check, what ping) (err error) {
 	return err
 }
 
-// request sends a ping once. again reports whether another try may succeed.
+// request sends a ping once. again reports whether another attempt may succeed.
 func (p *Pinger) request(c *check, what ping) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.timeout)
 	defer cancel()
@@ -274,12 +273,12 @@ func (p *Pinger) request(c *check, what ping) (again bool, err error) {
 	response, err := p.client.Do(request)
 	if err != nil {
 		if of, ok := guard.As[*url.Error](err); ok {
-			err = of.Err // the error of package http has the whole URL
+			err = of.Err // the error of package http contains the whole URL
 		}
 		return true, errors.New(guard.Text(err, maxAnswer))
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // so that the connection can be kept
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // so that the connection can be reused
 	switch code := response.StatusCode; {
 	case code/100 == 2:
 		return false, nil

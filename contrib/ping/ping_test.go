@@ -22,8 +22,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A monitor is the transport of a client. It records the requests, and decides how they are
-// answered.
+// A monitor is a client transport that records the requests and decides how they are answered.
 type monitor struct {
 	mu     sync.Mutex // guards got and rids while pings are being sent
 	got    []string   // path and body of each request
@@ -62,7 +61,7 @@ func pinger(t *testing.T, m *monitor, log io.Writer) *ping.Pinger {
 	return p
 }
 
-// runOnce runs a timer named a until it has run once.
+// runOnce runs a timer named a once.
 func runOnce(t *testing.T, p *ping.Pinger, job timer.Timer, own timer.Hooks) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -87,17 +86,17 @@ func runOnce(t *testing.T, p *ping.Pinger, job timer.Timer, own timer.Hooks) {
 	}
 }
 
-// Each outcome has its signal, with the same run ID from start to end, and the text of the error
-// without secrets and of 10 kB at most.
+// Each outcome sends its signal, with the same run ID from start to end, and the text of the error
+// without secrets and cut to 10 kB.
 //
 // Fails when a run that was cut off counts as a failure or a success, when a timer without a URL is
-// pinged, and when the hooks of the user are lost.
+// pinged, and when the user's hooks are not called.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	start, success, fail := "/"+secret+"/start", "/"+secret, "/"+secret+"/fail "
 	for name, c := range map[string]struct {
 		run  func(context.Context) error
-		want string // the last ping; "": nothing after the start
+		want string // the last ping; "" if nothing follows the start
 	}{
 		"ok":      {func(context.Context) error { return nil }, success},
 		"error":   {func(context.Context) error { return errors.New("no paper") }, fail + "no paper"},
@@ -156,9 +155,9 @@ func TestRunsThatAreCutOffSayNothing(t *testing.T) {
 }
 
 // Whatever the monitor does, the scheduler ends in time, a ping makes at most three requests, none
-// goes to the target of a redirect, and the log has one line without the URL.
+// of them goes to the target of a redirect, and the log has one line without the URL.
 //
-// Fails when a redirect is followed, when the answer's body is read to its end, or when a panic of
+// Fails when a redirect is followed, when a response body is read to its end, or when a panic of
 // the transport ends the process.
 func TestBadMonitors(t *testing.T) {
 	t.Parallel()
@@ -166,7 +165,7 @@ func TestBadMonitors(t *testing.T) {
 	type response = *http.Response
 	for name, c := range map[string]struct {
 		answer   func(request) (response, error)
-		requests int // of two pings
+		requests int // for two pings
 		line     string
 	}{
 		"hangs": {func(r request) (response, error) {
@@ -224,10 +223,10 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
-// A monitor that is away for a long time costs one goroutine and a bounded number of pings. When it
-// is back, the latest of them arrive, in order.
+// A monitor that is unreachable for a long time costs one goroutine and a bounded number of pings.
+// When it returns, the newest pings arrive in order.
 //
-// Fails when pings pile up, or when the latest are dropped.
+// Fails when pings pile up, or when the newest are dropped.
 func TestMonitorThatIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +265,7 @@ func TestMonitorThatIsAway(t *testing.T) {
 	})
 }
 
-// All faults come back together, and none quotes a URL.
+// All faults are returned together, and none quotes a URL.
 //
 // Fails when two timers may share a URL, or when an error quotes one.
 func TestNewRefuses(t *testing.T) {

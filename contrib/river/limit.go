@@ -21,8 +21,8 @@ const (
 	// defaultSnooze is the default of LimitOptions.SnoozeFor.
 	defaultSnooze = time.Second
 
-	// The bounds of the pause between two calls to the store, by the one job in a process that
-	// tries.
+	// Bounds for the pause between two calls to the store. In each process, only one waiting job
+	// per kind calls the store.
 	minPause = 10 * time.Millisecond
 	maxPause = 40 * time.Millisecond
 )
@@ -30,36 +30,38 @@ const (
 // LimitOptions are the settings of Limit. The zero value limits nothing. Limit returns the first
 // fault.
 type LimitOptions struct {
-	// Max is how many jobs of each kind may be worked at once by all clients together. A kind that
-	// is not in it has no limit. If clients have different numbers, as during a rolling deploy,
-	// they never exceed the largest together. 1 to 10,000 for each kind. Required for a limit.
+	// Max is the maximum number of jobs of each kind that all clients together work at the same
+	// time. A kind that is missing from the map has no limit. If clients have different limits, as
+	// during a rolling deployment, together they never exceed the largest. 1 to 10,000 for each
+	// kind. Required for a limit.
 	Max map[string]int
 
-	// Prefix is put before the kind in the name of the semaphore. Default "river:".
+	// Prefix precedes the kind in the name of the semaphore. Default "river:".
 	Prefix string
 
-	// Wait is how long a job waits for a slot before it is snoozed. While it waits, it takes up one
-	// of the MaxWorkers of its queue, so give kinds with a limit a queue of their own. Default 5 s.
+	// Wait is how long a job waits for a slot before it is snoozed. While it waits, it occupies one
+	// of the MaxWorkers of its queue, so give kinds with a limit their own queue. Default 5 s.
 	Wait time.Duration
 
-	// SnoozeFor is how long a job that got no slot is snoozed. River does not count it as an
+	// SnoozeFor is how long a job without a slot is snoozed. River does not count this as an
 	// attempt. Default 1 s.
 	SnoozeFor time.Duration
 
-	// Logger gets a line for a job that got no slot for another reason than a full limit, such as a
-	// store that is down. Default slog.Default().
+	// Logger receives a line for each job that got no slot for a reason other than a full limit,
+	// such as a store that is down. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Limit returns a middleware that works a job only while it holds a slot of the job's kind, in the
+// Limit returns a middleware that works a job only while it holds a slot for the job's kind in the
 // session's store. So the limit holds for all clients of all processes, and the slots of a dead
-// process become free within a TTL of the session.
+// process become free within one TTL of the session.
 //
-// If a job loses its slot, because its process was cut off from the store for too long, its context
-// ends before another job can get the slot. While the store does not answer, jobs of a kind with a
-// limit do not start, but are snoozed.
+// If a job loses its slot because its process was cut off from the store for too long, its context
+// ends before another job can get the slot. While the store does not answer, jobs of a limited kind
+// are snoozed instead of started.
 //
-// Put it first in river.Config.Middleware, so that other middleware sees only jobs that are worked.
+// Put the middleware first in river.Config.Middleware, so that other middleware sees only jobs that
+// are worked.
 func Limit(session *dlock.Session, options LimitOptions) (rivertype.WorkerMiddleware, error) {
 	m := &limit{options: options, kinds: map[string]*kind{}}
 	if m.options.Prefix == "" {
@@ -97,7 +99,7 @@ type limit struct {
 	kinds   map[string]*kind
 }
 
-// A kind is a kind of jobs with a limit. Only one of its waiting jobs in this process calls the
+// A kind is a kind of job with a limit. In this process only one of its waiting jobs calls the
 // store, so that more waiting jobs do not cause more calls.
 type kind struct {
 	slots dlock.Semaphore
@@ -132,7 +134,7 @@ func (l *limit) Work(ctx context.Context, job *rivertype.JobRow, work func(conte
 	return work(working)
 }
 
-// acquire waits for a slot until ctx ends. Then it returns the store's last answer as the error.
+// acquire waits for a slot until ctx ends. Then it returns the store's last answer as an error.
 func (k *kind) acquire(ctx context.Context) (*dlock.Lease, error) {
 	full := error(&dlock.NotAcquiredError{Reason: dlock.ReasonFull}) // assumed while another job calls the store
 	select {
@@ -161,7 +163,7 @@ func (k *kind) acquire(ctx context.Context) (*dlock.Lease, error) {
 	}
 }
 
-// release gives back a slot. If the store does not answer, the session continues to try.
+// release gives back a slot. If the store does not answer, the session keeps trying.
 func (k *kind) release(ctx context.Context, lease *dlock.Lease) {
 	_ = lease.Release(ctx)
 	select {

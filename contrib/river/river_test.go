@@ -76,8 +76,8 @@ func client(t *testing.T, pool *pgxpool.Pool, work func(ctx context.Context, n i
 	return c
 }
 
-// Four clients have a session each, like four processes, and a limit of 3. Fails when a fourth job
-// is worked, or when slots are idle although jobs wait.
+// Four clients with a session each, like four processes, share a limit of 3. Fails when a fourth
+// job is worked, or when slots are idle although jobs wait.
 func TestFourClientsKeepALimitOfThree(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -85,7 +85,7 @@ func TestFourClientsKeepALimitOfThree(t *testing.T) {
 	const limit, jobs, takes = 3, 90, 200 * time.Millisecond
 	var active, most, done atomic.Int32
 	var first sync.Once
-	var began time.Time // the first job
+	var began time.Time // when the first job began
 	work := func(ctx context.Context, _ int) error {
 		first.Do(func() { began = time.Now() })
 		n := active.Add(1)
@@ -104,8 +104,8 @@ func TestFourClientsKeepALimitOfThree(t *testing.T) {
 	for range 4 {
 		c := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: servertest.Canary})
 		t.Cleanup(func() { c.Close() })
-		// The server has just been started, so no process can have a lease that the server has
-		// forgotten.
+		// The server has just been started, so it cannot have forgotten a lease that a process
+		// still holds.
 		store := redislock.New(c, redislock.Options{Prefix: t.Name() + ":", NoQuarantine: true})
 		session, err := dlock.NewSession(store, dlock.SessionOptions{})
 		must(t, err)
@@ -132,13 +132,13 @@ func TestFourClientsKeepALimitOfThree(t *testing.T) {
 	}
 	used := float64(jobs*takes) / float64(limit) / float64(took)
 	t.Logf("%d jobs of %v, limit %d: %v, %.1f %% of the slots used", jobs, takes, limit, took, 100*used)
-	if used < .6 { // low enough for a busy machine; a quiet one has over 95 %
+	if used < .6 { // low enough for a busy machine; an idle one exceeds 95 %
 		t.Errorf("%.1f %% of the slots were used", 100*used)
 	}
 }
 
-// A message is delivered three times, but has one job. Fails when the job is not in the transaction
-// of the inbox.
+// A message is delivered three times but inserts one job. Fails when the job is not inserted in the
+// transaction of the inbox.
 func TestOneJobForAMessage(t *testing.T) {
 	t.Parallel()
 	pool := database(t)

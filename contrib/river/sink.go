@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// Args makes the job for a message. An error marked by outbox.Permanent makes the message dead.
+// Args returns the job for a message. An error marked by outbox.Permanent makes the message dead.
 type Args func(outbox.Delivery) (river.JobArgs, *river.InsertOpts, error)
 
 // Sink returns a sink that inserts one River job for each message, even if the message is delivered
-// again: it writes the job, and the message's record in the inbox, in one transaction of pool. The
+// again. It writes the job and the message's record in the inbox in one transaction of pool. The
 // inbox must be in pool's database.
 func Sink(pool *pgxpool.Pool, client *river.Client[pgx.Tx], inbox *outbox.Inbox, args Args) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {

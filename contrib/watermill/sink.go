@@ -1,7 +1,7 @@
 // Package tickslotwatermill delivers messages of an outbox to any publisher of Watermill
-// (github.com/ThreeDotsLabs/watermill), and with it to Kafka, NATS, AMQP, SNS, and others.
+// (github.com/ThreeDotsLabs/watermill), and thereby to Kafka, NATS, AMQP, SNS, and others.
 //
-// It is a module of its own, so that programs without it do not link Watermill.
+// It is a separate module, so that programs without it do not link Watermill.
 package tickslotwatermill
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The metadata of a Watermill message, in addition to the headers of the outbox's message.
+// Metadata of a Watermill message, in addition to the headers of the outbox message.
 const (
-	// MetadataKey is the key of the message, for publishers that partition a topic by it (for
-	// Kafka: kafka.NewWithPartitioningMarshaler). Left out if the message has no key.
+	// MetadataKey is the message's key, for publishers that partition a topic by it (for Kafka:
+	// kafka.NewWithPartitioningMarshaler). It is omitted if the message has no key.
 	MetadataKey = "message_key"
 	// MetadataTopic is the message's topic in the outbox.
 	MetadataTopic = "message_topic"
 )
 
-// Options are the settings of a sink. The zero value is fine.
+// Options are the settings of a sink. The zero value is valid.
 type Options struct {
 	// Topic returns the publisher's topic for a topic of the outbox. Default nil: the same topic.
 	Topic func(topic string) string
@@ -33,8 +33,8 @@ type Options struct {
 // message, so that the receiver can drop duplicates.
 //
 // A publisher that ignores the context of a message may continue after the delivery has ended. Use
-// a publisher that returns when the broker has the message: if it only queues the message, the
-// message is lost when the process dies.
+// a publisher that returns only when the broker has stored the message: a message that is only
+// queued in the process is lost when the process dies.
 func New(publisher message.Publisher, options Options) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		if publisher == nil {

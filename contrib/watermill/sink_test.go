@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// Fails when a subscriber does not get what was appended, or an error of the publisher counts as a
-// success.
+// Fails when a subscriber does not receive an appended message, or when an error of the publisher
+// counts as a success.
 func TestSink(t *testing.T) {
 	t.Parallel()
 	channel := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 1}, watermill.NopLogger{})

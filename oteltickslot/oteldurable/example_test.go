@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/oteltickslot/oteldurable"
 )
 
-// The handler's context has the span of the attempt, in the trace of the request that triggered the
-// run, no matter which worker makes the attempt, and when.
+// The handler's context contains the span of the attempt. It belongs to the trace of the request
+// that triggered the run, no matter when and on which worker the attempt is made.
 func Example() {
 	db, err := sql.Open("sqlite", "file::memory:")
 	if err != nil {
@@ -22,9 +22,9 @@ func Example() {
 		return
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // each connection to a database in memory has its own database
+	db.SetMaxOpenConns(1) // each connection to an in-memory database has its own database
 	store := durable.SQLite(db, durable.Options{})
-	provider, _ := collector() // in a service: the one that exports to your collector
+	provider, _ := collector() // in a service: a provider that exports to your collector
 	traces := oteldurable.New(oteldurable.Options{TracerProvider: provider})
 	worker, err := durable.NewWorker(store, durable.Config{
 		Middleware: []durable.Middleware{traces.Middleware},

@@ -26,19 +26,19 @@ const (
 	keyAttempt  = attribute.Key("tickslot.attempt")
 	keyKey      = attribute.Key("tickslot.key")
 	keySchedule = attribute.Key("tickslot.schedule") // missing if the run was triggered
-	keyTick     = attribute.Key("tickslot.tick")     // the same; RFC 3339, in UTC
+	keyTick     = attribute.Key("tickslot.tick")     // missing if the run was triggered; RFC 3339, in UTC
 	keyBy       = attribute.Key("tickslot.triggered_by")
 	keyWorker   = attribute.Key("tickslot.worker")
 	keyOutcome  = attribute.Key("tickslot.outcome")
 )
 
-// Options are the settings of Tracing. The zero value is fine.
+// Options are the settings of Tracing. The zero value is valid.
 type Options struct {
-	// TracerProvider makes the spans. Default otel.GetTracerProvider().
+	// TracerProvider creates the spans. Default otel.GetTracerProvider().
 	TracerProvider trace.TracerProvider
 }
 
-// Tracing makes spans for any number of Workers. Its methods may be called from any goroutine.
+// Tracing creates spans for any number of Workers. Its methods may be called from any goroutine.
 type Tracing struct{ tracer trace.Tracer }
 
 // New returns a Tracing.
@@ -49,7 +49,7 @@ func New(o Options) *Tracing {
 	return &Tracing{o.TracerProvider.Tracer(scope)}
 }
 
-// Middleware makes a span for each attempt and puts it into the handler's context.
+// Middleware creates a span for each attempt and puts it into the handler's context.
 func (t *Tracing) Middleware(next durable.Handler) durable.Handler {
 	return func(ctx context.Context, run *durable.Run) (err error) {
 		spanned, span := t.tracer.Start(parentOf(ctx, run), run.Handler, trace.WithAttributes(attributes(run)...))
@@ -85,7 +85,7 @@ func attributes(run *durable.Run) []attribute.KeyValue {
 	return list
 }
 
-// outcomeOf returns how an attempt ended, as the worker will see it.
+// outcomeOf returns the outcome of an attempt as the worker will determine it.
 func outcomeOf(ctx context.Context, err error) durable.Outcome {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, durable.ErrCanceled):
@@ -107,7 +107,7 @@ func end(span trace.Span, outcome durable.Outcome, err error) {
 	if err != nil {
 		span.RecordError(mask.Error(err))
 	}
-	if outcome != durable.OutcomeOK && outcome != durable.OutcomeInterrupted { // an interrupted run is given back
+	if outcome != durable.OutcomeOK && outcome != durable.OutcomeInterrupted { // an interrupted run goes back to the queue
 		why := string(outcome)
 		if err != nil {
 			why = mask.Text(err.Error())
@@ -117,8 +117,8 @@ func end(span trace.Span, outcome durable.Outcome, err error) {
 	span.End()
 }
 
-// In returns options that put the attempts of a run into the trace of ctx: pass them to Trigger.
-// Without a span in ctx they are unchanged.
+// In returns options that put the attempts of a run into the trace of ctx. Pass them to Trigger. If
+// ctx has no span, the options are unchanged.
 func In(ctx context.Context, options durable.TriggerOptions) durable.TriggerOptions {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
@@ -128,9 +128,9 @@ func In(ctx context.Context, options durable.TriggerOptions) durable.TriggerOpti
 	return options
 }
 
-const traceParent = "traceparent" // its name in W3C Trace Context
+const traceParent = "traceparent" // the name in W3C Trace Context
 
-// parentOf returns a context with the span that triggered a run, if the run names one.
+// parentOf returns a context with the span that triggered a run, if the run has a trace parent.
 func parentOf(ctx context.Context, run *durable.Run) context.Context {
 	if run.TraceParent == "" {
 		return ctx

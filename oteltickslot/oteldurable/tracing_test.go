@@ -23,7 +23,7 @@ import (
 	"github.com/tickslot/tickslot/oteltickslot/oteldurable"
 )
 
-// collector exports to memory.
+// collector returns a provider that exports to memory.
 func collector() (*sdk.TracerProvider, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	return sdk.NewTracerProvider(sdk.WithSyncer(spans)), spans
@@ -38,7 +38,7 @@ func named(spans tracetest.SpanStubs, name string) (found []tracetest.SpanStub) 
 	return found
 }
 
-// values returns attributes as texts.
+// values returns the attributes as texts, by key.
 func values(list []attribute.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, kv := range list {
@@ -47,11 +47,11 @@ func values(list []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// Each attempt of a run has its own span, below that of the request that triggered the run. The
-// span says what the attempt was and how it ended, and is in the handler's context.
+// Each attempt of a run has its own span, a child of the span of the request that triggered the
+// run. The span describes the attempt and its outcome, and is in the handler's context.
 //
-// Fails when a retry has no span, the row does not carry the trace, or the handler's spans are not
-// below it.
+// Fails when a retry has no span, when the row does not carry the trace, or when the handler's
+// spans are not children of the attempt's span.
 func TestTraceOfARun(t *testing.T) {
 	t.Parallel()
 	provider, spans := collector()
@@ -136,7 +136,7 @@ func TestTraceOfARun(t *testing.T) {
 	}
 }
 
-// The outcome in a span is the worker's outcome of the attempt, and a panic reaches the worker.
+// The outcome in a span equals the worker's outcome of the attempt, and a panic reaches the worker.
 //
 // Fails when a span does not end, hides what the handler did, or shows a password.
 func TestOutcomes(t *testing.T) {
@@ -144,7 +144,7 @@ func TestOutcomes(t *testing.T) {
 	oops := errors.New("oops, password=hunter2")
 	due := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
 	for want, attempt := range map[string]struct {
-		cause  error // of the end of the context
+		cause  error // cause with which the context ended
 		handle func() error
 		status codes.Code
 	}{

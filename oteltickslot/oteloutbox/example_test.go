@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The delivery of a message belongs to the trace of the request that appended it, no matter which
-// host delivers it, and when.
+// The delivery of a message belongs to the trace of the request that appended it, no matter when
+// and on which host it is delivered.
 func Example() {
 	db, err := sql.Open("sqlite", "file::memory:")
 	if err != nil {
@@ -22,7 +22,7 @@ func Example() {
 		return
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // each connection to a database in memory has its own database
+	db.SetMaxOpenConns(1) // each connection to an in-memory database has its own database
 	box := outbox.SQLite(db, outbox.Options{})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -30,7 +30,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	provider, _ := collector() // in a service: the one that exports to your collector
+	provider, _ := collector() // in a service: a provider that exports to your collector
 	traces := oteloutbox.New(oteloutbox.Options{TracerProvider: provider})
 
 	request, span := provider.Tracer("shop").Start(ctx, "POST /orders")

@@ -39,7 +39,7 @@ const (
 	send   = "send"
 )
 
-// The values of error.type: few, as OpenTelemetry's conventions require.
+// Values of error.type. OpenTelemetry's conventions require that there be few.
 const (
 	errorPermanent = "permanent"
 	errorTimeout   = "timeout" // the context of the delivery has ended
@@ -47,13 +47,13 @@ const (
 	errorOther     = "_OTHER"
 )
 
-// Options are the settings of Tracing. The zero value is fine.
+// Options are the settings of Tracing. The zero value is valid.
 type Options struct {
-	// TracerProvider makes the spans. Default otel.GetTracerProvider().
+	// TracerProvider creates the spans. Default otel.GetTracerProvider().
 	TracerProvider trace.TracerProvider
 }
 
-// Tracing makes spans for any number of sinks. Its methods may be called from any goroutine.
+// Tracing creates spans for any number of sinks. Its methods may be called from any goroutine.
 type Tracing struct{ tracer trace.Tracer }
 
 // New returns a Tracing.
@@ -64,10 +64,10 @@ func New(o Options) *Tracing {
 	return &Tracing{o.TracerProvider.Tracer(scope)}
 }
 
-// Sink returns a sink that makes a span for each delivery to next; nil if next is nil.
+// Sink returns a sink that creates a span for each delivery to next. It returns nil if next is nil.
 func (t *Tracing) Sink(next outbox.Sink) outbox.Sink {
 	if next == nil {
-		return nil // NewRelay refuses a nil sink
+		return nil // NewRelay rejects a nil sink
 	}
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) (err error) {
 		parent := propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(d.Headers))
@@ -129,15 +129,15 @@ func end(span trace.Span, err error, typ string) {
 	span.End()
 }
 
-// In returns a message whose deliveries belong to the trace of ctx: pass it to Append. Its headers
-// are a copy with that trace. Without a span in ctx the message is unchanged.
+// In returns a message whose deliveries belong to the trace of ctx. Pass it to Append. Its headers
+// are a copy that contains the trace. If ctx has no span, the message is unchanged.
 func In(ctx context.Context, m outbox.Message) outbox.Message {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return m
 	}
 	headers := propagation.MapCarrier{}
 	maps.Copy(headers, m.Headers)
-	delete(headers, "tracestate") // it may be of another trace
+	delete(headers, "tracestate") // it may belong to another trace
 	propagation.TraceContext{}.Inject(ctx, headers)
 	m.Headers = headers
 	return m

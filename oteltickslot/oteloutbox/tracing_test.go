@@ -23,7 +23,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// collector exports to memory.
+// collector returns a provider that exports to memory.
 func collector() (*sdk.TracerProvider, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	return sdk.NewTracerProvider(sdk.WithSyncer(spans)), spans
@@ -38,7 +38,7 @@ func named(spans tracetest.SpanStubs, name string) (found []tracetest.SpanStub) 
 	return found
 }
 
-// values returns attributes as texts.
+// values returns the attributes as texts, by key.
 func values(list []attribute.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, kv := range list {
@@ -47,12 +47,12 @@ func values(list []attribute.KeyValue) map[string]string {
 	return all
 }
 
-// Each delivery of a message has its own span, below that of the request that appended the message.
-// The span says what the delivery was and how it ended, and is in the sink's context and in the
+// Each delivery of a message has its own span, a child of the span of the request that appended the
+// message. The span describes the delivery and its outcome. It is in the sink's context and in the
 // headers for the receiver.
 //
-// Fails when a retry has no span, the row does not carry the trace, or the spans of sink and
-// receiver are not below it.
+// Fails when a retry has no span, when the row does not carry the trace, or when the spans of sink
+// and receiver are not its children.
 func TestTraceOfAMessage(t *testing.T) {
 	t.Parallel()
 	provider, spans := collector()
@@ -163,14 +163,15 @@ func TestTraceOfAMessage(t *testing.T) {
 	}
 }
 
-// The outcome in a span is the relay's outcome of the sink's answer. A panic reaches the relay.
+// The outcome in a span is the relay's classification of the sink's result. A panic reaches the
+// relay.
 //
 // Fails when a span does not end, hides what the sink did, or trusts an invalid header.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	oops := errors.New("oops, password=hunter2")
 	for name, c := range map[string]struct {
-		ended         bool // the context of the delivery
+		ended         bool // whether the context of the delivery has ended
 		deliver       func() error
 		outcome, kind string
 	}{

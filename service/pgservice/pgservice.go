@@ -4,7 +4,7 @@
 //	…
 //	return svc.Run(ctx, tickslot.Server(server))
 //
-// InTx commits a change of your tables, a run and a message together, or none of them.
+// InTx commits a change to your tables, a run and a message together, or none of them.
 package pgservice
 
 import (
@@ -34,11 +34,11 @@ type Service struct {
 }
 
 // New assembles a service on the database of pool, or returns every fault of the settings. It does
-// not call the server. The pool stays yours: close it when Run has returned.
+// not call the server. You remain the owner of pool: close it after Run has returned.
 //
-// When the stores need connections, they open their own, with the settings of the pool: at most 4
-// for locks, 3 for the registry, 5 for durable runs and 9 for the outbox. So an application that
-// uses up its pool costs no lease.
+// The stores open their own connections on demand, with the settings of pool: at most 4 for locks,
+// 3 for the registry, 5 for durable runs and 9 for the outbox. So an application that exhausts its
+// pool loses no lease.
 func New(pool *pgxpool.Pool, config service.Config, timers ...timer.Timer) (*Service, error) {
 	schema := config.Schema
 	stores := service.Stores{
@@ -56,8 +56,8 @@ func New(pool *pgxpool.Pool, config service.Config, timers ...timer.Timer) (*Ser
 	return &Service{s, pool}, nil
 }
 
-// A Tx is the transaction of InTx: a pgx.Tx for your own statements, which also queues runs and
-// messages. Only the goroutine of the function may use it, and only until the function returns.
+// A Tx is the transaction of InTx: a pgx.Tx for your own statements that also queues runs and
+// messages. Use it only on the goroutine of the function, and only until the function returns.
 type Tx struct {
 	pgx.Tx
 	*service.Queue
@@ -70,7 +70,7 @@ func (Tx) Commit(context.Context) error { return service.ErrCommitted }
 func (Tx) Rollback(context.Context) error { return service.ErrCommitted }
 
 // InTx calls f in a transaction of the pool, with the database's default isolation level. If f
-// returns nil, it commits, and makes workers and relays look for what was queued:
+// returns nil, InTx commits and wakes workers and relays to look for what was queued:
 //
 //	err := svc.InTx(ctx, func(tx pgservice.Tx) error {
 //		if _, err := tx.Exec(ctx, `INSERT INTO invoice (number) VALUES ($1)`, number); err != nil {
@@ -80,17 +80,17 @@ func (Tx) Rollback(context.Context) error { return service.ErrCommitted }
 //		return err
 //	})
 //
-// If f returns an error, panics, or returns after ctx has ended, InTx rolls the transaction back.
-// It passes a panic on. It does not repeat f: after a serialization error (SQLSTATE 40001 or
-// 40P01), call InTx again. After an error of the commit itself, which says so, the server may have
-// committed, because its answer may have been lost.
+// If f returns an error, panics, or returns after ctx has ended, InTx rolls the transaction back. A
+// panic of f continues. InTx does not repeat f: after a serialization error (SQLSTATE 40001 or
+// 40P01), call InTx again. If the commit itself fails, the error says so, and the server may have
+// committed, because only its answer may have been lost.
 func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("pgservice: begin: %w", err)
 	}
-	// After a commit it does nothing. It must reach the server even if ctx has ended.
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // the connection is closed then
+	// After a commit this does nothing. It must reach the server even if ctx has ended.
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // on an error, the connection is closed
 	queue := s.NewQueue(pgxdurable.Tx(tx), pgxoutbox.Tx(tx))
 	if err := f(Tx{tx, queue}); err != nil {
 		return err

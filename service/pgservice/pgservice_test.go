@@ -41,7 +41,7 @@ func database(t *testing.T) (server *sqltest.Server, name string) {
 	return server, server.NewDatabase(t)
 }
 
-// An app is a service with one of each, and the record of what they did.
+// An app is a service with one part of each kind, and a record of what they did.
 type app struct {
 	*pgservice.Service
 	pool    *pgxpool.Pool
@@ -71,7 +71,7 @@ func newApp(t *testing.T, pool *pgxpool.Pool, config service.Config) *app {
 	return a
 }
 
-// ticking returns a timer that sends each tick, if the test is receiving.
+// ticking returns a timer that sends each tick to ticked if the test is receiving.
 func ticking(ticked chan struct{}) timer.Timer {
 	return timer.Timer{Name: "tick", Schedule: schedule.Every(100 * time.Millisecond),
 		Run: func(context.Context) error {
@@ -199,7 +199,7 @@ func TestInTxRollsBack(t *testing.T) {
 	}
 }
 
-// tableLike returns the shortest name of a table with that prefix.
+// tableLike returns the shortest table name with the given prefix.
 func tableLike(t *testing.T, pool *pgxpool.Pool, prefix string) (table string) {
 	t.Helper()
 	if err := pool.QueryRow(t.Context(), `SELECT tablename FROM pg_tables WHERE starts_with(tablename, $1)
@@ -209,7 +209,7 @@ func tableLike(t *testing.T, pool *pgxpool.Pool, prefix string) (table string) {
 	return table
 }
 
-// If a function commits with a statement of its own, InTx finds out before the commit.
+// If the function commits with a statement of its own, InTx notices it before it commits.
 func TestInTxWhoseFunctionCommits(t *testing.T) {
 	server, name := database(t)
 	a := newApp(t, open(t, server.DSN("", "", name)), service.Config{})
@@ -264,7 +264,7 @@ func TestMigratesWithoutRights(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 	}
-	// A role that may not create anything runs on existing tables.
+	// A role without the right to create anything can run on existing tables.
 	all := newApp(t, admin, service.Config{})
 	defer all.Close()
 	all.start(t)
@@ -305,7 +305,7 @@ func TestTimersOnly(t *testing.T) {
 	}
 }
 
-// A database that is down keeps no service from starting: timers do what their OnStoreDown says.
+// A service starts while its database is down, and timers follow their OnStoreDown.
 func TestStartsWhileTheDatabaseIsDown(t *testing.T) {
 	a := newApp(t, open(t, "postgres://nobody@127.0.0.1:1/none?connect_timeout=2"), service.Config{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -318,10 +318,11 @@ func TestStartsWhileTheDatabaseIsDown(t *testing.T) {
 	}
 }
 
-// In pg_stat_activity an administrator sees which connections are ours, and what each is for,
-// unless the application has set a name, which stays.
+// In pg_stat_activity, an administrator sees which connections belong to tickslot and what each one
+// is for, unless the application has set a name, which stays.
 //
-// Fails when a store's connections have no name, and when a name of the application is replaced.
+// Fails when a store's connections have no name, and when a name set by the application is
+// replaced.
 func TestConnectionsHaveNames(t *testing.T) {
 	t.Parallel()
 	for named, want := range map[string]string{

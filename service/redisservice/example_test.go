@@ -28,7 +28,7 @@ func Example() {
 		svc, err := redisservice.New(rdb, service.Config{
 			Name: "shop", Environment: "production",
 			PreStopDelay: 5 * time.Second,  // load balancers see that /readyz fails
-			DrainTimeout: 30 * time.Second, // runs may finish
+			DrainTimeout: 30 * time.Second, // time for runs to finish
 		},
 			timer.Timer{Name: "process-orders", Schedule: schedule.Every(time.Minute),
 				MaxConcurrency: 3, MaxPerTick: 1, Run: processOrders},
@@ -38,7 +38,7 @@ func Example() {
 				LocalOnly: true, Run: warmCache},
 		)
 		if err != nil {
-			return err // every fault of every timer, and how to fix it
+			return err // every fault of every timer, and how to repair it
 		}
 		mux := http.NewServeMux()
 		mux.Handle("/", svc.Probes()) // /livez, /readyz, /startupz
@@ -46,5 +46,5 @@ func Example() {
 		mux.Handle("/admin/", svc.Page(page.Config{Authorize: page.Loopback}))
 		return svc.Run(ctx, tickslot.Server(&http.Server{Addr: ":8080", Handler: mux}))
 	}
-	_ = run // which needs a Redis
+	_ = run // it needs a Redis server
 }

@@ -1,6 +1,6 @@
 // Package redisservice assembles a service.Service on Redis: locks, timers, the registry, the page,
-// probes and metrics. It has no durable runs and no outbox, which belong in the application's
-// database.
+// probes and metrics. It has neither durable runs nor an outbox, because these belong in the
+// application's database.
 //
 //	svc, err := redisservice.New(client, service.Config{Name: "billing"}, timers...)
 //	…
@@ -18,12 +18,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// New assembles a service on the server of client: a *redis.Client (redis.NewFailoverClient returns
-// one, too) or a *redis.ClusterClient. It returns every fault of the settings, and does not call
-// the server. The client stays yours: close it when Run has returned. If there is a Config.Name,
-// every key begins with it and a colon. Config.Schema must be "".
+// New assembles a service on the server of client: a *redis.Client (redis.NewFailoverClient also
+// returns one) or a *redis.ClusterClient. It returns every fault of the settings, and does not call
+// the server. You remain the owner of client: close it after Run has returned. If Config.Name is
+// set, every key begins with it and a colon. Config.Schema must be "".
 //
-// If you need options of redislock, such as Embedded for a server in a test's process, call
+// If you need options of redislock, such as Embedded for a server within a test process, call
 // service.New with your own stores.
 func New(client redis.UniversalClient, config service.Config, timers ...timer.Timer) (*service.Service, error) {
 	if config.Schema != "" {

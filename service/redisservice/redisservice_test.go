@@ -34,7 +34,7 @@ func TestTimersOnRedis(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- svc.Run(ctx) }()
-	// A server that has just started refuses for 30 s; a refusal is an answer, too.
+	// A server that has just started refuses for 30 s. A refusal is also an answer.
 	testkit.Eventually(t, 30*time.Second, "a tick that the server has answered", func() bool {
 		tick := svc.Timers().Status().Timers[0]
 		return tick.Started+tick.Skipped[timer.ReasonQuarantine] > 0

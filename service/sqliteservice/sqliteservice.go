@@ -7,7 +7,7 @@
 //	…
 //	return svc.Run(ctx, tickslot.Server(server))
 //
-// InTx commits a change of your tables, a run and a message together, or none of them.
+// InTx commits a change to your tables, a run and a message together, or none of them.
 package sqliteservice
 
 import (
@@ -31,13 +31,13 @@ type Service struct {
 }
 
 // New assembles a service on the file of db, or returns every fault of the settings. It does not
-// open the file. db stays yours: close it when Run has returned.
+// open the file. You remain the owner of db: close it after Run has returned.
 //
-// All parts take their connections from db: allow at least four more than your own code holds at
-// the same time (db.SetMaxOpenConns), or leases cannot be renewed. Keep transactions short, because
-// SQLite has one writer at a time, and begin them with BEGIN IMMEDIATE, as above: if a transaction
-// reads before it writes, and another connection writes in between, SQLite otherwise refuses it as
-// locked. Config.Schema must be "".
+// All parts take their connections from db. Allow at least four more than your own code uses at the
+// same time (db.SetMaxOpenConns), or leases cannot be renewed. Keep transactions short, because
+// SQLite has one writer at a time. Begin them with BEGIN IMMEDIATE, as above. Otherwise SQLite
+// rejects a transaction as locked if it reads before it writes and another connection writes in
+// between. Config.Schema must be "".
 func New(db *sql.DB, config service.Config, timers ...timer.Timer) (*Service, error) {
 	if db == nil {
 		return nil, errors.New("sqliteservice: there is no database: pass a *sql.DB")
@@ -60,8 +60,8 @@ func New(db *sql.DB, config service.Config, timers ...timer.Timer) (*Service, er
 	return &Service{s, db}, nil
 }
 
-// A Tx is the transaction of InTx: a *sql.Tx for your own statements, which also queues runs and
-// messages. Only the goroutine of the function may use it, and only until the function returns.
+// A Tx is the transaction of InTx: a *sql.Tx for your own statements that also queues runs and
+// messages. Use it only on the goroutine of the function, and only until the function returns.
 type Tx struct {
 	*sql.Tx
 	*service.Queue
@@ -73,8 +73,8 @@ func (Tx) Commit() error { return service.ErrCommitted }
 // Rollback returns service.ErrCommitted: return an error from the function instead.
 func (Tx) Rollback() error { return service.ErrCommitted }
 
-// InTx calls f in a transaction. If f returns nil, it commits, and makes workers and relays of this
-// process look for what was queued:
+// InTx calls f in a transaction. If f returns nil, InTx commits and wakes workers and relays of
+// this process to look for what was queued:
 //
 //	err := svc.InTx(ctx, func(tx sqliteservice.Tx) error {
 //		if _, err := tx.ExecContext(ctx, `INSERT INTO invoice (number) VALUES (?)`, number); err != nil {
@@ -84,8 +84,8 @@ func (Tx) Rollback() error { return service.ErrCommitted }
 //		return err
 //	})
 //
-// If f returns an error, panics, or returns after ctx has ended, InTx rolls the transaction back.
-// It passes a panic on. It does not repeat f. Workers and relays of other processes find what was
+// If f returns an error, panics, or returns after ctx has ended, InTx rolls the transaction back. A
+// panic of f continues. InTx does not repeat f. Workers and relays of other processes find what was
 // queued within their PollInterval.
 func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -100,7 +100,7 @@ func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqliteservice: rolled back: %w", context.Cause(ctx))
 	}
-	defer queue.Notify() // even after an error of the commit, which may have been made
+	defer queue.Notify() // even after an error of the commit, which may have succeeded
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqliteservice: commit: %w", err)
 	}

@@ -48,7 +48,7 @@ func TestAllOfItOnSQLite(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- svc.Run(ctx) }()
-	<-svc.Timers().Running() // the tables are there
+	<-svc.Timers().Running() // the tables exist
 	fault := errors.New("no")
 	queue := func(tx sqliteservice.Tx) error {
 		_, err := job.Trigger(t.Context(), tx, 7, durable.TriggerOptions{})

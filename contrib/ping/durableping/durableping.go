@@ -1,14 +1,14 @@
-// Package durableping makes package ping tell a monitor when durable runs start, succeed and fail
-// for good.
+// Package durableping makes package ping tell a monitor when durable runs start, succeed, or fail
+// permanently.
 //
 //	pings, err := ping.New(map[string]string{"report": "https://hc-ping.com/…"}, ping.Options{})
 //	hooks := durableping.Hooks(pings, durable.Hooks{})
 //	worker, err := durable.NewWorker(store, durable.Config{Hooks: hooks})
 //
-// The names are those of handlers. Each attempt sends its start. A success is sent when it is in
-// the database, and a failure when the run is a dead letter. An attempt that is followed by another
-// sends nothing at its end, nor does a run that was canceled. This package promises no more than
-// package ping does, and a worker that dies before it has sent a success never sends it.
+// Runs are named after their handlers. Each attempt sends a start. A success is sent once it is
+// stored in the database, and a failure once the run is a dead letter. An attempt that will be
+// retried sends nothing at its end, and the same holds for a canceled run. This package promises no
+// more than package ping. If a worker dies before it has sent a success, the success is never sent.
 package durableping
 
 import (

@@ -16,12 +16,12 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-// A run that succeeds at its second attempt sends two starts and a success; one that becomes a dead
-// letter sends a start and a failure with its error; one that was canceled sends nothing at its
-// end. The owner's hooks are called, too.
+// A run that succeeds at its second attempt sends two starts and a success. A run that becomes a
+// dead letter sends a start and a failure with its error. A canceled run sends nothing at its end.
+// The caller's hooks are called too.
 //
-// Fails when an attempt that is retried raises an alarm, or the end of an attempt is taken for the
-// end of the run.
+// Fails when an attempt that is retried raises an alarm, or when the end of an attempt counts as
+// the end of the run.
 func TestRunsArePinged(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
