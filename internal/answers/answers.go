@@ -1,11 +1,11 @@
-// Package answers tracks whether the other side, a database or a store, answers. Calls bounds the
-// calls to it, counts which kinds of calls fail, and reports when it goes down and comes back. A
-// Batch limits the rows of one call, and shrinks if they were too many. A Breaker is for callers
-// that bound their calls by other means.
+// Package answers tracks whether the other side of calls, a database or a store, answers. Calls
+// bounds the calls, counts which kinds of calls fail, and reports when the other side goes down and
+// recovers. A Batch limits the rows of one call, and shrinks when they were too many. A Breaker is
+// for callers that bound their calls in another way.
 //
-// It does not repeat calls, and cannot end one whose driver ignores its context: it leaves such a
-// call behind. Like a call whose reply is lost, that may still succeed later, so it must not write
-// to variables that its caller still uses.
+// The package does not repeat calls. It cannot end a call whose driver ignores its context, and
+// abandons such a call. An abandoned call may still succeed later, like a call whose reply is lost,
+// so it must not write to variables that its caller still uses.
 package answers
 
 import (
@@ -20,67 +20,69 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// grace is how much longer a call is waited for before it is left behind: the process may have been
-// paused, and the answer may be there.
+// grace is the additional time before a call is abandoned. If the process was paused, the answer
+// may have arrived in the meantime.
 const grace = time.Second
 
 var errHangs = errors.New("an earlier call has not returned, although its time is over")
 
-// Options of Calls. The functions may be nil. Those below Ignored are called with a mutex held, in
-// the order in which things happened, so they must not block, and must not call methods of Calls.
+// Options are the settings of Calls. The functions may be nil. The functions after Ignored are
+// called with a mutex held, in the order of events, so they must not block or call methods of
+// Calls.
 type Options struct {
 	Name    string        // of the other side
-	Timeout time.Duration // of each call
-	Behind  time.Duration // after how long a call that does not return is left behind, if longer
+	Timeout time.Duration // for each call
+	Behind  time.Duration // when a call that does not return is abandoned; the larger of this and Timeout counts
 
-	Wrap    func(op string, err error) error // returns what callers and health see of an error
-	Ignored func(op string, err error) bool  // a failure that is only counted: it says nothing about the other side
+	Wrap    func(op string, err error) error // returns the error that callers and health checks see
+	Ignored func(op string, err error) bool  // only counted: it says nothing about the other side
 
-	Failed func(op string, err error, first bool) // first: the call before did not fail
-	Down   func(err error)                        // the third call in a row has failed
+	Failed func(op string, err error, first bool) // first: the previous call did not fail
+	Down   func(err error)                        // the third consecutive call has failed
 	Up     func(downFor time.Duration)            // a call has succeeded again
-	Turned func(err error, lasted time.Duration)  // a kind of call fails, after all worked, or (nil) all work again
+	Turned func(err error, lasted time.Duration)  // the first kind of call fails, or (err is nil) all kinds work again
 }
 
-// A Failure is the state of one kind of call: the error of its latest call (nil: it succeeded), and
-// since when such calls fail, or succeed again (zero: none has failed).
+// A Failure is the state of one kind of call. Err is the error of the latest call, or nil if it
+// succeeded. Since is when such calls started to fail or to succeed again, or zero if none has
+// failed.
 type Failure struct {
 	Err   error
 	Since time.Time
-	Times int // in a row
+	Times int // consecutive failures
 }
 
-// Calls are the calls to one other side. Make them with New.
+// Calls are the calls to one other side. Create them with New.
 type Calls struct {
 	options Options
 	life    context.Context // set by Begin
 
-	mu        sync.Mutex // of all callers
+	mu        sync.Mutex // used by all callers
 	called    bool
-	breaker   Breaker            // of all calls: open while the other side is down
+	breaker   Breaker            // over all calls: open while the other side is down
 	changedAt time.Time          // when it last opened or closed; zero: never
-	err       error              // of the last call; nil: it succeeded
+	err       error              // of the last call; nil if it succeeded
 	failing   map[string]Failure // by kind of call
-	turnedAt  time.Time          // when the first kind of call began to fail, or the last one worked again
+	turnedAt  time.Time          // when the first kind of call started to fail, or the last one recovered
 	errors    map[string]uint64
-	behind    map[lane][]hanging // calls that were left behind
+	behind    map[lane][]hanging // abandoned calls
 }
 
-// A lane is a kind of call, made for one part of the caller.
+// A lane is a kind of call made for one part of the caller.
 type lane struct {
 	op   string
 	part int
 }
 
-// A hanging is a call that was left behind.
+// hanging is an abandoned call.
 type hanging struct {
-	since time.Time    // when it was made
-	ended <-chan error // its result, when it has returned after all
+	since time.Time    // when the call was made
+	ended <-chan error // receives the result if the call returns after all
 }
 
 func (h hanging) returned() bool { return len(h.ended) > 0 }
 
-// New returns calls.
+// New returns Calls with the given options.
 func New(o Options) *Calls {
 	return &Calls{options: o, failing: map[string]Failure{}, turnedAt: time.Now(), errors: map[string]uint64{},
 		behind: map[lane][]hanging{}}
@@ -89,37 +91,37 @@ func New(o Options) *Calls {
 // Begin sets the result of Life.
 func (c *Calls) Begin(life context.Context) { c.life = life }
 
-// Life returns the context of all calls of a service. Its values reach the driver, and its end cuts
-// calls off.
+// Life returns the context of all calls of a service. Its values reach the driver, and when it
+// ends, calls are cut off.
 func (c *Calls) Life() context.Context { return c.life }
 
 // Name returns the name of the other side.
 func (c *Calls) Name() string { return c.options.Name }
 
-// Timeout returns how long each call may take.
+// Timeout returns the maximum duration of each call.
 func (c *Calls) Timeout() time.Duration { return c.options.Timeout }
 
-// Do makes a call. If the driver, or a method of its error, panics or calls runtime.Goexit, that is
+// Do makes a call. A panic or runtime.Goexit in the driver, or in a method of its error, counts as
 // a failure. If the end of ctx cuts a call off, its error is not recorded, because it says nothing
 // about the other side.
 //
-// If f does not return when its time is over (see Options.Behind), or soon after ctx has ended, it
-// is left behind, and no other call of its kind is made until it returns. Like a call whose reply
-// is lost, it may still have an effect, and its answer is dropped. So f must use nothing that the
-// caller changes later.
+// If f does not return in time (see Options.Behind), or soon after ctx has ended, Do abandons it.
+// No other call of its kind is made until f returns. Like a call whose reply is lost, f may still
+// have an effect, and its answer is dropped. So f must not use anything that the caller changes
+// later.
 func Do[T any](ctx context.Context, c *Calls, op string, f func(context.Context) (T, error)) (T, error) {
 	return DoFor(ctx, c, op, 0, f)
 }
 
-// DoFor is like Do, for one of several parts of the caller that make such calls: a call that one of
-// them has left behind holds up no other.
+// DoFor is like Do, for one of several parts of the caller that make calls of this kind. A call
+// abandoned by one part does not block the others.
 func DoFor[T any](
 	ctx context.Context, c *Calls, op string, part int, f func(context.Context) (T, error),
 ) (answer T, err error) {
 	if ctx.Err() != nil {
 		return answer, context.Cause(ctx)
 	}
-	var got T // not answer: a call that was left behind must not write to it
+	var got T // not answer, because an abandoned call must not write to it
 	err, returned := c.wait(ctx, lane{op, part}, func(ctx context.Context) (err error) {
 		got, err = f(ctx)
 		return checked(err)
@@ -137,8 +139,8 @@ func DoFor[T any](
 	return answer, err
 }
 
-// checked calls the methods of an error: if one panics, it does so here, where that is recovered,
-// and the panic becomes the error.
+// checked calls the methods of an error, so that one that panics does so here, where the panic is
+// recovered and becomes the error.
 func checked(err error) error {
 	if err != nil {
 		_, _, _ = err.Error(), errors.Is(err, errHangs), errors.As(err, new(*guard.PanicError))
@@ -146,7 +148,7 @@ func checked(err error) error {
 	return err
 }
 
-// wait calls f, and waits until it returns, or is left behind.
+// wait calls f and waits until f returns or is abandoned.
 func (c *Calls) wait(ctx context.Context, l lane, f func(context.Context) error) (err error, returned bool) {
 	if c.hangs(l) {
 		return errHangs, false
@@ -178,7 +180,7 @@ func (c *Calls) wait(ctx context.Context, l lane, f func(context.Context) error)
 	return context.Cause(bounded), false
 }
 
-// hangs reports whether a call was left behind and has not returned.
+// hangs reports whether an abandoned call has not returned yet.
 func (c *Calls) hangs(l lane) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +188,7 @@ func (c *Calls) hangs(l lane) bool {
 	return len(c.behind[l]) > 0
 }
 
-// anyHangs is like hangs, for all parts of the caller. Called with mu held.
+// anyHangs is like hangs, for all parts of the caller. The caller holds mu.
 func (c *Calls) anyHangs(op string) bool {
 	for l, calls := range c.behind {
 		if l.op == op && slices.ContainsFunc(calls, func(h hanging) bool { return !h.returned() }) {
@@ -196,10 +198,10 @@ func (c *Calls) anyHangs(op string) bool {
 	return false
 }
 
-// record records whether a call succeeded, and reports changes. A call that was not made, because
-// another hangs, is a failure of its kind, but does not count for the other side: otherwise three
-// of them in a row, between calls that succeed, would each time report that it went down and came
-// back.
+// record records whether a call succeeded, and reports changes. A call that was not made because
+// another one hangs is a failure of its kind, but does not count against the other side. Otherwise
+// three such calls in a row, between calls that succeed, would each time report that the other side
+// went down and recovered.
 func (c *Calls) record(op string, err error, made bool) {
 	o := c.options
 	ignored := err != nil && o.Ignored != nil && o.Ignored(op, err)
@@ -239,7 +241,7 @@ func (c *Calls) record(op string, err error, made bool) {
 	}
 }
 
-// turn records that calls of one kind begin to fail, or work again. Called with mu held.
+// turn records that calls of one kind start to fail or work again. The caller holds mu.
 func (c *Calls) turn(op string, err error) {
 	now := time.Now()
 	failed := c.broken() != nil
@@ -254,32 +256,32 @@ func (c *Calls) turn(op string, err error) {
 	}
 }
 
-// broken returns the last errors of the kinds of calls that fail. Called with mu held.
+// broken returns the last errors of the failing kinds of calls. The caller holds mu.
 func (c *Calls) broken() error {
 	var errs []error
 	for _, op := range slices.Sorted(maps.Keys(c.failing)) {
 		errs = append(errs, c.failing[op].Err)
 	}
-	return errors.Join(errs...) // which leaves out nil
+	return errors.Join(errs...) // nil errors are left out
 }
 
-// Status returns whether the other side is up (false also before the first call), when it last went
-// down or came back (zero: it never was down), and the error of the last call.
+// Status returns three values: whether the other side is up (false before the first call), when it
+// last went down or recovered (zero if it never was down), and the error of the last call.
 func (c *Calls) Status() (up bool, changedAt time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.called && !c.breaker.Open(), c.changedAt, c.err
 }
 
-// WasCalled reports whether a call has returned.
+// WasCalled reports whether any call has returned.
 func (c *Calls) WasCalled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.called
 }
 
-// Broken returns the last errors of the kinds of calls that fail, and when the first of them began
-// to fail; if none fails, when the last one worked again.
+// Broken returns the last errors of the failing kinds of calls and when the first of them started
+// to fail. If none fails, it returns when the last one recovered.
 func (c *Calls) Broken() (turnedAt time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,9 +306,9 @@ func (c *Calls) Reachable() error {
 		time.Since(c.changedAt).Round(time.Second), c.err)
 }
 
-// Working returns an error while the other side is down, or if calls of one kind have failed, more
-// than once, for longer than three of them may take. Even if other kinds succeed, the work of that
-// kind is then stuck, although the other side answers.
+// Working returns an error while the other side is down. It also returns an error if calls of one
+// kind have failed more than once, for longer than three of them may take. The work of that kind is
+// then stuck, although the other side answers other calls.
 func (c *Calls) Working() error {
 	if err := c.Reachable(); err != nil {
 		return err
@@ -323,8 +325,8 @@ func (c *Calls) Working() error {
 	return errors.Join(errs...)
 }
 
-// Hanging returns an error if a call that was made longer ago has not returned, although its time
-// is over: perhaps it never will.
+// Hanging returns an error if a call made longer ago than the given duration exceeds its time and
+// has not returned: it may never return.
 func (c *Calls) Hanging(longer time.Duration) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -338,7 +340,7 @@ func (c *Calls) Hanging(longer time.Duration) (err error) {
 	return err
 }
 
-// ErrorCounts returns how many calls of each kind have failed.
+// ErrorCounts returns the number of failed calls of each kind.
 func (c *Calls) ErrorCounts() map[string]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

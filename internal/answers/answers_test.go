@@ -14,10 +14,11 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// A call fails when it returns an error, panics, or takes longer than Timeout. The third in a row
-// brings the other side down, and one that succeeds brings it up again.
+// A call fails when it returns an error, panics, or takes longer than Timeout. The third
+// consecutive failure takes the other side down, and a success brings it up again.
 //
-// Fails when a panic is passed on, or failures of different kinds of calls are counted apart.
+// Fails when a panic is passed on, or when failures of different kinds of calls are counted
+// separately.
 func TestDownAndUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +67,7 @@ func TestDownAndUp(t *testing.T) {
 	})
 }
 
-// Fails when a worker that shuts down reports its database as failing.
+// Fails when a worker that shuts down reports a failing database.
 func TestCallThatIsCutOffIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	c := answers.New(answers.Options{Timeout: time.Minute,
@@ -82,10 +83,10 @@ func TestCallThatIsCutOffIsNotRecorded(t *testing.T) {
 	}
 }
 
-// A kind of call that always fails is seen after three times the time-out, with its error, while
-// others succeed. One that has failed once is not seen until it fails again.
+// If a kind of call always fails while others succeed, its error is reported after three times the
+// timeout. A single failure is not reported until it happens again.
 //
-// Fails when a success of another kind hides it.
+// Fails when a success of another kind hides the failure.
 func TestKindOfCallThatAlwaysFailsIsSeen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestKindOfCallThatAlwaysFailsIsSeen(t *testing.T) {
 	})
 }
 
-// A hostileError panics in one of its methods.
+// hostileError panics in one of its methods.
 type hostileError struct{ method string }
 
 func (e hostileError) Error() string { return e.method + e.panicsIn("Error") }
@@ -130,10 +131,11 @@ func (e hostileError) panicsIn(method string) string {
 	return ""
 }
 
-// A driver that ends its goroutine, or whose errors panic when they are inspected, fails.
+// A driver that ends its goroutine, or whose errors panic when they are inspected, counts as
+// failing.
 //
-// Fails when such a call ends the goroutine of its caller, does not end, or returns an error whose
-// methods panic.
+// Fails when such a call ends the goroutine of its caller, does not return, or returns an error
+// whose methods panic.
 func TestHostileDrivers(t *testing.T) {
 	t.Parallel()
 	c := answers.New(answers.Options{Timeout: time.Minute})
@@ -147,7 +149,7 @@ func TestHostileDrivers(t *testing.T) {
 	}
 	for _, method := range []string{"Error", "Is", "As", "Unwrap"} {
 		err := do(func() error { return fmt.Errorf("%w", hostileError{method}) })
-		if method == "Error" { // fmt has called it
+		if method == "Error" { // fmt.Errorf has already called it
 			err = do(func() error { return hostileError{method} })
 		}
 		if err == nil || err.Error() != "the store panicked: no "+method {
@@ -159,11 +161,11 @@ func TestHostileDrivers(t *testing.T) {
 	}
 }
 
-// A call that does not return in time is left behind: its caller continues, and makes no other of
-// its kind until it returns. Other kinds of calls, and other parts, do not wait for it.
+// A call that does not return in time is abandoned: its caller continues, and makes no other call
+// of its kind until it returns. Other kinds of calls and other parts do not wait for it.
 //
-// Fails when a caller waits for it, when another is made beside it, when it holds up others, when
-// its late answer reaches its caller, or when it is not shown that it hangs.
+// Fails when a caller waits for the abandoned call, when another call of its kind is made, when
+// others are delayed, when the late answer reaches the caller, or when the hang is not reported.
 func TestCallThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,10 +225,10 @@ func TestCallThatHangs(t *testing.T) {
 	})
 }
 
-// A call that hangs counts as one failure of the other side, however many others are not made
-// because of it. Three kinds of calls that hang bring it down.
+// A hanging call counts as one failure of the other side, regardless of how many other calls are
+// not made because of it. Three kinds of hanging calls take the other side down.
 //
-// Fails when it goes down, or comes back, although it answers every call that is made.
+// Fails when the other side goes down or recovers, although it answers every call that is made.
 func TestCallsThatAreNotMade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,9 +268,10 @@ func TestCallsThatAreNotMade(t *testing.T) {
 	})
 }
 
-// A kind of call that hangs for one part of the caller fails, although it works for others.
+// A kind of call that hangs for one part of the caller counts as failing, although it works for
+// others.
 //
-// Fails when that is reported again and again, or hidden by those that work.
+// Fails when that is reported repeatedly, or hidden by the calls that work.
 func TestHangsForOnePart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -296,10 +299,11 @@ func TestHangsForOnePart(t *testing.T) {
 	})
 }
 
-// Callers and health see the error that Wrap returns, failures that Ignored accepts are only
-// counted, and Turned is called when the first kind of call fails, and when all work again.
+// Callers and health checks see the error that Wrap returns, and failures accepted by Ignored are
+// only counted. Turned is called when the first kind of call fails, and when all kinds work again.
 //
-// Fails when it is called for each failure, or when one kind works again while another still fails.
+// Fails when Turned is called for each failure, or when one kind recovers while another still
+// fails.
 func TestTurned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

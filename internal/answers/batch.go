@@ -2,28 +2,29 @@ package answers
 
 import "time"
 
-// A Batch limits how many rows a call has. If a call was too large for the link, or for the
-// database, in its time, the next one would be so again: each that fails late halves the next one,
-// down to one row. The batch doubles again only after a call that left three quarters of its time,
-// so that twice as many rows fit, too. It belongs to one goroutine.
+// A Batch limits the number of rows in a call. A call that was too large to complete in its time
+// would fail again with the same size, so each call that fails late halves the next one, down to
+// one row. The size doubles only after a call that used less than a quarter of its time, so that
+// twice as many rows also fit. A Batch is for one goroutine.
 type Batch struct {
 	most    int
 	timeout time.Duration
 	limit   int
-	failed  bool // the latest call that wrote rows
+	failed  bool // the last call that wrote rows failed
 }
 
-// NewBatch returns a Batch of at most that many rows, at least one, for calls with that time-out.
+// NewBatch returns a Batch of at most the given number of rows, but at least one, for calls with
+// the given timeout.
 func NewBatch(most int, timeout time.Duration) *Batch {
 	return &Batch{most: max(1, most), timeout: timeout, limit: max(1, most)}
 }
 
-// Limit returns how many rows the next call may have.
+// Limit returns the maximum number of rows in the next call.
 func (b *Batch) Limit() int { return b.limit }
 
-// Ended records how long a call took, and its error. Whether the time was used up is judged by how
-// long the call took: drivers and servers name the end of a deadline in a dozen ways, and a server
-// that knows the deadline ends a statement before it.
+// Ended records the duration of a call and its error. The duration tells whether the call used up
+// its time, because drivers and servers report an exceeded deadline in a dozen ways, and a server
+// that knows the deadline ends the statement earlier.
 func (b *Batch) Ended(took time.Duration, err error) {
 	switch {
 	case err != nil && took >= b.timeout/2:
@@ -33,10 +34,10 @@ func (b *Batch) Ended(took time.Duration, err error) {
 	}
 }
 
-// Wrote is like Ended, for a call that writes rows. The database may refuse the call because of one
-// row, for instance because a trigger fails, and then refuses it each time. The error does not say
-// so: it may be anything. So if two calls in a row fail, the second one and each after it halve the
-// next one, and the row is soon alone.
+// Wrote is like Ended, for a call that writes rows. The database may reject the call each time
+// because of one row, for example because a trigger fails, and its error need not say so. So after
+// two consecutive failures, the second one and each later one halve the next call, and the row is
+// soon alone.
 func (b *Batch) Wrote(rows int, took time.Duration, err error) {
 	again := b.failed
 	b.failed = err != nil

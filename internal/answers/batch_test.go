@@ -8,9 +8,9 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// Fails when a call that was too large for its time is repeated with the same size, when one that
-// failed immediately makes batches smaller, or when a batch grows although twice as many rows would
-// not fit.
+// Fails when a call that was too large for its time is repeated with the same size, when an
+// immediate failure shrinks batches, or when a batch grows although twice as many rows would not
+// fit.
 func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("too late")
@@ -36,8 +36,8 @@ func TestBatchesThatAreTooLargeAreHalved(t *testing.T) {
 	}
 }
 
-// Fails when the rows of a call that fails time and again are never fewer, or when one call that
-// failed immediately makes batches smaller.
+// Fails when the rows of a call that fails repeatedly never become fewer, or when a single
+// immediate failure shrinks batches.
 func TestRowsThatAreRefusedAreHalved(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("a row")
@@ -58,8 +58,8 @@ func TestRowsThatAreRefusedAreHalved(t *testing.T) {
 	}
 }
 
-// Fails when a link that carries 3 rows in the time of a call does not carry a queue of 40 for
-// good, or when most of the time goes to calls that fail.
+// Fails when a link that carries 3 rows per call never transfers a queue of 40, or when most of the
+// time is spent on calls that fail.
 func TestABatchFindsWhatALinkCarries(t *testing.T) {
 	t.Parallel()
 	b := answers.NewBatch(32, 6*time.Second)

@@ -1,20 +1,21 @@
 package answers
 
-// OpenAfter is how many failures in a row open a Breaker: a single failure may be chance.
+// OpenAfter is the number of consecutive failures that opens a Breaker. A single failure may be
+// chance.
 const OpenAfter = 3
 
-// A Breaker opens after OpenAfter failures in a row, and closes after some answers in a row. It has
-// no mutex. The zero value is closed.
+// A Breaker opens after OpenAfter consecutive failures and closes after a number of consecutive
+// answers. It has no mutex. The zero value is closed.
 type Breaker struct {
 	open     bool
-	failures int // in a row
-	answers  int // in a row
+	failures int // consecutive
+	answers  int // consecutive
 }
 
-// Open reports whether it is open.
+// Open reports whether the breaker is open.
 func (b *Breaker) Open() bool { return b.open }
 
-// Count counts a failure, or an answer, and reports whether it has opened the breaker or closed it.
+// Count counts a failure or an answer and reports whether it opened or closed the breaker.
 func (b *Breaker) Count(answered bool, closeAfter int) (opened, closed bool) {
 	if answered {
 		b.failures, b.answers = 0, b.answers+1

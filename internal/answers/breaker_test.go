@@ -6,9 +6,10 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// Three failures in a row open a breaker, and as many answers in a row as its user says close it.
+// Three consecutive failures open a breaker, and the requested number of consecutive answers closes
+// it.
 //
-// Fails when failures or answers that are not in a row are counted together, or when a change is
+// Fails when failures or answers that are not consecutive are counted together, or when a change is
 // reported twice.
 func TestBreaker(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 // maxOffset is the accepted difference between the two clocks.
 const maxOffset = time.Second
 
-// Warning returns what is wrong with a server's clock, which was read after sent and before got, or
-// "".
+// Warning describes the error of a server's clock, which was read after sent and before got, or
+// returns "" if it is accurate.
 func Warning(sent, got, server time.Time) string {
 	half := got.Sub(sent) / 2
 	ahead := sent.Add(half).Sub(server)

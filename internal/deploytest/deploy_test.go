@@ -1,6 +1,6 @@
-// Package deploytest reads the files of deploy/ as their users do: Docker Compose, the builder of
-// images, Kubernetes. It is a module of its own, because their libraries are large. It does not
-// promise that they run: it starts nothing.
+// Package deploytest reads the files of deploy/ with the libraries of their users: Docker Compose,
+// the image builder, and Kubernetes. It is a separate module, because these libraries are large. It
+// starts nothing, so it does not show that the deployments run.
 package deploytest
 
 import (
@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// root leads to the root of the repository.
+// root is the path to the root of the repository.
 const root = "../.."
 
-// cancelGrace is timer.CancelGrace: how long handlers have after DrainTimeout.
+// cancelGrace is timer.CancelGrace: the time that handlers have after DrainTimeout.
 const cancelGrace = 5 * time.Second
 
 func read(t *testing.T, path string) string {
@@ -28,7 +28,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// longest is how long a program of examples/ may take to end after SIGTERM.
+// longest returns the maximum time that a program of examples/ may take to end after SIGTERM.
 func longest(t *testing.T, example string, args []string) time.Duration {
 	t.Helper()
 	program := read(t, "examples/"+example+"/main.go")
@@ -51,7 +51,7 @@ func longest(t *testing.T, example string, args []string) time.Duration {
 		seconds(`WithoutCancel\(ctx\), (\d+)\*time.Second`)
 }
 
-// argument returns the value of a flag, which has to be one of the program.
+// argument returns the value of a flag, which must exist in the program.
 func argument(t *testing.T, args []string, flag string) string {
 	t.Helper()
 	for i := range len(args) - 1 {
@@ -63,7 +63,7 @@ func argument(t *testing.T, args []string, flag string) string {
 	return ""
 }
 
-// port returns where a program with these arguments serves, as a flag says.
+// port returns the port that the given flag sets.
 func port(t *testing.T, args []string, flag string) string {
 	t.Helper()
 	host, port, found := strings.Cut(argument(t, args, flag), ":")
@@ -73,7 +73,7 @@ func port(t *testing.T, args []string, flag string) string {
 	return port
 }
 
-// pinned fails the test if an image may change without notice.
+// pinned fails the test if an image can change without notice.
 func pinned(t *testing.T, image string) {
 	t.Helper()
 	_, tag, found := strings.Cut(image, ":")
@@ -82,5 +82,5 @@ func pinned(t *testing.T, image string) {
 	}
 }
 
-// probes are what a program of examples/ serves.
+// probes are the paths that a program of examples/ serves.
 var probes = []string{"/startupz", "/livez", "/readyz"}

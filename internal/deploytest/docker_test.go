@@ -20,25 +20,25 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// load reads deploy/compose.yaml as Docker Compose does, with its schema, and its variables.
+// load reads deploy/compose.yaml as Docker Compose does, including its schema and variables.
 func load(t *testing.T, env types.Mapping) (*types.Project, error) {
 	t.Helper()
 	path := filepath.Join(root, "deploy/compose.yaml")
 	return loader.LoadWithContext(t.Context(), types.ConfigDetails{
 		WorkingDir:  filepath.Dir(path),
 		ConfigFiles: []types.ConfigFile{{Filename: path}},
-		Environment: maps.Clone(env), // to which it adds
+		Environment: maps.Clone(env), // the loader adds to it
 	})
 }
 
 var passwords = types.Mapping{"PAGE_PASSWORD": "first", "GRAFANA_PASSWORD": "second"}
 
-// Docker Compose accepts the file: three identical hosts, whose program has the time it needs to
-// end; other machines reach nothing, every image has a version, every program knows how much memory
-// it may use, and every mounted file exists.
+// Docker Compose accepts the file. It starts three identical hosts whose programs have enough time
+// to end. No port is open to other machines, every image has a version, every program knows its
+// memory limit, and every mounted file exists.
 //
-// Fails when a key is misspelt, a port is open to all, an image is the latest, a host has less time
-// to end than it may need, or Prometheus reads no native histograms.
+// Fails when a key is misspelled, a port is open to all, an image is the latest, a host has less
+// time to end than it may need, or Prometheus does not read native histograms.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	project, err := load(t, passwords)
@@ -109,9 +109,9 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// Without a password nothing starts: no default would be a secret.
+// Without passwords nothing starts, because a default would not be a secret.
 //
-// Fails when one has a default.
+// Fails when a password has a default.
 func TestComposeWantsPasswords(t *testing.T) {
 	t.Parallel()
 	for name := range passwords {
@@ -127,7 +127,7 @@ func TestComposeWantsPasswords(t *testing.T) {
 	}
 }
 
-// checkDockerfile checks the files that a service is built from.
+// checkDockerfile checks the files from which a service is built.
 func checkDockerfile(t *testing.T, build *types.BuildConfig) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(build.Context, "go.mod")); err != nil {
@@ -141,11 +141,11 @@ func checkDockerfile(t *testing.T, build *types.BuildConfig) {
 	}
 }
 
-// The builder accepts the Dockerfile without a warning. Its image does not run as root, has nothing
-// but two programs and certificates on no other image, and probes the host itself.
+// The builder accepts the Dockerfile without warnings. Its image does not run as root, contains
+// only two programs and certificates without a base image, and probes the host itself.
 //
-// Fails when an instruction is misspelt, an image is the latest or has a shell, or USER is left
-// out.
+// Fails when an instruction is misspelled, an image is the latest or has a shell, or USER is
+// missing.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	parsed, err := parser.Parse(strings.NewReader(read(t, "deploy/Dockerfile")))
@@ -198,8 +198,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// A provisioning is the content that Grafana reads from the provisioned files, and all their
-// content.
+// provisioning has all fields of the provisioned files that Grafana reads.
 type provisioning struct {
 	APIVersion  int `json:"apiVersion"`
 	Datasources []struct {
@@ -213,9 +212,9 @@ type provisioning struct {
 	}
 }
 
-// Grafana finds its Prometheus, and the dashboard where compose.yaml mounts it.
+// Grafana finds its Prometheus, and finds the dashboard where compose.yaml mounts it.
 //
-// Fails when a service, a port, a folder or the interval is changed in one place only.
+// Fails when a service, a port, a folder or the interval is changed in only one place.
 func TestGrafanaIsProvisioned(t *testing.T) {
 	t.Parallel()
 	project, err := load(t, passwords)

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// built returns what "kubectl apply -k" applies of a folder.
+// built returns the objects that "kubectl apply -k" applies for a folder.
 func built(t *testing.T, folder string) resmap.ResMap {
 	t.Helper()
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(),
@@ -36,7 +36,7 @@ func built(t *testing.T, folder string) resmap.ResMap {
 	return all
 }
 
-// decode reads an object of deploy/kustomization.yaml. A field that its kind does not have is an
+// decode reads an object of deploy/kustomization.yaml. A field that the kind does not have is an
 // error.
 func decode[T any](t *testing.T, kind, name string) (object T) {
 	t.Helper()
@@ -60,10 +60,10 @@ func decode[T any](t *testing.T, kind, name string) (object T) {
 	return object
 }
 
-// Kustomize builds both folders: without an operator, nothing is of a kind that a cluster may not
-// have. All images are one.
+// Kustomize builds both folders. The one without an operator contains only kinds that every cluster
+// has.
 //
-// Fails when a file is missing, or an object of the operator comes with the program.
+// Fails when a file is missing, or an object for the operator is part of the program's folder.
 func TestKustomizations(t *testing.T) {
 	t.Parallel()
 	for folder, want := range map[string]string{
@@ -87,9 +87,9 @@ func TestKustomizations(t *testing.T) {
 	}
 }
 
-// The Job has the rights of the pods, and runs a command that exists.
+// The Job has the rights of the pods and runs an existing command.
 //
-// Fails when it has another image, or may do more.
+// Fails when it uses another image or has more rights.
 func TestMigrationJob(t *testing.T) {
 	t.Parallel()
 	job := decode[batch.Job](t, "Job", "settle-migrate")
@@ -116,11 +116,11 @@ func TestMigrationJob(t *testing.T) {
 	}
 }
 
-// Requests reach the port of requests, and only Prometheus reaches the port of probes and metrics,
-// of each pod, even of one that drains.
+// Requests reach the port for requests. Only Prometheus reaches the port for probes and metrics, on
+// every pod, even on one that drains.
 //
-// Fails when the Service publishes the metrics, or a port, label or selector is changed in one
-// place only.
+// Fails when the Service publishes the metrics, or when a port, label or selector is changed in
+// only one place.
 func TestMetricsHaveAPortOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	d := decode[apps.Deployment](t, "Deployment", "settle")
@@ -158,9 +158,9 @@ func TestMetricsHaveAPortOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The rules of the Prometheus Operator are those of Prometheus.
+// The rules for the Prometheus Operator equal those for Prometheus.
 //
-// Fails when one file is changed, and not the other.
+// Fails when only one of the files is changed.
 func TestRulesOfTheOperator(t *testing.T) {
 	t.Parallel()
 	const path = "deploy/kubernetes/rules.yaml"
@@ -194,11 +194,11 @@ func TestRulesOfTheOperator(t *testing.T) {
 	}
 }
 
-// The Deployment fits the program: its probes, its port, as much time to end as it may take, and
-// its secret from the environment.
+// The Deployment fits the program: its probes, its port, the time to end, and the secret from the
+// environment.
 //
-// Fails when a field is misspelt, a probe is renamed, a port is another one, or DrainTimeout or
-// -prestop outgrow the grace period.
+// Fails when a field is misspelled, a probe is renamed, a port differs, or DrainTimeout or -prestop
+// exceeds the grace period.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
 	d := decode[apps.Deployment](t, "Deployment", "settle")
@@ -244,9 +244,10 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// The pod may do nothing that the program does not need, as Kubernetes' "restricted" demands.
+// The pod has only the rights that the program needs, as the Kubernetes policy "restricted"
+// demands.
 //
-// Fails when one of its rights is given back, or a resource is not asked for.
+// Fails when a removed right is granted again, or a resource request is missing.
 func TestPodIsRestricted(t *testing.T) {
 	t.Parallel()
 	restricted(t, decode[apps.Deployment](t, "Deployment", "settle").Spec.Template.Spec)
@@ -285,9 +286,10 @@ func restricted(t *testing.T, pod core.PodSpec) {
 	}
 }
 
-// The Service sends requests to the pods, and the PodDisruptionBudget keeps all but one of them.
+// The Service sends requests to the pods, and the PodDisruptionBudget keeps all but one of them
+// available.
 //
-// Fails when a selector, a port's name or a label is changed in one place only.
+// Fails when a selector, a port name or a label is changed in only one place.
 func TestServiceAndBudget(t *testing.T) {
 	t.Parallel()
 	d := decode[apps.Deployment](t, "Deployment", "settle")
@@ -308,7 +310,7 @@ func TestServiceAndBudget(t *testing.T) {
 	}
 }
 
-// selects reports whether a selector finds the pods.
+// selects reports whether a selector matches the pods.
 func selects(selector map[string]string, d apps.Deployment) bool {
 	labels := maps.Clone(d.Spec.Template.Labels)
 	maps.Copy(labels, selector)

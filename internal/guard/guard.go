@@ -1,7 +1,7 @@
-// Package guard calls code of users, such as handlers, hooks, stores and schedules, and methods of
-// its errors. Both may panic. Such code may also end its goroutine with runtime.Goexit: a caller
-// that must survive that calls it on a goroutine of its own, and starts with the error of Goexit in
-// case the code does not return.
+// Package guard calls users' code, such as handlers, hooks, stores and schedules, and methods of
+// their errors. Both may panic. Such code may also end its goroutine with runtime.Goexit. A caller
+// that must survive that calls the code on a separate goroutine, and uses the error of Goexit if
+// the code does not return.
 //
 // It does not help against code that hangs.
 package guard
@@ -27,14 +27,15 @@ type PanicError struct {
 func (p *PanicError) Error() string {
 	switch {
 	case p == nil:
-		return "no panic" // code of users may return a nil one
+		return "no panic" // users' code may return a nil *PanicError
 	case p.code == "":
 		return fmt.Sprintf("panic: %v", p.Value)
 	}
-	return fmt.Sprintf("the %s panicked: %v", p.code, p.Value) // fmt survives a value that panics
+	return fmt.Sprintf("the %s panicked: %v", p.code, p.Value) // fmt recovers if formatting the value panics
 }
 
-// Call calls f, and returns its panic as a *PanicError. code names the code, such as "handler".
+// Call calls f and returns its panic as a *PanicError. code names the kind of code, such as
+// "handler".
 func Call(code string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -44,15 +45,14 @@ func Call(code string, f func() error) (err error) {
 	return f()
 }
 
-// Panicked returns err if it is a *PanicError itself; nil if it is not, or is a nil one, which code
-// of users may return.
+// Panicked returns err if err itself is a *PanicError, and otherwise nil. The result is also nil
+// for a nil *PanicError, which users' code may return.
 func Panicked(err error) *PanicError {
 	p, _ := err.(*PanicError)
 	return p
 }
 
-// Go calls f on a goroutine of its own, and sends its error, even if f panics or ends its
-// goroutine.
+// Go calls f on a new goroutine and sends its error, even if f panics or ends its goroutine.
 func Go(code string, f func() error) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -63,10 +63,10 @@ func Go(code string, f func() error) <-chan error {
 	return ended
 }
 
-// Goexit returns the error of code that has ended its goroutine.
+// Goexit returns the error for code that has ended its goroutine.
 func Goexit(code string) error { return fmt.Errorf("the %s called runtime.Goexit", code) }
 
-// Is is like errors.Is, but an error whose methods panic matches nothing.
+// Is is like errors.Is, except that an error whose methods panic matches nothing.
 func Is(err, target error) (yes bool) {
 	defer func() {
 		if recover() != nil {
@@ -76,7 +76,7 @@ func Is(err, target error) (yes bool) {
 	return errors.Is(err, target)
 }
 
-// As is like errors.AsType, but finds nothing in an error whose methods panic.
+// As is like errors.AsType, except that it finds nothing in an error whose methods panic.
 func As[E error](err error) (found E, ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -87,8 +87,8 @@ func As[E error](err error) (found E, ok bool) {
 	return errors.AsType[E](err)
 }
 
-// Text returns the text of an error for rows: without secrets, storable in every database, and cut
-// to that many bytes. It is "" for nil.
+// Text returns the text of an error for storage: without secrets, storable in every database, and
+// cut to at most the given number of bytes. It returns "" for nil.
 func Text(err error, most int) string {
 	if err == nil {
 		return ""
@@ -106,18 +106,18 @@ func Text(err error, most int) string {
 
 const dots = "…"
 
-// Storable returns text in a form that every database can store: UTF-8, without NUL. It is for text
-// that people read.
+// Storable returns text in a form that every database can store: UTF-8 without NUL. Use it only for
+// text that people read.
 func Storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// Wrap puts middleware around a handler, the first outermost, and skips nil. If a middleware
-// panics, or returns nil, the error names it as Config.Middleware[i].
+// Wrap applies middleware to a handler, the first one outermost, and skips nil entries. If a
+// middleware panics or returns nil, the error names it as Config.Middleware[i].
 func Wrap[H any, M ~func(H) H](handler H, middleware []M) (H, error) {
 	for i := len(middleware) - 1; i >= 0; i-- {
 		if middleware[i] == nil {
-			continue // a fault of Config, which is reported once
+			continue // a fault of Config, which is reported elsewhere
 		}
 		err := Call("middleware", func() error {
 			outer := middleware[i](handler)

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// Every method of a hostileError panics.
+// hostileError panics in every method.
 type hostileError struct{}
 
 func (hostileError) Error() string   { panic("no text") }
@@ -19,10 +19,10 @@ func (hostileError) Is(error) bool   { panic("no comparison") }
 func (hostileError) As(any) bool     { panic("no conversion") }
 func (hostileError) Unwrap() []error { panic("no causes") }
 
-// Code that panics is an error that says whose code it was, and with what value and where it
-// panicked.
+// Code that panics results in an error that names the kind of code, the value, and the place of the
+// panic.
 //
-// Fails when a panic passes, or when the stack is that of another function.
+// Fails when a panic is passed on, or when the stack is that of another function.
 func TestCallReturnsPanics(t *testing.T) {
 	t.Parallel()
 	err := guard.Call("handler", func() error { return thisPanics() })
@@ -46,7 +46,7 @@ func TestCallReturnsPanics(t *testing.T) {
 
 func thisPanics() error { panic("out of paper") }
 
-// Code on a goroutine of its own has one error, however it ends.
+// Code on a separate goroutine yields exactly one error, however it ends.
 //
 // Fails when nothing is sent for code that ends its goroutine.
 func TestGoSendsHowItEnded(t *testing.T) {
@@ -68,7 +68,7 @@ func TestGoSendsHowItEnded(t *testing.T) {
 
 // An error whose methods panic matches nothing, and has a text.
 //
-// Fails when a panic of a user's error passes.
+// Fails when a panic of a user's error is passed on.
 func TestErrorsThatPanic(t *testing.T) {
 	t.Parallel()
 	if guard.Is(hostileError{}, context.Canceled) {
@@ -85,8 +85,8 @@ func TestErrorsThatPanic(t *testing.T) {
 	}
 }
 
-// The text of an error can be stored by databases: without secrets, NUL, and broken characters, and
-// not too long.
+// The text of an error can be stored in any database: without secrets, NUL and invalid characters,
+// and within the length limit.
 //
 // Fails when a text is cut within a character, or before its secrets are masked.
 func TestTextOfErrors(t *testing.T) {
@@ -108,10 +108,10 @@ type handler func() string
 
 type middleware func(handler) handler
 
-// Middleware is wrapped around a handler, the first outermost. One that panics or returns nil is an
-// error that names it.
+// Middleware is applied to a handler, the first one outermost. A middleware that panics or returns
+// nil causes an error that names it.
 //
-// Fails when their order is reversed, or a fault passes.
+// Fails when the order is reversed, or when a fault is accepted.
 func TestWrap(t *testing.T) {
 	t.Parallel()
 	named := func(name string) middleware {

@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// No character is left that a terminal obeys or that changes the direction, and JSON says the same
-// as before.
+// No character remains that controls a terminal or changes the writing direction, and JSON keeps
+// its meaning.
 //
-// Fails when a character is left out, such as DEL, which encoding/json does not escape.
+// Fails when a character is missed, such as DEL, which encoding/json does not escape.
 func TestNothingHiddenIsLeft(t *testing.T) {
 	t.Parallel()
 	const text = "a\x00\x1b[2J\x7f\u0085\u009b\u200b\u202e\u2066\u2028\ufeff\U000e0041\n\t\xff\"\\"

@@ -9,22 +9,23 @@ import (
 )
 
 const (
-	// coalesceFor is how long a Hint rests after a call. Postgres takes a lock of the whole server
-	// for the commit of a NOTIFY, so one for each message would slow others.
+	// coalesceFor is how long a Hint rests after a call. Postgres takes a server-wide lock to
+	// commit a NOTIFY, so one NOTIFY per message would slow down other sessions.
 	coalesceFor = 10 * time.Millisecond
-	// HintTimeout bounds a call of the database that nothing depends on.
+	// HintTimeout bounds a database call whose success is not required.
 	HintTimeout = 5 * time.Second
 )
 
-// A Hint calls the database immediately for the first Give, and then once for all that come while
-// it rests. No caller waits for it, and nothing depends on it. The zero value is ready for use.
+// A Hint calls the database immediately for the first Give, and then once for all that follow while
+// it rests. No caller waits for it, and nothing depends on its success. The zero value is ready for
+// use.
 type Hint struct {
 	mu      sync.Mutex
-	resting bool // or calling
-	asked   bool // since it made its call
+	resting bool // also set during a call
+	asked   bool // Give was called since the last call began
 }
 
-// Give calls call on another goroutine, or once more after the present call.
+// Give calls call on another goroutine. If a call is in progress, one more follows it.
 func (h *Hint) Give(call func(context.Context) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,9 +40,10 @@ func (h *Hint) Give(call func(context.Context) error) {
 func (h *Hint) call(call func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), HintTimeout)
 	defer cancel()
-	// Deferred: the application's code in its driver, such as a tracer, may end the goroutine.
+	// Deferred, because the application's code in its driver, such as a tracer, may end the
+	// goroutine.
 	defer func() { time.AfterFunc(coalesceFor, func() { h.rested(call) }) }()
-	// A receiver that misses it finds the work at its next poll, so the error does not matter.
+	// The error does not matter: a receiver that misses the hint finds the work at its next poll.
 	_ = guard.Call("database", func() error { return call(ctx) })
 }
 

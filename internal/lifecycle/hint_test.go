@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
-// Fails when the first call waits, when each of many is one of the database, or when one that came
-// while another was under way, and may have been too late for it, is dropped.
+// Fails when the first call is delayed, when each of many hints calls the database, or when a hint
+// given during a call is dropped although that call may have come too early for it.
 func TestHintIsAtOnceAndThenOneForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -52,7 +52,7 @@ func TestHintIsAtOnceAndThenOneForMany(t *testing.T) {
 	})
 }
 
-// The application's code in its driver panics, or ends its goroutine, while the database is called.
+// The application's code in its driver panics or ends its goroutine while the database is called.
 //
 // Fails when that ends the process, or when no later call is made.
 func TestHintWhoseCallPanics(t *testing.T) {

@@ -11,40 +11,40 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// A Phase says which part of its life a service is in.
+// A Phase is a stage in the life of a service.
 type Phase string
 
-// The phases, in their order. A service may leave out some.
+// The phases in order. A service may skip some.
 const (
-	Created  Phase = "created"  // Run was not called, or asks whether the service may begin
+	Created  Phase = "created"  // Run was not called, or is asking whether the service may begin
 	Running  Phase = "running"  // work begins
 	PreStop  Phase = "pre_stop" // work still begins, but Ready fails
 	Draining Phase = "draining" // Run waits for work that has begun
-	Stopped  Phase = "stopped"  // Run has returned, or is about to
+	Stopped  Phase = "stopped"  // Run has returned or is about to
 )
 
 var order = map[Phase]int{Created: 0, Running: 1, PreStop: 2, Draining: 3, Stopped: 4}
 
-// Ask asks once, in a bounded time, whether the service may begin: if it was started on the store
-// of another environment, it may not. An error or a panic refuses it. If it is refused later,
-// refused is called with the error, unless stop was called before. stop may be nil. Registry.Admit
-// of package cluster is an Ask.
+// An Ask asks once, within a bounded time, whether the service may begin. It may not begin if it
+// was started on the store of another environment. An error or a panic is a refusal. For a later
+// refusal, refused is called with the error, unless stop was called before. stop may be nil.
+// Registry.Admit of package cluster is an Ask.
 type Ask = func(ctx context.Context, refused func(error)) (stop func(), err error)
 
-// A Life is the life of a service: it runs once, if it may, in phases that never go back. Set its
-// exported fields before use. Its methods may be called from any goroutine.
+// A Life is the life of a service: it runs once, if permitted, in phases that never go back. Set
+// its exported fields before use. Its methods may be called from any goroutine.
 type Life struct {
-	Prefix    string    // of the errors of Begin, such as "durable"
-	Type      string    // of the service, such as "Worker": likewise
-	Is        string    // the subject of the errors of probes, such as "worker is"
-	CreatedAt time.Time // since when it is Created, for Current
+	Prefix    string    // prefix of the errors of Begin, such as "durable"
+	Type      string    // type of the service for the errors of Begin, such as "Worker"
+	Is        string    // subject of the errors of probes, such as "worker is"
+	CreatedAt time.Time // start of the phase Created, for Current
 
 	now atomic.Pointer[reached] // written with mu held; nil: Created
 
 	mu      sync.Mutex
 	begun   bool
 	asks    []Ask
-	inside  context.Context // of the work; nil: Work was not called
+	inside  context.Context // context of the work; nil: Work was not called
 	close   context.CancelCauseFunc
 	stops   []func()
 	late    sync.WaitGroup // asks that were added after Work was called
@@ -52,14 +52,13 @@ type Life struct {
 	refusal error          // the first refusal
 }
 
-// reached is a phase, and when it was entered.
+// reached is a phase and when it was entered.
 type reached struct {
 	phase Phase
 	at    time.Time
 }
 
-// Begin is the first call of Run. It returns an error if there is no context, or Run was called
-// before.
+// Begin records the first call of Run. It returns an error if ctx is nil or Run was called before.
 func (l *Life) Begin(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New(l.Prefix + ": the context is nil: use context.Background()")
@@ -82,7 +81,7 @@ func (l *Life) Begun() bool {
 
 // Work asks whether the service may begin, and calls work unless it is refused. The context of work
 // ends when ctx does, or when the service is refused later. Work returns the refusal, joined with
-// the error of work; the service is Stopped then. Call it once, after Begin.
+// the error of work. The service is then Stopped. Call it once, after Begin.
 func (l *Life) Work(ctx context.Context, work func(ctx context.Context) error) error {
 	l.mu.Lock()
 	l.inside, l.close = context.WithCancelCause(ctx)
@@ -114,8 +113,8 @@ func (l *Life) leave() {
 	}
 }
 
-// AdmitBy adds an Ask. If the service works already, AdmitBy asks immediately, and a refusal stops
-// the service.
+// AdmitBy adds an Ask. If the service is already working, the Ask is called immediately, and a
+// refusal stops the service.
 func (l *Life) AdmitBy(ask Ask) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,14 +152,14 @@ func (l *Life) refuse(err error) {
 	l.close(err)
 }
 
-// Refused returns the refusal; nil: there is none.
+// Refused returns the refusal, or nil if there is none.
 func (l *Life) Refused() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.refusal
 }
 
-// Enter enters a phase, unless the service is in that one or a later one.
+// Enter enters a phase, unless the service is already in that phase or a later one.
 func (l *Life) Enter(phase Phase) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +168,7 @@ func (l *Life) Enter(phase Phase) {
 	}
 }
 
-// Current returns the phase, and since when the service is in it.
+// Current returns the phase and when it was entered.
 func (l *Life) Current() (Phase, time.Time) {
 	if now := l.now.Load(); now != nil {
 		return now.phase, now.at
@@ -183,7 +182,7 @@ func (l *Life) Phase() Phase {
 	return phase
 }
 
-// Ready returns an error unless the service is running, and was not refused.
+// Ready returns an error unless the service is running and was not refused.
 func (l *Life) Ready() error {
 	if err := l.Refused(); err != nil {
 		return err
@@ -200,8 +199,8 @@ func (l *Life) Ready() error {
 	}
 }
 
-// Started returns an error until the service has begun to run and has called its server, such as
-// the "database", or if it was refused.
+// Started returns an error until the service has begun to run and has called its server, and
+// whenever the service was refused. server is the name of the server, such as "database".
 func (l *Life) Started(server string, called bool) error {
 	if err := l.Refused(); err != nil {
 		return err

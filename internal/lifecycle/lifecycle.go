@@ -1,8 +1,8 @@
-// Package lifecycle has the common parts of the services of tickslot: schedulers of timers, workers
-// of durable runs, relays of an outbox, electors and registries. Each runs once, unless it is
-// refused, moves through the same phases, asks its server until that answers for the first time,
-// samples data for probes and metrics, listens to its database, and drains. Loops are in package
-// loop, hooks and lines in notify, calls in answers, deletes of old rows in retention.
+// Package lifecycle contains the common parts of tickslot's services: timer schedulers, workers for
+// durable runs, outbox relays, electors and registries. Each service runs once, unless it is
+// refused. It goes through the same phases, asks its server until the first answer, samples data
+// for probes and metrics, listens to its database, and drains. Related packages are loop (loops),
+// notify (hooks and log lines), answers (calls) and retention (deletes of old rows).
 package lifecycle
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// A call that has failed is repeated after pauses that grow from MinWait to MaxWait.
+// The pauses after failed calls grow from MinWait to MaxWait.
 const (
 	MinWait = 100 * time.Millisecond
 	MaxWait = 2 * time.Second
 )
 
-// FirstAnswer calls begin, which asks the server for the first time, until it succeeds, ctx ends,
-// or its error matches final: the error of a server that is not set up right.
+// FirstAnswer calls begin, which makes the first call to the server, until it succeeds, ctx ends,
+// or its error matches final, the error of a server that is not set up correctly.
 func FirstAnswer(ctx context.Context, final error, begin func() error) error {
 	for wait := MinWait; ; wait = min(2*wait, MaxWait) {
 		err := begin()
@@ -35,18 +35,18 @@ func FirstAnswer(ctx context.Context, final error, begin func() error) error {
 	}
 }
 
-// A connection that listens is replaced after pauses that grow from the first to the second.
+// The pauses before a listening connection is replaced grow from minListenWait to maxListenWait.
 const (
 	minListenWait = time.Second
 	maxListenWait = time.Minute
 )
 
-// listenGrace is how long a connection that listens may take to end.
+// listenGrace is how long a listening connection may take to end.
 const listenGrace = 5 * time.Second
 
 // KeepListening calls listen, which connects and listens, until ctx ends. Whenever listen has
-// returned, it calls ended, and pauses. If listen panics or calls runtime.Goexit, that is its
-// error. A listen that ignores the end of ctx is left behind.
+// returned, KeepListening calls ended and pauses. A panic or runtime.Goexit in listen counts as its
+// error. A listen that ignores the end of ctx is abandoned.
 func KeepListening(ctx context.Context, listen func(context.Context) error, ended func(error)) {
 	wait := minListenWait
 	for ctx.Err() == nil {
@@ -67,7 +67,7 @@ func KeepListening(ctx context.Context, listen func(context.Context) error, ende
 	}
 }
 
-// Sleep reports false if ctx ends before d has passed.
+// Sleep waits for d. It reports false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -79,7 +79,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Await receives from a channel, and reports false if d passes before.
+// Await receives from a channel. It reports false if d passes first.
 func Await[T any](from <-chan T, d time.Duration) (got T, ok bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -96,8 +96,8 @@ func Await[T any](from <-chan T, d time.Duration) (got T, ok bool) {
 	}
 }
 
-// AwaitEnd receives the value that code of a user sends when it returns. It waits until ctx ends,
-// and then for grace: it reports false if the code ignores that its time is over.
+// AwaitEnd receives the value that users' code sends when it returns. It waits until ctx ends, and
+// then for grace. It reports false if the code does not return by then.
 func AwaitEnd[T any](ctx context.Context, ended <-chan T, grace time.Duration) (got T, ok bool) {
 	select {
 	case got = <-ended:
@@ -108,7 +108,7 @@ func AwaitEnd[T any](ctx context.Context, ended <-chan T, grace time.Duration) (
 }
 
 // Drain waits until idle is closed. After timeout it calls end, which ends the contexts of the
-// remaining work. It reports false if that work ignores this for grace.
+// remaining work. It reports false if that work does not end within grace.
 func Drain(idle <-chan struct{}, timeout time.Duration, end func(), grace time.Duration) bool {
 	_, ok := Await(idle, timeout)
 	if !ok {
@@ -118,19 +118,19 @@ func Drain(idle <-chan struct{}, timeout time.Duration, end func(), grace time.D
 	return ok
 }
 
-// A Sampler is a loop that reads the data that health and metrics show, so that a probe or a scrape
-// costs the server nothing.
+// A Sampler is a loop that reads the data for health checks and metrics, so that a probe or a
+// scrape makes no call to the server.
 type Sampler[T any] struct {
 	*loop.Loop
 	read     func() (T, error)
 	interval time.Duration
 
-	mu     sync.Mutex // of all readers
+	mu     sync.Mutex // used by all readers
 	latest T
 	readAt time.Time // zero: never
 }
 
-// NewSampler returns a Sampler that calls read about every interval.
+// NewSampler returns a Sampler that calls read approximately every interval.
 func NewSampler[T any](interval time.Duration, read func() (T, error)) *Sampler[T] {
 	const jitter = 0.2
 	s := &Sampler[T]{read: read, interval: interval}
@@ -147,14 +147,14 @@ func (s *Sampler[T]) sample() time.Duration {
 	return loop.Never
 }
 
-// Latest returns the last read, and reports false if that is too old to say anything.
+// Latest returns the last read. It reports false if that is too old to be used.
 func (s *Sampler[T]) Latest() (latest T, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.latest, !s.readAt.IsZero() && time.Since(s.readAt) < 4*s.interval
 }
 
-// StillRunning names, for a line of the log, the work that did not return while a part drained.
+// StillRunning lists, for a log line, the work that did not return while a part drained.
 func StillRunning(names []string) string {
 	if len(names) == 0 {
 		return "nothing"

@@ -14,10 +14,9 @@ import (
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
-// A service begins once, and its phases do not go back.
+// A service begins once, and its phases never go back.
 //
-// Fails when a second Run begins, or a late step of the first one revives a service that has
-// stopped.
+// Fails when a second Run begins, or a late step of the first one revives a stopped service.
 func TestPhasesGoForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lifecycle.Life{Prefix: "relay", Type: "Relay", CreatedAt: time.Now()}
@@ -62,10 +61,10 @@ func TestPhasesGoForward(t *testing.T) {
 	})
 }
 
-// A service works unless it is refused, is stopped by a later refusal, and reports it.
+// A service works unless it is refused. A later refusal stops it, and it reports the refusal.
 //
-// Fails when a service that was refused works, one that is refused later continues, or an Ask that
-// is added late is forgotten.
+// Fails when a refused service works, one that is refused later continues, or a late Ask is
+// ignored.
 func TestRefusals(t *testing.T) {
 	no := errors.New("another environment")
 	yes := func(context.Context, func(error)) (func(), error) { return func() {}, nil }
@@ -96,9 +95,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An Ask is code of users: if it panics, the service is refused, and its stop may be nil.
+// An Ask is users' code: if it panics, the service is refused, and its stop may be nil.
 //
-// Fails when either ends the process.
+// Fails when a panic or a nil stop ends the process.
 func TestAsksOfUsers(t *testing.T) {
 	var panics lifecycle.Life
 	panics.AdmitBy(func(context.Context, func(error)) (func(), error) { panic("oh") })
@@ -116,9 +115,9 @@ func TestAsksOfUsers(t *testing.T) {
 	}
 }
 
-// Work in progress has its time, then its context ends, and it has its grace.
+// Work in progress first gets the timeout. Then its context ends, and it gets the grace period.
 //
-// Fails when Drain waits although it is idle, or longer than that for work that hangs.
+// Fails when Drain waits although the part is idle, or waits too long for work that hangs.
 func TestDrain(t *testing.T) {
 	for name, c := range map[string]struct {
 		idleAfter time.Duration
@@ -150,8 +149,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// The first call is repeated, after pauses that grow to two seconds, until the server answers, is
-// found not set up right, or ctx ends.
+// The first call is repeated, with pauses that grow to two seconds, until the server answers, is
+// found to be set up incorrectly, or ctx ends.
 //
 // Fails when a server that is down ends the service, or one without tables is called forever.
 func TestFirstAnswer(t *testing.T) {
@@ -186,11 +185,11 @@ func TestFirstAnswer(t *testing.T) {
 	})
 }
 
-// A connection that listens is replaced, after pauses that grow from a second to a minute, and are
-// short again after one that has lasted.
+// A listening connection is replaced. The pauses grow from a second to a minute, and are short
+// again after a connection that has lasted.
 //
-// Fails when a panic or runtime.Goexit ends it, or a database that is down is called without a
-// pause.
+// Fails when a panic or runtime.Goexit ends the loop, or when a database that is down is called
+// without a pause.
 func TestKeepListening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var began []time.Duration
@@ -222,7 +221,7 @@ func TestKeepListening(t *testing.T) {
 		for i := range pauses {
 			pauses[i] = began[i+1] - began[i]
 		}
-		pauses[9] -= 2 * time.Minute // the one that lasted
+		pauses[9] -= 2 * time.Minute // the connection that lasted
 		if pauses[0] > 1300*time.Millisecond || pauses[9] > 1300*time.Millisecond ||
 			slices.Max(pauses) > 78*time.Second || pauses[8] < 40*time.Second {
 			t.Errorf("pauses of %v", pauses)
@@ -230,9 +229,9 @@ func TestKeepListening(t *testing.T) {
 	})
 }
 
-// A connection that does not end with its context is left behind.
+// A connection that does not end with its context is abandoned.
 //
-// Fails when a service cannot stop because of it.
+// Fails when it keeps a service from stopping.
 func TestListenThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -252,9 +251,9 @@ func TestListenThatHangs(t *testing.T) {
 	})
 }
 
-// A sampler shows its last read, until that is four intervals old.
+// A sampler returns its last read until that is four intervals old.
 //
-// Fails when a failed read hides the one before, or an old one counts.
+// Fails when a failed read hides the previous one, or when an outdated read counts as fresh.
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64

@@ -1,5 +1,5 @@
-// Package loop calls a step again and again: when its interval has passed, when the next thing that
-// the step knows of is due, or when Wake is called.
+// Package loop calls a step repeatedly: after each interval, when the next item known to the step
+// is due, or when Wake is called.
 package loop
 
 import (
@@ -11,36 +11,36 @@ import (
 	"time"
 )
 
-// Never is the result of a step that knows of nothing that will be due.
+// Never is the result of a step for which nothing will become due.
 const Never = time.Duration(math.MaxInt64)
 
 // A Loop calls the step of a part. Its methods may be called from any goroutine. A step makes a few
-// calls to a database, each of which is bounded.
+// calls to a database, each with a bounded duration.
 type Loop struct {
 	Name     string
 	interval time.Duration
 	jitter   float64
-	step     func() (next time.Duration) // in how long the next thing is due; Never: it knows of none
+	step     func() (next time.Duration) // returns the time until the next item is due, or Never
 	wakes    chan struct{}
 	madeAt   time.Time
-	stepAt   atomic.Int64 // when the step in progress began, in ns since madeAt; 0: none is
+	stepAt   atomic.Int64 // when the current step began, in ns since madeAt; 0: none
 }
 
-// New returns a loop whose pauses are an interval, longer or shorter by a share of it.
+// New returns a loop. Its pauses vary randomly around interval by the share jitter.
 func New(name string, interval time.Duration, jitter float64, step func() time.Duration) *Loop {
 	return &Loop{Name: name, interval: interval, jitter: jitter, step: step, wakes: make(chan struct{}, 1),
 		madeAt: time.Now()}
 }
 
-// Wake makes the loop take a step now. If a step is in progress, another one follows it.
+// Wake makes the loop take a step now. If a step is in progress, another one follows.
 func (l *Loop) Wake() {
 	select {
 	case l.wakes <- struct{}{}:
-	default: // it was woken already
+	default: // already woken
 	}
 }
 
-// Run takes steps until ctx ends. It does not cut off a step.
+// Run takes steps until ctx ends. It does not interrupt a step.
 func (l *Loop) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -57,19 +57,19 @@ func (l *Loop) Run(ctx context.Context) {
 		l.stepAt.Store(int64(time.Since(l.madeAt)) | 1)
 		next := l.step()
 		l.stepAt.Store(0)
-		// It is random each time, so that workers that started together drift apart.
+		// The pause is random, so that workers that started together drift apart.
 		timer.Reset(max(0, min(next, Jittered(l.interval, l.jitter))))
 	}
 }
 
-// Jittered returns d, longer or shorter by up to a share of it.
+// Jittered returns d, randomly lengthened or shortened by up to the given share.
 func Jittered(d time.Duration, share float64) time.Duration {
 	spread := time.Duration(float64(d) * share)
 	return d - spread + rand.N(2*spread+1)
 }
 
-// Backoff returns how long to wait after a number of failed attempts: first, doubled for each
-// attempt after the first one, never more than most, and shortened at random by up to half.
+// Backoff returns the wait after a number of failed attempts. It starts at first, doubles with each
+// further attempt up to most, and is randomly shortened by up to half.
 func Backoff(first, most time.Duration, attempts int) time.Duration {
 	wait := first
 	for range attempts - 1 {
@@ -82,7 +82,7 @@ func Backoff(first, most time.Duration, attempts int) time.Duration {
 	return wait - rand.N(wait/2+1)
 }
 
-// StepTook returns how long the step in progress has taken; 0: none is.
+// StepTook returns how long the current step has taken so far, or 0 if none is in progress.
 func (l *Loop) StepTook() time.Duration {
 	at := l.stepAt.Load()
 	if at == 0 {
@@ -91,11 +91,11 @@ func (l *Loop) StepTook() time.Duration {
 	return time.Since(l.madeAt) - time.Duration(at)
 }
 
-// StallAfter returns how long a step, or a call, may last if a call takes at most callTimeout.
+// StallAfter returns the maximum duration of a step or a call, if a call takes at most callTimeout.
 func StallAfter(callTimeout time.Duration) time.Duration { return max(time.Minute, 5*callTimeout) }
 
-// Stalled returns an error if a step of a loop lasts too long, although its calls take at most
-// callTimeout: only a restart of the process helps then.
+// Stalled returns an error if a step of a loop takes too long, although its calls take at most
+// callTimeout. Only a restart of the process resolves that.
 func Stalled(callTimeout time.Duration, loops ...*Loop) error {
 	for _, l := range loops {
 		if took := l.StepTook(); took > StallAfter(callTimeout) {

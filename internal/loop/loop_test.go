@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// Fails when a step comes too late, or without a reason, or when one continues after stop.
+// Fails when a step comes too late or without a reason, or when a step runs after stop.
 func TestStepsComeWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestStepsComeWhenTheyAreDue(t *testing.T) {
 	})
 }
 
-// Fails when a pause is not within its share.
+// Fails when a pause differs from the interval by more than its share.
 func TestJittered(t *testing.T) {
 	t.Parallel()
 	least, most := time.Hour, time.Duration(0)

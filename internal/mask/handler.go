@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// A handler hides secrets in the lines that it passes on. If the user's handler panics, a line is
-// lost, not the process.
+// A handler masks secrets in the lines that it passes on. If the user's handler panics, the line is
+// lost, but the process continues.
 type handler struct{ inner slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -45,8 +45,8 @@ func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h *handler) WithGroup(name string) slog.Handler { return &handler{h.inner.WithGroup(name)} }
 
-// masked returns an attribute without secrets. Errors stay errors: a handler may ask for their
-// type.
+// masked returns an attribute without secrets. Errors stay errors, because a handler may check
+// their type.
 func masked(a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
@@ -72,18 +72,18 @@ func masked(a slog.Attr) slog.Attr {
 	return a
 }
 
-// A valuer hides secrets in the value that another LogValuer returns.
+// A valuer masks secrets in the value that another LogValuer returns.
 type valuer struct{ inner slog.LogValuer }
 
 // LogValue implements slog.LogValuer.
 func (v valuer) LogValue() slog.Value { return masked(slog.Attr{Value: v.inner.LogValue()}).Value }
 
-// maskedAny returns a value of any type, such as the value of a panic. It becomes its text if that
-// contains a secret.
+// maskedAny masks a value of any type, such as the value of a panic. If its text contains a secret,
+// the masked text replaces the value.
 func maskedAny(v slog.Value) slog.Value {
 	text := fmt.Sprintf("%+v", v.Any())
 	if bytes, ok := v.Any().([]byte); ok {
-		text = string(bytes) // as slog.TextHandler prints it
+		text = string(bytes) // slog.TextHandler prints it this way
 	}
 	if safe := Text(text); safe != text {
 		return slog.StringValue(safe)

@@ -1,9 +1,9 @@
 // Package mask hides secrets in texts that leave the process: errors on pages, in probes, in logs,
-// in rows of a store and on a terminal, and headers of messages. A driver's error may quote the
-// whole URL of its server, and a client's error the header that was refused.
+// in rows of a store and on a terminal, and message headers. A driver's error may quote the whole
+// URL of its server, and a client's error may quote the rejected header.
 //
-// It knows what a secret looks like, not what it is: a password in a sentence without its name is
-// not found. It prefers to hide too much.
+// It recognizes secrets by their form only: it does not find a password in a sentence without the
+// word password before it. It hides too much rather than too little.
 package mask
 
 import (
@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// Mask replaces a secret.
+// Mask replaces secrets.
 const Mask = "***"
 
-// names matches names of secrets, also as a part of a longer name: x-api-key, client_secret,
-// PGPASSWORD.
+// names matches names of secrets, including longer names that contain them: x-api-key,
+// client_secret, PGPASSWORD.
 const names = `pass(?:word|wd|phrase)|pwd|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|signature|` +
 	`credentials?|\bsig\b|\bpass\b`
 
-// value matches the value after a name, in an assignment, a query, a DSN, a header or JSON, which
-// may itself be inside a text in JSON.
+// value matches the value after a name, in an assignment, a query, a DSN, a header or JSON. The
+// JSON may itself be encoded in a JSON string.
 const value = `(?:\\"[^"\\]*\\?"|"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.|'')*'?|[^\s"'&;,}\])]+)`
 
 // server matches the part of a URL before user and password.
@@ -34,22 +34,22 @@ var patterns = []struct {
 	pattern *regexp.Regexp
 	mask    string
 }{
-	// The values of these headers may contain spaces and semicolons: they end with the line, or
-	// with the text in quotes.
+	// The values of these headers may contain spaces and semicolons. They end with the line or with
+	// the quoted text.
 	{regexp.MustCompile(headers + `\[)[^\]\r\n]*`), "$1" + Mask},
 	{regexp.MustCompile(headers + `)(?:\\?"[^"\r\n]*|'[^'\r\n]*|[^\s"'\[][^\r\n]*)`), "$1" + Mask},
-	// user:password@, of a URL or of a DSN of MySQL; the last @, because a password may have one.
+	// user:password@ in a URL or a MySQL DSN; up to the last @, because a password may contain one.
 	{regexp.MustCompile(server + `[^\s"'/]*:[^\s"']*@`), "${1}" + Mask + "@"},
 	{regexp.MustCompile(`[^\s"'/]*:(?:/?[^\s"'/][^\s"']*)?@`), Mask + "@"},
-	{regexp.MustCompile(server + `[^\s"'/@:?#]+@`), "${1}" + Mask + "@"}, // a token alone
+	{regexp.MustCompile(server + `[^\s"'/@:?#]+@`), "${1}" + Mask + "@"}, // only a token
 	{regexp.MustCompile(`(?i)([\w-]*(?:` + names + `)[\w-]*)(\\?["']?\s*(?:=>|[=:])\s*)` + value), "$1$2" + Mask},
-	{regexp.MustCompile(`\beyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)?`), Mask}, // a token in JWT
+	{regexp.MustCompile(`\beyJ[\w-]{4,}\.[\w-]{4,}(?:\.[\w-]*)?`), Mask}, // a JWT
 }
 
-// scheme matches the value of an Authorization header without its name.
+// scheme matches the value of an Authorization header without the header's name.
 var scheme = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)([\w.~+/=-]{4,})`)
 
-// prose matches words that follow the name of a scheme in a sentence.
+// prose matches words that follow the name of a scheme in ordinary sentences.
 var prose = regexp.MustCompile(`(?i)^(?:tokens?|auth\w*|schemes?|credentials?|access)[.:]?$`)
 
 // Text returns a text without the parts that look like secrets.
@@ -69,11 +69,11 @@ func Text(s string) string {
 
 var secretName = regexp.MustCompile(`(?i)^(?:proxy-)?authorization$|^(?:set-)?cookie$|[-_]auth$|` + names)
 
-// IsSecret reports whether the name of a value, such as a header, says that it is a secret.
+// IsSecret reports whether the name of a value, such as a header, indicates a secret.
 func IsSecret(name string) bool { return secretName.MatchString(textproto.TrimString(name)) }
 
-// Headers returns a copy of headers without the values that are secret by their name or their look.
-// It returns nil for nil.
+// Headers returns a copy of headers without values that are secret by their name or their form. It
+// returns nil for nil.
 func Headers(headers map[string]string) map[string]string {
 	if headers == nil {
 		return nil
@@ -88,20 +88,20 @@ func Headers(headers map[string]string) map[string]string {
 	return masked
 }
 
-// A maskedError is an error whose text is masked. errors.Is and errors.As see the error itself.
+// A maskedError is an error whose text is masked. errors.Is and errors.As find the original error.
 type maskedError struct{ err error }
 
 func (m *maskedError) Error() string { return Text(m.err.Error()) }
 func (m *maskedError) Unwrap() error { return m.err }
 
-// Error returns an error with the same meaning, without secrets in its text: err itself if there is
-// none.
+// Error returns an equivalent error without secrets in its text. It returns err itself if the text
+// contains none.
 func Error(err error) (safe error) {
 	if err == nil {
 		return nil
 	}
 	defer func() {
-		if recover() != nil { // its Error method: a caller that prints it will find out
+		if recover() != nil { // the Error method panicked, and will do so again for a caller that prints it
 			safe = &maskedError{err}
 		}
 	}()
@@ -111,8 +111,8 @@ func Error(err error) (safe error) {
 	return &maskedError{err}
 }
 
-// Logger returns a logger that hides secrets in the errors and texts that it logs as attributes,
-// and survives a handler that panics. A nil logger is slog.Default().
+// Logger returns a logger that masks secrets in the errors and texts of attributes, and survives a
+// handler that panics. A nil logger stands for slog.Default().
 func Logger(logger *slog.Logger) *slog.Logger {
 	if logger == nil {
 		logger = slog.Default()

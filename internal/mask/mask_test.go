@@ -17,7 +17,7 @@ import (
 
 const secret = "s3cr3t-Canary"
 
-// Fails when a way in which drivers and clients quote a secret is not known.
+// Fails when a form in which drivers and clients quote secrets is not recognized.
 func TestSecretsAreHidden(t *testing.T) {
 	for _, text := range []string{
 		"dial postgres://app:" + secret + "@db-1.internal:5432/shop?sslmode=disable: refused",
@@ -53,7 +53,7 @@ func TestSecretsAreHidden(t *testing.T) {
 	}
 }
 
-// Fails when what operators need to read is hidden, too.
+// Fails when text that operators need is masked too.
 func TestOtherTextStays(t *testing.T) {
 	for _, text := range []string{
 		"", `ERROR: password authentication failed for user "app" (SQLSTATE 28P01)`, "connection refused",
@@ -68,7 +68,7 @@ func TestOtherTextStays(t *testing.T) {
 	}
 }
 
-// Fails when a header is judged by its value alone.
+// Fails when a header is judged only by its value.
 func TestHeadersWithSecretsAreHidden(t *testing.T) {
 	secrets := []string{"Authorization", "authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key",
 		"api_key", "X-Auth-Token", "csrf-token", "X-Secret", "Password", "X-Amz-Signature", "X-Auth"}
@@ -89,7 +89,7 @@ func TestHeadersWithSecretsAreHidden(t *testing.T) {
 	}
 }
 
-// Fails when an error loses its type, or when a logger has a way around the mask.
+// Fails when an error loses its type, or when a logger bypasses the mask.
 func TestErrorsAndLinesAreMasked(t *testing.T) {
 	cause := &url.Error{Op: "Get", URL: "http://u:" + secret + "@x", Err: errors.New("EOF")}
 	err := mask.Error(fmt.Errorf("call: %w", cause))
@@ -124,10 +124,10 @@ type described string
 
 func (d described) LogValue() slog.Value { return slog.StringValue(string(d)) }
 
-// Code panics with values of any type, and they are logged unchanged.
+// Panics may have values of any type, and these are logged unchanged if they contain no secret.
 //
-// Fails when a value that is neither a text nor an error shows a secret, or when one without loses
-// its form.
+// Fails when a value that is neither a text nor an error shows a secret, or when a value without a
+// secret is reformatted.
 func TestOtherValuesAreMasked(t *testing.T) {
 	type config struct{ Host, Password string }
 	for _, value := range []any{config{"db", secret}, &config{"db", secret}, &url.URL{Scheme: "http", Host: "x",
@@ -149,19 +149,19 @@ func TestOtherValuesAreMasked(t *testing.T) {
 	}
 }
 
-// panicking is a handler of a user whose methods all panic.
+// panicking is a user's handler whose methods all panic.
 type panicking struct{ slog.Handler }
 
 func (panicking) Enabled(context.Context, slog.Level) bool { panic("enabled") }
 
 func (panicking) Handle(context.Context, slog.Record) error { panic("handle") }
 
-// quarrelsome is a handler that panics only when it gets a line.
+// quarrelsome is a handler that panics only when it handles a line.
 type quarrelsome struct{ slog.Handler }
 
 func (quarrelsome) Handle(context.Context, slog.Record) error { panic("handle") }
 
-// Every part logs through Logger, so none of them has to survive the user's handler itself.
+// Every part logs through Logger, so no part needs to survive the user's handler itself.
 //
 // Fails when a panic of the handler reaches the caller.
 func TestHandlerThatPanics(t *testing.T) {

@@ -35,15 +35,15 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// nobodyReads is a secret. The errors below quote it as errors of drivers and clients do: in a URL,
-// in a DSN, in a query and in a header.
+// nobodyReads is a secret. The errors below quote it as drivers and clients do: in a URL, a DSN, a
+// query and a header.
 const nobodyReads = "s3cr3t-Canary"
 
 var errQuotes = errors.New("dial postgres://app:" + nobodyReads + "@db-1:5432/shop: refused; host=db password=" +
 	nobodyReads + `; Post "https://hooks.internal/x?token=` + nobodyReads + "\": EOF; Authorization: Bearer " +
 	nobodyReads)
 
-// A way out is a way by which errors leave a process. It writes its output to said.
+// waysOut lists the ways by which errors leave a process. Each writes its output to said.
 var waysOut = map[string]func(t *testing.T, said *told){
 	"a probe":                       probeSays,
 	"a role whose store fails":      leaderSays,
@@ -58,10 +58,10 @@ var waysOut = map[string]func(t *testing.T, said *told){
 	"an outbox whose store is down": outboxStoreSays,
 }
 
-// A password in an error of a driver, of a client or of the user's own code is on no page, in no
-// probe, log, record or JSON; the rest of the error is.
+// A password in an error of a driver, a client or the user's own code appears on no page and in no
+// probe, log, record or JSON. The rest of the error does.
 //
-// Fails when a way out goes around the mask.
+// Fails when an output bypasses the mask.
 func TestSecretsInErrorsLeaveNowhere(t *testing.T) {
 	t.Parallel()
 	for way, say := range waysOut {
@@ -81,7 +81,7 @@ func TestSecretsInErrorsLeaveNowhere(t *testing.T) {
 	}
 }
 
-// A told collects output, from any goroutine.
+// told collects output from any goroutine.
 type told struct{ testkit.Log }
 
 func logTo(said *told) *slog.Logger {
@@ -99,7 +99,7 @@ func asJSON(t *testing.T, said *told, values ...any) {
 	}
 }
 
-// run runs a part until its output has the text.
+// run runs a part until the condition until is true.
 func run(t *testing.T, part func(context.Context) error, what string, until func() bool) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -120,7 +120,7 @@ func probeSays(t *testing.T, said *told) {
 	}
 }
 
-// A noSource is a healthy process.
+// noSource is a healthy process.
 type noSource struct{}
 
 func (noSource) Live() error                     { return nil }
@@ -155,7 +155,7 @@ func leaderSays(t *testing.T, said *told) {
 	asJSON(t, said, elector.Status())
 }
 
-// timers returns a scheduler with one timer that fails, and a page about it.
+// timers returns a scheduler with one failing timer, and a page that shows it.
 func timers(t *testing.T, said *told, store dlock.DistributedLock) (*timer.Scheduler, *page.Page, *cluster.Registry) {
 	t.Helper()
 	registry := newRegistry(t, said, cluster.NewMemoryStore())
@@ -232,11 +232,11 @@ func timerStoreSays(t *testing.T, said *told) {
 }
 
 func snapshotOf(registry *cluster.Registry) *cluster.Snapshot {
-	s, _ := registry.Snapshot(context.Background()) // its error is in it, too
+	s, _ := registry.Snapshot(context.Background()) // the snapshot also contains the error
 	return s
 }
 
-// A badStore fails each call.
+// badStore fails each call.
 type badStore struct{ cluster.Store }
 
 func (badStore) Write(context.Context, cluster.Batch) (cluster.Written, error) {
@@ -259,7 +259,7 @@ func registryStoreSays(t *testing.T, said *told) {
 	looks(said, pageOf(t, said, registry, nil), "/", "/timers", "/timer?name=report", "/hosts")
 }
 
-// A badPart is a part of a process that shows an error.
+// badPart is a part of a process that shows an error.
 type badPart struct{}
 
 func (badPart) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
@@ -373,7 +373,7 @@ func outboxSays(t *testing.T, said *told) {
 	looks(said, p, "/", "/outbox", "/message?id="+id.String())
 }
 
-// A noDatabase is a driver that reaches no server, and says so with its DSN.
+// noDatabase is a driver that reaches no server and quotes its DSN in the error.
 type noDatabase struct{ driver.Connector }
 
 func (noDatabase) Connect(context.Context) (driver.Conn, error) { return nil, errQuotes }
@@ -393,7 +393,7 @@ func pagesSay(t *testing.T, said *told) {
 	looks(said, p, "/", "/fails", "/outbox", "/message?id="+outbox.RandomID().String(), "/durable", "/durablerun?id=1")
 }
 
-// part is the part of a worker and of a relay that shows their state.
+// part is the part of a worker or a relay that shows its state.
 type part interface {
 	cluster.Runner
 	health.Source

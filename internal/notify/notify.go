@@ -1,8 +1,8 @@
-// Package notify calls hooks in order, one at a time, on a goroutine of their own, from a bounded
-// queue, so that a hook which is slow, hangs or panics does not affect its caller.
+// Package notify calls hooks in order, one at a time, on a separate goroutine, from a bounded
+// queue. So a hook that is slow, hangs or panics does not affect its caller.
 //
-// What it does not promise: that every event arrives. If hooks are slower than events come, events
-// are lost; if a hook never returns, all later ones are.
+// Not every event is guaranteed to arrive. If hooks are slower than events occur, events are lost;
+// if a hook never returns, all later ones are.
 package notify
 
 import (
@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// MaxWaiting is how many events wait at most; further ones are dropped. It is twenty times the
-// events of a thousand timers that are due at one instant, and takes a few megabytes.
+// MaxWaiting is the maximum number of waiting events; further ones are dropped. It is twenty times
+// the number of events of a thousand timers that are due at the same time, and takes a few
+// megabytes.
 const MaxWaiting = 10_000
 
-// A Queue has the events that wait for their hooks. Its goroutine exists while there are any. The
-// zero value is ready for use.
+// A Queue holds the events that wait for their hooks. Its goroutine exists only while there are
+// any. The zero value is ready for use.
 type Queue struct {
-	// Panicked is called on the goroutine when a hook has panicked. Nil: the panic is ignored.
+	// Panicked is called on that goroutine after a hook has panicked. Nil: the panic is ignored.
 	Panicked func(hook string, value any, stack []byte)
 
 	mu         sync.Mutex
@@ -26,19 +27,19 @@ type Queue struct {
 	dropped    uint64
 	closed     bool
 	delivering bool          // the goroutine exists
-	calling    string        // the hook that is being called; "": none
-	calledAt   time.Time     // when that call began
-	idle       chan struct{} // closed when the goroutine ends; nil: no caller waits for it
+	calling    string        // the hook in progress; "" if none
+	calledAt   time.Time     // when the hook in progress began
+	idle       chan struct{} // closed when the goroutine ends; nil if no caller waits for it
 }
 
-// An event is the call of a hook.
+// An event is a call of a hook.
 type event struct {
 	hook string
 	call func()
 }
 
-// Put queues the call of a hook, and reports false if it was dropped. It does not block and does
-// not call hooks, so the caller may hold any mutex.
+// Put queues the call of a hook and reports false if it was dropped. It does not block and does not
+// call hooks, so the caller may hold any mutex.
 func (q *Queue) Put(hook string, call func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -54,14 +55,14 @@ func (q *Queue) Put(hook string, call func()) bool {
 	return true
 }
 
-// Dropped returns how many events were dropped so far.
+// Dropped returns the number of events dropped so far.
 func (q *Queue) Dropped() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.dropped
 }
 
-// deliver calls the hooks of the events that wait, until none does.
+// deliver calls the hooks of the waiting events until none is left.
 func (q *Queue) deliver() {
 	over := false
 	defer func() {
@@ -79,7 +80,8 @@ func (q *Queue) deliver() {
 	}
 }
 
-// next takes the oldest event out of the queue. ok is false if none waits: the goroutine ends then.
+// next removes the oldest event from the queue. ok is false if none waits, and then the goroutine
+// ends.
 func (q *Queue) next() (e event, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -107,9 +109,10 @@ func (q *Queue) call(e event) {
 	e.call()
 }
 
-// Close waits until the events that are queued are delivered, for up to timeout. Then it drops the
-// rest, and waits for the call in progress until that, too, has lasted for timeout. It returns the
-// hook that has still not returned, whose goroutine is left; "": none. Later events are dropped.
+// Close waits up to timeout until the queued events are delivered. Then it drops the remaining
+// ones, and waits for the call in progress until that has also lasted for timeout. It returns the
+// hook that has still not returned, whose goroutine is abandoned, or "" if there is none. Later
+// events are dropped.
 func (q *Queue) Close(timeout time.Duration) (stuck string) {
 	q.mu.Lock()
 	q.closed = true
@@ -138,6 +141,6 @@ func (q *Queue) Close(timeout time.Duration) (stuck string) {
 		if hook != "" && left <= 0 {
 			return hook
 		}
-		timer.Reset(max(left, time.Millisecond)) // between two calls: the goroutine ends immediately
+		timer.Reset(max(left, time.Millisecond)) // between two calls, when the goroutine is about to end
 	}
 }

@@ -15,14 +15,13 @@ import (
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
-// Hooks are called in the order of the events, one at a time, and no goroutine is left when all
-// have been.
+// Hooks are called in the order of the events, one at a time, and afterwards no goroutine is left.
 //
-// Fails when Put calls a hook itself, or in a goroutine for each.
+// Fails when Put calls a hook itself or starts a goroutine for each.
 func TestEventsArriveInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q notify.Queue
-		var got []int // without a mutex: the race detector sees two hooks at a time
+		var got []int // without a mutex, so that the race detector notices concurrent hooks
 		for range 3 {
 			for i := range 100 {
 				if !q.Put("a", func() { got = append(got, i); runtime.Gosched() }) {
@@ -43,9 +42,10 @@ func TestEventsArriveInOrder(t *testing.T) {
 	})
 }
 
-// A hook that panics, or calls runtime.Goexit, costs no other event. A panic is reported.
+// A hook that panics or calls runtime.Goexit causes the loss of no other event. A panic is
+// reported.
 //
-// Fails when call does not recover, and when deliver does not look at over.
+// Fails when call does not recover, or when deliver ignores over.
 func TestHookThatPanicsOrExits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
@@ -62,7 +62,7 @@ func TestHookThatPanicsOrExits(t *testing.T) {
 		if hook := q.Close(time.Second); hook != "" || called != 1 || !slices.Equal(told, []any{"panics", "oh"}) {
 			t.Errorf("%q is stuck, the last was called %d times, told %v", hook, called, told)
 		}
-		var silent notify.Queue // no Panicked is set
+		var silent notify.Queue // Panicked is not set
 		silent.Put("panics", func() { panic("oh") })
 		if hook := silent.Close(time.Second); hook != "" {
 			t.Errorf("%q is stuck", hook)
@@ -70,10 +70,10 @@ func TestHookThatPanicsOrExits(t *testing.T) {
 	})
 }
 
-// While a hook blocks, events wait up to the bound, and further ones are dropped and counted. No
+// While a hook blocks, events wait up to the limit, and further ones are dropped and counted. No
 // caller of Put waits.
 //
-// Fails when Put waits for room, or the queue has no bound.
+// Fails when Put waits for space, or when the queue is unbounded.
 func TestEventsBeyondTheBoundAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q notify.Queue
@@ -94,15 +94,15 @@ func TestEventsBeyondTheBoundAreDropped(t *testing.T) {
 	})
 }
 
-// Close delivers the events that wait for up to its time, and drops the rest. It waits for a call
-// that has only just begun, and for one that never returns no longer than that.
+// Close delivers the waiting events for up to its timeout and drops the remaining ones. It waits
+// for a call that has just begun, but no longer than the timeout for a call that never returns.
 //
 // Fails when Close waits forever, drops immediately, or names a hook that is only slow.
 func TestCloseIsBounded(t *testing.T) {
 	const timeout = 5 * time.Second
 	for name, c := range map[string]struct {
-		call            time.Duration // how long each hook takes
-		called, dropped int           // of ten events
+		call            time.Duration // duration of each hook
+		called, dropped int           // out of ten events
 		took            time.Duration
 		stuck           string
 	}{
@@ -128,16 +128,16 @@ func TestCloseIsBounded(t *testing.T) {
 						stuck, c)
 				}
 				mu.Unlock()
-				time.Sleep(c.call) // the one that is left ends, too, and takes its goroutine along
+				time.Sleep(c.call) // the abandoned call ends too, and its goroutine with it
 			})
 		})
 	}
 }
 
-// Two callers of Close wait for the same end, and one that is a hook does not wait for itself
+// Two callers of Close wait for the same end. A hook that calls Close does not wait for itself
 // forever.
 //
-// Fails when the second takes the first one's channel away.
+// Fails when the second caller replaces the first one's channel.
 func TestCloseTwiceAndFromAHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q notify.Queue
@@ -159,10 +159,10 @@ func TestCloseTwiceAndFromAHook(t *testing.T) {
 	})
 }
 
-// If a line comes all the time, ten a minute are logged, and the next one says how many were left
-// out.
+// If the same line is logged continuously, ten per minute appear, and the next one states how many
+// were left out.
 //
-// Fails when a receiver that is down fills the log, or the lines left out are not counted.
+// Fails when a receiver that is down fills the log, or when the omitted lines are not counted.
 func TestLinesOfOneKindAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -172,7 +172,7 @@ func TestLinesOfOneKindAreBounded(t *testing.T) {
 		}
 		r.LogSome(slog.LevelWarn, "orders", "another line")
 		r.LogSome(slog.LevelWarn, "mails", "it failed", "of", "mails")
-		for i := range 5000 { // it does not keep every subject forever
+		for i := range 5000 { // old subjects are forgotten
 			r.LogSome(slog.LevelWarn, fmt.Sprint(i), "many")
 		}
 		time.Sleep(time.Minute)

@@ -14,10 +14,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// If the server has ended a connection and is gone, the connection is closed within the time to
-// connect. Until then it would keep its place in a pool.
+// If the server has ended a connection and is unreachable, the connection is closed within the time
+// to connect. Until then it occupies its place in a pool.
 //
-// Fails when pgx may connect for as long as it wants to have a statement canceled (15 s).
+// Fails when pgx may spend as long on connecting as it allows for canceling a statement (15 s).
 func TestFailedConnectionIsClosedSoon(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

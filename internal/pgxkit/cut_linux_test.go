@@ -19,13 +19,14 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// tcpRepair is TCP_REPAIR of Linux: a socket that is closed within it tells the other side nothing.
+// tcpRepair is TCP_REPAIR of Linux: closing a socket in this mode sends nothing to the other side.
 const tcpRepair = 19
 
-// A client vanishes with its network after it has sent some statements of a transaction, and before
-// it has sent the end of the pipeline: its locks are free within eleven seconds.
+// A client loses its network after it has sent some statements of a transaction, and before it has
+// sent the end of the pipeline. Its locks are released within eleven seconds.
 //
-// Fails when nothing but TCP's default of two hours bounds how long the server waits for the rest.
+// Fails when only TCP's default of two hours bounds the time that the server waits for the
+// remaining statements.
 func TestClientThatIsCutOffInThePipeline(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -56,12 +57,12 @@ func TestClientThatIsCutOffInThePipeline(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			return
 		}
-		// An acknowledgement of what was sent has met the closed socket: once more.
+		// An acknowledgment reached the closed socket, which told the server: try again.
 	}
 	t.Error("the server has noticed at once, each time")
 }
 
-// cutOff sends half of a transaction, and vanishes when its row is locked.
+// cutOff sends half of a transaction and cuts the connection once its row is locked.
 func cutOff(t *testing.T, dsn string, locked func() bool) time.Time {
 	t.Helper()
 	cut, err := pgx.Connect(t.Context(), dsn)
@@ -90,7 +91,7 @@ func cutOff(t *testing.T, dsn string, locked func() bool) time.Time {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, testkit.Patience, "the row is locked", locked)
-	// An acknowledgement that comes later would meet the closed socket, and the server would know.
+	// A later acknowledgment would reach the closed socket and tell the server.
 	testkit.Eventually(t, testkit.Patience, "the server has acknowledged all", func() bool {
 		return unacknowledged(t, hijacked.Conn) == 0
 	})
@@ -98,7 +99,7 @@ func cutOff(t *testing.T, dsn string, locked func() bool) time.Time {
 	return time.Now()
 }
 
-// unacknowledged returns how many bytes that were sent the other side has not acknowledged.
+// unacknowledged returns the number of sent bytes that the other side has not acknowledged.
 func unacknowledged(t *testing.T, conn net.Conn) (n int) {
 	t.Helper()
 	raw, err := conn.(syscall.Conn).SyscallConn()

@@ -4,5 +4,5 @@ package pgxkit
 
 import "net"
 
-// hasInput cannot tell here.
+// hasInput cannot tell on this operating system.
 func hasInput(net.Conn) (yes, known bool) { return false, false }

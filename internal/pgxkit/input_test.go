@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// HasInput sees data, and the end, even while a goroutine waits for them, as one of pgx may; it
-// consumes nothing, and says so if it cannot tell.
+// HasInput detects data and the end of the stream, even while a goroutine waits for them, as one of
+// pgx may do. It consumes nothing, and reports when it cannot tell.
 //
 // Fails when it waits for that goroutine (raw.Read), or reads without MSG_PEEK.
 func TestHasInput(t *testing.T) {
@@ -57,7 +57,7 @@ func TestHasInput(t *testing.T) {
 				return true
 			default:
 				close(reads)
-				return false // it waits, and is called again when something has arrived
+				return false // waits, and is called again when something has arrived
 			}
 		})
 	}()

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// hasInput is like HasInput, for a connection that is not wrapped around another.
+// hasInput is like HasInput, for a connection that does not wrap another one.
 func hasInput(conn net.Conn) (yes, known bool) {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
@@ -18,7 +18,7 @@ func hasInput(conn net.Conn) (yes, known bool) {
 	if err != nil {
 		return false, false
 	}
-	// Read instead of Control would wait for a goroutine that reads: pgx may have left one.
+	// Read instead of Control would wait for a reading goroutine, which pgx may have left behind.
 	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

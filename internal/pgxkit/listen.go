@@ -11,13 +11,13 @@ import (
 // pingTimeout is how long a server may take to answer a ping.
 const pingTimeout = 5 * time.Second
 
-// pingEvery is how often a connection that has heard nothing pings the server: a dead link is
-// silent, too.
-var pingEvery = 30 * time.Second // tests set it lower
+// pingEvery is the interval at which a silent connection pings the server, because a dead link is
+// silent too.
+var pingEvery = 30 * time.Second // tests lower it
 
-// Listen listens on a channel with a connection of its own, which it closes, and calls woken when
-// it has begun to listen and for each notification. It returns when ctx ends, or the connection
-// does. Behind a PgBouncer in transaction mode it may hear nothing, and cannot tell.
+// Listen listens on a channel with its own connection, which it closes in the end. It calls woken
+// when it has begun to listen and for each notification. It returns when ctx or the connection
+// ends. Behind a PgBouncer in transaction mode, it may receive nothing and cannot detect that.
 func Listen(ctx context.Context, conn *pgx.Conn, channel string, woken func()) error {
 	defer HangUp(conn)
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
@@ -36,7 +36,7 @@ func Listen(ctx context.Context, conn *pgx.Conn, channel string, woken func()) e
 	}
 }
 
-// wait waits for a notification, and pings the server after some time.
+// wait waits for a notification, and pings the server after pingEvery.
 func wait(ctx context.Context, conn *pgx.Conn) (heard bool, err error) {
 	quiet, cancel := context.WithTimeout(ctx, pingEvery)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Listen hears what others notify. It ends when its context does, and when its connection has died,
-// even if no packet says so.
+// Listen receives the notifications of others. It ends when its context ends, and when its
+// connection has died, even if no packet says so.
 //
 // Fails when it does not ping a silent server.
 func TestListen(t *testing.T) {
@@ -56,7 +56,7 @@ func TestListen(t *testing.T) {
 		defer cancel()
 		conn := connect(strings.Replace(dsn, server.Addr(), proxy.Addr(), 1))
 		go func() { ended <- Listen(ctx, conn, `a "channel"`, func() { woken <- true }) }()
-		<-woken // it is connected
+		<-woken // connected
 		for range 3 {
 			notify(`SELECT pg_notify('a "channel"', '')`)
 			<-woken

@@ -1,4 +1,4 @@
-// Package pgxkit connects to Postgres with pgx, and executes transactions there.
+// Package pgxkit connects to Postgres with pgx and executes transactions.
 package pgxkit
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// closeTimeout bounds how long a connection takes to close, or to leave a failed transaction.
-// It tells the server first.
+// closeTimeout bounds the time for a connection to close, including the message to the server, and
+// for leaving a failed transaction.
 const closeTimeout = time.Second
 
-// connectTime bounds a connection attempt, unless the application has a bound of its own of at most
+// connectTime bounds a connection attempt, unless the application sets its own limit of at most
 // maxConnectTime.
 const connectTime, maxConnectTime = 2 * time.Second, 10 * time.Second
 
 // BoundConnecting bounds the time to connect. An attempt that gets no answer occupies a place in a
-// pool until it times out. With the usual two minutes, after a network outage of seconds the
-// database would be unreachable for minutes. A connection that failed keeps its place, too, while
-// pgx connects to its server to have the statement canceled: for 15 s if that server is gone.
+// pool until it times out. With the usual two minutes, a network outage of seconds would make the
+// database unreachable for minutes. A failed connection also keeps its place while pgx connects to
+// its server to cancel the statement, which takes 15 s if that server is unreachable.
 func BoundConnecting(c *pgx.ConnConfig) {
 	if t := c.ConnectTimeout; t <= 0 || t > maxConnectTime {
 		c.ConnectTimeout = connectTime
@@ -38,8 +38,8 @@ func BoundConnecting(c *pgx.ConnConfig) {
 }
 
 // Transact executes the statements that queue adds to a batch in one transaction, which is sent as
-// a whole, in one round trip. Its session has the settings of sqlkit.PostgresPinned. After an error
-// the connection is not within a transaction: if it cannot leave it, it is closed.
+// a whole in one round trip. Its session has the settings of sqlkit.PostgresPinned. After an error
+// the connection is outside of a transaction. If it cannot leave the transaction, it is closed.
 func Transact(ctx context.Context, conn *pgx.Conn, queue func(*pgx.Batch)) error {
 	var b pgx.Batch
 	b.Queue(sqlkit.PostgresBegin)
@@ -63,7 +63,7 @@ func Transact(ctx context.Context, conn *pgx.Conn, queue func(*pgx.Batch)) error
 	return err
 }
 
-// EachRow calls row for each row of a statement's answer, until it fails.
+// EachRow calls row for each row of a statement's result until row fails.
 func EachRow(q *pgx.QueuedQuery, row func(pgx.Rows) error) {
 	q.Query(func(rows pgx.Rows) error {
 		for rows.Next() {

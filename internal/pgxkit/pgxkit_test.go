@@ -11,17 +11,17 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// ways are how a client sends statements, directly and through a PgBouncer.
+// ways lists how clients send statements, directly and through a PgBouncer.
 var ways = map[string]string{
 	"prepared": "", "described": "&default_query_exec_mode=cache_describe", "exec": "&default_query_exec_mode=exec",
 	"simple protocol": "&default_query_exec_mode=simple_protocol", "PgBouncer": "&default_query_exec_mode=exec",
 	"PgBouncer, simple protocol": "&default_query_exec_mode=simple_protocol",
 }
 
-// Settings of the role, the database or the server change no answer of a transaction of ours, and
-// are back after it.
+// Settings of the role, the database or the server change no result of our transactions, and apply
+// again afterwards.
 //
-// Fails when a setting is not in the list of sqlkit.
+// Fails when a setting is missing from the list in sqlkit.
 func TestSettingsArePinned(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -33,7 +33,7 @@ func TestSettingsArePinned(t *testing.T) {
 		"synchronous_commit": "off", "datestyle": "German, DMY", "intervalstyle": "sql_standard",
 		"search_path": "nowhere", "enable_indexscan": "off", "enable_indexonlyscan": "off", "enable_nestloop": "off",
 		"enable_seqscan": "on", "enable_bitmapscan": "on", "jit": "on"}
-	for setting, value := range strange { // from another database, whose sessions they do not end
+	for setting, value := range strange { // set from another database, so that the timeouts do not end this session
 		if _, err := server.Exec("postgres", "ALTER DATABASE "+database+" SET "+setting+" = '"+value+"'"); err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,8 @@ import (
 
 var errDriver = errors.New("the *sql.DB is not of pgx (github.com/jackc/pgx/v5/stdlib)")
 
-// TransactSQL is like Transact, on a connection that database/sql has of pgx. It calls row for each
-// row of the answer to the last statement.
+// TransactSQL is like Transact, for a pgx connection of database/sql. It calls row for each row in
+// the result of the last statement.
 func TransactSQL(ctx context.Context, conn *sql.Conn, list []sqlkit.Statement,
 	row func(interface{ Scan(dest ...any) error }) error) error {
 	return conn.Raw(func(driver any) error {

@@ -2,9 +2,9 @@ package pgxkit
 
 import "testing"
 
-// A nil transaction, which an application passes if it ignores the error of Begin, is an error.
+// A nil transaction, which an application passes if it ignores the error of Begin, causes an error.
 //
-// Fails when QueryRow or Exec calls it.
+// Fails when QueryRow or Exec uses it.
 func TestNilTransactionIsAnError(t *testing.T) {
 	t.Parallel()
 	var n int

@@ -18,7 +18,7 @@ import (
 // An Audit collects warnings about one or more servers.
 type Audit struct {
 	Now       func() time.Time // this host's clock; nil: time.Now
-	Embedded  bool             // the server lives and dies with this process
+	Embedded  bool             // the server runs within this process
 	Blind     bool             // restarts are not detected
 	Forgetful string           // the consequence of a restart without data
 
@@ -116,10 +116,11 @@ func (a *Audit) Look(ctx context.Context, server redis.Cmdable, where string) er
 	return nil
 }
 
-// maxReplicaLag is how many seconds a replica, which acknowledges every second, may be silent.
+// maxReplicaLag is the number of seconds for which a replica may be silent. It acknowledges every
+// second.
 const maxReplicaLag = 3
 
-// replica parses a line of INFO: ip=127.0.0.1,port=6380,state=online,offset=42,lag=0.
+// replica parses a line of INFO, such as ip=127.0.0.1,port=6380,state=online,offset=42,lag=0.
 func replica(line string) map[string]string {
 	fields := map[string]string{}
 	for part := range strings.SplitSeq(line, ",") {

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// CheckPrefix returns what is wrong with a key prefix.
+// CheckPrefix returns the fault of a key prefix, or nil.
 func CheckPrefix(prefix string) error {
 	switch {
 	case len(prefix) > driver.MaxNameLen:
@@ -23,7 +23,7 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// CheckPoolSize returns what is wrong with a pool size.
+// CheckPoolSize returns the fault of a pool size, or nil.
 func CheckPoolSize(size int) error {
 	if size < 0 {
 		return fmt.Errorf("option PoolSize %d: must be positive, or 0 for %d", size, DefaultPoolSize)
@@ -31,13 +31,13 @@ func CheckPoolSize(size int) error {
 	return nil
 }
 
-// CheckGrant returns what is wrong with a grant: text that Request.Validate rejects must not reach
-// a script.
+// CheckGrant returns the fault of a grant, or nil. Text that Request.Validate rejects must not
+// reach a script.
 func CheckGrant(g *driver.Grant) error {
 	return driver.Request{Name: g.Name, Slots: g.Slots, Token: g.Token, TTL: time.Second}.Validate()
 }
 
-// Millis rounds up: a lease must not be shorter than its holder trusts it.
+// Millis rounds up, because a lease must not end before its holder stops trusting it.
 func Millis(d time.Duration) int64 {
 	ms := int64(d / time.Millisecond)
 	if d%time.Millisecond > 0 {

@@ -8,17 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A server that refuses a connection may say so once and hang up. In protected mode it answers the
-// first command with DENIED. On a connection without a password it answers a command of more than
-// ten arguments, as most scripts have, with a protocol error, and does not answer later commands at
-// all. That looks like a server that is down, and hosts would run without it (StoreDownRunLocal).
-// The first command is the HELLO of go-redis, which ignores its error, because a server older than
+// A server that refuses a connection may say so once and then hang up. In protected mode it answers
+// the first command with DENIED. On an unauthenticated connection it answers a command of more than
+// ten arguments, as most scripts are, with a protocol error, and does not answer later commands.
+// That looks like a server that is down, and hosts would run without it (StoreDownRunLocal). The
+// first command is the HELLO of go-redis. go-redis ignores its error, because a server older than
 // Redis 6 does not know HELLO. Therefore our pools close a connection whose HELLO is refused, and
 // return the refusal.
 
 // handshake ends a connection whose HELLO is refused.
 type handshake struct {
-	// authenticates says that a function of the caller gets the connection after HELLO, and may
+	// authenticates says that the caller has an OnConnect function, which runs after HELLO and may
 	// send a password.
 	authenticates bool
 }
@@ -44,8 +44,8 @@ func (h handshake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 type onConnect = func(ctx context.Context, cn *redis.Conn) error
 
-// letIn returns the caller's function, followed by a check whether the connection has a password
-// now; or nil if there is no such function, because then the answer to HELLO has said so.
+// letIn returns the caller's function, followed by a check that the connection is authenticated. It
+// returns nil if there is no such function, because then the answer to HELLO has already told.
 func letIn(callers onConnect) onConnect {
 	if callers == nil {
 		return nil
@@ -62,12 +62,12 @@ func letIn(callers onConnect) onConnect {
 }
 
 // A refusedConn is a server's refusal of a connection. It is not a redis.Error, because go-redis
-// would then take the connection for a good one.
+// would then treat the connection as usable.
 type refusedConn string
 
 func (r refusedConn) Error() string { return string(r) }
 
-// Said returns a server's answer, without its position in a script, or "" for an error that is not
+// Said returns a server's answer without its position in a script, or "" for an error that is not
 // an answer.
 func Said(err error) string {
 	if answer, ok := errors.AsType[redis.Error](err); ok {

@@ -37,8 +37,8 @@ func poolsTo(t *testing.T, addr string) map[string]redis.UniversalClient {
 	return pools
 }
 
-// refusesAll checks that each command of two pipelines, and each of two calls, returns the server's
-// reason for the refusal.
+// refusesAll checks that each command of two pipelines, and each of two single calls, returns the
+// server's reason for the refusal.
 func refusesAll(t *testing.T, pools map[string]redis.UniversalClient, want string) {
 	t.Helper()
 	many := make([]any, 20)
@@ -53,7 +53,7 @@ func refusesAll(t *testing.T, pools map[string]redis.UniversalClient, want strin
 			_, err := pipe.Exec(t.Context())
 			errs := []error{err, pool.EvalSha(t.Context(), "no script", []string{"k"}, many...).Err()}
 			for _, cmd := range cmds {
-				if cmd.Err() != nil { // go-redis gives one that was not sent no error of its own
+				if cmd.Err() != nil { // go-redis sets no error for a command that was not sent
 					errs = append(errs, cmd.Err())
 				}
 			}
@@ -69,8 +69,8 @@ func refusesAll(t *testing.T, pools map[string]redis.UniversalClient, want strin
 // Without the password, every call returns an error that says so, although the server hangs up
 // after it has refused one command of more than ten arguments.
 //
-// Fails when a connection is used whose HELLO was refused: the second command of a pipeline gets
-// EOF, and so may the next call.
+// Fails when a connection is used although its HELLO was refused: the second command of a pipeline
+// gets EOF, and so may the next call.
 func TestWithoutThePassword(t *testing.T) {
 	t.Parallel()
 	refusesAll(t, poolsTo(t, redistest.New(t).Addr()), "NOAUTH")
@@ -79,16 +79,16 @@ func TestWithoutThePassword(t *testing.T) {
 // Every call to a server in protected mode returns that reason, although the server hangs up
 // immediately.
 //
-// Fails when its answer to HELLO is taken for that of an old server: calls get EOF or EPIPE.
+// Fails when its answer to HELLO is mistaken for that of an old server: calls get EOF or EPIPE.
 func TestProtectedMode(t *testing.T) {
 	t.Parallel()
 	refusesAll(t, poolsTo(t, redistest.NewProtected(t)), "DENIED")
 }
 
-// A function of the caller that authenticates the connection is called, although HELLO was refused
-// before.
+// If the caller has a function that authenticates the connection, it is called although HELLO was
+// refused before.
 //
-// Fails when a refusal of HELLO is always the end of the connection.
+// Fails when every refusal of HELLO closes the connection.
 func TestTheCallersFunctionAuthenticates(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -17,16 +17,17 @@ const DefaultPoolSize = 10
 // LastResort bounds a call whose context has no deadline. A dlock.Session always sets one.
 const LastResort = 5 * time.Second
 
-// dialTimeout leaves time for a lost packet to be sent again. Calls do not wait that long; the
-// limit ends a dial that hangs and blocks another one.
+// dialTimeout leaves time to resend a lost packet. Calls do not wait that long. The limit ends a
+// hanging dial that blocks another one.
 const dialTimeout = 2 * time.Second
 
-// MaxIdleTime is when an idle connection is discarded. Load balancers and NAT drop idle connections
-// silently, some after four minutes, and the call that notices has lost half of its time.
+// MaxIdleTime is the time after which an idle connection is closed. Load balancers and NAT drop
+// idle connections silently, some after four minutes, and the call that notices loses half of its
+// time.
 const MaxIdleTime = 2 * time.Minute
 
-// OwnPool opens a pool to the same server or servers, in which every wait ends with the deadline of
-// its call. It returns nil for a client whose settings cannot be read.
+// OwnPool opens a pool to the same server or servers as client, in which every wait ends with the
+// deadline of its call. It returns nil for a client whose settings cannot be read.
 func OwnPool(client redis.UniversalClient, size int) redis.UniversalClient {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -35,14 +36,14 @@ func OwnPool(client redis.UniversalClient, size int) redis.UniversalClient {
 		o := *c.Options()
 		o.ContextTimeoutEnabled = true
 		o.MaxRetries = -1
-		o.MaxRedirects = 3 // MOVED and ASK; each repeats the same token
+		o.MaxRedirects = 3 // for MOVED and ASK; each repeats the same token
 		o.DialerRetries = 1
 		o.Dialer = quietly(inTime(o.Dialer, o.TLSConfig))
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, LastResort, LastResort, LastResort
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 		o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-		o.DisableRoutingPolicies = true // or go-redis first asks some node, which may hang, for its commands
+		o.DisableRoutingPolicies = true // otherwise go-redis first asks some node, which may hang, for its commands
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		o.PushNotificationProcessor = nil
 		hook := handshake{authenticates: o.OnConnect != nil}
@@ -64,11 +65,11 @@ func NewPool(o redis.Options, size int) *redis.Client {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = dialTimeout, LastResort, LastResort, LastResort
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = size, 0, 0, 0
 	o.MaxConcurrentDials = 0
-	o.PipelinePoolSize = 1 // a connection of its own for heartbeats
+	o.PipelinePoolSize = 1 // a separate connection for heartbeats
 	o.ConnMaxIdleTime = idleTime(o.ConnMaxIdleTime)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.Limiter = nil
-	// Only for the caller's own connections; a cache cannot hold answers of scripts.
+	// These are for the caller's own connections, and a cache cannot hold answers of scripts.
 	o.PushNotificationProcessor = nil
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil
 	hook := handshake{authenticates: o.OnConnect != nil}
@@ -78,8 +79,8 @@ func NewPool(o redis.Options, size int) *redis.Client {
 	return pool
 }
 
-// idleTime keeps a shorter time set by the caller. For go-redis 0 means its default and less than 0
-// means forever.
+// idleTime returns MaxIdleTime, or the caller's idle time if that is shorter. For go-redis, 0 means
+// its default, and a negative value means forever.
 func idleTime(callers time.Duration) time.Duration {
 	if callers > 0 {
 		return min(callers, MaxIdleTime)
@@ -92,8 +93,8 @@ const FailoverAddr = "FailoverClient"
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// inTime returns dial, or go-redis' dialer if dial is nil, in a form that returns when its context
-// ends even if dial ignores it. go-redis' dialer ignores it during a TLS handshake.
+// inTime wraps dial, or go-redis' dialer if dial is nil, so that it returns when its context ends
+// even if dial ignores the context. go-redis' dialer ignores it during a TLS handshake.
 func inTime(dial dialer, config *tls.Config) dialer {
 	if dial == nil {
 		dial = redis.NewDialer(&redis.Options{DialTimeout: dialTimeout, TLSConfig: config})

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// go-redis prints a line for every dial that fails, by a logger that all clients of the process
-// share, so replacing it would silence those of the application, too. Our stores log an outage
-// once. So our pools never see a dial fail: they get a connection that fails as soon as it is used,
+// For every failed dial, go-redis prints a line with a logger that all clients of the process
+// share, so replacing the logger would also silence the application's clients. Our stores log an
+// outage once. So our pools never see a failed dial: they get a connection that fails on first use,
 // with the error of the dial.
 
-// quietly returns dial in a form that returns an undialed connection instead of an error.
+// quietly wraps dial so that it returns an undialed connection instead of an error.
 func quietly(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -25,9 +25,9 @@ func quietly(dial dialer) dialer {
 }
 
 // An undialed connection fails with the error of its dial. go-redis immediately writes to a new
-// connection, and closes it when that fails. If the caller went away before the dial had failed, it
-// keeps the connection, and looks at its descriptor before it gives it to another caller: that
-// fails, too.
+// connection and closes it when the write fails. If the caller left before the dial failed,
+// go-redis keeps the connection and checks its descriptor before it passes it to another caller.
+// That check fails too.
 type undialed struct{ err dialError }
 
 var _ syscall.Conn = undialed{}

@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// lines are what go-redis logs, for all clients of the process.
+// lines collects what go-redis logs for all clients of the process.
 type lines struct {
 	mu   sync.Mutex
 	text []string
@@ -38,11 +38,11 @@ func (l *lines) take() []string {
 	return text
 }
 
-// While a server is down, our pools print nothing, and other clients of the process print what they
-// did before. A call says why the server could not be reached, with the error of the dial; and the
-// first call after the server is back is answered.
+// While a server is down, our pools print nothing, and other clients of the process print as
+// before. A call returns the error of the dial, which says why the server could not be reached. The
+// first call after the server is back succeeds.
 //
-// Fails when the dialer returns its error, when an undialed connection is kept, and when its error
+// Fails when the dialer returns its error, when an undialed connection is kept, or when its error
 // is not the dial's.
 func TestOurPoolsPrintNothing(t *testing.T) {
 	var log lines
@@ -96,7 +96,7 @@ func TestOurPoolsPrintNothing(t *testing.T) {
 	}
 }
 
-// A connection whose dial fails after its caller has gone away is not given to the next caller.
+// A connection whose dial fails after its caller has left is not passed to the next caller.
 //
 // Fails when SyscallConn returns no error (on Unix).
 func TestAnUndialedConnectionIsNotReused(t *testing.T) {

@@ -16,10 +16,10 @@ func Bare(text string) string {
 	return text
 }
 
-// Refusal returns how to fix an error that a server returns to every client until it is fixed, or
-// "" for any other error. The client is direct if it is a *redis.Client, which follows no
-// redirection; tagged says that the keys of a name have braces. Only the beginning of the text is
-// matched, because the rest may contain names.
+// Refusal describes how to fix an error that a server returns to every client until it is fixed. It
+// returns "" for any other error. direct says that the client is a *redis.Client, which does not
+// follow redirections; tagged says that the keys of a name contain braces. Only the beginning of
+// the text is matched, because the rest may contain names.
 func Refusal(said string, direct, tagged bool) string {
 	begins := func(starts ...string) bool {
 		said := strings.TrimPrefix(said, "ERR ")
@@ -56,5 +56,5 @@ func Refusal(said string, direct, tagged bool) string {
 	return ""
 }
 
-// Refuses is like Refusal, for an error of one server of several.
+// Refuses is like Refusal, for an error from one of several servers.
 func Refuses(err error) string { return Refusal(Said(err), false, true) }

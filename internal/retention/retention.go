@@ -1,8 +1,8 @@
 // Package retention deletes rows that are older than their retention, in batches. Each host that
-// shares a store does so at random times, without coordination with the others.
+// shares a store does so at random times, without coordination.
 //
-// It keeps no state in the store and needs no leader. Rows that one host does not delete, because
-// it stops or the store fails, are deleted by another, and repeating a batch does no harm.
+// It keeps no state in the store and needs no leader. If one host does not delete its rows, because
+// it stops or the store fails, another host does. Repeating a batch is harmless.
 package retention
 
 import (
@@ -16,27 +16,28 @@ import (
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
-// A Sweeper deletes the old rows of one place. Set its exported fields before use. Rows may be
-// called from any goroutine, all other methods from one at a time.
+// A Sweeper deletes the old rows of one store. Set its exported fields before use. Rows may be
+// called from any goroutine, the other methods from one goroutine at a time.
 type Sweeper struct {
-	// Interval is how often all hosts together sweep, on average.
+	// Interval is the average time between two sweeps of all hosts together.
 	Interval time.Duration
-	// Pause is how soon the next batch follows one that was full.
+	// Pause is the time between a full batch and the next one.
 	Pause time.Duration
-	// Batch is how many rows one call of Delete may delete, so that no statement locks many.
+	// Batch is the maximum number of rows that one call of Delete may delete, so that no statement
+	// locks many.
 	Batch int
-	// Delete deletes up to limit rows that are too old by the store's clock, and returns how many.
-	// It is bounded by its own time-out.
+	// Delete deletes up to limit rows that are too old by the store's clock, and returns their
+	// number. It bounds its own duration.
 	Delete func(ctx context.Context, limit int) (deleted int, err error)
 
 	more bool // the last batch was full
 	rows atomic.Uint64
 }
 
-// Next returns how long to wait before the next call of Once, with n hosts sharing the work. After
-// a full batch that is about Pause. Otherwise it is random, on average the number of hosts times
-// Interval, but at least half an Interval: so even if all hosts start at the same time, some host
-// sweeps soon.
+// Next returns how long to wait before the next call of Once, with the given number of hosts
+// sharing the work. After a full batch that is about Pause. Otherwise it is random: on average the
+// number of hosts times Interval, but at least half an Interval. So even if all hosts start at the
+// same time, some host sweeps soon.
 func (s *Sweeper) Next(hosts int) time.Duration {
 	if s.more {
 		return s.Pause/2 + rand.N(max(1, s.Pause))
@@ -45,13 +46,13 @@ func (s *Sweeper) Next(hosts int) time.Duration {
 	return least + rand.N(max(1, s.Longest(hosts)-least))
 }
 
-// Longest returns the upper bound of Next if no batch was full.
+// Longest returns the upper bound of Next after a batch that was not full.
 func (s *Sweeper) Longest(hosts int) time.Duration {
 	most := math.MaxInt64 / 2 / max(1, s.Interval)
 	return 2*s.Interval*min(max(1, time.Duration(hosts)), most) - s.Interval/2
 }
 
-// Once deletes one batch. If Delete panics, that is an error.
+// Once deletes one batch. A panic in Delete becomes an error.
 func (s *Sweeper) Once(ctx context.Context) (err error) {
 	s.more = false
 	n := 0
@@ -63,8 +64,8 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 	return err
 }
 
-// Run deletes batches until ctx ends, as often as if this host were the only one. mine reports
-// whether it is this host's turn; nil: always.
+// Run deletes batches until ctx ends, as often as a single host would. mine reports whether it is
+// this host's turn. Nil: it always is.
 func (s *Sweeper) Run(ctx context.Context, mine func() bool) {
 	for lifecycle.Sleep(ctx, s.Next(1)) {
 		if mine == nil || mine() {
@@ -73,8 +74,8 @@ func (s *Sweeper) Run(ctx context.Context, mine func() bool) {
 	}
 }
 
-// More reports whether the last batch was full, so that the next one is soon due.
+// More reports whether the last batch was full, so that the next one is due soon.
 func (s *Sweeper) More() bool { return s.more }
 
-// Rows returns how many rows were deleted so far.
+// Rows returns the number of rows deleted so far.
 func (s *Sweeper) Rows() uint64 { return s.rows.Load() }

@@ -10,10 +10,11 @@ import (
 	"github.com/tickslot/tickslot/internal/retention"
 )
 
-// Hosts that share the work sweep once per Interval together, not at one instant, and continue
-// immediately while batches are full. A sweep that fails or panics costs nothing but its turn.
+// Hosts that share the work together sweep once per Interval, not all at the same time. While
+// batches are full, they continue immediately. A sweep that fails or panics loses only its own
+// turn.
 //
-// Fails when Next ignores how many hosts there are, or a full batch, or is not random.
+// Fails when Next ignores the number of hosts or a full batch, or is not random.
 func TestSweepersShareTheWork(t *testing.T) {
 	for name, fault := range map[string]func(int) error{
 		"well":  func(int) error { return nil },
@@ -88,10 +89,11 @@ func TestSweepersShareTheWork(t *testing.T) {
 	}
 }
 
-// A sweeper that runs deletes while it is its turn, continues after a failure, and stops with its
+// A running sweeper deletes while it is its turn, continues after a failure, and stops with its
 // context.
 //
-// Fails when a host deletes out of its turn, one failure ends its deletes, or they continue.
+// Fails when a host deletes out of turn, when one failure ends the deletes, or when they continue
+// after the end.
 func TestSweeperRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, turn := 0, true

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Column is a column of a table, with its type in the words of the database's catalogue.
+// Column is a column of a table, with its type as named in the database's catalog.
 type Column struct{ Name, Type string }
 
-// CheckColumns compares the columns of a table, by name, with those that are needed. Additional
-// columns are ignored, and so is the collation of a text that needs only its character set.
+// CheckColumns compares the columns of a table, by name, with the required ones. It ignores
+// additional columns, and the collation of a text column that requires only a character set.
 func CheckColumns(table string, has map[string]string, want []Column) (faults []error) {
 	for _, c := range want {
 		switch typ := has[c.Name]; {

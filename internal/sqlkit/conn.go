@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// With calls do with a connection. A connection that was closed while it was idle is replaced, as
+// With calls do with a connection. A connection that was closed while idle is replaced, as
 // database/sql would do. A connection to a server that has become read-only is discarded, so that
 // the next call can reach the new primary.
 func With(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {

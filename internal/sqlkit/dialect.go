@@ -16,8 +16,8 @@ type Dialect int
 const (
 	Postgres  Dialect = iota + 1
 	MySQL             // and MariaDB
-	SQLite            // all names are in main
-	SQLServer         // not run against a server
+	SQLite            // all names are in the schema main
+	SQLServer         // never run against a server
 )
 
 // String returns the name of the database in messages and files.
@@ -36,12 +36,12 @@ func (d Dialect) Quote(name string) string {
 	return quote(`"`, `"`, name)
 }
 
-// quote doubles the closing quote within the name.
+// quote quotes a name and doubles each closing quote in it.
 func quote(open, close, name string) string {
 	return open + strings.ReplaceAll(name, close, close+close) + close
 }
 
-// Qualified returns a quoted name with its schema, if there is one.
+// Qualified returns a quoted name, preceded by its schema if there is one.
 func (d Dialect) Qualified(schema, name string) string {
 	if schema == "" {
 		return d.Quote(name)
@@ -49,20 +49,20 @@ func (d Dialect) Qualified(schema, name string) string {
 	return d.Quote(schema) + "." + d.Quote(name)
 }
 
-// Text returns a literal.
+// Text returns a string literal.
 func Text(s string) string { return quote("'", "'", s) }
 
-// TableNames are the names of tables in options.
+// TableNames are the table names in options.
 type TableNames struct {
-	Product  string // begins each fault; "": no prefix
-	Table    string // the name of a table, or the beginning of the names of several
+	Product  string // prefix of each fault; "": no prefix
+	Table    string // the name of a table, or the prefix of several
 	Schema   string // "": the default of the database or the connection
-	MaxTable int    // in bytes: Postgres keeps 63 bytes of a name, and there are suffixes
-	Braces   bool   // they may have braces, because no statement is sent by way of Bind
-	NoPool   bool   // there is no pool
+	MaxTable int    // in bytes; Postgres keeps 63 bytes of a name, and suffixes are added
+	Braces   bool   // braces are allowed, because no statement passes through Bind
+	NoPool   bool   // no pool was given
 }
 
-// CheckNames returns what is wrong with names. Each fault matches driver.ErrSetup.
+// CheckNames returns the faults of table names. Each fault matches driver.ErrSetup.
 func (d Dialect) CheckNames(n TableNames) error {
 	var faults []error
 	product := n.Product

@@ -1,4 +1,4 @@
 // Package sqlkit is shared by all packages on SQL databases: sqllock, nativelock, sqlregistry,
-// durable and outbox. It says what the errors of any driver mean, bounds waits, binds statements,
-// and compares tables with what they have to be. It links no driver.
+// durable and outbox. It classifies the errors of any driver, bounds waits, binds statements, and
+// compares tables with their declarations. It links no driver.
 package sqlkit

@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Explain adds to a driver's error how to repair it, and what it means for a dlock.Session: see
-// Meaning.
+// Explain adds to a driver's error how to repair its cause, and what it means for a dlock.Session:
+// see Meaning.
 func Explain(err error) error {
 	state := State(err)
 	advice, meaning := Advice(state), Meaning(state)
@@ -33,9 +33,9 @@ func Explain(err error) error {
 }
 
 // Meaning returns the error that an SQLSTATE matches: driver.ErrFault if the server works and
-// refuses only this name, driver.ErrSetup if it serves no name until the set-up is repaired, and
-// nil if the server is unreachable (08), out of resources (53), shutting down or failing over (57,
-// 25006), or in conflict with another transaction (40).
+// rejects only this name, driver.ErrSetup if it serves no name until the setup is repaired. It
+// returns nil if the server is unreachable (08), out of resources (53), shutting down or failing
+// over (57, 25006), or in conflict with another transaction (40).
 func Meaning(state string) error {
 	if len(state) != 5 {
 		return nil
@@ -44,7 +44,7 @@ func Meaning(state string) error {
 		return driver.ErrFault
 	}
 	switch state[:2] {
-	case "22", "23": // a value that the database cannot take; a constraint that a user added
+	case "22", "23": // a value that the database does not accept; a constraint added by a user
 		return driver.ErrFault
 	case "0A", "26", "28", "3D", "3F", "42": // the database does not know it, or does not allow it
 		return driver.ErrSetup
@@ -52,9 +52,9 @@ func Meaning(state string) error {
 	return nil
 }
 
-// Passes reports whether a call failed for a reason that is not in its statement or the set-up, so
-// that the same call may succeed later: a lock, a server that does not answer, is out of resources
-// or fails over, or a connection that broke.
+// Passes reports whether the same call may succeed later, because the failure was not caused by its
+// statement or the setup: a lock, a server that does not answer, is out of resources or fails over,
+// or a broken connection.
 func Passes(err error) bool {
 	if state := State(err); len(state) == 5 {
 		return state == LockNotAvailable || state == "25006" ||
@@ -121,12 +121,12 @@ func State(err error) string {
 	}
 	if m := mysqlState.FindStringSubmatch(err.Error()); m != nil {
 		if m[1] == "1305" && strings.HasPrefix(m[3], "FUNCTION") {
-			return "0A000" // a procedure of the server itself is missing: we have none
+			return "0A000" // a procedure of the server itself is missing; we have none
 		}
 		return cmp.Or(mysqlStates[m[1]], m[2])
 	}
 	return ""
 }
 
-// mysqlState matches the texts of drivers for MySQL: "Error 1146 (42S02): Table …".
+// mysqlState matches error texts of MySQL drivers: "Error 1146 (42S02): Table …".
 var mysqlState = regexp.MustCompile(`(?i)error (\d+) \(([0-9A-Z]{5})\): (\S*)`)

@@ -7,7 +7,7 @@ import (
 )
 
 // CheckHidden returns an error that matches driver.ErrSetup if row level security may hide rows of
-// tables. No statement would fail then: there would seem to be no work.
+// tables. No statement would fail in that case; there would only seem to be no work.
 func CheckHidden(tables string) error {
 	if tables == "" {
 		return nil

@@ -15,18 +15,18 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// tables are the stores and products with tables on Postgres.
+// tables is a store or product with tables on Postgres.
 type tables interface {
 	Migrate(context.Context) error
 	Verify(context.Context) error
 }
 
 // Row level security without a policy hides all rows from a role that does not own the tables, and
-// nothing fails: there seems to be no work. Verify of each product and store reports it, names the
-// table, and says how to repair it. The owner, a role with BYPASSRLS, and one with a policy that
-// gives it all rows see everything.
+// nothing fails: there seems to be no work. Verify of each product and store reports this, names
+// the table, and describes the repair. The owner, a role with BYPASSRLS, and a role whose policy
+// shows all rows see everything.
 //
-// Fails when a product does not check, or when it refuses a role from which nothing is hidden.
+// Fails when a product does not check this, or rejects a role from which nothing is hidden.
 func TestRowLevelSecurityIsFound(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)

@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// InJSON returns a value in ASCII, which means the same in any character set of a connection.
+// InJSON encodes a value as ASCII JSON, which is the same in any character set of a connection.
 func InJSON(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // such values always marshal
+		panic(err) // such values can always be encoded
 	}
 	if !slices.ContainsFunc(text, func(b byte) bool { return b >= utf8.RuneSelf }) {
 		return string(text)

@@ -9,15 +9,16 @@ import (
 // sets one.
 const LastResort = 5 * time.Second
 
-// MaxStale is how many connections in a row may have been closed by the server. Each is replaced.
+// MaxStale is the number of consecutive connections that the server may have closed. Each is
+// replaced.
 const MaxStale = 100
 
-// ReadOnly is the SQLSTATE with which a replica refuses to write.
+// ReadOnly is the SQLSTATE with which a replica rejects writes.
 const ReadOnly = "25006"
 
-// MaxWait returns how long a statement may wait in the database, at most: nine tenths of the time
-// that the caller has left, so that the error still reaches the caller, and no statement continues
-// for long after the caller has given up.
+// MaxWait returns the maximum time that a statement may wait in the database: nine tenths of the
+// caller's remaining time, up to most. So the error still reaches the caller, and no statement
+// continues long after the caller has given up.
 func MaxWait(ctx context.Context, most time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -4,5 +4,5 @@ package sqlkit
 
 import "os"
 
-// links returns 1: the number is not known here.
+// links returns 1, because the number is unknown on this operating system.
 func links(os.FileInfo) int { return 1 }

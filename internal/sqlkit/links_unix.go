@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// links returns how many names a file has in its file system.
+// links returns the number of hard links to a file.
 func links(info os.FileInfo) int {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(stat.Nlink)

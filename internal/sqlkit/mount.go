@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// remoteKinds are file systems over a network, or shared with another kernel, on which SQLite's
-// locks or its shared memory do not work.
+// remoteKinds are file systems that are accessed over a network or shared with another kernel.
+// SQLite's locks or shared memory do not work on them.
 var remoteKinds = []string{
 	"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "prl_fs", "afs", "ceph", "lustre", "gfs2",
 	"ocfs2", "davfs",
@@ -18,7 +18,7 @@ var remoteKinds = []string{
 	"fuse.osxfs", "fuse.gcsfuse", "fuse.juicefs",
 }
 
-// RemoteKind returns the file system of a file if it is one of remoteKinds, otherwise "".
+// RemoteKind returns the file system of a file if it is in remoteKinds, and otherwise "".
 func RemoteKind(path string) string {
 	if _, kind := MountOf(realPath(path), mounts()); slices.Contains(remoteKinds, kind) {
 		return kind
@@ -26,13 +26,13 @@ func RemoteKind(path string) string {
 	return ""
 }
 
-// mounts returns the list of mounts, "" if the system has none.
+// mounts returns the list of mounts, or "" if the system has none.
 func mounts() string {
-	list, _ := os.ReadFile("/proc/self/mountinfo") // of Linux
+	list, _ := os.ReadFile("/proc/self/mountinfo") // exists on Linux
 	return string(list)
 }
 
-// realPath returns a path without symbolic links.
+// realPath resolves the symbolic links in a path.
 func realPath(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -43,8 +43,9 @@ func realPath(path string) string {
 	return path
 }
 
-// MountOf returns the mount point of a path and its file system, from the list of mounts, see
-// proc(5): the deepest mount point above the path, and the last if there are several.
+// MountOf returns the mount point of a path and its file system, from a list of mounts as in
+// proc(5). It returns the deepest mount point above the path, and the last one if there are
+// several.
 func MountOf(path, mounts string) (at, kind string) {
 	for line := range strings.Lines(mounts) {
 		left, right, ok := strings.Cut(line, " - ")
@@ -63,7 +64,7 @@ func MountOf(path, mounts string) (at, kind string) {
 	return at, kind
 }
 
-// mountedFile returns the database file, log or shared memory that is a mount point itself, or "".
+// mountedFile returns the database file, log or shared memory that is itself a mount point, or "".
 func mountedFile(path string) string {
 	list := mounts()
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
@@ -75,7 +76,7 @@ func mountedFile(path string) string {
 	return ""
 }
 
-// unescape replaces the octal escapes of a mount point, such as \040 for a space.
+// unescape replaces the octal escapes in a mount point, such as \040 for a space.
 func unescape(point string) string {
 	var b strings.Builder
 	for i := 0; i < len(point); i++ {

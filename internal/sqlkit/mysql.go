@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// MySQLSessionFaults returns the settings of a session that would change an answer: the one list
-// for all packages whose statements are transactions of their own. Other settings change nothing.
+// MySQLSessionFaults returns the session settings that would change results. All packages whose
+// statements are transactions of their own share this list. Other settings have no effect.
 func MySQLSessionFaults(autocommit bool, completion string, safe bool, mode string) (faults []error) {
 	if !autocommit {
 		faults = append(faults, errors.New("sessions do not commit by themselves: take autocommit=0 out of the "+
@@ -27,21 +27,21 @@ func MySQLSessionFaults(autocommit bool, completion string, safe bool, mode stri
 	return faults
 }
 
-// mysqlStates maps errors of MySQL to the SQLSTATEs of other databases. MySQL reports many of them
-// as 42000 or HY000, which say nothing.
+// mysqlStates maps MySQL errors to the SQLSTATEs of other databases. MySQL reports many of them as
+// 42000 or HY000, which have no specific meaning.
 var mysqlStates = map[string]string{
 	"1290": ReadOnly, "1836": ReadOnly, // --read-only, --super-read-only
 	"1305": "42883", "1318": "42883", // no such procedure, or one with other parameters
 	"1044": "42501", "1142": "42501", "1143": "42501", "1227": "42501", "1370": "42501", // access denied
 	"1129": "28000", "1130": "28000", // this host may not connect
-	"1251": "28000", "1524": "28000", "3159": "28000", // nor in this way
-	// a password that has expired, an account that is locked
+	"1251": "28000", "1524": "28000", "3159": "28000", // not allowed to connect in this way
+	// expired passwords and locked accounts
 	"1820": "28000", "1862": "28000", "3118": "28000", "4151": "28000",
 	"1665": "0A000", // the write cannot be logged
 	"3569": "0A000", // FOR UPDATE in a place where only other versions allow it
 	"3819": "23000", // a constraint
 	"1049": "3D000", // no such database
-	// more connections, queries or prepared statements than there may be
+	// too many connections, queries or prepared statements
 	"1203": "53300", "1226": "53300", "1461": "53300",
 	"1205": LockNotAvailable, // the wait for a lock timed out
 }

@@ -1,6 +1,6 @@
--- The schema, and the names of the tables, three times. It answers with rows of table, kind, name
--- and value. Which of the tables are meant, if names differ by case only, depends on the last row.
--- No text is empty: the sql_mode EMPTY_STRING_IS_NULL takes such a one for NULL.
+-- The arguments are the schema and the table names, three times. Each row of the result contains
+-- table, kind, name and value. The last row decides which tables match if names differ only in
+-- case. No text is empty, because the sql_mode EMPTY_STRING_IS_NULL turns empty texts into NULL.
 SELECT TABLE_NAME, 'engine', 'engine', COALESCE(ENGINE, TABLE_TYPE) FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = COALESCE(?, DATABASE()) AND TABLE_NAME IN ({names})
 UNION ALL
@@ -14,4 +14,4 @@ UNION ALL SELECT 'session', 'session', 'completion_type', CONCAT(@@SESSION.compl
 UNION ALL SELECT 'session', 'session', 'sql_safe_updates', IF(@@SESSION.sql_safe_updates, '1', '0')
 UNION ALL SELECT 'session', 'session', 'sql_mode', CONCAT(@@SESSION.sql_mode)
 UNION ALL SELECT 'session', 'session', 'lower_case_table_names', CONCAT(@@lower_case_table_names)
-LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
+LIMIT 18446744073709551615 -- no limit, regardless of sql_select_limit

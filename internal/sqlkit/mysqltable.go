@@ -10,26 +10,27 @@ import (
 	"strings"
 )
 
-// A MySQLTable is a table as the catalogue of MySQL describes it.
+// A MySQLTable is a table as described by the catalog of MySQL.
 type MySQLTable struct {
 	engine  string
-	columns map[string]string // their types
-	indexes map[string]string // column 1 of the index PRIMARY is that of "PRIMARY 1"
+	columns map[string]string // the type of each column
+	indexes map[string]string // column 1 of the index PRIMARY has the key "PRIMARY 1"
 }
 
-// A Scanner is a row of an answer.
+// A Scanner is a row of a result.
 type Scanner interface{ Scan(dest ...any) error }
 
 //go:embed mysql_tables.sql
 var mysqlTables string
 
-// displayWidth matches the width that MariaDB, and old MySQL, add to integer types. It has no
-// meaning.
+// displayWidth matches the display width that MariaDB and old MySQL versions add to integer types.
+// It is irrelevant here.
 var displayWidth = regexp.MustCompile(`^(\w*int)\(\d+\)`)
 
-// ReadMySQLTables returns one table for each of names, in the same order, as the catalogue
-// describes it (nil: there is no such table, or this user has no right to it), and the settings of
-// the session. If schema is "", it is the connection's. read calls row for each row of a query.
+// ReadMySQLTables reads tables from the catalog, one for each of names in the same order, and the
+// settings of the session. An entry is nil if there is no such table, or if this user has no right
+// to it. If schema is "", the schema of the connection is used. read calls row for each row of a
+// query.
 func ReadMySQLTables(ctx context.Context, schema string, names []string,
 	read func(ctx context.Context, query string, args []any, row func(Scanner) error) error) (
 	[]*MySQLTable, map[string]string, error) {
@@ -80,11 +81,11 @@ func ReadMySQLTables(ctx context.Context, schema string, names []string,
 	return tables, session, nil
 }
 
-// An Index is the name of an index, and its columns in order, with commas between.
+// An Index is the name of an index and its columns in order, separated by commas.
 type Index struct{ Name, Columns string }
 
-// Faults returns how the table, which is called name, differs from what is needed. Anything beyond
-// that is ignored.
+// Faults returns how the table with the given name differs from the required columns and indexes.
+// It ignores additional ones.
 func (m *MySQLTable) Faults(name string, columns []Column, indexes []Index) []error {
 	faults := CheckColumns(name, m.columns, columns)
 	if !strings.EqualFold(m.engine, "InnoDB") {

@@ -1,12 +1,14 @@
--- $1: how long to wait for a lock, $2 for a statement, and $3 for the transaction, in
--- milliseconds. They bound a client that stops between statements. Before Postgres 17
--- (transaction_timeout) they do not bound one that is cut off in the middle of what it sends: its
--- transaction would keep its locks until TCP gives the connection up, by default after two hours.
--- Here it does within 11 s. Names that another user has created in the search path are not ours. A
--- claim that a crash of the server forgets would be granted again, under the same number.
--- Instants, lengths and bytes that are sent as text have the form that drivers read. Rows are
--- found by indexes, whatever the statistics are of tables that are empty at night; and to compile
--- a plan would take longer than to execute it.
+-- $1, $2 and $3 are the limits in milliseconds for a lock wait, a statement and the transaction.
+-- They bound a client that stops between statements. Before Postgres 17 (transaction_timeout) they
+-- do not bound a client that is cut off while it sends a statement: its transaction would keep its
+-- locks until TCP gives up the connection, by default after two hours. The TCP settings reduce that
+-- to 11 s.
+--
+-- The search_path excludes names that other users have created. With synchronous_commit off, the
+-- server could lose a claim in a crash and grant it again under the same number. Times, intervals
+-- and bytes are sent as text in the form that drivers read. The planner settings make statements
+-- use indexes, even if statistics were taken while a table was empty. Compiling a plan would take
+-- longer than executing it.
 SELECT pg_catalog.set_config('lock_timeout', $1::text, true),
 	pg_catalog.set_config('statement_timeout', $2::text, true),
 	pg_catalog.set_config('idle_in_transaction_session_timeout', $2::text, true),

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Repeat makes a call again while it conflicts with another transaction, until ctx ends.
+// Repeat makes a call and repeats it while it conflicts with another transaction, until ctx ends.
 func Repeat(ctx context.Context, call func() error) error {
 	for {
 		err := call()
@@ -20,8 +20,8 @@ func Repeat(ctx context.Context, call func() error) error {
 	}
 }
 
-// Conflicts reports whether a transaction was undone because of another one, so that it can be
-// carried out again.
+// Conflicts reports whether a transaction was rolled back because of another one, so that it can be
+// repeated.
 func Conflicts(err error) bool {
 	state := State(err)
 	return state == "40001" || state == "40P01" || MySQLNumber(err) == "1020"

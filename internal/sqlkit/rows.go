@@ -10,11 +10,11 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// QueryRow executes a statement that returns one row, and puts its columns into dest.
+// QueryRow executes a statement that returns one row and scans its columns into dest.
 //
-// QueryRowContext of database/sql leaves the end of the answer to Rows.Close, in which
-// go-sql-driver/mysql ignores ctx: if the server hung in the middle of its answer, the call would
-// hang as long.
+// QueryRowContext of database/sql leaves the end of the result to Rows.Close, where
+// go-sql-driver/mysql ignores ctx. If the server hung in the middle of its answer, the call would
+// hang as well.
 func QueryRow(ctx context.Context, q Querier, query string, args []any, dest ...any) error {
 	found := false
 	err := EachRow(ctx, q, query, args, func(rows *sql.Rows) error {
@@ -30,8 +30,8 @@ func QueryRow(ctx context.Context, q Querier, query string, args []any, dest ...
 	return err
 }
 
-// EachRow calls row for each row of the answer to a statement, until row fails, and reads the
-// answer to its end.
+// EachRow calls row for each row of a statement's result until row fails, and reads the result to
+// its end.
 func EachRow(ctx context.Context, q Querier, query string, args []any, row func(*sql.Rows) error) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -39,7 +39,7 @@ func EachRow(ctx context.Context, q Querier, query string, args []any, row func(
 	}
 	defer rows.Close()
 	var failed error
-	for more := true; more; more = rows.NextResultSet() { // the end of a procedure is one more
+	for more := true; more; more = rows.NextResultSet() { // the end of a procedure is a further result set
 		for rows.Next() {
 			if failed == nil {
 				failed = row(rows)

@@ -23,7 +23,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// onPostgres returns all products and stores with tables on Postgres, by one of the tables.
+// onPostgres returns all products and stores with tables on Postgres, keyed by one of their tables.
 func onPostgres(t *testing.T, dsn string) map[string]tables {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), dsn)
@@ -43,8 +43,8 @@ func onPostgres(t *testing.T, dsn string) map[string]tables {
 	}
 }
 
-// onSQLite returns all products and stores with tables on SQLite, by one of the tables, in a file
-// that is opened anew.
+// onSQLite returns all products and stores with tables on SQLite, keyed by one of their tables, in
+// a newly opened file.
 func onSQLite(t *testing.T, dsn string, connections int) map[string]tables {
 	t.Helper()
 	open := func() *sql.DB {
@@ -73,10 +73,10 @@ func migrated(t *testing.T, all map[string]tables) {
 	}
 }
 
-// A table that a crash of the server empties would grant leases again, or lose runs and messages:
-// Verify finds it in each product.
+// If a crash of the server emptied a table, leases would be granted again, or runs and messages
+// would be lost. Verify detects such tables in each product.
 //
-// Fails when the catalogue is not queried for that.
+// Fails when the catalog is not queried for that.
 func TestTablesThatACrashWouldEmpty(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -100,11 +100,11 @@ func TestTablesThatACrashWouldEmpty(t *testing.T) {
 	}
 }
 
-// A file that has two names has two write-ahead logs, whose users do not see each other's commits;
-// a database in memory is separate for each connection; and one that cannot be written would be
-// found by the first write. Verify refuses all of them, in each product.
+// A file with two names has two write-ahead logs, whose users do not see each other's commits. An
+// in-memory database is separate for each connection. A read-only file would be noticed only by the
+// first write. Verify rejects all of them in each product.
 //
-// Fails when a product opens a file by other means than the others.
+// Fails when a product opens a file in a different way than the others.
 func TestFilesThatCannotBeShared(t *testing.T) {
 	t.Parallel()
 	refused := func(t *testing.T, all map[string]tables, want string) {
@@ -134,8 +134,8 @@ func TestFilesThatCannotBeShared(t *testing.T) {
 	migrated(t, onSQLite(t, ":memory:", 1))
 }
 
-// A process whose file was replaced, for instance by a backup, works on the new file: with the old
-// one, which no other process sees, its leases would exclude nobody, and its writes would be lost.
+// A process whose file was replaced, for example by a backup, works on the new file. No other
+// process sees the old one, so leases in it would exclude nobody, and its writes would be lost.
 //
 // Fails when a connection to the old file stays in use.
 func TestFileThatWasReplaced(t *testing.T) {
@@ -175,9 +175,10 @@ func TestFileThatWasReplaced(t *testing.T) {
 	}
 }
 
-// An engine without transactions cannot undo the half of a call: Verify finds it in each product.
+// An engine without transactions cannot roll back half of a call. Verify detects it in each
+// product.
 //
-// Fails when the catalogue is not queried for that.
+// Fails when the catalog is not queried for that.
 func TestTablesOfAnEngineWithoutTransactions(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)

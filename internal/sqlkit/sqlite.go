@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// InTime makes a call that returns when ctx ends, even if the disk hangs; its outcome is then
-// unknown. The call's own context ends a little earlier, so that it can still say what it was
-// waiting for. InTime adds to the error how to repair it.
+// InTime makes a call and returns when ctx ends, even if the disk hangs; the outcome of the call is
+// then unknown. The call's own context ends slightly earlier, so that its error can still say what
+// it was waiting for. InTime adds to the error how to repair its cause.
 func InTime[A any](ctx context.Context, call func(context.Context) (A, error)) (none A, _ error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -43,11 +43,11 @@ func InTime[A any](ctx context.Context, call func(context.Context) (A, error)) (
 	}
 }
 
-// pollEvery is the average time between two attempts to get a lock of the file. All waiters try
-// equally often, so none starves.
+// pollEvery is the average time between two attempts to lock the file. All waiters try equally
+// often, so none starves.
 const pollEvery = time.Millisecond
 
-// Patiently calls try until it does not fail because of a locked file, or ctx ends.
+// Patiently calls try until it no longer fails because of a locked file, or ctx ends.
 func Patiently(ctx context.Context, try func() error) error {
 	var locked error
 	for {
@@ -66,9 +66,9 @@ func Patiently(ctx context.Context, try func() error) error {
 	}
 }
 
-// WithoutBusyTimeout is like With, and turns off SQLite's own wait for locks meanwhile: see
-// TurnOffBusyTimeout. A panic of the driver is an error, because the caller of InTime is on another
-// goroutine and cannot recover it.
+// WithoutBusyTimeout is like With, but turns off SQLite's own wait for locks during the call: see
+// TurnOffBusyTimeout. A panic of the driver becomes an error, because the caller of InTime is on
+// another goroutine and cannot recover it.
 func WithoutBusyTimeout(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
 	return With(ctx, db, func(conn *sql.Conn) error {
 		return guard.Call("driver", func() error {
@@ -82,18 +82,18 @@ func WithoutBusyTimeout(ctx context.Context, db *sql.DB, do func(*sql.Conn) erro
 	})
 }
 
-// InTransaction calls do in a transaction on a connection to SQLite, which the statement begin
-// begins ("BEGIN", or "BEGIN IMMEDIATE" for one that has the write lock from the start). It is
-// rolled back if do fails, or ctx has ended. If that fails, too, the connection is closed: it never
-// goes back to the pool within a transaction. In SQLite only locks take long, and Patiently waits
-// for those, so the end of ctx interrupts no statement.
+// InTransaction calls do in a transaction on a connection to SQLite. The statement begin starts it
+// ("BEGIN", or "BEGIN IMMEDIATE" to take the write lock at the start). The transaction is rolled
+// back if do fails or ctx has ended. If the rollback also fails, the connection is closed, so it
+// never returns to the pool within a transaction. On SQLite only waiting for locks takes long, and
+// Patiently does that waiting, so the end of ctx interrupts no statement.
 func InTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() error) error {
 	exec := func(statement string) error {
 		_, err := conn.ExecContext(context.Background(), statement)
 		return err
 	}
-	// If other code has left a transaction open on this connection, this fails. Otherwise our rows
-	// would be rolled back with it.
+	// This fails if other code has left a transaction open on the connection. Otherwise our rows
+	// would be rolled back with that transaction.
 	if err := Patiently(ctx, func() error { return exec(begin) }); err != nil {
 		return err
 	}
@@ -114,9 +114,9 @@ func InTransaction(ctx context.Context, conn *sql.Conn, begin string, do func() 
 	return err
 }
 
-// TurnOffBusyTimeout turns off SQLite's own wait for locks on a connection, because it does not end
-// with a context, and sleeps longer and longer while others, who come later, take the lock. Use
-// Patiently, and call restore in the end.
+// TurnOffBusyTimeout turns off SQLite's own wait for locks on a connection. That wait does not end
+// with a context, and its pauses grow while callers that come later take the lock. Use Patiently
+// instead, and call restore in the end.
 func TurnOffBusyTimeout(conn *sql.Conn) (restore func(), err error) {
 	ctx := context.Background() // such a call waits for nothing, so it needs no deadline
 	var own int
@@ -135,17 +135,18 @@ func TurnOffBusyTimeout(conn *sql.Conn) (restore func(), err error) {
 var errLocked = errors.New("another process, or another connection of this one, had the database locked for too long:" +
 	" it is stopped, or busy with a long transaction")
 
-// LockedTooLong adds to an error that matches SQLiteLocked that the wait for the lock is over.
+// LockedTooLong adds to an error that matches SQLiteLocked that the wait for the lock has timed
+// out.
 func LockedTooLong(err error) error { return fmt.Errorf("%w: %w", errLocked, err) }
 
-// SQLiteLocked reports whether a call failed because of a lock (SQLITE_BUSY, SQLITE_LOCKED), by
-// SQLite's own words, which all drivers pass on. Nothing was done then.
+// SQLiteLocked reports whether a call failed because of a lock (SQLITE_BUSY, SQLITE_LOCKED) and
+// therefore did nothing. It matches SQLite's own text, which all drivers pass on.
 func SQLiteLocked(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "database is locked") ||
 		strings.Contains(err.Error(), "database table is locked"))
 }
 
-// ExplainSQLite is like Explain, for an error of SQLite. InTime has done so already.
+// ExplainSQLite is like Explain, for an SQLite error. InTime calls it already.
 func ExplainSQLite(err error) error {
 	if errors.Is(err, driver.ErrSetup) || errors.Is(err, driver.ErrFault) {
 		return err
@@ -153,7 +154,7 @@ func ExplainSQLite(err error) error {
 	return Explain(adviseSQLite(err))
 }
 
-// adviseSQLite adds to an error of SQLite how to repair it.
+// adviseSQLite adds to an SQLite error how to repair its cause.
 func adviseSQLite(err error) error {
 	if err == nil {
 		return nil
@@ -171,11 +172,11 @@ func adviseSQLite(err error) error {
 	return err
 }
 
-// sqliteAdvices are found by the words of SQLite, which no driver changes.
+// sqliteAdvices are found by SQLite's own texts, which no driver changes.
 var sqliteAdvices = []struct {
 	words   []string
 	advice  string
-	meaning error // driver.ErrSetup or driver.ErrFault if the database works, but refuses the request
+	meaning error // driver.ErrSetup or driver.ErrFault if the database works but rejects the request
 }{
 	{
 		[]string{"no such table", "no such column", "has no column", "does not match any PRIMARY KEY", "cannot store",

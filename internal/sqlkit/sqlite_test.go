@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// These are SQLite's errors for a file that has to be repaired. If a file is locked, full, or on a
-// disk that fails, the store does not answer.
+// These are SQLite's errors for a file that must be repaired. If a file is locked, full, or on a
+// failing disk, the store counts as not answering.
 func TestMeaningOfErrorsOfSQLite(t *testing.T) {
 	t.Parallel()
 	means := func(what string, told, want error) {
@@ -44,7 +44,8 @@ func TestMeaningOfErrorsOfSQLite(t *testing.T) {
 	}
 }
 
-// ncruces is an error as the driver ncruces/go-sqlite3 has them: it has the methods of net.Error.
+// ncruces is an error like those of the driver ncruces/go-sqlite3, which have the methods of
+// net.Error.
 type ncruces string
 
 func (e ncruces) Error() string { return "sqlite3: " + string(e) }
@@ -53,9 +54,9 @@ func (ncruces) Timeout() bool { return false }
 
 func (ncruces) Temporary() bool { return false }
 
-// An error that passes is no reason to check the set-up.
+// A transient error is no reason to check the setup.
 //
-// Fails when a missing table counts as passing, because of the methods that its error has: it would
+// Fails when a missing table counts as transient because of the methods of its error: it would
 // never be created.
 func TestErrorsThatPass(t *testing.T) {
 	t.Parallel()

@@ -21,18 +21,18 @@ import (
 type File struct {
 	DB *sql.DB
 
-	// turn is held by the one call of this store that writes. The others queue here instead of
-	// polling: SQLite admits one writer at a time, in no order.
+	// turn is held by the one call of this store that writes. The other calls queue here instead of
+	// polling, because SQLite admits one writer at a time, in no particular order.
 	turn chan struct{}
 
 	mu     sync.Mutex
 	open   map[any]openFile // by connection of the driver
-	path   string           // of the file opened last
+	path   string           // of the most recently opened file
 	looked time.Time        // when the mounts were last read
 	mount  string           // the result: see mountedFile
 }
 
-// NewFile returns the file of a pool. It does not open it.
+// NewFile returns a File for a pool. It does not open the file.
 func NewFile(db *sql.DB) *File {
 	return &File{DB: db, turn: make(chan struct{}, 1), open: map[any]openFile{}}
 }
@@ -43,12 +43,12 @@ var local = context.Background()
 var errPrivate = fmt.Errorf("%w: each connection of the pool has a database in memory of its own: call "+
 	"db.SetMaxOpenConns(1), or name a file", driver.ErrSetup)
 
-// turnTime is how long a turn lasts at most: it is for fairness only, not for safety, and the
-// writer may be waiting for a disk that hangs, in a checkpoint.
+// turnTime is the maximum duration of a turn. Turns serve fairness, not safety, and the writer may
+// be waiting for a hanging disk in a checkpoint.
 const turnTime = 100 * time.Millisecond
 
-// Turn waits until no other call of this File writes, or has for turnTime, or ctx ends. Call
-// release in the end.
+// Turn waits until no other call of this File is writing, the writing call has had turnTime, or ctx
+// ends. Call release in the end.
 func (f *File) Turn(ctx context.Context) (release func()) {
 	select {
 	case f.turn <- struct{}{}:
@@ -63,10 +63,10 @@ func (f *File) Turn(ctx context.Context) (release func()) {
 	}
 }
 
-// Do makes a call that returns when ctx ends, even if the disk hangs, and tries again while the
-// file is locked. If ctx ends first, the call keeps running after Do has returned: it must not
-// write to variables of the caller. Statements do not end with a context: in SQLite only locks take
-// long, and Go waits for those.
+// Do makes a call and returns when ctx ends, even if the disk hangs. It repeats the call while the
+// file is locked. If ctx ends first, the call continues after Do has returned, so it must not write
+// to variables of the caller. Statements do not end with a context: on SQLite only waiting for
+// locks takes long, and Go does that waiting.
 func Do[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (none A, err error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
@@ -89,12 +89,12 @@ func Do[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (n
 	return answer, nil
 }
 
-// Read is like Do, in a transaction that sees one state of the database.
+// Read is like Do, in a transaction that sees a consistent state of the database.
 func Read[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (A, error) {
 	return transact(ctx, f, "BEGIN", call)
 }
 
-// Write is like Do, in a transaction that has the write lock from the start.
+// Write is like Do, in a transaction that takes the write lock at the start.
 func Write[A any](ctx context.Context, f *File, call func(*sql.Conn) (A, error)) (A, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -115,11 +115,11 @@ func transact[A any](ctx context.Context, f *File, begin string, call func(*sql.
 	})
 }
 
-// With calls do with a connection whose file is still the one at its path. It calls do again while
-// it fails because of a lock.
+// With calls do with a connection whose file is still the one at its path. It repeats do while do
+// fails because of a lock.
 func (f *File) With(ctx context.Context, do func(*sql.Conn) error) error {
 	guarded := func(conn *sql.Conn) error {
-		// The caller runs on another goroutine, and cannot recover a panic of the driver.
+		// The caller runs on another goroutine and cannot recover a panic of the driver.
 		return guard.Call("driver", func() error {
 			moved, err := f.moved(conn)
 			if err != nil {
@@ -127,7 +127,7 @@ func (f *File) With(ctx context.Context, do func(*sql.Conn) error) error {
 			}
 			if moved {
 				Discard(conn)
-				return sqldriver.ErrBadConn // release the turn
+				return sqldriver.ErrBadConn // releases the turn
 			}
 			return do(conn)
 		})
@@ -135,15 +135,15 @@ func (f *File) With(ctx context.Context, do func(*sql.Conn) error) error {
 	return Patiently(ctx, func() error { return With(ctx, f.DB, guarded) })
 }
 
-// openFile is the file of a connection: the one that was at its path when the connection was first
-// used.
+// openFile is the file of a connection: the one at its path when the connection was first used.
 type openFile struct {
 	path string
-	info os.FileInfo // nil: not a file
+	info os.FileInfo // nil if it is not a file
 }
 
-// moved reports whether the file of conn is no longer at its path: it was deleted, replaced or
-// renamed. SQLite would keep using it, while others open a new file without its rows.
+// moved reports whether the file of conn is no longer at its path because it was deleted, replaced
+// or renamed. SQLite would continue to use it, while other processes open a new file without its
+// rows.
 func (f *File) moved(conn *sql.Conn) (bool, error) {
 	var key any
 	err := conn.Raw(func(c any) error {
@@ -161,7 +161,7 @@ func (f *File) moved(conn *sql.Conn) (bool, error) {
 			return false, err
 		}
 		if file.path != "" {
-			file.info, _ = os.Stat(file.path) // an error: another kind of storage, which is not watched
+			file.info, _ = os.Stat(file.path) // on an error the storage is no file, and is not watched
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -187,12 +187,12 @@ func (f *File) moved(conn *sql.Conn) (bool, error) {
 	return false, nil
 }
 
-// mountsEvery is how often the mounts are read. Links are counted at every call.
+// mountsEvery is the interval between two reads of the mounts. Links are counted at every call.
 const mountsEvery = 10 * time.Second
 
 // OnePath returns an error if the file can be reached by a path in another folder or with another
-// name: by a hard link, or a mount of the file itself. SQLite derives the names of the log and the
-// shared memory from the path, so users of two paths do not see each other's commits.
+// name: by a hard link, or because the file itself is mounted. SQLite derives the names of the log
+// and the shared memory from the path, so users of two paths do not see each other's commits.
 func (f *File) OnePath() error {
 	f.mu.Lock()
 	path, mount, look := f.path, f.mount, time.Since(f.looked) > mountsEvery
@@ -221,7 +221,7 @@ func (f *File) OnePath() error {
 	return nil
 }
 
-// PathOf returns the path of the main file of conn, "" for a database in memory or a temporary one.
+// PathOf returns the path of conn's main file, or "" for an in-memory or temporary database.
 func PathOf(conn *sql.Conn) (path string, err error) {
 	err = EachRow(local, conn, "PRAGMA database_list", nil, func(rows *sql.Rows) error {
 		var number int
@@ -236,12 +236,12 @@ func PathOf(conn *sql.Conn) (path string, err error) {
 	return path, err
 }
 
-// pair is held by the one call that has a connection and waits for another one of the same pool.
-// Two such calls could wait for each other until their contexts end.
+// pair is held by the one call that has a connection and waits for another one from the same pool.
+// Two such calls could otherwise wait for each other until their contexts end.
 var pair = make(chan struct{}, 1)
 
-// Shared returns an error if each connection of the pool has a database of its own. The query
-// exists reports whether the table exists.
+// Shared returns an error if each connection of the pool has its own database. The query exists
+// reports whether the table exists.
 func (f *File) Shared(ctx context.Context, exists string, args ...any) error {
 	if f.DB.Stats().MaxOpenConnections == 1 {
 		return nil

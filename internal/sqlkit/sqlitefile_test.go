@@ -13,11 +13,11 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// The calls that write have the turn one after the other, however many wait.
+// Calls that write take turns one after the other, regardless of how many wait.
 //
-// Fails when those that have waited for some time give up their place: then they all poll for the
-// lock of the file, which takes most of the processor, and in no order, so that some get it only
-// when their time is over.
+// Fails when calls that have waited for some time give up their place. They would then all poll for
+// the lock of the file, which uses most of the processor. The order would be random, so that some
+// get the lock only when their time is over.
 func TestTurnsAreOneByOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTurnsAreOneByOne(t *testing.T) {
 				if n := writing.Add(1); n > 1 {
 					t.Errorf("%d calls have the turn", n)
 				}
-				time.Sleep(turnTime / 10) // of synctest: the duration of its write
+				time.Sleep(turnTime / 10) // in virtual time: the duration of its write
 				writing.Add(-1)
 			})
 		}
@@ -38,8 +38,8 @@ func TestTurnsAreOneByOne(t *testing.T) {
 	})
 }
 
-// A call whose disk hangs has the turn for some time only, and no other waits longer than its
-// context.
+// A call whose disk hangs has the turn only for a limited time, and no other call waits longer than
+// its context.
 //
 // Fails when a turn lasts until the call ends: all others would wait for it, even if it no longer
 // has the lock of the file.
@@ -51,7 +51,7 @@ func TestTurnOfCallThatHangs(t *testing.T) {
 		first := f.Turn(t.Context())
 		ctx, cancel := context.WithTimeout(t.Context(), turnTime/2)
 		defer cancel()
-		f.Turn(ctx)() // has had none
+		f.Turn(ctx)() // never had the turn
 		if took := time.Since(began); took != turnTime/2 {
 			t.Errorf("a call whose time was over waited %v", took)
 		}
@@ -59,7 +59,7 @@ func TestTurnOfCallThatHangs(t *testing.T) {
 		if took := time.Since(began); took != turnTime {
 			t.Errorf("the next one waited %v", took)
 		}
-		first() // is not the second one's
+		first() // does not release the second turn
 		third := make(chan func())
 		go func() { third <- f.Turn(t.Context()) }()
 		synctest.Wait()
@@ -73,10 +73,10 @@ func TestTurnOfCallThatHangs(t *testing.T) {
 	})
 }
 
-// Stores that share a pool can find out at the same time whether its connections share a database.
+// Stores that share a pool can determine at the same time whether its connections share a database.
 //
-// Fails when each has a connection and waits for another: with two connections neither continues
-// until its context ends.
+// Fails when each holds a connection and waits for another one: with two connections, neither
+// continues until its context ends.
 func TestSharedAtOnce(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Base(t.Name())+"?mode=memory&cache=shared")

@@ -3,7 +3,7 @@ package sqlkit
 // mssqlStates maps errors of SQL Server to SQLSTATEs.
 var mssqlStates = map[int32]string{
 	207: "42703", 208: "42P01", // no such column, no such table
-	102: "42000", 195: "42000", // a syntax, or a function, that an old server does not know
+	102: "42000", 195: "42000", // syntax or a function that an old server does not know
 	51223: "42000",                                           // ours: a later version uses the table
 	229:   "42501", 230: "42501", 262: "42501", 916: "42501", // no permission
 	911: "3D000", 4060: "3D000", // no such database

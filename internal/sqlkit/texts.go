@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// Texts are the statements of a product on one database, by name. Names in braces that remain are
-// parameters, for Bind.
+// Texts are the statements of a product on one database, by name. Remaining names in braces are
+// parameters for Bind.
 type Texts map[string]string
 
-// ReadTexts reads the statements of a database: those of sql/relay.sql are for all databases, and
-// those of sql/relay.postgres.sql for one. In a file, a line "-- name: due" begins the statement
-// due. In a statement, {due} stands for the statement or part due, and {messages} for
-// names["messages"].
+// ReadTexts reads the statements of a database. sql/relay.sql is for all databases, and
+// sql/relay.postgres.sql for one. In a file, a line "-- name: due" begins the statement due. In a
+// statement, {due} stands for the statement or part due, and {messages} for names["messages"].
 //
-// It panics if the files contradict each other: they are embedded.
+// It panics if the files contradict each other, because they are embedded.
 func ReadTexts(files fs.FS, d Dialect, names map[string]string) Texts {
 	list, err := fs.Glob(files, "sql/*.sql")
 	if err != nil || len(list) == 0 {
@@ -80,9 +79,10 @@ func (r *reader) text(name string) string {
 	return text
 }
 
-// Params are the arguments of statements, by name: an int64, a string, a Name (of a topic, a key, a
-// consumer), []byte, an ID, or a list of Names or of Numbers. An InText is a number that is part of
-// the text on every database: some take no argument in its place, and others choose indexes by it.
+// Params are the arguments of statements by name: an int64, a string, a Name (of a topic, a key, a
+// consumer), []byte, an ID, or a list of Names or Numbers. An InText is a number that becomes part
+// of the text on every database, because some databases accept no argument there, and others choose
+// indexes by the number.
 type Params map[string]any
 
 type (
@@ -93,13 +93,13 @@ type (
 	ID      [16]byte
 )
 
-// A Statement can be executed.
+// A Statement is a text with its arguments, ready to be executed.
 type Statement struct {
 	Text string
 	Args []any
 }
 
-// Bind returns the statement of a text with its arguments.
+// Bind returns the statement for a text with its arguments.
 func (d Dialect) Bind(text string, p Params) Statement {
 	switch d {
 	case Postgres:
@@ -112,9 +112,9 @@ func (d Dialect) Bind(text string, p Params) Statement {
 	return bindSQLServer(text, p)
 }
 
-// bind returns the statement of a text. place returns the text that replaces the nth argument, and
-// the argument; or false if there is none because that text is the value itself. once says that a
-// parameter that occurs twice is one argument.
+// bind returns the statement for a text. place returns the text that replaces the nth argument, and
+// the argument. It returns false if there is no argument because that text contains the value. once
+// says that a parameter that occurs twice is one argument.
 func bind(text string, p Params, once bool, place func(n int, value any) (string, any, bool)) Statement {
 	var s Statement
 	placed := map[string]string{}
@@ -124,7 +124,7 @@ func bind(text string, p Params, once bool, place func(n int, value any) (string
 		}
 		value, ok := p[b[1:len(b)-1]]
 		if !ok {
-			return b // the database refuses it
+			return b // the database will reject it
 		}
 		if n, ok := value.(InText); ok {
 			return strconv.FormatInt(int64(n), 10)
@@ -139,7 +139,7 @@ func bind(text string, p Params, once bool, place func(n int, value any) (string
 	return s
 }
 
-// plain returns a parameter in a type that drivers take.
+// plain converts a parameter into a type that drivers accept.
 func plain(value any) any {
 	switch v := value.(type) {
 	case Name:
@@ -152,7 +152,7 @@ func plain(value any) any {
 	return value
 }
 
-// inList is never null in JSON.
+// inList encodes a list as JSON. An empty list is [], never null.
 func inList[T any, L ~[]T](of L) string {
 	if len(of) == 0 {
 		return "[]"
@@ -160,7 +160,7 @@ func inList[T any, L ~[]T](of L) string {
 	return InJSON([]T(of))
 }
 
-// bindPostgres returns a statement with arguments $1, $2 …, each with its type.
+// bindPostgres returns a statement with the arguments $1, $2, …, each with a type.
 func bindPostgres(text string, p Params) Statement {
 	return bind(text, p, true, func(n int, value any) (string, any, bool) {
 		typ := "text"
@@ -176,7 +176,7 @@ func bindPostgres(text string, p Params) Statement {
 	})
 }
 
-// bindSQLite returns a statement with arguments ?1, ?2 ….
+// bindSQLite returns a statement with the arguments ?1, ?2, ….
 func bindSQLite(text string, p Params) Statement {
 	return bind(text, p, true, func(n int, value any) (string, any, bool) {
 		if id, ok := value.(ID); ok {
@@ -186,8 +186,9 @@ func bindSQLite(text string, p Params) Statement {
 	})
 }
 
-// bindMySQL writes numbers, names and ids into the text, so that the server chooses indexes by
-// them, and text as bytes, because the server converts text from the connection's character set.
+// bindMySQL inserts numbers, names and IDs into the text, so that the server can choose indexes by
+// them. It inserts text as bytes, because the server would convert text from the connection's
+// character set.
 func bindMySQL(text string, p Params) Statement {
 	return bind(text, p, false, func(_ int, value any) (string, any, bool) {
 		switch v := value.(type) {
@@ -198,13 +199,13 @@ func bindMySQL(text string, p Params) Statement {
 		case Name:
 			return inHex(string(v)), nil, false
 		case Names:
-			all := []string{inHex("\x00")} // which no name has: a list must not be empty
+			all := []string{inHex("\x00")} // a value that no name has, because a list must not be empty
 			for _, name := range v {
 				all = append(all, inHex(name))
 			}
 			return strings.Join(all, ", "), nil, false
 		case Numbers:
-			all := []string{"0"} // which no row has
+			all := []string{"0"} // a value that no row has
 			for _, n := range v {
 				all = append(all, strconv.FormatInt(n, 10))
 			}
@@ -218,7 +219,7 @@ func bindMySQL(text string, p Params) Statement {
 
 func inHex(text string) string { return fmt.Sprintf("x'%x'", text) }
 
-// bindSQLServer sends names as bytes, and lists of them in hex, which no collation can change.
+// bindSQLServer sends names as bytes, and lists of names in hex, which no collation can change.
 func bindSQLServer(text string, p Params) Statement {
 	return bind(text, p, true, func(n int, value any) (string, any, bool) {
 		switch v := value.(type) {

@@ -9,10 +9,10 @@ import (
 
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 
-// The statements of a database are those of all databases and its own, with the parts that they
-// include and the names of tables filled in.
+// The statements for a database consist of those for all databases and its own, with included parts
+// and table names filled in.
 //
-// Fails when a file of another database is read, or a part is not filled in.
+// Fails when a file for another database is read, or when a part is not filled in.
 func TestReadTexts(t *testing.T) {
 	files := fstest.MapFS{
 		"sql/relay.sql": file("-- For all.\n\n-- name: count\nSELECT count(*) FROM {messages}\n"),
@@ -38,7 +38,7 @@ func TestReadTexts(t *testing.T) {
 	}
 }
 
-// Files that contradict each other do not pass the first test that opens a store.
+// Files that contradict each other fail in the first test that opens a store.
 //
 // Fails when the second statement of a name replaces the first.
 func TestReadTextsRefusesContradictions(t *testing.T) {
@@ -59,7 +59,7 @@ func TestReadTextsRefusesContradictions(t *testing.T) {
 	}
 }
 
-// Names that a database would refuse later, or that statements cannot hold, are refused
+// Names that a database would reject later, or that statements cannot contain, are rejected
 // immediately.
 //
 // Fails when a rule of one database is not checked.

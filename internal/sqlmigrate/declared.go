@@ -8,19 +8,20 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Table is a table as its CREATE TABLE statement, and those of its indexes, declare it.
+// A Table is a table as declared by its CREATE TABLE statement and those of its indexes.
 type Table struct {
-	Name    string          // quoted, and with its schema if the statement has one
-	Columns []sqlkit.Column // with their types in the words of the database's catalogue
+	Name    string          // quoted, with its schema if the statement names one
+	Columns []sqlkit.Column // with their types as named in the database's catalog
 	Key     []string        // the columns of the primary key
-	Indexes []sqlkit.Index  // without that of the primary key
+	Indexes []sqlkit.Index  // without the index of the primary key
 }
 
 // Tables returns the tables that the statements of s declare, so that only SQL declares them. It
-// knows the SQL of this project, not all of SQL.
+// parses only the SQL of this project.
 func (s Schema) Tables() (tables []*Table) {
 	for _, statement := range append(slices.Concat(s.Migrations...), s.Repeat...) {
-		// Routines are a hundred times as long, and reading them takes as long as connecting.
+		// Routines are a hundred times as long as tables, and parsing them would take as long as
+		// connecting.
 		if !declares.MatchString(statement) {
 			continue
 		}
@@ -48,10 +49,10 @@ func (s Schema) Tables() (tables []*Table) {
 	return tables
 }
 
-// declares matches statements that create tables or indexes. It matches no routine.
+// declares matches statements that create tables or indexes, but no routines.
 var declares = regexp.MustCompile(`CREATE (TABLE|INDEX|UNIQUE INDEX) `)
 
-// token matches a comment, a string, a quoted name, a word, or a sign.
+// token matches a comment, a string, a quoted name, a word, or another character.
 var token = regexp.MustCompile("--[^\n]*|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`|" +
 	`\[(?:[^\]]|\]\])*\]|\w+|\S`)
 
@@ -60,7 +61,7 @@ type parser struct {
 	words   []string
 }
 
-// skip reads words, if they come next.
+// skip reads the given words if they come next.
 func (p *parser) skip(words ...string) bool {
 	if len(p.words) < len(words) {
 		return false
@@ -81,7 +82,7 @@ func (p *parser) next() (word string) {
 	return word
 }
 
-// name reads a name, with its schema if it has one.
+// name reads a name, with its schema if there is one.
 func (p *parser) name() string {
 	p.skip("IF", "NOT", "EXISTS")
 	name := p.next()
@@ -91,7 +92,7 @@ func (p *parser) name() string {
 	return name
 }
 
-// list reads a list in parentheses, whose items it returns as words.
+// list reads a list in parentheses and returns the words of each item.
 func (p *parser) list() (items [][]string) {
 	if !p.skip("(") {
 		return nil
@@ -117,7 +118,7 @@ func (p *parser) list() (items [][]string) {
 	return items
 }
 
-// columns reads a list of columns, and returns their names.
+// columns reads a list of columns and returns their names.
 func (p *parser) columns() (names []string) {
 	for _, item := range p.list() {
 		names = append(names, p.unquote(item[0]))
@@ -140,7 +141,7 @@ func (p *parser) table() *Table {
 		case q.skip("PRIMARY", "KEY"):
 			q.skip("CLUSTERED")
 			t.Key = q.columns()
-		case q.dialect == sqlkit.MySQL && (q.skip("UNIQUE", "KEY") || q.skip("KEY")), // elsewhere a column may be key
+		case q.dialect == sqlkit.MySQL && (q.skip("UNIQUE", "KEY") || q.skip("KEY")), // elsewhere KEY may be a column
 			q.dialect == sqlkit.SQLServer && q.skip("INDEX"):
 			index := sqlkit.Index{Name: q.unquote(q.name())}
 			q.skip("NONCLUSTERED")
@@ -162,7 +163,7 @@ func (p *parser) table() *Table {
 	return t
 }
 
-// pgTypes are the names in pg_type of types that have others in statements.
+// pgTypes maps types in statements to their different names in pg_type.
 var pgTypes = map[string]string{"bigint": "int8", "integer": "int4", "smallint": "int2", "boolean": "bool"}
 
 // columnType reads the type of a column.
@@ -196,7 +197,7 @@ func (p *parser) columnType() string {
 	return typ
 }
 
-// last returns a name without its schema. Both may be quoted, and have dots.
+// last returns a name without its schema. Both may be quoted and contain dots.
 func (p *parser) last(name string) string {
 	words := token.FindAllString(name, -1)
 	return words[len(words)-1]

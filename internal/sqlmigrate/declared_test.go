@@ -11,9 +11,10 @@ import (
 )
 
 // A table's columns and indexes are read from the statements that create it, without comments,
-// defaults, checks and the columns' own constraints.
+// defaults, checks and column constraints.
 //
-// Fails when a word after the type is taken for a part of it, or a name with a sign in it is cut.
+// Fails when a word after the type is read as part of the type, or when a name with a special
+// character is cut.
 func TestDeclaredTables(t *testing.T) {
 	for _, c := range []struct {
 		schema sqlmigrate.Schema
@@ -52,10 +53,10 @@ CREATE TABLE IF NOT EXISTS "s"."it's, a" (
 	}
 }
 
-// Verify is called at each start, and a product may have routines a hundred times as long as its
-// tables.
+// Verify runs at each start, and a product may have routines that are a hundred times as long as
+// its tables.
 //
-// Fails when routines are parsed, too.
+// Fails when routines are parsed too.
 func TestARoutineCostsNothing(t *testing.T) {
 	testkit.SkipRace(t)
 	s := sqlmigrate.Schema{Dialect: sqlkit.Postgres, Migrations: [][]string{{"CREATE TABLE a (id bigint PRIMARY KEY)"}}}

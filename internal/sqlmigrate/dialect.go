@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// createVersions creates the table of versions.
+// createVersions returns the statement that creates the version table.
 func (s Schema) createVersions() string {
 	table := s.Versions()
 	switch s.Dialect {
@@ -32,7 +32,7 @@ func (s Schema) createVersions() string {
 		"\tapplied_at timestamptz NOT NULL DEFAULT pg_catalog.now()\n)"
 }
 
-// record notes that a migration was applied, once.
+// record returns a statement that records a migration as applied, once.
 func (s Schema) record(version int64) string {
 	table := s.Versions()
 	insert, values := " INTO "+table+" (version)", fmt.Sprintf(" VALUES (%d)", version)
@@ -46,7 +46,7 @@ func (s Schema) record(version int64) string {
 	return "INSERT" + insert + values + " ON CONFLICT DO NOTHING"
 }
 
-// forget deletes the records of migrations if the first table is gone.
+// forget returns a statement that deletes the records of migrations if the first table is missing.
 func (s Schema) forget() string {
 	gone := "pg_catalog.to_regclass(" + sqlkit.Text(s.Dialect.Qualified(s.Schema, s.Table)) + "::text) IS NULL"
 	switch s.Dialect {
@@ -65,11 +65,11 @@ func (s Schema) forget() string {
 	return "DELETE FROM " + s.Versions() + " WHERE " + gone
 }
 
-// lastWait bounds waits in the database if the context has no deadline, and always the wait for a
-// table: other statements queue behind a statement that waits to change their table.
+// lastWait bounds waits in the database if the context has no deadline. It always bounds the wait
+// for a table, because other statements queue behind a statement that waits to alter their table.
 const lastWait = sqlkit.LastResort
 
-// pause is how long a host that holds the lock may be idle, as if it had stopped, before the server
+// pause is how long a host with the lock may be idle, as if it were suspended, before the server
 // ends its session.
 const pause = 10 * time.Second
 
@@ -80,16 +80,16 @@ type executor interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// lock makes a transaction the only one of this table of versions until it ends. MySQL has a lock
-// of the connection instead: see mysqlLock.
+// lock gives a transaction exclusive use of this version table until it ends. MySQL uses a lock of
+// the connection instead: see mysqlLock.
 func (s Schema) lock(ctx context.Context, tx executor) error {
 	versions := s.Versions()
 	var statements []string
 	switch s.Dialect {
 	case sqlkit.Postgres:
-		// With a stricter level, which may be the default, the transaction would not see what
-		// others have committed while it waited. lock_timeout also bounds the wait for an advisory
-		// lock.
+		// With a stricter isolation level, which may be the default, the transaction would not see
+		// what others have committed while it waited. lock_timeout also bounds the wait for an
+		// advisory lock.
 		statements = []string{
 			"SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 			"SELECT " + setLocal("lock_timeout", wait(ctx)) + ", " +
@@ -98,7 +98,7 @@ func (s Schema) lock(ctx context.Context, tx executor) error {
 			"SELECT pg_catalog.pg_advisory_xact_lock(" + strconv.FormatInt(key(versions), 10) + "::bigint)",
 			"SELECT " + setLocal("lock_timeout", min(wait(ctx), lastWait)),
 		}
-	case sqlkit.SQLite: // a statement that writes takes the lock of the file, even if it changes no row
+	case sqlkit.SQLite: // any write takes the lock of the file, even if it changes no row
 		statements = []string{s.touch()}
 	case sqlkit.SQLServer:
 		statements = []string{fmt.Sprintf("SET XACT_ABORT ON;\nSET LOCK_TIMEOUT %d;\nDECLARE @got int;\n"+
@@ -115,17 +115,17 @@ func (s Schema) lock(ctx context.Context, tx executor) error {
 	return nil
 }
 
-// touch returns a statement that writes, and changes no row.
+// touch returns a statement that writes but changes no row.
 func (s Schema) touch() string {
 	return "UPDATE " + s.Versions() + " SET version = version WHERE version < 0"
 }
 
-// setLocal returns a statement that sets a time-out of Postgres until the transaction ends.
+// setLocal returns an expression that sets a Postgres timeout until the transaction ends.
 func setLocal(name string, d time.Duration) string {
 	return fmt.Sprintf("pg_catalog.set_config('%s'::text, '%d'::text, true)", name, d.Milliseconds())
 }
 
-// key returns the number of the lock for a table of versions.
+// key returns the number of the lock for a version table.
 func key(versions string) (n int64) {
 	sum := sha256.Sum256([]byte("tickslot migrate " + versions))
 	for _, b := range sum[:8] {
@@ -134,14 +134,14 @@ func key(versions string) (n int64) {
 	return n
 }
 
-// existsAlready reports whether a statement failed because it was executed before: on MySQL half a
-// migration may have been.
+// existsAlready reports whether a statement failed because it was executed before. On MySQL, half
+// of a migration may have been executed.
 func (s Schema) existsAlready(err error) bool {
 	return s.Dialect == sqlkit.MySQL && slices.Contains(exists, sqlkit.MySQLNumber(err))
 }
 
-// exists are the errors for a table, a column, a key and a routine that exist already, for a
-// dropped thing that does not, and for a foreign key that exists already.
+// exists are the errors for an existing table, column, key, routine or foreign key, and for
+// dropping something that does not exist.
 var exists = []string{"1050", "1060", "1061", "1304", "1091", "1826"}
 
 // isMissing reports whether a query failed because its table does not exist.

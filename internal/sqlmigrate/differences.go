@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// A Row is one row of an answer. Its Scan is the one of database/sql, or of pgx.
+// A Row is one row of a result. Its Scan is that of database/sql or pgx.
 type Row interface{ Scan(dest ...any) error }
 
-// A Reader executes a query, and calls row for each row of its answer. If it executes it again, it
-// calls begin before each time.
+// A Reader executes a query and calls row for each row of the result. It calls begin before each
+// execution, of which there may be several.
 type Reader func(ctx context.Context, query string, args []any, begin func(), row func(Row) error) error
 
 var (
@@ -28,16 +28,16 @@ var (
 	sqlserverTables string
 )
 
-// A found table is a table as the catalogue describes it.
+// found is a table as described by the catalog.
 type found struct {
 	Name    string
-	Kind    string // "": there is no such table
+	Kind    string // "" if there is no such table
 	Columns map[string]string
 	Key     []string
 	Indexes []string
 }
 
-// ReadDB returns the Reader of Postgres, MySQL and SQL Server. It returns when ctx ends, even if
+// ReadDB returns the Reader for Postgres, MySQL and SQL Server. It returns when ctx ends, even if
 // the driver does not.
 func ReadDB(d sqlkit.Dialect, db *sql.DB) Reader {
 	return func(ctx context.Context, query string, args []any, begin func(), row func(Row) error) error {
@@ -55,7 +55,7 @@ func ReadDB(d sqlkit.Dialect, db *sql.DB) Reader {
 	}
 }
 
-// ReadFile returns the Reader of SQLite.
+// ReadFile returns the Reader for SQLite.
 func ReadFile(f *sqlkit.File) Reader {
 	return func(ctx context.Context, query string, args []any, begin func(), row func(Row) error) error {
 		_, err := sqlkit.Do(ctx, f, func(conn *sql.Conn) (none struct{}, _ error) {
@@ -67,10 +67,10 @@ func ReadFile(f *sqlkit.File) Reader {
 	}
 }
 
-// differences returns how the tables in the database differ from those that s declares: tables,
-// columns and indexes that are missing or different, tables that a crash of the server would empty,
-// and settings that the statements cannot handle. Anything more in the tables is ignored. The error
-// matches dlock.ErrSetup if row level security may hide rows.
+// differences returns how the tables in the database differ from those that s declares: missing or
+// different tables, columns and indexes, tables that a crash of the server would empty, and
+// settings that the statements cannot handle. It ignores anything additional. The error matches
+// dlock.ErrSetup if row level security may hide rows.
 func (s Schema) differences(ctx context.Context, read Reader) (faults []error, err error) {
 	tables := s.Tables()
 	if s.Dialect == sqlkit.MySQL {
@@ -110,7 +110,7 @@ func (s Schema) noTable(name string) error {
 	return fmt.Errorf("there is no table %s, or this user has no right to it", name)
 }
 
-// read asks the catalogue about tables, and returns the answers by their names.
+// read queries the catalog for tables and returns the results by table name.
 func (s Schema) read(ctx context.Context, read Reader, names []string) (map[string]found, string, error) {
 	query := map[sqlkit.Dialect]string{sqlkit.Postgres: postgresTables, sqlkit.SQLite: sqliteTables,
 		sqlkit.SQLServer: sqlserverTables}[s.Dialect]

@@ -9,9 +9,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-// A table whose columns are named in capitals is accepted: to SQLite they are the same.
+// A table with uppercase column names is accepted, because SQLite ignores case.
 //
-// Fails when the columns are found, and those of the primary key are not.
+// Fails when the columns are found but the columns of the primary key are not.
 func TestColumnsInCapitalsOnSQLite(t *testing.T) {
 	t.Parallel()
 	db := onSQLite(t).open(t)

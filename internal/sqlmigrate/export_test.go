@@ -17,8 +17,8 @@ func (s Schema) Verify(ctx context.Context, db *sql.DB) error {
 	return s.pending(ctx, read)
 }
 
-// Hold takes the lock of a schema on a connection of db until release, like a host in the middle of
-// a migration.
+// Hold takes the lock of a schema on a connection of db until release is called, like a host in the
+// middle of a migration.
 func (s Schema) Hold(ctx context.Context, db *sql.DB) (release func(), err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {

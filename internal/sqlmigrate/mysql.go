@@ -11,24 +11,24 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// mysqlLock is goose's lock for MySQL: it belongs to the connection, because DDL ends transactions.
-// It also sets the settings of the session that migrations need.
+// mysqlLock is goose's lock for MySQL. It belongs to the connection, because DDL ends transactions.
+// It also sets the session settings that migrations need.
 type mysqlLock struct {
 	key    int64
 	before settings
 }
 
-// settings of a session.
+// settings are the settings of a session.
 type settings struct {
 	mode, completion, isolation string
 	idle, tables, safe          int64 // wait_timeout, lock_wait_timeout, sql_safe_updates
 }
 
-// migrating are the settings of a session that migrates. A routine keeps the sql_mode of the
-// session that made it, and some modes change what ” or "x" means. With completion_type RELEASE a
-// COMMIT ends the session. With READ COMMITTED and binlog_format STATEMENT no row can be written.
+// migrating are the session settings during migrations. A routine keeps the sql_mode of the session
+// that created it, and some modes change the meaning of quotes. With completion_type RELEASE, a
+// COMMIT ends the session. With READ COMMITTED and binlog_format STATEMENT, no row can be written.
 // The server ends a session that is idle for wait_timeout, and with it the lock. With
-// sql_safe_updates it deletes only rows that are found by a key.
+// sql_safe_updates, it deletes only rows found by a key.
 var migrating = settings{"STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "NO_CHAIN", "REPEATABLE-READ",
 	seconds(pause), seconds(lastWait), 0}
 
@@ -55,8 +55,8 @@ func (m *mysqlLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
-// SessionUnlock implements lock.SessionLocker. The context that goose passes never ends. If it
-// fails, the connection is broken, and the lock ends with its session.
+// SessionUnlock implements lock.SessionLocker. The context that goose passes never ends. If
+// SessionUnlock fails, the connection is broken, and the lock ends with its session.
 func (m *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, lastWait)
 	defer cancel()
@@ -68,7 +68,7 @@ func (m *mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 
 var errBusy = errors.New("another host is migrating, or has stopped in the middle of it")
 
-// name returns an expression: the server has locks of one name for all databases.
+// name returns an SQL expression that includes the database, because lock names are server-wide.
 func (m *mysqlLock) name() string {
 	return fmt.Sprintf("CONCAT('tickslot migrate ', LEFT(SHA2(CONCAT(COALESCE(DATABASE(), ''), ' %x'), 256), 40))",
 		uint64(m.key))
@@ -81,7 +81,7 @@ func (s *settings) read(ctx context.Context, conn *sql.Conn) error {
 	if err != nil {
 		return err
 	}
-	// MySQL and MariaDB have different names for it.
+	// MySQL and MariaDB have different names for this variable.
 	return sqlkit.EachRow(ctx, conn, "SHOW SESSION VARIABLES WHERE Variable_name IN ('tx_isolation', "+
 		"'transaction_isolation')", nil, func(rows *sql.Rows) error {
 		var name string
@@ -102,8 +102,8 @@ func (s *settings) set(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// mysqlAnew ends a transaction that is open because of autocommit = 0 or completion_type = CHAIN:
-// it would read the table as it was when the transaction began.
+// mysqlAnew ends a transaction that is open because of autocommit = 0 or completion_type = CHAIN.
+// That transaction would read the table as it was when the transaction began.
 const mysqlAnew = "ROLLBACK AND NO CHAIN NO RELEASE"
 
 // seconds rounds up.

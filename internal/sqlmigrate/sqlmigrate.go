@@ -16,37 +16,37 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// ErrPending is matched by the errors of Verify when migrations have not been applied.
+// ErrPending is matched by errors of Verify if migrations have not been applied.
 var ErrPending = errors.New("the schema is not up to date")
 
-// A Schema is the tables of one package, with the names of its options.
+// A Schema describes the tables of one package, with the names from its options.
 type Schema struct {
 	Dialect sqlkit.Dialect
-	Schema  string // of the table of versions; "": where the connection looks first
-	Name    string // of the set of tables; the table of versions is Name_migrations
+	Schema  string // of the version table; "": the connection's default
+	Name    string // of the set of tables; the version table is Name_migrations
 
-	// Table is the table that migration 1 creates, without quotes. If it was dropped, or a backup
-	// had only the other tables, Up begins with migration 1 again. "": Up does not check.
+	// Table is the table that migration 1 creates, without quotes. If it was dropped, or was
+	// missing from a restored backup, Up starts again with migration 1. "": Up does not check.
 	Table string
 
-	// AnySettings says that the statements work with any encoding of a database on Postgres, and
-	// with any settings of a session on MySQL.
+	// AnySettings says that the statements work with any database encoding on Postgres, and with
+	// any session settings on MySQL.
 	AnySettings bool
 
 	// Migrations are the statements of migrations 1, 2, ….
 	Migrations [][]string
 
-	// Repeat are statements that create whatever else is missing.
+	// Repeat are statements that create anything else that is missing.
 	Repeat []string
 }
 
-// Versions returns the quoted name of the table of versions.
+// Versions returns the quoted name of the version table.
 func (s Schema) Versions() string { return s.Dialect.Qualified(s.Schema, s.Name+"_migrations") }
 
 // Statements returns what Up executes on an empty database, without locks. Executed one after the
 // other, they have the same result as Up. The first statement of each migration begins with a
-// comment that has its number, for those who upgrade by hand: they execute what comes after the
-// highest version in the table of versions.
+// comment with its number. Users who upgrade manually execute the statements after the highest
+// version in the version table.
 func (s Schema) Statements() []string {
 	list := []string{s.createVersions()}
 	for i, statements := range s.Migrations {
@@ -61,8 +61,8 @@ func (s Schema) Statements() []string {
 	return append(list, s.Repeat...)
 }
 
-// Up applies the migrations that are missing, in order, and then executes Repeat. When a migration
-// fails, those before it stay, and the next Up continues from there.
+// Up applies the missing migrations in order and then executes Repeat. When a migration fails, the
+// earlier ones remain, and the next Up continues from there.
 func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 	return bounded(ctx, func() error {
 		var locked error
@@ -70,7 +70,7 @@ func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 			err := s.up(ctx, db)
 			if s.Dialect != sqlkit.SQLite || !sqlkit.SQLiteLocked(err) {
 				if err != nil && ctx.Err() != nil && locked != nil {
-					return locked // the reason why there was no time left
+					return locked // the reason why no time was left
 				}
 				return err
 			}
@@ -84,9 +84,9 @@ func (s Schema) Up(ctx context.Context, db *sql.DB) error {
 	})
 }
 
-// UpFile is like Up, for SQLite. It first switches the file to a write-ahead log, with which
-// readers and writers do not wait for each other. That is not part of the schema, because it cannot
-// be done within a transaction.
+// UpFile is like Up, for SQLite. It first switches the file to a write-ahead log, so that readers
+// and writers do not wait for each other. This is not part of the schema, because it cannot be done
+// within a transaction.
 func (s Schema) UpFile(ctx context.Context, f *sqlkit.File) error {
 	_, err := sqlkit.Do(ctx, f, func(conn *sql.Conn) (none struct{}, _ error) {
 		_, err := conn.ExecContext(context.Background(), "PRAGMA main.journal_mode = wal")
@@ -98,13 +98,13 @@ func (s Schema) UpFile(ctx context.Context, f *sqlkit.File) error {
 	return s.Up(ctx, f.DB)
 }
 
-// Passes reports whether an error of Up says nothing about the schema: another session had it
-// locked, or the database did not answer, and the next Up may succeed.
+// Passes reports whether an error of Up says nothing about the schema: another session had locked
+// it, or the database did not answer, and the next Up may succeed.
 func Passes(err error) bool {
 	return errors.Is(err, errBusy) || sqlkit.Passes(err)
 }
 
-// lockedPause is the average pause before a locked file is tried again.
+// lockedPause is the average pause before retrying a locked file.
 const lockedPause = 5 * time.Millisecond
 
 func (s Schema) up(ctx context.Context, db *sql.DB) error {
@@ -122,11 +122,11 @@ func (s Schema) up(ctx context.Context, db *sql.DB) error {
 	return s.always(ctx, db, s.Repeat)
 }
 
-// always executes statements through goose, like a migration, but without recording them.
+// always executes statements through goose, like a migration, but does not record them.
 func (s Schema) always(ctx context.Context, db *sql.DB, statements []string) error {
 	st := store{s, s.Versions()}
 	return st.run(ctx, db, true, []migration{func(ctx context.Context, tx *sql.Tx) error {
-		// On SQLite the statement that creates the table of versions takes the lock of the file.
+		// On SQLite, the statement that creates the version table takes the lock of the file.
 		if s.Dialect != sqlkit.SQLite || statements[0] != s.createVersions() {
 			if err := s.lock(ctx, tx); err != nil {
 				return err
@@ -136,7 +136,7 @@ func (s Schema) always(ctx context.Context, db *sql.DB, statements []string) err
 	}})
 }
 
-// once applies, through goose, the migrations that are not recorded.
+// once applies the migrations that are not recorded yet, through goose.
 func (s Schema) once(ctx context.Context, db *sql.DB, migrations [][]string) error {
 	st := store{s, s.Versions()}
 	list := make([]migration, len(migrations))
@@ -146,7 +146,7 @@ func (s Schema) once(ctx context.Context, db *sql.DB, migrations [][]string) err
 			if err := s.lock(ctx, tx); err != nil {
 				return err
 			}
-			// goose has checked before the lock was held.
+			// goose has checked this before the lock was held.
 			if done, err := st.isApplied(ctx, tx, version); done || err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func (s store) run(ctx context.Context, db *sql.DB, unrecorded bool, migrations 
 		}}, nil)
 	}
 	options := []goose.ProviderOption{goose.WithStore(s), goose.WithGoMigrations(list...),
-		goose.WithDisableGlobalRegistry(true), // the application may use goose, too
+		goose.WithDisableGlobalRegistry(true), // the application may also use goose
 		goose.WithDisableVersioning(unrecorded)}
 	if s.Dialect == sqlkit.MySQL {
 		options = append(options, goose.WithSessionLocker(&mysqlLock{key: key(s.versions)}))
@@ -195,7 +195,8 @@ func (s store) run(ctx context.Context, db *sql.DB, unrecorded bool, migrations 
 	return cmp.Or(failed, err)
 }
 
-// pending returns nil if all migrations are recorded, and an error that matches ErrPending if not.
+// pending returns nil if all migrations are recorded, and otherwise an error that matches
+// ErrPending.
 func (s Schema) pending(ctx context.Context, read Reader) error {
 	var latest int64
 	err := read(ctx, s.latestQuery(), nil, func() {}, func(r Row) error { return r.Scan(&latest) })
@@ -211,12 +212,12 @@ func (s Schema) pending(ctx context.Context, read Reader) error {
 	return nil
 }
 
-// latestQuery returns a query of one row with the number of the latest migration that is recorded.
+// latestQuery returns a query that selects the number of the latest recorded migration.
 func (s Schema) latestQuery() string {
 	return "SELECT COALESCE(MAX(version), 0) FROM " + s.Versions()
 }
 
-// bounded calls call, and returns when ctx ends, even if a driver does not.
+// bounded calls call and returns when ctx ends, even if a driver does not.
 func bounded(ctx context.Context, call func() error) error {
 	done := guard.Go("driver", call)
 	select {
@@ -225,17 +226,17 @@ func bounded(ctx context.Context, call func() error) error {
 	case <-ctx.Done():
 	}
 	select {
-	case err := <-done: // it says more
+	case err := <-done: // this error is more specific
 		return err
 	case <-time.After(grace):
 		return fmt.Errorf("the database did not answer: %w", ctx.Err())
 	}
 }
 
-// grace is how long bounded waits for the answer of a driver that observes the context itself.
+// grace is how long bounded waits for a driver that observes the context itself.
 const grace = 50 * time.Millisecond
 
-// Statements splits a script at the semicolons that end a line.
+// Statements splits a script at semicolons at the end of a line.
 func Statements(script string) []string {
 	var list []string
 	for part := range strings.SplitSeq(script, ";\n") {

@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
-// A subject is a database of its own, reached in one way.
+// A subject is a separate database, reached in one way.
 type subject struct {
 	dialect sqlkit.Dialect
-	open    func(t testing.TB) *sql.DB // of one more host
+	open    func(t testing.TB) *sql.DB // opens a pool for one more host
 }
 
 // everywhere calls test with a database of each kind.
@@ -54,7 +54,8 @@ func everywhere(t *testing.T, test func(*testing.T, subject)) {
 	})
 }
 
-// onOddPostgres has settings that change what statements see, and how texts are read.
+// onOddPostgres returns a database with settings that change what statements see and how texts are
+// read.
 func onOddPostgres(t *testing.T) subject {
 	server := sqltest.SharedPostgres(t)
 	database := server.NewDatabase(t)
@@ -95,19 +96,19 @@ func opener(driver, dsn string) func(testing.TB) *sql.DB {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db.SetMaxOpenConns(1) // the least with which it has to work
+		db.SetMaxOpenConns(1) // the minimum with which migrations must work
 		t.Cleanup(func() { db.Close() })
 		return db
 	}
 }
 
-// schema returns a schema with that many migrations. The first creates a table in which the others
-// count up, once each; Repeat counts how often it was executed.
+// schema returns a schema with the given number of migrations. The first creates a table in which
+// each of the others increments a counter once. Repeat counts how often it was executed.
 func (s subject) schema(name string, migrations int) sqlmigrate.Schema {
 	table := s.dialect.Quote(name)
 	schema := sqlmigrate.Schema{Dialect: s.dialect, Name: name, Table: name,
 		Repeat: []string{"UPDATE " + table + " SET repeated = repeated + 1"}}
-	if s.dialect == sqlkit.Postgres { // where names have to be qualified
+	if s.dialect == sqlkit.Postgres { // where names must be qualified
 		schema.Schema = "public"
 		table = s.dialect.Qualified("public", name)
 		schema.Repeat = []string{"UPDATE " + table + " SET repeated = repeated + 1"}
@@ -140,10 +141,10 @@ func patient(t *testing.T) context.Context {
 }
 
 // Ten hosts that migrate at the same moment apply each migration once, even behind a pooler that
-// gives every transaction another session.
+// gives every transaction a different session.
 //
-// Fails without the lock, with a lock of the session on Postgres, and when a host does not check
-// again once it has the lock.
+// Fails without the lock, with a session lock on Postgres, and when a host does not check again
+// after it has taken the lock.
 func TestManyHostsApplyEachMigrationOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, s subject) {
 		schema := s.schema(`it's "the" [shop]`, 5)
@@ -167,11 +168,10 @@ func TestManyHostsApplyEachMigrationOnce(t *testing.T) {
 	})
 }
 
-// A new version brings migrations, an old one beside it accepts them, and another set of tables in
-// the database has versions of its own.
+// A new version applies its migrations, an old one running beside it accepts them, and another set
+// of tables in the same database has its own versions.
 //
-// Fails when the table of versions does not have the name of the set, or a higher number is an
-// error.
+// Fails when the version table is not named after the set, or when a higher number is an error.
 func TestMigrationsGoForward(t *testing.T) {
 	everywhere(t, func(t *testing.T, s subject) {
 		db, ctx := s.open(t), patient(t)
@@ -211,8 +211,8 @@ func TestMigrationsGoForward(t *testing.T) {
 	})
 }
 
-// If Statements are executed by hand, the result is that of Up, and Up has nothing left to do but
-// Repeat.
+// Executing Statements manually has the same result as Up, and afterwards Up has nothing left to do
+// but Repeat.
 //
 // Fails when Statements does not record the migrations.
 func TestStatementsAreWhatUpDoes(t *testing.T) {
@@ -236,7 +236,7 @@ func TestStatementsAreWhatUpDoes(t *testing.T) {
 	})
 }
 
-// Fails when the record counts more than the tables.
+// Fails when Up trusts the records of migrations more than the existing tables.
 func TestATableThatWasDroppedIsMadeAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, s subject) {
 		db, ctx := s.open(t), patient(t)
@@ -256,10 +256,11 @@ func TestATableThatWasDroppedIsMadeAgain(t *testing.T) {
 	})
 }
 
-// A migration that fails leaves those before it, and the error names it. Once it is repaired, Up
-// continues from there. Where DDL is part of a transaction, nothing is left of the failed one.
+// When a migration fails, the earlier ones remain, and the error names the failed one. Once it is
+// repaired, Up continues from there. On databases with transactional DDL, nothing is left of the
+// failed migration.
 //
-// Fails when a migration that failed is recorded.
+// Fails when a failed migration is recorded.
 func TestAMigrationThatFailsIsTriedAgain(t *testing.T) {
 	everywhere(t, func(t *testing.T, s subject) {
 		db, ctx := s.open(t), patient(t)
@@ -301,7 +302,7 @@ func TestTheWaitForOthersIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		release := s.hold(t, first)
-		// A busy machine may take the first two seconds to connect, and so get as far as no lock.
+		// A busy machine may take the first two seconds to connect and not reach the lock.
 		for limit := 2 * time.Second; ; limit *= 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			began := time.Now()
@@ -326,7 +327,8 @@ func TestTheWaitForOthersIsBounded(t *testing.T) {
 	})
 }
 
-// hold takes the lock of migrations until release, like a host in the middle of one.
+// hold takes the lock of migrations until release is called, like a host in the middle of a
+// migration.
 func (s subject) hold(t *testing.T, schema sqlmigrate.Schema) (release func()) {
 	t.Helper()
 	release, err := schema.Hold(t.Context(), s.open(t))
@@ -336,8 +338,8 @@ func (s subject) hold(t *testing.T, schema sqlmigrate.Schema) (release func()) {
 	return release
 }
 
-// Nothing is left in the session that the next user of the connection would find: on Postgres a
-// time-out or a search_path, on MySQL a mode, a time-out or the lock.
+// Nothing is left in the session for the next user of the connection: on Postgres no timeout or
+// search_path, on MySQL no mode, timeout or lock.
 func TestTheSessionIsLeftAsItWas(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -346,7 +348,7 @@ func TestTheSessionIsLeftAsItWas(t *testing.T) {
 	}{
 		"PgBouncer": {behindPgBouncer, "SELECT name, setting FROM pg_settings WHERE name IN ('lock_timeout', " +
 			"'idle_in_transaction_session_timeout', 'search_path')"},
-		// MySQL and MariaDB have different names for the isolation.
+		// MySQL and MariaDB have different names for the isolation level.
 		"MySQL": {onMySQL, "SHOW SESSION VARIABLES WHERE Variable_name IN ('sql_mode', 'wait_timeout', " +
 			"'lock_wait_timeout', 'completion_type', 'tx_isolation', 'transaction_isolation')"},
 	} {
@@ -378,7 +380,8 @@ func TestTheSessionIsLeftAsItWas(t *testing.T) {
 	}
 }
 
-// A deaf driver ignores the context while the server hangs, as that of MySQL does in a COMMIT.
+// deaf is a driver that ignores the context while the server hangs, as that of MySQL does in a
+// COMMIT.
 type deaf chan struct{}
 
 func (d deaf) Connect(context.Context) (driver.Conn, error) { <-d; return nil, driver.ErrBadConn }
@@ -407,7 +410,7 @@ func TestUpAndVerifyEndWithTheirContextWhateverTheDriverDoes(t *testing.T) {
 	})
 }
 
-// A server that hangs has not answered, but has not failed: when it continues, so does Up.
+// A server that hangs has not answered, but has not failed either: when it continues, so does Up.
 func TestUpAndVerifyEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) (*sqltest.Server, subject){

@@ -10,9 +10,9 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// store is goose's view of the table of versions. goose's own stores do not fit: they take only
-// names that need no quotes. Their statements have parameters, so drivers prepare them, and behind
-// a pooler that shares connections the next one may not have the prepared statement.
+// store is goose's access to the version table. goose's own stores do not fit, because they accept
+// only names that need no quotes. Their statements also have parameters, so drivers prepare them,
+// and behind a pooler the next server connection may not know the prepared statement.
 type store struct {
 	Schema
 	versions string
@@ -21,8 +21,8 @@ type store struct {
 // Tablename implements database.Store.
 func (s store) Tablename() string { return s.versions }
 
-// TableExists makes goose leave the table to Up. Otherwise goose would try three times, a second
-// apart, to create what the user may not create.
+// TableExists makes goose leave the table to Up. Otherwise goose would try three times, at
+// intervals of a second, to create what the user may not create.
 func (s store) TableExists(context.Context, database.DBTxConn) (bool, error) { return true, nil }
 
 // CreateVersionTable implements database.Store. It is not called, because of TableExists.
@@ -30,18 +30,18 @@ func (s store) CreateVersionTable(context.Context, database.DBTxConn) error {
 	return database.ErrNotImplemented
 }
 
-// Insert records a migration. Another host may have done so meanwhile: see step.
+// Insert records a migration. Another host may have recorded it in the meantime: see step.
 func (s store) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
 	_, err := db.ExecContext(ctx, s.record(req.Version))
 	return err
 }
 
-// Delete implements database.Store. Migrations are never undone.
+// Delete implements database.Store. Migrations are never reverted.
 func (s store) Delete(context.Context, database.DBTxConn, int64) error {
 	return database.ErrNotImplemented
 }
 
-// GetMigration implements database.Store. goose asks it for its Status and ApplyVersion only.
+// GetMigration implements database.Store. goose calls it only for Status and ApplyVersion.
 func (s store) GetMigration(context.Context, database.DBTxConn, int64) (*database.GetMigrationResult, error) {
 	return nil, database.ErrNotImplemented
 }
@@ -52,7 +52,7 @@ func (s store) GetLatestVersion(ctx context.Context, db database.DBTxConn) (late
 	return latest, err
 }
 
-// ListMigrations implements database.Store. goose wants a version 0, which we do not store.
+// ListMigrations implements database.Store. goose expects a version 0, which is not stored.
 func (s store) ListMigrations(ctx context.Context, db database.DBTxConn) ([]*database.ListMigrationsResult, error) {
 	var list []*database.ListMigrationsResult
 	query := "SELECT version FROM " + s.versions + " ORDER BY version DESC"

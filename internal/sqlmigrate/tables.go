@@ -10,26 +10,26 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// Tables are the tables of a product in a database, for its Migrate and Verify.
+// Tables are a product's tables in a database, for its Migrate and Verify.
 type Tables struct {
 	Schema Schema
-	Read   Reader       // of the catalogue
-	File   *sqlkit.File // of SQLite, for Verify to check whether it can be used; else nil
+	Read   Reader       // for the catalog
+	File   *sqlkit.File // on SQLite, so that Verify can check that it is usable; otherwise nil
 
-	// Wrong is matched by errors that say that tables are missing, old, or different from those of
-	// the schema; their texts begin with its own.
+	// Wrong is matched by errors that report missing, outdated or different tables. Their texts
+	// begin with that of Wrong.
 	Wrong error
-	// Besides returns further faults; nil: there are none.
+	// Besides returns further faults. Nil: there are none.
 	Besides func(ctx context.Context) ([]error, error)
 	// Up executes what is missing.
 	Up func(ctx context.Context) error
-	// Explain adds to an error of the database the name of the product, and how to repair it.
+	// Explain adds the name of the product to a database error, and how to repair its cause.
 	Explain func(error) error
 }
 
-// Migrate executes what is missing. If nothing is, even a user who may not create anything can call
-// it. If Up fails for good, the error also says what is missing. An error that passes, such as that
-// of a database that does not answer, does not match Wrong.
+// Migrate executes what is missing. If nothing is missing, even a user without the right to create
+// anything can call it. If Up fails permanently, the error also says what is missing. A transient
+// error, for example because the database does not answer, does not match Wrong.
 func (t Tables) Migrate(ctx context.Context) error {
 	missing := t.Verify(ctx)
 	if !errors.Is(missing, t.Wrong) {
@@ -54,7 +54,7 @@ func (t Tables) Verify(ctx context.Context) error {
 		return t.Explain(err)
 	}
 	var besides []error
-	if t.Besides != nil { // it finds servers that cannot answer the next query
+	if t.Besides != nil { // finds servers that cannot answer the next query
 		var err error
 		if besides, err = t.Besides(ctx); err != nil {
 			return t.Explain(err)
@@ -80,8 +80,7 @@ func (t Tables) Verify(ctx context.Context) error {
 	return nil
 }
 
-// usable returns an error if each connection has a file of its own, or other paths lead to the
-// file.
+// usable returns an error if each connection has its own file, or if other paths lead to the file.
 func (t Tables) usable(ctx context.Context) error {
 	if t.File == nil {
 		return nil
@@ -89,13 +88,13 @@ func (t Tables) usable(ctx context.Context) error {
 	const exists = "SELECT EXISTS (SELECT 1 FROM main.sqlite_master WHERE name = ?1 COLLATE NOCASE)"
 	_, err := sqlkit.InTime(ctx, func(ctx context.Context) (none struct{}, _ error) {
 		err := t.File.Shared(ctx, exists, t.Schema.Name+"_migrations")
-		return none, cmp.Or(err, t.File.OnePath()) // a file system may hang, too
+		return none, cmp.Or(err, t.File.OnePath()) // a file system may hang too
 	})
 	return err
 }
 
-// writable returns an error if the file cannot be written. Otherwise the first call that writes
-// would report that as an outage.
+// writable returns an error if the file cannot be written. Otherwise the first write would report
+// that as an outage.
 func (t Tables) writable(ctx context.Context) error {
 	if t.File == nil {
 		return nil

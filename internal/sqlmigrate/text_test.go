@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlmigrate"
 )
 
-// SQL Server is not run, so only its texts are checked.
+// The tests have no SQL Server, so they check only the texts.
 func TestTextsForSQLServer(t *testing.T) {
 	t.Parallel()
 	s := sqlmigrate.Schema{Dialect: sqlkit.SQLServer, Schema: "dbo", Name: "it's [x]",

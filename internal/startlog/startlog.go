@@ -1,17 +1,17 @@
-// Package startlog keeps a rate: a log of the starts of a limit, which says when the next one may
-// be. In any window of length Per, wherever it begins, there are at most Rate starts.
+// Package startlog enforces a rate: a log of the starts under a limit determines when the next
+// start is allowed. In any window of length Per, wherever it begins, there are at most Rate starts.
 //
-// The log has at most 64 records, for any rate. A record stands for one start or several, and says
-// when the last of them was, or a later instant. A start that is taken for a later one counts for
-// longer than it has to, never for less; so a window never has too many. Up to a rate of 60 a
-// record is one start, and the limit is used in full. At a larger rate all starts within a sixtieth
-// of Per share a record, so a burst may have to wait for up to Per/60 longer.
+// The log has at most 64 records at any rate. A record stands for one or more starts and holds the
+// time of the last one, or a later time. A start recorded with a later time counts for longer than
+// necessary, never for less, so no window has too many starts. Up to a rate of 60 each start has
+// its own record, and the limit is fully used. At a higher rate, all starts within a sixtieth of
+// Per share a record, so a burst may have to wait for up to Per/60 longer.
 //
-// The oldest record stands for all before it. A caller with a longer Per than others therefore
-// counts all that it cannot tell apart, and waits.
+// The oldest record stands for all starts before it. A caller with a longer Per than others
+// therefore counts all starts that it cannot tell apart, and waits.
 //
-// The stores in other languages (acquire.lua and the procedures of sqllock) do the same on the text
-// that String returns. Times are in microseconds of the store's clock.
+// The stores in other languages (acquire.lua and the procedures of sqllock) apply the same rules to
+// the text that String returns. Times are in microseconds of the store's clock.
 package startlog
 
 import (
@@ -22,24 +22,25 @@ import (
 )
 
 const (
-	// exact is the largest rate at which every start has a record, and the number of records for
-	// the starts of a larger rate within Per.
+	// exact is the largest rate at which every start has its own record. At larger rates it is the
+	// number of records within Per.
 	exact = 60
-	// maxRecords is more than the records that lie within Per: exact, and those that it cuts.
+	// maxRecords exceeds the number of records that overlap a window of Per: exact and those it
+	// cuts.
 	maxRecords = 64
-	// width is the length of a record as text: 16 digits of End, and 10 of Count.
+	// width is the length of a record as text: 16 digits for End and 10 for Count.
 	width = 26
-	// maxCount is the largest Count; no rate is as large.
+	// maxCount is the largest Count. No rate is that large.
 	maxCount = 9_999_999_999
 )
 
-// A Log has the latest starts, the oldest first.
+// A Log holds the latest starts, oldest first.
 type Log []Record
 
 // A Record stands for Count starts, none of which was after End.
 type Record struct{ End, Count int64 }
 
-// Parse reads the text of String.
+// Parse parses the text that String returns.
 func Parse(text string) (Log, error) {
 	if len(text)%width != 0 || len(text) > width*maxRecords || strings.Trim(text, "0123456789") != "" {
 		return nil, fmt.Errorf("a log of starts of %d bytes is malformed", len(text))
@@ -61,7 +62,7 @@ func (l Log) String() string {
 	return b.String()
 }
 
-// Wait returns how long until another start is allowed; 0: one is allowed now.
+// Wait returns the time until another start is allowed, or 0 if one is allowed now.
 func (l Log) Wait(now int64, rate int, per int64) int64 {
 	sum := int64(0)
 	for i := len(l) - 1; i >= 0 && l[i].End > now-per; i-- {
@@ -81,10 +82,11 @@ func (l Log) Left(now int64, rate int, per int64) int {
 	return int(max(0, int64(rate)-sum))
 }
 
-// Micros returns a length in microseconds, rounded up.
+// Micros returns a duration in microseconds, rounded up.
 func Micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
-// Add returns the log with a start that is allowed now. grain is the resolution of now.
+// Add returns the log with an additional start at now, which must be allowed. grain is the
+// resolution of now.
 func (l Log) Add(now int64, rate int, per, grain int64) Log {
 	bucket := grain
 	if rate > exact {
@@ -92,7 +94,7 @@ func (l Log) Add(now int64, rate int, per, grain int64) Log {
 	}
 	end := now - now%bucket + bucket
 	if n := len(l); n > 0 && l[n-1].End >= end {
-		l[n-1].Count++ // the clock may have been set back: the later instant counts
+		l[n-1].Count++ // the clock may have been set back: the later time counts
 		return l
 	}
 	if l = append(l, Record{end, 1}); len(l) > maxRecords {
@@ -102,8 +104,8 @@ func (l Log) Add(now int64, rate int, per, grain int64) Log {
 	return l
 }
 
-// Disbelieve finds starts that were noted while the clock was ahead, by more than ahead, of what it
-// shows now, and makes them count from now on: they were before now. It reports whether there were
+// Disbelieve replaces starts that were recorded while the clock was wrong, more than ahead later
+// than now. They happened before now, so they count as starts at now. It reports whether there were
 // any.
 func (l Log) Disbelieve(now, per, ahead int64) (Log, bool) {
 	if n := len(l); n == 0 || l[n-1].End <= now+ahead+per/exact {

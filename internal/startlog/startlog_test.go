@@ -11,8 +11,8 @@ import (
 
 const second = int64(1_000_000)
 
-// windows fails the test if a window of length per has more starts than the rate. starts are in
-// order.
+// windows fails the test if a window of length per has more starts than the rate. starts must be
+// sorted.
 func windows(t *testing.T, starts []int64, rate int, per int64) {
 	t.Helper()
 	for i := rate; i < len(starts); i++ {
@@ -23,17 +23,17 @@ func windows(t *testing.T, starts []int64, rate int, per int64) {
 	}
 }
 
-// Starts come whenever they are allowed, in bursts, evenly and at random. No window has too many,
-// and nearly all of the rate is used.
+// Starts happen whenever they are allowed: in bursts, evenly, and at random. No window has too
+// many, and nearly all of the rate is used.
 //
-// Fails when a record counts from the start of its bucket, or a start at the end of the window is
-// forgotten.
+// Fails when a record counts from the start of its bucket, or when a start at the end of the window
+// is forgotten.
 func TestNoWindowHasMoreStartsThanTheRate(t *testing.T) {
 	for _, rate := range []int{1, 2, 59, 60, 61, 100, 997, 5000} {
 		for _, per := range []int64{1000, 7919, second, 60 * second} {
 			for _, grain := range []int64{1, 1000} {
 				if grain > per/1000 && grain > 1 {
-					continue // the clock is too coarse for so short a window
+					continue // the clock is too coarse for such a short window
 				}
 				var log startlog.Log
 				var starts []int64
@@ -56,7 +56,7 @@ func TestNoWindowHasMoreStartsThanTheRate(t *testing.T) {
 					if len(log) > 64 {
 						t.Fatalf("%d records", len(log))
 					}
-					if len(starts) > 3*rate { // in bursts before, evenly from then on
+					if len(starts) > 3*rate { // in bursts before, evenly from now on
 						now += rand.Int64N(per/int64(rate) + 1)
 					}
 				}
@@ -69,10 +69,10 @@ func TestNoWindowHasMoreStartsThanTheRate(t *testing.T) {
 	}
 }
 
-// Hosts ask with different rates and lengths. A host that starts finds less than its own rate
-// within its own length.
+// Hosts use different rates and lengths of windows. A host starts only if there are fewer starts
+// than its own rate within its own length.
 //
-// Fails when starts that are older than the asking host's own length are forgotten.
+// Fails when starts are forgotten that are older than the length of the asking host.
 func TestHostsThatDisagreeKeepTheirOwn(t *testing.T) {
 	type host struct {
 		rate int
@@ -101,10 +101,11 @@ func TestHostsThatDisagreeKeepTheirOwn(t *testing.T) {
 	}
 }
 
-// The clock is set back by a little, by much, and ahead. By its own measure no window has too many,
-// and after a jump back a start is allowed again within the length of one window, plus the little.
+// The clock is set back slightly, set back far, and set ahead. By its own measure, no window has
+// too many starts. After a jump back, a start is allowed again within the length of one window plus
+// the tolerance.
 //
-// Fails when starts that lie ahead are forgotten, or are waited for.
+// Fails when starts in the future are forgotten, or are waited for.
 func TestClockThatJumps(t *testing.T) {
 	const rate, per, ahead = 5, second, 5 * second
 	for _, back := range []int64{second / 2, 3 * second, 3600 * second} {
@@ -132,7 +133,7 @@ func TestClockThatJumps(t *testing.T) {
 	}
 }
 
-// Fails when a text of another version or a person is read as something else.
+// Fails when a text from another version or a person is misread.
 func TestTextIsReadBack(t *testing.T) {
 	var log startlog.Log
 	for i := range int64(100) {

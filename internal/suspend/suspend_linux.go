@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Exact is true where Suspended measures sleep and nothing else.
+// Exact is true where Suspended measures only suspension.
 const Exact = true
 
 const clockMonotonic, clockBoottime = 1, 7
@@ -15,13 +15,13 @@ const clockMonotonic, clockBoottime = 1, 7
 // seenLast is the last result of Suspended.
 var seenLast atomic.Int64
 
-// Suspended returns how long the machine has been suspended since it booted. Go's monotonic
-// clock (CLOCK_MONOTONIC) stops while a VM or a laptop sleeps, CLOCK_BOOTTIME does not; their
-// difference grows only by sleep, and not by a step of the wall clock.
+// Suspended returns how long the machine has been suspended since boot. Go's monotonic clock
+// (CLOCK_MONOTONIC) stops during suspension, CLOCK_BOOTTIME does not. Their difference grows only
+// during suspension, not with a step of the wall clock.
 func Suspended() time.Duration {
-	// A thread that is descheduled between two readings makes the difference larger, never smaller:
-	// if it is the same as last time, it is right. That saves system calls, one for each reading;
-	// this function runs twice per acquire and release.
+	// If the thread is descheduled between two readings, the difference becomes larger, never
+	// smaller. So a result equal to the last one is correct. That saves further readings, which are
+	// system calls: this function runs twice per acquire and release.
 	seen := time.Duration(seenLast.Load())
 	if before := kernelClock(clockMonotonic); sleepBetween(before, kernelClock(clockBoottime)) == seen {
 		return seen
@@ -31,7 +31,7 @@ func Suspended() time.Duration {
 		before, boot, after := kernelClock(clockMonotonic), kernelClock(clockBoottime), kernelClock(clockMonotonic)
 		slept = sleepBetween(after, boot)
 		if after-before < time.Millisecond {
-			break // else the thread was descheduled, and the readings are worthless
+			break // otherwise the thread was descheduled, and the readings are useless
 		}
 	}
 	seenLast.Store(int64(slept))

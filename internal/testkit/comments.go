@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// FieldComments returns the comments of the exported fields of all structs of the package in a
-// folder, by "Type.Field", each in one line. A field right below another, without a comment of its
-// own, has the other's, if that names it: "Rate and Per bound …".
+// FieldComments returns the comments of the exported fields of all structs in a folder's package,
+// by "Type.Field", each as one line. A field directly below another one, without a comment of its
+// own, shares the other's comment if that names it: "Rate and Per bound …".
 func FieldComments(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -43,7 +43,7 @@ func FieldComments(t testing.TB, dir string) map[string]string {
 }
 
 func addFields(comments map[string]string, typ string, s *ast.StructType) {
-	above := "" // the comment of the field above
+	above := "" // comment of the field above
 	for _, field := range s.Fields.List {
 		text := field.Doc.Text()
 		shared := text == ""
@@ -63,8 +63,8 @@ func addFields(comments map[string]string, typ string, s *ast.StructType) {
 	}
 }
 
-// CheckDefaults fails the test if the comment of a setting of the package in a folder does not say
-// that this is its default: "Default 15 s". Settings are named "Config.TTL".
+// CheckDefaults fails the test if the comment of a setting does not state the given default, such
+// as "Default 15 s". dir is the folder of the package. Settings are named like "Config.TTL".
 func CheckDefaults(t testing.TB, dir string, defaults map[string]any) {
 	t.Helper()
 	comments := FieldComments(t, dir)
@@ -79,7 +79,7 @@ func saysDefault(comment string, value any) bool {
 	return regexp.MustCompile(`\bDefault ` + regexp.QuoteMeta(inWords(value)) + `[.,:]( |$)`).MatchString(comment)
 }
 
-// inWords writes a value as comments do.
+// inWords formats a value as comments do.
 func inWords(value any) string {
 	d, ok := value.(time.Duration)
 	if !ok {

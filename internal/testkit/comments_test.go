@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Fails when a field without a comment has that of a field that does not name it, or a comment
-// behind a field, of a test, or of what is not exported counts.
+// Fails when a field without a comment gets the comment of a field that does not name it, and when
+// a trailing comment, or a comment in a test or on an unexported name, counts.
 func TestFieldComments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func TestFieldComments(t *testing.T) {
 	}
 }
 
-// Fails when a comment that says another default passes, such as 30 s for 3 s, or 15 s for 15 min.
+// Fails when a comment with another default is accepted, such as 30 s for 3 s, or 15 s for 15 min.
 func TestSaysDefault(t *testing.T) {
 	t.Parallel()
 	for comment, want := range map[string]bool{

@@ -9,13 +9,13 @@ import (
 // nap is how long the probe sleeps.
 const nap = 5 * time.Millisecond
 
-// A Lateness measures how late the machine wakes sleeping goroutines: one that takes short naps
-// adds up by how much each was too long.
+// A Lateness measures how late the machine wakes sleeping goroutines. A goroutine takes short naps
+// and adds up by how much each was too long.
 type Lateness struct {
-	slight time.Duration // a nap that is too long by no more than this does not count
+	slight time.Duration // naps that are too long by at most this do not count
 
 	mu   sync.Mutex
-	last time.Time // when the probe was awake last
+	last time.Time // when the probe was last awake
 	late []overshoot
 }
 
@@ -24,8 +24,8 @@ type overshoot struct {
 	by time.Duration
 }
 
-// MeasureLateness measures until the test ends. Naps that are too long by no more than slight do
-// not count; 10 ms happen on an idle machine.
+// MeasureLateness measures until the test ends. Naps that are too long by at most slight do not
+// count. On an idle machine, 10 ms are normal.
 func MeasureLateness(t testing.TB, slight time.Duration) *Lateness {
 	l, stop, stopped := newLateness(slight), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -41,7 +41,7 @@ func MeasureLateness(t testing.TB, slight time.Duration) *Lateness {
 
 func newLateness(slight time.Duration) *Lateness { return &Lateness{slight: slight, last: time.Now()} }
 
-// probe sleeps until stop is closed.
+// probe takes naps until stop is closed.
 func (l *Lateness) probe(stop <-chan struct{}) {
 	ticks := time.NewTimer(nap)
 	defer ticks.Stop()
@@ -56,7 +56,7 @@ func (l *Lateness) probe(stop <-chan struct{}) {
 	}
 }
 
-// awake notes that the probe has woken.
+// awake records that the probe has woken up.
 func (l *Lateness) awake(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,8 +66,8 @@ func (l *Lateness) awake(now time.Time) {
 	l.last = now
 }
 
-// Since returns by how much the naps after an instant were too long, the present one included. If a
-// nap began before the instant, only the part after it counts.
+// Since returns by how much the naps after an instant were too long, including the current one. For
+// a nap that began before the instant, only the part after it counts.
 func (l *Lateness) Since(from time.Time) (late time.Duration) {
 	now := time.Now()
 	l.mu.Lock()

@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// Fails when the machine's lateness at another time excuses a call, or an idle machine is late.
+// Fails when the machine's lateness at another time excuses a call, or when an idle machine seems
+// late.
 func TestLatenessIsThatOfTheCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, stop := newLateness(10*time.Millisecond), make(chan struct{})
 		go l.probe(stop)
 		began := time.Now()
-		time.Sleep(time.Second) // virtual
+		time.Sleep(time.Second) // virtual time
 		if late := l.Since(began); late != 0 {
 			t.Errorf("an idle machine is %v late", late)
 		}
-		close(stop) // nobody wakes the probe any more
+		close(stop) // nothing wakes the probe any more
 		synctest.Wait()
 		stalled := time.Now()
 		time.Sleep(2 * time.Second)

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A Log keeps the text that is written to it, and may be read meanwhile. The zero value is empty.
+// A Log keeps the text written to it. It may be read at the same time. The zero value is empty.
 type Log struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -17,14 +17,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.all.Write(p)
 }
 
-// String returns the text that was written since the last Reset.
+// String returns the text written since the last Reset.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all.String()
 }
 
-// Reset forgets that text.
+// Reset discards the text.
 func (l *Log) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,5 +2,5 @@
 
 package testkit
 
-// RaceDetector is whether the race detector is on. It makes code slower, and allocates.
+// RaceDetector reports whether the race detector is on. It makes code slower, and allocates.
 const RaceDetector = false

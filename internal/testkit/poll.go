@@ -9,28 +9,28 @@ import (
 )
 
 const (
-	// Patience bounds the wait for an event that takes no time on an idle machine. If a test says
-	// how long something may take, it measures that itself.
+	// Patience bounds the wait for an event that takes no time on an idle machine. A test with a
+	// requirement for the duration measures it separately.
 	Patience = 30 * time.Second
 
-	// minPause and maxPause bound the time between two calls of a condition. In between it is four
-	// times the duration of a call, so that waiting leaves the machine to the code that is waited
-	// for.
+	// minPause and maxPause bound the pause between two calls of a condition. The pause is four
+	// times the duration of a call, so that polling leaves the machine to the code under test.
 	minPause = 5 * time.Millisecond
 	maxPause = 100 * time.Millisecond
 
-	// lastLook is how long the last call of a condition may take, which begins when the time is up.
+	// lastLook is the maximum duration of the last call of a condition, which begins after the time
+	// limit.
 	lastLook = time.Second
 )
 
-// A Condition returns true, or nil, when the event has happened. Its context ends a second after
-// the time is up.
+// A Condition returns true or nil when the event has happened. Its context ends one second after
+// the time limit.
 type Condition interface {
 	func() bool | func() error | func(context.Context) error
 }
 
-// Eventually waits until something has happened. If it has not within limit, the test fails and
-// ends.
+// Eventually waits until something has happened. If it has not happened within limit, the test
+// fails and ends.
 func Eventually[C Condition](t testing.TB, limit time.Duration, what string, happened C) {
 	t.Helper()
 	if err := Poll(limit, what, happened); err != nil {
@@ -39,7 +39,7 @@ func Eventually[C Condition](t testing.TB, limit time.Duration, what string, hap
 }
 
 // EventuallyAll waits until happened returns n. If the number stays the same for limit, the test
-// fails and ends: progress on a slow machine is not mistaken for being stuck.
+// fails and ends. So slow progress does not count as being stuck.
 func EventuallyAll(t testing.TB, limit time.Duration, what string, n int, happened func() int) {
 	t.Helper()
 	for last := happened(); last != n; {
@@ -54,9 +54,9 @@ func EventuallyAll(t testing.TB, limit time.Duration, what string, n int, happen
 	}
 }
 
-// Poll is like Eventually, for programs, and for tests that continue after a failure: it returns an
-// error that says what has not happened, and the condition's last error. It calls the condition
-// once more when the time is up, because a busy machine may have delayed the call.
+// Poll is like Eventually, for programs and for tests that continue after a failure. It returns an
+// error that says what has not happened, with the condition's last error. It calls the condition
+// once more after the time limit, because a busy machine may have delayed the call.
 func Poll[C Condition](limit time.Duration, what string, happened C) error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(0, limit)+lastLook)
 	defer cancel()
@@ -76,7 +76,7 @@ func Poll[C Condition](limit time.Duration, what string, happened C) error {
 	}
 }
 
-// errNotYet is the error of a condition that returned false.
+// errNotYet is the error for a condition that returned false.
 var errNotYet = errors.New("not yet")
 
 func look[C Condition](ctx context.Context, happened C) error {

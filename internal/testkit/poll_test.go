@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Fails when an event that happened in time is not seen because the machine was busy.
+// Fails when an event that happened in time is missed because the machine was busy.
 func TestPollLooksOnceMore(t *testing.T) {
 	t.Parallel()
 	looks := 0
 	second := func() bool {
 		if looks++; looks == 1 {
-			time.Sleep(100 * time.Millisecond) // the machine was busy
+			time.Sleep(100 * time.Millisecond) // as if the machine were busy
 		}
 		return looks == 2
 	}
@@ -36,8 +36,8 @@ func TestPollSaysWhatHasNotHappened(t *testing.T) {
 	}
 }
 
-// Fails when a condition that waits for its context waits forever, and when the last look has a
-// context that has ended.
+// Fails when a condition that waits for its context waits forever, or when the last call gets an
+// ended context.
 func TestPollBoundsItsCondition(t *testing.T) {
 	t.Parallel()
 	err := Poll(-time.Hour, "an answer", func(ctx context.Context) error {

@@ -1,10 +1,11 @@
-// Package testkit is shared by the tests of several packages: which of them are long proofs, how to
-// wait for an event, and what was logged meanwhile.
+// Package testkit contains helpers for the tests of several packages: they mark long tests, wait
+// for events, and collect log output.
 //
-// A long proof takes many seconds of real time, or repeats what one round shows as well, to find
-// rare faults. make test leaves it out, make proof WHAT=long runs it and nothing else. One
-// environment variable decides, and no flag or build tag: go test refuses a flag that one of
-// several packages lacks, and code behind a tag is seen by no compiler, go vet or editor.
+// A long test takes many seconds of real time, or repeats many rounds where one would do, to find
+// rare faults. make test skips it, and make proof WHAT=long runs only such tests. An environment
+// variable controls this instead of a flag or a build tag: go test rejects a flag that one of
+// several packages does not define, and code behind a tag is invisible to the compiler, go vet and
+// editors.
 package testkit
 
 import (
@@ -14,11 +15,11 @@ import (
 	"testing"
 )
 
-// longEnv, set to 1, makes long proofs run, too.
+// longEnv, set to 1, enables long tests.
 const longEnv = "TICKSLOT_LONG"
 
-// Long skips the rest of a test unless long proofs are wanted. scripts/test-long.sh finds the tests
-// by this call, so it has to be in the test's own function and not in a helper.
+// Long skips the rest of a test unless long tests are enabled. scripts/test-long.sh finds the tests
+// by this call, so it must be in the test function itself and not in a helper.
 func Long(t testing.TB) {
 	t.Helper()
 	standsInTest(t)
@@ -27,8 +28,8 @@ func Long(t testing.TB) {
 	}
 }
 
-// Rounds returns how often to repeat something: often enough to find a plain fault, or more if long
-// proofs are wanted. It has to be called in the same place as Long.
+// Rounds returns how often to repeat something: few times, which is enough to find a plain fault,
+// or many times if long tests are enabled. The call must be in the same place as Long.
 func Rounds(t testing.TB, few, many int) int {
 	t.Helper()
 	standsInTest(t)
@@ -40,8 +41,8 @@ func Rounds(t testing.TB, few, many int) int {
 
 func wanted() bool { return os.Getenv(longEnv) == "1" }
 
-// SkipShort skips a test that waits in real time, or needs a server that takes long to start, if
-// -short asks for tests that can be repeated often.
+// SkipShort skips a test that waits in real time or needs a server with a slow start, if -short
+// asks for tests that can be repeated often.
 func SkipShort(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -49,8 +50,8 @@ func SkipShort(t testing.TB) {
 	}
 }
 
-// SkipRace skips a test that counts allocations or bytes under the race detector, which makes some
-// of its own. make test runs it, without the detector.
+// SkipRace skips a test that counts allocations or bytes under the race detector, which allocates
+// itself. make test runs it without the detector.
 func SkipRace(t testing.TB) {
 	t.Helper()
 	if RaceDetector {
@@ -58,8 +59,8 @@ func SkipRace(t testing.TB) {
 	}
 }
 
-// standsInTest fails the test unless the caller of our caller is its own function, or one written
-// inside of it.
+// standsInTest fails the test unless the caller's caller is the test function itself or a function
+// literal in it.
 func standsInTest(t testing.TB) {
 	t.Helper()
 	pc := make([]uintptr, 1)

@@ -25,10 +25,10 @@ func TestLongProofsAreLeftOut(t *testing.T) {
 	}
 }
 
-// recorder is a test that continues although it failed.
+// recorder is a test that continues after a failure.
 type recorder struct {
 	testing.TB
-	name   string // "": that of the test
+	name   string // "" for the name of the test
 	failed bool
 }
 
@@ -49,7 +49,7 @@ func TestLongInAHelperFails(t *testing.T) {
 	}
 }
 
-// make proof WHAT=long runs every test with a long proof, this file's tests among them.
+// make proof WHAT=long runs every long test, including those in this file.
 func TestLongProofsAreFound(t *testing.T) {
 	list := exec.Command("sh", "scripts/test-long.sh", "list")
 	list.Dir, list.Stderr = "../..", os.Stderr

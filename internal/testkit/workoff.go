@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// WorkOff makes a service work in virtual time until no work is left, but for no longer than
-// atMost, and then stops it. look says whether work is left, and when it is due; the zero time:
-// soon. Outside of a bubble, where hours would be hours, the test fails immediately.
+// WorkOff runs a service in virtual time until no work is left, but at most for atMost, and then
+// stops it. look says whether work is left and when it is due, with the zero time for soon. Outside
+// of a bubble, where the wait would take real hours, the test fails immediately.
 func WorkOff(t testing.TB, run func(context.Context) error, atMost time.Duration,
 	look func() (left bool, dueAt time.Time)) {
 	t.Helper()
@@ -19,7 +19,7 @@ func WorkOff(t testing.TB, run func(context.Context) error, atMost time.Duration
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
-	defer func() { // deferred: look may end the test
+	defer func() { // deferred, because look may end the test
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
@@ -44,7 +44,8 @@ func WorkOff(t testing.TB, run func(context.Context) error, atMost time.Duration
 	}
 }
 
-// settled waits until all other goroutines of the bubble wait, and returns false if there is none.
+// settled waits until all other goroutines of the bubble are blocked. It returns false outside of a
+// bubble.
 func settled() (inBubble bool) {
 	defer func() { inBubble = recover() == nil }()
 	synctest.Wait()

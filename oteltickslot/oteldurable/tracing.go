@@ -107,7 +107,7 @@ func end(span trace.Span, outcome durable.Outcome, err error) {
 	if err != nil {
 		span.RecordError(mask.Error(err))
 	}
-	if outcome != durable.OutcomeOK && outcome != durable.OutcomeInterrupted { // an interrupted run goes back to the queue
+	if outcome != durable.OutcomeOK && outcome != durable.OutcomeInterrupted { // an interrupted run is requeued
 		why := string(outcome)
 		if err != nil {
 			why = mask.Text(err.Error())
