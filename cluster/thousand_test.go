@@ -72,7 +72,7 @@ func TestClockOffset(t *testing.T) {
 	})
 }
 
-// Many hosts that start at the same time (a thousand in the long tests) together read about once
+// Many hosts that start at the same time (a thousand in the long proofs) together read about once
 // per interval from the beginning. So a host that dies is noticed before its row is swept, and one
 // read shows all hosts.
 //

@@ -7,16 +7,16 @@
 //	tickslot pause report --for 2h --note "the warehouse moves"
 //	tickslot doctor
 //
-// It shows what the store knows, which may be a moment old. Only a host itself knows when a timer
-// is due next, and what it decided about a tick. If hosts write to no registry (package cluster),
-// only the slots that they hold are shown.
+// It shows what the store knows, which may be slightly out of date. Only a host itself knows when a
+// timer is due next, and what it decided about a tick. If hosts do not write to a registry (package
+// cluster), only the slots that they hold are shown.
 //
 // A change is in force in the store when the command returns, and hosts follow within a heartbeat.
 // After an error it may or may not be in force. Changes are recorded as events in the registry,
 // with the name of the user who made them.
 //
-// Passwords are never printed. Names, errors and notes are printed with escapes, so that they
-// cannot control the terminal. docs/command-line.md has all commands.
+// Passwords are never printed. Names, errors and notes are escaped, so that they cannot control the
+// terminal. docs/command-line.md describes all commands.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program immediately
 	std := commands.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
 	os.Exit(commands.Run(ctx, os.Args[1:], std))
 }

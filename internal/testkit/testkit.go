@@ -1,11 +1,11 @@
-// Package testkit contains helpers for the tests of several packages: they mark long tests, wait
+// Package testkit contains helpers for the tests of several packages: they mark long proofs, wait
 // for events, and collect log output.
 //
-// A long test takes many seconds of real time, or repeats many rounds where one would do, to find
-// rare faults. make test skips it, and make proof WHAT=long runs only such tests. An environment
-// variable controls this instead of a flag or a build tag: go test rejects a flag that one of
-// several packages does not define, and code behind a tag is invisible to the compiler, go vet and
-// editors.
+// A long proof is a test that takes many seconds of real time, or repeats many rounds where one
+// would do, to find rare faults. make test skips it, and make proof WHAT=long runs only such tests.
+// An environment variable controls this instead of a flag or a build tag: go test rejects a flag
+// that one of several packages does not define, and code behind a tag is invisible to the compiler,
+// go vet and editors.
 package testkit
 
 import (
@@ -15,10 +15,10 @@ import (
 	"testing"
 )
 
-// longEnv, set to 1, enables long tests.
+// longEnv, set to 1, enables long proofs.
 const longEnv = "TICKSLOT_LONG"
 
-// Long skips the rest of a test unless long tests are enabled. scripts/test-long.sh finds the tests
+// Long skips the rest of a test unless long proofs are enabled. scripts/test-long.sh finds the tests
 // by this call, so it must be in the test function itself and not in a helper.
 func Long(t testing.TB) {
 	t.Helper()
@@ -29,7 +29,7 @@ func Long(t testing.TB) {
 }
 
 // Rounds returns how often to repeat something: few times, which is enough to find a plain fault,
-// or many times if long tests are enabled. The call must be in the same place as Long.
+// or many times if long proofs are enabled. The call must be in the same place as Long.
 func Rounds(t testing.TB, few, many int) int {
 	t.Helper()
 	standsInTest(t)

@@ -49,7 +49,7 @@ func TestLongInAHelperFails(t *testing.T) {
 	}
 }
 
-// make proof WHAT=long runs every long test, including those in this file.
+// make proof WHAT=long runs every long proof, including those in this file.
 func TestLongProofsAreFound(t *testing.T) {
 	list := exec.Command("sh", "scripts/test-long.sh", "list")
 	list.Dir, list.Stderr = "../..", os.Stderr

@@ -1,4 +1,4 @@
-// Package commands is the command line: its commands, their flags, and what they print.
+// Package commands implements the command line: its commands, their flags, and their output.
 package commands
 
 import (
@@ -23,7 +23,7 @@ import (
 // Exit codes.
 const (
 	exitOK    = 0
-	exitFault = 1 // it failed, or found something that needs attention
+	exitFault = 1 // the command failed, or found something that needs attention
 	exitUsage = 2 // there is no such command or flag
 )
 
@@ -33,7 +33,7 @@ const callTimeout = 10 * time.Second
 // errFound is returned by commands that have already printed the fault.
 var errFound = errors.New("something needs attention")
 
-// IO has the input and output of a command.
+// IO holds the input and output of a command.
 type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -48,20 +48,20 @@ type app struct {
 	origin      driver.Cause
 	format      string
 	watch       bool
-	sort, state string // of a list; "": not set
+	sort, state string // of a list; "" if not set
 	interval    time.Duration
 
 	store    *stores.Store
 	registry *cluster.Registry
-	// unregistered: no process writes to the registry, according to the last read.
+	// unregistered says that no process writes to the registry, according to the last read.
 	unregistered bool
 
-	started bool // a command runs: its flags were right
+	started bool // a command has started, so its flags were valid
 }
 
-// Run runs the command with these arguments, and returns its exit code.
+// Run runs the command with the given arguments and returns its exit code.
 func Run(ctx context.Context, args []string, std IO) int {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // a reader wants answers, not the log of a library
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // keeps log lines of libraries out of the output
 	a := &app{IO: std}
 	root := a.root()
 	root.SetArgs(args)
@@ -69,7 +69,7 @@ func Run(ctx context.Context, args []string, std IO) int {
 	root.SetErr(std.Err)
 	err := root.ExecuteContext(ctx)
 	if a.store != nil {
-		_ = a.store.Close() // the command is done
+		_ = a.store.Close() // the command has finished
 	}
 	switch {
 	case err == nil:
@@ -84,11 +84,11 @@ func Run(ctx context.Context, args []string, std IO) int {
 	return exitFault
 }
 
-// text returns an error in a form that can be shown: on one line, without passwords, without
-// characters that move a cursor, and with advice.
+// text returns the text of an error for display: on one line, with advice, and without passwords or
+// control characters.
 func (a *app) text(err error) string { return inert.Line(a.store.Hide(a.store.Say(err))) }
 
-// note prints a remark on standard error, beside the output of the command.
+// note prints a remark on standard error, separate from the command's output.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintln(a.Err, "tickslot:", inert.Text(a.store.Hide(fmt.Sprintf(format, args...))))
 }
@@ -163,7 +163,8 @@ needs attention, 2 if there is no such command or flag.`,
 	return root
 }
 
-// noteStart makes each command note that it was started: before, only its flags can be wrong.
+// noteStart makes each command record that it has started. Before that, only its flags can be
+// wrong.
 func (a *app) noteStart(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
@@ -176,7 +177,7 @@ func (a *app) noteStart(c *cobra.Command) {
 	}
 }
 
-// Groups of commands in the help.
+// Groups of commands in the help text.
 const (
 	groupView     = "view"
 	groupControl  = "control"
@@ -200,7 +201,7 @@ func (a *app) open(c *cobra.Command) error {
 	return err
 }
 
-// withStore returns a command that calls the store, for at most callTimeout.
+// withStore returns a RunE that calls the store, for at most callTimeout.
 func (a *app) withStore(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		if err := a.open(c); err != nil {
@@ -221,8 +222,8 @@ func (a *app) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	return s, nil
 }
 
-// readSnapshot is like snapshot, but if the store does not answer it also returns the last read.
-// The result is never nil.
+// readSnapshot is like snapshot, but returns the last read even if the store does not answer. The
+// result is never nil.
 func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	if a.registry == nil {
 		registry, err := cluster.New(cluster.Config{Store: a.store.Registry, Locks: a.store.Locks,
@@ -239,12 +240,12 @@ func (a *app) readSnapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	case err == nil:
 		return s, nil
 	case s.MoreLeases && !s.ReadAt.Before(began) && ctx.Err() == nil:
-		return s, nil // complete, except for the leases beyond its limit: warnMore reports those
+		return s, nil // complete, except for leases beyond its limit, which warnMore reports
 	}
 	return s, err
 }
 
-// defaultBy returns the user that runs the command: user@host.
+// defaultBy returns the user who runs the command, as user@host.
 func defaultBy() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil && u.Username != "" {

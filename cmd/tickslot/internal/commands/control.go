@@ -21,7 +21,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// originFlags say who makes a change.
+// originFlags adds the flags that say who makes a change, and why.
 func (a *app) originFlags(c *cobra.Command) *cobra.Command {
 	c.Flags().StringVar(&a.origin.By, "by", "", "who makes the change; default user@host of this machine")
 	c.Flags().StringVar(&a.origin.Note, "note", "", "why, for whoever finds it later")
@@ -29,11 +29,11 @@ func (a *app) originFlags(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// A change changes something, and returns a text about it.
+// A change changes something and returns a text that describes it.
 type change func(ctx context.Context, args []string, by driver.Cause) (done string, err error)
 
-// control returns the RunE of a command that changes something. It records the change in the events
-// of the registry, at the lock that about names; nil: at none.
+// control returns the RunE of a command that changes something. It records the change in the
+// registry's events, for the lock that about names, or for none if about is nil.
 func (a *app) control(about func(args []string) string, do change) func(*cobra.Command, []string) error {
 	return a.withStore(func(ctx context.Context, args []string) error {
 		done, err := a.carryOut(ctx, args, do)
@@ -66,7 +66,7 @@ func (a *app) carryOut(ctx context.Context, args []string, do change) (done stri
 	return do(ctx, args, a.origin)
 }
 
-// tell writes a change to the lock of that name into the events of the registry.
+// tell records a change to the lock with the given name in the registry's events.
 func (a *app) tell(ctx context.Context, name, done string) error {
 	_, err := a.store.Registry.Write(ctx, cluster.Batch{Events: []cluster.Event{{ID: rand.Text(),
 		Kind: cluster.EventOperator, Name: name, Slot: -1, Holder: dlock.NewHolder(),
@@ -77,7 +77,7 @@ func (a *app) tell(ctx context.Context, name, done string) error {
 	return nil
 }
 
-// checkEnvironment refuses changes in the store of another environment.
+// checkEnvironment rejects changes to the store of another environment.
 func (a *app) checkEnvironment(ctx context.Context) error {
 	if a.environment == "" {
 		return nil
@@ -95,7 +95,7 @@ func (a *app) checkEnvironment(ctx context.Context) error {
 
 func ofTimer(args []string) string { return fleet.TimerPrefix + args[0] }
 
-// A controller controls timers, or handlers of durable runs.
+// A controller controls timers or handlers of durable runs.
 type controller interface {
 	Pause(ctx context.Context, name string, until time.Time, by driver.Cause) error
 	Resume(ctx context.Context, name string, by driver.Cause) error
@@ -103,7 +103,7 @@ type controller interface {
 	ResetMaxConcurrency(ctx context.Context, name string, by driver.Cause) error
 }
 
-// A scheduleController controls schedules of durable runs, which can be paused and have no limit.
+// A scheduleController controls schedules of durable runs, which can be paused but have no limit.
 type scheduleController struct{ *durable.Control }
 
 func (s scheduleController) Pause(ctx context.Context, name string, until time.Time, by driver.Cause) error {
@@ -114,8 +114,8 @@ func (s scheduleController) Resume(ctx context.Context, name string, by driver.C
 	return s.ResumeSchedule(ctx, name, by)
 }
 
-// A target is the thing that a command controls: a timer, with --durable the runs of a handler, or
-// with --schedule a schedule of durable runs.
+// A target is what a command controls: a timer, the runs of a handler (--durable), or a schedule of
+// durable runs (--schedule).
 type target struct {
 	*app
 	durable, schedule, force bool
@@ -134,7 +134,7 @@ func (t *target) scheduleFlag(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// about returns the lock whose events record a change; durable runs have none.
+// about returns the lock whose events record a change, or "" for durable runs, which have no lock.
 func (t *target) about(args []string) string {
 	if t.durable || t.schedule {
 		return ""
@@ -142,7 +142,7 @@ func (t *target) about(args []string) string {
 	return ofTimer(args)
 }
 
-// do makes a change through the controller, if name is known, and returns a text about it.
+// do makes a change through the controller if name is known, and returns a text that describes it.
 func (t *target) do(ctx context.Context, name string, change func(c controller) (done string, err error)) (string,
 	error) {
 	what, check, c := "timer "+name, t.checkTimer, controller(t.timerControl())
@@ -235,7 +235,7 @@ func (a *app) limit() *cobra.Command {
 }
 
 // trigger triggers a timer once a host is ready to run it, or queues a run of a handler and returns
-// its ID.
+// the run's ID.
 func (t *target) trigger(ctx context.Context, name string, payload []byte, expires time.Duration, by driver.Cause,
 	ready func() error) (done string, id int64, err error) {
 	done, err = t.do(ctx, name, func(c controller) (string, error) {
@@ -347,12 +347,11 @@ func (a *app) cancel() *cobra.Command {
 	return a.completes(a.originFlags(c), a.timerNames)
 }
 
-// noteExpired names the triggers of a timer that no host has run in time: the next trigger removes
-// them.
+// noteExpired lists a timer's triggers that no host has run in time. The next trigger removes them.
 func (a *app) noteExpired(ctx context.Context, timer string) {
 	waiting, err := a.timerControl().Triggers(ctx, timer)
 	if err != nil {
-		return // the trigger meets the same fault, and reports it
+		return // the trigger will fail in the same way and report it
 	}
 	for _, t := range waiting {
 		switch {

@@ -35,10 +35,10 @@ func open(t *testing.T, file string) *sql.DB {
 	return db
 }
 
-// A change by an operator is in force in the store, in the operator's name, and recorded in the
+// An operator's change takes effect in the store, in the operator's name, and is recorded in the
 // events.
 //
-// Fails when a command calls another method of the Control, or forgets the operator.
+// Fails when a command calls the wrong method of the Control, or omits the operator.
 func TestTimersAreSteered(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
@@ -106,9 +106,9 @@ func TestTimersAreSteered(t *testing.T) {
 	}
 }
 
-// With --environment nothing is changed where hosts of another one are alive.
+// With --environment, nothing is changed where hosts of another environment are alive.
 //
-// Fails when a change does not ask first.
+// Fails when a change is made without this check.
 func TestAnotherEnvironmentIsNotChanged(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
@@ -124,9 +124,9 @@ func TestAnotherEnvironmentIsNotChanged(t *testing.T) {
 	}
 }
 
-// Dead letters of both sorts are listed, and tried again.
+// Dead letters of both kinds are listed and can be requeued.
 //
-// Fails when a part is not listed, or requeue takes another filter.
+// Fails when a part is not listed, or when requeue uses another filter.
 func TestDeadLettersAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
@@ -205,7 +205,7 @@ func deadMessage(t *testing.T, db *sql.DB) (id string) {
 	return m.ID.String()
 }
 
-// until runs something until done.
+// until runs something until done returns true.
 func until(t *testing.T, run func(context.Context) error, done func() bool) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -218,10 +218,10 @@ func until(t *testing.T, run func(context.Context) error, done func() bool) {
 	}
 }
 
-// Tables are created, printed and checked, all or some; only migrate up creates a file, and missing
-// tables are reported.
+// Tables are created, printed and checked, all of them or a selection. Only migrate up creates a
+// file, and missing tables are reported.
 //
-// Fails when ls creates a file, or validate accepts missing tables.
+// Fails when ls creates a file, or when validate accepts missing tables.
 func TestTablesAreMigrated(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "new.db")
@@ -254,7 +254,7 @@ func TestTablesAreMigrated(t *testing.T) {
 
 // The health check's exit code follows the host's answer.
 //
-// Fails when a status that is not 2xx, or no answer, counts as healthy.
+// Fails when a status other than 2xx, or no answer, counts as healthy.
 func TestHealthcheck(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -274,9 +274,9 @@ func TestHealthcheck(t *testing.T) {
 	}
 }
 
-// Every command has a help text, completion and manual pages, without a store.
+// Every command has a help text, completion and manual pages, all without a store.
 //
-// Fails when a command is not in the manual, or has no example.
+// Fails when a command is missing from the manual or has no example.
 func TestCommandsAreExplained(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -293,16 +293,16 @@ func TestCommandsAreExplained(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(filepath.Base(path), ".1")
-		parent := strings.Contains(string(text), name+"-") // of other commands, which have them
+		parent := strings.Contains(string(text), name+"-") // subcommands have their own pages
 		if !parent && !strings.Contains(string(text), "EXAMPLE") && !strings.Contains(name, "completion") {
 			t.Errorf("%s has no example", name)
 		}
 	}
 }
 
-// The version is printed without a store: that of the module, the commit and that of Go.
+// The version is printed without a store: the module's version, the commit and the Go version.
 //
-// Fails when one of them is left out, or the flag says something else than the command.
+// Fails when one of them is missing, or when the flag prints something different from the command.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	has(t, "", "version", "tickslot ", "commit ", runtime.Version())
@@ -311,10 +311,11 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Lists are sorted and filtered, including the data for programs; names are completed from the
-// store, and silently not while it is down; a pipe gets no colour.
+// Lists are sorted and filtered, and so is their output for programs. Names are completed from the
+// store, and silently not completed while it is down. A pipe gets no color.
 //
-// Fails when numbers are sorted as texts, rows without their data, or a completion prints an error.
+// Fails when numbers are sorted as texts, rows are sorted without their data, or a completion
+// prints an error.
 func TestListsAreSortedAndNamesCompleted(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)

@@ -7,10 +7,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Commands work on each database, through a pooler that gives each transaction another connection,
-// too.
+// Commands work on each database, also through a pooler that gives each transaction another
+// connection.
 //
-// Fails when a statement is prepared, or a URL is read wrongly.
+// Fails when a statement is prepared, or when a URL is misread.
 func TestDatabases(t *testing.T) {
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestDatabases(t *testing.T) {
 	})
 }
 
-// works creates the tables, and makes a change.
+// works creates the tables and makes a change.
 func works(t *testing.T, url string) {
 	t.Helper()
 	has(t, url, "migrate up", "locks:", "registry:", "outbox:")

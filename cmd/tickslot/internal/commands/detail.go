@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// detailRuns is how many runs the detail of a handler shows.
+// detailRuns is the number of runs in the detail of a handler.
 const detailRuns = 20
 
 // line prints a line that cannot control the terminal.
@@ -78,7 +78,7 @@ func (a *app) handlerDetail(ctx context.Context, name string, w io.Writer) error
 	return nil
 }
 
-// messageDetail prints a message of the outbox, and its attempts.
+// messageDetail prints a message of the outbox and its attempts.
 func (a *app) messageDetail(ctx context.Context, id string, w io.Writer) error {
 	parsed, err := outbox.ParseID(id)
 	if err != nil {
@@ -108,7 +108,7 @@ func (a *app) messageDetail(ctx context.Context, id string, w io.Writer) error {
 	return nil
 }
 
-// hostDetail prints the data that a host has written about itself.
+// hostDetail prints what a host reports about itself.
 func (a *app) hostDetail(ctx context.Context, name string, w io.Writer) error {
 	s, err := a.snapshot(ctx)
 	if err != nil {

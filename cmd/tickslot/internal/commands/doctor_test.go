@@ -25,22 +25,22 @@ type result struct {
 	About, Text, Fix, Severity string
 }
 
-// A fault is set up by a test, and must be found by the doctor.
+// A fault is set up by a test and must be found by the doctor.
 type fault struct {
 	name  string
 	setUp func(t *testing.T) (url string)
 	flags string
-	fails []string // for each check that has to fail, a part of its text; nil: any number has to
-	fix   string   // a part of how to fix one of them; "": all checks have to pass
+	fails []string // for each check that must fail, a part of its text; nil: any number may fail
+	fix   string   // a part of the advice of one of them; "": all checks must pass
 }
 
 const slowTrips = "leases are renewed too late when it gets worse"
 
-// noHosts is a note about a store in which no host is registered.
+// noHosts is the note about a store in which no host is registered.
 const noHosts = "none is registered, so they cannot be compared"
 
-// runDoctor runs the doctor, and checks that its exit code and its results agree. Slow round trips
-// are ignored unless a test looks for slowTrips: on a busy machine they are slow.
+// runDoctor runs the doctor and checks that its exit code matches its results. Slow round trips are
+// ignored unless a test checks for slowTrips, because a busy machine is slow.
 func runDoctor(t *testing.T, url, flags string) (failed []result) {
 	t.Helper()
 	a := tickslot(t, url, append(strings.Fields(flags), "doctor", "-o", "json", "--calls", "3")...)
@@ -103,15 +103,16 @@ func (f fault) check(t *testing.T) {
 	}
 }
 
-// A lack is a right that a user does not have on a table or a procedure.
+// A lack is a right that a user does not have on a table or procedure.
 type lack struct {
 	right, on string
 	fails     []string
 	fix       string
 }
 
-// checkLacks takes one right after the other from a user and gives it back, in one database: making
-// one for each takes longer than the doctor.
+// checkLacks revokes one right after the other from a user, runs the doctor, and grants the right
+// again. It uses a single database, because creating one for each right takes longer than the
+// doctor.
 func checkLacks(t *testing.T, driver string, server *sqltest.Server, lacks []lack,
 	in func(t *testing.T) (database, user, url string)) {
 	t.Helper()
@@ -144,13 +145,13 @@ func butSlowTrips(results []result) []result {
 	return slices.DeleteFunc(results, func(r result) bool { return strings.Contains(r.Text, slowTrips) })
 }
 
-// healthy starts a Redis without a fault.
+// healthy starts a Redis server without faults.
 func healthy(t *testing.T, args ...string) *redistest.Server {
 	t.Helper()
 	return redistest.New(t, redistest.Options{Args: append([]string{"--appendonly", "yes"}, args...)})
 }
 
-// registryRights are the commands that docs/redis.md lists for the registry.
+// registryRights returns the commands that docs/redis.md lists for the registry.
 func registryRights(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(docs + "redis.md")
@@ -164,7 +165,7 @@ func registryRights(t *testing.T) string {
 	return strings.Join(strings.Fields(string(said[1])), " ")
 }
 
-// as returns the URL of a Redis for a user with the rights that docs/redis.md lists, except some.
+// as returns a Redis URL for a user with the rights listed in docs/redis.md, except the given ones.
 func as(t *testing.T, server *redistest.Server, without ...string) string {
 	t.Helper()
 	user, err := redistest.DocumentedUser(docs + "redis.md")
@@ -181,9 +182,9 @@ func as(t *testing.T, server *redistest.Server, without ...string) string {
 	return strings.Replace(server.URL(), "//:", "//tickslot:", 1)
 }
 
-// The doctor finds the faults of a Redis, one at a time, and nothing else.
+// The doctor finds the faults of a Redis server, one at a time, and nothing else.
 //
-// Fails when a fault is not found, has no fix, or leaves the exit code at 0.
+// Fails when a fault is not found, has no advice, or leaves the exit code at 0.
 func TestDoctorOnRedis(t *testing.T) {
 	t.Parallel()
 	checkFaults(t, []fault{
@@ -239,7 +240,7 @@ func TestDoctorOnRedis(t *testing.T) {
 	})
 }
 
-// replica is a replica of a master, when it is in sync.
+// replica starts a replica of a master and waits until it is in sync.
 func replica(t *testing.T, of *redistest.Server) *redistest.Server {
 	t.Helper()
 	server := redistest.New(t, redistest.Options{Args: []string{"--repl-diskless-sync-delay", "0"}})
@@ -260,7 +261,8 @@ func master(t *testing.T) *redistest.Server {
 	return server
 }
 
-// grants returns the statements of a page for a role, for the schema public, or for the database.
+// grants returns the GRANT statements of a page for a role, on the schema public or on the
+// database.
 func grants(t *testing.T, page, of, schema, role string) string {
 	t.Helper()
 	list, err := sqltest.Documented(docs+page, of, schema, role)
@@ -270,7 +272,7 @@ func grants(t *testing.T, page, of, schema, role string) string {
 	return strings.Join(list, "\n") + "\n"
 }
 
-// granted are the rights of a host that does everything.
+// granted returns the rights of a host that does everything.
 func granted(t *testing.T, schema, role, on string) string {
 	t.Helper()
 	registry, worker, locks := "registry, "+on, "durable, a worker", grants(t, "sql.md", on, schema, role)
@@ -282,7 +284,7 @@ func granted(t *testing.T, schema, role, on string) string {
 	return all
 }
 
-// base is a database of a Postgres with all tables, and with rights for the user app.
+// base returns a Postgres database with all tables, and with rights for the user app.
 func base(t *testing.T, server *sqltest.Server) (database string) {
 	t.Helper()
 	database = server.NewDatabase(t)
@@ -298,9 +300,9 @@ func execute(t *testing.T, server *sqltest.Server, database, statements string) 
 	}
 }
 
-// The doctor finds the faults of a Postgres, one at a time, and nothing else.
+// The doctor finds the faults of a Postgres server, one at a time, and nothing else.
 //
-// Fails when a fault is not found, has no fix, or leaves the exit code at 0.
+// Fails when a fault is not found, has no advice, or leaves the exit code at 0.
 func TestDoctorOnPostgres(t *testing.T) {
 	t.Parallel()
 	sqltest.RequirePgBouncer(t)
@@ -367,9 +369,9 @@ func TestDoctorOnPostgres(t *testing.T) {
 	})
 }
 
-// The doctor finds the faults of a MariaDB.
+// The doctor finds the faults of a MariaDB server.
 //
-// Fails when a fault is not found, has no fix, or leaves the exit code at 0.
+// Fails when a fault is not found, has no advice, or leaves the exit code at 0.
 func TestDoctorOnMariaDB(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedMariaDB(t)
@@ -425,9 +427,9 @@ func TestDoctorOnMariaDB(t *testing.T) {
 	})
 }
 
-// The doctor finds the faults that hosts report, and their differences.
+// The doctor finds the faults that hosts report, and differences between hosts.
 //
-// Fails when a fault is not found, has no fix, or leaves the exit code at 0.
+// Fails when a fault is not found, has no advice, or leaves the exit code at 0.
 func TestDoctorOnHosts(t *testing.T) {
 	t.Parallel()
 	other := dlock.Holder{Host: "web-2", PID: 8, ID: "def"}
@@ -489,7 +491,7 @@ func TestDoctorOnHosts(t *testing.T) {
 			write(t, registry, cluster.Batch{Host: hostRow(holder, "1.2", "production", 1)})
 			silent := hostRow(other, "1.2", "production", 1)
 			write(t, registry, cluster.Batch{Host: silent})
-			// One and a half TTLs ago: it is not gone before two.
+			// One and a half TTLs ago: the host is gone only after two.
 			if _, err := db.Exec("UPDATE tickslot_registry SET renewed_at = renewed_at - ? WHERE machine = ?",
 				silent.TTL.Microseconds()*3/2, other.Host); err != nil {
 				t.Fatal(err)
@@ -515,10 +517,10 @@ func TestDoctorOnHosts(t *testing.T) {
 	})
 }
 
-// The doctor's exit code is 1 for failures only, and not for a roll-out, or for a user with more
-// rights than are needed. If it finds no hosts, it asks whether the prefix is right.
+// The doctor's exit code is 1 only for failures, not during a rollout or for a user with
+// unnecessary rights. If it finds no hosts, it asks whether the prefix is right.
 //
-// Fails when a warning or a note is a failure, or a failure is less.
+// Fails when a warning or a note counts as a failure, or a failure does not.
 func TestDoctorTellsFailuresFromWarnings(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)

@@ -65,8 +65,8 @@ func (r *runLists) schedules(ctx context.Context, filter string) (*show.Table, e
 	return t, nil
 }
 
-// handlerLimits describes the limits of a handler: runs at the same time, in all and per partition,
-// and starts within a time.
+// handlerLimits describes the limits of a handler: concurrent runs in total and per partition, and
+// starts per period.
 func handlerLimits(h durable.HandlerRecord) string {
 	var limits []string
 	switch {
@@ -84,7 +84,7 @@ func handlerLimits(h durable.HandlerRecord) string {
 	return cmp.Or(strings.Join(limits, ", "), "none")
 }
 
-// pausedText says whether something is paused, until when, and who did it.
+// pausedText describes whether something is paused, until when, and by whom.
 func pausedText(p *durable.PauseRecord) (state string, by []string) {
 	if p == nil {
 		return "active", nil

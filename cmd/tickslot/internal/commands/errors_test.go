@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A fault of the store, or of a command line, is reported on one line: where the store is, what it
-// does not do, and what to type. It names no package and no function of Go.
+// A fault of the store or of a command line is reported on one line. The line says where the store
+// is, what failed, and what to type. It names no Go package or function.
 //
-// Fails when an error of a driver, or of cobra, is printed unchanged, or once for each part of the
+// Fails when an error of a driver or of cobra is printed unchanged, or once for each part of the
 // store.
 func TestFaultsAreSaidInOneLine(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,7 @@ func TestFaultsAreSaidInOneLine(t *testing.T) {
 	}
 }
 
-// noTables is a SQLite file that only the locks have tables in.
+// noTables returns a SQLite file in which only the locks have tables.
 func noTables(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "locks.db")

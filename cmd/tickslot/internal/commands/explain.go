@@ -23,10 +23,10 @@ const explainedRuns = 5
 // An explanation is what the store knows about a timer.
 type explanation struct {
 	*fleet.Timer
-	Because  []string                 `json:"because"` // why it does not run, or what delays it; empty: not known
+	Because  []string                 `json:"because"` // why it does not run, or what delays it; empty if unknown
 	LastTick time.Time                `json:"last_tick,omitzero"`
 	Claimed  string                   `json:"claimed_by,omitempty"`
-	Ahead    bool                     `json:"last_tick_ahead,omitempty"` // it is ignored
+	Ahead    bool                     `json:"last_tick_ahead,omitempty"` // in the future, and therefore ignored
 	Waiting  []control.PendingTrigger `json:"triggers"`
 	Runs     []cluster.HistoryRun     `json:"runs"` // newest first
 }
@@ -99,7 +99,7 @@ func (a *app) explained(ctx context.Context, name string) (*explanation, error) 
 }
 
 // reason derives the reasons from the other fields. unregistered says that no process writes to the
-// registry; "": some do.
+// registry; it is "" if some do.
 func (e *explanation) reason(now time.Time, unregistered string) {
 	because := func(format string, args ...any) { e.Because = append(e.Because, fmt.Sprintf(format, args...)) }
 	if p := e.Pause; p != nil {

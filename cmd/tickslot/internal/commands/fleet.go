@@ -34,7 +34,7 @@ func (a *app) hosts(ctx context.Context, filter string) (*show.Table, error) {
 	return t, nil
 }
 
-// ofKind lists the leases of a kind that are held, by their names without the kind.
+// ofKind lists the held leases of a kind by their names without the kind.
 func (a *app) ofKind(ctx context.Context, kind, title, fence, filter, none string) (*show.Table, error) {
 	s, err := a.snapshot(ctx)
 	if err != nil {
@@ -118,8 +118,8 @@ func (a *app) events(ctx context.Context, filter string) (*show.Table, error) {
 	return t, nil
 }
 
-// none returns the text for a list without rows. If no process has ever written to the registry, it
-// adds what follows from that, and that it may be the wrong registry.
+// none returns the text for an empty list. If no process has ever written to the registry, the text
+// adds the consequences, and that this may be the wrong registry.
 func (a *app) none(text, follows string) string {
 	if a.unregistered {
 		text += " (" + a.noHosts(follows) + ")"
@@ -127,7 +127,7 @@ func (a *app) none(text, follows string) string {
 	return text
 }
 
-// warnUnregistered prints what a list lacks because no process writes to the registry.
+// warnUnregistered notes what a list lacks if no process writes to the registry.
 func (a *app) warnUnregistered(s *cluster.Snapshot, follows string) {
 	if a.unregistered && len(s.Leases) > 0 {
 		a.note("%s", a.noHosts(follows))

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "1" {
 		runAsProgram()
 	}
-	servertest.Main(m, func() error { return goleak.Find() }) // a command leaves nothing behind
+	servertest.Main(m, func() error { return goleak.Find() }) // commands must leave no goroutine behind
 }
 
 // An answer is the output of a command.
@@ -39,7 +39,7 @@ type answer struct {
 
 func (a answer) String() string { return a.out + a.err }
 
-// tickslot runs a command on the store that url names.
+// tickslot runs a command on the store at url.
 func tickslot(t *testing.T, url string, args ...string) answer {
 	t.Helper()
 	return during(t.Context(), url, args...)
@@ -56,7 +56,7 @@ func in(ctx context.Context, environment map[string]string, args ...string) answ
 	return answer{code, out.String(), errs.String()}
 }
 
-// has runs a command that must succeed, and checks that its answer has all texts.
+// has runs a command that must succeed, and checks that its output contains all texts.
 func has(t *testing.T, url, command string, texts ...string) {
 	t.Helper()
 	a := tickslot(t, url, strings.Fields(command)...)
@@ -81,13 +81,13 @@ func sqlite(t *testing.T) (url, file string) {
 
 var holder = dlock.Holder{Host: "web-1", PID: 7, ID: "abc"}
 
-// hostRow is a heartbeat of a host with the timer report.
+// hostRow returns a heartbeat of a host that has registered the timer report.
 func hostRow(h dlock.Holder, version, environment string, limit int,
 	runners ...cluster.RunnerDetail) *cluster.Heartbeat {
 	detail, err := json.Marshal(cluster.HostDetail{Runners: runners,
 		Timers: []cluster.TimerDetail{{Name: "report", MaxConcurrency: limit}}})
 	if err != nil {
-		panic(err) // it is made here
+		panic(err) // the detail is built here
 	}
 	return &cluster.Heartbeat{Holder: h, Environment: environment, AppVersion: version, Version: "v1.0.0",
 		UpFor: time.Hour, TTL: 30 * time.Second, Detail: detail}
@@ -100,7 +100,7 @@ func write(t *testing.T, store cluster.Store, b cluster.Batch) {
 	}
 }
 
-// redisFleet is a Redis with a host that holds a slot and leads.
+// redisFleet starts a Redis server with the data of a host that holds a slot and is a leader.
 func redisFleet(t *testing.T, args ...string) (url string, registry *redisregistry.Store) {
 	t.Helper()
 	url, registry, _ = redisFleetOn(t, args...)
@@ -133,9 +133,9 @@ func redisFleetOn(t *testing.T, args ...string) (url string, registry *redisregi
 	return server.URL(), registry, server
 }
 
-// A fleet on Redis is listed: hosts, slots, leases, leaders, runs and timers, with a prefix.
+// A fleet on Redis is listed with a prefix: hosts, slots, leases, leaders, runs and timers.
 //
-// Fails when a list reads the wrong leases, or shows a text of a stranger unescaped.
+// Fails when a list reads the wrong leases, or shows untrusted text unescaped.
 func TestFleetIsListed(t *testing.T) {
 	t.Parallel()
 	url, _ := redisFleet(t)
@@ -149,7 +149,7 @@ func TestFleetIsListed(t *testing.T) {
 	has(t, url, "--prefix shop: explain report", "all 1 slots are held", "slot 0: "+who,
 		"while no host reaches the store: up to 1 runs at once",
 		"it is failing since ", " UTC, 1 in a row; the latest: error: no")
-	// For a timer whose runs are all gone, say since when it fails.
+	// For a timer whose runs have all been deleted, say since when it fails.
 	has(t, url, "--prefix shop: timers ls hourly --state failing", "since ", " UTC, 9 in a row", "error")
 	has(t, url, "--prefix shop: timers ls hourly -o json", `"failed_in_a_row": 9`, `"failing_since": "`)
 	has(t, url, "--prefix shop: explain hourly", "hourly: failing since ", "9 in a row; the latest: error: no ink")
@@ -171,10 +171,10 @@ func TestFleetIsListed(t *testing.T) {
 	}
 }
 
-// A process that was started on the store of another environment is shown as refused, and the
-// doctor fails because of it, even after it has stopped.
+// A process that was started on the store of another environment is listed as refused, and makes
+// the doctor fail, even after it has stopped.
 //
-// Fails when it is shown as alive or stopped, or the doctor finds all well.
+// Fails when it is listed as alive or stopped, or when the doctor finds no fault.
 func TestRefusedProcessIsListed(t *testing.T) {
 	t.Parallel()
 	url, store := redisFleet(t)
@@ -205,10 +205,10 @@ func TestRefusedProcessIsListed(t *testing.T) {
 	listed()
 }
 
-// No output contains the password, whatever is wrong with the URL, and wherever the password is in
-// it.
+// No output contains the password, no matter what is wrong with the URL and where in it the
+// password is.
 //
-// Fails when an error quotes a URL, or a driver's error is printed unchanged.
+// Fails when an error quotes a URL, or when a driver's error is printed unchanged.
 func TestSecretsAreNotTold(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"redis://:hunter2@localhost:none/0", "postgres://user:hunter2@localhost:none/db",

@@ -17,10 +17,11 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// Every list has each format, and so do explain and doctor: JSON and YAML can be read and say the
-// same, and in none can names of strangers control a terminal.
+// Every list is available in each format, and so are explain and doctor. JSON and YAML can be
+// parsed and contain the same data, and untrusted names cannot control a terminal in any format.
 //
-// Fails when a list prints a text unescaped, has no data for programs, or null instead of none.
+// Fails when a list prints a text unescaped, has no data for programs, or prints null instead of an
+// empty list.
 func TestEveryListInEachFormat(t *testing.T) {
 	t.Parallel()
 	const hostile = "<script>\"'\x1b]0;owned\x07\u202e\n\t`"
@@ -85,7 +86,7 @@ func TestEveryListInEachFormat(t *testing.T) {
 			t.Errorf("%s: JSON and YAML do not say the same: %v, %v", command, read["json"], read["yaml"])
 		}
 	}
-	for _, text := range []string{hostile, inert.Text(hostile)} { // a name in an argument is only text, too
+	for _, text := range []string{hostile, inert.Text(hostile)} { // a name in an argument is untrusted, too
 		for _, r := range tickslot(t, url, "explain", text).String() {
 			if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
 				t.Errorf("%U is told of a name that is not known", r)

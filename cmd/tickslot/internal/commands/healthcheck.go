@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// healthcheck asks a URL of a host, for images without curl.
+// healthcheck returns the command that calls a URL of a host, for images without curl.
 func healthcheck() *cobra.Command {
 	var url string
 	var timeout time.Duration
@@ -56,7 +56,7 @@ func man() *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err
 			}
-			c.Root().DisableAutoGenTag = true // a date would make each build another one
+			c.Root().DisableAutoGenTag = true // a date would make every build different
 			return doc.GenManTree(c.Root(), &doc.GenManHeader{Title: "TICKSLOT", Section: "1", Source: "tickslot"},
 				args[0])
 		}}

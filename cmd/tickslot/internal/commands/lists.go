@@ -11,13 +11,13 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 )
 
-// A lister lists something, only the rows whose name contains the filter.
+// A lister returns a list of the rows whose name contains the filter.
 type lister func(ctx context.Context, filter string) (*show.Table, error)
 
-// emptyScreen empties the screen of a terminal.
+// emptyScreen clears the screen of a terminal.
 const emptyScreen = "\x1b[H\x1b[2J"
 
-// addLists adds the commands that list: "tickslot timers ls" and so on.
+// addLists adds the commands that list, such as "tickslot timers ls".
 func (a *app) addLists(root *cobra.Command) {
 	list := func(noun, short, long string, do lister, flags ...func(*cobra.Command)) *cobra.Command {
 		parent := &cobra.Command{Use: noun, Short: short, Long: long, GroupID: groupView, Args: cobra.NoArgs,
@@ -55,7 +55,7 @@ func (a *app) addLists(root *cobra.Command) {
 			"when they fail.", runs.topics))
 }
 
-// lister returns a command that lists.
+// lister returns a command that prints the list of do.
 func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*cobra.Command)) *cobra.Command {
 	c := &cobra.Command{
 		Use: verb + " [TEXT]", Short: short, Args: takes(0),
@@ -74,7 +74,7 @@ func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*c
 	return c
 }
 
-// list prints what do lists; with --watch it repeats that.
+// list prints the list of do, repeatedly with --watch.
 func (a *app) list(c *cobra.Command, args []string, do lister) error {
 	format, err := show.ParseFormat(a.format)
 	if err != nil {
@@ -131,7 +131,7 @@ func (a *app) listOnce(ctx context.Context, filter string, format show.Format, d
 	return table.Print(a.Out, format, width)
 }
 
-// widthOf returns how many characters a line of the terminal has; 0: unknown.
+// widthOf returns the width of a terminal in characters, or 0 if unknown.
 func widthOf(w any) (width int, terminal bool) {
 	file, ok := w.(term.File)
 	if !ok || !term.IsTerminal(file.Fd()) {

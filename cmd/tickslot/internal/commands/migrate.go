@@ -73,7 +73,7 @@ func (a *app) migrate() *cobra.Command {
 	return parent
 }
 
-// choose returns the parts with these names, or all.
+// choose returns the parts with the given names, or all parts if there are no names.
 func choose(s *stores.Store, only []string) ([]stores.Part, error) {
 	if len(s.Parts) == 0 {
 		return nil, errors.New("there is nothing to migrate: Redis has no tables")

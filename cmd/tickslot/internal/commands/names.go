@@ -11,12 +11,12 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// maxNearest is how many similar names are offered for one that is not known.
+// maxNearest is the maximum number of similar names offered for an unknown name.
 const maxNearest = 3
 
-// checkTimer returns an error unless the registry or the store of the locks knows a timer of that
-// name. A timer that has not run yet is known to the registry only. Without package cluster only
-// the store knows which timers have run, and their overrides.
+// checkTimer returns an error unless the registry or the store of the locks knows a timer with the
+// given name. Only the registry knows a timer that has not run yet. If hosts do not use package
+// cluster, only the store knows which timers have run, and their overrides.
 func (a *app) checkTimer(ctx context.Context, name string) error {
 	var names []string
 	s, unread := a.snapshot(ctx)
@@ -51,7 +51,7 @@ func (a *app) checkTimer(ctx context.Context, name string) error {
 	return err
 }
 
-// noHosts returns a text about what follows if no process writes to the registry.
+// noHosts describes the consequences if no process writes to the registry.
 func (a *app) noHosts(follows string) string {
 	text := "no process of this store uses package cluster"
 	if follows != "" {
@@ -60,7 +60,7 @@ func (a *app) noHosts(follows string) string {
 	return text + ", or the hosts have another " + a.elsewhere()
 }
 
-// elsewhere returns the flags that may make a command read the wrong place.
+// elsewhere returns the flags that can make a command read the wrong place.
 func (a *app) elsewhere() string {
 	if a.store.Kind == "redis" {
 		return "--prefix"
@@ -68,7 +68,7 @@ func (a *app) elsewhere() string {
 	return "--schema, --prefix or --registry-table"
 }
 
-// checkHandler returns an error unless the database knows a handler of durable runs.
+// checkHandler returns an error unless the database knows this handler of durable runs.
 func (a *app) checkHandler(ctx context.Context, name string) error {
 	list, err := a.store.Durable.Handlers(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *app) checkHandler(ctx context.Context, name string) error {
 	return unknownName("handler of durable runs", name, names)
 }
 
-// checkSchedule returns an error unless the database knows a schedule of durable runs.
+// checkSchedule returns an error unless the database knows this schedule of durable runs.
 func (a *app) checkSchedule(ctx context.Context, name string) error {
 	list, err := a.store.Durable.Schedules(ctx)
 	if err != nil {
@@ -114,13 +114,13 @@ func (a *app) checkSchedule(ctx context.Context, name string) error {
 	return unknownName("schedule", name, names)
 }
 
-// timerControl returns the Control of the fleet's timers. Names are checked before, so it has
+// timerControl returns the Control of the fleet's timers. Names are checked beforehand, so it has
 // nothing to log.
 func (a *app) timerControl() *control.Control {
 	return control.New(control.Config{Store: a.store.Locks})
 }
 
-// An unknownNameError says that there is no such name, and which names are similar.
+// An unknownNameError reports an unknown name and similar known names.
 type unknownNameError struct {
 	what, name string
 	like       []string
@@ -138,7 +138,7 @@ func unknownName(what, name string, names []string) error {
 	return &unknownNameError{what, name, nearest(name, names)}
 }
 
-// nearest returns the names that name may be meant to be, the likeliest first.
+// nearest returns the known names most similar to name, the most likely first.
 func nearest(name string, names []string) []string {
 	type candidate struct {
 		name string
@@ -165,11 +165,11 @@ func nearest(name string, names []string) []string {
 	return like
 }
 
-// distance returns how many letters have to be changed, added, left out, or swapped with the next,
+// distance returns how many letters must be changed, added, removed, or swapped with the next one,
 // to turn one text into the other.
 func distance(one, two string) int {
 	a, b := []rune(one), []rune(two)
-	var before, last []int // the rows of the two letters before
+	var before, last []int // the rows for the two previous letters
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

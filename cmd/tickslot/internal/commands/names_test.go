@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// refuses runs a command that has to fail with exit code 1 and print all texts, in one line.
+// refuses runs a command that must fail with exit code 1 and print all texts on one line.
 func refuses(t *testing.T, url, command string, texts ...string) {
 	t.Helper()
 	a := tickslot(t, url, strings.Fields(command)...)
@@ -45,12 +45,12 @@ func accepts(t *testing.T, url, command string, texts ...string) {
 	}
 }
 
-// A timer whose name neither the registry nor the store of the locks knows is not changed, and
-// similar names are offered. One that only the registry knows is changed without a warning: it has
-// not run yet. So is one that only the store knows, as without package cluster.
+// A timer that neither the registry nor the store of the locks knows is not changed, and similar
+// names are offered. A timer that only the registry knows is changed without a warning, because it
+// has not run yet. So is a timer that only the store knows, as without package cluster.
 //
-// Fails when a change does not ask first, asks the registry or the store only, or warns of a right
-// name.
+// Fails when a change is made without a check, when only the registry or only the store is asked,
+// or when a correct name causes a warning.
 func TestMisspeltTimersAreNotChanged(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, redistest.Options{})
@@ -98,15 +98,15 @@ func TestMisspeltTimersAreNotChanged(t *testing.T) {
 	accepts(t, url, "--prefix shop: timers ls", "report", "poll")
 	accepts(t, url, "--prefix shop: trigger report", "triggered") // only the registry knows it
 	has(t, url, "--prefix shop: pause later --force", "paused until")
-	accepts(t, url, "--prefix shop: resume later", "resumed") // or it could never be taken back
+	accepts(t, url, "--prefix shop: resume later", "resumed") // otherwise the pause could never be removed
 	refuses(t, url, "--prefix shop: resume later", `no timer "later" is known`)
 	has(t, url, "--prefix shop: trigger later --force", "triggered")
 	has(t, url, "--prefix shop: explain later", "trigger by ")
 }
 
-// Handlers, schedules and topics are checked, too.
+// Names of handlers, schedules and topics are checked too.
 //
-// Fails when one that is misspelt is changed, or a schedule is taken for a handler.
+// Fails when a misspelled name is accepted, or when a schedule counts as a handler.
 func TestMisspeltHandlersAreNotChanged(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
@@ -134,7 +134,7 @@ func TestMisspeltHandlersAreNotChanged(t *testing.T) {
 	refuses(t, url, "requeue outbox --topic order", `no dead message of topic "order" is known`,
 		"did you mean orders?")
 	handlers, err := store.Handlers(t.Context())
-	if err != nil || len(handlers) > 2 { // mail, and all together
+	if err != nil || len(handlers) > 2 { // mail, and the record for all handlers
 		t.Errorf("%+v, %v", handlers, err)
 	}
 	accepts(t, url, "pause mail --durable --for 2h", "paused until")

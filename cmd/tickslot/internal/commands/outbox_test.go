@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// On which node does the outbox run? leaders ls shows it, under the holder of that host.
+// On which node does the outbox run? leaders ls shows it, with the holder of that host.
 //
-// Fails when the relay's locks have a holder of their own, or the registry does not record them.
+// Fails when the relay's locks have a different holder, or when the registry does not record them.
 func TestWhichNodeTheOutboxRunsOn(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)

@@ -25,7 +25,7 @@ var (
 	errNoOutbox  = errors.New("this store has no outbox, which is on Postgres, MySQL and SQLite")
 )
 
-// runLists list runs and messages that have ended or failed.
+// runLists lists runs and messages that have ended or failed.
 type runLists struct {
 	*app
 	timer string
@@ -222,17 +222,17 @@ func (r *runLists) messages(ctx context.Context, state outbox.State, filter stri
 	return list, nil
 }
 
-// A deadRow is a dead letter of either sort.
+// A deadRow is a dead letter of either kind.
 type deadRow struct {
-	Kind     string    `json:"kind"` // durable, outbox
+	Kind     string    `json:"kind"` // durable or outbox
 	ID       string    `json:"id"`
-	Name     string    `json:"name"` // of the handler, or the topic
+	Name     string    `json:"name"` // the handler or the topic
 	Attempts int       `json:"attempts"`
 	At       time.Time `json:"at"`
 	Error    string    `json:"last_error"`
 }
 
-// dead lists both sorts. A part without tables has none.
+// dead lists dead letters of both kinds. A part without tables has none.
 func (r *runLists) dead(ctx context.Context, filter string) (*show.Table, error) {
 	if r.store.Outbox == nil {
 		return nil, errNoOutbox
@@ -311,7 +311,7 @@ func (a *app) requeue() *cobra.Command {
 				which.IDs = append(which.IDs, id)
 				which.States = []durable.State{durable.StateDead, durable.StateCanceled}
 			}
-			if len(which.IDs) == 0 && handler == "" { // that would mean those of all handlers
+			if len(which.IDs) == 0 && handler == "" { // an empty filter would match the runs of all handlers
 				return "", errors.New("say which: IDs, or --handler")
 			}
 			n, err := control.Requeue(ctx, which, by)
@@ -364,7 +364,7 @@ func requeued(n int, what string, err error) (string, error) {
 	return fmt.Sprintf("%d %s: due again", n, what), err
 }
 
-// noDeadRuns says that a handler has no dead letters, or that there is no such handler.
+// noDeadRuns reports that a handler has no dead letters, or that there is no such handler.
 func (a *app) noDeadRuns(ctx context.Context, handler string) error {
 	if err := a.checkHandler(ctx, handler); err != nil {
 		return fmt.Errorf("nothing is changed: %w", err)
@@ -372,8 +372,8 @@ func (a *app) noDeadRuns(ctx context.Context, handler string) error {
 	return fmt.Errorf("nothing is changed: handler %q has no dead letters", handler)
 }
 
-// noDeadMessages says that a topic has no dead messages that can be delivered again, and which
-// topics have some.
+// noDeadMessages reports that a topic has no dead messages that can be redelivered, and lists the
+// topics that have some.
 func (a *app) noDeadMessages(ctx context.Context, topic string, force bool) error {
 	dead, err := a.store.Outbox.Messages(ctx, outbox.Filter{State: outbox.StateDead}, outbox.MaxPage)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// controlled makes a change, reads it again and looks for faults.
+// controlled makes a change, reads it back, and runs the doctor.
 func controlled(t *testing.T, url string) {
 	t.Helper()
 	has(t, url, "pause report --for 2h --by ann --force --prefix shop:", "paused until")
@@ -17,17 +17,17 @@ func controlled(t *testing.T, url string) {
 	has(t, url, "timers ls --prefix other:", "no timer is known")
 }
 
-// The commands reach the master that sentinels name, before and after a failover.
+// The commands reach the master named by the Sentinels, before and after a failover.
 //
-// Fails when a URL with several hosts is read wrongly, or the registry stays with the old master.
+// Fails when a URL with several hosts is misread, or when the registry stays with the old master.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.NewSentinel(t, redistest.SentinelOptions{Sentinels: 3})
-	hosts := "127.0.0.1:1," + strings.Join(s.SentinelAddrs(), ",") // a majority is there
+	hosts := "127.0.0.1:1," + strings.Join(s.SentinelAddrs(), ",") // the first host is down
 	url := "redis-sentinel://:" + servertest.Canary + "@" + hosts + "/0?master=" + s.MasterName()
 	controlled(t, url)
 	for _, f := range butSlowTrips(runDoctor(t, url, "")) {
-		if f.About != "settings for leases" { // there is a replica, and no persistence
+		if f.About != "settings for leases" { // expected, because of the replica and missing persistence
 			t.Errorf("%+v", f)
 		}
 	}
@@ -44,9 +44,9 @@ func TestSentinel(t *testing.T) {
 	controlled(t, url)
 }
 
-// The commands reach all nodes of a Cluster, whichever hosts the URL names.
+// The commands reach all nodes of a Cluster, no matter which of its hosts the URL names.
 //
-// Fails when names are looked for on one node only.
+// Fails when names are searched on only one node.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.NewCluster(t, 3, redistest.Options{Args: []string{"--appendonly", "yes"}})
@@ -70,9 +70,9 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// URLs of several hosts that are misspelt are errors that show the right form.
+// Malformed URLs with several hosts cause errors that show the correct form.
 //
-// Fails when one is taken for another, or panics.
+// Fails when a malformed URL is accepted, or causes a panic.
 func TestURLsOfSeveralHosts(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
@@ -88,7 +88,7 @@ func TestURLsOfSeveralHosts(t *testing.T) {
 		"rediss-cluster://u:p%40%2F@[::1]:1,127.0.0.1:1":                    "hosts ls",
 	} {
 		a := tickslot(t, url, "hosts", "ls")
-		if want == "hosts ls" { // the URL is right, but no server is there
+		if want == "hosts ls" { // the URL is valid, but no server is listening
 			if a.code != 1 || strings.Contains(a.err, "URL") {
 				t.Errorf("%s: exit code %d: %s", url, a.code, a)
 			}

@@ -18,13 +18,13 @@ import (
 
 const docs = "../../../../docs/"
 
-// A rightsBase is a database with something of every part in it, and a user without rights.
+// A rightsBase is a database with data for every part, and a user without rights.
 type rightsBase struct {
 	t              *testing.T
 	server         *sqltest.Server
 	database, kind string
 	user, url      string
-	db             *sql.DB // of root
+	db             *sql.DB // a connection of root
 }
 
 func newRightsBase(t *testing.T, kind string) *rightsBase {
@@ -45,7 +45,7 @@ func newRightsBase(t *testing.T, kind string) *rightsBase {
 		at := ":" + servertest.Canary + "@" + b.server.Addr() + "/" + b.database
 		root, b.url = "mysql://root"+at, "mysql://"+b.user+at
 		asUser = "CREATE USER " + b.user + " IDENTIFIED BY '" + servertest.Canary + "'; CREATE TABLE bystander " +
-			"(a INT); GRANT SELECT ON bystander TO " + b.user // without a right in a database a user may not connect
+			"(a INT); GRANT SELECT ON bystander TO " + b.user // MySQL demands one right to connect
 	}
 	has(t, root, "migrate up")
 	execute(t, b.server, b.database, asUser)
@@ -64,7 +64,8 @@ func newRightsBase(t *testing.T, kind string) *rightsBase {
 	return b
 }
 
-// exec executes a statement of root; starting a program for each would take three times as long.
+// exec executes a statement as root, without starting a client program, which would take three
+// times as long.
 func (b *rightsBase) exec(statement string) {
 	b.t.Helper()
 	if _, err := b.db.ExecContext(b.t.Context(), statement); err != nil {
@@ -72,7 +73,7 @@ func (b *rightsBase) exec(statement string) {
 	}
 }
 
-// seed makes what the commands find: a slot that is held, a run that waits, and a dead message.
+// seed creates what the commands find: a held slot, a queued run, and a dead message.
 func (b *rightsBase) seed() {
 	b.t.Helper()
 	open, id := sqllock.MySQL, "0x00000000000000000000000000000001"
@@ -97,7 +98,7 @@ func (b *rightsBase) seed() {
 
 const message = "00000000-0000-0000-0000-000000000001"
 
-// The commands that need a right on a table, or a procedure of it.
+// The commands that need a right on a table or one of its procedures.
 var (
 	looks = map[string][]string{"distributed_locks": {"slots ls", "explain report"}, "tickslot_registry": {"hosts ls"},
 		"tickslot_outbox": {"outbox ls"}, "tickslot_durable_runs": {"durable ls"},
@@ -109,7 +110,7 @@ var (
 		"tickslot_durable_handlers": {"limit mail 3 --durable --force", "pause mail --durable --for 1h --force"}}
 )
 
-// refused runs commands, and returns what they print about rights.
+// refused runs commands and returns what they print about rights.
 func (b *rightsBase) refused(commands []string) (all string) {
 	for _, c := range commands {
 		if a := tickslot(b.t, b.url, strings.Fields(c)...); missing.MatchString(a.err) {
@@ -123,10 +124,10 @@ func (b *rightsBase) refused(commands []string) (all string) {
 
 var missing = regexp.MustCompile("privilege|right|denied|may not")
 
-// The rights that docs/command-line.md lists are enough for a reader, and for an operator, and each
-// of them is needed: without it a command says that one is missing.
+// The rights listed in docs/command-line.md are sufficient for a reader and for an operator, and
+// each of them is needed: without it, a command reports a missing right.
 //
-// Fails when a command needs a right that is not documented, or one there is not needed.
+// Fails when a command needs an undocumented right, or when a documented one is unnecessary.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"Postgres", "MySQL, MariaDB"} {
@@ -173,10 +174,10 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// On Redis an operator has the rights of a host, and the documented rights are enough and needed,
-// too.
+// On Redis, an operator needs the rights of a host. The documented rights are sufficient and needed
+// there too.
 //
-// Fails when a command needs a right that is not documented, or one there is not needed.
+// Fails when a command needs an undocumented right, or when a documented one is unnecessary.
 func TestRightsOnRedis(t *testing.T) {
 	t.Parallel()
 	url, registry, server := redisFleetOn(t)
@@ -204,7 +205,7 @@ func TestRightsOnRedis(t *testing.T) {
 			args = append(args, rule)
 		}
 		if err := errors.Join(admin.Do(t.Context(), args...).Err(), admin.ScriptFlush(t.Context()).Err()); err != nil {
-			t.Fatal(err) // with the script there, EVAL would not be needed
+			t.Fatal(err) // if the server knew the script, EVAL would not be needed
 		}
 	}
 	rules := strings.Fields(strings.NewReplacer("'", "", ">secret", ">"+servertest.Canary).Replace(string(said[1])))

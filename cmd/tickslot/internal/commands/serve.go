@@ -102,8 +102,8 @@ func (s *server) readFiles() (err error) {
 	return nil
 }
 
-// look finds out which parts the store has. A part that does not answer now is still served: it may
-// be back later.
+// look determines which parts the store has. A part that does not answer is still served, because
+// it may recover.
 func (s *server) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -22,14 +22,14 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A served is a server that runs.
+// A served is a running server.
 type served struct {
 	t    *testing.T
 	url  string
-	stop func() answer // ends it, and returns its output
+	stop func() answer // stops it and returns its output
 }
 
-// serve runs the command until the test ends, on a port that is free.
+// serve runs the command on a free port until the test ends.
 func serve(t *testing.T, environment map[string]string, flags string) *served {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -40,7 +40,7 @@ func serve(t *testing.T, environment map[string]string, flags string) *served {
 		args := append([]string{"serve", "--listen", "127.0.0.1:0"}, strings.Fields(flags)...)
 		code := commands.Run(ctx, args, commands.IO{Out: in, Err: &errs,
 			Getenv: func(name string) string { return environment[name] }})
-		_ = in.Close() // of a pipe: it cannot fail
+		_ = in.Close() // closing a pipe cannot fail
 		ended <- code
 	}()
 	s := &served{t: t}
@@ -65,7 +65,7 @@ func serve(t *testing.T, environment map[string]string, flags string) *served {
 	return s
 }
 
-// A request is an HTTP request that a test sends to the server. Without a user it has no log-in.
+// A request is an HTTP request to the server. Without a user it has no credentials.
 type request struct {
 	method, path, user, password string
 	host                         string
@@ -73,7 +73,7 @@ type request struct {
 	form                         url.Values
 }
 
-// asks sends a request, and checks the status of the answer, whose body and headers it returns.
+// asks sends a request, checks the status, and returns the body and the headers of the response.
 func (s *served) asks(r request, status int) (string, http.Header) {
 	s.t.Helper()
 	if r.method == "" {
@@ -110,7 +110,7 @@ func (s *served) asks(r request, status int) (string, http.Header) {
 	return string(body), answer.Header
 }
 
-// usersFile is a file in which ann has the password "secret", and bob "hidden".
+// usersFile writes a file in which ann has the password "secret", and bob "hidden".
 func usersFile(t *testing.T) string {
 	t.Helper()
 	text := "# operators\n\n"
@@ -119,7 +119,7 @@ func usersFile(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text += user + ":" + strings.Replace(string(hash), "$2a$", "$2y$", 1) + "\n" // as htpasswd writes it
+		text += user + ":" + strings.Replace(string(hash), "$2a$", "$2y$", 1) + "\n" // as written by htpasswd
 	}
 	file := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -128,7 +128,7 @@ func usersFile(t *testing.T) string {
 	return file
 }
 
-// On a database the page shows timers, durable runs and messages to users who log in. No user can
+// On a database, the page shows timers, durable runs and messages to users who log in. No user can
 // change anything. The serving process is not a host of the fleet, and stops cleanly.
 //
 // Fails when something is shown without the right password, or changed without --control.
@@ -144,7 +144,7 @@ func TestServe(t *testing.T) {
 		"durable": "Durable runs",
 		"outbox":  "Outbox", "metrics": `tickslot_cluster_timer_hosts{timer="report"} 1`} {
 		ann.path = path
-		beat() // or a busy machine takes longer than the TTL after which a host is suspect
+		beat() // otherwise a busy machine exceeds the TTL, and the host becomes suspect
 		if body, _ := s.asks(ann, 200); !strings.Contains(body, text) {
 			t.Errorf("/%s lacks %q: %s", path, text, body)
 		}
@@ -169,7 +169,7 @@ func TestServe(t *testing.T) {
 	ann = request{method: http.MethodPost, path: "do?action=pause&name=report", user: "ann", password: "secret",
 		form: url.Values{"for": {"1h"}}}
 	s.asks(ann, 403)
-	ann.user = "" // and nobody at all
+	ann.user = "" // without a user
 	s.asks(ann, 401)
 	has(t, store, "hosts ls", "web-1")
 	if a := tickslot(t, store, "timers", "ls"); strings.Contains(a.out, "paused") {
@@ -187,10 +187,10 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// With --control a user pauses a timer, and the events record it under the user's name. The process
-// that serves the page is still not a host.
+// With --control, a user pauses a timer, and the events record the change under the user's name.
+// The serving process is still not a host.
 //
-// Fails when a change is not made, is not recorded, or is made by a page of another site.
+// Fails when the change is not made, is not recorded, or can be made by a page of another site.
 func TestServeControls(t *testing.T) {
 	t.Parallel()
 	store, _ := redisFleet(t)
@@ -221,10 +221,10 @@ func TestServeControls(t *testing.T) {
 	}
 }
 
-// Without users the page is for this machine only: not for a name that a stranger makes resolve to
-// it, and not for requests that a proxy passes on.
+// Without users, only this machine gets the page. Requests to a foreign name that resolves to this
+// machine are refused, and so are requests passed on by a proxy.
 //
-// Fails when one of them gets an answer.
+// Fails when one of them is answered.
 func TestServeWithoutUsers(t *testing.T) {
 	t.Parallel()
 	store, _ := sqlite(t)
@@ -243,10 +243,10 @@ func TestServeWithoutUsers(t *testing.T) {
 	s.asks(request{method: http.MethodPost, path: "do?action=pause&name=report", form: url.Values{"for": {"1h"}}}, 403)
 }
 
-// Options that would open the page to strangers, or cannot work, are refused before anything
-// listens, with an error that says how to repair it.
+// Options that would open the page to strangers, or that cannot work, are rejected before the
+// server listens. The error describes the repair.
 //
-// Fails when it listens nevertheless, or prints a password or a hash.
+// Fails when the server listens anyway, or prints a password or a hash.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	store, _ := sqlite(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// asProgram, set to 1, makes the test binary the program, which is faster than building it.
+// asProgram, set to 1, makes the test binary act as the program, which is faster than building it.
 const asProgram = "TICKSLOT_TEST_AS_PROGRAM"
 
 func runAsProgram() {
@@ -30,14 +30,14 @@ func runAsProgram() {
 	os.Exit(commands.Run(ctx, os.Args[1:], std))
 }
 
-// A terminal is one of tmux, in which the program runs.
+// A terminal is a tmux terminal in which the program runs.
 type terminal struct {
 	t      *testing.T
 	socket string
 }
 
-// newTerminal runs the program in a terminal with that many columns and lines, which stays when the
-// program has ended.
+// newTerminal runs the program in a terminal of the given size, which remains open when the program
+// has ended.
 func newTerminal(t *testing.T, width, height int, url, command string) *terminal {
 	t.Helper()
 	_, err := exec.LookPath("tmux")
@@ -46,19 +46,19 @@ func newTerminal(t *testing.T, width, height int, url, command string) *terminal
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := os.MkdirTemp("", "tmux") // the path of a socket must not be long
+	folder, err := os.MkdirTemp("", "tmux") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	x := &terminal{t, filepath.Join(folder, "socket")}
 	t.Cleanup(func() {
-		_ = exec.Command("tmux", "-S", x.socket, "kill-server").Run() // it may have ended
+		_ = exec.Command("tmux", "-S", x.socket, "kill-server").Run() // the server may have ended
 		_ = os.RemoveAll(folder)
 	})
 	script := fmt.Sprintf("%s %s; echo it has ended: $?; exec cat", program, command)
 	start := exec.Command("tmux", "-S", x.socket, "-u", "-f", "/dev/null", "new-session", "-d", "-x", fmt.Sprint(width),
 		"-y", fmt.Sprint(height), "sh", "-c", script)
-	start.Env = append(os.Environ(), asProgram+"=1", "TICKSLOT_STORE="+url) // URLs have passwords, flags are seen
+	start.Env = append(os.Environ(), asProgram+"=1", "TICKSLOT_STORE="+url) // flags are visible to others
 	if out, err := start.CombinedOutput(); err != nil {
 		t.Fatalf("tmux: %v: %s", err, out)
 	}
@@ -74,12 +74,12 @@ func (x *terminal) tmux(args ...string) string {
 	return string(out)
 }
 
-// screen returns the visible text. If joined, a line that the terminal has wrapped is one line.
+// screen returns the visible text. With joined, wrapped lines are joined into one.
 func (x *terminal) screen(joined ...string) string {
 	return x.tmux(append([]string{"capture-pane", "-p"}, joined...)...)
 }
 
-// shows waits until all texts are visible, and checks that the terminal has wrapped nothing.
+// shows waits until all texts are visible, and checks that no line is wrapped.
 func (x *terminal) shows(texts ...string) string {
 	x.t.Helper()
 	screen := ""
@@ -100,7 +100,7 @@ func (x *terminal) shows(texts ...string) string {
 
 func (x *terminal) press(keys ...string) { x.tmux(append([]string{"send-keys"}, keys...)...) }
 
-// crowd is a fleet on Redis with long and hostile names.
+// crowd returns a fleet on Redis with long and hostile names.
 func crowd(t *testing.T) (url string, stop func()) {
 	t.Helper()
 	url, registry, server := redisFleetOn(t)
@@ -120,10 +120,11 @@ func crowd(t *testing.T) (url string, stop func()) {
 	return url, server.Close
 }
 
-// In a real terminal of 80 and of 200 columns, the live view shows the fleet, follows a change of
-// size, sorts and filters, says how old it is when the store is down, and gives the terminal back.
+// In a real terminal of 80 and of 200 columns, the live view shows the fleet, adapts to a change of
+// size, sorts and filters, shows the age of its data when the store is down, and restores the
+// terminal.
 //
-// Fails when a line is wrapped, a key does nothing, or a name of strangers reaches the terminal.
+// Fails when a line is wrapped, a key has no effect, or an unescaped name reaches the terminal.
 func TestTopInATerminal(t *testing.T) {
 	t.Parallel()
 	url, stop := crowd(t)
@@ -152,11 +153,11 @@ func TestTopInATerminal(t *testing.T) {
 	}
 }
 
-// In a real terminal the live view pauses a timer in the database, triggers a durable handler and
-// shows the result; the events record it like those of the commands. Unknown names are refused in
-// the same words.
+// In a real terminal, the live view pauses a timer in the database, triggers a durable handler and
+// shows the result. The events record these changes like those of the commands. Unknown names are
+// rejected with the same messages.
 //
-// Fails when a key writes something else than the command of that name, or nothing.
+// Fails when a key writes nothing, or something else than the corresponding command.
 func TestTopActs(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)
@@ -194,7 +195,7 @@ func TestListsInATerminal(t *testing.T) {
 		all = append(all, os.Args[0]+" --prefix shop: "+list+" ls")
 	}
 	for _, width := range []int{80, 200} {
-		// The first is run by newTerminal.
+		// newTerminal runs the first command.
 		x := newTerminal(t, width, 100, url, "timers ls --prefix shop:; "+strings.Join(all, "; "))
 		x.shows("TIMER  ", "HOST  ", "HOLDER  ", "ROLE  ", "OUTCOME", "TEXT", "running", "it has ended: 0")
 	}
@@ -202,7 +203,7 @@ func TestListsInATerminal(t *testing.T) {
 
 // Without a terminal, or with one that cannot move its cursor, top says what to use instead.
 //
-// Fails when it writes escapes into a file.
+// Fails when it writes escape sequences into a file.
 func TestTopWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	a := tickslot(t, "redis://127.0.0.1:1/0", "top")

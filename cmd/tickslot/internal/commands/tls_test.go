@@ -15,12 +15,12 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A tlsServer is a server that wants TLS, and whose certificate is for localhost only. In its URLs
-// HOST stands for a host and the port.
+// A tlsServer is a server that requires TLS and whose certificate is valid only for localhost. In
+// its URLs, HOST stands for host and port.
 type tlsServer struct {
-	ca          string // file of the CA
+	ca          string // CA file
 	port        int
-	with, plain string // URLs: with TLS, without
+	with, plain string // URLs with and without TLS
 	wants       string // the advice for a user who has forgotten TLS
 }
 
@@ -34,8 +34,8 @@ var tlsServers = map[string]func(t *testing.T) tlsServer{
 		s := redistest.New(t, redistest.Options{TLS: true})
 		return tlsServer{s.CAFile(), s.Port(), "rediss://:PASSWORD@HOST", "redis://:PASSWORD@HOST", "rediss://"}
 	},
-	// The sentinels name the master, and the nodes each other, by 127.0.0.1, which no certificate
-	// is for: it is enough that they are for the first host of the URL.
+	// The Sentinels name the master by 127.0.0.1, and so do the nodes each other. The certificates
+	// are not valid for it, but they need to be valid only for the first host in the URL.
 	"sentinel": func(t *testing.T) tlsServer {
 		s := redistest.NewSentinel(t, redistest.SentinelOptions{Options: redistest.Options{TLS: true}})
 		return tlsServer{s.Master.CAFile(), s.Sentinels[0].Port(), "rediss-sentinel://:PASSWORD@HOST?master=" +
@@ -61,7 +61,7 @@ func mysqlTLS(t *testing.T, s *sqltest.Server) tlsServer {
 	return tlsServer{s.CAFile(), s.Port(), url + "true", url + "false", "tls=true"}
 }
 
-// withCA runs a command that trusts a CA, and checks that it does not print the password.
+// withCA runs a command that trusts a CA, and checks that the output does not contain the password.
 func withCA(t *testing.T, url, ca, command string) answer {
 	t.Helper()
 	a := in(t.Context(), map[string]string{"TICKSLOT_STORE": url, "TICKSLOT_CA": ca}, strings.Fields(command)...)
@@ -71,7 +71,7 @@ func withCA(t *testing.T, url, ca, command string) answer {
 	return a
 }
 
-// strangersCA is the file of a CA that has signed no certificate of a server here.
+// strangersCA returns the file of a CA that has signed none of the servers' certificates.
 func strangersCA(t *testing.T) string {
 	t.Helper()
 	stranger := httptest.NewTLSServer(nil)
@@ -84,15 +84,15 @@ func strangersCA(t *testing.T) string {
 	return file
 }
 
-// Commands reach each kind of server over TLS with the named CA, and no server without a good
-// certificate: there they print advice.
+// Commands reach each kind of server over TLS with the named CA. They reach no server without a
+// valid certificate, and print advice instead.
 //
-// Fails when the CA is not read, the name in a certificate is not checked, or a fault of TLS is not
-// told apart from a server that is down.
+// Fails when the CA is not read, when the name in a certificate is not checked, or when a TLS error
+// is reported as an outage.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	// Go reads the system's CAs in the first handshake that needs them. Under the race detector
-	// that has taken all the time of a call.
+	// Go reads the system's CAs in the first handshake that needs them. Under the race detector,
+	// that has used up the whole time of a call.
 	if _, err := x509.SystemCertPool(); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestTLS(t *testing.T) {
 				if a := withCA(t, good, s.ca, "migrate up"); a.code != 0 {
 					t.Errorf("migrate up: %s", a)
 				}
-				short := strings.TrimRight(strings.TrimSuffix(good, s.wants), "?") // TLS by the CA alone
+				short := strings.TrimRight(strings.TrimSuffix(good, s.wants), "?") // only the CA implies TLS
 				if a := withCA(t, short, s.ca, "slots ls"); a.code != 0 || short == good {
 					t.Errorf("the URL does not say TLS: %s", a)
 				}
@@ -142,10 +142,10 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// The error of a server without TLS differs from that of a server that is down, where the driver
-// sees a difference.
+// The error for a server without TLS differs from that for a server that is down, where the driver
+// can tell them apart.
 //
-// Fails when a handshake that gets no answer is an error without advice.
+// Fails when a handshake that gets no answer causes an error without advice.
 func TestTLSThatIsNotSpoken(t *testing.T) {
 	t.Parallel()
 	url := strings.Replace(redistest.New(t).URL(), "redis", "rediss", 1)
@@ -163,9 +163,9 @@ func TestTLSThatIsNotSpoken(t *testing.T) {
 	}
 }
 
-// A user who names a CA gets no connection on which it is not checked.
+// A user who names a CA gets no connection whose server is not checked against it.
 //
-// Fails when a file that cannot be read, or a URL without a check, is accepted.
+// Fails when an unreadable file, or a URL that disables the check, is accepted.
 func TestTLSWithACAThatIsNotUsed(t *testing.T) {
 	t.Parallel()
 	ca := strangersCA(t)
@@ -188,9 +188,10 @@ func TestTLSWithACAThatIsNotUsed(t *testing.T) {
 	}
 }
 
-// A server that requires a client's certificate admits a user who names one.
+// A server that requires a client certificate admits a user who names one.
 //
-// Fails when the certificate is not shown, or is ignored because the URL is without TLS.
+// Fails when the certificate is not presented, or when it is ignored because the URL does not use
+// TLS.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	type server struct{ url, ca, cert, key string }
@@ -226,7 +227,7 @@ func TestClientCertificates(t *testing.T) {
 			if a := run(s.url, s.cert, s.key, command); a.code != 0 {
 				t.Errorf("with a certificate: exit code %d: %s", a.code, a)
 			}
-			if a := run(s.url, "", "", command); name != "postgres" && a.code != 1 { // it looks at one, and wants none
+			if a := run(s.url, "", "", command); name != "postgres" && a.code != 1 { // Postgres needs none
 				t.Errorf("without: exit code %d: %s", a.code, a)
 			}
 			if a := run(s.url, s.cert, "", command); a.code != 1 ||

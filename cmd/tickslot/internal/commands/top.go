@@ -44,7 +44,7 @@ func (a *app) top() *cobra.Command {
 			if err := a.open(c); err != nil {
 				return err
 			}
-			calls := *a // a copy from before reading begins: a call writes into its app
+			calls := *a // copied before reading begins, because a call writes to its app
 			options := top.Options{Store: a.store.Name, Read: a.readFleet(), Interval: interval,
 				Act: calls.actFromTop, Detail: calls.detailForTop}
 			if a.store.Outbox != nil {
@@ -60,15 +60,15 @@ func (a *app) top() *cobra.Command {
 	return c
 }
 
-// canPaint reports whether input and output are a terminal that is not dumb.
+// canPaint reports whether input and output are a terminal that can move its cursor.
 func (a *app) canPaint() bool {
 	_, in := widthOf(a.In)
 	_, out := widthOf(a.Out)
 	return in && out && a.Getenv("TERM") != "dumb" && a.Getenv("TERM") != ""
 }
 
-// readFleet returns a function that reads the fleet for top. While the store is down, the overrides
-// of timers stay as they were.
+// readFleet returns a function that reads the fleet for top. While the store is down, timers keep
+// their overrides.
 func (a *app) readFleet() func(ctx context.Context) top.Reading {
 	var before []*fleet.Timer
 	return func(ctx context.Context) top.Reading {
@@ -87,14 +87,14 @@ func (a *app) readFleet() func(ctx context.Context) top.Reading {
 	}
 }
 
-// workTimeout bounds each read of readWork.
+// workTimeout bounds each call of readWork.
 const workTimeout = 3 * time.Second
 
-// shownMessages is how many messages of each state top shows.
+// shownMessages is the number of messages of each state that top shows.
 const shownMessages = 100
 
 // readWork returns a function that reads durable runs and the outbox for top. A part that cannot be
-// read stays as it was; a part without tables is left out.
+// read stays unchanged, and a part without tables is left out.
 func (a *app) readWork() func(ctx context.Context) top.Work {
 	w := top.Work{}
 	return func(ctx context.Context) top.Work {
@@ -127,7 +127,7 @@ func (a *app) readWork() func(ctx context.Context) top.Work {
 	}
 }
 
-// topHandlers leaves out the record of all handlers together: top cannot pause or trigger it.
+// topHandlers leaves out the record for all handlers together, which top cannot pause or trigger.
 func topHandlers(records []durable.HandlerRecord) (list []top.Handler) {
 	for _, h := range records {
 		if h.Name != "" {
@@ -147,7 +147,7 @@ func topMessages(records []outbox.Record) (list []top.Message) {
 	return list
 }
 
-// readPart reads a part of the store, and notes when, or why it could not.
+// readPart reads a part of the store, and records when it did, or why it could not.
 func (a *app) readPart(ctx context.Context, part string, at *time.Time, fault *string,
 	read func(ctx context.Context) error) {
 	bounded, cancel := context.WithTimeout(ctx, workTimeout)
@@ -180,7 +180,7 @@ func (a *app) forCall() (app, *strings.Builder) {
 	return call, notes
 }
 
-// actFromTop carries out the command of that name.
+// actFromTop runs the command that corresponds to an action.
 func (a *app) actFromTop(ctx context.Context, action top.Action, on top.Subject) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -213,7 +213,7 @@ func (a *app) actFromTop(ctx context.Context, action top.Action, on top.Subject)
 	return done, nil
 }
 
-// detailForTop returns all that is known about the subject of a row of top.
+// detailForTop returns all details about the subject of a row in top.
 func (a *app) detailForTop(ctx context.Context, of top.Subject) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

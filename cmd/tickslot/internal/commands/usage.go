@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// takes returns the Args of a command that takes the arguments that its Use names: from least to
-// all of them.
+// takes returns the Args of a command. It accepts the arguments named in Use: all of them, or as
+// few as least.
 func takes(least int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		names := strings.Fields(c.Use)[1:]
@@ -26,13 +26,13 @@ func takes(least int) cobra.PositionalArgs {
 	}
 }
 
-// usage returns how to write a command, and where its help is.
+// usage describes how to write a command, and where to find its help.
 func usage(c *cobra.Command) string {
 	_, names, _ := strings.Cut(c.Use, " ")
 	return fmt.Sprintf("use \"%s\" (%s --help)", strings.TrimSpace(c.CommandPath()+" "+names), c.CommandPath())
 }
 
-// flagError says what is wrong with a flag.
+// flagError describes what is wrong with a flag.
 func flagError(c *cobra.Command, err error) error {
 	text := err.Error()
 	if c.Name() == "limit" && strings.HasPrefix(text, "unknown shorthand flag: '") &&
@@ -42,11 +42,11 @@ func flagError(c *cobra.Command, err error) error {
 	return fmt.Errorf("%s (%s --help has all flags)", text, c.CommandPath())
 }
 
-// completionTimeout bounds the calls of a completion to a store: a shell waits for it.
+// completionTimeout bounds the calls of a completion to a store, because the shell waits for it.
 const completionTimeout = 2 * time.Second
 
-// completes makes a shell complete the first name of a command with those that the store knows, or
-// with nothing if the store does not answer.
+// completes makes a shell complete the first argument of a command with the names that the store
+// knows, or with nothing if the store does not answer.
 func (a *app) completes(c *cobra.Command, names func(ctx context.Context) []string) *cobra.Command {
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 || a.open(c) != nil {
@@ -59,7 +59,7 @@ func (a *app) completes(c *cobra.Command, names func(ctx context.Context) []stri
 	return c
 }
 
-// timerNames returns the names that the registry knows; after an error none.
+// timerNames returns the names that the registry knows, and none after an error.
 func (a *app) timerNames(ctx context.Context) []string {
 	s, err := a.snapshot(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *app) timerNames(ctx context.Context) []string {
 	return names
 }
 
-// names returns the names that a target's command takes; after an error none.
+// names returns the names that a target's command accepts, and none after an error.
 func (t *target) names(ctx context.Context) []string {
 	if !t.durable && !t.schedule {
 		return t.timerNames(ctx)
@@ -82,13 +82,13 @@ func (t *target) names(ctx context.Context) []string {
 		return nil
 	}
 	if t.schedule {
-		list, _ := t.store.Durable.Schedules(ctx) // without an answer there is nothing to complete
+		list, _ := t.store.Durable.Schedules(ctx) // without an answer, nothing is completed
 		for _, s := range list {
 			names = append(names, s.Name)
 		}
 		return names
 	}
-	list, _ := t.store.Durable.Handlers(ctx) // the same
+	list, _ := t.store.Durable.Handlers(ctx) // without an answer, nothing is completed
 	for _, h := range list {
 		if h.Name != "" {
 			names = append(names, h.Name)

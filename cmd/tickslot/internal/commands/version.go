@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version returns the command that prints which program this is, for reports of bugs.
+// version returns the command that identifies this program, for bug reports.
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version", GroupID: groupMaintain, Args: takes(0),
 		Long:    "The versions of the module and of Go, and the commit of the build if known.",
@@ -19,7 +19,7 @@ func (a *app) version() *cobra.Command {
 		}}
 }
 
-// versionText returns the version of the module, the commit, and the version of Go.
+// versionText returns the module's version, the commit, and the Go version.
 func versionText() string {
 	version, commit, changed := "(devel)", "commit not known", ""
 	info, ok := debug.ReadBuildInfo()

@@ -15,21 +15,21 @@ import (
 // waitInterval is how often a command checks whether a run has ended.
 const waitInterval = 500 * time.Millisecond
 
-// errNotEnded is the error of a check that found the run not ended.
+// errNotEnded is the error of a check whose run has not ended yet.
 var errNotEnded = errors.New("not ended")
 
-// A waiter waits for the run that a trigger has asked for.
+// A waiter waits for the run that a trigger has requested.
 type waiter struct {
 	*app
 	timeout time.Duration
 
 	timer  string
 	by     string
-	before map[string]bool // runs of the timer that had ended before
-	run    int64           // the durable run; 0: it is a run of the timer
+	before map[string]bool // runs of the timer that had already ended
+	run    int64           // ID of the durable run; 0 for a run of the timer
 }
 
-// ready notes which runs of a timer have ended, so that the next can be told apart.
+// ready records which runs of a timer have already ended, so that the next one can be recognized.
 func (w *waiter) ready(ctx context.Context, timer, by string) error {
 	w.timer, w.by, w.before = timer, by, map[string]bool{}
 	s, err := w.snapshot(ctx)
@@ -46,7 +46,7 @@ func (w *waiter) ready(ctx context.Context, timer, by string) error {
 	return err
 }
 
-// wait prints how the run has ended, and returns errFound if it did not succeed.
+// wait prints how the run has ended. It returns errFound if the run did not succeed.
 func (w *waiter) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
@@ -75,10 +75,10 @@ func (w *waiter) wait(ctx context.Context) error {
 	}
 }
 
-// once calls look once, for callTimeout at most: a connection that hangs does not use up the whole
-// wait. If look has no answer because the wait ends, that says nothing about the store, so it is
-// errNotEnded. (A SQLite file gives up a little before its deadline, so the deadline may not have
-// passed yet.)
+// once calls look once, for at most callTimeout, so that a hanging connection does not use up the
+// whole wait. If look gets no answer because the wait ends, that is no fault of the store, and once
+// returns errNotEnded. (A SQLite file gives up slightly before its deadline, so the deadline may
+// not have passed yet.)
 func (w *waiter) once(ctx context.Context, look func(context.Context) (string, bool, error)) (text string, well bool,
 	err error) {
 	ends, _ := ctx.Deadline()
@@ -92,7 +92,7 @@ func (w *waiter) once(ctx context.Context, look func(context.Context) (string, b
 	return text, well, err
 }
 
-// gaveUp returns the error that the run is not known to have ended, and says where to look for it.
+// gaveUp returns an error that says the run is not known to have ended, and how to look for it.
 func (w *waiter) gaveUp(why error) error {
 	look := fmt.Sprintf("\"tickslot explain %s\" says whether it waits or runs", w.timer)
 	if w.run != 0 {
@@ -104,15 +104,15 @@ func (w *waiter) gaveUp(why error) error {
 	return fmt.Errorf("it is triggered, but how its run ends cannot be read: %w", why)
 }
 
-// timerRun looks for a run of the timer that this user has triggered, and that had not ended
-// before.
+// timerRun looks for a run of the timer that this user has triggered, and that has ended since
+// ready.
 func (w *waiter) timerRun(ctx context.Context) (text string, well bool, err error) {
 	runs, err := w.registry.Runs(ctx, w.timer)
 	if err != nil {
 		return "", false, err
 	}
 	var found *cluster.HistoryRun
-	for i := range runs { // the newest first: the oldest of several is ours
+	for i := range runs { // newest first: the oldest of several is ours
 		if r := &runs[i]; r.Tick.IsZero() && r.By == w.by && !w.before[r.ID] {
 			found = r
 		}
@@ -121,7 +121,7 @@ func (w *waiter) timerRun(ctx context.Context) (text string, well bool, err erro
 		return "", false, errNotEnded
 	}
 	id := found.ID
-	if found.Slot >= 0 && found.Fence > 0 { // the ID that logs have
+	if found.Slot >= 0 && found.Fence > 0 { // the ID that appears in logs
 		id = fmt.Sprintf("%d-%d", found.Slot, found.Fence)
 	}
 	text = fmt.Sprintf("run %s on %s: %s in %s", id, found.Holder, found.Outcome, show.Span(found.Took))
@@ -131,7 +131,7 @@ func (w *waiter) timerRun(ctx context.Context) (text string, well bool, err erro
 	return text, found.Succeeded(), nil
 }
 
-// durableRun looks at the durable run.
+// durableRun checks the durable run.
 func (w *waiter) durableRun(ctx context.Context) (text string, well bool, err error) {
 	r, err := w.store.Durable.Run(ctx, w.run)
 	if err != nil {

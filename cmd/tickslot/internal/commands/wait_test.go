@@ -19,10 +19,9 @@ import (
 )
 
 // A trigger that waits prints how its run has ended: ID, outcome and error. The exit code is 1 if
-// it failed, or has not ended in time.
+// the run failed or has not ended in time.
 //
-// Fails when the run of another trigger, or of a tick, is taken for it, or it waits longer than it
-// may.
+// Fails when it reports the run of another trigger or of a tick, or when it waits too long.
 func TestTriggerWaits(t *testing.T) {
 	t.Parallel()
 	url, file := sqlite(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestLastLook ends a look as a SQLite file does, a little before the wait ends: the run is not
-// known to have ended, which is not a fault of the store. Long before the end it is one.
+// TestLastLook ends a check slightly before the wait ends, as a SQLite file does. The run is then
+// not known to have ended, which is no fault of the store. Long before the end it is one.
 func TestLastLook(t *testing.T) {
 	w := &waiter{}
 	givesUp := func(context.Context) (string, bool, error) { return "", false, context.DeadlineExceeded }

@@ -1,9 +1,9 @@
-// Package doctor looks for dangers to a fleet: in its store, and in what its hosts report about
+// Package doctor looks for dangers to a fleet, in its store and in what its hosts report about
 // themselves.
 //
-// Every check that fails says how to repair the fault. It is not promised that a fleet is healthy
-// if all checks pass. They run once, from this machine: round trips and the clock are those of this
-// machine, and they do not see what the user of the URL may not see.
+// Every failed check describes the repair. A fleet in which all checks pass is not guaranteed to be
+// healthy. The checks run once, from this machine: round trips and the clock are this machine's,
+// and the checks see only what the user of the URL may see.
 package doctor
 
 import (
@@ -22,28 +22,28 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// slowTrip is the round trip from which the store's time-out has little room: a heartbeat gets
-// dlock.DefaultStoreTimeout, and this is a fifth of it.
+// slowTrip is the round trip time from which the store's timeout leaves little margin: a fifth of
+// dlock.DefaultStoreTimeout, which a heartbeat gets.
 const slowTrip = dlock.DefaultStoreTimeout / 5
 
-// poolerTries is how often two clients ask for the connection that serves them.
+// poolerTries is how often two clients check which server connection serves them.
 const poolerTries = 5
 
 // A Target is the store and fleet to check.
 type Target struct {
 	Store    *stores.Store
 	Snapshot func(ctx context.Context) (*cluster.Snapshot, error)
-	Calls    int // round trips that are measured
+	Calls    int // round trips to measure
 }
 
 // A Severity says how bad the finding of a check is.
 type Severity string
 
-// The severities. Only a failure needs immediate action. A warning passes on its own after a
-// roll-out, or endangers the fleet only if something else happens, too.
+// The severities. Only a failure needs immediate action. A warning disappears by itself after a
+// rollout, or endangers the fleet only in combination with another fault.
 const (
 	SeverityOK      Severity = "ok"
-	SeverityNote    Severity = "note" // it may be intended
+	SeverityNote    Severity = "note" // may be intended
 	SeverityWarning Severity = "warning"
 	SeverityFailure Severity = "failure"
 )
@@ -60,10 +60,10 @@ type Result struct {
 type report struct {
 	Target
 	snapshot    *cluster.Snapshot // never nil
-	snapshotErr error             // why it was not read
+	snapshotErr error             // why it could not be read
 	results     []Result
 
-	noRegistry bool // it has no tables
+	noRegistry bool // the registry has no tables
 }
 
 func (r *report) pass(about, format string, args ...any) {
@@ -102,7 +102,7 @@ func Check(ctx context.Context, t Target) []Result {
 		}
 		r.fleet()
 	}
-	for i := range r.results { // in the words of an operator, on one line
+	for i := range r.results { // in an operator's words, on one line
 		for _, text := range []*string{&r.results[i].Text, &r.results[i].Fix} {
 			*text = t.Store.Say(errors.New(*text))
 		}
@@ -110,7 +110,7 @@ func Check(ctx context.Context, t Target) []Result {
 	return r.results
 }
 
-// roundTrips measures calls, and reports whether the store answers.
+// roundTrips measures calls and reports whether the store answers.
 func (r *report) roundTrips(ctx context.Context) bool {
 	const about = "round trips"
 	took := make([]time.Duration, 0, r.Calls)
@@ -143,7 +143,7 @@ func (r *report) roundTrips(ctx context.Context) bool {
 	return true
 }
 
-// quantile returns a quantile by the nearest rank.
+// quantile returns a quantile by the nearest-rank method.
 func quantile(took []time.Duration, q float64) time.Duration {
 	slices.Sort(took)
 	rank := int(q*float64(len(took))+0.999999) - 1
@@ -151,7 +151,7 @@ func quantile(took []time.Duration, q float64) time.Duration {
 }
 
 // audit asks the store of locks for settings that endanger leases: clocks, eviction, persistence,
-// replicas; of databases also tables and rights.
+// replicas, and on databases also tables and rights.
 func (r *report) audit(ctx context.Context) {
 	const about = "settings for leases"
 	warnings, err := driver.CapabilitiesOf(r.Store.Locks).Auditor.Audit(ctx)
@@ -181,7 +181,7 @@ func (r *report) reported(warning string) bool {
 	})
 }
 
-// splitWarning divides a warning into the fault and how to repair it, which the stores say last.
+// splitWarning splits a warning into the fault and the repair, which the stores put last.
 func splitWarning(warning string) (text, fix string) {
 	for _, between := range []string{"; ", ": "} {
 		if i := strings.LastIndex(warning, between); i > 0 {
@@ -191,8 +191,8 @@ func splitWarning(warning string) (text, fix string) {
 	return warning, "docs/redis.md and docs/sql.md say what leases need."
 }
 
-// pooler finds out whether a pooler gives each transaction another connection: then two clients
-// that are connected at the same time are served by one connection of the server.
+// pooler checks whether a pooler gives each transaction another connection. In that case two
+// clients that are connected at the same time share a server connection.
 func (r *report) pooler(ctx context.Context) {
 	const about = "pooler"
 	shared, err := sharedConnection(ctx, r.Store)
@@ -220,8 +220,8 @@ func sharedConnection(ctx context.Context, s *stores.Store) (bool, error) {
 		return false, err
 	}
 	defer two.Release()
-	by := map[uint32]*pgxpool.Conn{} // the client that had the connection of the server
-	for range poolerTries {          // other users of the pooler may come in between
+	by := map[uint32]*pgxpool.Conn{} // by server connection: the client it last served
+	for range poolerTries {          // other users of the pooler may interfere
 		for _, client := range []*pgxpool.Conn{one, two} {
 			var backend uint32
 			if err := client.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend); err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// clockSlack is how far clocks of hosts may be off: leases do not depend on them, but the start of
-// a tick does.
+// clockSlack is the accepted clock error of a host. Leases do not depend on clocks, but the start
+// of a tick does.
 const clockSlack = time.Second
 
 // registryRights are the commands that docs/redis.md lists for the registry.
 const registryRights = "+eval +evalsha +time +hget +hset +hsetnx +hdel +hgetall +hvals +hmget +hlen +del +zadd " +
 	"+zcard +zrange +zrangebyscore +zrem +pexpire"
 
-// refusedLately is for how long a process of another environment is reported after it was refused.
+// refusedLately is how long a process of another environment is reported after it was refused.
 const refusedLately = time.Hour
 
 // fleet checks what the hosts report about themselves.
@@ -50,7 +50,7 @@ func (r *report) fleet() {
 			r.refused(h.Holder, "its environment is "+h.Environment, s.ReadAt.Sub(h.SeenAt))
 		}
 	}
-	for _, e := range s.Events { // a process that is restarted again and again may have no row at the moment
+	for _, e := range s.Events { // a process that restarts repeatedly may have no row at the moment
 		if age := s.ReadAt.Sub(e.At); e.Kind == cluster.EventHostRefused && !refused[e.Holder] && age < refusedLately {
 			refused[e.Holder] = true
 			r.refused(e.Holder, e.Text, age)
@@ -91,7 +91,7 @@ func (r *report) fleet() {
 	}
 }
 
-// refused adds a failure because of a process of another environment.
+// refused adds a failure for a process of another environment.
 func (r *report) refused(h dlock.Holder, why string, ago time.Duration) {
 	r.fail("environment", "Correct the setting from which that process takes its environment, or give its "+
 		"environment a database, "+
@@ -99,7 +99,7 @@ func (r *report) refused(h dlock.Holder, why string, ago time.Duration) {
 		ago.Round(time.Second))
 }
 
-// differ reports if hosts differ in a text. Hosts where it is empty do not count.
+// differ adds a result if hosts differ in a text. Hosts with an empty text do not count.
 func (r *report) differ(hosts []cluster.Host, severity Severity, about, fix string, of func(cluster.Host) string) {
 	counts := map[string]int{}
 	for _, h := range hosts {

@@ -8,11 +8,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// nearlyFull is the share of maxmemory from which a Redis is nearly full.
+// nearlyFull is the share of maxmemory from which a Redis server is nearly full.
 const nearlyFull = 0.9
 
-// redis looks for causes that keep a Redis from granting anything, although its settings are right.
-// The audit reports commands that the user may not call.
+// redis looks for conditions in which a Redis server grants nothing although its settings are
+// right. The audit reports commands that the user may not call.
 func (r *report) redis(ctx context.Context) {
 	r.keys(ctx)
 	servers, err := r.Store.RedisServers(ctx)
@@ -52,7 +52,7 @@ func (r *report) redis(ctx context.Context) {
 	}
 }
 
-// keys reads the keys of an unused lock. A user who may not read them cannot take a lock.
+// keys reads the keys of an unused lock. A user who may not read them cannot acquire a lock.
 func (r *report) keys(ctx context.Context) {
 	_, err := driver.CapabilitiesOf(r.Store.Locks).Controller.Inspect(ctx, "tickslot-doctor")
 	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "key") {

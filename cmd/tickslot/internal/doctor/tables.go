@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// kinds are the kinds of the loops that use a part, see cluster.RunnerDetail.
+// kinds are the kinds of the loops that use a part: see cluster.RunnerDetail.
 var kinds = map[string]string{"durable": "worker", "outbox": "outbox"}
 
 // tables checks the tables of all parts, and the rights of the URL's user on them. Only the locks
-// are needed by every fleet.
+// are required for every fleet.
 func (r *report) tables(ctx context.Context) {
 	for _, part := range r.Store.Parts {
 		about := "tables of " + part.Name
@@ -55,7 +55,7 @@ func (r *report) used(part stores.Part) bool {
 	})
 }
 
-// missingRights fails because the user does not have rights.
+// missingRights adds a failure for rights that the user does not have.
 func (r *report) missingRights(about string, rights []stores.MissingRights) {
 	var texts, grants []string
 	for _, right := range rights {

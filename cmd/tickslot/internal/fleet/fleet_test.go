@@ -10,10 +10,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Paused timers are reported in the words of the operator's page, and with its urgency: a limit of
-// 0 is a pause, and a timer whose runs failed is no longer urgent when an operator has paused it.
+// Paused timers are reported with the same words and urgency as on the operator's page. A limit of
+// 0 is a pause, and a failing timer is no longer urgent once an operator has paused it.
 //
-// Fails when a limit of 0 has a word of its own, or a pause does not come before runs that failed.
+// Fails when a limit of 0 has a different word, or when a pause does not take precedence over
+// failures.
 func TestPausedTimersAreNotUrgent(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -48,7 +49,7 @@ func TestPausedTimersAreNotUrgent(t *testing.T) {
 	}
 }
 
-// If hosts differ in a limit, the limit of most of them is shown, even if that is none.
+// If hosts differ in a limit, the most frequent limit is shown, even if that is no limit.
 //
 // Fails when the command line shows another limit than the page.
 func TestLimitOfHostsThatDiffer(t *testing.T) {

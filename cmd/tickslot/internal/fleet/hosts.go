@@ -9,7 +9,7 @@ import (
 // HostStopped is the state of a process that has stopped cleanly.
 const HostStopped = "stopped"
 
-// HostState returns the state of a process in a word.
+// HostState returns the state of a process as a word.
 func HostState(h cluster.Host) string {
 	if h.Left && h.State != cluster.HostRefused {
 		return HostStopped
@@ -17,7 +17,7 @@ func HostState(h cluster.Host) string {
 	return string(h.State)
 }
 
-// HostFault returns the first error of its loops; "": none has one.
+// HostFault returns the first error of the host's loops, or "" if there is none.
 func HostFault(h cluster.Host) string {
 	for _, r := range h.Runners {
 		if r.Err != "" {

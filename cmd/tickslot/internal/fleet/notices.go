@@ -11,16 +11,16 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 )
 
-// clockAlarm is how far a clock may be off before there is a notice about it.
+// clockAlarm is the clock error from which there is a notice.
 const clockAlarm = time.Second
 
-// A Notice says what needs attention.
+// A Notice describes something that needs attention.
 type Notice struct {
 	Urgent bool
 	Text   string
 }
 
-// Notices returns what needs attention, the urgent notices first.
+// Notices returns what needs attention, urgent notices first.
 func Notices(s *cluster.Snapshot, timers []*Timer, now time.Time) []Notice {
 	n := &notices{now: now}
 	if len(s.OtherEnvironments) > 0 {
@@ -92,7 +92,7 @@ func (n *notices) hosts(s *cluster.Snapshot) {
 	}
 }
 
-// stillHeld says how many leases a host that is gone still has.
+// stillHeld describes how many leases a host that is gone still holds.
 func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 	held := 0
 	for _, l := range s.Leases {
@@ -110,7 +110,7 @@ func stillHeld(s *cluster.Snapshot, h cluster.Host) string {
 }
 
 func (n *notices) timer(t *Timer) {
-	switch { // in the order of SetState: a timer that is paused is not urgent, even if it failed before
+	switch { // in the order of SetState: a paused timer is not urgent, even if it failed before
 	case t.Pause != nil:
 		n.notable("%s is paused %s, for another %s", t.Name, t.Pause.Cause, show.Span(t.Pause.Left))
 	case t.Set != nil && *t.Set.Limit == 0:
@@ -131,5 +131,5 @@ func (n *notices) timer(t *Timer) {
 	}
 }
 
-// longHeld is how long all slots of a timer may be held before there is a notice about it.
+// longHeld is how long all slots of a timer may be held without a notice.
 const longHeld = time.Hour

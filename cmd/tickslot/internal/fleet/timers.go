@@ -1,5 +1,5 @@
-// Package fleet derives from a snapshot of a fleet its timers, their states, and what needs
-// attention.
+// Package fleet derives the timers of a fleet, their states, and what needs attention from a
+// snapshot.
 package fleet
 
 import (
@@ -13,29 +13,30 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// TimerPrefix begins the name of a timer's lock.
+// TimerPrefix is the prefix of the lock names of timers.
 const TimerPrefix = "timer:"
 
 const (
-	inspectBatch = 500 // timers whose overrides are read in one call
+	inspectBatch = 500 // maximum number of timers whose overrides are read in one call
 )
 
-// A Timer is a timer as the store knows it.
+// A Timer is a timer as known to the store.
 type Timer struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // a cluster.TimerState, or unknown
-	Hosts int    `json:"hosts"` // that are alive or suspect, and have it registered
-	// The limit of most hosts; nil: no limit, or no host has it.
+	Hosts int    `json:"hosts"` // live hosts that have it registered
+	// Limit is that of most hosts. Nil: no limit, or no host has the timer.
 	Limit *int `json:"max_concurrency,omitempty"`
-	// The limits of hosts, if they differ, with how many hosts have each; empty: they agree.
+	// Differ counts hosts by their limit if they differ. Empty: they agree.
 	Differ map[int]int `json:"differing,omitempty"`
-	// The overrides of operators; nil: none.
+	// Set and Pause are the overrides by operators. Nil: none.
 	Set    *Override           `json:"set,omitempty"`
 	Pause  *Override           `json:"pause,omitempty"`
 	Held   []cluster.Lease     `json:"held"`
 	Last   *cluster.HistoryRun `json:"last_run,omitempty"`
 	Failed int                 `json:"failed_in_a_row"`
-	// When the first of these runs ended; zero: there are none.
+	// FailingSince is when the first failure of the current streak ended. Zero: there are no
+	// failures.
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	Unknown      string    `json:"overrides_err,omitempty"` // why pause and override are not known
 	// How many runs may be in progress at once while no host reaches the store; -1: any number, 0:
@@ -47,15 +48,15 @@ type Timer struct {
 	noRegistry bool                 // no process writes to it, so it is not known whether a host has the timer
 }
 
-// An Override is a pause or a limit that an operator has set.
+// An Override is a pause or a limit set by an operator.
 type Override struct {
 	driver.Cause
-	Limit *int          `json:"max_concurrency,omitempty"` // of a limit
-	For   float64       `json:"seconds_left,omitempty"`    // of a pause
-	Left  time.Duration `json:"-"`                         // the same
+	Limit *int          `json:"max_concurrency,omitempty"` // for a limit
+	For   float64       `json:"seconds_left,omitempty"`    // for a pause
+	Left  time.Duration `json:"-"`                         // the same time
 }
 
-// LimitText says how many runs may be in progress at the same time.
+// LimitText describes how many runs may be in progress at the same time.
 func (t *Timer) LimitText() string {
 	switch {
 	case t.Set != nil:
@@ -73,7 +74,7 @@ func (t *Timer) LimitText() string {
 	return text
 }
 
-// Timers returns all timers that a host has, that hold a slot, or that ran, by name.
+// Timers returns, by name, all timers that a host has registered, that hold a slot, or that ran.
 func Timers(s *cluster.Snapshot) []*Timer {
 	all := s.Timers()
 	list := make([]*Timer, len(all))
@@ -84,7 +85,7 @@ func Timers(s *cluster.Snapshot) []*Timer {
 	return list
 }
 
-// Unregistered returns a timer that no host has registered; noRegistry says that no process writes
+// Unregistered returns a timer that no host has registered. noRegistry says that no process writes
 // to the registry.
 func Unregistered(name string, noRegistry bool) *Timer {
 	t := newTimer(&cluster.FleetTimer{Name: name})
@@ -146,8 +147,8 @@ func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, te
 	controller := driver.CapabilitiesOf(locks).Controller
 	proper := make([]*Timer, 0, len(list))
 	for _, r := range list {
-		// The registry may have invalid names, and a store refuses a whole call if one of its names
-		// is invalid.
+		// The registry may contain invalid names, and a store rejects a whole call if one name is
+		// invalid.
 		if err := driver.CheckName(TimerPrefix + r.Name); err != nil {
 			r.Unknown = text(err)
 			r.SetState()
@@ -180,7 +181,7 @@ func Inspect(ctx context.Context, locks dlock.DistributedLock, list []*Timer, te
 	}
 }
 
-// Keep gives timers the overrides of an earlier read, and sets their states.
+// Keep gives timers the overrides of an earlier read and sets their states.
 func Keep(before, list []*Timer) {
 	known := map[string]*Timer{}
 	for _, t := range before {
@@ -194,7 +195,7 @@ func Keep(before, list []*Timer) {
 	}
 }
 
-// SetState derives the state of the timer from its other fields and its overrides.
+// SetState derives the timer's state from its other fields and its overrides.
 func (t *Timer) SetState() {
 	if t.Unknown != "" {
 		t.State = "unknown"
@@ -207,7 +208,8 @@ func (t *Timer) SetState() {
 	}
 }
 
-// StateText returns the state; if the timer is failing, with since when, and how often.
+// StateText returns the state. For a failing timer it includes since when and how often it has
+// failed.
 func (t *Timer) StateText(now time.Time) string {
 	if t.State == string(cluster.TimerFailing) {
 		return t.FailingText(now)
@@ -215,10 +217,11 @@ func (t *Timer) StateText(now time.Time) string {
 	return t.State
 }
 
-// FailingText says since when runs fail, and how many in a row; "": the last one succeeded.
+// FailingText describes since when runs fail and how many in a row, or returns "" if the last one
+// succeeded.
 func (t *Timer) FailingText(now time.Time) string { return t.fleet.FailingText(now) }
 
-// Slots returns how many slots there are; -1: there is no limit, or it is not known.
+// Slots returns the number of slots, or -1 if there is no limit or it is unknown.
 func (t *Timer) Slots() int {
 	switch {
 	case t.Set != nil:

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// scrapeTimeout bounds the calls of a scrape to the store: Prometheus waits for ten seconds.
+// scrapeTimeout bounds a scrape's calls to the store. Prometheus waits for ten seconds.
 const scrapeTimeout = 5 * time.Second
 
 var (
@@ -24,11 +24,11 @@ var (
 		"How long the oldest pending message has waited since it was appended or requeued; 0: none.", nil, nil)
 )
 
-// A backlog is the metrics of durable runs and messages, read at each scrape, under the names that
-// workers and relays use for them.
+// A backlog collects the metrics of durable runs and messages at each scrape, under the names that
+// workers and relays use.
 type backlog struct {
-	runs *durable.Store // nil: there are none
-	box  *outbox.Outbox // nil: there is none
+	runs *durable.Store // nil if there are none
+	box  *outbox.Outbox // nil if there is none
 }
 
 // Describe implements prometheus.Collector.
@@ -43,7 +43,7 @@ func (b backlog) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		// A label may come from other hosts. One that is not valid UTF-8 is an error.
+		// A label may come from another host. A label that is not valid UTF-8 causes an error.
 		if m, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
 			ch <- m
 		}
@@ -51,7 +51,7 @@ func (b backlog) Collect(ch chan<- prometheus.Metric) {
 	if b.runs != nil {
 		handlers, _ := b.runs.Handlers(ctx) // nil after an error
 		for _, h := range handlers {
-			if h.Name == "" { // all together
+			if h.Name == "" { // the record for all handlers
 				continue
 			}
 			gauge(durableRuns, float64(h.Queued), h.Name, string(durable.StateQueued))

@@ -1,10 +1,11 @@
-// Package serve serves the operator's page, the metrics and the probes of a fleet without a program
-// of the user's.
+// Package serve serves the operator's page, the metrics and the probes of a fleet as a standalone
+// process.
 //
-// It is closed to strangers: with users, each request but a probe has to log in; without users,
-// only this machine gets answers. It is read-only, unless Options.Control is set.
+// It is closed to strangers. If users are configured, each request except a probe must log in.
+// Without users, only this machine gets answers. The page is read-only unless Options.Control is
+// set.
 //
-// This process is not a host of the fleet: it writes nothing to the registry but the changes of
+// This process is not a host of the fleet: it writes nothing to the registry except the changes of
 // operators.
 package serve
 
@@ -42,25 +43,25 @@ const readHeaderTimeout = 5 * time.Second
 // Options say what is served, where, and to whom.
 type Options struct {
 	Listen      string   // an address with a port
-	Hosts       []string // names under which browsers reach it, beside addresses and localhost
-	Users       *Users   // nil: only this machine may look
-	Control     bool     // users may also change something
-	Payloads    bool     // they see payloads and headers, too
+	Hosts       []string // names under which browsers reach it, in addition to addresses and localhost
+	Users       *Users   // nil: only this machine has access
+	Control     bool     // users may also make changes
+	Payloads    bool     // users also see payloads and headers
 	Certificate *tls.Certificate
 	Environment string
 
 	Registry cluster.Store
 	Locks    dlock.DistributedLock
-	Durable  *durable.Store // nil: there are no durable runs
-	Outbox   *outbox.Outbox // nil: there is no outbox
+	Durable  *durable.Store // nil if there are no durable runs
+	Outbox   *outbox.Outbox // nil if there is no outbox
 
 	Logger *slog.Logger
-	// Ready is called with the URL when the server listens.
+	// Ready is called with the URL once the server listens.
 	Ready func(url string)
 }
 
-// Check returns what is wrong with the options. It refuses an address that other machines can reach
-// unless users have to log in.
+// Check returns the faults of the options. It rejects an address that other machines can reach
+// unless users must log in.
 func (o Options) Check() error {
 	host, _, err := net.SplitHostPort(o.Listen)
 	switch {
@@ -83,7 +84,7 @@ func (o Options) Open() bool {
 	return o.Certificate == nil && !loopback(host)
 }
 
-// loopback reports whether only this machine reaches a host.
+// loopback reports whether a host is reachable only from this machine.
 func loopback(host string) bool {
 	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
@@ -99,7 +100,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	parts := []tickslot.Part{tickslot.Named("server", tickslot.Server(s.http(ctx)))}
-	if o.Control { // the registry's Run writes the changes of operators
+	if o.Control { // the registry's Run writes operators' changes
 		parts = append([]tickslot.Part{tickslot.Named("registry", s.registry)}, parts...)
 	}
 	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
@@ -147,7 +148,7 @@ func newServer(o Options) (*server, error) {
 	return s, nil
 }
 
-// serving returns an error when no further requests should come.
+// serving returns an error when no further requests should be sent.
 func (s *server) serving() error {
 	if s.stopping.Load() {
 		return errors.New("it stops")
@@ -177,15 +178,15 @@ func (s *server) http(ctx context.Context) *http.Server {
 	return web
 }
 
-// scrape reads the fleet anew, and answers with its metrics.
+// scrape reads the fleet and responds with its metrics.
 func (s *server) scrape(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 	defer cancel()
-	_, _ = s.registry.Snapshot(ctx) // after an error its metrics show it
+	_, _ = s.registry.Snapshot(ctx) // the metrics show an error
 	promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-type userKey struct{} // of the context of a request that has logged in
+type userKey struct{} // context key of a request that has logged in
 
 var (
 	errLogIn     = errors.New("log in")
@@ -209,7 +210,8 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// admit returns the user of a request, "" if there are no users, or why it is refused.
+// admit returns the user of a request, or "" if there are no users. The error says why the request
+// is refused.
 func (s *server) admit(r *http.Request) (user string, err error) {
 	if s.Users != nil {
 		name, password, ok := r.BasicAuth()
@@ -218,7 +220,8 @@ func (s *server) admit(r *http.Request) (user string, err error) {
 		}
 		return name, nil
 	}
-	// The name of another site may resolve to our address: the browser then takes us for that site.
+	// The name of another site may resolve to our address, and the browser then takes us for that
+	// site.
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -229,7 +232,7 @@ func (s *server) admit(r *http.Request) (user string, err error) {
 	return "", nil
 }
 
-// access returns what the page lets an admitted user do.
+// access returns what the page permits an admitted user to do.
 func (s *server) access(r *http.Request) page.Access {
 	user, ok := r.Context().Value(userKey{}).(string)
 	return page.Access{Read: ok, Act: ok && user != "" && s.Control, Payloads: ok && s.Payloads, By: user}

@@ -19,27 +19,27 @@ import (
 )
 
 const (
-	// maxCost bounds the cost of one log-in: 14 is about a second.
+	// maxCost bounds the cost of one login: 14 takes about a second.
 	maxCost = 14
-	// maxChecks is how many passwords are checked at the same time: strangers must not take all
-	// processors.
+	// maxChecks is the number of passwords checked at the same time, so that strangers cannot
+	// occupy all processors.
 	maxChecks = 2
-	// maxFile bounds the file of users.
+	// maxFile bounds the size of the users file.
 	maxFile = 1 << 20
 )
 
-// Users are the users who may log in. Make them with ReadUsers or OneUser.
+// Users are the users who may log in. Create them with ReadUsers or OneUser.
 type Users struct {
 	hashes map[string][]byte
-	decoy  []byte        // checked for an unknown name, so that this takes as long
-	checks chan struct{} // a place for each check in progress
+	decoy  []byte        // checked for an unknown name, so that it takes the same time
+	checks chan struct{} // one value for each check in progress
 
-	key    []byte // of the sums
+	key    []byte // for the sums
 	mu     sync.Mutex
-	logged map[string][]byte // by name: the sum of the password, which was right
+	logged map[string][]byte // by name: the sum of the last correct password
 }
 
-// ReadUsers reads a file with a line user:hash for each user, as "htpasswd -B" writes it.
+// ReadUsers reads a file with a line user:hash for each user, as written by "htpasswd -B".
 func ReadUsers(file string) (*Users, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -79,7 +79,7 @@ func ReadUsers(file string) (*Users, error) {
 	return newUsers(hashes)
 }
 
-// OneUser returns a user with a password.
+// OneUser returns a single user with a password.
 func OneUser(name, password string) (*Users, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func OneUser(name, password string) (*Users, error) {
 	return newUsers(map[string][]byte{name: hash})
 }
 
-// checkName refuses a name that the registry cannot store as the author of a change.
+// checkName rejects a name that the registry cannot store as the author of a change.
 func checkName(name string) error {
 	if name == "" || strings.Contains(name, ":") || (driver.Cause{By: name}).Validate() != nil {
 		return errors.New("the name of a user is empty, longer than 256 bytes, or has a colon or control characters")
@@ -102,10 +102,10 @@ func checkName(name string) error {
 func newUsers(hashes map[string][]byte) (*Users, error) {
 	u := &Users{hashes: hashes, checks: make(chan struct{}, maxChecks), key: make([]byte, sha256.Size),
 		logged: map[string][]byte{}}
-	_, _ = rand.Read(u.key) // it never fails
+	_, _ = rand.Read(u.key) // never fails
 	highest := 0
 	for _, hash := range hashes {
-		cost, _ := bcrypt.Cost(hash) // it was read before
+		cost, _ := bcrypt.Cost(hash) // already parsed before
 		highest = max(highest, cost)
 	}
 	var err error
@@ -113,11 +113,11 @@ func newUsers(hashes map[string][]byte) (*Users, error) {
 	return u, err
 }
 
-// Check reports whether this is the password of a user. It takes as long for an unknown name. A
-// password that was right once is checked faster.
+// Check reports whether password is correct for the user name. It takes the same time for an
+// unknown name. A password that was correct before is checked faster.
 func (u *Users) Check(ctx context.Context, name, password string) bool {
 	mac := hmac.New(sha256.New, u.key)
-	_, _ = mac.Write([]byte(password)) // it never fails
+	_, _ = mac.Write([]byte(password)) // never fails
 	sum := mac.Sum(nil)
 	u.mu.Lock()
 	before := u.logged[name]

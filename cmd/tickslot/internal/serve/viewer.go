@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// A viewer is the registry for a reader: only the changes of operators are written to it. So this
-// process is not a host of the fleet, and deletes nothing.
+// A viewer is the registry for a reader: it writes only the changes of operators. So this process
+// is not a host of the fleet, and deletes nothing.
 type viewer struct {
 	cluster.Store
 
@@ -17,7 +17,7 @@ type viewer struct {
 	err error // of the last read
 }
 
-// Write writes the events of operators, and nothing else.
+// Write writes only the events of operators.
 func (v *viewer) Write(ctx context.Context, b cluster.Batch) (cluster.Written, error) {
 	events := slices.DeleteFunc(slices.Clone(b.Events), func(e cluster.Event) bool {
 		return e.Kind != cluster.EventOperator
@@ -28,7 +28,7 @@ func (v *viewer) Write(ctx context.Context, b cluster.Batch) (cluster.Written, e
 	return v.Store.Write(ctx, cluster.Batch{Events: events})
 }
 
-// Read reads, and remembers whether the store answered.
+// Read reads the rows and remembers whether the store answered.
 func (v *viewer) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error) {
 	rows, err := v.Store.Read(ctx, q)
 	v.mu.Lock()
@@ -37,7 +37,7 @@ func (v *viewer) Read(ctx context.Context, q cluster.Query) (cluster.Rows, error
 	return rows, err
 }
 
-// Sweep deletes nothing: that is for hosts.
+// Sweep deletes nothing, because only hosts delete rows.
 func (v *viewer) Sweep(context.Context, cluster.Retention, int) (int, error) { return 0, nil }
 
 // check returns the error of the last read.

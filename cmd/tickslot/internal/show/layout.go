@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	maxCell = 48 // characters of a text, if the width of the screen is not known
-	minCell = 8  // the fewest characters to which a text is cut, if the screen is too narrow
+	maxCell = 48 // characters of a text if the screen width is unknown
+	minCell = 8  // minimum characters of a text on a narrow screen
 	between = "  "
 )
 
-// A column is how many characters of a column Lines shows.
+// A column is a column of Lines, with its width in characters.
 type column struct {
 	title           string
-	at              int // its place in the rows
+	at              int // index of its cell in a row
 	width, minWidth int
 }
 
-// Lines returns the titles and rows of FormatTable, none of them longer than width; 0: without a
-// bound. If there is too little room, it first cuts long texts, and then leaves out columns,
-// beginning with the last, whose names it returns.
+// Lines returns the titles and rows of FormatTable, none longer than width; 0 means no limit. If
+// there is too little room, it first cuts long texts, and then leaves out columns from the right.
+// It returns the names of those columns.
 func (t *Table) Lines(width int) (lines, hidden []string) {
 	var columns []column
 	maxWidth := maxCell
@@ -62,8 +62,8 @@ func (t *Table) Lines(width int) (lines, hidden []string) {
 	return arrange(columns, cells), hidden
 }
 
-// fit makes the widest columns narrower until all have room. If they have none at their narrowest,
-// it leaves out the last.
+// fit narrows the widest columns until all fit. If they do not fit at their narrowest, it leaves
+// out the last one.
 func fit(columns []column, width int) (fitting []column, hidden []string) {
 	for n := len(columns); n > 1; n-- {
 		fitting = slices.Clone(columns[:n])
@@ -79,7 +79,7 @@ func fit(columns []column, width int) (fitting []column, hidden []string) {
 	return fitting, hidden
 }
 
-// shrink reports whether the columns have room.
+// shrink narrows the columns and reports whether they fit.
 func shrink(columns []column, room int) bool {
 	for _, c := range columns {
 		room -= c.width
@@ -118,7 +118,7 @@ func (t *Table) wide() []string {
 	return arrange(columns, cells)
 }
 
-// arrange puts the columns below each other.
+// arrange aligns the columns.
 func arrange(columns []column, cells [][]string) []string {
 	lines := make([]string, 0, 1+len(cells))
 	line := func(text func(c column) string) {
@@ -139,7 +139,7 @@ func arrange(columns []column, cells [][]string) []string {
 	return lines
 }
 
-// cell returns a text in the form of a table's cell.
+// cell returns a text in the form of a table cell.
 func cell(text string) string {
 	if text = inert.Line(text); text == "" {
 		return "-"

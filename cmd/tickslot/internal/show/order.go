@@ -13,7 +13,7 @@ import (
 // title returns a column's name without its marks.
 func title(column string) string { return strings.TrimLeft(column, "+=") }
 
-// column returns the place of a column.
+// column returns the index of a column.
 func (t *Table) column(name string) (int, error) {
 	var names []string
 	for i, c := range t.Columns {
@@ -25,8 +25,8 @@ func (t *Table) column(name string) (int, error) {
 	return 0, fmt.Errorf("there is no column %q: use %s", name, strings.Join(names, ", "))
 }
 
-// Sort sorts the rows by a column, and Data with them. With a - before its name the order is
-// reversed.
+// Sort sorts the rows by a column, and Data in the same way. A - before the name reverses the
+// order.
 func (t *Table) Sort(name string) error {
 	name, reverse := strings.CutPrefix(name, "-")
 	at, err := t.column(name)
@@ -47,7 +47,7 @@ func (t *Table) Sort(name string) error {
 	return nil
 }
 
-// Keep keeps the rows whose cell in a column is text, and their Data.
+// Keep keeps the rows in which the cell of a column equals text, and their Data.
 func (t *Table) Keep(name, text string) error {
 	at, err := t.column(name)
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *Table) Keep(name, text string) error {
 	return nil
 }
 
-// choose makes the rows, and Data, those at these places.
+// choose replaces the rows, and Data, with those at the given indexes.
 func (t *Table) choose(order []int) {
 	data := reflect.ValueOf(t.Data)
 	chosen := reflect.MakeSlice(data.Type(), 0, len(order))
@@ -74,7 +74,7 @@ func (t *Table) choose(order []int) {
 	t.Rows, t.Data = rows, chosen.Interface()
 }
 
-// compare orders cells: numbers and spans of time by value, others as texts, empty ones last.
+// compare orders cells: numbers and durations by value, others as texts, empty ones last.
 func compare(a, b string) int {
 	if (a == "") != (b == "") {
 		return cmp.Compare(strconv.FormatBool(a == ""), strconv.FormatBool(b == ""))
@@ -104,13 +104,13 @@ func number(text string) (float64, bool) {
 	return float64(time.Duration(days)*24*time.Hour + d), err == nil
 }
 
-// colours are the colours of states and outcomes; others have none.
+// colours are the colors of states and outcomes; others have none.
 var colours = map[string]string{
 	"failing": red, "dead": red, "gone": red, "refused": red, "error": red, "panic": red, "timeout": red,
 	"lease_lost": red, "paused": yellow, "suspect": yellow, "unknown": yellow, "no host": yellow, "running": green,
 }
 
-// Codes of a terminal.
+// Terminal escape codes.
 const (
 	red    = "\x1b[31m"
 	yellow = "\x1b[33m"
@@ -118,7 +118,7 @@ const (
 	reset  = "\x1b[0m"
 )
 
-// coloured colours the lines of rows, after the line of titles, by their state or outcome.
+// coloured colors the lines of rows by their state or outcome. The first line is the titles.
 func (t *Table) coloured(lines []string) []string {
 	for i, row := range t.Rows {
 		for j, name := range t.Columns {

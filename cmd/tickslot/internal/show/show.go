@@ -1,8 +1,8 @@
 // Package show prints the results of a command: a table for people, JSON or YAML for programs.
 //
-// Text of unknown origin cannot control the terminal. In a table it is put on one line, with
-// escapes, and shortened; in JSON and YAML it is escaped by their rules, so that programs read the
-// same text.
+// Untrusted text cannot control the terminal. In a table it is printed on one line, escaped and
+// shortened. In JSON and YAML it is escaped by their rules, so that programs read the original
+// text.
 package show
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// A Format is a form of output.
+// A Format is an output format.
 type Format string
 
 // The formats.
 const (
 	FormatTable Format = "table"
-	FormatWide  Format = "wide" // a table with all its columns, and long texts in full
+	FormatWide  Format = "wide" // a table with all columns, and long texts in full
 	FormatJSON  Format = "json"
 	FormatYAML  Format = "yaml"
 )
@@ -33,7 +33,7 @@ const (
 // Formats are all formats, the default first.
 var Formats = []string{string(FormatTable), string(FormatWide), string(FormatJSON), string(FormatYAML)}
 
-// ParseFormat reads the name of a format.
+// ParseFormat parses the name of a format.
 func ParseFormat(text string) (Format, error) {
 	for _, f := range Formats {
 		if f == text {
@@ -45,23 +45,23 @@ func ParseFormat(text string) (Format, error) {
 
 // A Table is the result of a command.
 type Table struct {
-	// Columns are the titles. One that begins with + is in FormatWide only, and one that begins
-	// with = is never cut: people copy its cells.
+	// Columns are the titles. A column that begins with + appears only in FormatWide. A column that
+	// begins with = is never cut, because people copy its cells.
 	Columns []string
 	Rows    [][]string
-	// Data is the result in the form for programs.
+	// Data is the result for programs.
 	Data any
-	// None is printed instead of a table without rows.
+	// None is printed instead of an empty table.
 	None string
-	// Colour colours rows by their states. Set it on a terminal only.
+	// Colour colors rows by their states. Set it only for a terminal.
 	Colour bool
 }
 
-// Add adds a row, of as many cells as there are columns.
+// Add adds a row with one cell per column.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// Print prints the table. In FormatTable no row is longer than width, the terminal's; 0: there is
-// none.
+// Print prints the table. In FormatTable no row is longer than width, the width of the terminal. 0
+// means that there is no terminal.
 func (t *Table) Print(w io.Writer, format Format, width int) error {
 	switch format {
 	case FormatJSON:
@@ -96,7 +96,7 @@ func printJSON(w io.Writer, data any) error {
 	return err
 }
 
-// printYAML prints the JSON of data as YAML, in the same order.
+// printYAML prints data as YAML, with the fields in the order of its JSON.
 func printYAML(w io.Writer, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -117,8 +117,8 @@ func printYAML(w io.Writer, data any) error {
 	return err
 }
 
-// plain removes the quotes and braces that JSON has and YAML does not need. Texts with characters
-// that have to be escaped keep their quotes.
+// plain removes the quotes and braces that JSON requires and YAML does not. Texts with characters
+// that must be escaped keep their quotes.
 func plain(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && inert.Has(n.Value):
@@ -131,7 +131,7 @@ func plain(n *yaml.Node) {
 	}
 }
 
-// Ago returns how long ago an instant was, in short words; "" if it is not known.
+// Ago describes briefly how long ago an instant was. It returns "" if at is zero.
 func Ago(at, now time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -139,7 +139,7 @@ func Ago(at, now time.Time) string {
 	return Span(now.Sub(at))
 }
 
-// Span returns a length of time with at most two units.
+// Span formats a duration with at most two units.
 func Span(d time.Duration) string {
 	if d < 0 {
 		return "-" + Span(-d)

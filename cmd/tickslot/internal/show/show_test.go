@@ -14,16 +14,15 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/show"
 )
 
-// Names that try to clear the screen, to change the writing direction, to end the row, and to fill
-// the line.
+// These names try to clear the screen, change the writing direction, end the row, or fill the line.
 var hostile = []string{
 	"\x1b[2J\x1b]0;owned\x07", "a\u202eb\u2066c", "two\nlines\tand a tab", "\u009b31m", "del\x7f", "bad \xff byte", `a "quoted" \u202e`,
 	"true", "- x: {y", "\U000e0041tag", strings.Repeat("long ", 40),
 }
 
-// Text of strangers cannot control a terminal, and in JSON and YAML it stays the same.
+// Untrusted text cannot control a terminal, and JSON and YAML preserve it.
 //
-// Fails when a cell is printed unescaped, or YAML has a hidden character without quotes.
+// Fails when a cell is printed unescaped, or when YAML contains a hidden character without quotes.
 func TestHostileTextIsInert(t *testing.T) {
 	t.Parallel()
 	for _, format := range show.Formats {
@@ -66,9 +65,9 @@ func same(t *testing.T, text []byte, read func([]byte, any) error) {
 	}
 }
 
-// A table has its columns below each other; long texts and further columns are in the wide one.
+// The columns of a table are aligned. Long texts and additional columns appear in the wide format.
 //
-// Fails when a column is shown in the wrong format.
+// Fails when a column appears in the wrong format.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	table := show.Table{Columns: []string{"NAME", "AGE", "+NOTE"}, None: "nothing"}
@@ -93,10 +92,10 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// On a terminal no row is longer than a line of it, whatever it contains: long texts are cut, then
-// columns left out from the right, with a remark. Cells that people copy are never cut.
+// On a terminal no row is longer than the line, whatever it contains. Long texts are cut, then
+// columns are left out from the right, with a remark. Cells that people copy are never cut.
 //
-// Fails when characters are counted that take two places or none, or a row is too long.
+// Fails when double-width or zero-width characters are miscounted, or when a row is too long.
 func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	table := show.Table{Columns: []string{"NAME", "=ID", "STATE", "ERROR", "=AT", "+NOTE"}}
@@ -124,9 +123,9 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// Rows are coloured by their states, if that is requested.
+// Rows are colored by their states on request.
 //
-// Fails when a table is coloured without a request, or with another row's colour.
+// Fails when a table is colored without a request, or in another row's color.
 func TestColours(t *testing.T) {
 	t.Parallel()
 	for _, colour := range []bool{false, true} {

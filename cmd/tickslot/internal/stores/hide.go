@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
-// Hide returns text without the store's password, anywhere in it, and without those of URLs.
+// Hide returns text without the store's password, wherever it occurs, and without the passwords of
+// URLs.
 func (s *Store) Hide(text string) string {
 	if s != nil {
 		for _, secret := range s.secrets {
@@ -28,8 +29,8 @@ func (s *Store) keepSecret(password string) {
 	}
 }
 
-// shortSecret is the length up to which a password, in bytes, may be a part of any word: it is
-// hidden only where it is a word of its own.
+// shortSecret is the maximum length in bytes of a password that may be part of other words. Such a
+// password is hidden only where it is a separate word.
 const shortSecret = 3
 
 func hide(text, secret string) string {
@@ -37,7 +38,7 @@ func hide(text, secret string) string {
 		return strings.ReplaceAll(text, secret, "***")
 	}
 	alone := regexp.MustCompile(`(^|[^\pL\pN])` + regexp.QuoteMeta(secret) + `($|[^\pL\pN])`)
-	for alone.MatchString(text) { // two of them may share the character between them
+	for alone.MatchString(text) { // two occurrences may share the character between them
 		text = alone.ReplaceAllString(text, "${1}***${2}")
 	}
 	return text

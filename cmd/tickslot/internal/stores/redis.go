@@ -18,12 +18,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/redislock"
 )
 
-const lockConns = 2 // for the locks, of each server
+const lockConns = 2 // for the locks, per server
 
-// openRedis opens one server, a master that sentinels name, or a Cluster. The parameters of the URL
-// are those of go-redis, and a few for sentinels.
+// openRedis opens a single server, a master named by Sentinels, or a Cluster. The URL accepts the
+// parameters of go-redis, and a few for Sentinels.
 func (s *Store) openRedis(o Options) error {
-	logging.Disable() // go-redis would print a line for each connection that cannot be opened
+	logging.Disable() // go-redis would print a line for each failed dial
 	locks := redislock.Options{Prefix: o.Prefix, PoolSize: lockConns}
 	if o.Tagged {
 		locks.Keys = redislock.KeysTagged
@@ -65,7 +65,7 @@ func (s *Store) openServer(address string, locks redislock.Options) (*redislock.
 	}
 	s.keepSecret(options.Password)
 	options.DialTimeout = dialTimeout
-	options.MaxRetries, options.DialerRetries = -1, 1 // the caller tries again
+	options.MaxRetries, options.DialerRetries = -1, 1 // the caller retries
 	s.Name, s.Redis = "Redis "+options.Addr, redis.NewClient(options)
 	return redislock.New(s.Redis, locks), nil
 }
@@ -75,7 +75,7 @@ func (s *Store) openSentinel(address string, locks redislock.Options) (*redisloc
 	if err != nil {
 		return nil, err
 	}
-	// go-redis puts the user and password of the sentinels before the host.
+	// go-redis puts the user and password of the Sentinels before the host.
 	password, _ := u.User.Password()
 	query := u.Query()
 	master := query.Get("master")
@@ -114,7 +114,7 @@ func (s *Store) openCluster(address string, locks redislock.Options) (*redislock
 	query["addr"] = others
 	u.RawQuery = query.Encode()
 	options, err := redis.ParseClusterURL(u.String())
-	if err != nil || strings.Trim(u.Path, "/") != "" { // a Cluster has no databases
+	if err != nil || strings.Trim(u.Path, "/") != "" { // a Cluster has no numbered databases
 		return nil, errBadURL
 	}
 	if err := s.trust(options.TLSConfig); err != nil {
@@ -129,8 +129,8 @@ func (s *Store) openCluster(address string, locks redislock.Options) (*redislock
 }
 
 // several reads a URL with several hosts, separated by commas:
-// rediss-cluster://user:password@one:6379,two:6379. It returns the URL of the first, with a scheme
-// that go-redis knows, and the others.
+// rediss-cluster://user:password@one:6379,two:6379. It returns the URL of the first host, with a
+// scheme that go-redis knows, and the other hosts.
 func several(address, port string) (first *url.URL, others []string, err error) {
 	scheme, rest, _ := strings.Cut(address, "://")
 	scheme, _, _ = strings.Cut(scheme, "-")
@@ -138,7 +138,7 @@ func several(address, port string) (first *url.URL, others []string, err error) 
 	if end < 0 {
 		end = len(rest)
 	}
-	// A password may have such a character only if it is escaped.
+	// A password can contain such a character only in escaped form.
 	hosts := rest[strings.LastIndex(rest[:end], "@")+1 : end]
 	for i, host := range strings.Split(hosts, ",") {
 		if _, _, err := net.SplitHostPort(host); err != nil {
@@ -159,11 +159,11 @@ func several(address, port string) (first *url.URL, others []string, err error) 
 	return first, others, nil
 }
 
-// pingRedis makes one round trip to the server, or to all masters of a Cluster at the same time.
+// pingRedis makes one round trip to the server, or to all masters of a Cluster in parallel.
 func pingRedis(ctx context.Context, client redis.UniversalClient) error {
 	ping := func(ctx context.Context, server redis.Cmdable) error {
 		err := server.Ping(ctx).Err()
-		if redis.HasErrorPrefix(err, "NOPERM") { // this is an answer, too: no host needs PING
+		if redis.HasErrorPrefix(err, "NOPERM") { // also an answer: no host needs PING
 			return nil
 		}
 		return err
@@ -174,23 +174,23 @@ func pingRedis(ctx context.Context, client redis.UniversalClient) error {
 	return ping(ctx, client)
 }
 
-// A RedisServer is what a server of Redis reports about itself.
+// A RedisServer is what a Redis server reports about itself.
 type RedisServer struct {
 	Name   string            // its address
 	Config map[string]string // the settings that the user may read with CONFIG GET
 	info   map[string]string
 }
 
-// Info returns a field of INFO; "": there is none.
+// Info returns a field of INFO, or "" if it does not exist.
 func (r RedisServer) Info(field string) string { return r.info[field] }
 
-// Number returns a field of INFO that is a number; 0: it is none.
+// Number returns a numeric field of INFO, or 0 if it is not a number.
 func (r RedisServer) Number(field string) int64 {
 	n, _ := strconv.ParseInt(r.info[field], 10, 64)
 	return n
 }
 
-// RedisServers asks the masters for INFO, and for settings that INFO does not have.
+// RedisServers asks the masters for INFO, and for settings that are not part of INFO.
 func (s *Store) RedisServers(ctx context.Context) ([]RedisServer, error) {
 	var mu sync.Mutex
 	var servers []RedisServer

@@ -19,14 +19,14 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A need is what a host may have to do to a table, as docs/sql.md says.
+// A need is what a host may need to do to a table, as documented in docs/sql.md.
 type need struct {
 	table  string
 	rights []string
 }
 
-// needs returns the needs of the parts, the main table first. On Postgres the locks' own audit
-// checks the rights on the table of the locks.
+// needs returns the needs of the parts, the main table first. On Postgres, the locks' own audit
+// checks the rights on their table.
 func (o Options) needs(kind string) map[string][]need {
 	all := []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
 	locks := cmp.Or(o.LocksTable, sqllock.DefaultTableName)
@@ -53,16 +53,16 @@ func (o Options) needs(kind string) map[string][]need {
 	}
 }
 
-// MissingRights are rights on a table or schema that the user of the URL does not have.
+// MissingRights are rights on a table or schema that the URL's user does not have.
 type MissingRights struct {
 	Rights []string
-	On     string // the table, or the schema
+	On     string // the table or schema
 	to     string
 }
 
 func (m MissingRights) String() string { return strings.Join(m.Rights, ", ") + " on " + m.On }
 
-// Grant returns the statement that grants them.
+// Grant returns the statement that grants the missing rights.
 func (m MissingRights) Grant() string {
 	return fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(m.Rights, ", "), m.On, m.to)
 }
@@ -74,7 +74,7 @@ type TableCheck struct {
 }
 
 // CheckTables checks whether the tables of a part exist, and which rights on them the user lacks.
-// On SQLite it checks the tables only.
+// On SQLite it checks only the tables.
 func (s *Store) CheckTables(ctx context.Context, part Part) (check TableCheck, err error) {
 	for i, n := range part.needs {
 		var there bool
@@ -121,7 +121,7 @@ func (s *Store) rightsOnPostgres(ctx context.Context, n need) (there bool, right
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == insufficientPrivilege {
 		err = s.DB.QueryRowContext(ctx, "SELECT current_user").Scan(&rights.to)
 		rights.Rights, rights.On, rights.to = []string{"USAGE"}, "SCHEMA "+quoted(schema), quoted(rights.to)
-		return true, rights, err // whether it exists cannot be seen
+		return true, rights, err // without rights, its existence cannot be determined
 	}
 	rights.On, rights.to = name, quoted(rights.to)
 	if missing != "" {
@@ -135,9 +135,9 @@ func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""
 const rightsOnMySQL = `SELECT table_schema, privileges, current_user() FROM information_schema.columns
 	WHERE table_schema = coalesce(nullif(?, ''), database()) AND table_name = ?`
 
-// rightsOnMySQL finds missing rights by the rights on columns, which include those on the table,
-// the database and of roles, and checks whether rows may be deleted, for which columns have no
-// right.
+// rightsOnMySQL finds missing rights through the rights on columns, which include rights on the
+// table, on the database, and from roles. It checks separately whether rows may be deleted, because
+// columns have no right for that.
 func (s *Store) rightsOnMySQL(ctx context.Context, n need) (there bool, rights MissingRights, err error) {
 	rows, err := s.DB.QueryContext(ctx, rightsOnMySQL, s.schema, n.table)
 	if err != nil {
@@ -180,8 +180,8 @@ func (s *Store) rightsOnMySQL(ctx context.Context, n need) (there bool, rights M
 var createProcedure = regexp.MustCompile(`(?m)^CREATE PROCEDURE ((?:` + "`[^`]*`" + `\.)?` + "`[^`]*`" + `)`)
 
 // rightsOnProcedures finds the procedures of a part that the user may not execute. It calls them
-// without their parameters: that executes nothing, and is refused for a missing right before
-// anything else. (information_schema hides them from such a user.)
+// without their parameters. Such a call executes nothing, and the server checks the right first.
+// (information_schema hides procedures from a user without rights on them.)
 func (s *Store) rightsOnProcedures(ctx context.Context, part Part) (missing []MissingRights, err error) {
 	statements, err := part.Schema()
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Store) rightsOnProcedures(ctx context.Context, part Part) (missing []Mi
 	return missing, nil
 }
 
-// MySQL's numbers for a missing right on a table and on a procedure.
+// MySQL's error numbers for a missing right on a table and on a procedure.
 const (
 	accessDenied  = 1142
 	executeDenied = 1370

@@ -20,22 +20,22 @@ import (
 )
 
 var (
-	// inside matches names of packages that begin errors, and mean nothing to an operator.
+	// inside matches package names at the start of errors, which mean nothing to an operator.
 	inside = regexp.MustCompile(`\b(?:cluster: (?:read|enumerate)|sqlregistry|pgxregistry|redisregistry|sqllock|` +
 		`pgxlock|redislock|durable|outbox): `)
-	// setup is the text of dlock.ErrSetup, which the text after it makes redundant.
+	// setup is the text of dlock.ErrSetup, which is redundant before a more specific text.
 	setup = dlock.ErrSetup.Error() + ": "
 )
 
-// Say returns the text of an error on one line, in the words of an operator: where the store is,
-// what it does not do, and the command that repairs it.
+// Say returns the text of an error on one line, in an operator's words: where the store is, what
+// failed, and the command that repairs it.
 func (s *Store) Say(err error) string {
 	text := err.Error()
 	if s != nil {
 		for _, f := range s.faults(err, nil) {
 			said := f.err.Error()
 			if !strings.Contains(text, said) {
-				said = mask.Text(said) // errors that wrap it may have hidden secrets
+				said = mask.Text(said) // errors that wrap it may have masked secrets
 			}
 			text = strings.Replace(text, said, f.text, 1)
 		}
@@ -45,7 +45,7 @@ func (s *Store) Say(err error) string {
 	text = strings.NewReplacer("call Migrate, or execute Schema", `run "tickslot migrate up"`, "call Migrate",
 		`run "tickslot migrate up"`, "Options.Schema", "--schema").Replace(text)
 	var lines []string
-	for line := range strings.Lines(text) { // of several parts of the store, which often say the same
+	for line := range strings.Lines(text) { // from several parts of the store, which often say the same
 		line = strings.Join(strings.Fields(line), " ")
 		if line != "" && !slices.ContainsFunc(lines, func(l string) bool { return strings.HasSuffix(l, line) }) {
 			lines = append(lines, line)
@@ -65,8 +65,8 @@ type fault struct {
 	text string
 }
 
-// faults returns the faults in the tree of err. If a driver's error needs a repair of the set-up,
-// its text is part of whole's, which is replaced.
+// faults returns the faults in the tree of err. If a driver's error requires a repair of the setup,
+// its text is part of whole's text, which is replaced.
 func (s *Store) faults(err, whole error) []fault {
 	if text := s.fault(err); text != "" {
 		if whole == nil {
@@ -95,7 +95,7 @@ func (s *Store) faults(err, whole error) []fault {
 	return nil
 }
 
-// fault returns the text for an error of a driver; "": its own text is good.
+// fault returns the operator's text for a driver's error, or "" if its own text is good.
 func (s *Store) fault(err error) string {
 	var dial *net.OpError
 	switch e := err.(type) {
@@ -139,7 +139,7 @@ func (s *Store) fault(err error) string {
 	return ""
 }
 
-// silent returns the text about a store that gives no answer, and why.
+// silent describes a store that does not answer, and why.
 func (s *Store) silent(why error) string {
 	var where *net.DNSError
 	switch {
@@ -155,7 +155,7 @@ func (s *Store) silent(why error) string {
 	return fmt.Sprintf("no answer from %s: %v", s.Name, why)
 }
 
-// refused returns the text about what a database refuses.
+// refused describes what a database refuses.
 func (s *Store) refused(err error) string {
 	said, state := "", ""
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -184,8 +184,8 @@ func (s *Store) lacks(tables, only, flags string) string {
 		"or say what the hosts use with --schema, %s", s.Name, tables, only, flags)
 }
 
-// lackedBy names the part whose tables are missing, if that is durable runs or the outbox: the
-// error begins with its name, or follows the text of a command.
+// lackedBy names the part with missing tables, if it is durable runs or the outbox. The error
+// begins with its name, or follows the text of a command.
 func (s *Store) lackedBy(text string, err error) string {
 	if s == nil {
 		return text

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	_ "modernc.org/sqlite" // the driver of sqlite:FILE
+	_ "modernc.org/sqlite" // the driver for sqlite:FILE
 
 	"github.com/tickslot/tickslot/cluster/sqlregistry"
 	"github.com/tickslot/tickslot/cluster/sqlregistry/pgxregistry"
@@ -25,7 +25,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// maxConns is how many connections a command opens at most, for each pool.
+// maxConns is the maximum number of connections that a command opens per pool.
 const maxConns = 2
 
 func (s *Store) openPostgres(o Options) error {
@@ -83,7 +83,7 @@ func (s *Store) openMySQL(o Options) error {
 	config.Timeout = dialTimeout
 	s.keepSecret(config.Passwd)
 	dsn := config.FormatDSN()
-	if u.RawQuery != "" { // tls=true and the like
+	if u.RawQuery != "" { // such as tls=true
 		dsn += "&" + u.RawQuery
 	}
 	config, err = mysql.ParseDSN(dsn)
@@ -120,7 +120,7 @@ func (s *Store) openSQLite(o Options) error {
 		return errBadURL
 	}
 	if info, err := os.Stat(path); !o.Create && (err != nil || info.IsDir()) {
-		return errNoFile // opening it would create it
+		return errNoFile // opening would create it
 	}
 	db, err := sql.Open("sqlite", file)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Store) openSQLite(o Options) error {
 	return nil
 }
 
-// set puts the parts together.
+// set assembles the parts.
 func (s *Store) set(o Options, kind string, locks *sqllock.Store, registry *sqlregistry.Store) {
 	s.Kind, s.Locks, s.Registry, s.schema = kind, locks, registry, o.Schema
 	needs := o.needs(kind)

@@ -1,8 +1,8 @@
-// Package stores opens the parts of a fleet's store that a URL names: the locks, the registry, the
+// Package stores opens the parts of a fleet's store named by a URL: the locks, the registry, the
 // durable runs and the outbox.
 //
-// Its errors never quote the URL, which may contain a password; Hide takes passwords out of the
-// errors of drivers. Nothing is created: a SQLite file that does not exist is an error, except with
+// Its errors never quote the URL, which may contain a password, and Hide removes passwords from
+// drivers' errors. Nothing is created: a SQLite file that does not exist is an error, except with
 // Options.Create.
 package stores
 
@@ -24,29 +24,29 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// dialTimeout bounds a connection attempt, so that a wrong address is an error instead of a wait.
+// dialTimeout bounds a connection attempt, so that a wrong address causes an error instead of a
+// long wait.
 const dialTimeout = 3 * time.Second
 
-// Options are what a URL does not say. They have to be those of the hosts.
+// Options are what a URL does not contain. They must equal those of the hosts.
 type Options struct {
 	URL string
-	// CA is a file with the certificates, in PEM, that those of servers are checked against, other
-	// than of SQLite. Default: what this machine trusts.
+	// CA is a file with PEM certificates against which server certificates are checked, except for
+	// SQLite. Default: the CAs that this machine trusts.
 	CA string
-	// Cert and Key are files with the certificate of this client and its key, in PEM. Default:
-	// none.
+	// Cert and Key are PEM files with the certificate of this client and its key. Default: none.
 	Cert, Key string
-	// Prefix is redislock.Options.Prefix, or sqllock.Options.Prefix.
+	// Prefix is redislock.Options.Prefix or sqllock.Options.Prefix.
 	Prefix string
-	// Tagged is whether the hosts have redislock.KeysTagged. Default false; on a Cluster it is so.
+	// Tagged says that the hosts use redislock.KeysTagged. Default false; always true on a Cluster.
 	Tagged bool
-	// RegistryPrefix is redisregistry.Options.Prefix. Nil: it is Prefix.
+	// RegistryPrefix is redisregistry.Options.Prefix. Nil: the same as Prefix.
 	RegistryPrefix *string
-	// Schema is that of all tables. Default: as of sqllock.Options.
+	// Schema is the schema of all tables. Default: that of sqllock.Options.
 	Schema string
-	// Names of tables. Default: those of the packages.
+	// LocksTable and the other fields are names of tables. Default: those of the packages.
 	LocksTable, RegistryTable, DurableTable, OutboxTable string
-	// Create lets a SQLite file be created. Default false.
+	// Create permits creating a SQLite file. Default false.
 	Create bool
 }
 
@@ -59,32 +59,32 @@ type Tables interface {
 
 // A Part is a part of tickslot that keeps tables in the database.
 type Part struct {
-	Name string // locks, registry, durable, outbox
+	Name string // locks, registry, durable or outbox
 	Tables
 	needs []need
 }
 
-// A Store is the result of opening a URL. A part that the kind of store does not have is nil.
+// A Store is an opened URL. Parts that this kind of store does not have are nil.
 type Store struct {
-	Kind     string // redis, postgres, mysql, sqlite
-	Name     string // for people: the kind, and where it is
+	Kind     string // redis, postgres, mysql or sqlite
+	Name     string // for people: the kind and the location
 	Locks    dlock.DistributedLock
 	Registry cluster.Store
 	Durable  *durable.Store
 	Outbox   *outbox.Outbox
 	Parts    []Part // in the order in which they are migrated; empty on Redis
 
-	// Clients: one of them is set, for Postgres two.
+	// The client; one of these is set, on Postgres two.
 	Redis redis.UniversalClient
 	Pool  *pgxpool.Pool
 	DB    *sql.DB
 
 	scheme  string
 	ca      string         // a file
-	roots   *x509.CertPool // of ca; nil: none is named
+	roots   *x509.CertPool // from ca; nil if none is named
 	tls     bool
-	pair    *tls.Certificate // of the client; nil: none is named
-	cert    string           // the files of it
+	pair    *tls.Certificate // of the client; nil if none is named
+	cert    string           // its files
 	key     string
 	schema  string
 	secrets []string
@@ -113,7 +113,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.DB.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 }
 
-// formats are the forms of URLs, by scheme. A user and a password come before the host.
+// formats shows the form of URLs by scheme. User and password precede the host.
 var formats = map[string]string{
 	"redis":  "redis://host:6379/0",
 	"rediss": "rediss://host:6379/0",
@@ -160,12 +160,12 @@ func Open(options Options) (*Store, error) {
 	switch rest := options.URL[len(scheme):]; {
 	case scheme == "sqlite":
 		err = s.openSQLite(options)
-	case !strings.HasPrefix(rest, "://"): // drivers take redis:host for this machine
+	case !strings.HasPrefix(rest, "://"): // drivers read redis:host as this machine
 	case scheme == "mysql":
 		err = s.openMySQL(options)
 	case strings.HasPrefix(scheme, "postgres"):
 		err = s.openPostgres(options)
-	case rest == "://", strings.HasPrefix(rest, ":///"): // it names no host
+	case rest == "://", strings.HasPrefix(rest, ":///"): // without a host
 	default:
 		err = s.openRedis(options)
 	}

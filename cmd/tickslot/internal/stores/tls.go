@@ -16,20 +16,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// namedCA is how users can name a CA.
+// namedCA is how users name a CA.
 const namedCA = "--ca, or TICKSLOT_CA"
 
-// refusedTLS is pgx's text about a server without TLS.
+// refusedTLS is pgx's text for a server without TLS.
 const refusedTLS = "server refused TLS connection"
 
-// namedCert is how users can name the certificate of a client.
+// namedCert is how users name a client certificate.
 const namedCert = "--cert and --key, or TICKSLOT_CERT and TICKSLOT_KEY"
 
-// errNoTLS is returned because a user who names a certificate would believe that it is shown.
+// errNoTLS is returned because a user who names a certificate expects it to be presented.
 var errNoTLS = errors.New("a client's certificate is named (" + namedCert + "), but by the URL there is no TLS")
 
-// errUnchecked is returned if a CA is named but the URL turns verification off: the user would
-// believe that the server is checked.
+// errUnchecked is returned if a CA is named but the URL disables verification, because the user
+// expects the server to be verified.
 var errUnchecked = errors.New("a CA is named (" + namedCA + "), but by the URL no certificate is checked against it")
 
 // readCA reads the file of Options.CA.
@@ -48,7 +48,7 @@ func (s *Store) readCA(file string) error {
 	return nil
 }
 
-// readCert reads the client's certificate and its key.
+// readCert reads the client's certificate and key.
 func (s *Store) readCert(certFile, keyFile string) error {
 	switch {
 	case certFile == "" && keyFile == "":
@@ -64,7 +64,7 @@ func (s *Store) readCert(certFile, keyFile string) error {
 	return nil
 }
 
-// trust makes a client show its certificate, and check the server's against the CA, if they are
+// trust makes a client present its certificate and verify the server against the CA, if they are
 // named.
 func (s *Store) trust(config *tls.Config) error {
 	s.tls = config != nil
@@ -84,8 +84,7 @@ func (s *Store) trust(config *tls.Config) error {
 	return nil
 }
 
-// withCA returns the URL of a Postgres with pgx's parameters for the CA and the client's
-// certificate that are named.
+// withCA returns a Postgres URL with pgx's parameters for the named CA and client certificate.
 func (s *Store) withCA(address string) (string, error) {
 	if s.ca == "" && s.pair == nil {
 		return address, nil
@@ -112,7 +111,7 @@ func (s *Store) withCA(address string) (string, error) {
 	case "":
 		values.Set("sslmode", "verify-full")
 	case "require", "verify-ca", "verify-full":
-	default: // it checks nothing
+	default: // checks nothing
 		return "", s.unchecked()
 	}
 	values.Set("sslrootcert", s.ca)
@@ -123,7 +122,7 @@ func (s *Store) unchecked() error {
 	return fmt.Errorf("%w: %s, or name no CA", errUnchecked, s.checked())
 }
 
-// checked returns what to change in a URL so that the server's certificate is checked.
+// checked returns how to change a URL so that the server's certificate is verified.
 func (s *Store) checked() string {
 	kind, rest, several := strings.Cut(s.scheme, "-")
 	switch {
@@ -139,8 +138,8 @@ func (s *Store) checked() string {
 	return "let the URL have sslmode=verify-full"
 }
 
-// Advice returns advice if err is an error of TLS; "": it is not. It is sure if err can be nothing
-// else.
+// Advice returns advice if err is a TLS error, and otherwise "". sure says that err cannot be
+// anything else.
 func (s *Store) Advice(err error) (advice string, sure bool) {
 	if s == nil {
 		return "", false
@@ -171,13 +170,13 @@ func (s *Store) Advice(err error) (advice string, sure bool) {
 	case s.pair == nil && s.tls && err != nil && strings.Contains(err.Error(), "certificate required"):
 		return "The server wants a client's certificate: " + namedCert + ".", true
 	case !s.tls && (redis && closed || login != nil && login.Code == "28000" ||
-		access != nil && (access.Number == 3159 || access.Number == 1045)): // MariaDB has 1045 for it
+		access != nil && (access.Number == 3159 || access.Number == 1045)): // MariaDB uses 1045 for it
 		return "If the server wants TLS, " + s.checked() + ".", false
 	}
 	return "", false
 }
 
-// orCA returns other ways to ask for TLS.
+// orCA returns other ways to request TLS.
 func (s *Store) orCA() string {
 	if s.ca == "" {
 		return ""

@@ -15,34 +15,34 @@ import (
 	"github.com/tickslot/tickslot/internal/inert"
 )
 
-// A desk is the detail, the question and the action of the user, beside the lists.
+// A desk holds the detail, the question and the user's action, separate from the lists.
 type desk struct {
 	helping bool // the keys are shown
 
-	asked   Action  // waits for a yes; "": none
-	asks    Subject // of the question: rows move meanwhile
-	doing   string  // the action in progress; "": none
+	asked   Action  // waits for confirmation; "" if none
+	asks    Subject // subject of the question, because rows may move
+	doing   string  // the action in progress; "" if none
 	doingAt time.Time
 	said    said
 
 	open    bool    // the detail is shown
 	subject Subject // of the detail
 	text    []string
-	fault   string // why they are not the latest
+	fault   string // why the lines are outdated
 	readAt  time.Time
-	asking  Subject // whose detail is read; zero: none
-	above   int     // lines above the first that is shown
+	asking  Subject // subject whose detail is being read; zero if none
+	above   int     // number of lines scrolled out above
 }
 
 // A said is the result of an action.
 type said struct {
 	text   string
-	urgent bool // it was refused
+	urgent bool // the action was refused
 }
 
 type (
 	actedMsg      said
-	readDetailMsg int // as readMsg
+	readDetailMsg int // like readMsg
 	detailMsg     struct {
 		of    Subject
 		lines []string
@@ -50,7 +50,7 @@ type (
 	}
 )
 
-// target returns the subject that keys act on: the one of the open detail, or of the chosen row.
+// target returns the subject that keys act on: that of the open detail, or of the chosen row.
 func (m *model) target() (on Subject, ok bool) {
 	if m.open {
 		return m.subject, true
@@ -75,7 +75,7 @@ func (m *model) paused(on Subject) bool {
 	})
 }
 
-// act handles a key that is about a subject.
+// act handles a key that concerns a subject.
 func (m *model) act(key string) tea.Cmd {
 	if key == "?" {
 		m.helping = true
@@ -109,7 +109,7 @@ func (m *model) act(key string) tea.Cmd {
 	return nil
 }
 
-// question returns the question before anything is written.
+// question returns the question that is asked before anything is written.
 func (m *model) question() string {
 	what := map[Action]string{
 		ActionPause:   "pause %s %s on all hosts for " + show.Span(PauseFor),
@@ -141,13 +141,13 @@ func (m *model) answer(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// acted shows the result of an action, and reads its subject again.
+// acted shows the result of an action and reads its subject again.
 func (m *model) acted(msg actedMsg) tea.Cmd {
 	m.doing, m.said = "", said(msg)
 	return tea.Batch(m.read(), m.readWork(), m.readDetail())
 }
 
-// readDetail reads the detail that is open, unless a read is in progress: its end starts the next.
+// readDetail reads the open detail. If a read is in progress, the next one starts when it ends.
 func (m *model) readDetail() tea.Cmd {
 	if !m.open || m.asking != (Subject{}) {
 		return nil
@@ -201,10 +201,10 @@ func (m *model) detailKey(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// maxChosen is how many characters of the chosen name the last line has.
+// maxChosen is the maximum number of characters of the chosen name in the last line.
 const maxChosen = 24
 
-// detailLines is the number of lines around a detail: the head, its title, the keys.
+// detailLines is the number of lines around a detail: the head, the title, and the keys.
 const detailLines = 3
 
 // wrapped returns the lines of the detail, wrapped to the width of the screen.

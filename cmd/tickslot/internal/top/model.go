@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/cmd/tickslot/internal/fleet"
 )
 
-// The lists. In one of them a row is chosen. Those of durable handlers and of messages exist if the
-// database has them.
+// The lists. One row of one list is chosen. The lists of durable handlers and of messages exist if
+// the database has them.
 const (
 	paneTimers = iota
 	paneHandlers
@@ -23,7 +23,7 @@ const (
 	panes
 )
 
-// The orders of timers.
+// The sort orders of timers.
 const (
 	byAttention = iota
 	byName
@@ -34,7 +34,7 @@ const (
 
 var orderNames = [orders]string{"attention", "name", "slots held", "last run"}
 
-// The parts that are read again and again.
+// The parts that are read repeatedly.
 const (
 	loopFleet = iota
 	loopWork
@@ -52,12 +52,12 @@ type model struct {
 	now           time.Time
 
 	last     Reading
-	hasRead  bool       // there is a last one
-	reads    [loops]int // that were begun
-	reading  time.Time  // since when a read is in progress; zero: none is
+	hasRead  bool       // last is set
+	reads    [loops]int // number of reads begun
+	reading  time.Time  // start of the read in progress; zero if none
 	work     Work
 	working  bool           // a read is in progress
-	timers   []*fleet.Timer // that are shown, in order
+	timers   []*fleet.Timer // shown timers, in order
 	hosts    []cluster.Host
 	handlers []Handler
 	messages []Message
@@ -66,18 +66,18 @@ type model struct {
 	order   int
 	reverse bool
 	filter  string
-	typing  bool // the filter
+	typing  bool // the user is typing the filter
 	pane    int
-	at      [panes]int    // the row that is chosen
-	chosen  [panes]string // its name, by which it is found when rows move
-	skipped [panes]int    // rows above the first that is shown
+	at      [panes]int    // the chosen row
+	chosen  [panes]string // its name, which finds it again when rows move
+	skipped [panes]int    // rows scrolled out above
 
 	desk
 }
 
 type (
 	clockMsg    time.Time // a second has passed
-	readMsg     int       // it is time to read, if no read began after this one
+	readMsg     int       // time to read, if no read has begun since this one
 	readingMsg  Reading   // the read has ended
 	readWorkMsg int
 	workMsg     Work
@@ -254,8 +254,8 @@ func (m *model) names(pane int) (names []string) {
 	return names
 }
 
-// choose chooses a row of a list, or the nearest. The first row stays chosen by its place until the
-// user moves: another row may become the first before the user has seen it.
+// choose chooses a row of a list, or the nearest one. The first row stays chosen by its position
+// until the user moves, because another row may become the first before the user sees it.
 func (m *model) choose(pane, at int) {
 	names := m.names(pane)
 	m.at[pane], m.chosen[pane] = max(0, min(at, len(names)-1)), ""
@@ -264,7 +264,7 @@ func (m *model) choose(pane, at int) {
 	}
 }
 
-// follow finds the chosen row again, if rows have moved, and shows it.
+// follow finds the chosen row again if rows have moved, and scrolls to it.
 func (m *model) follow(pane, rows int) {
 	names := m.names(pane)
 	at := min(m.at[pane], len(names)-1)
@@ -300,7 +300,7 @@ func (m *model) typed(text string) {
 	}
 }
 
-// arrange filters and sorts the rows that are shown.
+// arrange filters and sorts the shown rows.
 func (m *model) arrange() {
 	has := func(name string) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(m.filter)) }
 	s := m.last.Snapshot
@@ -358,7 +358,7 @@ func (m *model) arrange() {
 	}
 }
 
-// compare orders timers, which are sorted by name.
+// compare orders timers that are already sorted by name.
 func (m *model) compare(a, b *fleet.Timer) int {
 	switch m.order {
 	case byAttention:
@@ -382,10 +382,10 @@ func lastRun(t *fleet.Timer) time.Time {
 type level int
 
 const (
-	levelQuiet  level = iota // it is idle, as it should be
-	levelBusy                // it works
-	levelWarn                // it does not work, perhaps on request
-	levelUrgent              // it does not work as it should
+	levelQuiet  level = iota // idle as expected
+	levelBusy                // working
+	levelWarn                // not working, perhaps on request
+	levelUrgent              // not working as it should
 )
 
 var (

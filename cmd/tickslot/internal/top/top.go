@@ -1,8 +1,8 @@
 // Package top is the live view of a fleet: what needs attention, timers with their slots, durable
-// handlers, messages of the outbox, hosts. The chosen row can be opened, paused and triggered.
+// handlers, messages of the outbox, and hosts. The chosen row can be opened, paused and triggered.
 //
-// It never waits for the store. While the store is silent or down, the view shows the last read,
-// how old it is, and why. Names and errors cannot control the terminal.
+// The view never waits for the store. While the store is silent or down, it shows the last read,
+// its age, and the reason. Names and errors cannot control the terminal.
 package top
 
 import (
@@ -21,19 +21,19 @@ import (
 type Reading struct {
 	Snapshot *cluster.Snapshot // never nil; without a ReadAt nothing was read yet
 	Timers   []*fleet.Timer    // by name
-	Err      string            // why this is not the latest; "": it is
+	Err      string            // why this is outdated; "" if it is current
 }
 
 // Work is one read of durable runs and of the outbox.
 type Work struct {
 	Handlers   []Handler // by name
 	DurableAt  time.Time // when they were read; zero: never, or there are no such tables
-	DurableErr string    // why they are not the latest; "": they are
+	DurableErr string    // why they are outdated; "" if they are current
 
-	Messages      []Message // dead ones, then pending ones, the newest first
-	Pending, Dead int64     // how many messages there are
+	Messages      []Message // dead ones, then pending ones, newest first
+	Pending, Dead int64     // total numbers of messages
 	DueAge        time.Duration
-	OutboxAt      time.Time // as above
+	OutboxAt      time.Time // like DurableAt
 	OutboxErr     string
 }
 
@@ -41,11 +41,11 @@ type Work struct {
 type Handler struct {
 	Name, Limit           string
 	Queued, Running, Dead int64
-	SeenAt                time.Time // by a worker that has it; zero: never
-	Paused                string    // by whom and until when; "": it is not
+	SeenAt                time.Time // last seen by a worker that has it; zero: never
+	Paused                string    // by whom and until when; "" if not paused
 }
 
-// A Message is a message of the outbox that waits, or has exhausted its attempts.
+// A Message is a message of the outbox that waits or has exhausted its attempts.
 type Message struct {
 	ID, Topic, Key, LastError string
 	Dead                      bool
@@ -53,7 +53,7 @@ type Message struct {
 	CreatedAt                 time.Time
 }
 
-// A Kind is the kind of thing that a row shows.
+// A Kind is the kind of subject in a row.
 type Kind string
 
 // The kinds of rows.
@@ -64,10 +64,10 @@ const (
 	KindHost    Kind = "host"
 )
 
-// A Subject is the thing that a detail shows, or an action changes.
+// A Subject is what a detail shows, or what an action changes.
 type Subject struct {
 	Kind Kind
-	Name string // of a message its ID, of a host its holder
+	Name string // a message's ID, or a host's holder
 }
 
 // An Action is a change of a timer or a durable handler.
@@ -80,29 +80,30 @@ const (
 	ActionTrigger Action = "trigger"
 )
 
-// PauseFor is how long a pause from this screen lasts, unless an operator resumes the timer.
+// PauseFor is how long a pause from this screen lasts, unless an operator resumes the timer
+// earlier.
 const PauseFor = time.Hour
 
 // Options say what is shown.
 type Options struct {
-	// Store is what people call the store, without a password.
+	// Store names the store for people, without a password.
 	Store string
-	// Read reads what is shown. It is called again an Interval after it has returned.
+	// Read reads the data. It is called again an Interval after it has returned.
 	Read     func(ctx context.Context) Reading
 	Interval time.Duration
-	// ReadWork reads durable runs and the outbox in the same way, beside Read: what hangs there
-	// does not make the timers old. Nil: the store has neither.
+	// ReadWork reads durable runs and the outbox in the same way, concurrently with Read, so that a
+	// hang there does not make the timers outdated. Nil: the store has neither.
 	ReadWork func(ctx context.Context) Work
-	// Act does what was confirmed, one action at a time, and returns what was written. The text of
-	// its error is for people, as that of Detail.
+	// Act carries out a confirmed action, one at a time, and describes what was written. The texts
+	// of its errors are for people, and so are those of Detail.
 	Act func(ctx context.Context, action Action, on Subject) (done string, err error)
-	// Detail returns all that is known of a subject, in lines.
+	// Detail returns everything known about a subject, as lines.
 	Detail func(ctx context.Context, of Subject) ([]string, error)
-	// Filter is a text that what is shown has in its name, at the start.
+	// Filter is the initial filter: only rows whose names contain it are shown.
 	Filter string
 }
 
-// Run shows the fleet until the user quits, or ctx ends. Both have to be a terminal.
+// Run shows the fleet until the user quits or ctx ends. in and out must be a terminal.
 func Run(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends reads in progress

@@ -21,11 +21,10 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Names that try to clear the screen, to set its title, to change the direction and to end the
-// line.
+// hostile tries to clear the screen, set its title, change the writing direction and end the line.
 const hostile = "a\x1b[2J\x1b]0;owned\x07\u202eb\nc\td\u009b31m\xff"
 
-// A screen runs a model in a test: it sends keys and carries out the commands that Update returns.
+// A screen runs a model in a test: it sends keys and executes the commands that Update returns.
 type screen struct {
 	t        *testing.T
 	model    tea.Model
@@ -50,7 +49,7 @@ func (s *screen) do(c tea.Cmd) {
 	}
 }
 
-// end waits for commands in progress, which a real program need not do.
+// end waits for commands in progress, which a real program does not need to do.
 func (s *screen) end() {
 	for ; s.under > 0; s.under-- {
 		if batch, ok := (<-s.messages).(tea.BatchMsg); ok {
@@ -89,7 +88,7 @@ func (s *screen) pass(d time.Duration) {
 		case msg := <-s.messages:
 			s.next(msg)
 		case <-end:
-			// The effects of a message are over, too, so that the test may check them.
+			// Wait for the effects of the message as well, so that the test can check them.
 			for synctest.Wait(); len(s.messages) > 0; synctest.Wait() {
 				s.next(<-s.messages)
 			}
@@ -98,7 +97,7 @@ func (s *screen) pass(d time.Duration) {
 	}
 }
 
-// press presses keys, by their names, of which one letter is a key, too.
+// press presses keys by their names. A single letter is also a key.
 func (s *screen) press(keys ...string) {
 	codes := map[string]rune{"tab": tea.KeyTab, "down": tea.KeyDown, "up": tea.KeyUp, "end": tea.KeyEnd,
 		"home": tea.KeyHome, "pgdown": tea.KeyPgDown, "enter": tea.KeyEnter, "esc": tea.KeyEscape,
@@ -177,10 +176,10 @@ func fleetOf(timers int) top.Reading {
 	return reading
 }
 
-// The screen has what needs attention, timers with their slots and hosts; at any size no line is
-// too long, there are not too many, and no name can control the terminal.
+// The screen shows what needs attention, timers with their slots, and hosts. At any size, no line
+// is too long, there are not too many lines, and no name can control the terminal.
 //
-// Fails when a line is not bounded, or a text of strangers is shown unescaped.
+// Fails when a line is not bounded, or when untrusted text is shown unescaped.
 func TestScreensOfAllSizes(t *testing.T) {
 	t.Parallel()
 	for _, size := range [][2]int{{200, 50}, {100, 30}, {80, 24}, {80, 12}, {80, 11}, {40, 10}, {20, 5}, {3, 2}, {1, 1},
@@ -224,9 +223,9 @@ func TestScreensOfAllSizes(t *testing.T) {
 	}
 }
 
-// Keys sort, reverse, filter and scroll, and their effect stays when the screen changes its size.
+// Keys sort, reverse, filter and scroll. Their effect remains when the screen changes its size.
 //
-// Fails when a key does something else, or the list scrolls beyond its end.
+// Fails when a key does something else, or when the list scrolls beyond its end.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -354,8 +353,8 @@ func workOf() top.Work {
 	}
 }
 
-// If the database has them, handlers of durable runs and messages are shown beside the timers, and
-// dead letters under what needs attention; otherwise they are not mentioned.
+// If the database has them, handlers of durable runs and messages are shown in addition to the
+// timers, and dead letters are listed as needing attention. Otherwise they are not mentioned.
 //
 // Fails when a list is left out, is shown without tables, or shows a name unescaped.
 func TestDurableRunsAndMessages(t *testing.T) {
@@ -415,11 +414,11 @@ func TestDurableRunsAndMessages(t *testing.T) {
 	}
 }
 
-// acts records the actions of a fake store.
+// acts records the actions on a fake store.
 type acts struct {
 	done []string
 	err  error
-	hang chan struct{} // nil: it answers immediately
+	hang chan struct{} // nil: answers immediately
 }
 
 func (a *acts) act(ctx context.Context, action top.Action, on top.Subject) (string, error) {
@@ -443,10 +442,10 @@ func (a *acts) detail(_ context.Context, of top.Subject) ([]string, error) {
 	return []string{"all of " + of.Name, "a second line " + hostile}, nil
 }
 
-// A key that changes something asks first, on the last line, and shows the result or why there is
-// none; its subject stays, although rows move meanwhile.
+// A key that changes something first asks on the last line, and then shows the result or the reason
+// for a failure. The subject stays the same, although rows may move in the meantime.
 //
-// Fails when something is written without a yes, for another row, or twice.
+// Fails when something is written without confirmation, for another row, or twice.
 func TestActing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -474,7 +473,7 @@ func TestActing(t *testing.T) {
 		s.press("n")
 		s.has("nothing was changed")
 		expect()
-		s.press("j", "p") // timer-01, and a row comes before it
+		s.press("j", "p") // timer-01, and then a row is inserted before it
 		reading.Timers = slices.Insert(reading.Timers, 0, &fleet.Timer{Name: "aaa", State: "idle"})
 		s.pass(2 * time.Second)
 		s.press("y")
@@ -493,7 +492,7 @@ func TestActing(t *testing.T) {
 		s.press("y")
 		expect()
 
-		s.press("tab", "tab") // the timers again
+		s.press("tab", "tab") // back to the timers
 		fake.err = errors.New("nothing is changed: \x1b[2J no rights")
 		s.press("p", "y")
 		s.has(`refused: nothing is changed: \u001b[2J no rights`)
@@ -513,9 +512,10 @@ func TestActing(t *testing.T) {
 	})
 }
 
-// The enter key shows the detail of a row, read again and again; keys act on that, and lead back.
+// The enter key shows the detail of a row and keeps it current. Keys act on the detail's subject,
+// and lead back to the list.
 //
-// Fails when a detail is that of another row, is not updated, or hides why.
+// Fails when a detail belongs to another row, is not updated, or hides an error.
 func TestDetail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	maxBoxes   = 10              // slots that are drawn as boxes
-	maxHolders = 3               // that are named
+	maxBoxes   = 10              // slots drawn as boxes
+	maxHolders = 3               // holders shown by name
 	slowRead   = 3 * time.Second // after which the view says that the store has not answered
-	minRows    = 4               // of all lists, with less room only one of them is shown
-	wideScreen = 120             // characters from which there is room for columns that are seldom needed
+	minRows    = 4               // of all lists; with less room only one list is shown
+	wideScreen = 120             // characters from which rarely needed columns are shown
 )
 
-// styles has the 16 colors of a terminal, which its user has chosen so that they can be read.
+// styles uses the 16 colors of a terminal, which its user has chosen to be readable.
 var styles = map[level]lipgloss.Style{
 	levelQuiet:  lipgloss.NewStyle().Faint(true),
 	levelBusy:   lipgloss.NewStyle(),
@@ -39,15 +39,15 @@ var (
 	titleStyle  = lipgloss.NewStyle().Faint(true)
 )
 
-// A plan says for how many rows of each list there is room.
+// A plan is the number of rows for each list.
 type plan struct {
 	notices int
 	rows    [panes]int
 	flat    bool // only the list with the chosen row is shown
 }
 
-// plan divides the lines of the screen: notices get a fifth, then all lists what they need; if that
-// is too much, the lists without the chosen row get a third.
+// plan divides the lines of the screen. Notices get a fifth, then all lists get what they need. If
+// that is too much, the lists without the chosen row get a third.
 func (m *model) plan() plan {
 	shown := m.shown()
 	fixed := 4 + 2*len(shown) // two lines of head, what needs attention, keys; a heading and titles for each list
@@ -84,7 +84,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// lines returns the lines of the screen, none wider than it is, and no more than it has.
+// lines returns the lines of the screen, no wider and no more than fit on it.
 func (m *model) lines() []string {
 	s := &screen{width: m.width}
 	s.add(m.head())
@@ -100,7 +100,7 @@ func (m *model) lines() []string {
 		s.add("")
 	}
 	if last := max(0, m.height-1); len(s.lines) > last {
-		s.lines = s.lines[:last] // a question has to be seen
+		s.lines = s.lines[:last] // a question must be visible
 	}
 	if m.height > 1 || m.asked != "" {
 		s.add(m.lastLine())
@@ -137,7 +137,7 @@ type screen struct {
 	lines []string
 }
 
-// add adds a line. It is text only: characters that could control a terminal become escapes.
+// add adds a line of plain text: control characters are escaped.
 func (s *screen) add(text string, style ...lipgloss.Style) {
 	text = ansi.Truncate(inert.Line(text), s.width, "…")
 	for _, st := range style {
@@ -146,7 +146,7 @@ func (s *screen) add(text string, style ...lipgloss.Style) {
 	s.lines = append(s.lines, text)
 }
 
-// head returns the name of the store, and the age of the read.
+// head returns the name of the store and the age of the read.
 func (m *model) head() (string, lipgloss.Style) {
 	read := time.Time{}
 	if m.hasRead {
@@ -223,7 +223,7 @@ func (m *model) attention(shown int) string {
 	return "NEEDS ATTENTION"
 }
 
-// list adds a list with that many rows.
+// list adds a list with the given number of rows.
 func (m *model) list(s *screen, pane, rows int) {
 	t, levels, heading := [panes]func() (*show.Table, []level, string){m.timerTable, m.handlerTable, m.messageTable,
 		m.hostTable}[pane]()
@@ -278,8 +278,8 @@ func (m *model) timerTable() (t *show.Table, levels []level, heading string) {
 	return t, levels, heading
 }
 
-// slots shows the slots of a timer: how many are held, and each as # if it is held, as ! if its
-// holder is gone, or as a dot.
+// slots shows how many slots of a timer are held, and each slot: # if it is held, ! if its holder
+// is gone, and a dot if it is free.
 func slots(t *fleet.Timer) string {
 	n := t.Slots()
 	if n < 0 {
@@ -302,7 +302,7 @@ func slots(t *fleet.Timer) string {
 	return text + " " + string(boxes)
 }
 
-// holders names the holders of a timer's slots, those that have held them longest first.
+// holders names the holders of a timer's slots, the longest-held slot first.
 func (m *model) holders(t *fleet.Timer) string {
 	held := slices.SortedStableFunc(slices.Values(t.Held), func(a, b cluster.Lease) int {
 		return a.AcquiredAt.Compare(b.AcquiredAt)
@@ -346,7 +346,8 @@ func (r Reading) snapshotLeases() []cluster.Lease {
 	return r.Snapshot.Leases
 }
 
-// ago returns how long ago an instant was, in whole seconds: finer digits would never stand still.
+// ago returns how long ago an instant was, in whole seconds, because finer digits would change
+// constantly.
 func (m *model) ago(at time.Time) string {
 	if at.IsZero() {
 		return ""

@@ -67,7 +67,7 @@ func (m *model) messageTable() (t *show.Table, levels []level, heading string) {
 	return t, levels, heading + m.workAge(m.work.OutboxAt, m.work.OutboxErr)
 }
 
-// workAge says that a list is old, and why; "": it is not.
+// workAge says that a list is outdated, and why. It returns "" if the list is current.
 func (m *model) workAge(read time.Time, fault string) string {
 	age := m.now.Sub(read)
 	if fault == "" && age < slowRead+m.Interval {
