@@ -18,8 +18,8 @@ import (
 // longEnv, set to 1, enables long proofs.
 const longEnv = "TICKSLOT_LONG"
 
-// Long skips the rest of a test unless long proofs are enabled. scripts/test-long.sh finds the tests
-// by this call, so it must be in the test function itself and not in a helper.
+// Long skips the rest of a test unless long proofs are enabled. scripts/test-long.sh finds the
+// tests by this call, so it must be in the test function itself and not in a helper.
 func Long(t testing.TB) {
 	t.Helper()
 	standsInTest(t)

@@ -301,7 +301,7 @@ var ofLocksAndTimers = []mutant{
 	{
 		name: "registry asks for the environment once only",
 		edits: []edit{{"cluster/loop.go",
-			"	if l.wrote {\n\t\tr.admission.ask() // if there was no answer\n", "	if false {\n"}},
+			"	if l.wrote {\n\t\tr.admission.ask() // if the store has not answered yet\n", "	if false {\n"}},
 		layer: layer{pkg: "cluster", test: "^TestPartsOfAnotherEnvironment$"},
 		says:  "does not stop",
 	},
