@@ -38,7 +38,7 @@ func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {
 type decorated struct {
 	inner   dlock.DistributedLock
 	pending *pending
-	listing *listing     // nil: Snapshot does not list the leases of this store
+	listing *listing     // nil if Snapshot does not list the leases of this store
 	holder  dlock.Holder // the registry's
 
 	userKinds bool // Config.Kind is set

@@ -25,7 +25,7 @@ var errMoreLeases = errors.New("cluster: the store of locks has more leases than
 // to list: a Redis Cluster without a hash tag finds that out only when the method is called.
 type listing struct {
 	locks      dlock.DistributedLock // without wrappers; nil if there is none
-	enumerator driver.Enumerator     // nil: the store cannot list leases
+	enumerator driver.Enumerator     // nil if the store cannot list leases
 	state      atomic.Int32
 }
 

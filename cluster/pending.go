@@ -183,7 +183,7 @@ func (p *pending) update(
 func (p *pending) addEvent(e Event, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := len(p.events) - 1; i >= 0 && i >= len(p.events)-10; i-- { // a repeated request follows soon
+	for i := len(p.events) - 1; i >= 0 && i >= len(p.events)-10; i-- { // a duplicate arrives soon after the original
 		if p.events[i].ID == e.ID {
 			return
 		}

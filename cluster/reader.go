@@ -42,7 +42,7 @@ type reader struct {
 // A part is one half of a snapshot's data, with its last error.
 type part[T any] struct {
 	value   T
-	at      time.Time // when it was read; zero: never
+	at      time.Time // when it was read; zero if never
 	triedAt time.Time
 	err     error // of the last attempt
 }

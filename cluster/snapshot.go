@@ -26,12 +26,12 @@ type Snapshot struct {
 	// Runners are the loops of this process by kind and name, including the registry's writer.
 	Runners []RunnerDetail
 
-	// ReadAt is when the hosts and leases were read, the older of the two. Zero: not yet.
+	// ReadAt is when the hosts and leases were read, the older of the two; zero if never.
 	ReadAt time.Time
 	// ReadAge is the time since ReadAt.
 	ReadAge time.Duration
 	// Err says why the data is older than Config.SnapshotAge or incomplete: a store did not answer,
-	// or has too many leases. Nil: the data is recent and complete.
+	// or has too many leases. It is nil if the data is recent and complete.
 	Err error
 	// Stale reports that a store did not answer the last read, so its data may have changed since
 	// ReadAt.
@@ -52,7 +52,7 @@ type Snapshot struct {
 	History []TimerHistory
 
 	// OtherEnvironments are the environments of live hosts that differ from this process's
-	// environment, not counting refused hosts. Empty: there are none.
+	// environment, not counting refused hosts.
 	OtherEnvironments []string
 }
 
@@ -123,9 +123,9 @@ type Lease struct {
 	HostState  HostState // state of the holder
 	Fence      dlock.Fence
 	AcquiredAt time.Time
-	RenewedAt  time.Time // last acquired or extended; zero: unknown
-	ExpiresAt  time.Time // unless extended; zero: not held
-	ReleasedAt time.Time // zero: not released
+	RenewedAt  time.Time // last acquired or extended; zero if unknown
+	ExpiresAt  time.Time // unless extended; zero if not held
+	ReleasedAt time.Time // zero if not released
 	Recorded   bool      // written by its holder; otherwise listed by the store of locks
 }
 

@@ -57,7 +57,7 @@ const MaxBatch = 500
 
 // A Batch is what one host writes in one call. It contains each row at most once.
 type Batch struct {
-	Host   *Heartbeat // nil: no heartbeat
+	Host   *Heartbeat // nil without a heartbeat
 	Leases []LeaseRecord
 	Events []Event
 	Runs   []Run
@@ -67,7 +67,7 @@ type Batch struct {
 	// repeated batch must have the same Number and the same runs. Nothing is counted if there is no
 	// Host, if the store has no row for it when the batch arrives, or if a later heartbeat has
 	// overtaken the batch.
-	Number  int64 // 0: nothing is counted
+	Number  int64 // 0 if nothing is to be counted
 	Timers  []TimerRecord
 	Buckets []Bucket
 }
@@ -75,7 +75,7 @@ type Batch struct {
 // Written is a Store's answer to a Batch.
 type Written struct {
 	// At is when the store received the batch, by its own clock. The host uses it only to measure
-	// how far its own clock is off. Zero: unknown.
+	// how far its own clock is off. Zero if unknown.
 	At time.Time
 	// HostUnknown reports that Host had no Detail and has no row, because the row was deleted or
 	// the registry was emptied. The store wrote nothing about the host and counted nothing. The
@@ -94,7 +94,7 @@ type Heartbeat struct {
 	UpFor       time.Duration // since the process started
 	ClockOffset time.Duration // its wall clock minus the store's, as last measured
 	TTL         time.Duration // silent for one TTL: suspect; for two: gone
-	// Detail is a HostDetail as JSON. Nil: unchanged.
+	// Detail is a HostDetail as JSON, or nil if it is unchanged.
 	Detail json.RawMessage
 	// Left reports that the process has stopped cleanly, so it is gone immediately.
 	Left bool
@@ -126,7 +126,7 @@ type LeaseRecord struct {
 	Grant      string        // distinguishes the grants of one holder; not the token, which is a secret
 	HeldFor    time.Duration // since it was acquired
 	RenewedAgo time.Duration // since it was last acquired or extended
-	ExpiresIn  time.Duration // from now; negative: it has ended
+	ExpiresIn  time.Duration // from now; negative once it has ended
 	Released   bool          // the release was RenewedAgo ago
 }
 

@@ -35,7 +35,7 @@ const (
 type TimerRecord struct {
 	// Last is the run that ended last, including its Timer. Its ID is not kept.
 	Last Run
-	// SucceededAgo is when the last success ended. Nil: none is known.
+	// SucceededAgo is when the last success ended, or nil if none is known.
 	SucceededAgo *time.Duration
 	// Failures is the number of consecutive failures. If it is 0, so are FailingFor and FailedAgo.
 	Failures   int
@@ -209,10 +209,10 @@ func bucketsOf(runs []Run, now time.Time) []Bucket {
 type TimerHistory struct {
 	Timer        string
 	Last         HistoryRun // the run that ended last; without an ID
-	SucceededAt  time.Time  // end of the last success; zero: none is known
-	Failures     int        // consecutive failures; 0: the last run succeeded
-	FailingSince time.Time  // end of the first of these failures; zero: there are none
-	Outcomes     []string   // of the runs that were written last, oldest first; "": unknown
+	SucceededAt  time.Time  // end of the last success; zero if none is known
+	Failures     int        // consecutive failures; 0 if the last run succeeded
+	FailingSince time.Time  // end of the first of these failures; zero without failures
+	Outcomes     []string   // of the runs that were written last, oldest first; "" if unknown
 }
 
 // A HistoryBucket sums up the runs of a timer that ended within an interval.

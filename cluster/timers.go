@@ -34,7 +34,7 @@ type FleetTimer struct {
 	Limits map[int]int
 	Held   []*Lease     // its held slots
 	Runs   []HistoryRun // newest first; Registry.Runs returns more
-	// History summarizes all its runs. Nil: none was counted.
+	// History summarizes all its runs, or is nil if none was counted.
 	History *TimerHistory
 
 	needsStore bool // a live host does

@@ -28,8 +28,8 @@ type writer struct {
 	asked int64
 
 	mu      sync.Mutex // used by all callers
-	wroteAt time.Time  // zero: not yet
-	storeAt time.Time  // at wroteAt, by the store's clock; zero: unknown
+	wroteAt time.Time  // zero if never
+	storeAt time.Time  // at wroteAt, by the store's clock; zero if unknown
 }
 
 // write writes one batch. If the store has no row for this host, it immediately writes a second

@@ -38,8 +38,8 @@ func named(spans tracetest.SpanStubs, name string) (found []tracetest.SpanStub) 
 	return found
 }
 
-// ofLock returns the spans of calls for one lock. It drops those of other locks, such as the host's
-// own.
+// ofLock returns the spans of calls for the given lock, without those for other locks, such as the
+// host's own.
 func ofLock(spans []tracetest.SpanStub, name string) (found []tracetest.SpanStub) {
 	for _, s := range spans {
 		if values(s.Attributes)["tickslot.lock"] == name {

@@ -55,7 +55,7 @@ var leases = []promise{
 		}
 	}},
 	{"leases/the grant with the higher fence has the row", func(c *check) {
-		for _, fence := range []dlock.Fence{1, 9, 99, 1 << 53, 1 << 62} { // also as text and as floats
+		for _, fence := range []dlock.Fence{1, 9, 99, 1 << 53, 1 << 62} { // ordered differently as text or as floats
 			older := leaseRecord("orders", "a")
 			older.Name, older.Fence, older.HeldFor = fmt.Sprint(older.Name, fence), fence, time.Minute
 			newer := leaseRecord("orders", "b") // although its host claims to have acquired it first

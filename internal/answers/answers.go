@@ -60,7 +60,7 @@ type Calls struct {
 	mu        sync.Mutex // used by all callers
 	called    bool
 	breaker   Breaker            // over all calls: open while the other side is down
-	changedAt time.Time          // when it last opened or closed; zero: never
+	changedAt time.Time          // when it last opened or closed; zero if never
 	err       error              // of the last call; nil if it succeeded
 	failing   map[string]Failure // by kind of call
 	turnedAt  time.Time          // when the first kind of call started to fail, or the last one recovered

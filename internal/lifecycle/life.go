@@ -39,12 +39,12 @@ type Life struct {
 	Is        string    // subject of the errors of probes, such as "worker is"
 	CreatedAt time.Time // start of the phase Created, for Current
 
-	now atomic.Pointer[reached] // written with mu held; nil: Created
+	now atomic.Pointer[reached] // written with mu held; nil if Created
 
 	mu      sync.Mutex
 	begun   bool
 	asks    []Ask
-	inside  context.Context // context of the work; nil: Work was not called
+	inside  context.Context // context of the work; nil before Work is called
 	close   context.CancelCauseFunc
 	stops   []func()
 	late    sync.WaitGroup // asks that were added after Work was called

@@ -127,7 +127,7 @@ type Sampler[T any] struct {
 
 	mu     sync.Mutex // used by all readers
 	latest T
-	readAt time.Time // zero: never
+	readAt time.Time // zero if never
 }
 
 // NewSampler returns a Sampler that calls read approximately every interval.

@@ -23,7 +23,7 @@ type Loop struct {
 	step     func() (next time.Duration) // returns the time until the next item is due, or Never
 	wakes    chan struct{}
 	madeAt   time.Time
-	stepAt   atomic.Int64 // when the current step began, in ns since madeAt; 0: none
+	stepAt   atomic.Int64 // when the current step began, in ns since madeAt; 0 if none
 }
 
 // New returns a loop. Its pauses vary randomly around interval by the share jitter.

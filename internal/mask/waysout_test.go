@@ -120,7 +120,7 @@ func probeSays(t *testing.T, said *told) {
 	}
 }
 
-// noSource is a healthy process.
+// noSource is a health.Source without faults.
 type noSource struct{}
 
 func (noSource) Live() error                     { return nil }

@@ -19,7 +19,7 @@ const MaxWaiting = 10_000
 // A Queue holds the events that wait for their hooks. Its goroutine exists only while there are
 // any. The zero value is ready for use.
 type Queue struct {
-	// Panicked is called on that goroutine after a hook has panicked. Nil: the panic is ignored.
+	// Panicked is called on that goroutine after a hook has panicked. If nil, panics are ignored.
 	Panicked func(hook string, value any, stack []byte)
 
 	mu         sync.Mutex

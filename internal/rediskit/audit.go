@@ -17,7 +17,7 @@ import (
 
 // An Audit collects warnings about one or more servers.
 type Audit struct {
-	Now       func() time.Time // this host's clock; nil: time.Now
+	Now       func() time.Time // this host's clock; time.Now if nil
 	Embedded  bool             // the server runs within this process
 	Blind     bool             // restarts are not detected
 	Forgetful string           // the consequence of a restart without data

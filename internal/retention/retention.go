@@ -65,7 +65,7 @@ func (s *Sweeper) Once(ctx context.Context) (err error) {
 }
 
 // Run deletes batches until ctx ends, as often as a single host would. mine reports whether it is
-// this host's turn. Nil: it always is.
+// this host's turn. If mine is nil, it always is.
 func (s *Sweeper) Run(ctx context.Context, mine func() bool) {
 	for lifecycle.Sleep(ctx, s.Next(1)) {
 		if mine == nil || mine() {

@@ -16,7 +16,7 @@ type Dialect int
 const (
 	Postgres  Dialect = iota + 1
 	MySQL             // and MariaDB
-	SQLite            // all names are in the schema main
+	SQLite            // all tables are in the schema main
 	SQLServer         // never run against a server
 )
 
@@ -54,9 +54,9 @@ func Text(s string) string { return quote("'", "'", s) }
 
 // TableNames are the table names in options.
 type TableNames struct {
-	Product  string // prefix of each fault; "": no prefix
+	Product  string // prefix of each fault, or ""
 	Table    string // the name of a table, or the prefix of several
-	Schema   string // "": the default of the database or the connection
+	Schema   string // "" for the default of the database or the connection
 	MaxTable int    // in bytes; Postgres keeps 63 bytes of a name, and suffixes are added
 	Braces   bool   // braces are allowed, because no statement passes through Bind
 	NoPool   bool   // no pool was given

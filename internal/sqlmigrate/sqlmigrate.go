@@ -22,11 +22,12 @@ var ErrPending = errors.New("the schema is not up to date")
 // A Schema describes the tables of one package, with the names from its options.
 type Schema struct {
 	Dialect sqlkit.Dialect
-	Schema  string // of the version table; "": the connection's default
+	Schema  string // of the version table; "" for the connection's default
 	Name    string // of the set of tables; the version table is Name_migrations
 
 	// Table is the table that migration 1 creates, without quotes. If it was dropped, or was
-	// missing from a restored backup, Up starts again with migration 1. "": Up does not check.
+	// missing from a restored backup, Up starts again with migration 1. If Table is "", Up does not
+	// check.
 	Table string
 
 	// AnySettings says that the statements work with any database encoding on Postgres, and with

@@ -19,7 +19,7 @@ type Tables struct {
 	// Wrong is matched by errors that report missing, outdated or different tables. Their texts
 	// begin with that of Wrong.
 	Wrong error
-	// Besides returns further faults. Nil: there are none.
+	// Besides returns further faults. It may be nil.
 	Besides func(ctx context.Context) ([]error, error)
 	// Up executes what is missing.
 	Up func(ctx context.Context) error

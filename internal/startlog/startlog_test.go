@@ -69,8 +69,8 @@ func TestNoWindowHasMoreStartsThanTheRate(t *testing.T) {
 	}
 }
 
-// Hosts use different rates and lengths of windows. A host starts only if there are fewer starts
-// than its own rate within its own length.
+// Hosts use different rates and window lengths. A host starts only while its own window contains
+// fewer starts than its own rate.
 //
 // Fails when starts are forgotten that are older than the length of the asking host.
 func TestHostsThatDisagreeKeepTheirOwn(t *testing.T) {

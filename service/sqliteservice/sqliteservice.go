@@ -92,7 +92,7 @@ func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("sqliteservice: begin: %w", err)
 	}
-	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing
+	defer tx.Rollback() //nolint:errcheck // no effect after a commit
 	queue := s.NewQueue(durable.SQLTx(tx), outbox.SQLTx(tx))
 	if err := f(Tx{tx, queue}); err != nil {
 		return err

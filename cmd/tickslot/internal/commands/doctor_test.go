@@ -30,8 +30,8 @@ type fault struct {
 	name  string
 	setUp func(t *testing.T) (url string)
 	flags string
-	fails []string // for each check that must fail, a part of its text; nil: any number may fail
-	fix   string   // a part of the advice of one of them; "": all checks must pass
+	fails []string // for each check that must fail, a part of its text; nil if any number may fail
+	fix   string   // a part of the advice of one of them; "" if all must pass
 }
 
 const slowTrips = "leases are renewed too late when it gets worse"

@@ -227,7 +227,7 @@ func TestClientCertificates(t *testing.T) {
 			if a := run(s.url, s.cert, s.key, command); a.code != 0 {
 				t.Errorf("with a certificate: exit code %d: %s", a.code, a)
 			}
-			if a := run(s.url, "", "", command); name != "postgres" && a.code != 1 { // Postgres needs none
+			if a := run(s.url, "", "", command); name != "postgres" && a.code != 1 { // Postgres does not require one
 				t.Errorf("without: exit code %d: %s", a.code, a)
 			}
 			if a := run(s.url, s.cert, "", command); a.code != 1 ||

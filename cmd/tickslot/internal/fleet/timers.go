@@ -25,18 +25,18 @@ type Timer struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // a cluster.TimerState, or unknown
 	Hosts int    `json:"hosts"` // live hosts that have it registered
-	// Limit is that of most hosts. Nil: no limit, or no host has the timer.
+	// Limit is the limit of most hosts, or nil without a limit or a host.
 	Limit *int `json:"max_concurrency,omitempty"`
-	// Differ counts hosts by their limit if they differ. Empty: they agree.
+	// Differ counts hosts by their limit. It is empty if all limits are equal.
 	Differ map[int]int `json:"differing,omitempty"`
-	// Set and Pause are the overrides by operators. Nil: none.
+	// Set and Pause are overrides by operators, or nil.
 	Set    *Override           `json:"set,omitempty"`
 	Pause  *Override           `json:"pause,omitempty"`
 	Held   []cluster.Lease     `json:"held"`
 	Last   *cluster.HistoryRun `json:"last_run,omitempty"`
 	Failed int                 `json:"failed_in_a_row"`
-	// FailingSince is when the first failure of the current streak ended. Zero: there are no
-	// failures.
+	// FailingSince is when the first failure of the current streak ended, or zero if the last run
+	// did not fail.
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	Unknown      string    `json:"overrides_err,omitempty"` // why pause and override are not known
 	// How many runs may be in progress at once while no host reaches the store; -1: any number, 0:

@@ -44,7 +44,7 @@ const readHeaderTimeout = 5 * time.Second
 type Options struct {
 	Listen      string   // an address with a port
 	Hosts       []string // names under which browsers reach it, in addition to addresses and localhost
-	Users       *Users   // nil: only this machine has access
+	Users       *Users   // if nil, only this machine has access
 	Control     bool     // users may also make changes
 	Payloads    bool     // users also see payloads and headers
 	Certificate *tls.Certificate

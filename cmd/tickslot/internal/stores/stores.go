@@ -40,7 +40,7 @@ type Options struct {
 	Prefix string
 	// Tagged says that the hosts use redislock.KeysTagged. Default false; always true on a Cluster.
 	Tagged bool
-	// RegistryPrefix is redisregistry.Options.Prefix. Nil: the same as Prefix.
+	// RegistryPrefix is redisregistry.Options.Prefix. If nil, Prefix is used.
 	RegistryPrefix *string
 	// Schema is the schema of all tables. Default: that of sqllock.Options.
 	Schema string

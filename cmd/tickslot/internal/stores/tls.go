@@ -111,7 +111,7 @@ func (s *Store) withCA(address string) (string, error) {
 	case "":
 		values.Set("sslmode", "verify-full")
 	case "require", "verify-ca", "verify-full":
-	default: // checks nothing
+	default: // the URL disables verification
 		return "", s.unchecked()
 	}
 	values.Set("sslrootcert", s.ca)

@@ -27,7 +27,7 @@ type Reading struct {
 // Work is one read of durable runs and of the outbox.
 type Work struct {
 	Handlers   []Handler // by name
-	DurableAt  time.Time // when they were read; zero: never, or there are no such tables
+	DurableAt  time.Time // when they were read; zero if never, or without such tables
 	DurableErr string    // why they are outdated; "" if they are current
 
 	Messages      []Message // dead ones, then pending ones, newest first
@@ -41,7 +41,7 @@ type Work struct {
 type Handler struct {
 	Name, Limit           string
 	Queued, Running, Dead int64
-	SeenAt                time.Time // last seen by a worker that has it; zero: never
+	SeenAt                time.Time // when a worker last registered it; zero if never
 	Paused                string    // by whom and until when; "" if not paused
 }
 
@@ -92,7 +92,7 @@ type Options struct {
 	Read     func(ctx context.Context) Reading
 	Interval time.Duration
 	// ReadWork reads durable runs and the outbox in the same way, concurrently with Read, so that a
-	// hang there does not make the timers outdated. Nil: the store has neither.
+	// hang there does not delay the timers. It is nil if the store has neither.
 	ReadWork func(ctx context.Context) Work
 	// Act carries out a confirmed action, one at a time, and describes what was written. The texts
 	// of its errors are for people, and so are those of Detail.

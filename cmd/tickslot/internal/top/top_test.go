@@ -418,7 +418,7 @@ func TestDurableRunsAndMessages(t *testing.T) {
 type acts struct {
 	done []string
 	err  error
-	hang chan struct{} // nil: answers immediately
+	hang chan struct{} // if nil, the store answers immediately
 }
 
 func (a *acts) act(ctx context.Context, action top.Action, on top.Subject) (string, error) {
