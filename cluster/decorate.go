@@ -39,7 +39,7 @@ type decorated struct {
 	inner   dlock.DistributedLock
 	pending *pending
 	listing *listing     // nil if Snapshot does not list the leases of this store
-	holder  dlock.Holder // the registry's
+	holder  dlock.Holder // of the registry
 
 	userKinds bool // Config.Kind is set
 }

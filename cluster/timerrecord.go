@@ -115,7 +115,7 @@ func recordsOf(runs []Run) []TimerRecord {
 // in Go call it, and it documents what the statements of the others compute.
 //
 //   - Last is the run that ended last. If both ended at the same time, it is the batch's.
-//   - SucceededAgo is that of the later success.
+//   - SucceededAgo is taken from the later success.
 //   - All failures of a record count if the first of them ended after that success. If only the
 //     last failure ended after it, only that one counts.
 //   - The outcomes of the batch come last.

@@ -5,7 +5,7 @@
 //	pings, err := ping.New(map[string]string{"report": "https://hc-ping.com/…"}, ping.Options{})
 //	timers, err := timer.New(timer.Config{Store: lock, Hooks: pings.TimerHooks(timer.Hooks{})}, list...)
 //	err = timers.Run(ctx)
-//	pings.Flush(timeout) // a context that ends
+//	pings.Flush(timeout) // a context with a deadline
 //
 // # What is promised
 //

@@ -58,8 +58,8 @@ var waysOut = map[string]func(t *testing.T, said *told){
 	"an outbox whose store is down": outboxStoreSays,
 }
 
-// A password in an error of a driver, a client or the user's own code appears on no page and in no
-// probe, log, record or JSON. The rest of the error does.
+// No password in an error of a driver, a client or the user's own code appears on a page or in a
+// probe, log, record or JSON. The rest of the error stays visible.
 //
 // Fails when an output bypasses the mask.
 func TestSecretsInErrorsLeaveNowhere(t *testing.T) {

@@ -57,7 +57,7 @@ func TestClientThatIsCutOffInThePipeline(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			return
 		}
-		// An acknowledgment reached the closed socket, which told the server: try again.
+		// The server learned early that the socket is closed: try again.
 	}
 	t.Error("the server has noticed at once, each time")
 }
@@ -91,7 +91,7 @@ func cutOff(t *testing.T, dsn string, locked func() bool) time.Time {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, testkit.Patience, "the row is locked", locked)
-	// A later acknowledgment would reach the closed socket and tell the server.
+	// A later acknowledgment would reveal the closed socket to the server.
 	testkit.Eventually(t, testkit.Patience, "the server has acknowledged all", func() bool {
 		return unacknowledged(t, hijacked.Conn) == 0
 	})

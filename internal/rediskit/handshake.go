@@ -45,7 +45,8 @@ func (h handshake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 type onConnect = func(ctx context.Context, cn *redis.Conn) error
 
 // letIn returns the caller's function, followed by a check that the connection is authenticated. It
-// returns nil if there is no such function, because then the answer to HELLO has already told.
+// returns nil if there is no such function, because then the answer to HELLO has already settled
+// that.
 func letIn(callers onConnect) onConnect {
 	if callers == nil {
 		return nil

@@ -38,7 +38,7 @@ var mysqlStates = map[string]string{
 	// expired passwords and locked accounts
 	"1820": "28000", "1862": "28000", "3118": "28000", "4151": "28000",
 	"1665": "0A000", // the write cannot be logged
-	"3569": "0A000", // FOR UPDATE in a place where only other versions allow it
+	"3569": "0A000", // FOR UPDATE where only other versions support it
 	"3819": "23000", // a constraint
 	"1049": "3D000", // no such database
 	// too many connections, queries or prepared statements

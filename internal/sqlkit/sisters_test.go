@@ -135,7 +135,8 @@ func TestFilesThatCannotBeShared(t *testing.T) {
 }
 
 // A process whose file was replaced, for example by a backup, works on the new file. No other
-// process sees the old one, so leases in it would exclude nobody, and its writes would be lost.
+// process sees the old one, so leases in it would exclude no other process, and its writes would be
+// lost.
 //
 // Fails when a connection to the old file stays in use.
 func TestFileThatWasReplaced(t *testing.T) {

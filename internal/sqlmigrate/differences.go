@@ -15,8 +15,8 @@ import (
 // A Row is one row of a result. Its Scan is that of database/sql or pgx.
 type Row interface{ Scan(dest ...any) error }
 
-// A Reader executes a query and calls row for each row of the result. It calls begin before each
-// execution, of which there may be several.
+// A Reader executes a query and calls row for each row of the result. It may execute the query
+// several times, and calls begin before each execution.
 type Reader func(ctx context.Context, query string, args []any, begin func(), row func(Row) error) error
 
 var (

@@ -380,7 +380,7 @@ func TestTheSessionIsLeftAsItWas(t *testing.T) {
 	}
 }
 
-// deaf is a driver that ignores the context while the server hangs, as that of MySQL does in a
+// deaf is a driver that ignores the context while the server hangs, as MySQL's driver does in a
 // COMMIT.
 type deaf chan struct{}
 

@@ -1,8 +1,8 @@
--- $1 is the names of the tables as JSON. The result is one row: the catalog entry of each table,
--- the encoding, and the tables of which row level security may hide rows from this user. It may
--- hide rows if it is active and either no policy shows the user all rows, or a policy restricts
--- them. Names are qualified, because another user may have functions of the same name in the search
--- path.
+-- $1 contains the names of the tables as JSON. The result is one row: the catalog entry of each
+-- table, the encoding, and the tables from which row level security may hide rows from this user.
+-- It may hide rows if it is active and either no policy shows the user all rows, or a policy
+-- restricts them. Names are qualified, because another user may have functions of the same name in
+-- the search path.
 SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name'::text, t.name,
 		'kind'::text, CASE WHEN c.relkind IS NULL OR c.relkind NOT IN ('r', 'p') THEN ''::text
 			WHEN c.relpersistence = 'p' THEN 'table'::text ELSE 'unlogged'::text END,

@@ -1,6 +1,6 @@
--- ?1 is the names of the tables as JSON. The result is one row: the catalog entry of each table, no
--- encoding and no hidden rows. A key column with another collation would treat different names as
--- equal.
+-- ?1 contains the names of the tables as JSON. The result is one row: the catalog entry of each
+-- table, no encoding and no hidden rows. A key column with another collation would treat different
+-- names as equal.
 SELECT json_group_array(json_object('name', t.value,
 		'kind', coalesce((SELECT s.type FROM main.sqlite_schema AS s
 			WHERE s.name = t.value COLLATE NOCASE AND s.type = 'table'), ''),

@@ -1,5 +1,5 @@
--- Never run against a server. @p1 is the names of the tables as JSON. The result is one row: the
--- catalog entry of each table, no encoding and no hidden rows.
+-- Never run against a server. @p1 contains the names of the tables as JSON. The result is one row:
+-- the catalog entry of each table, no encoding and no hidden rows.
 SELECT (SELECT t.value AS name, CASE WHEN OBJECT_ID(t.value, N'U') IS NULL THEN N'' ELSE N'table' END AS kind,
 		JSON_QUERY((SELECT N'{' + STRING_AGG(CAST(CONCAT(N'"', STRING_ESCAPE(c.name, 'json'), N'":"', y.name,
 				CASE WHEN y.name IN ('varbinary', 'varchar', 'nvarchar', 'binary') THEN CONCAT('(',

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A Log keeps the text written to it. It may be read at the same time. The zero value is empty.
+// A Log keeps the text written to it. It may be read while it is written. The zero value is empty.
 type Log struct {
 	mu  sync.Mutex
 	all bytes.Buffer

@@ -13,7 +13,7 @@
 -- are cut and end with a hash.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        VARBINARY(8) NOT NULL,
-	id          VARBINARY(255) NOT NULL,       -- lease: its name, for a semaphore after its slot and a colon
+	id          VARBINARY(255) NOT NULL,       -- lease: the name, or slot:name for a semaphore
 	lock_name   VARBINARY(512) NOT NULL,       -- run: the timer
 	node_id     VARCHAR(300) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- machine/pid
 	machine     VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,

@@ -9,7 +9,7 @@
 -- hash.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        text COLLATE "C" NOT NULL,
-	id          text COLLATE "C" NOT NULL,     -- lease: its name, for a semaphore after its slot and a colon
+	id          text COLLATE "C" NOT NULL,     -- lease: the name, or slot:name for a semaphore
 	lock_name   text COLLATE "C" NOT NULL,     -- run: the timer
 	node_id     text COLLATE "C" NOT NULL,     -- machine/pid
 	machine     text COLLATE "C" NOT NULL,

@@ -11,7 +11,7 @@
 -- with a hash.
 CREATE TABLE IF NOT EXISTS {table} (
 	sort        TEXT NOT NULL,
-	id          TEXT NOT NULL,                 -- lease: its name, for a semaphore after its slot and a colon
+	id          TEXT NOT NULL,                 -- lease: the name, or slot:name for a semaphore
 	lock_name   TEXT NOT NULL,                 -- run: the timer
 	node_id     TEXT NOT NULL,                 -- machine/pid
 	machine     TEXT NOT NULL,

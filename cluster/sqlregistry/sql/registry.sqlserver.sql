@@ -12,7 +12,7 @@
 IF OBJECT_ID({table_text}, N'U') IS NULL
 CREATE TABLE {table} (
 	sort        varbinary(8) NOT NULL,
-	id          varbinary(255) NOT NULL,       -- lease: its name, for a semaphore after its slot and a colon
+	id          varbinary(255) NOT NULL,       -- lease: the name, or slot:name for a semaphore
 	lock_name   varbinary(512) NOT NULL,       -- run: the timer
 	node_id     nvarchar(300) NOT NULL,        -- machine/pid
 	machine     nvarchar(255) NOT NULL,

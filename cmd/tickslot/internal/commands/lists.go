@@ -55,7 +55,7 @@ func (a *app) addLists(root *cobra.Command) {
 			"when they fail.", runs.topics))
 }
 
-// lister returns a command that prints the list of do.
+// lister returns a command that prints the list returned by do.
 func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*cobra.Command)) *cobra.Command {
 	c := &cobra.Command{
 		Use: verb + " [TEXT]", Short: short, Args: takes(0),

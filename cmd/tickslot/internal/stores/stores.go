@@ -42,7 +42,7 @@ type Options struct {
 	Tagged bool
 	// RegistryPrefix is redisregistry.Options.Prefix. If nil, Prefix is used.
 	RegistryPrefix *string
-	// Schema is the schema of all tables. Default: that of sqllock.Options.
+	// Schema is the schema of all tables. Default: the default of sqllock.Options.
 	Schema string
 	// LocksTable and the other fields are names of tables. Default: those of the packages.
 	LocksTable, RegistryTable, DurableTable, OutboxTable string
@@ -80,7 +80,7 @@ type Store struct {
 	DB    *sql.DB
 
 	scheme  string
-	ca      string         // a file
+	ca      string         // path of the CA file
 	roots   *x509.CertPool // from ca; nil if none is named
 	tls     bool
 	pair    *tls.Certificate // of the client; nil if none is named

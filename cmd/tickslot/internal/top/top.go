@@ -41,7 +41,7 @@ type Work struct {
 type Handler struct {
 	Name, Limit           string
 	Queued, Running, Dead int64
-	SeenAt                time.Time // when a worker last registered it; zero if never
+	SeenAt                time.Time // last seen by a worker that handles it; zero if never
 	Paused                string    // by whom and until when; "" if not paused
 }
 
