@@ -27,7 +27,7 @@ type admission struct {
 func newAdmission(r *Registry) *admission {
 	a := &admission{registry: r}
 	a.refusal, a.refuse = context.WithCancelCause(context.Background())
-	a.answered.Store(r.config.Environment == "") // without an environment this host conflicts with none
+	a.answered.Store(r.config.Environment == "") // without an environment there is no conflict
 	return a
 }
 

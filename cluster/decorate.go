@@ -15,10 +15,10 @@ import (
 // Redlock, your own), and to get events from any store. Pass the result to dlock.NewSession or
 // timer.Config.Store.
 //
-// Decorate does not affect the locks: it returns the store's answers unchanged, adds or delays no
-// call, and hides a failing registry from them. driver.CapabilitiesOf looks through it. Leases are
-// written with the next heartbeat. New leases are written within about a second, except for kinds
-// that are acquired very often: timers, limits, hosts, probes and triggers.
+// Decorate does not affect the locks: it returns the store's answers unchanged and neither adds nor
+// delays calls, and a failing registry does not affect them. driver.CapabilitiesOf looks through
+// it. Leases are written with the next heartbeat. New leases are written within about a second,
+// except for kinds that are acquired very often: timers, limits, hosts, probes and triggers.
 //
 // If lock is Config.Locks and can list its leases, Decorate records only events.
 func (r *Registry) Decorate(lock dlock.DistributedLock) dlock.DistributedLock {

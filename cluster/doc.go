@@ -7,7 +7,7 @@
 //	options := dlock.SessionOptions{Holder: registry.Holder()}
 //	session, err := dlock.NewSession(registry.Decorate(locks), options)
 //	registry.Add(session) // and schedulers, workers, relays, electors, your own loops
-//	go registry.Run(ctx)  // writes until ctx ends, which should be last; read its error then
+//	go registry.Run(ctx)  // writes until ctx ends; end ctx last, and check the error
 //	...
 //	snapshot, err := registry.Snapshot(ctx)
 //	for _, lease := range snapshot.HeldLeases(cluster.KindLeader) {
@@ -26,9 +26,9 @@
 // per heartbeat interval. Some of these calls read the registry or delete old rows instead of
 // writing a heartbeat.
 //
-// A process without a heartbeat for one TTL is suspect, and for two TTLs it is gone. A process that
-// stops cleanly is gone immediately. Rows of hosts and leases are kept for 60 s or three TTLs,
-// whichever is longer. The store's clock measures all these times, so clocks of hosts may differ.
+// A process is suspect after one TTL without a heartbeat, and gone after two. A process that stops
+// cleanly is gone immediately. Rows of hosts and leases are kept for 60 s or three TTLs, whichever
+// is longer. The store's clock measures all these times, so clocks of hosts may differ.
 //
 // # Where leases come from
 //
@@ -55,11 +55,11 @@
 //
 // # How the registry affects locks
 //
-// It does not. Whether the registry is slow, full, missing or down, it adds or delays no call for a
-// lock and causes none to fail. Records that cannot be written yet are queued and written once: all
-// held leases, up to 10,000 ended leases, 1,000 events and 5,000 runs. Records beyond these limits
-// are dropped and counted. The log reports the first failure and the recovery. Give the registry's
-// Store connections of its own.
+// It does not. Whether the registry is slow, full, missing or down, it neither adds nor delays
+// calls for locks, and causes none to fail. Records that cannot be written yet are queued and
+// written once: all held leases, up to 10,000 ended leases, 1,000 events and 5,000 runs. Records
+// beyond these limits are dropped and counted. The log reports the first failure and the recovery.
+// Give the registry's Store connections of its own.
 //
 // # What is not promised
 //

@@ -13,7 +13,7 @@ import (
 const (
 	KindTimer   = "timer"   // a slot of a timer
 	KindLimit   = "limit"   // a slot of a limit that timers share
-	KindLeader  = "leader"  // a term of a role
+	KindLeader  = "leader"  // a leadership term of a role
 	KindOutbox  = "outbox"  // a relay of an outbox
 	KindDurable = "durable" // a durable run
 	KindHost    = "host"    // a scheduler that competes for slots

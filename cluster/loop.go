@@ -248,7 +248,7 @@ func (l *loop) wait(more bool) time.Duration {
 	}
 }
 
-// leave writes everything that still waits, and that this process has left.
+// leave writes all waiting rows and records that this process has left.
 func (l *loop) leave(ctx context.Context) {
 	r := l.registry
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.StoreTimeout)

@@ -32,8 +32,8 @@ type pending struct {
 	events  []pendingEvent // oldest first
 	runs    []pendingRun   // oldest first
 	seq     uint64         // number of the newest event or run
-	sent    int            // number of first runs in a batch without an answer; no other runs may join them
-	round   uint64         // of writing leases; each lease is taken once per round
+	sent    int            // how many of the first runs are in an unanswered batch, which no run may join
+	round   uint64         // current round of writing leases; each lease is taken once per round
 	dropped struct{ leases, events, runs uint64 }
 }
 
@@ -58,7 +58,7 @@ type pendingLease struct {
 	over       bool // released or lost; deleted once that is written
 	changes    uint64
 	written    uint64 // the value of changes at the last write; if it is lower, there is something to write
-	round      uint64 // when it was last taken
+	round      uint64 // round in which it was last taken
 }
 
 type pendingEvent struct {

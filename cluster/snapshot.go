@@ -145,8 +145,8 @@ type HistoryRun struct {
 // Succeeded reports whether the handler succeeded: the outcome is timer.OutcomeOK.
 func (h *HistoryRun) Succeeded() bool { return h.succeeded() }
 
-// Snapshot returns the state of the fleet: hosts, leases, events and runs. It works with or without
-// a running Run.
+// Snapshot returns the state of the fleet: hosts, leases, events and runs. It works whether or not
+// Run is running.
 //
 // All callers share one read per Config.SnapshotAge. A read takes one call to the registry, and one
 // call to the store of locks for each page: 10,000 leases, or on Redis 2,000 names and slots that

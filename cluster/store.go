@@ -93,7 +93,7 @@ type Heartbeat struct {
 	Version     string        // of tickslot
 	UpFor       time.Duration // since the process started
 	ClockOffset time.Duration // its wall clock minus the store's, as last measured
-	TTL         time.Duration // silent for one TTL: suspect; for two: gone
+	TTL         time.Duration // suspect after one TTL of silence, gone after two
 	// Detail is a HostDetail as JSON, or nil if it is unchanged.
 	Detail json.RawMessage
 	// Left reports that the process has stopped cleanly, so it is gone immediately.
@@ -154,8 +154,8 @@ const (
 	EventHostJoined EventKind = "host_joined" // a process started
 	EventHostLeft   EventKind = "host_left"   // a process stopped cleanly
 	EventHostGone   EventKind = "host_gone"   // a process was silent for two TTLs
-	// EventHostRefused: a process of another environment than the store's was refused and takes no
-	// work.
+	// EventHostRefused reports that a process was refused, because the store belongs to another
+	// environment. The process takes no work.
 	EventHostRefused EventKind = "host_refused"
 	EventOperator    EventKind = "operator" // an operator changed something: Text says who, what and why
 )
@@ -198,7 +198,7 @@ type HostRow struct {
 	SeenAgo time.Duration // since its last heartbeat
 }
 
-// A Retention is how long a Store keeps rows. Config.Retention lists the defaults.
+// A Retention says how long a Store keeps rows. Config.Retention lists the defaults.
 type Retention struct {
 	// Hosts is how long a host is kept after its last heartbeat. At least 1 min, and at least three
 	// TTLs. Default 90 s: three TTLs, but at least 60 s.

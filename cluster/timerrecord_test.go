@@ -94,8 +94,8 @@ func bucketsOf(t *testing.T, h *host, timer string, width time.Duration) (runs, 
 // repeated, and even if runs wait for the host's row. If that row was deleted before an answer
 // arrived, runs may be left uncounted, but are never counted twice.
 //
-// Fails when runs join a repeated batch, when a batch that arrived before the row of its host
-// counts as counted, or when a batch is repeated after its row, which had counted it, was deleted.
+// Fails when runs join a repeated batch, when a batch that arrived before the row of its host is
+// treated as counted, or when a batch is repeated after the row that had counted it was deleted.
 func TestRunsAreCountedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

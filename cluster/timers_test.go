@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/cluster"
 )
 
-// A snapshot lists each timer once, with its data from hosts, leases and runs. All views agree
+// A snapshot lists each timer once, with its data from hosts, leases and runs. All views agree on
 // whether it is failing, running or idle.
 //
 // Fails when a host that is gone counts, or an ended lease, or a failure before a success.

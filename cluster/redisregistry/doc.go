@@ -56,8 +56,9 @@
 //
 // # Errors
 //
-// A missing permission and a key of another type match dlock.ErrSetup. A replica, a server that is
-// out of memory and a server that is loading its data count as outages. With Sentinel, writes reach
-// an old master until Sentinel demotes it: ten seconds later or, if the old master is cut off, when
-// it is reachable again. Events and runs written to it in the meantime are lost.
+// Errors for a missing permission or a key of another type match dlock.ErrSetup. A replica, a
+// server that is out of memory and a server that is loading its data count as outages. With
+// Sentinel, writes reach an old master until Sentinel demotes it: ten seconds later or, if the old
+// master is cut off, when it is reachable again. Events and runs written to it in the meantime are
+// lost.
 package redisregistry

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
-// A subject is one database, reached in one way. All databases share the tests that take it.
+// A subject is one database, reached in one way. Tests that take a subject run on all databases.
 type subject struct {
 	// db opens a pool, which is closed after the test. It takes the address of the server and a
 	// user of the database. "" stands for the server's own address, and for the owner of the

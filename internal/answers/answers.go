@@ -1,5 +1,5 @@
-// Package answers tracks whether the other side of calls, a database or a store, answers. Calls
-// bounds the calls, counts which kinds of calls fail, and reports when the other side goes down and
+// Package answers tracks whether the other side, a database or a store, answers calls. Calls bounds
+// the calls, counts which kinds of calls fail, and reports when the other side goes down and
 // recovers. A Batch limits the rows of one call, and shrinks when they were too many. A Breaker is
 // for callers that bound their calls in another way.
 //

@@ -11,8 +11,8 @@ import (
 // maxOffset is the accepted difference between the two clocks.
 const maxOffset = time.Second
 
-// Warning describes the error of a server's clock, which was read after sent and before got, or
-// returns "" if it is accurate.
+// Warning describes how far a server's clock is off, or returns "" if it is accurate enough. The
+// clock was read after sent and before got.
 func Warning(sent, got, server time.Time) string {
 	half := got.Sub(sent) / 2
 	ahead := sent.Add(half).Sub(server)

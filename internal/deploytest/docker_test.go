@@ -141,8 +141,8 @@ func checkDockerfile(t *testing.T, build *types.BuildConfig) {
 	}
 }
 
-// The builder accepts the Dockerfile without warnings. Its image does not run as root, contains
-// only two programs and certificates without a base image, and probes the host itself.
+// The builder accepts the Dockerfile without warnings. Its image has no base image, contains only
+// two programs and certificates, does not run as root, and probes the host itself.
 //
 // Fails when an instruction is misspelled, an image is the latest or has a shell, or USER is
 // missing.

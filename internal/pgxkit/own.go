@@ -68,8 +68,9 @@ const used = "tickslot: used"
 func Used(conn *pgx.Conn) { conn.PgConn().CustomData()[used] = time.Now() }
 
 // IsAlive reports whether a connection is still open, that is, whether the server has not closed it
-// while it was idle. It takes no round trip. The ping of pgxpool takes one, and a dead connection
-// keeps its place in the pool until it is closed, which takes up to 15 s if the network is silent.
+// while it was idle. It takes no round trip. The ping of pgxpool takes one. With that ping, a dead
+// connection also keeps its place in the pool until it is closed, which takes up to 15 s if the
+// network is silent.
 func IsAlive(conn *pgx.Conn) bool {
 	for range 100 {
 		arrived, known := HasInput(conn.PgConn().Conn())

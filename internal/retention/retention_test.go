@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/retention"
 )
 
-// Hosts that share the work together sweep once per Interval, not all at the same time. While
+// Hosts that share the work sweep once per Interval in total, not all at the same time. While
 // batches are full, they continue immediately. A sweep that fails or panics loses only its own
 // turn.
 //

@@ -161,7 +161,7 @@ func (f *File) moved(conn *sql.Conn) (bool, error) {
 			return false, err
 		}
 		if file.path != "" {
-			file.info, _ = os.Stat(file.path) // on an error the storage is no file, and is not watched
+			file.info, _ = os.Stat(file.path) // on an error it is not a file, and is not watched
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -28,7 +28,7 @@ type settings struct {
 // that created it, and some modes change the meaning of quotes. With completion_type RELEASE, a
 // COMMIT ends the session. With READ COMMITTED and binlog_format STATEMENT, no row can be written.
 // The server ends a session that is idle for wait_timeout, and with it the lock. With
-// sql_safe_updates, it deletes only rows found by a key.
+// sql_safe_updates, the server deletes only rows found by a key.
 var migrating = settings{"STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "NO_CHAIN", "REPEATABLE-READ",
 	seconds(pause), seconds(lastWait), 0}
 

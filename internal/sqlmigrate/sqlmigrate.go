@@ -46,8 +46,8 @@ func (s Schema) Versions() string { return s.Dialect.Qualified(s.Schema, s.Name+
 
 // Statements returns what Up executes on an empty database, without locks. Executed one after the
 // other, they have the same result as Up. The first statement of each migration begins with a
-// comment with its number. Users who upgrade manually execute the statements after the highest
-// version in the version table.
+// comment that contains its number. Users who upgrade manually execute the statements after the
+// highest version in the version table.
 func (s Schema) Statements() []string {
 	list := []string{s.createVersions()}
 	for i, statements := range s.Migrations {

@@ -25,8 +25,8 @@ const (
 	// exact is the largest rate at which every start has its own record. At larger rates it is the
 	// number of records within Per.
 	exact = 60
-	// maxRecords exceeds the number of records that overlap a window of Per: exact and those it
-	// cuts.
+	// maxRecords is more than the number of records that overlap a window of Per: exact records,
+	// and those at its ends.
 	maxRecords = 64
 	// width is the length of a record as text: 16 digits for End and 10 for Count.
 	width = 26
@@ -104,9 +104,8 @@ func (l Log) Add(now int64, rate int, per, grain int64) Log {
 	return l
 }
 
-// Disbelieve replaces starts that were recorded while the clock was wrong, more than ahead later
-// than now. They happened before now, so they count as starts at now. It reports whether there were
-// any.
+// Disbelieve replaces starts that were recorded while the clock was more than ahead in the future.
+// They happened before now, so they count as starts at now. It reports whether there were any.
 func (l Log) Disbelieve(now, per, ahead int64) (Log, bool) {
 	if n := len(l); n == 0 || l[n-1].End <= now+ahead+per/exact {
 		return l, false

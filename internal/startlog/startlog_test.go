@@ -72,7 +72,7 @@ func TestNoWindowHasMoreStartsThanTheRate(t *testing.T) {
 // Hosts use different rates and window lengths. A host starts only while its own window contains
 // fewer starts than its own rate.
 //
-// Fails when starts are forgotten that are older than the length of the asking host.
+// Fails when starts are forgotten because they are older than the asking host's window.
 func TestHostsThatDisagreeKeepTheirOwn(t *testing.T) {
 	type host struct {
 		rate int

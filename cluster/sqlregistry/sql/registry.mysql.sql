@@ -52,7 +52,7 @@ UTC_TIMESTAMP(6)
 TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))
 
 -- name: nth
--- Index of a bucket. Its width is in minutes.
+-- Number of the bucket since 1970. Its width (slots) is in minutes.
 (({micros} - j_happened) DIV (60000000 * j_slots))
 
 -- name: rows_in
@@ -106,7 +106,7 @@ IF(sort = 'timer', taken >= 9, taken)
 COALESCE(GREATEST(released_at, VALUES(released_at)), released_at, VALUES(released_at))
 
 -- name: old_since
--- Start of the failures of the row, if they count: see taken.
+-- When the first counted failure of the row ended, or NULL if none counts: see taken.
 CASE taken DIV 3 % 3 WHEN 2 THEN acquired_at WHEN 1 THEN expires_at END
 
 -- name: new_since

@@ -47,7 +47,7 @@ pg_catalog.statement_timestamp()
 greatest(t.released_at, excluded.released_at)
 
 -- name: old_since
--- Start of the failures of the row, if they count: see cluster.Merge.
+-- When the first counted failure of the row ended, or NULL if none counts: see cluster.Merge.
 CASE WHEN t.up_for = 0 THEN NULL WHEN {last_success} IS NULL OR t.acquired_at > {last_success} THEN t.acquired_at
 	WHEN t.expires_at > {last_success} THEN t.expires_at END
 
@@ -57,7 +57,7 @@ CASE WHEN excluded.up_for = 0 THEN NULL
 	WHEN excluded.expires_at > {last_success} THEN excluded.expires_at END
 
 -- name: nth
--- Index of a bucket. Its width is in minutes.
+-- Number of the bucket since 1970. Its width (slots) is in minutes.
 floor(extract(epoch FROM pg_catalog.statement_timestamp() - x.happened * interval '1 microsecond')
 	/ (60 * x.slots))::bigint
 

@@ -87,7 +87,7 @@ SELECT EXISTS (SELECT 1 FROM {table} WHERE sort = 'host' AND id = {host_id} AND 
 coalesce(max(t.released_at, excluded.released_at), t.released_at, excluded.released_at, -1)
 
 -- name: old_since
--- Start of the failures of the row, if they count: see cluster.Merge.
+-- When the first counted failure of the row ended, or NULL if none counts: see cluster.Merge.
 CASE WHEN t.up_for = 0 THEN NULL WHEN t.acquired_at > {last_success} THEN t.acquired_at
 	WHEN t.expires_at > {last_success} THEN t.expires_at END
 
@@ -99,7 +99,7 @@ CASE WHEN excluded.up_for = 0 THEN NULL WHEN excluded.acquired_at > {last_succes
 ((value ->> 'slots') * 60000000)
 
 -- name: nth
--- Index of a bucket. Its width is in minutes.
+-- Number of the bucket since 1970. Its width (slots) is in minutes.
 (({now} - (value ->> 'happened')) / {width})
 
 -- name: count

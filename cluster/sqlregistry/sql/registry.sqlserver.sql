@@ -66,7 +66,7 @@ CREATE TABLE {table} (
 CASE WHEN t.released_at IS NULL OR x.released_at > t.released_at THEN x.released_at ELSE t.released_at END
 
 -- name: old_since
--- Start of the failures of the row, if they count: see cluster.Merge.
+-- When the first counted failure of the row ended, or NULL if none counts: see cluster.Merge.
 CASE WHEN t.up_for = 0 THEN NULL WHEN {last_success} IS NULL OR t.acquired_at > {last_success} THEN t.acquired_at
 	WHEN t.expires_at > {last_success} THEN t.expires_at END
 
