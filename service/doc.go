@@ -12,7 +12,7 @@
 //	return svc.Run(ctx, tickslot.Server(&http.Server{Addr: ":8080", Handler: mux}))
 //
 // Packages pgservice, sqliteservice and redisservice (locks and timers only) create the stores. New
-// accepts any other stores. Each of these packages links only its own driver.
+// accepts any other stores. None of these packages links the driver of another.
 //
 // A Service adds nothing to the promises of its parts, and hides none of them. Use Timers, Worker,
 // Relay, Registry and the stores for anything that Config has no field for. You can also assemble

@@ -31,7 +31,7 @@ func (s *Service) NewQueue(runs durable.Tx, messages outbox.Tx) *Queue {
 	return &Queue{service: s, runs: runs, messages: messages}
 }
 
-// Trigger queues a run of a handler, which exists once the transaction commits: see
+// Trigger queues a run of a handler. The run exists once the transaction commits: see
 // durable.Store.Trigger.
 func (q *Queue) Trigger(ctx context.Context, handler string, payload []byte, options durable.TriggerOptions) (id int64,
 	err error) {
@@ -42,7 +42,7 @@ func (q *Queue) Trigger(ctx context.Context, handler string, payload []byte, opt
 	return q.service.stores.Runs.Trigger(ctx, q.runs, handler, payload, options)
 }
 
-// Append adds a message, which exists once the transaction commits: see outbox.Outbox.Append.
+// Append adds a message. The message exists once the transaction commits: see outbox.Outbox.Append.
 func (q *Queue) Append(ctx context.Context, m outbox.Message) (fresh bool, err error) {
 	if q.service.stores.Outbox == nil {
 		return false, errNoOutbox

@@ -81,9 +81,9 @@ func (Tx) Rollback(context.Context) error { return service.ErrCommitted }
 //	})
 //
 // If f returns an error, panics, or returns after ctx has ended, InTx rolls the transaction back. A
-// panic of f continues. InTx does not repeat f: after a serialization error (SQLSTATE 40001 or
-// 40P01), call InTx again. If the commit itself fails, the error says so, and the server may have
-// committed, because only its answer may have been lost.
+// panic in f propagates to the caller. InTx does not repeat f: after a serialization error
+// (SQLSTATE 40001 or 40P01), call InTx again. If the commit itself fails, the error says so. The
+// server may then have committed, because only its answer may have been lost.
 func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {

@@ -209,7 +209,7 @@ func tableLike(t *testing.T, pool *pgxpool.Pool, prefix string) (table string) {
 	return table
 }
 
-// If the function commits with a statement of its own, InTx notices it before it commits.
+// If the function commits with a statement of its own, InTx detects this before its own commit.
 func TestInTxWhoseFunctionCommits(t *testing.T) {
 	server, name := database(t)
 	a := newApp(t, open(t, server.DSN("", "", name)), service.Config{})

@@ -85,8 +85,8 @@ func (Tx) Rollback() error { return service.ErrCommitted }
 //	})
 //
 // If f returns an error, panics, or returns after ctx has ended, InTx rolls the transaction back. A
-// panic of f continues. InTx does not repeat f. Workers and relays of other processes find what was
-// queued within their PollInterval.
+// panic in f propagates to the caller. InTx does not repeat f. Workers and relays of other
+// processes find what was queued within their PollInterval.
 func (s *Service) InTx(ctx context.Context, f func(tx Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

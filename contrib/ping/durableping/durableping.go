@@ -5,8 +5,8 @@
 //	hooks := durableping.Hooks(pings, durable.Hooks{})
 //	worker, err := durable.NewWorker(store, durable.Config{Hooks: hooks})
 //
-// Runs are named after their handlers. Each attempt sends a start. A success is sent once it is
-// stored in the database, and a failure once the run is a dead letter. An attempt that will be
+// The map's keys are the names of handlers. Each attempt sends a start. A success is sent once it
+// is stored in the database, and a failure once the run is a dead letter. An attempt that will be
 // retried sends nothing at its end, and the same holds for a canceled run. This package promises no
 // more than package ping. If a worker dies before it has sent a success, the success is never sent.
 package durableping

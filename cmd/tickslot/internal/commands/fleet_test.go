@@ -133,7 +133,8 @@ func redisFleetOn(t *testing.T, args ...string) (url string, registry *redisregi
 	return server.URL(), registry, server
 }
 
-// A fleet on Redis is listed with a prefix: hosts, slots, leases, leaders, runs and timers.
+// All lists work for a fleet on Redis with a prefix: hosts, slots, leases, leaders, runs and
+// timers.
 //
 // Fails when a list reads the wrong leases, or shows untrusted text unescaped.
 func TestFleetIsListed(t *testing.T) {

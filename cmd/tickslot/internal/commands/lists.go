@@ -74,7 +74,7 @@ func (a *app) lister(noun, verb, short, long string, do lister, flags ...func(*c
 	return c
 }
 
-// list prints the list of do, repeatedly with --watch.
+// list prints the list returned by do, repeatedly with --watch.
 func (a *app) list(c *cobra.Command, args []string, do lister) error {
 	format, err := show.ParseFormat(a.format)
 	if err != nil {

@@ -47,7 +47,8 @@ func accepts(t *testing.T, url, command string, texts ...string) {
 
 // A timer that neither the registry nor the store of the locks knows is not changed, and similar
 // names are offered. A timer that only the registry knows is changed without a warning, because it
-// has not run yet. So is a timer that only the store knows, as without package cluster.
+// has not run yet. The same holds for a timer that only the store knows, as in a fleet without
+// package cluster.
 //
 // Fails when a change is made without a check, when only the registry or only the store is asked,
 // or when a correct name causes a warning.

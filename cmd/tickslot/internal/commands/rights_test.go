@@ -45,7 +45,7 @@ func newRightsBase(t *testing.T, kind string) *rightsBase {
 		at := ":" + servertest.Canary + "@" + b.server.Addr() + "/" + b.database
 		root, b.url = "mysql://root"+at, "mysql://"+b.user+at
 		asUser = "CREATE USER " + b.user + " IDENTIFIED BY '" + servertest.Canary + "'; CREATE TABLE bystander " +
-			"(a INT); GRANT SELECT ON bystander TO " + b.user // MySQL demands one right to connect
+			"(a INT); GRANT SELECT ON bystander TO " + b.user // needs one right to connect
 	}
 	has(t, root, "migrate up")
 	execute(t, b.server, b.database, asUser)

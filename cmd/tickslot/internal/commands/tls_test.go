@@ -34,8 +34,9 @@ var tlsServers = map[string]func(t *testing.T) tlsServer{
 		s := redistest.New(t, redistest.Options{TLS: true})
 		return tlsServer{s.CAFile(), s.Port(), "rediss://:PASSWORD@HOST", "redis://:PASSWORD@HOST", "rediss://"}
 	},
-	// The Sentinels name the master by 127.0.0.1, and so do the nodes each other. The certificates
-	// are not valid for it, but they need to be valid only for the first host in the URL.
+	// The Sentinels refer to the master by 127.0.0.1, and the nodes of a Cluster refer to each
+	// other in the same way. The certificates are not valid for that address, but they need to be
+	// valid only for the first host in the URL.
 	"sentinel": func(t *testing.T) tlsServer {
 		s := redistest.NewSentinel(t, redistest.SentinelOptions{Options: redistest.Options{TLS: true}})
 		return tlsServer{s.Master.CAFile(), s.Sentinels[0].Port(), "rediss-sentinel://:PASSWORD@HOST?master=" +

@@ -1,5 +1,5 @@
-// Package doctor looks for dangers to a fleet, in its store and in what its hosts report about
-// themselves.
+// Package doctor looks for conditions that endanger a fleet, in its store and in what its hosts
+// report about themselves.
 //
 // Every failed check describes the repair. A fleet in which all checks pass is not guaranteed to be
 // healthy. The checks run once, from this machine: round trips and the clock are this machine's,

@@ -25,7 +25,8 @@ type Timer struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // a cluster.TimerState, or unknown
 	Hosts int    `json:"hosts"` // live hosts that have it registered
-	// Limit is the limit of most hosts, or nil without a limit or a host.
+	// Limit is the most frequent limit of hosts. It is nil if that is no limit, or if no host has
+	// the timer.
 	Limit *int `json:"max_concurrency,omitempty"`
 	// Differ counts hosts by their limit. It is empty if all limits are equal.
 	Differ map[int]int `json:"differing,omitempty"`

@@ -220,8 +220,8 @@ func (s *server) admit(r *http.Request) (user string, err error) {
 		}
 		return name, nil
 	}
-	// The name of another site may resolve to our address, and the browser then takes us for that
-	// site.
+	// The name of another site may resolve to our address. The browser would then treat our page as
+	// part of that site.
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
