@@ -12,16 +12,16 @@ const (
 )
 
 // wantsJSON reports whether the Accept headers prefer JSON to text. If both have the same quality,
-// a type that is named explicitly wins over one that only a wildcard matches; failing that, text
-// wins. No header makes it refuse a probe.
+// a type that is named explicitly wins over a type that only matches a wildcard. Otherwise text
+// wins. A malformed header is ignored, so it never fails a probe.
 func wantsJSON(accept []string) bool {
 	json, jsonNamed := quality(accept, jsonType)
 	text, textNamed := quality(accept, textType)
 	return json > text || json == text && json > 0 && jsonNamed && !textNamed
 }
 
-// quality returns the q-value that the headers give to a type, taken from the most precise range
-// that matches it, and whether that range names the type explicitly.
+// quality returns the q-value that the headers assign to a type, and whether the matching range
+// names the type explicitly. If several ranges match, the most specific one counts.
 func quality(accept []string, typ string) (q float64, named bool) {
 	group, _, _ := strings.Cut(typ, "/")
 	precision := 0

@@ -83,12 +83,13 @@ func named(checks []*check, name string) (found []*check) {
 // An answer is the result of a probe.
 type answer struct {
 	verdicts []verdict
-	excluded []string // checks that were not called
-	unknown  []string // names to exclude that match no check
+	excluded []string // the checks that were not called
+	unknown  []string // the ?exclude= names that match no check
 	details  bool
 }
 
-// exclude returns the checks without the excluded ones, which it records.
+// exclude returns the checks that are not in names. It records the excluded checks and the unknown
+// names.
 func (a *answer) exclude(checks []*check, names []string) (left []*check) {
 	for _, c := range checks {
 		if slices.Contains(names, c.name) {
@@ -116,7 +117,7 @@ const (
 
 func (s state) String() string { return [...]string{"ok", "degraded", "unhealthy"}[s] }
 
-// draft returns the state in the terms of draft-inadarei-api-health-check.
+// draft returns the state as draft-inadarei-api-health-check spells it.
 func (s state) draft() string { return [...]string{"pass", "warn", "fail"}[s] }
 
 func (v verdict) state() state {
@@ -137,8 +138,8 @@ func (a *answer) state() (worst state) {
 	return worst
 }
 
-// text returns the body in the format of Kubernetes: ok or unhealthy, followed by the checks that
-// caused it or, if verbose, by all of them.
+// text returns the body in the format that Kubernetes uses: ok or unhealthy, then a line per check.
+// Unless verbose is set, it lists only the checks that made the host unhealthy.
 func (a *answer) text(verbose bool) []byte {
 	var b strings.Builder
 	if a.state() == stateUnhealthy {
@@ -202,12 +203,12 @@ func (a *answer) json() []byte {
 	}
 	body, err := json.Marshal(doc)
 	if err != nil {
-		panic(err) // it contains only strings
+		panic(err) // unreachable: the value contains only strings
 	}
 	return append(body, '\n')
 }
 
-// oneLine keeps an error with line breaks from looking like several checks.
+// oneLine escapes line breaks. An error that contains one could otherwise look like several checks.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/health"
 )
 
-// Fails when a client that prefers text gets JSON, or vice versa.
+// Fails when a client that prefers text gets JSON, or the other way round.
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	const j = "application/health+json"
@@ -23,7 +23,7 @@ func TestAccept(t *testing.T) {
 		{[]string{""}, false},
 		{[]string{"*/*"}, false},
 		{[]string{"text/*"}, false},
-		{[]string{"text/html"}, false}, // a type that we do not have is never an error
+		{[]string{"text/html"}, false}, // a type that the handler cannot produce is not an error
 		{[]string{"application/json"}, false},
 		{[]string{j}, true},
 		{[]string{"Application/Health+JSON"}, true},
@@ -41,11 +41,11 @@ func TestAccept(t *testing.T) {
 		{[]string{"text/plain;q=0, */*"}, true},
 		{[]string{"application/*"}, true},
 		{[]string{"application/*;q=0.5, text/*;q=0.4"}, true},
-		{[]string{j + ";q=2, text/plain;q=0.1"}, false}, // not a q-value, so it is ignored
+		{[]string{j + ";q=2, text/plain;q=0.1"}, false}, // an invalid q-value, which is ignored
 		{[]string{j + ";q=NaN"}, false},
 		{[]string{j + ";q=-1"}, false},
 		{[]string{";;;,,,=," + j}, true},
-		{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, false}, // a browser
+		{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, false}, // sent by browsers
 	} {
 		var header []string
 		for _, a := range c.accept {
@@ -63,7 +63,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// Fails when the draft's state contradicts the status.
+// Fails when the state in the JSON contradicts the HTTP status.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	h := health.New(source{started: bad}, health.Check{Name: "store", Func: bad}, health.Check{Name: "twice"},
@@ -87,7 +87,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Fails when Details returns false and an error is shown, or when a password is shown.
+// Fails when an error is shown although Details returns false, or when a password is shown.
 func TestDetails(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t"
@@ -125,9 +125,9 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// An error cannot look like another check.
+// The text of an error cannot imitate another check.
 //
-// Fails when a line break of an error reaches the text.
+// Fails when a line break in an error is copied to the body.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	h := health.New(source{ready: func() error { return errors.New("x\n[+]ready ok\r\n\u2028ok\x1b[2J\xff\u202e") }},

@@ -11,8 +11,8 @@ import (
 // probe.
 const Timeout = 500 * time.Millisecond
 
-// A check is called by one goroutine at a time, so a check that hangs costs one goroutine, however
-// many probes arrive.
+// A check never runs more than once at a time. A check that hangs therefore costs one goroutine,
+// however many probes arrive.
 type check struct {
 	name     string
 	run      func() error
@@ -26,7 +26,7 @@ type check struct {
 type call struct {
 	began  time.Time
 	done   chan struct{}
-	failed bool // read failed and text only after done is closed
+	failed bool // failed and text may be read only after done is closed
 	text   string
 }
 
@@ -35,10 +35,10 @@ type verdict struct {
 	name     string
 	required bool
 	failed   bool
-	text     string // if failed
+	text     string // the error, if failed
 }
 
-// run calls the checks concurrently and waits for them, but no longer than Timeout.
+// run calls the checks concurrently and waits for them for at most Timeout.
 func run(checks []*check) []verdict {
 	calls := make([]*call, len(checks))
 	for i, c := range checks {
@@ -72,10 +72,10 @@ func (c *check) call() *call {
 	return c.last
 }
 
-// make calls the check. It also gets the error's text here, because Error is the user's code and
-// may panic or hang.
+// make calls the check and reads the text of its error. It calls Error in this goroutine, because
+// Error is user code and may panic or hang.
 func (c *call) make(run func() error) {
-	c.failed, c.text = true, "the check ended its goroutine" // runtime.Goexit returns nothing
+	c.failed, c.text = true, "the check ended its goroutine" // kept if run calls runtime.Goexit
 	defer close(c.done)
 	panicked := safely(func() error {
 		if err := run(); err != nil {
@@ -115,17 +115,18 @@ func (c *call) wait() (failed bool, text string) {
 	return c.failed, c.text
 }
 
-// Debounce returns a check that first reports the result of f. After that it changes between
-// success and failure only once every call of f has returned the other result for d. It starts no
-// goroutine, so it does not see what happens between two probes.
+// Debounce wraps f so that its result changes only slowly. The first call returns the result of f.
+// After that, the result changes between success and failure only when every call of f during a
+// period of d has returned the new result. Debounce starts no goroutine, so it does not notice
+// changes between two probes.
 func Debounce(d time.Duration, f func() error) func() error {
 	var mu sync.Mutex
 	var asked bool
-	var said error        // the last error reported; nil: success
-	var differs time.Time // when f began to return the other result; zero: it agrees
+	var said error        // the last error that was returned; nil is success
+	var differs time.Time // since when f has disagreed with said; zero if it agrees
 	return func() error {
 		now := time.Now()
-		err := safely(f) // without the lock, because f may hang
+		err := safely(f) // called without the lock, because f may hang
 		mu.Lock()
 		defer mu.Unlock()
 		switch {

@@ -16,7 +16,7 @@ type typedNil struct{ text string }
 
 func (e *typedNil) Error() string { return e.text }
 
-// Fails when a panic or runtime.Goexit of a check ends the probe, or counts as well.
+// Fails when a check that panics or calls runtime.Goexit ends the probe or counts as a success.
 func TestAPanicIsAFailure(t *testing.T) {
 	t.Parallel()
 	h := health.New(nil, []health.Check{
@@ -36,8 +36,8 @@ func TestAPanicIsAFailure(t *testing.T) {
 	}
 }
 
-// A check that hangs fails after Timeout, costs one goroutine however often it is called, and does
-// not delay the other checks.
+// A check that hangs fails after Timeout and does not delay the other checks. It costs one
+// goroutine, however often it is called.
 //
 // Fails when checks are called one after the other, or when each probe calls the hanging check
 // again.
@@ -58,7 +58,7 @@ func TestACheckThatHangs(t *testing.T) {
 			}
 			want := health.Timeout
 			if i > 0 {
-				want = 0 // the hanging check has waited long enough
+				want = 0 // the hanging check has already run for longer than Timeout
 			}
 			if took := time.Since(began); took != want {
 				t.Errorf("probe %d took %v, want %v", i, took, want)
@@ -80,8 +80,8 @@ func TestACheckThatHangs(t *testing.T) {
 	})
 }
 
-// Fails when Debounce changes immediately, never changes, or adds up separate periods, and when a
-// panic gets past it.
+// Fails when Debounce changes its result immediately, never changes it, or adds up separate
+// periods. Also fails when a panic escapes it.
 func TestDebounce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,12 +96,12 @@ func TestDebounce(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		first, second := errors.New("first"), errors.New("second")
-		step(first, first) // its first result counts
+		step(first, first) // the first result counts immediately
 		for range 10 {
 			step(nil, first)
 		}
 		step(nil, nil)
-		for range 30 { // it flaps
+		for range 30 { // the check flaps
 			step(second, nil)
 			step(nil, nil)
 		}
@@ -109,7 +109,7 @@ func TestDebounce(t *testing.T) {
 			step(first, nil)
 		}
 		step(second, second)
-		step(first, first) // and it reports the present error
+		step(first, first) // the latest error is returned
 		for range 10 {
 			step(nil, first)
 		}
@@ -123,7 +123,7 @@ func TestDebounce(t *testing.T) {
 			}
 			return nil
 		})
-		for _, now = range []error{nil, first, nil} { // a panic is a failure like any other
+		for _, now = range []error{nil, first, nil} { // a panic counts as a failure
 			if err := jumpy(); err != nil {
 				t.Error(err)
 			}

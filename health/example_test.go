@@ -37,8 +37,8 @@ func ExampleNew() {
 	// [-]ready failed: the timers are not running yet
 }
 
-// A store that hosts share only degrades them; a check that this host cannot serve without is
-// required.
+// If a store that all hosts share is down, hosts are only degraded. A check without which this host
+// cannot serve is required.
 func ExampleCheck() {
 	probes := health.New(nil,
 		health.Check{Name: "store-reachable", Func: func() error { return errors.New("it does not answer") }},
@@ -58,7 +58,7 @@ func ExampleCheck() {
 	// [+]disk ok
 }
 
-// Only a request with the right header sees the errors.
+// Only requests with the right header see the errors.
 func ExampleHandler_details() {
 	probes := health.New(nil, health.Check{
 		Name:     "database",
@@ -74,7 +74,8 @@ func ExampleHandler_details() {
 	// [-]database failed
 }
 
-// Debounce follows a flapping check only after it has returned the same result for a while.
+// The result of a flapping check changes only after the check has returned the new result for a
+// while.
 func ExampleDebounce() {
 	well := true
 	check := health.Debounce(10*time.Second, func() error {

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/health"
 )
 
-// get sends a probe; header is pairs of names and values.
+// get sends a probe. The header arguments are pairs of a name and a value.
 func get(h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
 	return ask(h, http.MethodGet, path, header...)
 }
@@ -38,7 +38,7 @@ func bad() error { return errors.New("it is bad") }
 
 func good() error { return nil }
 
-// A source answers with functions; a nil function succeeds.
+// A source is a Source whose methods call these functions. A nil function succeeds.
 type source struct {
 	live, started, ready func() error
 	checks               checks
@@ -58,8 +58,8 @@ func orGood(f func() error) func() error {
 	return f
 }
 
-// Fails when a check counts for another probe, a check that is not required makes a host unhealthy,
-// or a required one does not.
+// Fails when a check affects the wrong probe, when an optional check makes a host unhealthy, or
+// when a failed required check does not.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -116,8 +116,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// Fails when an excluded check counts or is called, when an unknown name is an error or is not
-// reported, or when a check has no URL of its own.
+// Fails when an excluded check is called or affects the status, when an unknown name is an error or
+// is not reported, or when a check has no URL of its own.
 func TestExcludeAndSingleChecks(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
@@ -171,8 +171,8 @@ func TestExcludeAndSingleChecks(t *testing.T) {
 	}
 }
 
-// Fails when another method is served, HEAD has a body or another status than GET, or a header is
-// missing.
+// Fails when a method other than GET or HEAD is served, when HEAD has a body or a different status
+// than GET, or when a header is missing.
 func TestMethodsAndHeaders(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(health.New(source{ready: bad}))
@@ -201,7 +201,8 @@ func TestMethodsAndHeaders(t *testing.T) {
 			}
 		}
 	}
-	// And on the wire: if HEAD had a body, a second request on the same connection would read it.
+	// On the wire, too: if HEAD sent a body, the next request on the same connection would read the
+	// body as its response.
 	for range 2 {
 		r, err := server.Client().Head(server.URL + "/readyz?verbose")
 		if err != nil {
@@ -214,11 +215,11 @@ func TestMethodsAndHeaders(t *testing.T) {
 	}
 }
 
-// Whatever a probe sends, the status is one of five, the type is one of two, and 503 means exactly
-// unhealthy.
+// For any request, the status is one of five and the content type is one of two. The status is 503
+// exactly if the state is unhealthy.
 //
 // Fails when a path, a query or an Accept header leads to a panic, to malformed JSON, or to 200
-// while a required check fails that was not excluded.
+// although a required check that is not excluded fails.
 func FuzzProbe(f *testing.F) {
 	f.Add("GET", "/readyz", "verbose&exclude=store", "application/health+json;q=0.5, */*;q=0.1")
 	f.Add("HEAD", "/readyz/store", "exclude=ready", "text/plain")

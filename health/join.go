@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// Join combines several sources of a process. The combined Source is live, started and ready if all
-// sources are. Its errors begin with the name of the source, and its checks are named source.check,
-// such as outbox.few-dead-messages. A nil source has no checks, and is live, started and ready.
+// Join combines several sources into one. The combined Source is live, started and ready if all of
+// its sources are. Its errors begin with the name of the source, and its checks are named
+// source.check, such as outbox.few-dead-messages. A nil source has no checks, and is live, started
+// and ready.
 func Join(sources map[string]Source) Source {
 	own := maps.Clone(sources)
 	maps.DeleteFunc(own, func(_ string, source Source) bool { return source == nil })
@@ -18,7 +19,7 @@ func Join(sources map[string]Source) Source {
 
 type joined struct {
 	sources map[string]Source
-	names   []string // of the sources, sorted
+	names   []string // the names of the sources, sorted
 }
 
 func (j joined) Live() error    { return j.each(Source.Live) }

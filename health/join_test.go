@@ -10,9 +10,9 @@ import (
 	"github.com/tickslot/tickslot/health"
 )
 
-// Join combines several sources: none hides another, and two may have checks of the same name.
+// No joined source hides another, and two sources may have checks of the same name.
 //
-// Fails when a source that fails is not named, or one check replaces another.
+// Fails when the error does not name the source that failed, or when one check replaces another.
 func TestJoinAsksAllSources(t *testing.T) {
 	draining := func() error { return errors.New("it is draining") }
 	timers := source{ready: draining, checks: checks{"database": bad}}
@@ -36,7 +36,7 @@ func TestJoinAsksAllSources(t *testing.T) {
 	expect(t, get(h, "/readyz/timers.database"), 503, "unhealthy", "unhealthy\n[-]timers.database failed: it is bad\n")
 }
 
-// A map that the caller changes later is no fault, nor is an empty one.
+// Join copies the map, so the caller may change it later. An empty map is valid.
 func TestJoinOfNothing(t *testing.T) {
 	sources := map[string]health.Source{}
 	h := health.New(health.Join(sources))
@@ -45,7 +45,7 @@ func TestJoinOfNothing(t *testing.T) {
 	expect(t, get(h, "/readyz"), 200, "ok", "ok\n")
 }
 
-// A process with several parts joins them in one source.
+// A process with several parts joins their sources into one.
 func ExampleJoin() {
 	timers := source{}
 	outbox := source{checks: checks{"few-dead-messages": func() error {

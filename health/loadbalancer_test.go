@@ -29,15 +29,15 @@ import (
 )
 
 const (
-	hostEnv = "TICKSLOT_HEALTH_TEST_HOST" // the address of the host that this binary plays
+	hostEnv = "TICKSLOT_HEALTH_TEST_HOST" // the address on which this binary serves as a host
 	hosts   = 3
 
 	preStopDelay = 2 * time.Second // as in docs/operate.md and deploy/haproxy
 	stopped      = "stopped in good order"
 )
 
-// host is a process of the fleet, written as docs/operate.md recommends. Every page except the
-// probes returns its process id.
+// host runs one process of the fleet, as docs/operate.md recommends. Every page except the probes
+// returns the id of the process.
 func host(addr string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -53,7 +53,7 @@ func host(addr string) {
 	mux.Handle("/livez", probes)
 	mux.Handle("/readyz", probes)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(5 * time.Millisecond) // the page takes a moment, so that requests are in flight all the time
+		time.Sleep(5 * time.Millisecond) // respond slowly, so that some requests are always in flight
 		fmt.Fprint(w, os.Getpid())
 	})
 	listener, err := net.Listen("tcp", addr)
@@ -78,12 +78,12 @@ func host(addr string) {
 
 // Three hosts are restarted one after the other behind a real HAProxy and a real nginx, with the
 // configurations in deploy/, while clients send requests through both. No request fails. HAProxy
-// takes each host out because of its /readyz. If a host returns 503, nginx asks another one: some
-// of its clients request /readyz itself.
+// takes a host out when /readyz returns 503. nginx does not probe, but if a host returns 503, it
+// asks another host. Some of nginx's clients therefore request /readyz itself.
 //
-// Fails when /readyz is 200 while a host drains (HAProxy then takes it out because of its port),
-// when the server shuts down before the timers have drained, when PreStopDelay is 0, and when the
-// nginx configuration turns proxy_next_upstream off or lacks http_503.
+// Fails when /readyz is 200 while a host drains (HAProxy then takes the host out only when its port
+// is closed), when the server shuts down before the timers have drained, when PreStopDelay is 0, or
+// when the nginx configuration turns proxy_next_upstream off or lacks http_503.
 func TestARollingRestartLosesNoRequest(t *testing.T) {
 	testkit.SkipShort(t)
 	t.Parallel()
@@ -110,8 +110,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		before := s.Pid()
 		everywhere(t, crowds, before)
 		if i == hosts-1 {
-			// Only for the last host: a 503 makes nginx leave a host early, but the hosts before
-			// should leave while nginx still asks them.
+			// Only the last host gets these clients. A 503 makes nginx stop using a host early. The
+			// other hosts should stop while nginx still sends them requests.
 			asking = newCrowd(t, "nginx, /readyz", ngx.Addr(), "/readyz")
 			testkit.Eventually(t, 20*time.Second, "the first answer to /readyz",
 				func() bool { return asking.answers.Load() > 0 })
@@ -126,7 +126,8 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 		if took := time.Since(began); took < preStopDelay {
 			t.Errorf("host %d was gone after %v: that is less than PreStopDelay", i+1, took)
 		}
-		// The host stays away until nginx has been refused by it, and has asked another host.
+		// Restart the host only after its closed port has refused nginx and nginx has asked another
+		// host.
 		refused := strings.Count(output(t, ngx), proxytest.RetriedRefused)
 		if err := testkit.Poll(5*time.Second, "nginx asks another host", func() bool {
 			return strings.Count(output(t, ngx), proxytest.RetriedRefused) > refused
@@ -163,9 +164,9 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 	}
 }
 
-// A crowd is a set of clients that send one request after the other to a load balancer. Half of
-// them use a new connection each time, because a kept one lets http.Client hide a connection that
-// is closed instead of answered.
+// A crowd is a set of clients. Each sends one request after the other to a load balancer. Half of
+// them use a new connection for each request, because on a kept-alive connection http.Client
+// retries a request whose connection is closed, which would hide the failure.
 type crowd struct {
 	name    string
 	stop    context.CancelFunc
@@ -173,7 +174,7 @@ type crowd struct {
 	answers atomic.Int64
 
 	mu     sync.Mutex
-	seen   map[string]int // answers by their text
+	seen   map[string]int // the number of responses by their text
 	failed []string
 }
 
@@ -238,7 +239,7 @@ func (c *crowd) pids() map[string]int {
 	return copied
 }
 
-// end stops the clients after every request has been answered.
+// end stops the clients once every request has been answered.
 func (c *crowd) end(t *testing.T) {
 	t.Helper()
 	c.stop()
@@ -253,8 +254,8 @@ func (c *crowd) end(t *testing.T) {
 	t.Logf("%s: %d requests, %d failed", c.name, c.answers.Load(), len(c.failed))
 }
 
-// drains waits until a host that got SIGTERM is not ready. It must become unready immediately, and
-// continue to serve clients that do not know yet.
+// drains waits until a host that received SIGTERM is no longer ready. The host must become unready
+// immediately, and must keep serving clients that have not noticed yet.
 func drains(t *testing.T, s *servertest.Server, pid int) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
@@ -273,7 +274,7 @@ func drains(t *testing.T, s *servertest.Server, pid int) {
 	}
 }
 
-// everywhere waits until the process has answered through each load balancer.
+// everywhere waits until every load balancer has returned a response from the process.
 func everywhere(t *testing.T, crowds []*crowd, pid int) {
 	t.Helper()
 	for _, c := range crowds {
@@ -291,7 +292,7 @@ func hostProgram() servertest.Program {
 				return nil, err
 			}
 			cmd := s.Command(self)
-			// otherwise the process would linger for a second
+			// By default, the race detector delays the exit by a second.
 			cmd.Env = append(os.Environ(), hostEnv+"="+s.Addr(), "GORACE=atexit_sleep_ms=0")
 			return cmd, nil
 		},
@@ -299,7 +300,7 @@ func hostProgram() servertest.Program {
 	}
 }
 
-// output returns everything that a server has printed; Log has only its end.
+// output returns everything that a server has printed. Log returns only the end.
 func output(t *testing.T, s *servertest.Server) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Dir(), "output.log"))
@@ -309,7 +310,7 @@ func output(t *testing.T, s *servertest.Server) string {
 	return string(text)
 }
 
-// answers returns a check that a server answers path with 200, which shows that it is ready.
+// answers returns a readiness check that succeeds once the server answers a GET of path with 200.
 func answers(path string) func(context.Context, *servertest.Server, int, string) error {
 	return func(_ context.Context, s *servertest.Server, _ int, _ string) error {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}

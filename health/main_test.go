@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// The test binary is also the program of the hosts behind the load balancers.
+// The test binary also serves as the hosts behind the load balancers.
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(hostEnv); addr != "" {
 		host(addr)

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A probe reads memory only: it costs the store nothing, is answered while the store hangs, and
+// A probe only reads memory. It never calls the store, it is answered while the store hangs, and it
 // does not flap.
 //
 // Fails when a check of the Scheduler calls the store.
@@ -35,7 +35,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- timers.Run(ctx) }()
-		time.Sleep(90*time.Minute + time.Second) // no heartbeat is due at this instant
+		time.Sleep(90*time.Minute + time.Second) // no heartbeat is due at this moment
 		synctest.Wait()
 		calls := link.Calls(dlocktest.OpAcquire) + link.Calls(dlocktest.OpExtend) + link.Calls(dlocktest.OpRelease)
 		link.Inject(dlocktest.Hang)
@@ -54,7 +54,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 			link.Calls(dlocktest.OpRelease); n != calls {
 			t.Errorf("15,000 probes made %d calls to the store", n-calls)
 		}
-		time.Sleep(time.Hour) // a tick meets the store that hangs
+		time.Sleep(time.Hour) // a tick finds that the store hangs
 		if w := get(h, "/readyz?verbose"); w.Code != 200 || w.Header().Get("X-Health") != "degraded" ||
 			!strings.Contains(w.Body.String(), "has not answered") {
 			t.Errorf("store down: %d %v %q", w.Code, w.Header(), w.Body)
@@ -73,7 +73,7 @@ func TestI12ProbesCostTheStoreNothing(t *testing.T) {
 	})
 }
 
-// If the scheduling goroutine hangs in a schedule, Live fails.
+// Live fails if a schedule blocks the scheduling goroutine.
 //
 // Fails when Live always succeeds.
 func TestLivezFindsAStalledScheduler(t *testing.T) {
@@ -106,7 +106,7 @@ func TestLivezFindsAStalledScheduler(t *testing.T) {
 	})
 }
 
-// sometimes is a schedule that may block.
+// sometimes is a schedule whose Next may block.
 type sometimes struct {
 	stuck atomic.Bool
 	wait  chan struct{}

@@ -8,22 +8,22 @@
 //		Others: map[string]func() error{"liveness": probes.Live},
 //	})
 //	healthpb.RegisterHealthServer(grpcServer, server) // google.golang.org/grpc/health/grpc_health_v1
-//	go server.Run(ctx)                                // the context that SIGTERM ends, as for timers.Run
+//	go server.Run(ctx)                                // the context that SIGTERM cancels, as for timers.Run
 //	err := timers.Run(ctx)                            // the gRPC server serves until this returns
 //	late := time.AfterFunc(10*time.Second, grpcServer.Stop)
-//	grpcServer.GracefulStop() // also waits for clients that Watch, hence the line before
+//	grpcServer.GracefulStop() // also waits for Watch streams; the line above bounds the wait
 //	late.Stop()
 //
-// Check and List call the functions immediately. Watch pushes the changes that Run finds every
-// [Interval]. When Run's context ends, Watch pushes NOT_SERVING immediately: the host then drains
+// Check and List call the functions for each request. Watch pushes the changes that Run finds every
+// [Interval]. When Run's context ends, Watch pushes NOT_SERVING immediately. The host then drains
 // and stays NOT_SERVING, whatever Ready returns.
 //
-// The protocol has no field for the reason why a service is not serving, and no degraded state: a
+// The protocol has no field for the reason why a service is not serving, and no degraded state. A
 // degraded host is SERVING. This package does not bound a function that hangs. The functions should
-// return soon, as those of health.Handler do, however long their checks take.
+// return promptly; those of health.Handler do, however long their checks take.
 //
-// This is a module of its own, so that users of tickslot who do not use gRPC do not get it in their
-// module graph. It needs no other package of tickslot.
+// This package is a module of its own, so that users of tickslot who do not use gRPC do not get
+// gRPC in their module graph. It does not import any other package of tickslot.
 package grpchealth
 
 import (
@@ -42,20 +42,21 @@ const Interval = 200 * time.Millisecond
 // Services are the services that a Server reports. The zero value is valid: the whole server is
 // SERVING until Run's context ends.
 type Services struct {
-	// Ready decides for the whole server, whose name is "", and for all of Names: they are SERVING
-	// while it returns nil and Run's context has not ended. Default nil: always ready.
+	// Ready determines the status of the whole server, whose name is "", and of all Names. They are
+	// SERVING while Ready returns nil and Run's context has not ended. Default nil: always ready.
 	Ready func() error
 	// Names are the full names of the gRPC services that follow Ready, such as shop.v1.Orders.
 	// Default: none.
 	Names []string
-	// Others are further names, each with a function that alone decides. The end of Run's context
-	// does not change them, because draining is no reason to restart a process. Default: none.
+	// Others are additional names. The function of each name alone determines its status. The end
+	// of Run's context does not change it, because draining is no reason to restart a process.
+	// Default: none.
 	Others map[string]func() error
 }
 
-// A Server implements the health service with grpc's own implementation inside.
+// A Server implements the health service on top of the server in google.golang.org/grpc/health.
 type Server struct {
-	healthpb.HealthServer // inner, embedded as the interface to hide its other methods
+	healthpb.HealthServer // is inner; embedding the interface hides inner's other methods
 	inner                 *health.Server
 	services              map[string]*service
 
@@ -64,12 +65,12 @@ type Server struct {
 }
 
 type service struct {
-	asking sync.Mutex // one call at a time, so that an old result does not overwrite a new one
+	asking sync.Mutex // serializes calls, so that an old result does not overwrite a new one
 	ask    func() error
 	drains bool
 }
 
-// New returns a Server. Until Run has begun, Watch reports NOT_SERVING.
+// New returns a Server. Watch reports NOT_SERVING until Run begins.
 func New(s Services) *Server {
 	inner := health.NewServer()
 	server := &Server{HealthServer: inner, inner: inner, services: map[string]*service{}}
@@ -85,10 +86,10 @@ func New(s Services) *Server {
 	return server
 }
 
-// Run updates clients that Watch until ctx ends. After that, everything that depends on Ready stays
-// NOT_SERVING.
+// Run updates the clients of Watch until ctx ends. After that, everything that depends on Ready
+// stays NOT_SERVING.
 func (s *Server) Run(ctx context.Context) {
-	// The loop may be waiting for a function when ctx ends.
+	// When ctx ends, the loop below may still be waiting for a function.
 	defer context.AfterFunc(ctx, s.drain)()
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
@@ -96,7 +97,7 @@ func (s *Server) Run(ctx context.Context) {
 		s.lookAtAll()
 		select {
 		case <-ctx.Done():
-			s.drain() // the loop may have seen the end first
+			s.drain() // the loop may notice the end before AfterFunc runs
 			return
 		case <-tick.C:
 		}
@@ -132,7 +133,7 @@ func (s *Server) lookAtAll() {
 	}
 }
 
-// look calls a service's function and passes a change on to the clients that Watch the service.
+// look calls a service's function and passes a change to the clients that watch the service.
 func (s *Server) look(name string) {
 	service, ok := s.services[name]
 	if !ok {

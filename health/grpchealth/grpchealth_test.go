@@ -26,7 +26,7 @@ const (
 	unknown    = healthpb.HealthCheckResponse_SERVICE_UNKNOWN
 )
 
-// dial serves the Server on a real gRPC server and returns a client.
+// dial serves s on a real gRPC server and returns a client.
 func dial(t *testing.T, s *grpchealth.Server) healthpb.HealthClient {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
@@ -64,7 +64,8 @@ func check(t *testing.T, c healthpb.HealthClient, service string, want healthpb.
 	}
 }
 
-// watch returns a function that waits for the next status, which must be want.
+// watch subscribes to a service. The returned function waits for the next status, which must be
+// want.
 func watch(t *testing.T, c healthpb.HealthClient,
 	service string) func(want healthpb.HealthCheckResponse_ServingStatus) {
 	t.Helper()
@@ -81,7 +82,6 @@ func watch(t *testing.T, c healthpb.HealthClient,
 	}
 }
 
-// wait waits for a call of a function.
 func wait(t *testing.T, event <-chan struct{}) {
 	t.Helper()
 	select {
@@ -91,7 +91,7 @@ func wait(t *testing.T, event <-chan struct{}) {
 	}
 }
 
-// answer is a check whose result may be changed.
+// An answer is a check whose result can be changed.
 type answer struct {
 	err   atomic.Pointer[error]
 	calls atomic.Int64
@@ -108,7 +108,7 @@ func (a *answer) ask() error {
 
 var errBad = errors.New("it is bad")
 
-// run calls Run until the returned function is called.
+// run starts Run. The returned function stops it.
 func run(t *testing.T, s *grpchealth.Server) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -118,15 +118,15 @@ func run(t *testing.T, s *grpchealth.Server) (stop func()) {
 	return stop
 }
 
-// Fails when Check answers from memory, a name has the function of another name, or an unknown name
-// has a status.
+// Fails when Check returns a cached result, a name uses the function of another name, or an unknown
+// name has a status.
 func TestCheckAsksAtThatMoment(t *testing.T) {
 	t.Parallel()
 	var ready, live answer
 	c := dial(t, grpchealth.New(grpchealth.Services{
 		Ready: ready.ask, Names: []string{"shop.v1.Orders"},
 		Others: map[string]func() error{"liveness": live.ask, "well": nil, "panics": func() error { panic("oh") }},
-	})) // without Run
+	})) // Run is not called
 	for range 2 {
 		for name, want := range map[string]healthpb.HealthCheckResponse_ServingStatus{"": serving,
 			"shop.v1.Orders": serving, "liveness": serving, "well": serving, "panics": notServing} {
@@ -153,7 +153,7 @@ func TestCheckAsksAtThatMoment(t *testing.T) {
 	check(t, dial(t, grpchealth.New(grpchealth.Services{})), "", serving)
 }
 
-// Fails when Run calls the functions only once, or does not update the clients that Watch.
+// Fails when Run calls the functions only once, or does not update the clients of Watch.
 func TestWatchIsTold(t *testing.T) {
 	t.Parallel()
 	var ready, live answer
@@ -164,7 +164,7 @@ func TestWatchIsTold(t *testing.T) {
 		watch(t, c, "nosuch")
 	nobody(unknown)
 	for _, next := range []func(healthpb.HealthCheckResponse_ServingStatus){all, orders, alive} {
-		next(notServing) // Run has not begun
+		next(notServing) // Run has not begun yet
 	}
 	if n := ready.calls.Load() + live.calls.Load(); n != 0 {
 		t.Errorf("%d calls before Run", n)
@@ -187,8 +187,8 @@ func TestWatchIsTold(t *testing.T) {
 	}
 }
 
-// Fails when NOT_SERVING is not sent at the end of Run's context (here a function keeps Run
-// waiting, and Ready keeps succeeding), when it is taken back, or when liveness changes with it.
+// Fails when NOT_SERVING is not sent when Run's context ends, when it is taken back, or when
+// liveness changes with it. In this test a function keeps Run waiting, and Ready keeps succeeding.
 func TestDrainingIsToldAtOnce(t *testing.T) {
 	t.Parallel()
 	var ready, live answer
@@ -227,10 +227,10 @@ func TestDrainingIsToldAtOnce(t *testing.T) {
 	check(t, c, "liveness", serving)
 	live.set(errBad)
 	check(t, c, "liveness", notServing)
-	alive(notServing) // the first one
+	alive(notServing) // the initial status
 }
 
-// Fails when clients that Watch liveness get NOT_SERVING at the end of Run's context.
+// Fails when clients that watch liveness get NOT_SERVING when Run's context ends.
 func TestDrainingLeavesLivenessAlone(t *testing.T) {
 	t.Parallel()
 	s := grpchealth.New(grpchealth.Services{Others: map[string]func() error{"liveness": nil}})
@@ -246,17 +246,17 @@ func TestDrainingLeavesLivenessAlone(t *testing.T) {
 	watch(t, c, "liveness")(serving)
 }
 
-// lateContext is a context whose Done is closed before the functions of context.AfterFunc begin;
-// they are then stopped. Every context may behave in this order.
+// A lateContext closes Done before the functions of context.AfterFunc start. Run then stops those
+// functions before they start. Any context may behave this way.
 type lateContext struct{ context.Context }
 
 func (lateContext) AfterFunc(func()) func() bool { return func() bool { return true } }
 
-// Value hides the inner context, because context.AfterFunc would use its list of functions.
+// Value hides the inner context. Otherwise context.AfterFunc would register with it directly.
 func (lateContext) Value(any) any { return nil }
 
-// Fails when Run waits for a function that it has stopped, and when no client learns of the end in
-// that order.
+// Fails when Run waits for a function that it has stopped, or when no client is notified of the end
+// in that order.
 func TestRunThatSeesTheEndFirst(t *testing.T) {
 	t.Parallel()
 	s := grpchealth.New(grpchealth.Services{})
@@ -270,7 +270,7 @@ func TestRunThatSeesTheEndFirst(t *testing.T) {
 	check(t, c, "", notServing)
 }
 
-// Fails when two calls of a function overlap, so that the older result is set last.
+// Fails when two calls of a function overlap, so that the older result is stored last.
 func TestAnOldAnswerDoesNotFollowANewOne(t *testing.T) {
 	t.Parallel()
 	entered, gate := make(chan struct{}), make(chan struct{})
@@ -281,7 +281,7 @@ func TestAnOldAnswerDoesNotFollowANewOne(t *testing.T) {
 		}
 		close(entered)
 		<-gate
-		return nil // an old result
+		return nil // an outdated result
 	}})
 	c := dial(t, s)
 	var first sync.WaitGroup
@@ -294,7 +294,7 @@ func TestAnOldAnswerDoesNotFollowANewOne(t *testing.T) {
 	}()
 	select {
 	case <-second:
-	case <-time.After(200 * time.Millisecond): // it waits its turn
+	case <-time.After(200 * time.Millisecond): // the call waits for the first one
 	}
 	close(gate)
 	<-second
@@ -305,7 +305,7 @@ func TestAnOldAnswerDoesNotFollowANewOne(t *testing.T) {
 func ExampleNew() {
 	draining := false
 	server := grpchealth.New(grpchealth.Services{
-		Ready: func() error { // such as the method of a health.Handler
+		Ready: func() error { // in a program, the Ready method of a health.Handler
 			if draining {
 				return errors.New("draining")
 			}
