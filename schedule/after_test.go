@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Fails when a delay that no store can keep is accepted.
+// Fails when Check accepts a delay that no store can keep.
 func TestAfterCheck(t *testing.T) {
 	t.Parallel()
 	for delay, want := range map[time.Duration]string{
@@ -25,7 +25,7 @@ func TestAfterCheck(t *testing.T) {
 	}
 }
 
-// Fails when After is refused as an interval that counts from the call.
+// Fails when CheckShared mistakes After for an interval that counts from the time of the call.
 func TestAfterIsShared(t *testing.T) {
 	t.Parallel()
 	if err := schedule.CheckShared(schedule.After(time.Minute)); err != nil {
@@ -33,9 +33,9 @@ func TestAfterIsShared(t *testing.T) {
 	}
 }
 
-// A blackout removes ticks, and After has none that are known in advance.
+// A blackout removes ticks, but the ticks of After are not known in advance.
 //
-// Fails when Except takes an After, or finds it faulty without saying why.
+// Fails when Except accepts After, or refuses it without giving the reason.
 func TestAfterInExcept(t *testing.T) {
 	t.Parallel()
 	faults := schedule.Check(schedule.Except(schedule.After(time.Minute), schedule.Weekdays("", time.Sunday)))
@@ -44,7 +44,7 @@ func TestAfterInExcept(t *testing.T) {
 	}
 }
 
-// Fails when NextTicks makes up instants, or two delays have one identity.
+// Fails when NextTicks invents ticks for After, or when two delays have the same identity.
 func TestAfterHasNoTicks(t *testing.T) {
 	t.Parallel()
 	s := schedule.After(time.Minute)

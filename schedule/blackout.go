@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// A Blackout is a time in which no run starts.
+// A Blackout is a period in which no run starts.
 //
-// Until returns the zero time if t is not in the blackout. Otherwise it returns a later instant:
-// the earliest at which the blackout may have ended, or at which to ask again. As with a Schedule,
-// every host must get the same answer, so t is always in UTC, and Until must not block.
+// If t is not in the blackout, Until returns the zero time. Otherwise Until returns a later time:
+// either the end of the blackout, or an earlier time at which to call Until again. Every host must
+// get the same result. Therefore t is always in UTC, as for a Schedule, and Until must not block.
 //
 // A Blackout may also implement Checker, and fmt.Stringer, whose text is shown to people.
 type Blackout interface {
 	Until(t time.Time) time.Time
 }
 
-// DailyWindow is a blackout on every day, from one time of day to another on the clocks of the
-// zone: DailyWindow("22:00", "06:00", "Europe/Berlin"). If to is earlier than from, it spans
-// midnight. The end is exclusive. On days on which clocks change, it covers exactly the instants at
-// which the clocks show a time in the window, so an hour that is shown twice is covered twice.
+// DailyWindow returns a blackout that lasts from one time of day to another, every day, in the
+// zone: DailyWindow("22:00", "06:00", "Europe/Berlin"). If to is earlier than from, the window
+// spans midnight. The end is exclusive. On days on which clocks change, the window contains every
+// instant at which the clocks show a time in the window. It therefore covers both passes of a
+// repeated hour.
 func DailyWindow(from, to, zone string) Blackout {
 	start, startErr := parseClock("DailyWindow", from)
 	end, endErr := parseClock("DailyWindow", to)
@@ -56,7 +57,8 @@ func (d dailyWindow) String() string {
 	return fmt.Sprintf("daily %s to %s in %s", d.from, d.to, zoneName(d.zone))
 }
 
-// Weekdays is a blackout on these days of every week, from midnight to midnight in the zone.
+// Weekdays returns a blackout on the given days of every week, from midnight to midnight in the
+// zone.
 func Weekdays(zone string, days ...time.Weekday) Blackout {
 	w := weekdays{wallBlackout: wallBlackout{zone: zone}}
 	loc, err := loadZone(zone)
@@ -98,8 +100,8 @@ func (w weekdays) String() string {
 	return fmt.Sprintf("%s in %s", strings.Join(names, ", "), zoneName(w.zone))
 }
 
-// Dates is a blackout on these days, from midnight to midnight in the zone: Dates("Europe/Berlin",
-// "2026-12-25", "2026-12-26").
+// Dates returns a blackout on the given dates, from midnight to midnight in the zone:
+// Dates("Europe/Berlin", "2026-12-25", "2026-12-26").
 func Dates(zone string, days ...string) Blackout {
 	d := dates{days: slices.Clone(days), wallBlackout: wallBlackout{zone: zone}}
 	loc, err := loadZone(zone)
@@ -135,7 +137,7 @@ func (d dates) String() string {
 	return fmt.Sprintf("%s in %s", s, zoneName(d.zone))
 }
 
-// parseDate parses a day, 2026-12-25.
+// parseDate parses a date such as 2026-12-25.
 func parseDate(text string) (time.Time, error) {
 	const layout = "0000-00-00"
 	for i, c := range []byte(text) {
@@ -159,7 +161,7 @@ func parseDate(text string) (time.Time, error) {
 	return day, nil
 }
 
-// Between is a blackout from one instant to another. The end is exclusive.
+// Between returns a blackout from one instant to another. The end is exclusive.
 func Between(from, to time.Time) Blackout { return between{from.Round(0), to.Round(0)} }
 
 type between struct{ from, to time.Time }
@@ -187,9 +189,10 @@ func (b between) String() string {
 	return fmt.Sprintf("between %s and %s", b.from.Format(time.RFC3339Nano), b.to.Format(time.RFC3339Nano))
 }
 
-// A BlackoutFunc reports whether an instant is in the blackout. It does not say when the blackout
-// ends, so Until returns the next full minute (of UTC), and is then asked again. Except therefore
-// drops a tick without asking if an earlier tick in the same minute was blacked out.
+// A BlackoutFunc reports whether an instant is in the blackout. The function does not tell when the
+// blackout ends. Until therefore returns the next full minute in UTC, and Except asks again at that
+// time. If the function returns true for a tick, Except also drops the later ticks of the same
+// minute without calling the function.
 type BlackoutFunc func(time.Time) bool
 
 // Check implements Checker.
@@ -210,18 +213,18 @@ func (b BlackoutFunc) Until(t time.Time) time.Time {
 
 func (b BlackoutFunc) String() string { return "when a func says so" }
 
-// A wallBlackout is a blackout in the wall time of a zone.
+// A wallBlackout is a blackout that is defined in the wall time of a zone.
 type wallBlackout struct {
 	zone string
 	loc  *time.Location
-	end  func(wall time.Time) time.Time // wall time at which it ends if no clock changes; zero: not in it
+	end  func(wall time.Time) time.Time // the wall time of the end if no clock changes; zero if not blacked out
 	err  error
 }
 
 // Check implements Checker.
 func (w wallBlackout) Check() error { return w.err }
 
-// Until implements Blackout. It asks again at each clock change.
+// Until implements Blackout. It stops at each clock change and calls end again.
 func (w wallBlackout) Until(t time.Time) time.Time {
 	if w.err != nil {
 		return time.Time{}
@@ -242,7 +245,8 @@ func (w wallBlackout) Until(t time.Time) time.Time {
 	return until
 }
 
-// wholeDays returns a function that returns the end of a day if in is true for that day.
+// wholeDays returns a function for wallBlackout.end. That function returns the end of the day if in
+// reports true for the day.
 func wholeDays(in func(day time.Time) bool) func(wall time.Time) time.Time {
 	return func(wall time.Time) time.Time {
 		day := wall.Truncate(24 * time.Hour)
@@ -254,8 +258,8 @@ func wholeDays(in func(day time.Time) bool) func(wall time.Time) time.Time {
 }
 
 // BlackedOut returns the latest end of the blackouts that contain t, and the blackout with that
-// end, or the zero time if none contains it. It asks in UTC. If a blackout panics or returns an end
-// that is not later, that is an error.
+// end. If no blackout contains t, it returns the zero time. It calls Until in UTC. It returns an
+// error if a blackout panics or returns an end that is not after t.
 func BlackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err error) {
 	for _, b := range bs {
 		end, err := askBlackout(b, t)
@@ -269,8 +273,8 @@ func BlackedOut(bs []Blackout, t time.Time) (until time.Time, by Blackout, err e
 	return until, by, nil
 }
 
-// askBlackout calls Until in UTC, as Next does, and turns a panic and an end that is not later into
-// an error.
+// askBlackout calls Until in UTC, as Next does. It returns an error if Until panics or returns an
+// end that is not after t.
 func askBlackout(b Blackout, t time.Time) (until time.Time, err error) {
 	t = t.Round(0).UTC()
 	defer recovered("its Until", &err)

@@ -8,14 +8,13 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Over days with clock changes, minute by minute: an instant is in a blackout if the wall clock
-// shows a time or day in the blackout, and the blackout lasts until the first minute that is not in
-// it.
+// An instant is in a blackout if the wall clock shows a time or a date in the blackout, and Until
+// returns the first minute that is not. The test compares every minute of days with clock changes.
 //
-// Fails when a window ends by the offset at its beginning, when the second pass of an hour is left
-// out, or when a window over midnight ends at midnight.
+// Fails when a window uses the offset at its start to compute its end, when the second pass of a
+// repeated hour is left out, or when a window over midnight ends at midnight.
 func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
-	clock := func(from, to int) func(time.Time) bool { // minutes of the day
+	clock := func(from, to int) func(time.Time) bool { // from and to are minutes of the day
 		return func(wall time.Time) bool {
 			m := wall.Hour()*60 + wall.Minute()
 			if from < to {
@@ -68,7 +67,7 @@ func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 			}
 			nights++
 			for _, e := range of {
-				var end time.Time // of the following minutes
+				var end time.Time // the end of the blackout that contains the following minutes
 				first := change.Add(-40 * time.Hour)
 				for at := change.Add(80 * time.Hour); !at.Before(first); at = at.Add(-time.Minute) {
 					in := e.in(at.In(loc))
@@ -92,7 +91,7 @@ func TestBlackoutsAreWhatTheClockShows(t *testing.T) {
 	t.Logf("%d nights, %d ends", nights, ends)
 }
 
-// Windows know seconds, and begin with their first nanosecond.
+// A window is exact to the second, and contains its first nanosecond.
 func TestWindowsAreExact(t *testing.T) {
 	w := DailyWindow("12:00:30", "12:00:40", "Europe/Berlin")
 	from := time.Date(2027, 5, 3, 12, 0, 30, 0, zone(t, "Europe/Berlin"))
@@ -117,10 +116,9 @@ func TestWindowsAreExact(t *testing.T) {
 	}
 }
 
-// The last days of leap years beyond the zone table, for which Go's ZoneBounds ends a year a day
-// early.
+// In years after the end of the zone table, Go's ZoneBounds ends a leap year one day early.
 //
-// Fails when segment trusts ZoneBounds.
+// Fails when segment relies on ZoneBounds.
 func TestLeapYearsByRule(t *testing.T) {
 	for name := range rules {
 		loc := byRule(t, name)
@@ -139,7 +137,7 @@ func TestLeapYearsByRule(t *testing.T) {
 	}
 }
 
-// Malformed blackouts are refused with the place.
+// A malformed blackout is refused with an error that shows where the mistake is.
 func TestBlackoutsRefuse(t *testing.T) {
 	const two = `write the time as "02:30" or "02:30:15", with two digits each`
 	now := time.Date(2027, 5, 3, 9, 0, 0, 0, time.UTC)
@@ -186,10 +184,10 @@ func TestBlackoutsRefuse(t *testing.T) {
 	}
 }
 
-// If a user-defined blackout panics, or ends before it has begun, that is an error and nothing
-// worse. If there are several blackouts, the latest end counts.
+// If a user-defined blackout panics or returns an end that is too early, BlackedOut returns an
+// error. If several blackouts contain an instant, the latest end counts.
 //
-// Fails when BlackedOut does not recover.
+// Fails when BlackedOut does not recover from a panic.
 func TestBlackedOut(t *testing.T) {
 	now := time.Date(2027, 5, 3, 9, 0, 0, 0, time.UTC)
 	long, short := Between(now.Add(-time.Hour), now.Add(time.Hour)), Between(now.Add(-time.Hour), now.Add(time.Minute))

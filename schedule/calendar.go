@@ -10,9 +10,9 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// Daily is due once a day, when the clocks of the zone show that time of day: Daily("02:30",
-// "Europe/Berlin"), or with seconds, Daily("02:30:15", ""). It treats the zone, and the days on
-// which clocks change, as Cron does.
+// Daily returns a schedule that is due once a day, at the given time of day in the zone:
+// Daily("02:30", "Europe/Berlin"), or with seconds, Daily("02:30:15", ""). It handles zones and
+// clock changes as Cron does.
 func Daily(clock, zone string) Schedule {
 	d := daily{clock: clock, calendar: calendar{zone: zone}}
 	at, clockErr := parseClock("Daily", clock)
@@ -29,7 +29,7 @@ type daily struct {
 
 func (d daily) String() string { return fmt.Sprintf("daily at %s in %s", d.clock, zoneName(d.zone)) }
 
-// onceADay is due at that time after midnight, on clocks that never change.
+// onceADay is due once a day at this time after midnight, on clocks that never change.
 type onceADay time.Duration
 
 func (o onceADay) Next(t time.Time) time.Time {
@@ -40,13 +40,13 @@ func (o onceADay) Next(t time.Time) time.Time {
 	return next
 }
 
-// At is due at each of these instants and never again. Instants in the past are not a fault,
-// because a program must still start after the last one. If an instant has passed, a timer runs it
-// only if a host had the timer before that instant (timer.CatchUp), or with timer.RunOnStartOnce.
+// At returns a schedule that is due at each of the given times and never again. Times in the past
+// are valid, because a program must still start after the last of them. A timer runs a past tick
+// only if a host already had the timer at that time (timer.CatchUp), or with timer.RunOnStartOnce.
 func At(times ...time.Time) Schedule {
 	in := make(instants, 0, len(times))
 	for _, t := range times {
-		in = append(in, t.Round(0)) // drops the monotonic clock reading, which only this host has
+		in = append(in, t.Round(0)) // drops the monotonic clock reading, which is meaningless on other hosts
 	}
 	slices.SortFunc(in, time.Time.Compare)
 	return in
@@ -91,10 +91,10 @@ func (i instants) String() string {
 	return "at " + strings.Join(s, ", ")
 }
 
-// CatchesUp reports whether a missed tick of a schedule is worth a late run by default. That is so
-// for a calendar (a Cron, a Daily, an At), whose next tick may be a day or a year away, for an
-// Every of a day or longer, and for an Except or Times of one of these. With a shorter interval the
-// next tick makes up for it. For user-defined schedules it returns false, because it cannot know.
+// CatchesUp reports whether a timer runs a missed tick of this schedule late by default. It does
+// for calendars (Cron, Daily, At), because the next tick may be a day or a year away, for an Every
+// of a day or longer, and for an Except or Times of one of these. With a shorter interval the next
+// tick makes up for the missed one. For user-defined schedules CatchesUp returns false.
 func CatchesUp(s Schedule) bool {
 	switch s := s.(type) {
 	case crontab, daily, instants:
@@ -110,7 +110,7 @@ func CatchesUp(s Schedule) bool {
 }
 
 // Ends reports whether a schedule has a last tick: an At, a Times, or an Except of one of these.
-// Such a schedule may have no tick left. User-defined schedules do not count.
+// Such schedules may have no ticks left. For user-defined schedules Ends returns false.
 func Ends(s Schedule) bool {
 	switch s := s.(type) {
 	case instants, counted:
@@ -122,29 +122,30 @@ func Ends(s Schedule) bool {
 }
 
 // A calendar is a schedule in the wall time of a zone. Its wall schedule ignores zones and treats
-// wall time as UTC. calendar decides for all calendars what happens when clocks change:
+// wall time as UTC. The type defines what happens when clocks change, for all calendars:
 //
-//   - a time that does not exist is due at the first instant after the gap, once for the whole gap;
-//   - a time that the clock shows twice is due the first time;
-//   - an hourly calendar is due whenever the clock shows its time, and a gap of whole hours adds no
+//   - A time that the clocks skip is due at the first instant after the gap. The whole gap adds one
+//     tick.
+//   - A time that the clocks show twice is due the first time.
+//   - An hourly calendar is due whenever the clocks show its time, and a gap of whole hours adds no
 //     tick.
 type calendar struct {
 	zone   string
 	loc    *time.Location
-	wall   cron.Schedule // what is due in wall time
-	hourly bool          // every hour of the day is allowed
+	wall   cron.Schedule // the ticks in wall time
+	hourly bool          // whether the calendar allows every hour of the day
 	err    error
 }
 
 // Check implements Checker.
 func (c calendar) Check() error { return c.err }
 
-// maxSegments bounds the walk over clock changes. Even if the clocks change once a month, they
-// change fewer times in 80 years.
+// maxSegments bounds the loop over clock changes. Even with a clock change every month it covers 80
+// years.
 const maxSegments = 1000
 
-// Next implements Schedule. It walks from one clock change to the next; between two changes an
-// instant is wall time minus offset.
+// Next implements Schedule. It iterates over the periods between clock changes. In each period,
+// wall time minus the zone's offset gives the instant.
 func (c calendar) Next(t time.Time) time.Time {
 	if c.err != nil || t.Year() > lastYear {
 		return time.Time{}
@@ -153,10 +154,10 @@ func (c calendar) Next(t time.Time) time.Time {
 	offset := offsetAt(t, c.loc)
 	from := shown(t, offset)
 	if !c.hourly && !start.IsZero() {
-		// times shown before the clock was set back have already come due
+		// Times that the clocks showed before they were set back have already been due.
 		from = later(from, justBefore(start, offsetAt(start.Add(-1), c.loc)))
 	}
-	asked, w := from, c.wall.Next(from) // no wall time between these two is due
+	asked, w := from, c.wall.Next(from) // no tick lies between asked and w
 	for range maxSegments {
 		if w.IsZero() {
 			return w
@@ -181,9 +182,10 @@ func (c calendar) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// segment returns a period around t in which the clocks of the zone keep the offset that they have
-// at t; a zero time is unbounded. For a year after the end of the zone's table, Go (1.26) ends a
-// leap year on 31 December at 00:00. Without the correction the walk would not advance on that day.
+// segment returns the start and end of the period around t in which the zone keeps the offset that
+// it has at t. A zero time means that the period is unbounded. After the end of the zone's table,
+// Go 1.26 ends a leap year on 31 December at 00:00. Without the correction Next would not advance
+// on that day.
 func segment(t time.Time, loc *time.Location) (start, end time.Time) {
 	start, end = t.In(loc).ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
@@ -198,10 +200,10 @@ func offsetAt(t time.Time, loc *time.Location) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// shown returns the wall time at t on a clock with that offset, represented as UTC.
+// shown returns the wall time at t for that offset, represented as UTC.
 func shown(t time.Time, offset time.Duration) time.Time { return t.Add(offset).UTC().Round(0) }
 
-// justBefore returns the last wall time before the one that shown returns.
+// justBefore returns the nanosecond before the wall time that shown returns.
 func justBefore(t time.Time, offset time.Duration) time.Time { return shown(t, offset).Add(-1) }
 
 func later(a, b time.Time) time.Time {
@@ -211,7 +213,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// localZone is the zone of this host.
+// localZone is the name of this host's zone.
 const localZone = "Local"
 
 // loadZone returns the zone with that name. The empty name is UTC.
@@ -241,7 +243,7 @@ func zoneName(zone string) string {
 	return zone
 }
 
-// parseClock reads a time of day, 02:30 or 02:30:15.
+// parseClock parses a time of day such as 02:30 or 02:30:15.
 func parseClock(kind, text string) (time.Duration, error) {
 	const layout = "00:00:00"
 	bad := func(at int, format string, args ...any) (time.Duration, error) {

@@ -17,8 +17,7 @@ func zone(t *testing.T, name string) *time.Location {
 	return loc
 }
 
-// Daily has the ticks of the cron expression for the same time, even in the nights in which clocks
-// change.
+// Daily has the same ticks as the cron expression for that time, even on days with clock changes.
 //
 // Fails when onceADay is off by a day at midnight.
 func TestDailyIsCron(t *testing.T) {
@@ -45,9 +44,9 @@ func TestDailyIsCron(t *testing.T) {
 	}
 }
 
-// The clock changes in the documentation, written out.
+// The clock changes that the documentation describes, as explicit cases.
 //
-// Fails when one of the two directions is handled differently.
+// Fails when one direction of the change is handled differently.
 func TestTheNightsOfTheChange(t *testing.T) {
 	for _, c := range []struct {
 		what, spec, zone, from string
@@ -85,9 +84,11 @@ func TestTheNightsOfTheChange(t *testing.T) {
 	}
 }
 
-// At is due at each instant once and in order, whatever the order and the zones of its arguments.
+// At is due once at each instant, in ascending order, whatever the order and the zones of its
+// arguments.
 //
-// Fails when At does not sort, or returns the instant that it was asked with.
+// Fails when At does not sort its arguments, or when Next returns the instant that it was called
+// with.
 func TestAt(t *testing.T) {
 	a := time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC)
 	b, c := a.Add(time.Hour), a.Add(48*time.Hour)
@@ -107,9 +108,9 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// Malformed Daily and At are refused with the place of the fault.
+// A malformed Daily or At is refused with an error that shows where the mistake is.
 //
-// Fails when the check of the clock accepts a single digit or a 24th hour.
+// Fails when parseClock accepts an hour with one digit, or the hour 24.
 func TestCalendarsRefuse(t *testing.T) {
 	const two = `write the time as "02:30" or "02:30:15", with two digits each`
 	for _, c := range []struct {
@@ -146,10 +147,11 @@ func TestCalendarsRefuse(t *testing.T) {
 	}
 }
 
-// From starts the grid, Offset moves it, and after either the name no longer shifts it.
+// From sets the start of the grid, and Offset shifts the grid. After either, the timer's name no
+// longer shifts it.
 //
 // Fails when of shifts an interval that has an anchor or offset, or when the grid has a tick before
-// it begins.
+// its start.
 func TestIntervalsArePlaced(t *testing.T) {
 	three := Every(24 * time.Hour).Offset(3 * time.Hour).of("x")
 	now := time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -159,7 +161,7 @@ func TestIntervalsArePlaced(t *testing.T) {
 	monday := time.Date(2027, 5, 3, 9, 0, 0, 0, zone(t, "Europe/Berlin"))
 	sprint := Every(14 * 24 * time.Hour).From(monday).of("x")
 	at := now.AddDate(-1, 0, 0)
-	for i := range 5 { // the first is the anchor itself
+	for i := range 5 { // the first tick is the anchor itself
 		at = sprint.Next(at)
 		if want := monday.Add(time.Duration(i) * 14 * 24 * time.Hour); !at.Equal(want) {
 			t.Fatalf("%v, want %v", at, want)
@@ -182,7 +184,7 @@ func TestIntervalsArePlaced(t *testing.T) {
 	}
 }
 
-// The text of a schedule distinguishes it from others.
+// Different schedules have different texts.
 func TestSchedulesDescribeThemselves(t *testing.T) {
 	monday := time.Date(2027, 5, 3, 9, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -212,10 +214,10 @@ func TestSchedulesDescribeThemselves(t *testing.T) {
 	}
 }
 
-// Calendars, and intervals of a day or longer, catch up; shorter intervals and user-defined
+// Calendars, and intervals of a day or longer, catch up. Shorter intervals and user-defined
 // schedules do not.
 //
-// Fails when a calendar is left out, or a long interval.
+// Fails when CatchesUp returns false for a calendar or a long interval.
 func TestCatchesUp(t *testing.T) {
 	never := Weekdays("", time.Sunday)
 	for _, c := range []struct {

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Check returns every fault of a schedule, each with how to fix it. It first calls Check on the
-// schedule and its parts; if they report nothing, it reports that the schedule never fires, that
-// its Next panics, or that Next returns a time that is not later. Only an At, a Times, or an Except
-// of one of these may have no tick left, because a program must still start after the last tick.
+// Check returns every fault of a schedule. Each error explains how to fix the fault. Check first
+// validates the schedule and its parts. If it finds no fault, it then tests Next, and reports a
+// schedule that never fires, a Next that panics, and a Next that returns a time that is not later.
+// Only an At, a Times, or an Except of one of these may have no ticks left, because a program must
+// still start after the last tick.
 func Check(s Schedule) []error {
 	if s == nil {
 		return []error{errors.New("it is nil: set one")}
@@ -32,18 +33,18 @@ func Check(s Schedule) []error {
 	return nil
 }
 
-// CheckShared returns an error if hosts would not agree on the ticks of a schedule: instead of
-// sharing each tick, every host would then run its own. It finds two causes: the zone Local, which
-// may differ between hosts; and a next tick that changes when the schedule is asked a little later,
-// as for an interval that counts from now. It does not find Every(d).From(time.Now()), which looks
-// like a fixed anchor.
+// CheckShared returns an error if hosts would disagree about the ticks of a schedule. Each host
+// would then run its own ticks instead of sharing them. CheckShared finds two causes. One is the
+// zone Local, which may differ between hosts. The other is a schedule whose next tick depends on
+// when it is asked, such as an interval that counts from now. CheckShared does not find
+// Every(d).From(time.Now()), which looks like a fixed anchor.
 func CheckShared(s Schedule) error {
 	if err := checkZones(s); err != nil {
 		return err
 	}
 	switch s := s.(type) {
 	case counted:
-		return CheckShared(s.schedule) // asked before its from, every schedule gives the same tick
+		return CheckShared(s.schedule) // before its start, a Times returns the same tick for any inner schedule
 	case except:
 		return CheckShared(s.schedule)
 	}
@@ -52,7 +53,7 @@ func CheckShared(s Schedule) error {
 	}
 	from := time.Now()
 	next, err := Next(s, from)
-	// Check reports the error; a tick this close may have been rounded
+	// Check reports an error. A tick this close may have been rounded.
 	if err != nil || next.Sub(from) < 4*time.Microsecond {
 		return nil
 	}
@@ -68,11 +69,11 @@ func CheckShared(s Schedule) error {
 		again.UTC().Format(time.RFC3339Nano))
 }
 
-// CheckSharedBlackout returns an error if a blackout is in the zone Local, so that hosts would not
-// agree on it.
+// CheckSharedBlackout returns an error if a blackout is in the zone Local, because hosts could then
+// disagree about it.
 func CheckSharedBlackout(b Blackout) error { return checkZones(b) }
 
-// checkZones returns an error if a schedule, a blackout, or a part of one is in the zone Local.
+// checkZones returns an error if a schedule, a blackout, or a part of either is in the zone Local.
 func checkZones(v any) error {
 	zone := ""
 	switch v := v.(type) {
@@ -105,7 +106,8 @@ func checkZones(v any) error {
 		"\"Europe/Berlin\", or \"\" for UTC", Describe(v))
 }
 
-// common reports whether a schedule is made by this package, so that all hosts have the same ticks.
+// common reports whether this package made the schedule. All hosts agree about the ticks of such a
+// schedule.
 func common(s Schedule) bool {
 	switch s.(type) {
 	case Interval, FixedDelay, crontab, daily, instants:
@@ -114,9 +116,9 @@ func common(s Schedule) bool {
 	return false
 }
 
-// CheckBlackout returns every fault of a blackout, each with how to fix it. It first calls the
-// blackout's own Check; if that reports nothing, it reports that Until panics or returns an end
-// that is not later.
+// CheckBlackout returns every fault of a blackout. Each error explains how to fix the fault.
+// CheckBlackout first calls the blackout's own Check. If that finds no fault, it reports an Until
+// that panics or returns an end that is not later.
 func CheckBlackout(b Blackout) []error {
 	if b == nil {
 		return []error{errors.New("blackout: it is nil: take it out")}
@@ -130,7 +132,8 @@ func CheckBlackout(b Blackout) []error {
 	return faults
 }
 
-// checkParts calls the Check method of a schedule or a blackout and returns its faults one by one.
+// checkParts calls the Check method of a schedule or a blackout, and returns each fault as a
+// separate error.
 func checkParts(v any) (faults []error) {
 	c, ok := v.(Checker)
 	if !ok {
@@ -147,7 +150,7 @@ func checkParts(v any) (faults []error) {
 	return faults
 }
 
-// split separates the errors that errors.Join has joined.
+// split returns the errors that errors.Join has joined.
 func split(err error) []error {
 	if err == nil {
 		return nil

@@ -11,35 +11,35 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// Cron is due when the clocks of the zone match the expression: Cron("0 2 * * *", "Europe/Berlin").
-// The empty zone is UTC; "Local" is the zone of this host, for a program whose hosts share no
-// ticks. All hosts need the same zone data. Check returns the faults of the expression and the
-// zone; ParseCron returns them directly.
+// Cron returns a schedule that is due when the clocks of the zone match the expression: Cron("0 2 *
+// * *", "Europe/Berlin"). The empty zone is UTC. "Local" is the zone of this host, for programs
+// whose hosts do not share ticks. All hosts need the same zone data. Check returns the faults of
+// the expression and the zone; ParseCron returns them directly.
 //
-// The fields are minute, hour, day of month, month and day of week; an optional sixth field, in
+// The fields are minute, hour, day of month, month and day of week. An optional sixth field, in
 // front, is the second. A field is a list (1,15) of values, ranges (9-17, fri-mon) and steps (*/15,
-// 9-17/2). A step must be smaller than the number of values in its range: */60 and 5-6/3, for which
-// other crons take only the first value, are refused. Months and days of the week have names, in
-// any case; * and ? match any value. Both 0 and 7 are Sunday. Days of the month may be L (the
-// last), L-2 (two days before the last), 15W (the weekday nearest to the 15th) and LW (the last
-// weekday). Days of the week may be fri#2 (the second Friday) and fri#L (the last Friday). In six
-// fields with a ? for the day of month, as Quartz writes them, numbers for days of the week are
-// refused, because Quartz counts them from Sunday as 1. @yearly, @annually, @monthly, @weekly,
-// @daily, @midnight and @hourly are accepted. A date that never comes, such as 30 February, is
-// refused.
+// 9-17/2). A step must be smaller than the number of values in its range. */60 and 5-6/3 are
+// refused; other crons use only the first value of such a range. Months and days of the week may be
+// written as names, in upper or lower case. * and ? match any value. Both 0 and 7 are Sunday. The
+// day of month may be L (the last day), L-2 (two days before the last), 15W (the weekday nearest to
+// the 15th) or LW (the last weekday). The day of week may be fri#2 (the second Friday) or fri#L
+// (the last Friday). Quartz counts the days of the week from Sunday as 1. Therefore, in an
+// expression with six fields and a ? for the day of month, as Quartz writes it, numbers for days of
+// the week are refused. @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly are
+// accepted. A date that does not exist, such as 30 February, is refused.
 //
 // If both the day of month and the day of week are restricted, a day that matches either is due, as
-// in robfig/cron. Other crons differ. In Vixie's a field that begins with * is not restricted: "0 0
-// */2 * MON" is due there on Mondays that are odd days, and here on odd days and on Mondays. Quartz
-// restricts only one of the two.
+// in robfig/cron. Other crons differ. In Vixie cron a field that begins with * is not restricted:
+// "0 0 */2 * MON" is due there on Mondays that are odd days, and here on odd days and on Mondays.
+// Quartz allows only one of the two fields to be restricted.
 //
 // When clocks are set forward, a skipped time is due once, at the first instant after the gap. When
-// they are set back, a time that is shown twice is due only the first time. An expression that
-// allows all 24 hours follows elapsed time instead: it is due whenever the clocks show one of its
-// minutes, the second time as well, and a gap of whole hours adds no tick. If the gap is not a
-// whole number of hours, the skipped times are due once, after it. So when the clocks are set back,
-// "*/5 * * * *" continues through the hour that comes twice, and "*/5 0-6 * * *" pauses when that
-// hour comes the second time, unlike in Vixie's cron.
+// clocks are set back, a time that is shown twice is due only the first time. An expression that
+// allows all 24 hours follows elapsed time instead. It is due whenever the clocks show one of its
+// minutes, including the second time, and a gap of whole hours adds no tick. If the gap is not a
+// whole number of hours, the skipped times are due once, after the gap. For example, when clocks
+// are set back, "*/5 * * * *" continues through the repeated hour, while "*/5 0-6 * * *" pauses
+// during its second pass. Vixie cron behaves differently.
 func Cron(spec, zone string) Schedule {
 	c := crontab{spec: spec, calendar: calendar{zone: zone}}
 	loc, zoneErr := loadZone(zone)
@@ -56,8 +56,9 @@ func Cron(spec, zone string) Schedule {
 }
 
 // ParseCron is like Cron, for an expression that comes from a table, a file or a form. If the
-// expression or the zone has a fault, it returns a nil Schedule and an error with the first fault
-// of the expression, shown at its place in the text, and the fault of the zone.
+// expression or the zone is invalid, ParseCron returns a nil Schedule and an error. The error has
+// the first fault of the expression, with a marker under its place in the text, and the fault of
+// the zone.
 func ParseCron(spec, zone string) (Schedule, error) {
 	s := Cron(spec, zone)
 	if faults := Check(s); len(faults) > 0 {
@@ -75,8 +76,8 @@ func (c crontab) String() string {
 	return fmt.Sprintf("cron %s in %s", quote(c.spec), zoneName(c.zone))
 }
 
-// wholeMinutes keeps the library from stepping through the remaining seconds of a minute, in which
-// nothing more can be due.
+// wholeMinutes prevents the cron library from stepping through the remaining seconds of a minute,
+// in which no tick can follow.
 type wholeMinutes struct{ cron.Schedule }
 
 func (w wholeMinutes) Next(t time.Time) time.Time {
@@ -84,12 +85,12 @@ func (w wholeMinutes) Next(t time.Time) time.Time {
 }
 
 // cronParser parses expressions. By default it requires both the day of month and the day of week
-// to match; DowOrDom makes either one enough. By default it searches 5 years, but the next fifth
-// Friday in a February may be 40 years away.
+// to match; DowOrDom lets either match. By default it searches only 5 years ahead, but the next
+// fifth Friday in a February may be 40 years away.
 var cronParser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
 	cron.Descriptor | cron.Extended | cron.DowOrDom).WithMaxSearchYears(50)
 
-// cronFields are the fields in order, and the values that each one allows.
+// cronFields lists the fields in order, with the values that each field allows.
 var cronFields = [...]struct{ name, takes string }{
 	{"second", "0 to 59"},
 	{"minute", "0 to 59"},
@@ -101,15 +102,15 @@ var cronFields = [...]struct{ name, takes string }{
 
 const dayOfWeek = 5
 
-// A cronText is an expression that is being checked.
+// A cronText is an expression that is being parsed.
 type cronText string
 
 func (c cronText) fault(at int, format string, args ...any) error {
 	return fault("cron", string(c), at, format, args...)
 }
 
-// parseCron adds two things to the library's parser: it finds the place of a fault, and it rejects
-// expressions that the library accepts although they mean nothing, or not what they seem to say.
+// parseCron extends the library's parser in two ways. It finds the position of a fault, and it
+// rejects expressions that the library accepts although they mean nothing or are misleading.
 func parseCron(spec string) (*cron.SpecSchedule, error) {
 	t := cronText(spec)
 	fields, err := t.fields()
@@ -142,7 +143,7 @@ func parseCron(spec string) (*cron.SpecSchedule, error) {
 
 // checkQuartz refuses expressions that were written for Quartz and would be due on other days here.
 // Quartz counts the days of the week from Sunday as 1, and requires a ? in one of the two day
-// fields. So numbers beside a ? in six fields are most likely Quartz's.
+// fields. In six fields with a ?, numbers for days of the week are therefore most likely Quartz's.
 func (c cronText) checkQuartz(fields []piece) error {
 	if len(fields) != len(cronFields) || fields[3].text != "?" {
 		return nil
@@ -158,10 +159,10 @@ func (c cronText) checkQuartz(fields []piece) error {
 	return nil
 }
 
-// askLibrary calls the parser and turns a panic of the library into an error.
+// askLibrary calls the library's parser. If the library panics, askLibrary returns an error.
 func askLibrary(spec string) (s *cron.SpecSchedule, err error) {
 	defer recovered("the parser", &err)
-	parsed, err := cronParser.Parse(strings.ToLower(spec)) // names and macros in any case
+	parsed, err := cronParser.Parse(strings.ToLower(spec)) // names and macros may be in any case
 	if err != nil {
 		return nil, err
 	}
@@ -169,17 +170,17 @@ func askLibrary(spec string) (s *cron.SpecSchedule, err error) {
 	if !ok {
 		return nil, fmt.Errorf("it is not a calendar, but a %T", parsed)
 	}
-	s.Location = time.UTC // it is asked in wall time; calendar applies the zone
+	s.Location = time.UTC // Next is called in wall time; calendar applies the zone
 	return s, nil
 }
 
-// A piece is a part of an expression and its offset.
+// A piece is a part of an expression and its byte offset.
 type piece struct {
 	at   int
 	text string
 }
 
-// split cuts a piece at each separator.
+// split splits a piece at each separator.
 func (p piece) split(separator string) []piece {
 	var all []piece
 	at := p.at
@@ -192,7 +193,8 @@ func (p piece) split(separator string) []piece {
 
 const cronBlanks = " \t\r\n"
 
-// fields splits the expression into fields and returns the faults that concern all of it.
+// fields splits the expression into fields. It returns an error for faults that concern the whole
+// expression.
 func (c cronText) fields() ([]piece, error) {
 	spec := string(c)
 	if len(spec) > cron.MaxSpecLength {
@@ -252,8 +254,8 @@ func (c cronText) checkWord(fields []piece) error {
 	return c.fault(fields[0].at, "there is no such macro: use one of %s", strings.Join(cronWords, ", "))
 }
 
-// checkField finds the first fault of a field by asking the library about ever smaller pieces of
-// the field.
+// checkField finds the first fault in a field by parsing ever smaller pieces of the field with the
+// library.
 func (c cronText) checkField(field int, f piece) error {
 	kind := cronFields[field]
 	for _, element := range f.split(",") {
@@ -271,7 +273,7 @@ func (c cronText) checkField(field int, f piece) error {
 				return c.fault(end.at, "%s: %s is not one of its values: use %s", kind.name, quote(end.text),
 					kind.takes)
 			case len(ends) > 1 && strings.Trim(end.text, "*?") == "":
-				// the library ignores what follows it
+				// The library ignores the rest of the piece.
 				return c.fault(end.at, "%s: %s is not allowed in a range", kind.name, end.text)
 			}
 		}
@@ -297,7 +299,7 @@ func (c cronText) checkField(field int, f piece) error {
 	return nil
 }
 
-// askField lets the library parse a single field.
+// askField parses a single field with the library.
 func askField(field int, text string) (*cron.SpecSchedule, error) {
 	if strings.ContainsAny(text, "+"+cronBlanks) {
 		return nil, errors.New("no value")
@@ -307,9 +309,8 @@ func askField(field int, text string) (*cron.SpecSchedule, error) {
 	return askLibrary(strings.Join(all[:], " "))
 }
 
-// stepsRight reports whether the library steps through a range of weekdays as a reader would
-// expect. If the range crosses the end of the week, it does not: it counts Sunday twice, as 7 and
-// as 0.
+// stepsRight reports whether the library steps through a range of weekdays as expected. It does not
+// if the range crosses the end of the week, because it counts Sunday twice, as 7 and as 0.
 func stepsRight(first, span, step piece) bool {
 	days := func(text string) uint64 {
 		s, err := askField(dayOfWeek, text)

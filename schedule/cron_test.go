@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// A malformed expression is refused with an error that explains how to fix it, and a caret under
-// the place.
+// A malformed expression is refused with an error that explains how to fix it and marks the place
+// with a caret.
 //
-// Fails when the library alone decides: it reads *-5 as *, 61-2 as 1-2 and 100-5 as nothing, does
-// not notice a missing value in a list, and counts Sunday twice in a step over the end of a week.
+// Fails when parseCron relies on the library alone. The library reads *-5 as *, 61-2 as 1-2 and
+// 100-5 as nothing, does not notice a missing value in a list, and counts Sunday twice in a step
+// over the end of a week.
 func TestCronRefuses(t *testing.T) {
 	const fiveOrSix = "use five fields (minute, hour, day of month, month, day of week), or six with the second " +
 		"in front"
@@ -102,9 +103,10 @@ func TestCronRefuses(t *testing.T) {
 	}
 }
 
-// An unknown zone is refused, and so is every spelling of the host's zone except Local.
+// Unknown zones are refused. The host's zone must be spelled exactly Local.
 //
-// Fails when "local" is taken for Local: CheckShared, which asks for that name, would let it pass.
+// Fails when loadZone accepts "local" as Local. CheckShared compares with "Local" and would not
+// notice it.
 func TestZonesRefused(t *testing.T) {
 	const local = `write "Local" for the zone of this host, which may differ from that of others: name a zone, such as "Europe/Berlin", or "" for UTC, where hosts have to agree`
 	const unknown = `there is no such time zone here: use a name of the IANA database, such as "Europe/Berlin"; on systems without zone files, import _ "time/tzdata"`
@@ -125,9 +127,10 @@ func TestZonesRefused(t *testing.T) {
 	}
 }
 
-// The forms of an expression mean what the documentation says.
+// Each form of expression means what the documentation says.
 //
-// Fails when an option of the parser is left out; without DowOrDom the 13th is a Friday only.
+// Fails when an option of the parser is missing. For example, without DowOrDom "13 * 5" matches
+// only Fridays that are the 13th.
 func TestCronForms(t *testing.T) {
 	for _, c := range []struct{ spec, after, want string }{
 		{"0 2 * * *", "2027-01-01T02:00:00", "2027-01-02T02:00:00"},
@@ -146,7 +149,7 @@ func TestCronForms(t *testing.T) {
 		{"0 22-2 * * *", "2027-01-01T02:00:00", "2027-01-01T22:00:00"},
 		{"*/25 * * * *", "2027-01-01T00:25:00", "2027-01-01T00:50:00"},
 		{"0 0 ? * ?", "2027-01-01T00:00:00", "2027-01-02T00:00:00"},
-		{"0 0 13 * 5", "2027-01-08T00:00:00", "2027-01-13T00:00:00"}, // one of the two is enough
+		{"0 0 13 * 5", "2027-01-08T00:00:00", "2027-01-13T00:00:00"}, // either day field is enough
 		{"0 0 13 * ?", "2027-01-08T00:00:00", "2027-01-13T00:00:00"},
 		{"0 0 * * 5", "2027-01-08T00:00:00", "2027-01-15T00:00:00"},
 		{"0 0 L * *", "2027-02-01T00:00:00", "2027-02-28T00:00:00"},
@@ -156,7 +159,7 @@ func TestCronForms(t *testing.T) {
 		{"0 0 * * fri#2", "2027-01-01T00:00:00", "2027-01-08T00:00:00"},
 		{"0 0 * * FRI#l", "2027-01-01T00:00:00", "2027-01-29T00:00:00"},
 		{"0 0 29 2 *", "2027-01-01T00:00:00", "2028-02-29T00:00:00"},
-		{"0 0 29 2 *", "2096-03-01T00:00:00", "2104-02-29T00:00:00"}, // 2100 is no leap year
+		{"0 0 29 2 *", "2096-03-01T00:00:00", "2104-02-29T00:00:00"}, // 2100 is not a leap year
 		{"0 0 ? 2 fri#5", "2064-03-01T00:00:00", "2092-02-29T00:00:00"},
 	} {
 		s := Cron(c.spec, "")
@@ -174,7 +177,8 @@ func TestCronForms(t *testing.T) {
 	}
 }
 
-// Instants far outside the usual years give ticks or none, but no panic.
+// For instants far outside the usual range of years, Next returns a tick or none, but does not
+// panic.
 func TestCronAtTheEndsOfTime(t *testing.T) {
 	s := Cron("0 2 * * *", "Europe/Berlin")
 	for _, at := range []time.Time{{}, time.Unix(-1<<62, 0), time.Unix(1<<62, 0),
@@ -185,8 +189,8 @@ func TestCronAtTheEndsOfTime(t *testing.T) {
 	}
 }
 
-// Any text in any zone is either refused, or is a schedule whose ticks follow each other and do not
-// depend on when it is asked.
+// Any expression in any zone is either refused or gives ascending ticks. The ticks do not depend on
+// the instants for which Next is called.
 func FuzzCron(f *testing.F) {
 	for _, spec := range dstSpecs {
 		f.Add(spec, "America/New_York", int64(1_700_000_000), int64(3600))
@@ -227,7 +231,7 @@ func FuzzCron(f *testing.F) {
 			if !next.After(at) {
 				t.Fatalf("%q in %q: Next(%v) = %v", spec, zone, at, next)
 			}
-			if gap := next.Sub(at); gap > 1 { // the answer is the same for any instant in between
+			if gap := next.Sub(at); gap > 1 { // the tick is the same for any instant in between
 				between := at.Add(time.Duration(uint64(within) % uint64(gap)))
 				if again := s.Next(between); !again.Equal(next) {
 					t.Errorf("%q in %q: Next(%v) = %v, but Next(%v) = %v", spec, zone, at, next, between, again)
@@ -241,11 +245,11 @@ func FuzzCron(f *testing.F) {
 	})
 }
 
-// Expressions of Quartz mean the same here, or are refused.
+// An expression that is written for Quartz either means the same here or is refused.
 //
-// Fails when a number of a day of the week is taken for another day than Quartz means.
+// Fails when a day of the week is read as a different day than Quartz means.
 func TestQuartzWeekdaysAreNotMisread(t *testing.T) {
-	from := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC) // a Friday
+	from := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC) // this is a Friday
 	for spec, want := range map[string]string{
 		"0 15 10 ? * MON-FRI":     "2027-01-01 10:15",
 		"0 15 10 ? * FRI#2":       "2027-01-08 10:15",
@@ -253,8 +257,8 @@ func TestQuartzWeekdaysAreNotMisread(t *testing.T) {
 		"0 15 10 ? * */2":         "2027-01-02 10:15",
 		"0 15 10 L-2 * ?":         "2027-01-29 10:15",
 		"0 15 10 15W * ?":         "2027-01-15 10:15",
-		"0 15 10 * * 5":           "2027-01-01 10:15", // not Quartz, which wants a ?
-		"15 10 ? * 5":             "2027-01-01 10:15", // not Quartz, which has seconds
+		"0 15 10 * * 5":           "2027-01-01 10:15", // not Quartz, which requires a ?
+		"15 10 ? * 5":             "2027-01-01 10:15", // not Quartz, which requires seconds
 		"0 15 10 ? * 2-6":         "Quartz",
 		"0 15 10 ? * MON,6":       "Quartz",
 		"0 15 10 ? * 6#3":         "Quartz",

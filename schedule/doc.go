@@ -8,30 +8,30 @@
 //	schedule.Times(3, launch, schedule.Daily("08:00", zone))
 //	schedule.Except(schedule.Daily("08:00", zone), schedule.Weekdays(zone, time.Sunday))
 //
-// A [Schedule] has one method, Next; the schedules of robfig/cron and River satisfy it unchanged. A
-// [Blackout] has one method, Until. The constructors return no error. A malformed schedule, zone or
-// window keeps its faults, which [Check] returns, each with its place in the text and how to fix
-// it; for a cron expression, Check returns the first fault. For an expression that a user has
-// typed, [ParseCron] returns the schedule or its faults.
+// A [Schedule] has one method, Next; the schedules of robfig/cron and River satisfy the interface
+// unchanged. A [Blackout] has one method, Until. The constructors do not return errors. A malformed
+// schedule, zone or window stores its faults, and [Check] returns them, each with its place in the
+// text and how to fix it. For a cron expression, Check returns only the first fault. To parse an
+// expression that a user has typed, call [ParseCron], which returns the schedule or its faults.
 //
 // # What is promised
 //
 // Hosts with the same zone data agree on every tick without communicating, because a tick depends
 // only on the schedule, not on when or where it is computed. Each schedule defines what happens in
-// the hour that clocks skip or show twice; see [Cron]. Ticks are instants of whole microseconds up
-// to the year 9999. The values are immutable and safe for concurrent use.
+// an hour that clocks skip or repeat; see [Cron]. Ticks are whole microseconds, up to the year
+// 9999. The values are immutable and safe for concurrent use.
 //
 // # What is not promised
 //
-// Nothing here runs anything or waits. Only Check, CheckShared and CheckBlackout read the clock, to
-// ask what comes next. User-defined Schedules and Blackouts are trusted: [CheckShared] finds most
-// schedules whose ticks differ between hosts, but not all. If the rules of a zone have changed,
-// hosts with different zone data disagree about it.
+// This package does not run anything and does not wait. Only Check, CheckShared and CheckBlackout
+// read the clock, to compute the next tick or end. User-defined Schedules and Blackouts are
+// trusted: [CheckShared] finds most schedules whose ticks differ between hosts, but not all. If the
+// rules of a zone change, hosts with different zone data disagree about ticks in that zone.
 //
 // # Running schedules
 //
-// A scheduler calls [Check] once, and then [Next], [Advance], [Latest] and [BlackedOut] instead of
-// the methods. These ask in UTC, bound the work they do, and turn a panic or an impossible answer
-// into an error. [Identity] tells whether two hosts, or two versions of a program, have the same
-// schedule.
+// A scheduler calls [Check] once. After that it calls [Next], [Advance], [Latest] and [BlackedOut]
+// instead of the methods. These functions use UTC, bound their work, and return an error if a
+// method panics or returns an impossible result. Use [Identity] to find out whether two hosts, or
+// two versions of a program, have the same schedule.
 package schedule

@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// Every is due once per period, on a grid that all hosts share. The grid begins at the Unix epoch
-// and is shifted by a hash of the timer's name (see ForName), by less than a minute, so that timers
-// with the same period are not all due at the same instant. Every(24*time.Hour) is therefore not
-// midnight: use Offset or a calendar for that. The shortest period is a millisecond.
+// Every returns a schedule that is due once per period, on a grid that all hosts share. The grid
+// starts at the Unix epoch. It is shifted by a hash of the timer's name (see ForName), by less than
+// a minute, so that timers with the same period are not all due at the same instant.
+// Every(24*time.Hour) is therefore not due at midnight; use Offset or a calendar for that. The
+// shortest period is a millisecond.
 func Every(period time.Duration) Interval { return Interval{period: period} }
 
 const (
@@ -23,27 +24,27 @@ const (
 // An Interval is the schedule that Every returns.
 type Interval struct {
 	period   time.Duration
-	shift    time.Duration // of the grid, from its beginning
+	shift    time.Duration // shift of the grid from its start
 	anchor   time.Time
-	anchored bool // otherwise the grid begins at the epoch and has no first tick
-	placed   bool // by From or Offset: the name does not shift it
+	anchored bool // set by From; otherwise the grid starts at the epoch and has no first tick
+	placed   bool // set by From and Offset: the name does not shift the grid
 }
 
-// From starts the grid at the anchor: the first tick is the anchor itself, so
-// Every(14*24*time.Hour).From(monday) is every second Monday. The timer's name no longer shifts the
-// grid. The anchor must be the same on all hosts. From(time.Now()) gives each host a grid of its
-// own, so every host runs ticks of its own, and no check detects it.
+// From starts the grid at the anchor. The first tick is the anchor itself, so
+// Every(14*24*time.Hour).From(monday) is due every second Monday. The timer's name no longer shifts
+// the grid. The anchor must be the same on all hosts. With From(time.Now()) each host would have
+// its own grid and run its own ticks, and no check detects that.
 func (i Interval) From(anchor time.Time) Interval {
 	i.anchor, i.anchored, i.placed = anchor.Round(0), true, true
 	return i
 }
 
-// Offset moves the grid: Every(24*time.Hour).Offset(3*time.Hour) is 03:00 UTC. The timer's name no
-// longer shifts the grid.
+// Offset shifts the grid: Every(24*time.Hour).Offset(3*time.Hour) is due at 03:00 UTC. The timer's
+// name no longer shifts the grid.
 func (i Interval) Offset(d time.Duration) Interval {
 	switch sum := i.shift + d; {
 	case d > 0 && sum < i.shift:
-		i.shift = math.MaxInt64 // which Check refuses
+		i.shift = math.MaxInt64 // Check refuses this value
 	case d < 0 && sum > i.shift:
 		i.shift = math.MinInt64
 	default:
@@ -68,7 +69,7 @@ func (i Interval) Check() error {
 	return errors.Join(errs...)
 }
 
-// of returns the interval as shifted for a timer with that name.
+// of returns the interval, shifted for a timer with that name.
 func (i Interval) of(name string) Interval {
 	if i.placed {
 		return i
@@ -91,7 +92,7 @@ func (i Interval) begin() time.Time {
 // Next implements Schedule.
 func (i Interval) Next(t time.Time) time.Time {
 	if i.period <= 0 {
-		return time.Time{} // Check says why
+		return time.Time{} // Check reports why
 	}
 	if begin := i.begin(); i.anchored && t.Before(begin) {
 		return begin
@@ -99,8 +100,8 @@ func (i Interval) Next(t time.Time) time.Time {
 	return i.in(t.Add(i.period - i.into(t)))
 }
 
-// into returns the time since the latest tick up to t. A Duration ends after 292 years, and t may
-// be further than that from the beginning of the grid.
+// into returns the time from the latest tick up to t until t. A Duration holds at most 292 years,
+// and t may be further than that from the start of the grid.
 func (i Interval) into(t time.Time) time.Duration {
 	begin, period := i.begin(), i.period
 	seconds, nanos := t.Unix()-begin.Unix(), time.Duration(t.Nanosecond()-begin.Nanosecond())%period
@@ -112,7 +113,7 @@ func (i Interval) into(t time.Time) time.Duration {
 	if nanos < 0 {
 		nanos += period
 	}
-	if rest >= period-nanos { // the sum may overflow a Duration
+	if rest >= period-nanos { // the sum could overflow a Duration
 		return rest - (period - nanos)
 	}
 	return rest + nanos
@@ -126,8 +127,8 @@ func (i Interval) in(t time.Time) time.Time {
 	return t.Round(0).In(i.anchor.Location())
 }
 
-// skip computes what Advance finds tick by tick: given a due tick, it returns the latest tick that
-// is due by now and how many were passed over.
+// skip computes directly what Advance otherwise computes tick by tick. Given a due tick, it returns
+// the latest tick that is due by now and the number of ticks that were skipped.
 func (i Interval) skip(tick, now time.Time) (last time.Time, missed uint64) {
 	last = i.in(now.Add(-i.into(now)))
 	n := last.Sub(tick.Add(-i.into(tick))) / i.period

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-const maxDuration = time.Duration(math.MaxInt64) // 292 years
+const maxDuration = time.Duration(math.MaxInt64) // about 292 years
 
-// For any anchor, offset and instant, Every is due where unbounded arithmetic says. Values that
-// cannot be represented are refused.
+// For any anchor, offset and instant, Every has the ticks that big-integer arithmetic gives. Values
+// that cannot be represented are refused.
 //
-// Fails when the distance of an instant from the anchor is a Duration, which ends after 292 years.
+// Fails when the distance between an instant and the anchor is computed as a Duration, which holds
+// at most 292 years.
 func TestEveryIsRightAtAnyDistance(t *testing.T) {
 	t.Parallel()
 	nanos := func(t time.Time) *big.Int {
@@ -41,7 +42,7 @@ func TestEveryIsRightAtAnyDistance(t *testing.T) {
 			continue
 		}
 		checked++
-		at := time.Unix(rand.Int64N(300e9)-62e9, rand.Int64N(1e9)) // year 5 to 9500
+		at := time.Unix(rand.Int64N(300e9)-62e9, rand.Int64N(1e9)) // years 5 to 9500
 		next := iv.Next(at)
 		if !next.After(at) {
 			t.Fatalf("%v: Next(%v) = %v", iv, at, next)

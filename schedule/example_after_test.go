@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// The next run is due ten minutes after the last one has ended, however long that took.
+// The next run is due ten minutes after the previous one ends, however long that run took.
 func ExampleAfter() {
 	s := schedule.After(10 * time.Minute)
 	ended := time.Date(2026, time.March, 2, 12, 3, 20, 0, time.UTC)

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A migration begins on a given day, and its second part a week later.
+// A migration starts on a given day, and its second part starts a week later.
 func ExampleAt() {
 	begin := time.Date(2027, time.May, 3, 20, 0, 0, 0, time.UTC)
 	migrate := schedule.At(begin, begin.AddDate(0, 0, 7))

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// This window spans midnight. In the night in which clocks are set forward it is an hour shorter.
+// This window spans midnight. On the night when clocks are set forward, it is an hour shorter.
 func ExampleDailyWindow() {
 	night := schedule.DailyWindow("22:00", "06:00", "Europe/Berlin")
 	saturday := time.Date(2027, time.March, 27, 22, 0, 0, 0, time.FixedZone("CET", 3600))
@@ -19,7 +19,8 @@ func ExampleDailyWindow() {
 	// in it at six: false
 }
 
-// A function covers what no window can. It must return the same result on every host.
+// A BlackoutFunc can express rules that no window can. It must return the same result on every
+// host.
 func ExampleBlackoutFunc() {
 	fullHours := schedule.BlackoutFunc(func(t time.Time) bool { return t.Minute() == 0 })
 	often := schedule.Except(schedule.Cron("*/20 * * * *", ""), fullHours)
@@ -34,7 +35,8 @@ func ExampleBlackoutFunc() {
 	// 13:20:00
 }
 
-// A freeze over the holidays is a user-defined Blackout: Until returns its end, or the zero time.
+// A freeze over the holidays is a user-defined Blackout. Until returns the end of the freeze, or
+// the zero time outside it.
 func ExampleBlackout() {
 	var freeze schedule.Blackout = schedule.Between(
 		time.Date(2026, time.December, 23, 18, 0, 0, 0, time.UTC),

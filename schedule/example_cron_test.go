@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A time that the clocks skip in spring is due right after the gap; a time that they show twice in
+// A time that clocks skip in spring is due right after the gap. A time that clocks show twice in
 // autumn is due once.
 func ExampleCron() {
 	nightly := schedule.Cron("30 2 * * *", "Europe/Berlin")
@@ -27,7 +27,8 @@ func ExampleCron() {
 	// 01 Nov 02:30 CET
 }
 
-// An expression comes from a table, a file or a form, and its author gets the answer.
+// An expression comes from a table, a file or a form. Its author gets the error with the position
+// of the fault.
 func ExampleParseCron() {
 	if _, err := schedule.ParseCron("0 25 * * *", "Europe/Berlin"); err != nil {
 		fmt.Println(err)
@@ -41,8 +42,8 @@ func ExampleParseCron() {
 	// cron "0 2 * * *" in Europe/Berlin <nil>
 }
 
-// All faults of a schedule come back together, each with its place. timer.New calls Check for every
-// timer.
+// Check returns all faults of a schedule at once, each with its position. timer.New calls Check for
+// every timer.
 func ExampleCheck() {
 	const zone = "Europe/Berlin"
 	report := schedule.Except(schedule.Cron("0 2,26 * * *", zone), schedule.Dates(zone, "2027-02-30"))

@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Hosts agree on every instant without communicating, because it follows from the period and a
+// Hosts agree on every tick without communicating, because the ticks follow from the period and the
 // name. Timers with the same period but different names are not due at the same instant. A timer
 // passes its own name to its schedule.
 func ExampleEvery() {

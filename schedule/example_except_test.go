@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Every business day at eight: a calendar consists of a schedule and the days that it leaves out.
+// Business days at eight: a daily schedule without weekends and holidays.
 func ExampleExcept() {
 	const zone = "Europe/Berlin"
 	morning := schedule.Except(schedule.Daily("08:00", zone),

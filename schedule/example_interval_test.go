@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Three o'clock UTC, and every second Monday: intervals that the name does not shift.
+// Two intervals that the name does not shift: every day at 03:00 UTC, and every second Monday.
 func ExampleInterval() {
 	tick := time.Date(2027, time.May, 1, 12, 0, 0, 0, time.UTC)
 	fmt.Println(schedule.Every(24 * time.Hour).Offset(3 * time.Hour).Next(tick).Format(time.RFC1123))

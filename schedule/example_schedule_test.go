@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// workdays is due once a day at that hour, except on weekends. It computes in UTC, because every
-// host must get the same answer, whatever its own time zone.
+// workdays is due once a day at that hour, except on weekends. It computes in UTC, because the
+// result must not depend on the host's time zone.
 type workdays struct{ hour int }
 
 func (w workdays) Next(t time.Time) time.Time {
@@ -22,7 +22,7 @@ func (w workdays) Next(t time.Time) time.Time {
 	}
 }
 
-// Any type with a Next method is a schedule, including those of robfig/cron.
+// Any type with a Next method is a schedule, including the schedules of robfig/cron.
 func ExampleSchedule() {
 	var morning schedule.Schedule = workdays{hour: 9}
 	fmt.Println("faults:", len(schedule.Check(morning)), schedule.CheckShared(morning))

@@ -7,16 +7,16 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// This example has one schedule of each kind.
+// This example shows one schedule of each kind.
 func Example() {
 	const zone = "Europe/Berlin"
 	launch := time.Date(2027, time.May, 3, 6, 0, 0, 0, time.UTC)
 	for _, s := range []schedule.Schedule{
-		schedule.Every(30 * time.Second),                         // a grid that all hosts share
-		schedule.Daily("02:30", zone),                            // once a day on the clocks of a zone
+		schedule.Every(30 * time.Second),                         // on a grid that all hosts share
+		schedule.Daily("02:30", zone),                            // once a day in a time zone
 		schedule.Cron("0 8 * * MON-FRI", "America/New_York"),     // a cron expression
 		schedule.After(10 * time.Minute),                         // a pause after each run
-		schedule.At(launch, launch.AddDate(0, 0, 7)),             // fixed instants, then never again
+		schedule.At(launch, launch.AddDate(0, 0, 7)),             // at fixed times, then never again
 		schedule.Times(3, launch, schedule.Daily("08:00", zone)), // three mornings, then never again
 		schedule.Except(schedule.Daily("08:00", zone), // business days
 			schedule.Weekdays(zone, time.Saturday, time.Sunday), schedule.Dates(zone, "2026-12-25")),

@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A reminder on three mornings. The clocks change on the second; every host counts from the same
-// instant, so they agree on the last one.
+// A reminder is due on three mornings. The clocks change before the second one. All hosts count
+// from the same instant, so they agree on the last tick.
 func ExampleTimes() {
 	launch := time.Date(2027, time.March, 27, 0, 0, 0, 0, time.UTC)
 	remind := schedule.Times(3, launch, schedule.Daily("08:00", "Europe/Berlin"))

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Except is a schedule without the ticks that fall into one of the blackouts. Business days are
-// Except(Daily("08:00", zone), Weekdays(zone, time.Saturday, time.Sunday), Dates(zone,
-// "2026-12-25")). The removed ticks do not exist: they count neither as missed nor as skipped.
+// Except returns the schedule without the ticks that fall into one of the blackouts. Business days
+// are Except(Daily("08:00", zone), Weekdays(zone, time.Saturday, time.Sunday), Dates(zone,
+// "2026-12-25")). Removed ticks count neither as missed nor as skipped.
 //
-// The schedule never fires if no tick is left for 100 years, or if its next 500,000 ticks (or
-// minutes, for a BlackoutFunc) are all blacked out.
+// The schedule never fires if it has no tick left within 100 years, or if its next 500,000 ticks
+// (or minutes, for a BlackoutFunc) are all blacked out.
 func Except(schedule Schedule, blackouts ...Blackout) Schedule {
 	return except{schedule, slices.Clone(blackouts)}
 }
@@ -49,8 +49,7 @@ const (
 	exceptTries = 500_000
 )
 
-// Next implements Schedule. It jumps from tick to tick and from the end of one blackout to the
-// next.
+// Next implements Schedule. It goes from tick to tick and from the end of one blackout to the next.
 func (e except) Next(t time.Time) time.Time {
 	limit := t.AddDate(exceptYears, 0, 0)
 	if t.IsZero() {
@@ -71,13 +70,13 @@ func (e except) Next(t time.Time) time.Time {
 		if until.IsZero() {
 			return next
 		}
-		t = until.Add(-1) // the end of a blackout is no longer in it
+		t = until.Add(-1) // the end of a blackout is exclusive, so a tick at until counts
 	}
 	return time.Time{}
 }
 
-// A brokenPart is the value that the method Next panics with when a user-defined part of an Except
-// fails, because that method returns no error. The function Next turns it back into an error.
+// A brokenPart is the value with which the method except.Next panics when a user-defined part
+// fails, because the method cannot return an error. The function Next turns it back into an error.
 type brokenPart struct{ error }
 
 func (e except) String() string {
@@ -88,29 +87,29 @@ func (e except) String() string {
 	return fmt.Sprintf("%s, except %s", Describe(e.schedule), strings.Join(bs, ", "))
 }
 
-// Times is a schedule that ends: it has the first n ticks of another schedule that are due at from
-// or later. Times(3, launch, Daily("08:00", zone)) is due on three mornings and never again. A tick
-// counts whether it ran or not, because a schedule knows nothing of runs.
+// Times returns a schedule that has only the first n ticks of another schedule at from or later.
+// For example, Times(3, launch, Daily("08:00", zone)) is due on three mornings and never again. A
+// tick counts whether or not it ran, because a schedule has no knowledge of runs.
 //
-// The instant from must be the same on all hosts and at every start of the program, because the
-// ticks are counted from it. Times(3, time.Now(), s) begins anew at each start, so every host has
-// ticks of its own, and no check detects it. As with At, ticks in the past are not a fault. n is 1
-// to MaxTimes.
+// The ticks are counted from the instant from. It must be the same on all hosts and at every start
+// of the program. Times(3, time.Now(), s) begins anew at each start, so every host has its own
+// ticks, and no check detects that. As with At, ticks in the past are valid. n must be 1 to
+// MaxTimes.
 func Times(n int, from time.Time, schedule Schedule) Schedule {
 	return counted{schedule, n, from.Round(0), new(atomic.Pointer[time.Time])}
 }
 
-// MaxTimes is the largest n of Times, because each host counts that far when it first asks.
+// MaxTimes is the largest n for Times. Each host counts that far the first time it calls Next.
 const MaxTimes = 1000
 
 type counted struct {
 	schedule Schedule
 	n        int
 	from     time.Time
-	last     *atomic.Pointer[time.Time] // the last tick, once it has been computed
+	last     *atomic.Pointer[time.Time] // the last tick, once computed
 }
 
-// of returns the same ticks of another schedule.
+// of applies the same limit to another schedule.
 func (c counted) of(s Schedule) counted { return Times(c.n, c.from, s).(counted) }
 
 // Check implements Checker.
@@ -137,7 +136,7 @@ func (c counted) Check() error {
 // Next implements Schedule.
 func (c counted) Next(t time.Time) time.Time {
 	if c.n < 1 || c.n > MaxTimes {
-		return time.Time{} // Check says why
+		return time.Time{} // Check reports why
 	}
 	if t.Before(c.from) {
 		t = c.from.Add(-1)
@@ -149,8 +148,8 @@ func (c counted) Next(t time.Time) time.Time {
 	return next
 }
 
-// end returns the last tick. All callers compute the same one, so it does not matter which of them
-// stores it.
+// end returns the last tick. Concurrent callers compute the same value, so it does not matter which
+// of them stores it.
 func (c counted) end() time.Time {
 	if last := c.last.Load(); last != nil {
 		return *last
@@ -159,7 +158,7 @@ func (c counted) end() time.Time {
 	for ; left > 0; left-- {
 		next := c.tick(last)
 		if next.IsZero() {
-			break // the schedule itself ends before
+			break // the inner schedule ends earlier
 		}
 		last = next
 	}

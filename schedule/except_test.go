@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Except has all ticks of its schedule that are in no blackout, in order.
+// Except has all ticks of its schedule that are in no blackout, in ascending order.
 //
-// Fails when it jumps past the end of a blackout or asks only one of them.
+// Fails when it skips a tick after the end of a blackout or checks only one of the blackouts.
 func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
 	const berlin = "Europe/Berlin"
 	start := time.Date(2027, 3, 20, 0, 0, 0, 0, time.UTC)
@@ -53,10 +53,10 @@ func TestExceptLeavesOutWhatIsBlackedOut(t *testing.T) {
 	}
 }
 
-// A BlackoutFunc that covers a weekend is asked once a minute, so a schedule with a tick per second
-// still finds its next one.
+// A BlackoutFunc that covers a weekend is called once a minute, so Except finds the next tick even
+// if its schedule has a tick per second.
 //
-// Fails when the tries of Except are used up before the blackout is over.
+// Fails when Except reaches its limit of attempts before the blackout ends.
 func TestExceptGetsOverALongBlackout(t *testing.T) {
 	from := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	to := from.AddDate(0, 11, 0)
@@ -69,8 +69,8 @@ func TestExceptGetsOverALongBlackout(t *testing.T) {
 	}
 }
 
-// Check refuses a schedule without ticks, the faults of all parts come back together, and past
-// instants are no fault.
+// Check refuses a schedule without ticks, and returns the faults of all parts at once. Instants in
+// the past are valid.
 //
 // Fails when Except does not check its parts, or when the search for a remaining tick does not end.
 func TestExceptRefuses(t *testing.T) {
@@ -119,7 +119,7 @@ type badSchedule struct{}
 func (badSchedule) Check() error             { panic("no") }
 func (badSchedule) Next(time.Time) time.Time { panic("no") }
 
-// An interval is shifted by name inside Except, too.
+// The name also shifts an interval inside Except.
 //
 // Fails when ForName looks only at the outermost schedule.
 func TestExceptIsSpreadByName(t *testing.T) {
@@ -130,9 +130,9 @@ func TestExceptIsSpreadByName(t *testing.T) {
 	}
 }
 
-// A part of an Except that fails at run time is an error that names the part.
+// If a part of an Except fails at run time, the error names the part.
 //
-// Fails when Next does not know a brokenPart.
+// Fails when Next does not recognize a brokenPart.
 func TestExceptSaysWhatBroke(t *testing.T) {
 	_, err := Next(Except(Every(time.Hour), stuckBlackout{}), time.Date(2027, 5, 3, 9, 30, 0, 0, time.UTC))
 	if err == nil || err.Error() != "blackout schedule.stuckBlackout: its Until(2027-05-03T10:00:00Z) returned "+

@@ -8,14 +8,14 @@ import (
 )
 
 // Identity returns a text that identifies a schedule. It is the same in every process that has the
-// same schedule, and it changes with everything that determines the ticks: a time, a zone, an
-// instant, an exception. Describe, the text for people, does not identify a schedule: it is
-// abridged, its wording may change, and it shows times in this host's zone. A user-defined type is
-// identified by its String method, or, without one, by its type name alone, because its value may
+// same schedule. It changes with everything that determines the ticks: a time, a zone, an instant,
+// an exception. Describe does not identify a schedule, because its text is abridged, may be
+// reworded, and shows times in this host's zone. A user-defined type is identified by its String
+// method. Without a String method it is identified only by its type name, because its value may
 // contain pointers.
 func Identity(s Schedule) string { return identity(s) }
 
-// identity is like Identity, and accepts blackouts, too.
+// identity is like Identity, but also accepts blackouts.
 func identity(v any) string {
 	nanos := func(times ...time.Time) string {
 		var s strings.Builder
@@ -56,10 +56,11 @@ func identity(v any) string {
 	}
 }
 
-// Describe returns the text that shows a Schedule or a Blackout to people: its String, or its type.
+// Describe returns a text that describes a Schedule or a Blackout to people: the result of its
+// String method, or its type.
 func Describe(v any) string {
 	if s, ok := v.(fmt.Stringer); ok {
-		return fmt.Sprintf("%v", s) // fmt recovers from a String that panics
+		return fmt.Sprintf("%v", s) // fmt recovers if String panics
 	}
 	return fmt.Sprintf("%T", v)
 }

@@ -13,11 +13,11 @@ type brokenText struct{ Schedule }
 
 func (brokenText) String() string { panic("no text") }
 
-// Identity must be the same on every host and after every update of Go or tickslot: otherwise a
-// deployment would forget which ticks were missed. Every part of a schedule changes it.
+// Identity must be the same on every host and after every update of Go or tickslot. Otherwise a
+// deployment would forget which ticks were missed. Every part of a schedule changes the identity.
 //
-// Fails when Identity returns the text for people, which is the same for two lists of dates with
-// the same beginning.
+// Fails when Identity returns the text for people, which is the same for two lists of dates that
+// begin with the same dates.
 func TestScheduleIdentity(t *testing.T) {
 	zone := time.FixedZone("", 3600)
 	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -26,7 +26,7 @@ func TestScheduleIdentity(t *testing.T) {
 	}
 	for _, c := range []struct {
 		text string
-		all  []Schedule // equal for a fleet
+		all  []Schedule // schedules with this identity
 	}{
 		{"every 60000000000 false 0.000000000", []Schedule{Every(time.Minute).Offset(0),
 			Every(60 * time.Second).Offset(0)}},
@@ -66,5 +66,5 @@ func TestScheduleIdentity(t *testing.T) {
 			}
 		}
 	}
-	Identity(brokenText{Every(time.Minute)}) // does not panic
+	Identity(brokenText{Every(time.Minute)}) // must not panic
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// In the zone Local, everything is due by this host's clock. For every kind of schedule and
-// blackout, also inside others, hosts that must agree get an error.
+// A schedule in the zone Local follows this host's clock. If hosts must agree, every kind of
+// schedule and blackout in that zone is refused, also inside another schedule.
 //
-// Fails when loadZone refuses Local or takes it for UTC, and when checkZones leaves out a kind or a
+// Fails when loadZone refuses Local or reads it as UTC, or when checkZones leaves out a kind or a
 // part of an Except.
 func TestLocalZone(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// lastYear bounds the instants of schedules. A later instant counts as never: to say so, some
-// schedules return the largest time there is.
+// lastYear bounds the ticks of schedules. A later tick counts as never, because some schedules
+// return the largest possible time to mean never.
 const lastYear = 9999
 
-// MaxMissed is the largest number of ticks that Advance counts, except for an Every. If it has
-// counted that many, more may have been missed, and the tick that it returns need not be the
-// latest.
+// MaxMissed is the largest number of ticks that Advance counts, except for an Every. If Advance has
+// counted that many, more may have been missed, and the tick that it returns may not be the latest.
 const MaxMissed = 100_000
 
-// Next returns the first tick after an instant, or the zero time if there is none. It asks the
-// schedule in UTC: some schedules use the zone of the argument as their own, and their ticks would
-// then differ between hosts. If the schedule panics, or its result is not later than after, that is
-// an error.
+// Next returns the first tick after an instant, or the zero time if there is none. It passes the
+// instant in UTC: some schedules use the zone of their argument, and their ticks would otherwise
+// differ between hosts. Next returns an error if the schedule panics or returns a time that is not
+// later than after.
 func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	after = after.Round(0).UTC()
 	defer recovered("its Next", &err)
@@ -35,7 +34,7 @@ func Next(s Schedule, after time.Time) (next time.Time, err error) {
 	return RoundUp(next.Round(0)), nil
 }
 
-// recovered turns a panic of the code that was called into an error. It must be deferred.
+// recovered turns a panic in the called code into an error. It must be deferred.
 func recovered(called string, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%s panicked: %v", called, p)
@@ -45,14 +44,14 @@ func recovered(called string, err *error) {
 	}
 }
 
-// MaxNextTicks is the largest n of NextTicks.
+// MaxNextTicks is the largest n for NextTicks.
 const MaxNextTicks = 10_000
 
-// NextTicks returns the first n ticks after an instant, or fewer if there are no more. Every
-// program gets the same ticks. The ticks of an Every depend on the timer's name: to get those of a
-// timer, call NextTicks(ForName(s, name), now, 5). A nil schedule has no ticks, nor has After,
-// which depends on when runs end. n is 0 to MaxNextTicks. As with Next, a schedule that fails is an
-// error.
+// NextTicks returns the first n ticks after an instant, or fewer if no more exist. Every program
+// gets the same ticks. The ticks of an Every depend on the timer's name. To get the ticks of a
+// timer, call NextTicks(ForName(s, name), now, 5). A nil schedule has no ticks. After has none
+// either, because its ticks depend on when runs end. n must be 0 to MaxNextTicks. As with Next, a
+// schedule that fails is an error.
 func NextTicks(s Schedule, after time.Time, n int) ([]time.Time, error) {
 	if n < 0 || n > MaxNextTicks {
 		return nil, fmt.Errorf("%d ticks: use 0 to %d", n, MaxNextTicks)
@@ -75,8 +74,8 @@ func NextTicks(s Schedule, after time.Time, n int) ([]time.Time, error) {
 	return ticks, nil
 }
 
-// RoundUp rounds an instant up to the microsecond, as Next does with every tick. It rounds up so
-// that the next tick after the rounded instant is a later one.
+// RoundUp rounds an instant up to the microsecond, as Next does with every tick. After rounding up,
+// the next tick is still later than the rounded instant.
 func RoundUp(t time.Time) time.Time {
 	if r := t.Nanosecond() % 1000; r != 0 {
 		t = t.Add(time.Duration(1000 - r))
@@ -84,10 +83,10 @@ func RoundUp(t time.Time) time.Time {
 	return t
 }
 
-// Advance moves from a due tick to the latest one that is due by now. It returns that tick, the
-// tick after it (the zero time if there is none), and how many ticks were passed over, including
-// the first one. For a schedule other than Every it counts at most MaxMissed ticks and then
-// continues from now.
+// Advance moves from a due tick to the latest tick that is due by now. It returns the latest tick,
+// the tick after it (the zero time if there is none), and the number of ticks that it skipped,
+// including the first one. For a schedule other than Every, it counts at most MaxMissed ticks and
+// then continues from now.
 func Advance(s Schedule, tick, now time.Time) (last, next time.Time, missed uint64, err error) {
 	last = tick
 	if iv, ok := s.(Interval); ok {
@@ -106,7 +105,7 @@ func Advance(s Schedule, tick, now time.Time) (last, next time.Time, missed uint
 }
 
 // Latest returns the latest tick up to now that is no older than window, or the zero time if there
-// is none. If the schedule fails, it returns the latest tick that it had found by then.
+// is none. If the schedule fails, Latest returns the latest tick that it had found before.
 func Latest(s Schedule, now time.Time, window time.Duration) (last time.Time) {
 	for back := min(time.Second, window); ; {
 		next, err := Next(s, now.Add(-back).Add(-time.Microsecond))
@@ -125,9 +124,8 @@ func Latest(s Schedule, now time.Time, window time.Duration) (last time.Time) {
 	}
 }
 
-// ForName returns the schedule for a timer with that name: an Every without From and Offset is
-// shifted by a hash of the name, also inside Except and Times. Other schedules are returned
-// unchanged.
+// ForName returns the schedule for a timer with that name. It shifts an Every without From and
+// Offset by a hash of the name, also inside Except and Times. It returns other schedules unchanged.
 func ForName(s Schedule, name string) Schedule {
 	switch s := s.(type) {
 	case Interval:

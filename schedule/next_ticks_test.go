@@ -9,12 +9,12 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// stuck returns the same instant forever.
+// stuck always returns the same instant.
 type stuck struct{}
 
 func (stuck) Next(time.Time) time.Time { return time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC) }
 
-// Fails when a number that is out of bounds, or a schedule that fails, is no error.
+// Fails when NextTicks accepts an n out of range, or returns no error for a schedule that fails.
 func TestNextTicksRefuses(t *testing.T) {
 	from := time.Date(2026, 6, 30, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestNextTicksRefuses(t *testing.T) {
 	}
 }
 
-// The ticks of a timer, computed by a program that does not run it.
+// A program computes the ticks of a timer that it does not run.
 func ExampleNextTicks() {
 	now := time.Date(2026, time.July, 1, 8, 0, 0, 0, time.UTC)
 	ticks, err := schedule.NextTicks(schedule.ForName(schedule.Every(time.Hour), "process-orders"), now, 3)

@@ -15,20 +15,20 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// The zones of the DST tests, and the peculiarity of each.
+// dstZones are the zones of the DST tests. Each comment names the peculiarity of the zone.
 var dstZones = []string{
 	"America/New_York",
 	"Europe/Berlin",
-	"Australia/Lord_Howe", // by half an hour
-	"America/Sao_Paulo",   // gap at midnight
-	"America/Havana",      // gap and overlap at midnight
-	"Africa/Cairo",        // four changes in some years, one at midnight
-	"Pacific/Apia",        // without 30 December 2011
-	"Africa/Casablanca",   // summer time pauses for Ramadan
+	"Australia/Lord_Howe", // changes by half an hour
+	"America/Sao_Paulo",   // has a gap at midnight
+	"America/Havana",      // has a gap and an overlap at midnight
+	"Africa/Cairo",        // has four changes in some years, one at midnight
+	"Pacific/Apia",        // skipped 30 December 2011
+	"Africa/Casablanca",   // suspends summer time during Ramadan
 }
 
 var dstSpecs = []string{
-	// These follow real time.
+	// These follow elapsed time.
 	"0 * * * *", "30 * * * 0,3,6", "*/20 * 1-7 * *", "7,37 * * 3,4,9-11 *", "@hourly", "15 * * 4,9,10 *",
 	"*/5 * * 3,4,10,11 0",
 	"* * * 3 sun", "59 * * 3-4,9-11 *", "0 0-23 1-7 * *", "45 */1 1-7 * *", "20 * 29 * 6", "* * 30,31 dec ?",
@@ -42,12 +42,12 @@ var dstSpecs = []string{
 	"*/7 */2 * 3,4,10,11 0", "0 0 30 12 *", "0 12 30 dec fri", "30 */3 * 3,10 sat-mon", "10-50/20 2 L-2 * fri-mon",
 }
 
-// Every tick of every expression is where an oracle finds it by reading the wall clock minute by
-// minute, and there is no other tick. The result of Next does not depend on when it is asked.
+// The ticks of every expression are exactly the ticks that an oracle finds by reading the wall
+// clock minute by minute. The result of Next does not depend on when it is called.
 //
 // Fails when a skipped time is lost or due twice, when a time that is shown twice is due twice,
-// when an hourly expression skips the second pass or gets an extra tick, or when a year beyond the
-// zone table ends early.
+// when an hourly expression skips the second pass or has an extra tick, or when a year after the
+// end of the zone table ends early.
 func TestCronIsWhatTheClockShows(t *testing.T) {
 	start := time.Now()
 	years, zones := testkit.Rounds(t, 1, 10), dstZones
@@ -91,10 +91,10 @@ func TestCronIsWhatTheClockShows(t *testing.T) {
 		time.Since(start).Seconds())
 }
 
-// The same, second by second, around each clock change.
+// Like TestCronIsWhatTheClockShows, but second by second around each clock change.
 //
-// Fails when the seconds of an expression are lost, or are not those of the first instant after a
-// gap.
+// Fails when the seconds of an expression are ignored, or when a skipped time is not due in the
+// first second after the gap.
 func TestCronWithSecondsIsWhatTheClockShows(t *testing.T) {
 	years := testkit.Rounds(t, 2, 10)
 	for _, zone := range dstZones {
@@ -117,24 +117,24 @@ func TestCronWithSecondsIsWhatTheClockShows(t *testing.T) {
 	}
 }
 
-// The rules of three zones. Zone files have tables, and a rule for the years after them; the files
-// that come with Go (time/tzdata) have the shortest tables possible.
+// rules holds the rules of three zones. A zone file has a table, and a rule for the years after the
+// table. The zone files that come with Go (time/tzdata) have the shortest possible tables.
 var rules = map[string]string{
 	"New York":  "EST5EDT,M3.2.0,M11.1.0",
 	"Berlin":    "CET-1CEST,M3.5.0,M10.5.0/3",
 	"Lord Howe": "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0",
 }
 
-// byRule returns a zone that has a rule and no table.
+// byRule returns a zone that has only a rule and no table.
 func byRule(t *testing.T, name string) *time.Location {
 	var file []byte
-	for range 2 { // a block for readers of 32 bits, and one for readers of 64 bits
+	for range 2 { // one block for 32-bit readers, one for 64-bit readers
 		file = append(file, "TZif2"...)
 		file = append(file, make([]byte, 15)...)
-		for _, count := range []uint32{0, 0, 0, 0, 1, 4} { // one kind of time, whose name has 4 bytes
+		for _, count := range []uint32{0, 0, 0, 0, 1, 4} { // one local time type, whose name has 4 bytes
 			file = binary.BigEndian.AppendUint32(file, count)
 		}
-		file = append(file, 0, 0, 0, 0, 0, 0) // it is UTC, and is never used
+		file = append(file, 0, 0, 0, 0, 0, 0) // a placeholder for UTC that is never used
 		file = append(file, "UTC\x00"...)
 	}
 	file = append(file, "\n"+rules[name]+"\n"...)
@@ -145,18 +145,19 @@ func byRule(t *testing.T, name string) *time.Location {
 	return loc
 }
 
-// An oracle steps through real time and looks at the clock on the wall. It matches the expressions
-// with code of its own. Sets of expressions are bits, so that the test takes seconds.
+// An oracle steps through time and reads the wall clock at each step. It has its own code for
+// matching expressions. It represents sets of expressions as bits, so that the test takes only
+// seconds.
 type oracle struct {
 	t    *testing.T
 	loc  *time.Location
-	unit int64 // seconds
+	unit int64 // in seconds
 	of   []watched
 
-	clock []uint64 // by unit of the day: the expressions that have this time of day
-	real  uint64   // the expressions that follow real time
+	clock []uint64 // for each unit of the day, the expressions that match this time of day
+	real  uint64   // the expressions that follow elapsed time
 	today uint64   // the expressions that are due on this day
-	day   int64    // which day today is about
+	day   int64    // the day that today describes
 
 	steps, ticks, asked, changes int64
 	faults                       int
@@ -219,13 +220,13 @@ func (o *oracle) shows(wall int64) uint64 {
 	return o.today & o.clock[wall%86400/o.unit]
 }
 
-// watch compares every tick from one instant to another, both of them whole minutes.
+// watch compares every tick between two instants. Both must be whole minutes.
 func (o *oracle) watch(from, to time.Time) {
 	for i := range o.of {
 		o.of[i].next = o.of[i].schedule.Next(from.Add(-1))
 	}
 	_, offset := from.In(o.loc).Zone()
-	was := from.Unix() + int64(offset) - o.unit // what the clock showed one unit ago
+	was := from.Unix() + int64(offset) - o.unit // the wall time one unit ago
 	highest, changed := was, int64(-1<<62)
 	for now := from.Unix(); now < to.Unix(); now += o.unit {
 		o.steps++
@@ -236,7 +237,7 @@ func (o *oracle) watch(from, to time.Time) {
 		if wall != was+o.unit {
 			o.changes++
 			changed = now
-			for w := was + o.unit; w < wall; w += o.unit { // the times that the clock has skipped
+			for w := was + o.unit; w < wall; w += o.unit { // the skipped times
 				missing := o.shows(w)
 				if (wall-was-o.unit)%3600 == 0 {
 					missing &^= o.real
@@ -245,7 +246,7 @@ func (o *oracle) watch(from, to time.Time) {
 			}
 		}
 		showing := o.shows(wall)
-		if wall <= highest { // the clock has shown it before
+		if wall <= highest { // the clock has shown this time before
 			showing &= o.real
 		}
 		was, highest = wall, max(highest, wall)
@@ -293,7 +294,7 @@ func (o *oracle) fault(format string, args ...any) {
 	}
 }
 
-// A naiveDay has the three fields of an expression that are about days.
+// A naiveDay has the three day fields of an expression.
 type naiveDay struct{ dayOfMonth, month, dayOfWeek string }
 
 func (d naiveDay) is(date time.Time) bool {
@@ -321,7 +322,7 @@ func (d naiveDay) is(date time.Time) bool {
 			dom = dom || date.Day() == last-n
 		case strings.HasSuffix(f, "W"):
 			n, _ := strconv.Atoi(f[:len(f)-1])
-			for _, day := range []int{n, n - 1, n + 1, n + 2, n - 2} { // the next one in the month
+			for _, day := range []int{n, n - 1, n + 1, n + 2, n - 2} { // the nearest weekday in the same month
 				if day >= 1 && day <= last && workday(day) {
 					dom = dom || date.Day() == day
 					break
@@ -364,7 +365,7 @@ func naive(field string, v int, names string) bool {
 		}
 		switch {
 		case low == "*" || low == "?":
-			if v%every == 0 { // of fields that begin with 0, which is all that is asked
+			if v%every == 0 { // correct for fields that begin at 0; the test uses no others
 				return true
 			}
 		case isRange && value(low) > value(high):

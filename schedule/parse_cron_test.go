@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// ParseCron returns everything that Check finds in a Cron, and then no schedule.
+// ParseCron returns a nil schedule and all faults that Check finds in a Cron.
 //
-// Fails when it returns the schedule with the error, or only the first fault, or does not look for
-// expressions that never fire.
+// Fails when ParseCron returns a schedule together with an error, returns only the first fault, or
+// accepts expressions that never fire.
 func TestParseCron(t *testing.T) {
 	for _, spec := range []string{"0 2 * * *", " 0 0 2 * * * ", "@Daily", "0 0 L * FRI#L"} {
 		s, err := schedule.ParseCron(spec, "Europe/Berlin")

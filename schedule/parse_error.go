@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// fault returns an error about a text from the user: it quotes the text, describes the fault, and
-// shows its place, byte offset at, with a caret under it.
+// fault returns an error about a text that the user wrote. It quotes the text, describes the fault,
+// and marks the byte offset at with a caret under the text.
 func fault(kind, text string, at int, format string, args ...any) error {
-	const before, after = 50, 40 // characters around the place that are shown
+	const before, after = 50, 40 // how many characters around the fault are shown
 	at = min(at, len(text))
 	left, right := legible(text[:at]), legible(text[at:])
 	if len(left) > before {
@@ -23,7 +23,7 @@ func fault(kind, text string, at int, format string, args ...any) error {
 		string(right), strings.Repeat(" ", len(left)))
 }
 
-// legible makes every character one column wide, as the caret line assumes.
+// legible makes every character one column wide, so that the caret is at the right column.
 func legible(s string) []rune {
 	var rs []rune
 	for _, r := range s {
@@ -38,7 +38,7 @@ func legible(s string) []rune {
 	return rs
 }
 
-// quote formats s with %q, shortened to what fits in an error.
+// quote formats s with %q and shortens the result to fit in an error.
 func quote(s string) string {
 	const maxRunes = 60
 	if utf8.RuneCountInString(s) <= maxRunes {

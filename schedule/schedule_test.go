@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Every is a grid that depends only on the period and the name: hosts that start at any moment
-// agree.
+// The grid of Every depends only on the period and the name. Hosts agree on it, whenever they
+// start.
 func TestEveryIsAGridCommonToTheFleet(t *testing.T) {
 	for _, period := range []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Second, 90 * time.Second,
 		time.Hour, 36 * time.Hour} {
@@ -23,7 +23,7 @@ func TestEveryIsAGridCommonToTheFleet(t *testing.T) {
 			if next.Sub(tick) != period {
 				t.Fatalf("%v: %v after %v", period, next, tick)
 			}
-			within := tick.Add(rand.N(period)) // whenever a host asks within the period, it gets the same answer
+			within := tick.Add(rand.N(period)) // any instant within the period gives the same next tick
 			if got := s.Next(within); !got.Equal(next) {
 				t.Fatalf("%v: Next(%v) = %v, want %v", period, within, got, next)
 			}
@@ -48,10 +48,10 @@ func TestEveryIsSpreadByName(t *testing.T) {
 	}
 }
 
-// After a long sleep the latest due tick is tried and the earlier ones are counted, by arithmetic
-// or one by one.
+// After a long sleep, Advance returns the latest due tick and counts the earlier ones, by
+// arithmetic or one by one.
 //
-// Fails when skip forgets the ticks in between.
+// Fails when skip does not count the ticks in between.
 func TestAdvanceCountsMissedTicks(t *testing.T) {
 	grid := Interval{period: time.Second}.of("x")
 	for name, s := range map[string]Schedule{"every": grid, "generic": generic{grid}} {
@@ -73,7 +73,7 @@ type generic struct{ s Schedule }
 
 func (g generic) Next(t time.Time) time.Time { return g.s.Next(t) }
 
-// If a schedule breaks at run time, that is an error and nothing worse.
+// If a schedule breaks at run time, Advance returns an error.
 func TestAdvanceReportsABrokenSchedule(t *testing.T) {
 	now := time.Now()
 	if _, _, _, err := Advance(broken{}, now, now); err == nil {
@@ -85,7 +85,7 @@ type broken struct{}
 
 func (broken) Next(t time.Time) time.Time { return t }
 
-// Instants are rounded up to the microsecond, so that the next one after them is later.
+// RoundUp rounds up to the microsecond, so that the next tick is later than the rounded instant.
 func TestRoundUp(t *testing.T) {
 	for _, nanos := range []int64{0, 1, 999, 1000, 1001, 999_999_999} {
 		got := RoundUp(time.Unix(5, nanos))
@@ -95,7 +95,7 @@ func TestRoundUp(t *testing.T) {
 	}
 }
 
-// When too many ticks were missed to count them one by one, the next tick is still later than now.
+// If too many ticks were missed to count them one by one, the next tick is still later than now.
 //
 // Fails when Advance continues from the last tick that it counted.
 func TestAdvanceIsBounded(t *testing.T) {

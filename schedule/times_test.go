@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Times has the first n ticks of its schedule at from or later, whatever instants it is asked
-// about, and in whatever order, even across the nights in which clocks change.
+// Times has the first n ticks of its schedule at from or later, for whatever instants and in
+// whatever order Next is called, even across clock changes.
 //
-// Fails when from itself is left out, when ticks are counted from the instant that is asked about,
-// or when Except or ForName lose the count.
+// Fails when a tick at from itself is left out, when ticks are counted from the argument of Next,
+// or when Except or ForName drops the limit.
 func TestTimesEndsAfterTheSameTickForEverybody(t *testing.T) {
 	const berlin = "Europe/Berlin"
-	from := time.Date(2027, 3, 27, 7, 0, 0, 0, time.UTC) // the clocks change the next night
+	from := time.Date(2027, 3, 27, 7, 0, 0, 0, time.UTC) // the clocks change in the following night
 	for _, s := range []Schedule{
 		Daily("08:00", berlin), Daily("02:30", berlin), Cron("*/30 * * * *", berlin), Cron("30 2 * * *", berlin),
 		Every(7 * time.Minute), Every(time.Hour).From(from), Every(time.Hour).From(from.AddDate(0, 1, 0)),
@@ -35,7 +35,7 @@ func TestTimesEndsAfterTheSameTickForEverybody(t *testing.T) {
 						last)
 				}
 			}
-			// A host that starts late has no more ticks than the others.
+			// A host that starts late has the same last tick as the others.
 			late := Times(n, from, s)
 			if next, err := Next(late, last.Add(-time.Microsecond)); err != nil || !next.Equal(last) {
 				t.Errorf("%v: before its last tick there is %v, %v", late, next, err)
@@ -54,11 +54,11 @@ func TestTimesEndsAfterTheSameTickForEverybody(t *testing.T) {
 	}
 }
 
-// Arguments that Times cannot count with are refused, with the way to fix them, and all faults come
-// back together.
+// Invalid arguments of Times are refused with errors that explain how to fix them, and all faults
+// are returned at once.
 //
-// Fails when Check trusts n or from, or when CheckShared asks Times, which gives every host the
-// same tick until from has passed, and not the schedule in it.
+// Fails when Check accepts an invalid n or from, or when CheckShared tests Times instead of the
+// schedule inside it. Before from, a Times returns the same tick on every host.
 func TestTimesRefuses(t *testing.T) {
 	now := time.Now()
 	fromNow := sinceAsked{}
@@ -67,7 +67,7 @@ func TestTimesRefuses(t *testing.T) {
 		want string
 	}{
 		{Times(3, now, Daily("08:00", "")), ""},
-		{Times(3, now.AddDate(-1, 0, 0), Daily("08:00", "")), ""}, // the program starts after its last tick
+		{Times(3, now.AddDate(-1, 0, 0), Daily("08:00", "")), ""}, // the program starts after the last tick
 		{Times(0, now, Daily("08:00", "")), "Times(0): use 1 to 1000"},
 		{Times(-1, now, Daily("08:00", "")), "Times(-1): use 1 to"},
 		{Times(MaxTimes+1, now, Daily("08:00", "")), "Times(1001): use 1 to"},
@@ -91,8 +91,7 @@ func TestTimesRefuses(t *testing.T) {
 	}
 }
 
-// sinceAsked is a schedule that counts from the instant at which it is asked, as robfig's @every
-// does.
+// sinceAsked is a schedule that counts from the time of the call, as robfig's @every does.
 type sinceAsked struct{}
 
 func (sinceAsked) Next(t time.Time) time.Time { return t.Add(time.Hour) }
