@@ -8,9 +8,9 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// An acquirer acquires slots and ticks from the store, up to maxInFlight at a time, and decides
-// what follows from the answers. The caller has taken a place for each tick it submits. It has no
-// mutex, and its fields do not change.
+// An acquirer acquires slots and ticks from the store, up to maxInFlight at a time, and acts on the
+// results. The caller has reserved a place for each tick that it submits. An acquirer has no mutex,
+// because its fields do not change.
 type acquirer struct {
 	log      *lineLog
 	registry *registry
@@ -18,12 +18,12 @@ type acquirer struct {
 	waiting  *waiting
 	runner   *runner
 	ledger   *ledger
-	store    *storeWatch    // nil: no store, and nothing is submitted
-	session  *dlock.Session // nil: no store
+	store    *storeWatch    // nil without a store; then nothing is submitted
+	session  *dlock.Session // nil without a store
 }
 
-// submit calls the store for a tick, immediately or when it is the tick's turn. If the breaker is
-// open, it applies OnStoreDown instead.
+// submit calls the store for a tick, immediately or when the tick reaches the head of the queue. If
+// the breaker is open, it applies OnStoreDown instead.
 func (a *acquirer) submit(t tick) {
 	if open, why, degraded := a.store.bypass(t.s); open {
 		a.withoutStore(t, why, degraded)
@@ -38,8 +38,7 @@ func (a *acquirer) submit(t tick) {
 	}
 }
 
-// attempt claims a slot and the tick with one call. If the store grants both, it carries out the
-// run.
+// attempt claims a slot and the tick in one call. If the store grants both, it executes the run.
 func (a *acquirer) attempt(t tick) {
 	lease, err := a.acquire(a.runner.base, t)
 	a.next()
@@ -54,9 +53,10 @@ func (a *acquirer) attempt(t tick) {
 	a.waitOrSkip(t, x)
 }
 
-// waitOrSkip makes a tick that starts no run wait, or skips it, and gives back its place.
+// waitOrSkip handles a tick that starts no run: it makes the tick wait or skips it, and frees its
+// place.
 func (a *acquirer) waitOrSkip(t tick, x nextStep) {
-	a.log.flush() // before refuse, because Run may return as soon as refuse has given the place back
+	a.log.flush() // before refuse, because Run may return once refuse has freed the place
 	if a.waiting.refuse(t, x.why, x.err, true) {
 		return
 	}
@@ -83,8 +83,8 @@ func (a *acquirer) acquire(ctx context.Context, t tick) (*dlock.Lease, error) {
 	return lease, a.store.recordAcquire(s.entry.lockName, err)
 }
 
-// trigger acquires a slot for a run without a tick, and starts the run. ok is false if the
-// trigger's turn did not come.
+// trigger acquires a slot for a run without a tick, and starts the run. ok is false if the trigger
+// never reached the head of the queue.
 func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x nextStep, ok bool) {
 	if !a.waiting.awaitCall(ctx, s) {
 		a.registry.leave(s)
@@ -104,8 +104,8 @@ func (a *acquirer) trigger(ctx context.Context, s *settings, by *triggering) (x 
 	return x, true
 }
 
-// next ends an attempt and starts the next one that waits. If the breaker has opened, all waiting
-// ticks follow OnStoreDown, whether they wait before a Trigger or behind it.
+// next ends an attempt and starts the next attempt in the queue. If the breaker has opened, all
+// queued ticks follow OnStoreDown, whether they are queued before or after a Trigger.
 func (a *acquirer) next() {
 	if a.store.allOpen() {
 		for _, t := range a.waiting.allCalls() {
@@ -117,7 +117,7 @@ func (a *acquirer) next() {
 		if !ok {
 			return
 		}
-		open, why, degraded := a.store.bypass(t.s) // one of several servers
+		open, why, degraded := a.store.bypass(t.s) // the server of this timer may be down although others answer
 		if !open {
 			go a.attempt(t)
 			return
@@ -126,18 +126,18 @@ func (a *acquirer) next() {
 	}
 }
 
-// A nextStep says what happens to a tick or a Trigger after the store was asked.
+// A nextStep says how a tick or a Trigger proceeds after the store was called.
 type nextStep struct {
-	start    bool         // whether a run starts
-	degraded bool         // the run starts without the store
-	why      Reason       // the reason why nothing starts; "": a run starts
-	err      error        // the store's error or refusal
-	unused   *dlock.Lease // to be released; nil: none
+	start    bool         // whether to start a run
+	degraded bool         // whether the run starts without the store
+	why      Reason       // the reason why no run starts; "" if a run starts
+	err      error        // the error or refusal from the store
+	unused   *dlock.Lease // the lease to release, or nil
 }
 
-// decide decides what happens to a tick, or to a Trigger (without an instant), after the store has
-// granted a lease or returned an error. degraded: the store did not answer, and the timer continues
-// without it.
+// decide decides how a tick, or a Trigger (a tick without a time), proceeds after the store has
+// granted a lease or returned an error. If degraded is set, the store did not answer and the timer
+// continues without it.
 func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) nextStep {
 	s := t.s
 	var paused error
@@ -147,11 +147,11 @@ func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) 
 	switch {
 	case a.runner.handOver(s, lease):
 		return nextStep{why: ReasonRejoining}
-	case paused != nil: // as the store reported before it stopped answering
+	case paused != nil: // the last pause that the store reported
 		return nextStep{why: ReasonPaused, err: paused}
-	case lease == nil && (!degraded || t.missedAt != 0): // a missed tick may have run elsewhere
+	case lease == nil && (!degraded || t.missedAt != 0): // a missed tick may have run on another host
 		return nextStep{why: reasonOf(err), err: err}
-	case s.removed(), !a.registry.starting() && !a.mustRun(t, lease): // since the store was called
+	case s.removed(), !a.registry.starting() && !a.mustRun(t, lease): // this may have changed during the call to the store
 		return nextStep{why: ReasonDraining, unused: lease}
 	}
 	if why, full := a.limits.enter(s, lease != nil); full != nil {
@@ -160,8 +160,9 @@ func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) 
 	return nextStep{start: true, degraded: degraded}
 }
 
-// mustRun reports whether a tick starts although the host began to drain while the store answered.
-// It does if it was claimed: no other host can have it, and Run waits for it as for every run.
+// mustRun reports whether a tick starts although the host began to drain during the call to the
+// store. It does if it was claimed, because no other host can run a claimed tick. Scheduler.Run
+// waits for this run as for any other.
 func (a *acquirer) mustRun(t tick, lease *dlock.Lease) bool {
 	_, claimed := t.claim()
 	return claimed && lease != nil && a.runner.base.Err() == nil
@@ -177,8 +178,8 @@ func (a *acquirer) withoutStore(t tick, why error, degraded bool) {
 	a.waitOrSkip(t, x)
 }
 
-// afterRefusal plans when to ask again about a timer with a fixed delay, if the store's refusal
-// says when.
+// afterRefusal schedules the next attempt of a timer with a fixed delay, if the store's refusal
+// says when the timer is due.
 func (a *acquirer) afterRefusal(s *settings, err error) {
 	delay, fixed := s.delay()
 	if !fixed {
@@ -188,13 +189,12 @@ func (a *acquirer) afterRefusal(s *settings, err error) {
 	case no == nil:
 	case no.Reason == driver.ReasonTickEarly:
 		a.waiting.moveNext(s, min(no.ExpiresIn, delay))
-	case no.Reason == driver.ReasonFull: // a run is in progress, so nothing is due before the delay has passed
+	case no.Reason == driver.ReasonFull: // a run is in progress, so the timer is not due before the delay has passed
 		a.waiting.moveNext(s, max(delay, minRetryIn))
 	}
 }
 
-// release gives back the place of a run that did not start, and releases its lease if there is
-// one.
+// release frees the place of a run that did not start, and releases its lease if it has one.
 func (a *acquirer) release(s *settings, lease *dlock.Lease) {
 	if lease != nil {
 		a.runner.release(s, lease)
@@ -224,7 +224,7 @@ func (a *acquirer) reacquire(until <-chan struct{}) {
 			if lease != nil && !given { // the run has ended in the meantime
 				a.runner.release(s, lease)
 			}
-			if lease == nil { // no slot is free, or the store fails again
+			if lease == nil { // no slot is free, or the store has failed again
 				break
 			}
 		}

@@ -12,40 +12,42 @@ import (
 )
 
 const (
-	// announceDelay is how long after a registration the first schedule is announced. A tick that
-	// is tried earlier makes its schedule known without an announcement.
+	// announceDelay is the time from a registration until the first schedule is announced. A tick
+	// that is claimed earlier makes the announcement unnecessary.
 	announceDelay = 500 * time.Millisecond
-	// announcePause is the average pause between two announcements: a host makes at most a hundred
-	// calls a second, however many timers it has.
+	// announcePause is the average pause between two announcements. A host makes at most about a
+	// hundred calls per second, however many timers it has.
 	announcePause = 10 * time.Millisecond
 	// announceAgain is how often a schedule is announced again if the host has claimed none of its
-	// ticks since: the store may have lost its data, forgotten the name, or seen another schedule.
+	// ticks since. The store may have lost its data, expired the name, or received another
+	// schedule.
 	announceAgain = 24 * time.Hour
 )
 
-// An announcer makes the store know the schedules of newly registered timers before a tick was
-// claimed. Otherwise, if a first tick came due while every host that has the timer was restarting,
-// it would not count as missed: to the store the timer would be new. It makes one call at a time.
-// It announces only timers whose missed ticks run (CatchUpOnce), and only until this host has
-// claimed a tick of the timer.
+// An announcer tells the store the schedules of newly registered timers before their first tick is
+// claimed. Without an announcement, the timer would be new to the store. If its first tick came due
+// while every host that has the timer was restarting, the tick would not count as missed. An
+// announcer makes one call at a time. It announces only timers whose missed ticks run
+// (CatchUpOnce), and only until this host has claimed a tick of the timer.
 type announcer struct {
 	registry *registry
 	session  *dlock.Session
 	store    *storeWatch
 	base     func() context.Context
 
-	// mu guards the rest. docs/architecture.md has the order of mutexes.
+	// mu guards the fields below. docs/architecture.md defines the lock order.
 	mu     sync.Mutex
 	closed bool
-	left   []*settings // to be announced, the first at the end
-	next   *time.Timer // of the next step; nil: nothing was ever announced
-	busy   bool        // a step is in progress, and will plan the next one
+	left   []*settings // still to announce, in reverse order
+	next   *time.Timer // runs the next step; nil if nothing was ever announced
+	busy   bool        // a step is in progress and will schedule the next step
 }
 
-// add announces the schedules of timers that were registered or updated, the soonest due first.
+// add queues the schedules of timers that were registered or updated, in the order in which they
+// are due.
 func (a *announcer) add(list []*settings) {
 	if a == nil || !a.registry.starting() {
-		return // Run adds them
+		return // Run adds them when it starts
 	}
 	var some []item
 	for _, s := range list {
@@ -71,7 +73,8 @@ func (a *announcer) add(list []*settings) {
 	}
 }
 
-// after plans the next step, with jitter, because hosts start together. Called with mu held.
+// after schedules the next step, with jitter, because hosts often start together. The caller holds
+// mu.
 func (a *announcer) after(pause time.Duration) {
 	pause = pause/2 + rand.N(pause)
 	if a.next == nil {
@@ -81,7 +84,7 @@ func (a *announcer) after(pause time.Duration) {
 	}
 }
 
-// step announces the next schedule, or looks for schedules to announce again.
+// step announces the next schedule, or starts another round if the queue is empty.
 func (a *announcer) step() {
 	if !a.registry.join() {
 		return
@@ -118,7 +121,7 @@ func (a *announcer) step() {
 	}
 }
 
-// lookAgain starts over with all timers, or plans that for later.
+// lookAgain queues all timers again, or schedules that for later.
 func (a *announcer) lookAgain() {
 	all := a.registry.registered()
 	if slices.ContainsFunc(all, (*settings).unannounced) {
@@ -132,7 +135,8 @@ func (a *announcer) lookAgain() {
 	}
 }
 
-// announce makes one call. It returns how long to wait before the next try; 0: none is needed.
+// announce makes one call. It returns how long to wait before the next attempt, or 0 if no attempt
+// is needed.
 func (a *announcer) announce(s *settings) (again time.Duration) {
 	pause := a.store.ttl / 2
 	if !a.store.serves(s) {
@@ -140,13 +144,13 @@ func (a *announcer) announce(s *settings) (again time.Duration) {
 	}
 	tick := driver.KnownSince(s.id, time.Now())
 	lease, err := a.session.Semaphore(s.entry.lockName, s.timer.slots()).TryAcquireTick(a.base(), tick)
-	if lease != nil { // the store knows no missed ticks
+	if lease != nil { // the store does not track missed ticks
 		_ = lease.Release(a.base())
 	}
 	s.noteClaim(tick, err)
 	_ = a.store.recordAcquire(s.entry.lockName, err)
 	if why := reasonOf(err); why == ReasonStoreFault || why == ReasonStoreSetup {
-		s.noteKnown() // wait for the next round: another call would not help
+		s.noteKnown() // wait for the next round, because another call would not help
 	}
 	a.store.log.flush()
 	if no := refusal(err); no != nil && no.Reason == driver.ReasonQuarantine {
@@ -158,7 +162,7 @@ func (a *announcer) announce(s *settings) (again time.Duration) {
 	return pause
 }
 
-// close ends the announcements.
+// close stops the announcements.
 func (a *announcer) close() {
 	if a == nil {
 		return
@@ -171,14 +175,13 @@ func (a *announcer) close() {
 	}
 }
 
-// unannounced reports whether a timer's schedule should be announced, because the store may not
-// know it.
+// unannounced reports whether to announce a timer's schedule, because the store may not know it.
 func (s *settings) unannounced() bool {
 	known := time.Duration(s.entry.knownAt.Load()) * time.Second
 	return (known == 0 || time.Since(programStart)-known > announceAgain/2) && s.current() && s.claimsMissed()
 }
 
-// noteClaim records whether the store knows the schedule of a timer, from its answer to a claim.
+// noteClaim records whether the store knows a timer's schedule, according to its answer to a claim.
 func (s *settings) noteClaim(t driver.Tick, err error) {
 	no := refusal(err)
 	if err == nil || no != nil && !t.MissedAt.IsZero() && no.Reason != driver.ReasonQuarantine &&

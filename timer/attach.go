@@ -10,21 +10,21 @@ import (
 )
 
 // After an outage, a run that continued without the store gets a slot before this host starts a new
-// run of its timer. If no slot is free, nothing new starts until it ends. So the number of runs
-// above the limit can only fall.
+// run of the same timer. If no slot is free, no new run starts until that run ends. Therefore the
+// number of runs above the limit never grows.
 
 // rejoining reports whether a timer has to wait because one of its own runs needs a slot and the
-// store can grant one. A run past its MaxRunTime gets no slot, so nothing waits for it, just as
-// nothing waits for a run whose lease has expired.
+// store can grant one. It ignores a run past its MaxRunTime, because such a run gets no slot.
 func (r *runner) rejoining(s *settings) bool {
 	return s.shared() && r.withoutSlot(s) != nil && r.store.serves(s)
 }
 
-// limitsRejoining reports whether a timer has to wait because a run of another timer with which it
-// shares a limit needs a slot, and the store can grant one.
+// limitsRejoining reports whether a timer has to wait because another timer shares a limit with it,
+// a run of that timer needs a slot, and the store can grant one.
 func (r *runner) limitsRejoining(s *settings) bool {
 	waits := func(l *sharedLimit) bool { return l.degraded.Load() > 0 }
-	// Otherwise every tick would look at every timer. Timers that share a limit are on one server.
+	// Checking the store first avoids a scan of all timers for every tick. Timers that share a
+	// limit are on one server.
 	if r.store == nil || !slices.ContainsFunc(s.limits(), waits) || !r.store.serves(s) {
 		return false
 	}
@@ -36,15 +36,16 @@ func (r *runner) limitsRejoining(s *settings) bool {
 	return false
 }
 
-// withoutSlot returns the oldest run that needs a slot; nil: there is none.
+// withoutSlot returns the oldest run that needs a slot, or nil if there is none.
 func (r *runner) withoutSlot(s *settings) *Run {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	return r.oldestWithoutSlot(s)
 }
 
-// oldestWithoutSlot is called with entry.mu held. It leaves out a run that began with other limits,
-// because a lease acquired with the present limits has no permits for those.
+// oldestWithoutSlot is withoutSlot for a caller that holds entry.mu. It ignores a run that began
+// with different limits, because a lease that is acquired with the current limits has no permits
+// for the old ones.
 func (r *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
 	for _, run := range s.entry.runs {
 		wants := run != nil && run.Degraded() && !run.over && run.ctx.cause() == nil &&
@@ -56,8 +57,8 @@ func (r *runner) oldestWithoutSlot(s *settings) (oldest *Run) {
 	return oldest
 }
 
-// handOver gives a slot that was acquired for a new run to a run that has none. It returns false if
-// there is no such run.
+// handOver gives a slot that was acquired for a new run to a run that has no slot. It returns false
+// if every run has one.
 func (r *runner) handOver(s *settings, lease *dlock.Lease) bool {
 	if lease == nil {
 		return false
@@ -72,10 +73,10 @@ func (r *runner) handOver(s *settings, lease *dlock.Lease) bool {
 	return true
 }
 
-// attach gives a lease to a run that has continued without the store. Called with entry.mu held.
+// attach gives a lease to a run that has continued without the store. The caller holds entry.mu.
 func (r *runner) attach(s *settings, run *Run, lease *dlock.Lease) {
 	r.hold(s, run, lease)
-	run.degraded.Store(false) // after the lease is stored, because Valid checks this first
+	run.degraded.Store(false) // after hold has stored the lease, because Valid checks degraded first
 	s.entry.view.down = false
 	r.store.views.endDegraded(s)
 	r.log.laterLimited(&r.reacquisitions, slog.LevelInfo,
@@ -83,18 +84,18 @@ func (r *runner) attach(s *settings, run *Run, lease *dlock.Lease) {
 		run.info().line("running_for", time.Since(run.startedAt).Round(time.Millisecond))...)
 }
 
-// hold stores the lease of a run and watches it. Called with entry.mu held.
+// hold stores the lease of a run and watches it. The caller holds entry.mu.
 func (r *runner) hold(s *settings, run *Run, lease *dlock.Lease) {
 	run.lease.Store(lease)
 	run.holding = true
 	if run.unwatch != nil {
 		run.unwatch()
 	}
-	// The run has settings of its own; the lease may have been acquired with others.
+	// Pass the run's own settings. The lease may have been acquired with newer settings.
 	run.unwatch = context.AfterFunc(lease.Context(), func() { r.lost(run.settings, run, lease) })
 }
 
-// timersWithoutSlots returns the timers, removed ones included, that have runs without a slot.
+// timersWithoutSlots returns the timers that have runs without a slot, including removed timers.
 func (r *runner) timersWithoutSlots() []*settings {
 	var list []*settings
 	if !r.store.isWell() || r.store.views.degradedRuns() == 0 {

@@ -11,43 +11,43 @@ import (
 )
 
 const (
-	// An open breaker closes after closeAfter answers in a row.
+	// An open breaker closes after closeAfter consecutive answers.
 	closeAfter = 3
-	// logInterval is the time between two outages that are logged: a store with one bad replica
-	// fails now and then. It is also how long the store must answer before the pauses between
-	// probes start at their shortest again.
+	// logInterval is the minimum time between two outages that are logged, because a store with one
+	// bad replica fails now and then. The pauses between probes become short again only after the
+	// store has answered for this long.
 	logInterval = time.Minute
 )
 
-// A breaker keeps ticks from calling a store that does not answer: otherwise each would wait for
-// StoreTimeout, and a thousand timers would stall. Only errors and time-outs open it, never a
-// refusal. While it is open, ticks follow OnStoreDown immediately, and one probe of this host at a
-// time calls the store. It has no mutex of its own: the storeWatch's mutex guards it.
+// A breaker prevents ticks from calling a store that does not answer. Otherwise each tick would
+// wait for StoreTimeout, and a thousand timers would stall. Only errors and timeouts open it, never
+// a refusal. While it is open, ticks follow OnStoreDown immediately, and this host calls the store
+// with one probe at a time. A breaker has no mutex: the storeWatch's mutex guards it.
 //
-// A store that is not set up correctly (dlock.ErrSetup) opens it, too, and then no tick runs. This
-// lasts until the store grants or refuses again: a server that rejects a password may also fail to
-// answer at times.
+// A store that is not set up correctly (dlock.ErrSetup) also opens the breaker. In that case no
+// tick runs until the store grants or refuses a lease again. Timeouts in between do not end this
+// state, because a server that rejects a password may also time out.
 type breaker struct {
 	answers.Breaker
 	called    bool
-	err       error     // of the last call; nil: it was answered
-	setupErr  error     // the fault of the store's set-up; nil: none, or the store has granted or refused since
-	refuses   bool      // the last acquire failed
+	err       error     // the error of the last call; nil if the store answered
+	setupErr  error     // the set-up error; nil if there is none, or the store has granted or refused since
+	refuses   bool      // whether the last acquire failed
 	changedAt time.Time // when the result of well last changed
 	loggedAt  time.Time // when an outage was last logged
-	logging   bool      // this outage was logged
+	logging   bool      // whether this outage was logged
 
 	heardAt time.Time // when the last call ended
 
-	setupLoggedAt time.Time // when a set-up fault was last logged
+	setupLoggedAt time.Time // when a set-up error was last logged
 }
 
-// A result is what one call shows about the store. The store's Shard and the methods of its errors
-// are foreign code, which may block or panic, so they are called before mu is locked.
+// A result is what one call tells about the store. Store.Shard and the methods of the store's
+// errors are foreign code that may block or panic, so they are called before mu is locked.
 type result struct {
-	shard    string // the server that was called; "": the store is one server
+	shard    string // the server that was called; "" if the store has only one
 	alone    bool   // no known name is on another server
-	failure  error  // nil: it was answered
+	failure  error  // nil if the store answered
 	notSetUp bool   // the failure says that the store is not set up correctly
 	renewal  bool
 }
@@ -59,20 +59,20 @@ func (s *storeWatch) resultOf(name string, failure error, renewal bool) result {
 	return r
 }
 
-// A change is the effect of one call on the breaker.
+// A change describes how one call changed the breaker.
 type change struct {
 	answered  bool // the store answers for the first time, or again
 	opened    bool
 	closed    bool
 	notSetUp  bool          // the store reports for the first time that it is not set up correctly
-	recovered bool          // the breaker did not open, but runs started without the store
-	log       bool          // one of these is to be logged
-	lasted    time.Duration // how long it was open
+	recovered bool          // runs started without the store, but the breaker did not open
+	log       bool          // whether to log the change
+	lasted    time.Duration // how long the breaker was open
 }
 
-// saw records the result of a call. notSetUp: err says that the store is not set up correctly. A
-// renewal that is answered does not show that the store grants: it makes up for failed renewals,
-// but not for failed acquires.
+// saw records the result of a call. notSetUp means that err reports a store that is not set up
+// correctly. A successful renewal does not prove that the store grants leases: it offsets failed
+// renewals, but not failed acquires.
 func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 	if err == nil && renewal && (b.Open() || b.refuses || b.setupErr != nil) {
 		return c
@@ -84,7 +84,7 @@ func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 	c.answered = err == nil && (!b.called || b.err != nil)
 	down := now.Sub(b.changedAt)
 	changed := !b.called || (err == nil) != (b.err == nil)
-	if changed && !b.Open() { // the first failure began the outage
+	if changed && !b.Open() { // the first failure starts the outage
 		b.changedAt = now
 	}
 	b.called, b.err, b.heardAt = true, err, now
@@ -108,7 +108,7 @@ func (b *breaker) saw(err error, notSetUp, renewal bool) (c change) {
 }
 
 // startLogging reports whether to log an outage, and records that it is logged. It returns false if
-// one was logged a moment ago.
+// an outage was logged less than logInterval ago.
 func (b *breaker) startLogging(loggedAt *time.Time, now time.Time) bool {
 	if !loggedAt.IsZero() && now.Sub(*loggedAt) < logInterval {
 		return false
@@ -117,7 +117,7 @@ func (b *breaker) startLogging(loggedAt *time.Time, now time.Time) bool {
 	return true
 }
 
-// why returns what is wrong with the store; nil: nothing is known.
+// why returns the current problem of the store, or nil if none is known.
 func (b *breaker) why() error {
 	if b.setupErr != nil {
 		return b.setupErr
@@ -136,12 +136,13 @@ func (b *breaker) reason() Reason {
 // well reports whether the last call was answered and the breaker is closed.
 func (b *breaker) well() bool { return b.called && b.err == nil && !b.Open() }
 
-// status calls a method of the store's error, so call it on a copy, without a mutex.
+// status formats the state of the store. It calls a method of the store's error, so call it on a
+// copy and without holding a mutex.
 func (b *breaker) status(label string) StoreStatus {
 	status := StoreStatus{Name: label, Up: b.well(), BreakerOpen: b.Open(), NotSetUp: b.setupErr != nil,
 		ChangedAt: b.changedAt}
 	if why := b.why(); why != nil {
-		status.Err = mask.Text(fmt.Sprint(why)) // fmt survives an error that panics
+		status.Err = mask.Text(fmt.Sprint(why)) // fmt recovers if the error panics
 	}
 	return status
 }

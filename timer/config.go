@@ -22,93 +22,94 @@ import (
 const (
 	// defaultDrainTimeout is the default of Config.DrainTimeout.
 	defaultDrainTimeout = 30 * time.Second
-	// CancelGrace is how long Run waits for handlers after it has ended their contexts, that is,
-	// after Config.DrainTimeout.
+	// CancelGrace is how long Run waits for handlers to return after it has canceled their
+	// contexts, which it does after Config.DrainTimeout.
 	CancelGrace = 5 * time.Second
 )
 
-// Config has the settings that all timers of a Scheduler share. The zero value is fine: one
+// Config has the settings that all timers of a Scheduler share. The zero value is valid: one
 // process, no metrics. New returns all faults of the settings at once.
 type Config struct {
-	// Store enforces the limits of the timers in the whole fleet. All hosts with the same store and
-	// prefix are one fleet. Default nil: this process is the whole fleet.
+	// Store enforces the limits of the timers across the fleet. All hosts with the same store and
+	// prefix form one fleet. Default nil: this process is the whole fleet.
 	Store dlock.DistributedLock
 
-	// Logger gets the limits of timers when they are registered, lost leases, failed runs, and each
-	// change of the store's state. An outage has one line when it begins and one when it ends, for
-	// all timers together. An outage that begins within a minute of a logged one has no line. At
-	// Debug, the Logger also gets each run and each skipped tick: see "Lines in the log" of the
-	// package. If it panics, the line is lost. Default slog.Default().
+	// Logger receives the limits of timers when they are registered, lost leases, failed runs, and
+	// each change of the store's state. An outage is logged with one line when it begins and one
+	// when it ends, for all timers together. An outage that begins within a minute of a logged
+	// outage is not logged. At level Debug, Logger also receives each run and each skipped tick:
+	// see "Lines in the log" in the package documentation. If Logger panics, the line is lost.
+	// Default slog.Default().
 	Logger *slog.Logger
 
-	// Hooks report what happens on this host. They are called on a goroutine of their own. Default:
-	// none.
+	// Hooks report events on this host. They run in their own goroutine. Default: none.
 	Hooks Hooks
 
-	// Middleware wraps the Run of every timer; the first is the outermost. None may be nil.
+	// Middleware wraps the Run of every timer. The first is the outermost. None may be nil.
 	// Default: none.
 	Middleware []Middleware
 
 	// Registerer is where New registers the scheduler's metrics, whose names begin with tickslot_.
-	// They are unregistered when Run returns. Two schedulers that run at the same time need two
-	// registries, or prometheus.WrapRegistererWith. Default nil: no metrics.
+	// They are unregistered when Run returns. Two schedulers that run at the same time need
+	// separate registries, or prometheus.WrapRegistererWith. Default nil: no metrics.
 	Registerer prometheus.Registerer
 
 	// TimerLabel returns the value of the metric label timer for a timer's name, so that several
-	// timers share their series: "report" for "report:tenant-7". It is called once for each timer,
-	// when New, Register or a Manager registers it; they wait for it. The label is OtherLabel if
-	// TimerLabel panics, or returns a text that is empty, longer than MaxNameLen bytes, or not
-	// UTF-8. Default: the timer's name.
+	// timers can share their series: "report" for "report:tenant-7". It is called once per timer,
+	// when New, Register or a Manager registers the timer. The registration waits for it. The label
+	// is OtherLabel if TimerLabel panics, or if it returns a text that is empty, longer than
+	// MaxNameLen bytes, or not UTF-8. Default: the timer's name.
 	//
-	// The shared series are sums, with these exceptions: fallback_active, paused, schedule_failed
-	// and alarm_active are numbers of timers, slots_limit_elsewhere is the largest value, and
-	// last_success_timestamp_seconds the oldest. They end with the last timer of the label.
+	// Shared series are sums, with these exceptions: fallback_active, paused, schedule_failed and
+	// alarm_active count timers, slots_limit_elsewhere is the largest value, and
+	// last_success_timestamp_seconds is the oldest. The series end when the last timer with the
+	// label is removed.
 	TimerLabel func(timer string) string
 
-	// ClassicHistograms gives histograms fixed buckets, for a Prometheus that does not scrape
+	// ClassicHistograms makes histograms use fixed buckets, for a Prometheus that does not scrape
 	// native histograms. Each bucket is a series. Default false: histograms are native.
 	ClassicHistograms bool
 
-	// Limits are limits that several timers share: see Timer.Limits. Default: none.
+	// Limits are the limits that several timers share: see Timer.Limits. Default: none.
 	Limits []Limit
 
-	// MaxRuns is how many runs of all timers may be in progress at once on this host. A run that is
-	// about to start counts from when the store is asked for its slot. 1 or more; NoLimit is the
-	// same as 0. Default 0: no limit.
+	// MaxRuns limits how many runs of all timers may be in progress at once on this host. A run
+	// counts from the moment the host asks the store for its slot. 1 or more; NoLimit is the same
+	// as 0. Default 0: no limit.
 	MaxRuns int
 
 	// OnMaxRuns decides what happens to a tick or a Trigger while MaxRuns runs are in progress.
 	// Default MaxRunsWait.
 	OnMaxRuns MaxRunsPolicy
 
-	// MaxWait is the longest that a tick or a Trigger waits in line for one of MaxRuns places
-	// (MaxRunsWait), and the longest that a tick waits for a slot (FullWait). It bounds the sum of
-	// both waits. Then the tick is skipped, or the Trigger refused. Default 1 h.
+	// MaxWait is how long a tick or a Trigger may wait in line for one of MaxRuns places
+	// (MaxRunsWait), and how long a tick may wait for a slot (FullWait). It bounds the sum of both
+	// waits. After that, the tick is skipped or the Trigger refused. Default 1 h.
 	MaxWait time.Duration
 
-	// TTL is how long the slot of a dead host stays taken. Leases are renewed every TTL/3. At least
-	// three times StoreTimeout, at most 24 h, and at most what the store accepts (on Redis, its
-	// QuarantineTTL of 30 s unless that is raised). Default 15 s.
+	// TTL is how long the slot of a dead host remains taken. Leases are renewed every TTL/3. TTL
+	// must be at least three times StoreTimeout, at most 24 h, and at most what the store accepts
+	// (on Redis, its QuarantineTTL, which is 30 s unless raised). Default 15 s.
 	TTL time.Duration
 
-	// StoreTimeout bounds every call to the store. An acquire that has no answer after half of it
-	// sends its request again. 1 ms to TTL/3. Default 1 s.
+	// StoreTimeout bounds every call to the store. If an acquire has no answer after half of
+	// StoreTimeout, the request is sent again. 1 ms to TTL/3. Default 1 s.
 	StoreTimeout time.Duration
 
-	// PreStopDelay is how long Run continues to start runs after its context has ended, while Ready
-	// already returns an error, so that load balancers stop sending requests. Default 0.
+	// PreStopDelay is how long Run continues to start runs after its context has ended. During this
+	// time Ready already returns an error, so that load balancers stop sending requests. Default 0.
 	PreStopDelay time.Duration
 
-	// DrainTimeout is how long Run then waits for handlers to return before it ends their contexts.
-	// After that it waits for another CancelGrace (5 s). Default 30 s.
+	// DrainTimeout is how long Run then waits for handlers to return before it cancels their
+	// contexts. After that, Run waits for up to CancelGrace (5 s). Default 30 s.
 	DrainTimeout time.Duration
 
-	// Blackouts are times in which the schedule of no timer starts a run. Timer.Blackouts add to
+	// Blackouts are periods in which no timer's schedule starts a run. Timer.Blackouts adds to
 	// them. Default: none.
 	Blackouts []schedule.Blackout
 
-	// Holder identifies this host to operators, in the store and in logs. Default: host name,
-	// process id and a random part.
+	// Holder identifies this host to operators, in the store and in logs. Default: the host name,
+	// the process id and a random part.
 	Holder dlock.Holder
 }
 
@@ -178,8 +179,8 @@ func (c Config) lease() dlock.SessionOptions {
 	return dlock.SessionOptions{TTL: c.TTL, StoreTimeout: c.StoreTimeout, Holder: c.Holder}
 }
 
-// check returns every fault of the timer, each with the timer, the field, the value and how to fix
-// it. fleet: there is a store.
+// check returns every fault of the timer. Each error names the timer, the field, the value and how
+// to fix it. fleet says whether there is a store.
 func (t Timer) check(fleet bool) error {
 	var errs []error
 	fault := func(field, format string, args ...any) {
@@ -243,7 +244,7 @@ func (t Timer) check(fleet bool) error {
 		fault("CatchUp.Window", "%v is negative: use a positive duration, 0 for %v, or timer.NoLimit", t.CatchUp.Window,
 			defaultCatchUpWindow)
 	}
-	if !(t.Delay.Jitter >= 0 && t.Delay.Jitter <= maxJitter) { // NaN, too
+	if !(t.Delay.Jitter >= 0 && t.Delay.Jitter <= maxJitter) { // also false for NaN
 		fault("Delay.Jitter", "%v: use 0 to %v, a share of the time between two ticks", t.Delay.Jitter, maxJitter)
 	}
 	if t.Delay.ByTimer < 0 || t.Delay.ByTimer > maxDelay {
@@ -266,7 +267,7 @@ func (t Timer) check(fleet bool) error {
 	return errors.Join(errs...)
 }
 
-// checkSlots returns the fault of a timer whose runs the store cannot keep.
+// checkSlots returns an error if the store cannot keep as many slots as the timer needs.
 func (t Timer) checkSlots(store dlock.DistributedLock) error {
 	if t.LocalOnly || t.MaxConcurrency == NoLimit {
 		return nil
@@ -277,12 +278,12 @@ func (t Timer) checkSlots(store dlock.DistributedLock) error {
 	return nil
 }
 
-// checkSlots returns an error if the store bears fewer leases of a semaphore than it is to have. A
-// number that stands for no limit is not asked about: such a semaphore, as that of the hosts, has
-// as many leases as there are hosts.
+// checkSlots returns an error if the store cannot keep as many leases of a semaphore as slots says.
+// It does not check a number that means no limit. Such a semaphore, for example the semaphore of
+// the hosts, has as many leases as there are hosts.
 func checkSlots(store dlock.DistributedLock, slots int) error {
 	bounder := driver.CapabilitiesOf(store).SlotBounder
-	if bounder == nil || slots < 1 || slots > maxLimit { // that is another fault
+	if bounder == nil || slots < 1 || slots > maxLimit { // no bound, no limit, or an error reported elsewhere
 		return nil
 	}
 	return guard.Call("store", func() error {
@@ -294,7 +295,7 @@ func checkSlots(store dlock.DistributedLock, slots int) error {
 	})
 }
 
-// checkName checks the name of a timer or limit.
+// checkName validates the name of a timer or a limit.
 func checkName(name, lockName, what string, fault func(string, string, ...any)) {
 	switch {
 	case name == "":
@@ -313,16 +314,16 @@ func checkName(name, lockName, what string, fault func(string, string, ...any)) 
 }
 
 // sharesTicks reports whether hosts that share a store may start several runs of one tick, so that
-// MaxPerTick matters. That is not so for a timer that is only triggered, nor with schedule.After,
-// because its runs never overlap.
+// MaxPerTick matters. It is false for a timer that is only triggered. It is also false with
+// schedule.After, whose runs never overlap.
 func (t Timer) sharesTicks() bool {
 	_, fixed := t.Schedule.(schedule.FixedDelay)
 	return t.Schedule != nil && !fixed && !t.LocalOnly && limitOf(t.MaxConcurrency) > 1
 }
 
-// checkPerTick returns the fault of a timer that lets runs overlap without saying how many of them
-// may be of one tick. No default would be safe: with 1, a timer that shares its work among hosts
-// idles on all but one of them, and with more, a mail is sent several times.
+// checkPerTick reports a timer that allows overlapping runs but does not set MaxPerTick. No default
+// would be safe. With 1, a timer that splits its work among hosts would be idle on all hosts but
+// one. With more than 1, a timer that sends an email would send it several times.
 func (t Timer) checkPerTick(fault func(string, string, ...any)) {
 	if t.MaxPerTick != 0 {
 		return
@@ -335,8 +336,8 @@ func (t Timer) checkPerTick(fault func(string, string, ...any)) {
 		"of these lines:\n\tMaxPerTick: 1, // each tick runs once in the fleet\n\tMaxPerTick: %s", concurrency, several)
 }
 
-// checkSchedule returns the faults of the schedule. claims: hosts claim ticks, so they have to
-// agree on them.
+// checkSchedule reports the faults of the schedule. claims means that hosts claim ticks, and
+// therefore have to agree on them.
 func (t Timer) checkSchedule(claims bool, fault func(string, string, ...any)) {
 	if t.Schedule == nil {
 		return

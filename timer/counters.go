@@ -17,29 +17,30 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// A tally has the counts that only the metrics need, for one timer, or for all timers with the same
-// label. It stays until the last timer with its label has left. If the counts of each timer
-// disappeared with it, Prometheus would take the smaller sum for a counter that was reset, and
-// report its whole value as an increase. A nil *tally counts nothing.
+// A tally has the counts that only the metrics need, for one timer or for all timers with the same
+// label. The tally remains until the last timer with its label is removed. If the counts of each
+// timer were dropped with it, the sum would decrease. Prometheus would take that for a counter
+// reset and report the whole value as an increase. A nil *tally counts nothing.
 type tally struct {
-	label   string // "": of one timer
-	classic bool   // the histograms have fixed bounds
-	timers  int    // how many timers have the label; guarded by registry.mu
+	label   string // "" if the tally belongs to one timer
+	classic bool   // the histograms have fixed buckets
+	timers  int    // the number of timers with the label; guarded by registry.mu
 
-	// mu guards the rest. No other mutex is taken while it is held.
+	// mu guards the fields below. No other mutex is locked while it is held.
 	mu        sync.Mutex
 	createdAt time.Time
 	started   uint64
 	skipped   counts    // by reason
 	runs      counts    // by outcome
 	triggers  counts    // by result
-	lag       histogram // of ticks that started
-	took      histogram // of runs
+	lag       histogram // lateness of the ticks that started
+	took      histogram // durations of the runs
 
 	retries, fallbackRuns, overlongHolds, leasesLost uint64
 }
 
-// counts are numbers by name. Most timers have one or two, for which a map would be too large.
+// counts maps names to numbers. Most timers have one or two names, for which a map would be too
+// large.
 type counts []struct {
 	name string
 	n    uint64
@@ -58,7 +59,7 @@ func (c *counts) add(name string, n uint64) {
 	}{name, n})
 }
 
-// of returns the number for a name.
+// of returns the count for a name.
 func (c counts) of(name string) uint64 {
 	for _, each := range c {
 		if each.name == name {
@@ -68,7 +69,7 @@ func (c counts) of(name string) uint64 {
 	return 0
 }
 
-// bounds returns the bounds of a histogram; nil: it is native.
+// bounds returns the bucket bounds of a histogram, or nil if it is native.
 func (t *tally) bounds(classic []float64) []float64 {
 	if t.classic {
 		return classic
@@ -76,7 +77,7 @@ func (t *tally) bounds(classic []float64) []float64 {
 	return nil
 }
 
-// count calls add with mu held.
+// count locks mu and calls add.
 func (t *tally) count(add func(*tally)) {
 	if t == nil {
 		return
@@ -112,17 +113,19 @@ func (t *tally) skip(reason Reason, n uint64) {
 	t.count(func(t *tally) { t.skipped.add(resultOf(reason), n) })
 }
 
-// OtherLabel is the value of the label timer for which Config.TimerLabel returned nothing usable.
+// OtherLabel is the value of the label timer if Config.TimerLabel returns nothing usable for a
+// timer.
 const OtherLabel = "other"
 
-// A labeler returns the value of the label timer for each timer, from Config.TimerLabel.
+// A labeler returns the value of the label timer for each timer, as determined by
+// Config.TimerLabel.
 type labeler struct {
 	log    *lineLog
 	of     func(timer string) string
 	faults rateLimit
 }
 
-// label calls user code.
+// label calls user code, which may panic.
 func (l *labeler) label(timer string) string {
 	label, err := callLabel(l.of, timer)
 	if err != nil {
@@ -149,12 +152,12 @@ func callLabel(of func(string) string, timer string) (label string, err error) {
 	return label, nil
 }
 
-// labels are the tallies of the timers of a registry, by label. Guarded by registry.mu. Nil without
-// a TimerLabel: each timer then has a tally of its own, which the ledger creates at the first
-// count, under another mutex.
+// labels maps each label to the tally of its timers. registry.mu guards it. It is nil without a
+// TimerLabel. Each timer then has its own tally, which the ledger creates at the first count under
+// another mutex.
 type labels map[string]*tally
 
-// join adds a new timer to the tally of its label. Until then its record has a tally of its own.
+// join adds a new timer to the tally of its label. Before that, its record has its own tally.
 func (l labels) join(r *record) {
 	if l == nil {
 		return
@@ -168,7 +171,7 @@ func (l labels) join(r *record) {
 	r.tally.timers++
 }
 
-// part is called when a timer has ended: the tally of a label goes with its last timer.
+// part removes a timer that has ended from its label. The tally is dropped with its last timer.
 func (l labels) part(r *record) {
 	if l == nil {
 		return
@@ -178,14 +181,14 @@ func (l labels) part(r *record) {
 	}
 }
 
-// A histogram counts durations in buckets. It keeps only buckets that are not empty, in their
-// order: most timers have few, and a classic histogram of Prometheus takes a kilobyte.
+// A histogram counts durations in buckets. It keeps only the buckets that are not empty, in
+// ascending order, because most timers use few. A classic histogram of Prometheus takes a kilobyte.
 type histogram struct {
-	sum     float64 // s
+	sum     float64 // in seconds
 	buckets []bucket
 }
 
-// A bucket has a number whose meaning depends on the kind of the histogram: see bucketOf.
+// A bucket has a number. What the number means depends on the kind of histogram: see bucketOf.
 type bucket struct {
 	number int32
 	n      uint64
@@ -193,22 +196,22 @@ type bucket struct {
 
 func (b bucket) compare(number int32) int { return cmp.Compare(b.number, number) }
 
-// The buckets of our native histograms: each reaches 2^(1/4) times as far as the one before it, and
-// the first, number nativeZero, up to a microsecond. So a quantile is off by at most a tenth, and
-// the durations of a timer need a dozen buckets.
+// These are the buckets of our native histograms. Each upper bound is 2^(1/4) times the previous
+// one. The first bucket, number nativeZero, ends at a microsecond. A quantile is therefore off by
+// at most a tenth, and the durations of a timer need about a dozen buckets.
 const (
-	nativeSchema        = 2   // of Prometheus: four buckets from one power of two to the next
-	nativeFactor        = 1.2 // with it client_golang chooses that schema
+	nativeSchema        = 2   // the Prometheus schema: four buckets per power of two
+	nativeFactor        = 1.2 // makes client_golang choose that schema
 	nativeZeroThreshold = 0x1p-20
-	nativeMaxBuckets    = 160 // for client_golang; from a microsecond to three days takes 152
+	nativeMaxBuckets    = 160 // for client_golang; a microsecond to three days takes 152
 	nativeZero          = math.MinInt32
 )
 
-// nativeBounds are the bounds of the buckets between one half and 1.
+// nativeBounds are the bucket bounds between 0.5 and 1.
 var nativeBounds = []float64{0.5, 0.5946035575013605, 0.7071067811865475, 0.8408964152537144}
 
-// bucketOf returns the number of the bucket for a duration. In a classic histogram that is the
-// first of bounds that the duration does not exceed; nil bounds: the histogram is native.
+// bucketOf returns the number of the bucket for a duration. In a classic histogram it is the index
+// of the first bound that the duration does not exceed. If bounds is nil, the histogram is native.
 func bucketOf(bounds []float64, seconds float64) int32 {
 	switch {
 	case bounds != nil:
@@ -220,12 +223,12 @@ func bucketOf(bounds []float64, seconds float64) int32 {
 	return int32(sort.SearchFloat64s(nativeBounds, fraction) + (exponent-1)*len(nativeBounds))
 }
 
-// observe counts a duration. Every call for a histogram must have the same bounds.
+// observe counts a duration. All calls for a histogram must pass the same bounds.
 func (h *histogram) observe(bounds []float64, seconds float64) {
 	number := bucketOf(bounds, seconds)
 	i, found := slices.BinarySearchFunc(h.buckets, number, bucket.compare)
 	if !found {
-		more := make([]bucket, 0, len(h.buckets)+1) // no spare room, because it rarely grows
+		more := make([]bucket, 0, len(h.buckets)+1) // no spare capacity, because the slice rarely grows
 		more = append(append(more, h.buckets[:i]...), bucket{number: number})
 		h.buckets = append(more, h.buckets[i:]...)
 	}
@@ -240,7 +243,7 @@ func (h *histogram) count() (n uint64) {
 	return n
 }
 
-// classic returns how many durations were at most each bound.
+// classic returns, for each bound, the number of durations up to it.
 func (h *histogram) classic(bounds []float64) map[float64]uint64 {
 	upTo, n, rest := make(map[float64]uint64, len(bounds)), uint64(0), h.buckets
 	for i, bound := range bounds {
@@ -252,7 +255,7 @@ func (h *histogram) classic(bounds []float64) map[float64]uint64 {
 	return upTo
 }
 
-// native returns how many durations each bucket has.
+// native returns the number of durations in each bucket.
 func (h *histogram) native() (buckets map[int]int64, zero uint64) {
 	buckets = make(map[int]int64, len(h.buckets))
 	for _, b := range h.buckets {
@@ -265,7 +268,8 @@ func (h *histogram) native() (buckets map[int]int64, zero uint64) {
 	return buckets, zero
 }
 
-// histogramOpts returns the options of a histogram of client_golang; nil bounds: it is native.
+// histogramOpts returns client_golang's options for a histogram. If bounds is nil, the histogram is
+// native.
 func histogramOpts(name, help string, bounds []float64) prometheus.HistogramOpts {
 	o := prometheus.HistogramOpts{Namespace: "tickslot", Name: name, Help: help, Buckets: bounds}
 	if bounds == nil {

@@ -14,27 +14,28 @@ import (
 // defaultAlarmAfter is the default of Timer.AlarmAfter.
 const defaultAlarmAfter = 5
 
-// The dead-man's check finds timers that no host runs, or that fail on all hosts. Every host counts
-// the ticks that came due since a run succeeded. A host reports a success to the store with the
-// release, and the store tells the others with its next answers.
+// The dead-man's check finds timers that no host runs or that fail on all hosts. Every host counts
+// the ticks that were due since the last successful run. A host reports a success to the store when
+// it releases the slot. The store passes the success on to the other hosts with its next answers.
 
-// A deadman counts the ticks of a timer since the latest successful run that this host knows of. If
-// a run of the tick is in progress, or runs held all slots when it came due, the tick counts only
-// once these runs are past their MaxRunTime. The deadman is part of the ledger's record.
+// A deadman counts the ticks of a timer since the latest successful run that this host knows of. A
+// tick may come due while its own run is in progress, or while runs hold all slots. Such a tick
+// counts only once these runs are past their MaxRunTime. The deadman is part of the ledger's
+// record.
 type deadman struct {
-	ticks     int32     // that came due since the latest success
-	postponed int16     // ticks that wait for the store's next answer; not included in ticks
-	counted   bool      // ticks includes the tick that came due last
-	success   time.Time // the latest, on any host; zero: none known
-	reason    Reason    // why the latest tick started nothing here; "": it started a run
+	ticks     int32     // the ticks that were due since the latest success
+	postponed int16     // ticks that await the store's next answer; not included in ticks
+	counted   bool      // ticks includes the latest due tick
+	success   time.Time // the latest success on any host; zero if none is known
+	reason    Reason    // why the latest tick started no run here; "" if it started one
 }
 
-// succeeded records a success, here or elsewhere.
+// succeeded records a success on this or another host.
 func (d *deadman) succeeded(at time.Time) {
 	d.ticks, d.success, d.postponed, d.counted = 0, at, 0, false
 }
 
-// due counts a tick that has come due, or that has waited and is tried again.
+// due counts a tick that is due, or that has waited and is tried again.
 func (d *deadman) due() {
 	if !d.counted {
 		d.count()
@@ -42,14 +43,15 @@ func (d *deadman) due() {
 	d.counted = true
 }
 
-// count counts a tick. Counts saturate: a timer that is due every millisecond reaches the maximum
-// within a month.
+// count adds one to ticks. The counter saturates: a timer that is due every millisecond reaches the
+// maximum within a month.
 func (d *deadman) count() { d.ticks = plus(d.ticks, 1) }
 
 func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-// uncount takes back the count of the tick that came due last, at most once: its run may still
-// succeed, or another host got the tick and counts it. (A tick that waits is refused many times.)
+// uncount undoes the count of the latest due tick, at most once. The run of that tick may still
+// succeed, or another host has claimed the tick and counts it. A tick that waits is refused many
+// times, so uncount may be called many times.
 func (d *deadman) uncount() {
 	if d.counted {
 		d.ticks = max(0, d.ticks-1)
@@ -57,8 +59,8 @@ func (d *deadman) uncount() {
 	d.counted = false
 }
 
-// postpone leaves the decision about a tick to the store's next answer, which has the latest
-// success.
+// postpone defers the decision about a tick until the store's next answer, which includes the
+// latest success.
 func (d *deadman) postpone() {
 	if d.counted {
 		d.postponed = int16(min(int(d.postponed)+1, math.MaxInt16))
@@ -66,11 +68,11 @@ func (d *deadman) postpone() {
 	d.uncount()
 }
 
-// noteSuccessAge records the age of the latest success, from an answer of the store; 0: the answer
-// has none.
+// noteSuccessAge records the age of the latest success from an answer of the store. 0 means that
+// the answer has no success.
 func (d *deadman) noteSuccessAge(age, interval time.Duration) {
-	// The age is slightly wrong, because the answer took time to arrive. A success that seems
-	// slightly later than the known one is therefore the same.
+	// The age is slightly inaccurate, because the answer took time to arrive. A success that seems
+	// only slightly later than the known one is therefore the same success.
 	if age == 0 || !d.success.IsZero() && time.Since(d.success)-age <= min(interval/2, time.Second) {
 		d.countPostponed(age != 0)
 		return
@@ -78,7 +80,7 @@ func (d *deadman) noteSuccessAge(age, interval time.Duration) {
 	d.succeeded(time.Now().Add(-age))
 }
 
-// countPostponed counts the ticks that were postponed, if the store reports successes.
+// countPostponed counts the postponed ticks, if the store reports successes.
 func (d *deadman) countPostponed(tells bool) {
 	if tells {
 		d.ticks = plus(d.ticks, int32(d.postponed))
@@ -86,13 +88,13 @@ func (d *deadman) countPostponed(tells bool) {
 	d.postponed = 0
 }
 
-// mayEndInTime reports whether a slot is held by a run that is within its MaxRunTime, as far as the
-// store reports. If so, the refused tick does not count towards AlarmAfter.
+// mayEndInTime reports whether a run within its MaxRunTime holds a slot, as far as the store
+// reports. If so, the refused tick does not count towards AlarmAfter.
 func (s *settings) mayEndInTime(no *dlock.NotAcquiredError) bool {
 	return no.Reason == dlock.ReasonFull && no.Holder != (dlock.Holder{}) && no.HeldFor <= s.timer.MaxRunTime
 }
 
-// alarmed reports whether AlarmAfter ticks came due without a success.
+// alarmed reports whether AlarmAfter ticks were due without a success.
 func (d *deadman) alarmed(t Timer) bool {
 	return t.AlarmAfter != unlimited && int(d.ticks) >= t.AlarmAfter
 }
@@ -141,13 +143,14 @@ func (d *deadman) why(failed Outcome, holder dlock.Holder) string {
 	}
 }
 
-// TimersSucceed is the dead-man's check. Its error names the timers that had no successful run on
-// any host for AlarmAfter ticks, and why, as far as this host can tell. It also names timers whose
-// schedule failed, and removed timers whose runs ignore their context. It reads memory only.
+// TimersSucceed is the dead-man's check. It returns an error that names the timers without a
+// successful run on any host for AlarmAfter ticks, and the reason as far as this host knows it. The
+// error also names timers whose schedule failed, and removed timers whose runs ignore their
+// context. TimersSucceed only reads memory.
 func (s *Scheduler) TimersSucceed() error {
 	var errs []error
 	for _, set := range s.registry.all() {
-		if set.removed() { // it need not run again, but its runs should end
+		if set.removed() { // no new run is due, but its remaining runs should end
 			if _, n := s.runner.counts(set); n > 0 {
 				errs = append(errs,
 					fmt.Errorf("timer %q was removed, but %d of its runs are past MaxRunTime and ignore their "+

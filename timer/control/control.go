@@ -1,6 +1,6 @@
-// Package control changes the timers of a running fleet through its store: it pauses them,
+// Package control changes the timers of a running fleet through its store. It pauses timers,
 // overrides their MaxConcurrency, triggers them and cancels runs. It works without a
-// timer.Scheduler: the fleet registry's page and the command line use it as well.
+// timer.Scheduler. The page of the fleet registry and the command line also use it.
 //
 //	c := control.New(control.Config{Store: store})
 //	err := c.Pause(ctx, "nightly-report", time.Now().Add(time.Hour), driver.Cause{By: "ann"})
@@ -23,51 +23,51 @@ import (
 )
 
 var (
-	// ErrNoControl is returned by a Control if its store keeps no overrides: there is no store, or
-	// it cannot keep them, such as nativelock or redlock.
+	// ErrNoControl is returned if the store of a Control is nil or cannot keep overrides, as
+	// nativelock and redlock cannot.
 	ErrNoControl = errors.New("timer: no control: the store keeps no overrides (redislock, sqllock with a table, " +
 		"and memlock do)")
 
-	// ErrNoRun is returned by CancelRun and CancelSlot if no such run is in progress.
+	// ErrNoRun is returned by CancelRun and CancelSlot if no matching run is in progress.
 	ErrNoRun = errors.New("timer: no such run is in progress")
 )
 
 // DefaultTimeout is the default of Config.Timeout. It is longer than the StoreTimeout of a
-// scheduler, because a first call also connects.
+// scheduler, because the first call also connects.
 const DefaultTimeout = 5 * time.Second
 
 // A Config has the settings of a Control.
 type Config struct {
-	// Store is the store of the fleet. Default nil: all calls return ErrNoControl, as they do with
-	// a store that keeps no overrides.
+	// Store is the store of the fleet. Default nil: all calls return ErrNoControl, as with a store
+	// that cannot keep overrides.
 	Store dlock.DistributedLock
 
-	// Timeout bounds each call to the store; a method may make several calls. The Control of a
-	// Scheduler has the scheduler's StoreTimeout. Default 5 s.
+	// Timeout bounds each call to the store. A method may make several calls. The Control of a
+	// Scheduler uses the scheduler's StoreTimeout. Default 5 s.
 	Timeout time.Duration
 
-	// Logger gets what an operator should see, such as a change of a timer that no host has.
-	// Default slog.Default().
+	// Logger receives messages for operators, such as a change to a timer that no host has. Default
+	// slog.Default().
 	Logger *slog.Logger
 
-	// Local reports whether this process has a timer, and whether it is LocalOnly there, so that no
-	// trigger kept in the store reaches it. timer.Scheduler.Control sets it; leave it nil yourself.
-	// Default nil: nothing is known of this process.
+	// Local reports whether this process has registered a timer, and whether the timer is LocalOnly
+	// there. A LocalOnly timer never reads the triggers in the store. timer.Scheduler.Control sets
+	// Local; leave it nil otherwise. Default nil: nothing is known about this process.
 	Local func(timer string) (registered, localOnly bool)
 }
 
-// A Control changes timers in the whole fleet at run time, through the store; the caller need not
-// reach the hosts. Hosts follow with their next tick, or when they next renew their leases (every
-// TTL/3 of the scheduler). A change binds a host that was stopped meanwhile, too: when that host
-// wakes, the store refuses its starts. The store keeps a pause or a limit until it is changed,
-// unless the store loses its data. Each call takes a driver.Cause, which says who makes the change
-// and why, in at most 256 bytes each. LocalOnly timers are not affected. All methods may be called
-// concurrently.
+// A Control changes timers in the whole fleet at run time. It writes to the store, so the caller
+// need not reach the hosts. Hosts apply a change at their next tick, or when they next renew their
+// leases (every TTL/3 of the scheduler). A change also binds a host that was suspended in the
+// meantime: when the host resumes, the store refuses its starts. The store keeps a pause or a limit
+// until it is changed, unless the store loses its data. Each call takes a driver.Cause, which says
+// who makes the change and why, in at most 256 bytes each. A Control does not affect LocalOnly
+// timers. All methods may be called concurrently.
 //
-// A timer can be changed even if no host is known to run it, because it may be deployed later. Its
-// name may also be misspelt, so such a change is logged as a warning: see Known.
+// A timer can be changed even if no host is known to run it, because it may be deployed later. The
+// name may also be misspelled, so the Control logs a warning for such a change: see Known.
 //
-// After an error the change may or may not be in force: repeat the call. All calls except Trigger
+// After an error, the change may or may not be in effect. Repeat the call. All calls except Trigger
 // are idempotent.
 type Control struct {
 	caps    driver.Capabilities
@@ -76,7 +76,7 @@ type Control struct {
 	local   func(timer string) (registered, localOnly bool)
 }
 
-// New returns a Control for the fleet that shares a store. It does not call the store.
+// New returns a Control for the fleet that uses the store. New does not call the store.
 func New(config Config) *Control {
 	c := &Control{caps: driver.CapabilitiesOf(config.Store), timeout: config.Timeout, log: mask.Logger(config.Logger),
 		local: config.Local}
@@ -89,10 +89,10 @@ func New(config Config) *Control {
 	return c
 }
 
-// Pause keeps a timer from starting on any host until the given time, at most ten years ahead. Runs
-// in progress continue. Ticks that come due during the pause are skipped (timer.ReasonPaused) and
-// do not count as missed. A second pause replaces the first. This host's clock computes how long
-// the pause is, and the store's clock measures it.
+// Pause prevents a timer from starting on any host until the given time, at most ten years ahead.
+// Runs in progress continue. Ticks that come due during the pause are skipped (timer.ReasonPaused)
+// and do not count as missed. A second pause replaces the first. This host's clock determines the
+// length of the pause, and the store's clock measures it.
 func (c *Control) Pause(ctx context.Context, timer string, until time.Time, by driver.Cause) error {
 	left := time.Until(until)
 	if left <= 0 {
@@ -106,12 +106,12 @@ func (c *Control) Resume(ctx context.Context, timer string, by driver.Cause) err
 	return c.update(ctx, timer, driver.Update{Resume: &by})
 }
 
-// SetMaxConcurrency overrides timer.Timer.MaxConcurrency with n on all hosts, from their next tick
-// (within a heartbeat on a host that is at its old limit). n is 1 to 10,000, or 0: nothing starts.
-// If MaxPerHost is not set, it follows n; otherwise it does not change. MaxPerTick never changes:
-// more runs may overlap, but no tick starts more runs. If n is lower than before, runs in progress
-// continue, and no further run starts until fewer than n are running. As with a Pause, ticks that
-// come due while n is 0 do not count as missed.
+// SetMaxConcurrency overrides timer.Timer.MaxConcurrency with n on all hosts. Hosts apply n at
+// their next tick; a host that has reached its old limit does so within a heartbeat. n is 1 to
+// 10,000, or 0, which starts nothing. If MaxPerHost is not set, it follows n; otherwise it does not
+// change. MaxPerTick never changes: more runs may overlap, but no tick starts more runs. If n is
+// lower than before, runs in progress continue, and no run starts until fewer than n are in
+// progress. As with Pause, ticks that come due while n is 0 do not count as missed.
 func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by driver.Cause) error {
 	if n < 0 || n > driver.MaxSlots {
 		return fmt.Errorf("timer %q: MaxConcurrency %d: use 0 to %d", timer, n, driver.MaxSlots)
@@ -119,24 +119,26 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, timer string, n int, by
 	return c.update(ctx, timer, driver.Update{Limit: &driver.LimitOverride{Cause: by, Slots: n}})
 }
 
-// ResetMaxConcurrency removes the override: timer.Timer.MaxConcurrency applies again.
+// ResetMaxConcurrency removes the override, so that timer.Timer.MaxConcurrency applies again.
 func (c *Control) ResetMaxConcurrency(ctx context.Context, timer string, by driver.Cause) error {
 	return c.update(ctx, timer, driver.Update{ResetLimit: &by})
 }
 
-// CancelRun cancels a run on any host, at most once. (timer.Scheduler.CancelRun cancels a run on
-// its own host, immediately.) id is the run's timer.Run.ID. The host of the run learns of it with
-// its next heartbeat, within a third of its timer.Config.TTL, and logs who canceled the run. From
-// then on the run is not Valid; the cause of its context is a *timer.CanceledError, which also
-// matches dlock.ErrLost. The slot becomes free when the handler has returned or when the lease
-// ends, never before: a host that is dead or stopped keeps it no longer than without this call.
+// CancelRun cancels a run on any host, at most once. To cancel a run on this host immediately, call
+// timer.Scheduler.CancelRun. id is the run's timer.Run.ID. The host of the run receives the
+// cancellation with its next heartbeat, within a third of its timer.Config.TTL, and logs who
+// canceled the run. From then on the run is not Valid. The cause of its context is a
+// *timer.CanceledError, which also matches dlock.ErrLost. The slot becomes free when the handler
+// has returned or the lease has ended, not before. CancelRun does not extend the lease of a host
+// that is dead or suspended.
 //
-// A host that cannot reach the store does not learn of it. Within the TTL, when it no longer trusts
-// the lease, it ends the run, or continues it without the store if timer.StoreDownRunLocal says so.
+// A host that cannot reach the store does not receive the cancellation. Within the TTL that host
+// stops trusting the lease. It then ends the run or, with timer.StoreDownRunLocal, continues the
+// run without the store.
 //
-// CancelRun returns ErrNoRun if the run has ended. It also does so for a run that began without a
-// slot in the store, or lost its slot in an outage; CancelSlot or timer.Scheduler.CancelRun may
-// find that run.
+// CancelRun returns ErrNoRun if the run has ended. It also returns ErrNoRun for a run that began
+// without a slot in the store, or lost its slot in an outage. CancelSlot or
+// timer.Scheduler.CancelRun may find that run.
 func (c *Control) CancelRun(ctx context.Context, timer, id string, by driver.Cause) error {
 	slot, fence, ok := fleet.ParseRunID(id)
 	if !ok {
@@ -151,8 +153,8 @@ func (c *Control) CancelRun(ctx context.Context, timer, id string, by driver.Cau
 	return c.revoke(ctx, timer, slot, fence, by)
 }
 
-// CancelSlot is like CancelRun, for the run that holds a slot now. It returns ErrNoRun if no run
-// holds it.
+// CancelSlot is like CancelRun, but cancels the run that currently holds a slot. It returns
+// ErrNoRun if no run holds the slot.
 func (c *Control) CancelSlot(ctx context.Context, timer string, slot int, by driver.Cause) error {
 	if _, err := c.controller(); err != nil {
 		return err
@@ -186,7 +188,7 @@ func (c *Control) revoke(ctx context.Context, timer string, slot int, fence dloc
 	return nil
 }
 
-// Inspect returns the overrides of a timer, and the latest of its ticks that a host has claimed.
+// Inspect returns the overrides of a timer, and the latest tick that a host has claimed.
 func (c *Control) Inspect(ctx context.Context, timer string) (driver.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {
@@ -205,9 +207,9 @@ func (c *Control) Inspect(ctx context.Context, timer string) (driver.ControlStat
 	return list[0], nil
 }
 
-// InspectAll is like Inspect, for several timers, with one call to the store (on a Redis Cluster
-// one per node). The states are in the order of the arguments. If a timer's state is not known, its
-// ControlState.Err says why.
+// InspectAll is like Inspect for several timers. It makes one call to the store (on a Redis
+// Cluster, one per node). The states are in the order of the arguments. If the state of a timer is
+// not known, its ControlState.Err says why.
 func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]driver.ControlState, error) {
 	ctl, err := c.controller()
 	if err != nil {
@@ -237,10 +239,10 @@ func (c *Control) InspectAll(ctx context.Context, timers ...string) ([]driver.Co
 	return list, nil
 }
 
-// Known reports whether any host is known to run the timer: this Control's Scheduler has it
-// registered, or the store knows that a host has claimed one of its ticks, has started one of its
-// triggers, or holds one of its slots. A timer that has not run yet, or has no limit that needs the
-// store, is therefore not known. Known makes up to three calls to the store.
+// Known reports whether any host is known to run the timer. That is the case if this Control's
+// Scheduler has registered it, or if the store knows that a host has claimed one of its ticks, has
+// started one of its triggers, or holds one of its slots. A timer that has not run yet, or has no
+// limit that needs the store, is therefore not known. Known makes up to three calls to the store.
 func (c *Control) Known(ctx context.Context, timer string) (bool, error) {
 	if registered, _ := c.local(timer); registered {
 		return true, nil
@@ -301,8 +303,8 @@ func (c *Control) update(ctx context.Context, timer string, change driver.Update
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
-	// The timer's update comes first, so that a host that sees the new version of fleet.HostsLock
-	// finds it.
+	// Update the timer first, so that a host that sees the new version of fleet.HostsLock finds the
+	// change.
 	if err := guard.Call("store", func() error { return ctl.Update(ctx, fleet.TimerLock(timer), change) }); err != nil {
 		return fmt.Errorf("timer %q: %w", timer, err)
 	}

@@ -15,39 +15,38 @@ import (
 )
 
 const (
-	// DefaultTriggerExpiry and MaxTriggerExpiry are the default and the longest
+	// DefaultTriggerExpiry and MaxTriggerExpiry are the default and the maximum of
 	// TriggerOptions.ExpiresIn.
 	DefaultTriggerExpiry = time.Hour
 	MaxTriggerExpiry     = 24 * time.Hour
 
-	// MaxPendingTriggers is how many triggers of one timer the store keeps; a further one is
-	// refused with ErrTooManyTriggers.
+	// MaxPendingTriggers is how many triggers of one timer the store keeps. Trigger refuses further
+	// ones with ErrTooManyTriggers.
 	MaxPendingTriggers = fleet.MaxPendingTriggers
 
 	minTriggerExpiry = time.Second
 )
 
-// ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer
-// wait for a host.
+// ErrTooManyTriggers is returned by Control.Trigger if MaxPendingTriggers triggers of the timer are
+// already pending.
 var ErrTooManyTriggers = fleet.ErrTooManyTriggers
 
-// TriggerOptions are what Control.Trigger gives a run.
+// TriggerOptions are the options of Control.Trigger.
 type TriggerOptions struct {
 	// Payload is what timer.Run.Payload returns: any bytes. Nil and empty are the same: Run.Payload
-	// returns nil. At most timer.MaxPayloadLen (64 KiB); a longer one is refused with
+	// returns nil. A payload longer than timer.MaxPayloadLen (64 KiB) is refused with
 	// timer.ErrPayloadTooLong. Default: none.
 	Payload []byte
 
-	// By is who triggers the run, for timer.Run.TriggeredBy, Status, hooks and the log. By and Note
-	// have at most 256 bytes each. Required.
+	// By says who triggers the run, for timer.Run.TriggeredBy, Status, hooks and the log. By and
+	// Note have at most 256 bytes each. Required.
 	By driver.Cause
 
-	// ExpiresIn is how long the store keeps the trigger for a host that has room for its run. 1 s
-	// to MaxTriggerExpiry (24 h). Default DefaultTriggerExpiry (1 h).
+	// ExpiresIn is how long the store keeps the trigger until a host has room for its run. 1 s to
+	// MaxTriggerExpiry (24 h). Default DefaultTriggerExpiry (1 h).
 	ExpiresIn time.Duration
 }
 
-// check returns what is wrong with the options.
 func (t TriggerOptions) check() error {
 	err := errors.Join(fleet.CheckPayload(t.Payload), t.By.Validate())
 	if d := t.ExpiresIn; d != 0 && (d < minTriggerExpiry || d > MaxTriggerExpiry) {
@@ -57,19 +56,20 @@ func (t TriggerOptions) check() error {
 	return err
 }
 
-// A PendingTrigger is a trigger that the store still keeps, because no host is known to have
-// started its run.
+// A PendingTrigger is a trigger that the store keeps because no host is known to have started its
+// run.
 type PendingTrigger struct {
 	By         driver.Cause
-	PayloadLen int           // bytes
-	Age        time.Duration // since Control.Trigger, by the store's clock
-	ExpiresIn  time.Duration // 0: it has expired, and the next host that reads the queue reports it
+	PayloadLen int           // in bytes
+	Age        time.Duration // since the call of Control.Trigger, by the store's clock
+	ExpiresIn  time.Duration // 0: the trigger has expired, and the next host that reads the queue reports it
 	// TakenBy is the host that is about to start the run. If TakenBy does not change, that host has
-	// died or lost the store, and the run may or may not have started. Zero: no host has taken it.
+	// died or lost the store, and the run may or may not have started. Zero: no host has taken the
+	// trigger.
 	TakenBy dlock.Holder
 }
 
-// MarshalJSON implements json.Marshaler: durations are in seconds, and absent values are left out.
+// MarshalJSON implements json.Marshaler. Durations are in seconds, and absent values are omitted.
 func (p PendingTrigger) MarshalJSON() ([]byte, error) {
 	takenBy := ""
 	if p.TakenBy != (dlock.Holder{}) {
@@ -84,36 +84,37 @@ func (p PendingTrigger) MarshalJSON() ([]byte, error) {
 	}{p.By, p.PayloadLen, p.Age.Seconds(), p.ExpiresIn.Seconds(), takenBy})
 }
 
-// Trigger makes one host run the timer, at most once, as soon as there is room: usually within a
+// Trigger makes one host run the timer, at most once, as soon as there is room, usually within a
 // heartbeat. If there is no room (because of MaxConcurrency, MaxPerHost, MaxRuns, Limits or a
-// pause), this trigger waits, whereas timer.Scheduler.Trigger refuses. The store keeps it, with its
-// payload, until a host has started the run, or TriggerOptions.ExpiresIn has passed. Up to
-// MaxPendingTriggers of a timer wait; Trigger refuses a further one with ErrTooManyTriggers. Hosts
-// take triggers in their order, but if two hosts take one each at the same moment, the later one
-// may start first. When a trigger expires, one of the hosts that run the timer logs a warning and
-// counts it in its timer.TimerStatus.ExpiredTriggers. If a later Trigger of the timer finds it
-// first, the Control logs it, and nothing counts it.
+// pause), the trigger waits, whereas timer.Scheduler.Trigger refuses. The store keeps the trigger
+// and its payload until a host has started the run, or until TriggerOptions.ExpiresIn has passed.
+// Up to MaxPendingTriggers triggers of a timer may wait; Trigger refuses further ones with
+// ErrTooManyTriggers. Hosts take triggers in order. If two hosts take one trigger each at the same
+// moment, the later trigger may start first. When a trigger expires, one of the hosts that run the
+// timer logs a warning and counts it in its timer.TimerStatus.ExpiredTriggers. If a later call of
+// Trigger for the timer finds the expired trigger first, the Control logs it and it is not counted.
 //
-// When a run ends, its host offers the free place to triggers before any tick: first to the oldest,
-// among those of its timer and of timers with which it shares a limit. Ticks of such timers on
-// other hosts wait a moment: at most half a StoreTimeout, and a quarter of the time to their next
-// tick. So even if ticks keep the timer or the limit busy all the time, a trigger starts after at
-// most a TTL, in which all hosts learn of it, plus the longest run that occupies its place, once
-// for each trigger that waits before it and once for itself. This requires that the hosts of those
-// runs have registered the timer, and that nothing but such runs is in the way. If another host
-// asks within the same few milliseconds, it may be faster: then the trigger waits for the next run
-// to end. For places that become free elsewhere, one host asks after half the time that the trigger
-// has waited, at least 5 s and at most a minute. For a rate, it asks when the rate allows the next
-// start, or after a minute.
+// When a run ends, its host offers the free place to triggers before any tick. The oldest trigger
+// among those of the timer, and of timers that share a limit with it, goes first. Ticks of these
+// timers on other hosts wait briefly: at most half a StoreTimeout, and at most a quarter of the
+// time to their next tick. Therefore a trigger starts even if ticks keep the timer or the limit
+// busy all the time. The wait is at most one TTL, in which all hosts learn of the trigger, plus the
+// longest run that occupies its place, once for the trigger itself and once for each trigger before
+// it. This bound requires that the hosts of those runs have registered the timer, and that only
+// such runs block the trigger. A host that calls the store within the same few milliseconds may
+// take the place first; the trigger then waits for the next run to end. For places that become free
+// elsewhere, one host checks again after half the time that the trigger has waited, but after at
+// least 5 s and at most a minute. For a rate, the host checks when the rate allows the next start,
+// or after a minute.
 //
-// A host takes a trigger before it starts the run. If it dies in between, no other host runs it,
-// and its expiry is reported. "At most once" holds as long as the store keeps its data: a failover
-// of Redis that loses the latest writes may lose a trigger, or repeat it.
+// A host takes a trigger before it starts the run. If the host dies in between, no other host runs
+// the trigger, and its expiry is reported. "At most once" holds as long as the store keeps its
+// data. A failover of Redis that loses the latest writes may lose a trigger or repeat it.
 //
 // Trigger refuses a timer that is LocalOnly on this host, because no host would look for its
-// triggers. After an error that matches ErrTooManyTriggers or timer.ErrPayloadTooLong, or says that
-// the timer is not triggered, the store keeps nothing. After any other error the timer may or may
-// not run.
+// triggers. If the error matches ErrTooManyTriggers or timer.ErrPayloadTooLong, or says that the
+// timer is not triggered, the store keeps nothing. After any other error the timer may or may not
+// run.
 func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOptions) error {
 	err := options.check()
 	if err == nil {
@@ -146,7 +147,7 @@ func (c *Control) Trigger(ctx context.Context, timer string, options TriggerOpti
 }
 
 // Triggers returns the triggers of a timer that the store keeps, oldest first. Inspect does not
-// show them.
+// return them.
 func (c *Control) Triggers(ctx context.Context, timer string) ([]PendingTrigger, error) {
 	queues, err := c.queues()
 	if err != nil {
