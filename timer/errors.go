@@ -13,15 +13,15 @@ import (
 var (
 	// ErrMaxRunTime is the cause of a run's context after MaxRunTime.
 	ErrMaxRunTime = errors.New("timer: the run reached its MaxRunTime")
-	// ErrDraining is the cause of a run's context when it outlasted DrainTimeout.
+	// ErrDraining is the cause of a run's context if the run outlasted DrainTimeout.
 	ErrDraining = errors.New("timer: the host is shutting down")
 	// ErrCanceled is matched by every *CanceledError: an operator or the program canceled the run.
 	ErrCanceled = errors.New("timer: the run was canceled")
-	// ErrNoRun is returned by CancelRun if no such run is in progress.
+	// ErrNoRun is returned by CancelRun if no matching run is in progress.
 	ErrNoRun = control.ErrNoRun
 	// ErrRefused is matched by every *RefusedError.
 	ErrRefused = errors.New("refused")
-	// ErrNoTimer is returned for a name that is not registered on this host.
+	// ErrNoTimer is returned if no timer of that name is registered on this host.
 	ErrNoTimer = errors.New("timer: no timer of that name")
 
 	errShuttingDown = errors.New("timer: the scheduler is shutting down: nothing can be registered any more")
@@ -30,11 +30,11 @@ var (
 	errGoexit     = guard.Goexit("handler")
 )
 
-// A RefusedError says why Trigger started nothing.
+// A RefusedError says why Trigger started no run.
 type RefusedError struct {
 	Timer  string
 	Reason Reason
-	Err    error // a *dlock.NotAcquiredError or *dlock.StoreError, if the store decided
+	Err    error // a *dlock.NotAcquiredError or *dlock.StoreError if the store refused
 }
 
 func (r *RefusedError) Error() string {
@@ -44,34 +44,34 @@ func (r *RefusedError) Error() string {
 	return fmt.Sprintf("timer %q: refused: %s", r.Timer, r.Reason)
 }
 
-// Is makes errors.Is(err, ErrRefused) true.
+// Is makes errors.Is(err, ErrRefused) return true.
 func (r *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 func (r *RefusedError) Unwrap() error { return r.Err }
 
 // A CanceledError is the cause of a run's context after CancelRun or CancelSlot.
 type CanceledError struct {
-	By  driver.Cause // who canceled it, and why
-	Err error        // the *dlock.LostError if it was canceled through the store, else nil
+	By  driver.Cause // who canceled the run, and why
+	Err error        // the *dlock.LostError if the run was canceled through the store, else nil
 }
 
 func (c *CanceledError) Error() string { return fmt.Sprintf("timer: the run was canceled %s", c.By) }
 
-// Is makes errors.Is(err, ErrCanceled) true.
+// Is makes errors.Is(err, ErrCanceled) return true.
 func (c *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
 func (c *CanceledError) Unwrap() error { return c.Err }
 
-// A PanicError is the error of a handler that panicked. Its Value is the argument of panic, and its
-// Stack is the goroutine's, as debug.Stack returns it.
+// A PanicError is the error of a handler that panicked. Value is the argument of panic. Stack is
+// the stack of the goroutine, as debug.Stack returns it.
 type PanicError = guard.PanicError
 
-// A StuckError is returned by Run when a handler did not return although its context had ended, or
+// A StuckError is returned by Run if a handler did not return although its context had ended, or if
 // a hook did not return. Their goroutines still exist. The slots of the handlers are left to
 // expire.
 type StuckError struct {
-	Timers []string // by name, once per run
-	Hook   string   // of Config.Hooks, such as "RunEnded"; "": none
+	Timers []string // the timers of the handlers, by name, once per run
+	Hook   string   // the hook in Config.Hooks, such as "RunEnded"; "" if none is stuck
 }
 
 func (s *StuckError) Error() string {

@@ -12,9 +12,9 @@ import (
 	"github.com/tickslot/tickslot/internal/notify"
 )
 
-// events report to the log and the user's hooks. Every part may use them, with any mutex held: they
-// run no user code, because lines wait for flush, and hooks have a goroutine of their own. The
-// exception is logEnd.
+// events sends what happens to the log and to the user's hooks. Any part may use it while holding
+// any mutex. It runs no user code, because lines wait for flush, and hooks have their own
+// goroutine. The exception is logEnd.
 type events struct {
 	log   *lineLog
 	hooks Hooks
@@ -23,7 +23,7 @@ type events struct {
 	losses, endings rateLimit
 
 	createdAt  time.Time
-	toldOfDrop atomic.Int64 // when dropped events were last logged, since createdAt; 0: never
+	toldOfDrop atomic.Int64 // when dropped events were last logged, since createdAt; 0 if never
 	over       atomic.Bool  // Run has ended
 }
 
@@ -54,8 +54,8 @@ func (e *events) tellOfDrop() {
 		"dropped", e.queue.Dropped())
 }
 
-// close delivers the events that wait, and returns the name of the hook that does not return; "":
-// none.
+// close delivers the queued events. It returns the name of a hook that does not return, or "" if
+// there is none.
 func (e *events) close() (stuck string) {
 	before := e.queue.Dropped()
 	e.over.Store(true)
@@ -67,7 +67,7 @@ func (e *events) close() (stuck string) {
 	return stuck
 }
 
-// info returns the run as hooks and Status show it.
+// info returns the run as it is shown to hooks and in Status.
 func (r *Run) info() RunInfo {
 	by, _ := r.TriggeredBy()
 	return RunInfo{ID: r.ID(), Timer: r.Timer(), Tick: r.Tick(), CaughtUp: r.caughtUp, OnStart: r.onStart,
@@ -76,8 +76,8 @@ func (r *Run) info() RunInfo {
 		Overdue: time.Since(r.startedAt) > r.settings.timer.MaxRunTime}
 }
 
-// line returns the attributes that begin every line about a run, followed by more. The
-// documentation of the package lists them.
+// line returns the attributes that begin every line about a run, followed by more. The package
+// documentation lists them.
 func (r RunInfo) line(more ...any) []any {
 	args := make([]any, 0, 12+len(more))
 	args = append(args, "timer", r.Timer)
@@ -113,7 +113,7 @@ func (e *events) runStarted(r *Run) {
 	}
 }
 
-// attemptFailed reports that another attempt follows a failed one.
+// attemptFailed reports a failed attempt that will be retried.
 func (e *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err error) {
 	if e.hooks.AttemptFailed != nil {
 		send(e, "AttemptFailed", e.hooks.AttemptFailed,
@@ -121,12 +121,12 @@ func (e *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err err
 	}
 	args := r.info().line("of", r.settings.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
 	if p := guard.Panicked(err); p != nil {
-		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's
+		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's stack
 	}
 	e.log.later(slog.LevelInfo, "timer: an attempt failed: the run will be retried", args...)
 }
 
-// runEnded calls the hook. The caller calls logEnd earlier, while no mutex is held.
+// runEnded calls the hook. The caller has already called logEnd, without holding a mutex.
 func (e *events) runEnded(r *Run, outcome Outcome, took time.Duration, err error) {
 	if e.hooks.RunEnded != nil {
 		send(e, "RunEnded", e.hooks.RunEnded, RunResult{RunInfo: r.info(), Outcome: outcome, Took: took, Err: err})
@@ -136,7 +136,7 @@ func (e *events) runEnded(r *Run, outcome Outcome, took time.Duration, err error
 // logsEnd reports whether the end of a run is logged.
 func (e *events) logsEnd(outcome Outcome) bool { return outcome != OutcomeOK || e.log.debugs() }
 
-// logEnd logs the end of a run immediately. Called without a mutex held.
+// logEnd logs the end of a run immediately. The caller holds no mutex.
 func (e *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) {
 	args := r.info().line("outcome", string(outcome), "took", took)
 	if err != nil {
@@ -145,10 +145,10 @@ func (e *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) 
 	switch outcome {
 	case OutcomeOK:
 		e.log.Debug("timer: run ended", args...)
-	case OutcomeLeaseLost: // logged when the lease was lost, unless too many were
+	case OutcomeLeaseLost: // already logged when the lease was lost, unless too many were lost
 		e.log.laterLimited(&e.endings, slog.LevelInfo, "timer: run ended", args...)
 		e.log.flush()
-	case OutcomeTimedOut, OutcomeCanceled, OutcomeDraining: // logged when the context ended
+	case OutcomeTimedOut, OutcomeCanceled, OutcomeDraining: // already logged when the context ended
 		e.log.Info("timer: run ended", args...)
 	case OutcomePanicked:
 		e.log.Error("timer: run panicked", append(args, "stack", string(err.(*PanicError).Stack))...)
@@ -157,8 +157,8 @@ func (e *events) logEnd(r *Run, outcome Outcome, took time.Duration, err error) 
 	}
 }
 
-// ticksSkipped reports a tick that started no run, or n ticks that this host missed, the first of
-// which is tick (µs).
+// ticksSkipped reports a tick that started no run. If n > 1, it reports n ticks that this host
+// missed, and tick (µs) is the first of them.
 func (e *events) ticksSkipped(s *settings, tick int64, n uint64, reason Reason, err error) {
 	hook, debugs := e.hooks.TickSkipped, e.log.debugs()
 	if hook == nil && !debugs {
@@ -190,15 +190,15 @@ func (s SkipInfo) line() []any {
 	return args
 }
 
-// leaseLost reports that a run has lost a lease. Called with entry.mu held, so that the run cannot
-// end meanwhile.
+// leaseLost reports that a run has lost a lease. The caller holds entry.mu, so that the run cannot
+// end in the meantime.
 func (e *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool, lost *dlock.LostError) {
 	info := LossInfo{RunInfo: r.info(), LostAt: at, GoesOn: goesOn, Err: lost}
-	info.Slot, info.Fence = lease.Slot(), lease.Fence() // the run may have got another since
+	info.Slot, info.Fence = lease.Slot(), lease.Fence() // the run may have another lease by now
 	if e.hooks.LeaseLost != nil && !r.over {
 		send(e, "LeaseLost", e.hooks.LeaseLost, info)
 	}
-	tell := &rateLimit{} // if the store says that a lease is lost, that is always logged
+	tell := &rateLimit{} // a loss that the store reports is always logged
 	if lost.Silent {
 		tell = &e.losses
 	}
@@ -206,7 +206,7 @@ func (e *events) leaseLost(r *Run, lease *dlock.Lease, at time.Time, goesOn bool
 }
 
 // storeChanged reports that the breaker of the store, or of one of its servers, has opened or
-// closed. It does not log that: the storeWatch does, because it knows what that means for the
+// closed. It does not log the change. The storeWatch does, because it knows the effect on the
 // timers.
 func (e *events) storeChanged(c change, store, server string, b *breaker) {
 	info := StoreInfo{Store: store, Server: server}

@@ -15,32 +15,33 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// historyLen is how many ticks of a timer a host remembers.
+// historyLen is how many ticks of a timer a host keeps.
 const historyLen = 16
 
 // A history has the outcomes of the latest ticks of a timer on this host. It grows up to
 // historyLen.
 type history struct {
 	decisions []decision
-	errs      *[historyLen]error // of the decisions; nil until one has an error
+	errs      *[historyLen]error // parallel to decisions; nil until a decision has an error
 	oldest    int
 }
 
-// A decision is the outcome of one tick, or of several that were missed together. There may be
-// millions, so it is small and has no pointers for the garbage collector to follow.
+// A decision is the outcome of one tick, or of several ticks that were missed together. A process
+// may keep millions of decisions. Therefore the struct is small and has no pointers for the garbage
+// collector to follow.
 type decision struct {
-	tick int64 // µs; 0: none, the run was triggered
-	when int64 // ns, when it was decided, or when its run began
-	// For a run that has ended: how long it took. For several missed ticks: the time until just
-	// before the next tick.
+	tick int64 // µs; 0 if the run was triggered
+	when int64 // ns; when the decision was made, or when its run began
+	// The duration of a run that has ended. For several missed ticks, the time until just before
+	// the next tick.
 	extent   time.Duration
-	slot     int32 // of a run that has ended
+	slot     int32 // the slot of a run that has ended
 	attempts int16
 	cause    cause
 	verdict  verdict
 }
 
-// A cause is what started the run of a decision.
+// A cause says what started the run of a decision.
 type cause uint8
 
 const (
@@ -58,12 +59,12 @@ func causeOf(r *Run) cause {
 
 func (d *decision) ran() bool { return d.cause != causeNone }
 
-// A verdict is a Reason or an Outcome. 0: the run is in progress, or the reason is one that only
-// the store defines, and is in its error.
+// A verdict is a Reason or an Outcome. 0 means that the run is in progress, or that the reason is
+// defined only by the store and is in its error.
 type verdict uint8
 
 var verdicts = [...]string{1: string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked),
-	string(OutcomeTimedOut), string(OutcomeLeaseLost), string(OutcomeCanceled), // OutcomeDraining is ReasonDraining
+	string(OutcomeTimedOut), string(OutcomeLeaseLost), string(OutcomeCanceled), // OutcomeDraining equals ReasonDraining
 	string(ReasonMissed), string(ReasonBlackout), string(ReasonHostFull), string(ReasonFull), string(ReasonTickTaken),
 	string(ReasonTickFirst), string(ReasonTickLate), string(ReasonTickAhead),
 	string(ReasonQuarantine), string(ReasonPaused), string(ReasonStoreDown), string(ReasonStoreSetup),
@@ -82,7 +83,7 @@ func (v verdict) reason(err error) Reason {
 	return Reason(verdicts[v])
 }
 
-// isOf reports whether the decision is the start of a run.
+// isOf reports whether the decision belongs to the run.
 func (d *decision) isOf(r *Run) bool {
 	return d.ran() && d.verdict == 0 && d.tick == r.tick && d.when == r.startedAt.UnixNano()
 }
@@ -95,7 +96,7 @@ func (d *decision) through() int64 {
 	return d.tick + d.extent.Microseconds()
 }
 
-// result returns how the run ended; nil: it has not ended, or there was none.
+// result returns how the run ended, or nil if it has not ended or there was no run.
 func (d *decision) result(timer string, h dlock.Holder, err error) *RunResult {
 	if !d.ran() || d.verdict == 0 {
 		return nil
@@ -120,7 +121,7 @@ func (h *history) add(c decision, err error) {
 	h.set(h.at(len(h.decisions)-1), c, err)
 }
 
-// at returns the index of the i-th decision, counted from the oldest.
+// at returns the index of the i-th oldest decision.
 func (h *history) at(i int) int { return (h.oldest + i) % len(h.decisions) }
 
 func (h *history) set(i int, c decision, err error) {
@@ -133,7 +134,7 @@ func (h *history) set(i int, c decision, err error) {
 	}
 }
 
-// find returns the index of the latest decision about a tick; -1: there is none.
+// find returns the index of the latest decision about a tick, or -1 if there is none.
 func (h *history) find(tick int64) int {
 	for n := len(h.decisions) - 1; n >= 0; n-- {
 		i := h.at(n)
@@ -144,7 +145,7 @@ func (h *history) find(tick int64) int {
 	return -1
 }
 
-// get returns a decision and its error; nil: there is none.
+// get returns a decision and its error, or nil if there is none.
 func (h *history) get(i int) (*decision, error) {
 	if i < 0 {
 		return nil, nil
@@ -163,39 +164,40 @@ func decidedAt(c *decision) time.Time {
 	return time.Unix(0, c.when)
 }
 
-// An Explanation says why a tick ran or did not, as far as this host and the store know.
+// An Explanation says why a tick ran or did not run, as far as this host and the store know.
 type Explanation struct {
 	Timer string
 	Tick  time.Time
-	Host  dlock.Holder // the host that explains
+	Host  dlock.Holder // the host that made the explanation
 
-	Known  bool   // this host remembers the tick: the fields below, up to Text, are set
-	Reason Reason // why it did not run here; "": it ran here
-	// The store's answer, if the store decided: a *dlock.NotAcquiredError has the holder, the
-	// pause, and times.
+	Known  bool   // this host has kept the tick: the fields below, up to Text, are set
+	Reason Reason // why the tick did not run here; "" if it ran here
+	// Err is the store's answer, if the store decided. A *dlock.NotAcquiredError has the holder,
+	// the pause, and times.
 	Err  error
-	Slot int        // of the run, if it ran here; else -1
-	Run  *RunResult // of the run, if it ran here and has ended
+	Slot int        // the slot of the run, if it ran here; else -1
+	Run  *RunResult // the result of the run, if it ran here and has ended
 
-	// From the store; zero if it was not called, does not know, or did not answer.
+	// These fields come from the store. They are zero if the store was not called, does not know,
+	// or did not answer.
 	LastTick  time.Time     // the latest tick that any host claimed
-	ClaimedBy dlock.Holder  // the host that claimed it last
-	Pause     *driver.Pause // the pause in force now
+	ClaimedBy dlock.Holder  // the host that claimed LastTick last
+	Pause     *driver.Pause // the current pause
 
-	// LastTick was claimed while the store's clock was ahead, and is still in its future. It counts
-	// for nothing, and keeps no tick from running.
+	// LastTickAhead means that LastTick was claimed while the store's clock was ahead, and is still
+	// in the store's future. Such a claim is ignored and does not prevent any tick from running.
 	LastTickAhead bool
 
-	Text string // all of the above in words
+	Text string // the explanation in words
 }
 
 func (e Explanation) String() string { return e.Text }
 
-// Explain says why a tick of a timer ran or did not. It uses this host's memory of the last 16
-// ticks and, with one call, the store, which knows the overrides and which host claimed the latest
-// tick. The zero time means the latest tick on this host. Explain returns ErrNoTimer for a timer
-// that is not registered here. If the store does not answer, the explanation is less complete, but
-// there is no error.
+// Explain says why a tick of a timer ran or did not run. It uses this host's record of the last 16
+// ticks. With one call it also asks the store, which knows the overrides and which host claimed the
+// latest tick. The zero time means the latest tick on this host. Explain returns ErrNoTimer for a
+// timer that is not registered on this host. If the store does not answer, the explanation is less
+// complete, but Explain returns no error.
 func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (Explanation, error) {
 	set := s.registry.get(timer)
 	if set == nil {
@@ -222,9 +224,9 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 		x.Known, x.Run, w.onStart = true, found.result(timer, x.Host, why), found.cause == causeOnStart
 	}
 	several := found != nil && found.through() != found.tick
-	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because it asks the schedule
+	if !x.Tick.IsZero() && (found == nil || several) { // without a mutex, because isTick calls the schedule
 		w.isTick = isTick(set.timer.Schedule, x.Tick)
-		if _, fixed := set.delay(); fixed { // its other ticks are not known
+		if _, fixed := set.delay(); fixed { // a fixed delay has no other ticks that are known
 			w.isTick = x.Tick.UnixMicro() == next || x.Tick.UnixMicro() == due
 		}
 		x.Known = x.Known && w.isTick // an instant between two missed ticks is not a tick
@@ -242,11 +244,11 @@ func (s *Scheduler) Explain(ctx context.Context, timer string, tick time.Time) (
 	return x, nil
 }
 
-// decided returns what this host decided about a tick, and in which slot its run is or was; nil: it
-// knows of no decision.
+// decided returns what this host decided about a tick, and the slot in which its run is or was. It
+// returns nil if this host knows of no decision.
 func decided(s *settings, tick int64) (found *decision, slot int, why error) {
 	e := s.entry
-	e.mu.Lock() // no run of it begins or ends meanwhile
+	e.mu.Lock() // so that no run of the timer begins or ends in the meantime
 	defer e.mu.Unlock()
 	if c, err := e.record.history.get(e.record.history.find(tick)); c != nil {
 		copied := *c
@@ -264,7 +266,7 @@ func decided(s *settings, tick int64) (found *decision, slot int, why error) {
 	return found, slot, why
 }
 
-// inspect adds what the store knows.
+// inspect adds the information from the store.
 func (e *Explanation) inspect(ctx context.Context, c *control.Control) {
 	o, err := c.Inspect(ctx, e.Timer)
 	if err != nil {
@@ -276,11 +278,11 @@ func (e *Explanation) inspect(ctx context.Context, c *control.Control) {
 	}
 }
 
-// A wording has what the text of an Explanation needs besides the Explanation.
+// A wording has the values that the text of an Explanation needs in addition to the Explanation.
 type wording struct {
 	timer   Timer
 	next    int64 // µs
-	due     int64 // µs, the latest
+	due     int64 // the latest due tick, µs
 	said    time.Time
 	left    time.Duration
 	window  time.Duration
@@ -288,7 +290,7 @@ type wording struct {
 	maxRuns int
 	isTick  bool
 	shared  bool
-	onStart bool // RunOnStart started its run
+	onStart bool // RunOnStart started the run
 }
 
 func (e *Explanation) words(w wording) string {
@@ -298,7 +300,7 @@ func (e *Explanation) words(w wording) string {
 		text += e.here(w)
 	case e.Tick.IsZero():
 		return fmt.Sprintf("%s: no tick has come due on this host yet", e.Timer)
-	case !w.isTick && at != w.due: // with RunOnStartEachHost, the instant of a start is due
+	case !w.isTick && at != w.due: // with RunOnStartEachHost, due is the time of the start
 		return text + "not a tick of its schedule"
 	case w.next != 0 && at >= w.next && w.left > 0:
 		return text + fmt.Sprintf("not due yet on %s, for another %v", e.Host, w.left.Round(time.Millisecond))
@@ -355,7 +357,7 @@ func (e *Explanation) here(w wording) string {
 	return text
 }
 
-// why explains the reason to a person, with the store's answer if the store refused the tick.
+// why explains the reason to people, including the store's answer if the store refused the tick.
 func (e *Explanation) why(w wording) string {
 	if no, refused := errors.AsType[*dlock.NotAcquiredError](e.Err); refused {
 		text := no.Error()
@@ -368,7 +370,7 @@ func (e *Explanation) why(w wording) string {
 		return text
 	}
 	if _, failed := errors.AsType[*dlock.StoreError](e.Err); e.Reason == ReasonStoreDown && e.Err != nil && !failed {
-		// The breaker was open, so the error came from another call.
+		// The breaker was open, so the error belongs to another call.
 		return "the store did not answer: " + mask.Text(fmt.Sprint(e.Err))
 	}
 	if e.Err != nil {
@@ -405,7 +407,7 @@ func (e *Explanation) why(w wording) string {
 	}
 }
 
-// isTick asks the schedule whether t is a tick.
+// isTick reports whether t is a tick of the schedule.
 func isTick(s schedule.Schedule, t time.Time) bool {
 	if s == nil {
 		return false
@@ -414,10 +416,10 @@ func isTick(s schedule.Schedule, t time.Time) bool {
 	return err == nil && next.Equal(t)
 }
 
-// Decisions returns what this host has decided about the latest ticks of the timer, up to 16,
-// newest first. Each is Known, and its Text has only the reason, or how the run went. Decisions
-// reads this host's memory when it is called, not the snapshot, and does not know what other hosts
-// decided: see Scheduler.Explain.
+// Decisions returns this host's decisions about the latest ticks of the timer, up to 16, newest
+// first. Each is Known. Its Text has only the reason, or how the run went. Decisions reads this
+// host's current state, not the snapshot. It does not include the decisions of other hosts: see
+// Scheduler.Explain.
 func (t TimerStatus) Decisions() []Explanation {
 	if t.host == nil {
 		return nil
@@ -444,8 +446,8 @@ func (t TimerStatus) Decisions() []Explanation {
 	return list
 }
 
-// brief returns the text of why or here without what is shown beside it: the timer, the tick, the
-// host and the reason.
+// brief returns the text of why or here. It omits the values that are shown next to the text: the
+// timer, the tick, the host and the reason.
 func (e *Explanation) brief(w wording) string {
 	if e.Reason != "" {
 		return strings.TrimPrefix(e.why(w), w.timer.lockName()+": not acquired: ")
@@ -457,11 +459,11 @@ func (e *Explanation) brief(w wording) string {
 	return text
 }
 
-// remembered returns what this host remembers of a timer, newest first, with the errors and the
-// slots of the runs.
+// remembered returns the decisions that this host has kept about a timer, newest first, with their
+// errors and the slots of the runs.
 func remembered(s *settings) (found []decision, errs []error, slots []int) {
 	e := s.entry
-	e.mu.Lock() // no run of it begins or ends meanwhile
+	e.mu.Lock() // so that no run of the timer begins or ends in the meantime
 	defer e.mu.Unlock()
 	r := &e.record
 	for n := len(r.history.decisions) - 1; n >= 0; n-- {
