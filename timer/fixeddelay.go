@@ -11,28 +11,28 @@ import (
 )
 
 // A timer with schedule.After is due a delay after its last run in the fleet has ended. The store
-// knows when that was, and refuses claims that come too early; the gate does the same for runs of
-// this host. The planner only decides when to ask the store: when the store has said that the delay
-// ends, when the delay after a run here ends, and otherwise from time to time. So a tick of such a
-// timer is an instant at which this host asks. A part that learns when that is calls moveNext, and
-// the scheduling goroutine moves the tick.
+// knows when that run ended, and refuses claims that come too early. The gate refuses them too, for
+// runs of this host. The planner only decides when to call the store: at the end of the delay that
+// the store has reported, at the end of the delay after a run on this host, and otherwise from time
+// to time. Therefore a tick of such a timer is a time at which this host calls the store. A part
+// that learns a better time calls moveNext, and the scheduling goroutine moves the tick.
 
 const (
-	// If a tick starts nothing, the next one follows after the delay, within these bounds, unless
+	// If a tick starts no run, the next tick follows after the delay, within these bounds, unless
 	// the store says when.
 	minRetryIn = time.Second
 	maxRetryIn = time.Minute
 )
 
-// programStart is the instant from which the ends of runs are counted, on the monotonic clock,
-// which is never set.
+// programStart is the zero of the times at which runs ended. It has a monotonic clock reading, so
+// that changes of the wall clock do not matter.
 var programStart = time.Now()
 
-// fixedDelays are the timers with a fixed delay. Guarded by registry.mu.
+// fixedDelays has the timers with a fixed delay. registry.mu guards it.
 type fixedDelays map[*entry]*fixedDelay
 
-// A fixedDelay is what the planner knows of such a timer. The next tick is in entry.ticks, and
-// moves. entry.planned, the time at which the heap looks at it, may be earlier.
+// A fixedDelay is the planner's state of such a timer. The next tick is in entry.ticks and may be
+// moved. entry.planned is the time of the heap item, which may be earlier than the tick.
 type fixedDelay struct {
 	wait    time.Duration
 	counted int64 // the latest tick that counts towards AlarmAfter, µs
@@ -44,10 +44,10 @@ func (s *settings) delay() (d time.Duration, ok bool) {
 	return after.Delay(), ok
 }
 
-// retryIn returns how long after a tick that started nothing the next tick comes.
+// retryIn returns the time from a tick that started no run until the next tick.
 func retryIn(delay time.Duration) time.Duration { return min(max(delay, minRetryIn), maxRetryIn) }
 
-// planned records that the next tick of a timer is planned, if it has a fixed delay.
+// planned records the timer in f if the timer has a fixed delay.
 func (f fixedDelays) planned(s *settings) {
 	wait, fixed := s.delay()
 	if !fixed {
@@ -59,24 +59,25 @@ func (f fixedDelays) planned(s *settings) {
 	f[s.entry].wait = wait
 }
 
-// isRetry reports whether a tick does not count towards AlarmAfter, because it comes sooner than
-// the delay after the latest tick that counts. Otherwise it records the tick as the latest that
-// counts.
+// isRetry reports whether a tick does not count towards AlarmAfter. It does not if less than the
+// delay has passed since the latest tick that counts. Otherwise isRetry records the tick as the
+// latest that counts.
 func (f fixedDelays) isRetry(e *entry, tick int64) bool {
 	d := f[e]
 	if d == nil {
 		return false
 	}
 	if since := tick - d.counted; since >= 0 && since < d.wait.Microseconds() {
-		return true // negative: the clock was set back
+		return true // since is negative if the clock was set back
 	}
 	d.counted = tick
 	return false
 }
 
-// isDue reports whether an item of the heap is the next tick of its timer. If the tick was
-// postponed, or a run or an attempt is in progress here, the item goes back into the heap. If the
-// run ignores its context, the item does not go back, so that ticks count towards AlarmAfter.
+// isDue reports whether an item of the heap is the next tick of its timer. If the tick was moved to
+// a later time, or if a run or an attempt is in progress on this host, the item goes back into the
+// heap. If the run ignores its context, the item does not go back, so that ticks count towards
+// AlarmAfter.
 func (f fixedDelays) isDue(it item, heap *tickHeap, now time.Time) bool {
 	e, d := it.e, f[it.e]
 	if d == nil {
@@ -96,8 +97,9 @@ func (f fixedDelays) isDue(it item, heap *tickHeap, now time.Time) bool {
 	return false
 }
 
-// delayLeft returns how much is left of a fixed delay since the last run here; 0: the delay is
-// over, or the timer has none. That run may be of an earlier timer with the same name.
+// delayLeft returns the rest of a fixed delay since the last run on this host. It returns 0 if the
+// delay is over, or if the timer has none. The last run may belong to an earlier timer with the
+// same name.
 func (s *settings) delayLeft() time.Duration {
 	delay, fixed := s.delay()
 	ended := s.entry.endedAt.Load()
@@ -107,14 +109,13 @@ func (s *settings) delayLeft() time.Duration {
 	return max(0, delay-(time.Since(programStart)-time.Duration(ended)))
 }
 
-// A move is a request to make the next tick of a timer with a fixed delay due at another time.
+// A move is a request to change the time of the next tick of a timer with a fixed delay.
 type move struct {
 	s  *settings
 	at time.Time // monotonic
 }
 
-// moveNext moves the next tick of a timer with a fixed delay, but not to an instant before the
-// delay is over.
+// moveNext moves the next tick of a timer with a fixed delay, but not before the end of the delay.
 func (w *waiting) moveNext(s *settings, wait time.Duration) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
@@ -122,8 +123,8 @@ func (w *waiting) moveNext(s *settings, wait time.Duration) {
 	w.bell.ring()
 }
 
-// moveTicks moves the next ticks of timers with a fixed delay. It leaves a timer alone that has
-// another schedule by now. Called with the registry's mutex held.
+// moveTicks moves the next ticks of timers with a fixed delay. It ignores timers whose schedule has
+// changed since. The caller holds the registry's mutex.
 func (p *planner) moveTicks() {
 	for _, m := range p.waiting.moves {
 		if p.fixed[m.s.entry] != nil && m.s.stillScheduled() {
@@ -133,15 +134,15 @@ func (p *planner) moveTicks() {
 	p.waiting.moves = nil
 }
 
-// updated moves the first tick of an updated timer to the end of the delay since the last run here.
-// Called with the registry's mutex held.
+// updated moves the first tick of an updated timer to the end of the delay since the last run on
+// this host. The caller holds the registry's mutex.
 func (f fixedDelays) updated(p *planner, e *entry) {
 	if left := e.settings.Load().delayLeft(); f[e] != nil && left > 0 {
 		p.move(e, left)
 	}
 }
 
-// move moves the next tick of a timer with a fixed delay. Called with the registry's mutex held.
+// move moves the next tick of a timer with a fixed delay. The caller holds the registry's mutex.
 func (p *planner) move(e *entry, wait time.Duration) {
 	s := e.settings.Load()
 	if p.stopped || s.removed() {
@@ -149,14 +150,15 @@ func (p *planner) move(e *entry, wait time.Duration) {
 	}
 	when := schedule.RoundUp(p.now().Add(max(wait, s.delayLeft(), time.Millisecond)))
 	e.ticks.set(0, when)
-	if when.UnixMicro() < e.planned { // otherwise the item of the heap moves when it comes up
+	if when.UnixMicro() < e.planned { // otherwise the item is pushed back when it is due
 		p.plan(e, when.UnixMicro())
 		p.bell.ring()
 	}
 }
 
-// dueAfterDelay is like due, for a timer with a fixed delay. Its next tick is only when to ask
-// again if nothing else says when, so an instant that was passed over was no tick.
+// dueAfterDelay is like due, for a timer with a fixed delay. Its next tick is only a time to call
+// the store if nothing else gives a better one. Times that have passed are therefore not missed
+// ticks.
 func (s *schedules) dueAfterDelay(set *settings, tick, now time.Time, delay time.Duration) (c dueTicks) {
 	c.first, c.last, c.due = tick, tick, tick
 	again := now.Add(retryIn(delay))
@@ -168,8 +170,8 @@ func (s *schedules) dueAfterDelay(set *settings, tick, now time.Time, delay time
 	return c
 }
 
-// blackoutEnds returns when the blackout that contains t may end; otherwise, if the blackout does
-// not say.
+// blackoutEnds returns when the blackout that contains t may end. If the blackout does not say, it
+// returns otherwise.
 func (s *schedules) blackoutEnds(set *settings, t, otherwise time.Time) time.Time {
 	for _, list := range [...][]schedule.Blackout{set.timer.Blackouts, s.blackouts} {
 		if until, _, err := schedule.BlackedOut(list, t); err == nil && !until.IsZero() {
@@ -179,7 +181,7 @@ func (s *schedules) blackoutEnds(set *settings, t, otherwise time.Time) time.Tim
 	return otherwise
 }
 
-// An earlyError says that the delay since a run of this host is not over.
+// An earlyError says that the delay since a run on this host is not over.
 type earlyError struct{ left time.Duration }
 
 func (e *earlyError) Error() string {

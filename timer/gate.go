@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// The gate holds the checks that this host makes before it calls the store: whether a tick, or a
-// Trigger, may start a run here, and if not, why. The acquirer (decide) decides what follows from
+// The gate holds the checks that this host makes before it calls the store. They decide whether a
+// tick or a Trigger may start a run on this host, and if not, why. The acquirer (decide) acts on
 // the store's answer.
 
 // A gate has no mutex. Its fields do not change, except starts, which belongs to the scheduling
@@ -22,13 +22,13 @@ type gate struct {
 	acquirer *acquirer
 	runner   *runner
 	ledger   *ledger
-	store    *storeWatch // nil: no store
-	triggers *triggers   // nil: no store
-	starts   []tick      // of the current batch
+	store    *storeWatch // nil without a store
+	triggers *triggers   // nil without a store
+	starts   []tick      // the runs to start in the current batch
 }
 
-// why returns the reason why no run of a timer may start here. "": it may, once the store has
-// granted a slot if the timer needs one.
+// why returns the reason why no run of a timer may start on this host. It returns "" if a run may
+// start, after the store has granted a slot if the timer needs one.
 func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	switch p := g.registry.current(); {
 	case p == PhaseCreated || p == PhaseStopped:
@@ -47,7 +47,7 @@ func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	case !scheduled:
 		return "", nil
 	}
-	// The store checks the delay, too, but does not know of runs that continued without it.
+	// The store also checks the delay, but it does not know of runs that continued without it.
 	if left := s.delayLeft(); left > 0 {
 		g.waiting.moveNext(s, left)
 		return ReasonTickEarly, &earlyError{left}
@@ -61,7 +61,7 @@ func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	return "", nil
 }
 
-// handle handles a batch of ticks that have come due or are tried again.
+// handle handles a batch of ticks that are due or are tried again.
 func (g *gate) handle(arrivals []dueTick) {
 	for i := range arrivals {
 		g.handleOne(&arrivals[i])
@@ -105,7 +105,7 @@ func (g *gate) handleOne(a *dueTick) {
 	g.try(&a.pending)
 }
 
-// try checks a tick. It hands the tick to the acquirer or the runner, makes it wait, or skips it.
+// try checks a tick. It passes the tick to the acquirer or the runner, makes it wait, or skips it.
 func (g *gate) try(p *pending) {
 	t, s := p.tick, p.s
 	if p.on == forNothing && g.overtake(t) {
@@ -119,7 +119,7 @@ func (g *gate) try(p *pending) {
 	case g.letTriggersFirst(t, t.yielded || p.on == forRun) || p.on != forRun && g.yield(t):
 		return
 	default:
-		why = g.registry.enter(s, s.hostLimit()) // a Trigger may have been faster
+		why = g.registry.enter(s, s.hostLimit()) // fails if a Trigger has taken the place in the meantime
 	}
 	if why != "" {
 		g.waitOrSkip(t, why, err, false)
@@ -140,7 +140,7 @@ func (g *gate) try(p *pending) {
 }
 
 // overtake skips an earlier tick of the timer that still waits. It reports whether this tick waits
-// in its place.
+// instead.
 func (g *gate) overtake(t tick) (waits bool) {
 	earlier, waits := g.waiting.overtake(t)
 	if earlier != nil {
@@ -149,7 +149,7 @@ func (g *gate) overtake(t tick) (waits bool) {
 	return waits
 }
 
-// skip skips a tick that has come due, or has waited.
+// skip skips a tick that is due or has waited.
 func (g *gate) skip(p *pending, why Reason, err error) {
 	g.ledger.skip(p.s, p.at, why, err)
 	if p.turn {
@@ -158,8 +158,8 @@ func (g *gate) skip(p *pending, why Reason, err error) {
 }
 
 // waitOrSkip makes a tick that failed a check wait, or skips it. If runs in progress may still
-// succeed, the tick does not count towards AlarmAfter. placed: the tick has a place, and gives it
-// back.
+// succeed, the tick does not count towards AlarmAfter. placed means that the tick has a place,
+// which waitOrSkip frees.
 func (g *gate) waitOrSkip(t tick, why Reason, err error, placed bool) {
 	s := t.s
 	switch why {
@@ -183,7 +183,7 @@ func (g *gate) waitOrSkip(t tick, why Reason, err error, placed bool) {
 	}
 }
 
-// blackedOut handles the answer of the blackouts about a tick. A tick in a blackout does not count
+// blackedOut handles what the blackouts returned for a tick. A tick in a blackout does not count
 // towards AlarmAfter. If a blackout failed, the tick counts, and the failure is logged once.
 func (g *gate) blackedOut(s *settings, blackout error) {
 	_, failed := blackout.(*brokenBlackout)
@@ -198,8 +198,8 @@ func (g *gate) blackedOut(s *settings, blackout error) {
 	s.entry.blackoutFailed.Store(failed)
 }
 
-// pausedHere returns the refusal of a paused timer that does not call the store, so that this host
-// has to enforce the pause; nil: it is not paused, or it calls the store.
+// pausedHere returns the refusal of a paused timer that does not call the store. This host has to
+// enforce the pause of such a timer. It returns nil if the timer is not paused or calls the store.
 func (g *gate) pausedHere(s *settings) error {
 	if s.shared() {
 		return nil
@@ -207,7 +207,8 @@ func (g *gate) pausedHere(s *settings) error {
 	return g.paused(s)
 }
 
-// paused returns the refusal if the store last reported that a timer is paused; nil: it is not.
+// paused returns the refusal if the store last reported that the timer is paused, or nil if it did
+// not.
 func (g *gate) paused(s *settings) error {
 	if s.local {
 		return nil
@@ -215,8 +216,8 @@ func (g *gate) paused(s *settings) error {
 	return g.store.overrides.paused(s)
 }
 
-// yieldStep is how much longer a host waits than the host that ran the tick before; maxYield is the
-// longest wait.
+// yieldStep is how much longer a host waits than the host whose latest run is one tick older.
+// maxYield is the longest wait.
 const (
 	yieldStep = 4 * time.Millisecond
 	maxYield  = 100 * time.Millisecond
@@ -233,7 +234,7 @@ func (g *gate) yield(t tick) bool {
 		return false
 	}
 	hosts := max(1, g.store.hostsSeen())
-	rank := hosts - int(min(since, uint64(hosts))) // 0: every other host has had a turn since
+	rank := hosts - int(min(since, uint64(hosts))) // 0 if every other host has had a turn since
 	if rank <= 0 {
 		return false
 	}
@@ -242,9 +243,9 @@ func (g *gate) yield(t tick) bool {
 	return g.waiting.later(t, time.Duration(rank)*step)
 }
 
-// letTriggersFirst makes a tick wait if a trigger waits for what the tick's run would take, and
-// reports whether it waits. A tick that has yielded waits only while such a trigger is being
-// started here.
+// letTriggersFirst makes a tick wait if a trigger waits for the places that the tick's run would
+// take. It reports whether the tick waits. A tick that has yielded waits only while such a trigger
+// is being started on this host.
 func (g *gate) letTriggersFirst(t tick, yielded bool) bool {
 	wait := g.triggers.goFirst(t.s, yielded)
 	t.yielded = true

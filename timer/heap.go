@@ -4,15 +4,15 @@ import (
 	"slices"
 )
 
-// An item is something to do about a timer at an instant. Items are values, so the heap of a
-// hundred thousand timers is a single slice.
+// An item is a task for a timer at an instant. Items are values, so that the heap of a hundred
+// thousand timers is a single slice.
 type item struct {
 	when int64 // µs since the epoch
 	e    *entry
 }
 
-// A tickHeap is a four-ary min-heap of items by time: it is shallower than a binary heap, and has
-// half the cache misses. container/heap would allocate an interface per item.
+// A tickHeap is a four-ary min-heap of items by time. It is shallower than a binary heap and causes
+// half the cache misses. container/heap would allocate an interface value per item.
 type tickHeap []item
 
 func (t *tickHeap) push(it item) {
@@ -42,7 +42,7 @@ func (t *tickHeap) pop() item {
 	return top
 }
 
-// sink puts an item at i or below.
+// sink places an item at i or below.
 func (t tickHeap) sink(i int, it item) {
 	for {
 		child := 4*i + 1
@@ -64,12 +64,12 @@ func (t tickHeap) sink(i int, it item) {
 	t[i] = it
 }
 
-// removeStale removes the items of next ticks that no longer count.
+// removeStale removes the items of ticks that are no longer the next tick of their timer.
 func (t *tickHeap) removeStale() {
 	*t = slices.DeleteFunc(*t, func(it item) bool {
 		stale := it.when != it.e.planned
 		if !stale {
-			it.e.planned = -it.when // a second one of the same instant is stale
+			it.e.planned = -it.when // marks a second item for the same instant as stale
 		}
 		return stale
 	})
@@ -79,7 +79,7 @@ func (t *tickHeap) removeStale() {
 	t.order()
 }
 
-// order restores the heap property from any order.
+// order restores the heap property of a slice in any order.
 func (t tickHeap) order() {
 	for i := (len(t) - 2) / 4; i >= 0 && len(t) > 1; i-- {
 		t.sink(i, t[i])

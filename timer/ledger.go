@@ -8,43 +8,44 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// A ledger records the outcome of ticks and runs, for Status, Explain, the metrics and the
-// dead-man's check. It is the last part on the path of a tick, and calls no other part and no user
-// code.
+// A ledger records the outcomes of ticks and runs, for Status, Explain, the metrics and the
+// dead-man's check. It is the last part on the path of a tick. It calls no user code and no other
+// part except events.
 type ledger struct {
-	events  *events // what is counted here is reported there, so that nothing is reported twice or left out
-	metered bool    // keep tallies, because there are metrics; set before anything is counted
-	classic bool    // with histograms that have fixed bounds
+	events  *events // every count is also reported there, so that no event is reported twice or left out
+	metered bool    // keep tallies, because there are metrics; set before the first count
+	classic bool    // with histograms that have fixed buckets
 }
 
-// A record is the ledger's data for one timer. Guarded by entry.mu.
+// A record is the ledger's data for one timer. entry.mu guards it.
 type record struct {
 	ticks   uint64
 	started uint64
 	skipped map[Reason]uint64
-	ranAt   int64 // ns, when the latest run began; 0: none did
+	ranAt   int64 // ns, when the latest run began; 0 if none has
 	deadman deadman
-	ranLast uint64 // the value of ticks when this host last ran one
+	ranLast uint64 // the value of ticks when this host last ran a tick
 	history history
-	last    decision // the run that ended last; zero: none has
-	lastErr error    // of that run
-	// With Config.TimerLabel, set when the timer is registered. Otherwise nil until something is
-	// counted. Always nil if there are no metrics.
+	last    decision // the run that ended last; zero if none has
+	lastErr error    // the error of that run
+	// With Config.TimerLabel, tally is set when the timer is registered. Otherwise it is nil until
+	// the first count. It is always nil if there are no metrics.
 	tally *tally
 }
 
-// lastSuccess returns when a run of the timer last succeeded on any host, as far as this one knows.
+// lastSuccess returns when a run of the timer last succeeded on any host, as far as this host
+// knows.
 func (e *entry) lastSuccess() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.record.deadman.success
 }
 
-// count calls add with the record's tally, if there are metrics. Called with entry.mu held.
+// count calls add with the record's tally, if there are metrics. The caller holds entry.mu.
 func (l *ledger) count(r *record, add func(*tally)) { l.tally(r).count(add) }
 
-// tally returns a record's tally, which it creates if necessary; nil: there are no metrics. Called
-// with entry.mu held.
+// tally returns a record's tally and creates it if necessary. It returns nil if there are no
+// metrics. The caller holds entry.mu.
 func (l *ledger) tally(r *record) *tally {
 	if r.tally == nil && l.metered {
 		r.tally = &tally{classic: l.classic, createdAt: time.Now()}
@@ -72,8 +73,8 @@ func (l *ledger) due(e *entry) {
 	r.deadman.due()
 }
 
-// triedAgain makes the next outcome decide whether a tick that has waited counts towards
-// AlarmAfter.
+// triedAgain makes the next outcome of a tick that has waited decide whether the tick counts
+// towards AlarmAfter.
 func (l *ledger) triedAgain(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,8 +82,8 @@ func (l *ledger) triedAgain(e *entry) {
 	r.deadman.due()
 }
 
-// dueNoAlarm counts a tick that does not count towards AlarmAfter: it came due before this host
-// started, or only asks again about a timer with a fixed delay.
+// dueNoAlarm counts a tick that does not count towards AlarmAfter. Such a tick was due before this
+// host started, or is only another attempt of a timer with a fixed delay.
 func (l *ledger) dueNoAlarm(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +99,7 @@ func (l *ledger) skip(s *settings, tick int64, reason Reason, why error) {
 	l.events.ticksSkipped(s, tick, 1, reason, why)
 }
 
-// skipMany is called with entry.mu held.
+// skipMany is like skip, for n ticks. The caller holds entry.mu.
 func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uint64) {
 	if r.skipped == nil {
 		r.skipped = make(map[Reason]uint64)
@@ -112,8 +113,8 @@ func (l *ledger) skipMany(r *record, c decision, reason Reason, why error, n uin
 	r.history.add(c, why)
 }
 
-// uncount keeps the current tick from counting towards AlarmAfter: a run may still succeed, on any
-// host, or the tick was not meant to run.
+// uncount prevents the current tick from counting towards AlarmAfter. A run may still succeed, on
+// any host, or the tick was not meant to run.
 func (l *ledger) uncount(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,7 +122,8 @@ func (l *ledger) uncount(e *entry) {
 	r.deadman.uncount()
 }
 
-// postpone makes the store's next answer decide whether the current tick counts towards AlarmAfter.
+// postpone defers the decision whether the current tick counts towards AlarmAfter until the store's
+// next answer.
 func (l *ledger) postpone(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,11 +131,11 @@ func (l *ledger) postpone(e *entry) {
 	r.deadman.postpone()
 }
 
-// countOverdue counts the tick of a run that has reached its MaxRunTime towards AlarmAfter. Called
-// with entry.mu held.
+// countOverdue counts the tick of a run that has reached its MaxRunTime towards AlarmAfter. The
+// caller holds entry.mu.
 func (l *ledger) countOverdue(r *record) { r.deadman.count() }
 
-// sinceRun returns how many ticks have come due since this host last ran one. ok is false if it
+// sinceRun returns how many ticks were due since this host last ran one. ok is false if this host
 // never did.
 func (l *ledger) sinceRun(e *entry) (ticks uint64, ok bool) {
 	e.mu.Lock()
@@ -141,21 +143,21 @@ func (l *ledger) sinceRun(e *entry) (ticks uint64, ok bool) {
 	return e.record.ticks - e.record.ranLast, e.record.ranLast != 0
 }
 
-// began counts a run that has begun. Called with entry.mu held.
+// began counts a run that has begun. The caller holds entry.mu.
 func (l *ledger) began(r *record, run *Run) {
 	defer l.events.runStarted(run)
 	r.ranAt = run.startedAt.UnixNano()
 	if run.tick != 0 {
 		r.started++
-		r.deadman.uncount() // until the run has ended, or is overdue
+		r.deadman.uncount() // until the run has ended or is overdue
 		r.ranLast = r.ticks
 		r.history.add(decision{tick: run.tick, cause: causeOf(run), when: run.startedAt.UnixNano()}, nil)
 	}
 	l.tally(r).began(run)
 }
 
-// ended counts a run that has ended. overdue: countOverdue has counted it. Called with entry.mu
-// held.
+// ended counts a run that has ended. overdue means that countOverdue has already counted it. The
+// caller holds entry.mu.
 func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration, overdue bool, err error) {
 	defer l.events.runEnded(run, outcome, took, err)
 	switch {
@@ -180,8 +182,8 @@ func (l *ledger) ended(r *record, run *Run, outcome Outcome, took time.Duration,
 
 // triggered counts a call of Trigger by its result.
 func (l *ledger) triggered(s *settings, err error) {
-	result := "canceled"               // canceled by the caller's context
-	refused, ok := err.(*RefusedError) // not errors.As, because the cause of the caller's context may be any code
+	result := "canceled"               // the caller's context ended
+	refused, ok := err.(*RefusedError) // not errors.As, because the error of the caller's context may run any code
 	switch {
 	case err == nil:
 		result = "started"
@@ -193,7 +195,8 @@ func (l *ledger) triggered(s *settings, err error) {
 	l.count(&s.entry.record, func(t *tally) { t.triggers.add(result, 1) })
 }
 
-// resetDeadman resets the dead-man's check, for a timer that continues the record of a removed one.
+// resetDeadman resets the dead-man's check for a timer that continues the record of a removed
+// timer.
 func (l *ledger) resetDeadman(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -201,7 +204,7 @@ func (l *ledger) resetDeadman(e *entry) {
 	r.deadman = deadman{success: r.deadman.success}
 }
 
-// fill adds a record to a timer's status. Called with entry.mu held.
+// fill adds a record to the status of a timer. The caller holds entry.mu.
 func (r *record) fill(t *TimerStatus, h dlock.Holder) {
 	t.Ticks, t.Started, t.Skipped = r.ticks, r.started, maps.Clone(r.skipped)
 	t.Last, t.TicksSinceSuccess = r.last.result(t.Name, h, r.lastErr), int(r.deadman.ticks)

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A lineLog defers log lines: the user's handler must not run while a mutex of ours is held,
-// because it may block or call the Scheduler. later keeps a line until flush, which is called after
-// the mutex is unlocked.
+// A lineLog defers log lines. The user's handler may block or call the Scheduler, so it must not
+// run while one of our mutexes is held. later keeps a line until flush, which is called after the
+// mutex is unlocked.
 type lineLog struct {
 	*slog.Logger
 
-	waiting atomic.Bool // there are lines
-	debug   atomic.Bool // lines at Debug are wanted, as the handler last said
+	waiting atomic.Bool // whether lines are queued
+	debug   atomic.Bool // whether the handler wanted lines at Debug when last asked
 
 	mu    sync.Mutex
 	lines []logLine
@@ -33,12 +33,12 @@ func newLineLog(logger *slog.Logger) *lineLog {
 	return l
 }
 
-// askDebug asks the handler whether it wants lines at Debug. The scheduling goroutine calls it
-// whenever it wakes up, so that the level can be changed while the scheduler runs.
+// askDebug asks the handler whether it wants lines at Debug. The scheduling goroutine calls it at
+// every wake-up, so that the level can be changed while the scheduler runs.
 func (l *lineLog) askDebug() { l.debug.Store(l.Enabled(context.Background(), slog.LevelDebug)) }
 
-// debugs reports whether lines at Debug are wanted. A mutex may be held, because it runs no user
-// code.
+// debugs reports whether lines at Debug are wanted. It runs no user code, so the caller may hold a
+// mutex.
 func (l *lineLog) debugs() bool { return l.debug.Load() }
 
 // later queues a line for the next flush.
@@ -54,7 +54,7 @@ func (l *lineLog) laterLimited(f *rateLimit, level slog.Level, text string, args
 	l.later(l.limited(f, level), text, args...)
 }
 
-// limited counts a line, and returns its level: Debug, if there were too many.
+// limited counts a line and returns its level, which is Debug if there were too many.
 func (l *lineLog) limited(f *rateLimit, level slog.Level) slog.Level {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *lineLog) limited(f *rateLimit, level slog.Level) slog.Level {
 	return level
 }
 
-// flush logs the deferred lines. Called without a mutex held.
+// flush logs the deferred lines. The caller holds no mutex.
 func (l *lineLog) flush() {
 	if !l.waiting.Load() {
 		return
@@ -79,17 +79,17 @@ func (l *lineLog) flush() {
 	}
 }
 
-// A rateLimit limits how many lines of one kind are logged: a thousand timers may have the same
-// fault at the same time. It is guarded by the log's mutex.
+// A rateLimit limits how many lines of one kind are logged, because a thousand timers may have the
+// same fault at the same time. The log's mutex guards it.
 type rateLimit struct {
 	since time.Time
 	n     int
 }
 
-// linesPerMinute is how many lines of one kind are logged in a logInterval, which is a minute.
+// linesPerMinute is how many lines of one kind are logged per logInterval, which is a minute.
 const linesPerMinute = 10
 
-// exceeded counts a line, and reports whether it is one too many.
+// exceeded counts a line and reports whether it exceeds the limit.
 func (r *rateLimit) exceeded() bool {
 	if now := time.Now(); r.since.IsZero() || now.Sub(r.since) >= logInterval {
 		*r = rateLimit{since: now}

@@ -12,10 +12,10 @@ import (
 )
 
 // metrics are the Prometheus metrics of a scheduler. The metrics of timers are computed from
-// tallies when Prometheus collects them: a hundred thousand timers have a million series, and
-// keeping each up to date would cost more than everything else in a run. There is no label for the
-// host (Prometheus adds instance), the slot, the run or the fence, because their number is not
-// bounded.
+// tallies when Prometheus collects them. A hundred thousand timers have a million series, and
+// updating each series for every run would cost more than everything else in a run. There are no
+// labels for the host (Prometheus adds instance), the slot, the run or the fence, because their
+// number is unbounded.
 type metrics struct {
 	scheduler *Scheduler
 	labeler   labeler
@@ -99,7 +99,7 @@ func newMetrics(s *Scheduler) *metrics {
 	return m
 }
 
-// bounds returns the bounds of a histogram; nil: it is native.
+// bounds returns the bucket bounds of a histogram, or nil if it is native.
 func (m *metrics) bounds(classic []float64) []float64 {
 	if m.classic {
 		return classic
@@ -107,8 +107,8 @@ func (m *metrics) bounds(classic []float64) []float64 {
 	return nil
 }
 
-// newTally returns a tally with the label of a new timer; nil: the timer has a tally of its own, or
-// there are no metrics. It calls user code.
+// newTally returns a tally with the label of a new timer. It returns nil if the timer has its own
+// tally, or if there are no metrics. It calls user code.
 func (m *metrics) newTally(timer string) *tally {
 	if m == nil || m.labeler.of == nil {
 		return nil
@@ -157,7 +157,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	w := series{classic: m.classic}
 	m.writeHost(&w)
 	w.send(ch)
-	together := make(map[*tally]*levels) // of timers that share a label
+	together := make(map[*tally]*levels) // the timers that share a label
 	for _, s := range m.scheduler.registry.all() {
 		if m.labeler.of != nil {
 			m.join(together, s)
@@ -175,9 +175,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// join adds the gauges of a timer to those of its label, unless the timer has ended.
+// join adds the gauges of a timer to the gauges of its label, unless the timer has ended.
 func (m *metrics) join(together map[*tally]*levels, s *settings) {
-	t := s.entry.record.tally // set since the registration
+	t := s.entry.record.tally // set when the timer was registered
 	l := together[t]
 	if l == nil {
 		l = &levels{}
@@ -187,7 +187,7 @@ func (m *metrics) join(together map[*tally]*levels, s *settings) {
 	}
 }
 
-// write adds the series of a timer, or of a label.
+// write adds the series of a timer or of a label.
 func (m *metrics) write(w *series, label string, t *tally, l *levels) {
 	if t == nil { // nothing was counted yet
 		t = &tally{}
@@ -196,7 +196,7 @@ func (m *metrics) write(w *series, label string, t *tally, l *levels) {
 	m.writeLevels(w, label, l)
 }
 
-// writeHost adds the series that have no timer.
+// writeHost adds the series that do not belong to a timer.
 func (m *metrics) writeHost(w *series) {
 	s := m.scheduler
 	w.gauge(m.build, 1, version(), runtime.Version())
@@ -223,25 +223,25 @@ func (m *metrics) writeHost(w *series) {
 
 // levels are the gauges of a timer, or of the timers that share a label.
 type levels struct {
-	// Whether any of the timers has a schedule, uses the store, may retry.
+	// Whether any of the timers has a schedule, uses the store, or may retry.
 	scheduled, shared, retries bool
 
 	active, held, overdue, limit, elsewhere int
 	bound                                   float64
-	fallback, paused, scheduleFailed, alarm int       // timers
-	success                                 time.Time // the earliest of their last successes; zero: none known
+	fallback, paused, scheduleFailed, alarm int       // numbers of timers
+	success                                 time.Time // the earliest of their last successes; zero if none is known
 }
 
-// look adds the gauges of a timer, and returns its tally; nil: nothing was counted yet. It returns
+// look adds the gauges of a timer and returns its tally, or nil if nothing was counted yet. ok is
 // false if the timer has ended.
 func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	s, e := m.scheduler, set.entry
-	e.mu.Lock() // no run of it begins or ends meanwhile
+	e.mu.Lock() // so that no run of the timer begins or ends in the meantime
 	defer e.mu.Unlock()
 	if set.isOver() {
 		return nil, false
 	}
-	var st TimerStatus // the part that views and overrides know
+	var st TimerStatus // the fields that views and overrides fill in
 	if s.store != nil {
 		s.store.views.fill(set, &st)
 		s.store.overrides.fill(set, &st)
@@ -265,9 +265,9 @@ func (m *metrics) look(set *settings, l *levels) (t *tally, ok bool) {
 	return e.record.tally, true
 }
 
-// writeLevels adds the gauges of a tally. Gauges that are 0 while all is well are left out while
-// they are 0: they would be a third of all series. Alerts compare them with 0 or 1, and an absent
-// series does not match either.
+// writeLevels adds the gauges of a tally. It omits gauges that are 0 in normal operation, because
+// they would be a third of all series. Alerts compare them with 0 or 1, so an absent series does
+// not fire either.
 func (m *metrics) writeLevels(w *series, label string, l *levels) {
 	w.gauge(m.active, float64(l.active), label)
 	w.gauge(m.slotsLimit, float64(l.limit), label)
@@ -291,13 +291,13 @@ func (m *metrics) writeLevels(w *series, label string, l *levels) {
 	}
 }
 
-// countedFromStart are the outcomes that alerts look for. Their counters exist, at 0, before the
-// first such run, because Prometheus sees no increase in a counter that starts at 1.
+// countedFromStart lists the outcomes that alerts use. Their counters exist, at 0, before the first
+// run, because Prometheus sees no increase in a counter that starts at 1.
 var countedFromStart = []string{string(OutcomeOK), string(OutcomeFailed), string(OutcomePanicked),
 	string(OutcomeTimedOut)}
 
-// writeTally adds the counters of a tally. Counters that no alert looks for appear once they have
-// counted something.
+// writeTally adds the counters of a tally. A counter that no alert uses appears after its first
+// count.
 func (m *metrics) writeTally(w *series, label string, t *tally, l *levels) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -322,7 +322,7 @@ func (m *metrics) writeTally(w *series, label string, t *tally, l *levels) {
 	for _, c := range []struct {
 		desc  *prometheus.Desc
 		n     uint64
-		there bool // exists even at 0
+		there bool // whether the counter exists even at 0
 	}{{m.leasesLost, t.leasesLost, l.shared}, {m.retries, t.retries, l.retries},
 		{m.overlongHolds, t.overlongHolds, false}, {m.fallbackRuns, t.fallbackRuns, false}} {
 		if c.there || c.n > 0 {
@@ -333,10 +333,10 @@ func (m *metrics) writeTally(w *series, label string, t *tally, l *levels) {
 	w.histogram(m.runDuration, runBounds, &t.took, label)
 }
 
-// series are collected while a mutex is held and sent after it is unlocked.
+// A series collects metrics while a mutex is held, and sends them after it is unlocked.
 type series struct {
 	classic   bool
-	createdAt time.Time // when counting began; zero: not known
+	createdAt time.Time // when counting began; zero if not known
 	list      []prometheus.Metric
 }
 
@@ -382,8 +382,8 @@ func (s *series) send(ch chan<- prometheus.Metric) {
 	s.list = s.list[:0]
 }
 
-// boundValue returns +Inf if there is no bound or it is not known, so that an alert that compares
-// it with a limit fires.
+// boundValue returns the bound, or +Inf if there is none or it is not known, so that an alert that
+// compares it with a limit fires.
 func boundValue(bound int) float64 {
 	if bound == unlimited || bound == 0 {
 		return math.Inf(1)

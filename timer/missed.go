@@ -8,51 +8,52 @@ import (
 
 const (
 	// lateGrace is how late a host may be before a tick counts as missed. A step of the wall clock
-	// or a suspend of the machine makes a host late by up to maxSleep.
+	// or a suspended machine makes a host late by up to maxSleep.
 	lateGrace = maxSleep + time.Second
 	// defaultCatchUpWindow is the default of CatchUp.Window.
 	defaultCatchUpWindow = time.Hour
 )
 
 // A CatchUpPolicy decides about ticks for which a host is more than eleven seconds late, and about
-// ticks that came due while no host was running.
+// ticks that were due while no host was running.
 type CatchUpPolicy uint8
 
 const (
 	// CatchUpDefault is CatchUpOnce for calendars (schedule.Cron, Daily, At), for a schedule.Every
-	// of a day or longer, and for an Except of these. It is CatchUpSkip for all other schedules.
+	// of a day or longer, and for an Except of one of these. It is CatchUpSkip for all other
+	// schedules.
 	CatchUpDefault CatchUpPolicy = iota
 	// CatchUpSkip counts missed ticks as skipped, and continues with the next tick.
 	CatchUpSkip
 	// CatchUpOnce runs the latest missed tick, once in the fleet, if it is no older than
-	// CatchUp.Window. The store decides: it must have known the schedule before the tick came due,
-	// and no host may have claimed the tick. So it needs a store and a MaxPerTick. Without them, a
-	// host that was suspended runs the latest tick that it missed, and a host that starts runs
-	// none. If other hosts were running meanwhile, the tick has been claimed and does not run
-	// again.
+	// CatchUp.Window. The store decides: it must have known the schedule before the tick was due,
+	// and no host may have claimed the tick. Therefore CatchUpOnce needs a store and a MaxPerTick.
+	// Without them, a host that was suspended runs the latest tick that it missed, and a host that
+	// starts runs none. If other hosts were running in the meantime, one of them has claimed the
+	// tick, so it does not run again.
 	//
-	// The store knows a schedule from the first tick that is claimed, or from the first host that
-	// registers the timer. Within a second, that host makes the schedule known with one call to the
-	// store; if it has many timers, a hundred a second, the soonest due first. It repeats the call
-	// on each day on which it claims no tick. So the first tick of a timer, and the only one of an
-	// At, is caught up as well.
+	// The store learns a schedule from the first tick that is claimed, or from the first host that
+	// registers the timer. That host announces the schedule with one call to the store within a
+	// second. If the host has many timers, it announces a hundred per second, in the order in which
+	// they are due. It repeats the call on each day on which it claims no tick. Therefore the first
+	// tick of a timer, and the only tick of an At, is also caught up.
 	//
-	// A tick does not count as missed if it came due during a pause, under a limit of 0, or in a
-	// blackout. Nor does it if it came due while a run was in progress, or before the lease of a
-	// crashed run had ended: the host that held the lease was there, and skipped the tick. Ticks
+	// A tick does not count as missed if it was due during a pause, under a limit of 0, or in a
+	// blackout. Nor does it count if it was due while a run was in progress, or before the lease of
+	// a crashed run had ended: the host that held the lease was there and skipped the tick. Ticks
 	// before a host has registered the timer, or its new schedule, are not missed either.
 	// User-defined schedules are identified by their String method or, without one, by their type.
-	// While hosts with the old and hosts with the new schedule run side by side in a rolling
-	// deploy, no tick runs twice. But only missed ticks of one schedule are caught up: the one that
-	// claimed the latest tick, or was made known since.
+	// While hosts with the old and the new schedule run side by side in a rolling deployment, no
+	// tick runs twice. But missed ticks of only one of the schedules are caught up: the one under
+	// which the latest tick was claimed, or which was announced since.
 	//
-	// The store knows only schedules, claims and leases. So a host that starts also runs a tick
-	// that was not claimed because the store was down or in quarantine, even if hosts ran it
-	// without the store. If a timer was removed, with Remove or because its row of a Manager was
-	// gone, and comes back within the Window, its latest tick runs, too: the store cannot tell a
-	// tenant that was suspended from a fleet that was down. Pause such a timer, or use CatchUpSkip.
+	// The store knows only schedules, claims and leases. Therefore a host that starts also runs a
+	// tick that was not claimed because the store was down or in quarantine, even if hosts ran that
+	// tick without the store. A timer may be removed, with Remove or because its Manager row was
+	// gone, and return within the Window. Its latest tick then runs, too, because the store cannot
+	// tell a suspended tenant from a fleet that was down. Pause such a timer, or use CatchUpSkip.
 	// If no host has had a timer for 40 days, the store forgets it. While the store is down no
-	// missed tick runs, and with redlock none ever does.
+	// missed tick runs. With redlock no missed tick ever runs.
 	CatchUpOnce
 )
 
@@ -67,8 +68,8 @@ func (c CatchUpPolicy) String() string {
 	}
 }
 
-// lastMissed returns the tick to run if no host has claimed it, which the store decides; the zero
-// tick: none.
+// lastMissed returns the tick to run if no host has claimed it, which the store decides. It returns
+// the zero tick if there is none.
 func (s *schedules) lastMissed(set *settings, now time.Time) tick {
 	if !set.claimsMissed() {
 		return tick{}
@@ -80,28 +81,28 @@ func (s *schedules) lastMissed(set *settings, now time.Time) tick {
 	return tick{s: set, at: last.UnixMicro(), missedAt: s.startsAt(set, last).UnixMicro()}
 }
 
-// claimsMissed reports whether a missed tick of a timer may run, and the store knows which ticks
+// claimsMissed reports whether a missed tick of a timer may run and the store tracks which ticks
 // were missed.
 func (s *settings) claimsMissed() bool {
 	return s.timer.Schedule != nil && s.catchUpWindow() > 0 && !s.local && s.timer.MaxPerTick != unlimited
 }
 
-// lastDue returns the latest tick that this host would have tried by now, if it is no older than
-// window; otherwise the zero time.
+// lastDue returns the latest tick that this host would have tried by now. It returns the zero time
+// if that tick is older than window.
 func (s *schedules) lastDue(set *settings, now time.Time, window time.Duration) time.Time {
 	reached := now.Add(-set.spread(s.host))
 	last := schedule.Latest(set.timer.Schedule, reached, window)
 	if last.IsZero() || !s.startsAt(set, last).After(now) {
 		return last
 	}
-	before := last.Add(-time.Microsecond) // the last one is still delayed by its jitter
+	before := last.Add(-time.Microsecond) // jitter still delays the last tick
 	if window -= reached.Sub(before); window <= 0 {
 		return time.Time{}
 	}
 	return schedule.Latest(set.timer.Schedule, before, window)
 }
 
-// catchUpWindow returns how old a missed tick may be and still run; 0: none does.
+// catchUpWindow returns the maximum age of a missed tick that still runs, or 0 if none does.
 func (s *settings) catchUpWindow() time.Duration {
 	if s.timer.CatchUp.Policy != CatchUpOnce {
 		return 0

@@ -5,33 +5,34 @@ import (
 	"time"
 )
 
-// A FullPolicy is what happens to a tick that finds as many runs in progress as its timer may have.
+// A FullPolicy decides what happens to a tick while as many runs are in progress as its timer may
+// have.
 type FullPolicy uint8
 
 const (
 	// FullSkip skips the tick (ReasonHostFull, ReasonFull, ReasonLimitFull, ReasonLimitRate). If
 	// ticks are less than 10 s apart, and a run has held a slot for a whole interval, the host
-	// remembers the store's "full" for up to 1 s, and skips ticks without a call.
+	// caches the store's "full" answer for up to 1 s and skips ticks without a call.
 	FullSkip FullPolicy = iota
 
-	// FullWait makes the tick wait until a run ends, and then start, under the same limits
-	// (MaxPerHost, MaxConcurrency and Limits). At most one tick of each timer waits: a later one
-	// takes the place of the earlier, which is skipped as with FullSkip. A tick is also skipped
-	// when it has waited for Config.MaxWait, when a pause or a blackout begins, when the host
-	// drains, and when the timer is removed. A Trigger does not wait.
+	// FullWait makes the tick wait until a run ends, and then start under the same limits
+	// (MaxPerHost, MaxConcurrency and Limits). At most one tick of each timer waits. A later tick
+	// replaces the earlier one, which is skipped as with FullSkip. A tick is also skipped when it
+	// has waited for Config.MaxWait, when a pause or a blackout begins, when the host drains, and
+	// when the timer is removed. A Trigger does not wait.
 	//
-	// A tick is claimed when its run starts, not while it waits: several hosts may wait for the
-	// same tick, and it has at most MaxPerTick runs as always. With schedule.After a tick waits for
-	// Limits only: while a run of the timer itself is in progress, nothing is due until the delay
-	// after its end.
+	// A tick is claimed when its run starts, not while it waits. Several hosts may wait for the
+	// same tick, which still has at most MaxPerTick runs. With schedule.After a tick waits for
+	// Limits only: while a run of the timer itself is in progress, no tick is due until the delay
+	// after the end of that run.
 	//
 	// When a run of the timer ends on this host, the tick is tried immediately. To learn that a
-	// slot has become free elsewhere, a host has to ask the store. It asks after pauses of half the
-	// time that the tick has waited, at least StoreTimeout/4 and at most TTL/3 (5 s), each
-	// shortened at random by up to half. So a run starts up to TTL/3 later than it could, and a
-	// tick that waits for a long time costs each host at most one call per TTL/6, and none while
-	// MaxPerHost runs are in progress there. A tick that waits for the Rate of a limit asks again
-	// when the store has said that a start is allowed.
+	// slot has become free elsewhere, a host has to call the store. It does so after pauses of half
+	// the time that the tick has waited, at least StoreTimeout/4 and at most TTL/3 (5 s), each
+	// randomly shortened by up to half. A run may therefore start up to TTL/3 later than possible.
+	// A tick that waits for a long time costs each host at most one call per TTL/6, and none while
+	// MaxPerHost runs are in progress on that host. A tick that waits for the Rate of a limit is
+	// tried again when, according to the store, the rate allows a start.
 	FullWait
 )
 
@@ -46,19 +47,20 @@ func (f FullPolicy) String() string {
 	}
 }
 
-// pause returns how long to wait for the next try of a tick that was refused for a reason and has
-// waited for the given time. Called with the registry's mutex held.
+// pause returns how long to wait for the next attempt of a tick that was refused for this reason
+// and has waited for the given time. The caller holds the registry's mutex.
 func (w *waiting) pause(s *settings, why Reason, waited time.Duration) time.Duration {
 	if why == ReasonHostFull && s.placesTaken() < s.hostLimit() {
-		return 0 // a run has ended since it was refused
+		return 0 // a run has ended since the refusal
 	}
 	pause := min(max(waited/2, w.minPause), w.maxPause)
 	return pause - rand.N(pause/2+1)
 }
 
-// runEnded tries the tick that has waited longest for a run like this one to end, and no other,
-// because only one place has become free. If that is the tick of another timer, which may also wait
-// for something else, it tries the tick of the run's own timer, too.
+// runEnded tries the tick that has waited longest for a run such as this one to end. It tries no
+// other tick, because only one place has become free. If the tick belongs to another timer, it may
+// also be waiting for something else. In that case runEnded also tries the tick of the run's own
+// timer.
 func (w *waiting) runEnded(s *settings) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
@@ -71,8 +73,8 @@ func (w *waiting) runEnded(s *settings) {
 	}
 }
 
-// longestFor returns the tick that has waited longest of those that a run with settings s may have
-// blocked; nil: there is none. Called with the registry's mutex held.
+// longestFor returns the tick that has waited longest among those that a run with settings s may
+// have blocked, or nil if there is none. The caller holds the registry's mutex.
 func (w *waiting) longestFor(s *settings, own *pending) (longest *pending) {
 	longest = own
 	if len(s.limits()) == 0 {

@@ -14,37 +14,37 @@ import (
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
-// Overrides are set through a Control and enforced by the store, which reports them with every
-// answer. A host learns of a change with its next tick or, because it renews its slot of
-// fleet.HostsLock all the time, within a heartbeat. Only then does its prober read what has
-// changed.
+// Overrides are set through a Control. The store enforces them and reports them with every answer.
+// A host learns of a change at its next tick. Because it constantly renews its slot of
+// fleet.HostsLock, it also learns of a change within a heartbeat. Its prober reads the changes only
+// when the version has changed.
 
-// overrides are what this host knows of the overrides of its timers. Answers of the store and the
-// prober update them; the gate, the acquirer, Status and the metrics read them.
+// overrides are the overrides of this host's timers, as far as the host knows. Answers of the store
+// and the prober update them. The gate, the acquirer, Status and the metrics read them.
 type overrides struct {
 	log      *lineLog
 	registry *registry
-	wake     func() // wakes the prober, which reads what has changed
+	wake     func() // wakes the prober, which reads the changes
 
 	heardVersion atomic.Int64 // the latest version of the overrides that the store has reported
-	readVersion  int64        // the latest version that the prober has read. The prober's
-	readAll      atomic.Bool  // it has to read all again, even if it is reading now
-	pauses       atomic.Bool  // a timer may be paused
+	readVersion  int64        // the latest version that the prober has read; belongs to the prober
+	readAll      atomic.Bool  // the prober has to read all again, even if it is already reading
+	pauses       atomic.Bool  // whether any timer may be paused
 }
 
-// An override is what the store last reported for one timer. Guarded by entry.mu.
+// An override is what the store last reported for one timer. entry.mu guards it.
 type override struct {
-	limit atomic.Int32 // of MaxConcurrency; 0: there is none. Read without the mutex, too
+	limit atomic.Int32 // the overridden MaxConcurrency; 0 if none. May be read without the mutex
 
-	paused      bool      // next to limit, where it takes no more bytes
-	version     int64     // of the latest report
-	until       time.Time // when the pause ends; zero: when it is ended
+	paused      bool      // placed next to limit, where it takes no additional bytes
+	version     int64     // the version of the latest report
+	until       time.Time // when the pause ends; zero if it lasts until Resume
 	by          driver.Cause
-	limitedBy   *driver.Cause // who set the limit, as the prober has read; nil: not known
-	triggeredAt time.Time     // of the latest trigger that made this host look at the queue
+	limitedBy   *driver.Cause // who set the limit, as read by the prober; nil if not known
+	triggeredAt time.Time     // the time of the latest trigger for which this host looked at the queue
 }
 
-// refusal returns the error for a start of a timer that is paused.
+// refusal returns the error that refuses a start of a paused timer.
 func (o *override) refusal(s *settings) error {
 	no := &dlock.NotAcquiredError{Name: s.entry.lockName, Reason: dlock.ReasonPaused, Slots: s.timer.slots(),
 		PausedBy: o.by}
@@ -59,9 +59,9 @@ func (o *override) inForce() bool {
 	return o.paused && (o.until.IsZero() || time.Now().Before(o.until))
 }
 
-// advanceTo records the version of a report. It returns false if a later version was recorded
-// before, because answers may arrive out of order. Version 0, from a store that has no overrides or
-// has lost them, is always recorded.
+// advanceTo records the version of a report. It returns false if a later version was already
+// recorded, because answers may arrive out of order. Version 0 is always recorded. It comes from a
+// store that has no overrides or has lost them.
 func (o *override) advanceTo(version int64) bool {
 	if version != 0 && version < o.version {
 		return false
@@ -70,9 +70,9 @@ func (o *override) advanceTo(version int64) bool {
 	return true
 }
 
-// paused returns the refusal of a timer that is paused, as far as this host knows; nil: it is not
-// paused. It is needed while the store does not answer: a timer that was paused because its
-// database is being moved must not run when the database is gone.
+// paused returns the refusal if the timer is paused as far as this host knows, or nil if it is not.
+// It is needed while the store does not answer. For example, a timer that was paused for a database
+// migration must not run while the database is gone.
 func (o *overrides) paused(s *settings) error {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -82,8 +82,8 @@ func (o *overrides) paused(s *settings) error {
 	return nil
 }
 
-// applyAnswer updates a timer's override from an answer of the store. no is nil if a slot was
-// granted.
+// applyAnswer updates a timer's override from an answer of the store. no is nil if the store
+// granted a slot.
 func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcquiredError) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -93,7 +93,7 @@ func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcqu
 		return
 	}
 	if x.version != before {
-		x.limitedBy = nil // until the prober has read who changed it
+		x.limitedBy = nil // until the prober has read who changed the limit
 	}
 	if no != nil && no.Reason == dlock.ReasonPaused {
 		o.setPause(s, &no.PausedBy, no.ExpiresIn)
@@ -106,8 +106,8 @@ func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcqu
 	}
 }
 
-// setPause records who paused a timer and how much of the pause is left (0: until it is ended). by
-// is nil if the timer is not paused. Called with entry.mu held.
+// setPause records who paused a timer and the rest of the pause (0: until Resume). by is nil if the
+// timer is not paused. The caller holds entry.mu.
 func (o *overrides) setPause(s *settings, by *driver.Cause, left time.Duration) {
 	x := &s.entry.override
 	was := x.paused
@@ -134,11 +134,11 @@ func (o *overrides) setPause(s *settings, by *driver.Cause, left time.Duration) 
 		"timer", s.timer.Name, "until", until, "by", x.by.By, "note", x.by.Note)
 }
 
-// endPauses removes the pauses that have expired, because the store reports nothing about timers
-// that are not due.
+// endPauses removes the pauses that have expired. The store reports nothing about timers that are
+// not due.
 func (o *overrides) endPauses() {
 	if !o.pauses.Swap(false) {
-		return // there may be a hundred thousand timers, and pauses are rare
+		return // avoids a scan of up to a hundred thousand timers, because pauses are rare
 	}
 	for _, s := range o.registry.registered() {
 		o.endPause(s)
@@ -157,7 +157,7 @@ func (o *overrides) endPause(s *settings) {
 	}
 }
 
-// setLimit is called with entry.mu held.
+// setLimit records the overridden MaxConcurrency, or 0 if there is none. The caller holds entry.mu.
 func (o *overrides) setLimit(s *settings, limit int) {
 	x := &s.entry.override
 	if int(x.limit.Load()) == limit {
@@ -173,8 +173,8 @@ func (o *overrides) setLimit(s *settings, limit int) {
 	x.limit.Store(int32(limit))
 }
 
-// noteVersion records the version of the overrides that the store reported, and wakes the prober if
-// it is new.
+// noteVersion records the version of the overrides that the store reported. It wakes the prober if
+// the version is new.
 func (o *overrides) noteVersion(version int64) {
 	for heard := o.heardVersion.Load(); version > heard; heard = o.heardVersion.Load() {
 		if o.heardVersion.CompareAndSwap(heard, version) {
@@ -184,8 +184,8 @@ func (o *overrides) noteVersion(version int64) {
 	}
 }
 
-// takeUnread returns the version that the prober has to read now, from the beginning if readAgain
-// was called. ok is false if there is none.
+// takeUnread returns the version that the prober has to read now. If readAgain was called, the
+// prober has to read everything. ok is false if there is nothing to read.
 func (o *overrides) takeUnread() (version int64, ok bool) {
 	if o.readAll.Swap(false) {
 		o.readVersion = 0
@@ -195,11 +195,11 @@ func (o *overrides) takeUnread() (version int64, ok bool) {
 }
 
 // readAgain makes the prober read all overrides with its next probe, for timers that have begun to
-// use the store since the last one.
+// use the store since its last probe.
 func (o *overrides) readAgain() { o.readAll.Store(true) }
 
-// update updates a timer's override from what the prober has read. It reports whether the timer was
-// triggered since.
+// update updates a timer's override from the state that the prober has read. It reports whether the
+// timer was triggered since.
 func (o *overrides) update(s *settings, now driver.ControlState) (triggered bool) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -232,9 +232,9 @@ func (o *overrides) update(s *settings, now driver.ControlState) (triggered bool
 	return true
 }
 
-// fill adds a timer's override to its status. Called with entry.mu held.
+// fill adds a timer's override to its status. The caller holds entry.mu.
 func (o *overrides) fill(s *settings, t *TimerStatus) {
-	if s.local { // Update has made it LocalOnly
+	if s.local { // Update has made the timer LocalOnly
 		return
 	}
 	x := &s.entry.override
@@ -278,7 +278,7 @@ func (p *prober) readOverrides(until <-chan struct{}) {
 	}
 }
 
-// readBatch reads the overrides of some timers with one call. It logs faults at up to ten keys; if
+// readBatch reads the overrides of some timers with one call. It logs faults of up to ten keys. If
 // there are more, it treats them as a failure of the store.
 func (p *prober) readBatch(until <-chan struct{}, timers []*settings) error {
 	w := p.watch

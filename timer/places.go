@@ -5,10 +5,11 @@ import (
 )
 
 // An attempt to start a run takes a place, and the run keeps it. Each timer has as many places as
-// runs may be in progress on this host, and all timers together have MaxRuns. Run and Remove wait
-// until the places are free.
+// runs may be in progress on this host. All timers together have MaxRuns places. Run and Remove
+// wait until the places are free.
 
-// await waits until a removed timer has at most callers places taken, or until ctx ends.
+// await waits until the registration of a removed timer has at most callers places taken, or until
+// ctx ends.
 func (r *registry) await(ctx context.Context, reg *registration, callers int32) error {
 	r.mu.Lock()
 	if reg.places <= callers {
@@ -26,7 +27,8 @@ func (r *registry) await(ctx context.Context, reg *registration, callers int32) 
 	}
 }
 
-// enter takes one of at most limit places of a timer. It returns "" if it has.
+// enter takes one of at most limit places of a timer. It returns "" if it has taken the place, and
+// otherwise the reason.
 func (r *registry) enter(s *settings, limit int) Reason {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,14 +44,14 @@ func (r *registry) enter(s *settings, limit int) Reason {
 	return ""
 }
 
-// leave gives a place back to the registration that it was taken for.
+// leave frees a place of the registration for which it was taken.
 func (r *registry) leave(s *settings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leaveLocked(s)
 }
 
-// leaveLocked is like leave, with mu held.
+// leaveLocked is leave for a caller that holds mu.
 func (r *registry) leaveLocked(s *settings) {
 	r.places--
 	s.entry.places.Add(-1)
@@ -63,8 +65,8 @@ func (r *registry) leaveLocked(s *settings) {
 	r.active.end()
 }
 
-// join makes Run wait until done is called, for work that is not a run. It returns false if no work
-// may start any more.
+// join makes Run wait until done is called, for work that is not a run. It returns false if no
+// further work may start.
 func (r *registry) join() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,10 +83,10 @@ func (r *registry) done() {
 	r.active.end()
 }
 
-// An activity counts what Run waits for: places, and background calls. Guarded by registry.mu.
+// An activity counts what Run waits for: places and background calls. registry.mu guards it.
 type activity struct {
 	n    int
-	idle chan struct{} // closed when n is 0; nil: Run is not waiting
+	idle chan struct{} // closed when n is 0; nil if Run is not waiting
 }
 
 func (a *activity) end() {
@@ -95,8 +97,8 @@ func (a *activity) end() {
 	}
 }
 
-// whenIdle returns a channel that is closed when Run need not wait any longer. It is called when no
-// work may start any more.
+// whenIdle returns a channel that is closed when Run no longer has to wait. It may be called only
+// once no further work can start.
 func (r *registry) whenIdle() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,22 +111,22 @@ func (r *registry) whenIdle() <-chan struct{} {
 	return idle
 }
 
-// reserve reserves a place for a tick or a Trigger of a timer. Called with mu held.
+// reserve reserves a place for a tick or a Trigger of a timer. The caller holds mu.
 func (r *registry) reserve(e *entry) {
 	r.places++
-	r.active.n++ // Run waits for what follows
+	r.active.n++ // Run waits until the reservation ends
 	r.reserved[e]++
 }
 
-// unreserve is called with mu held.
+// unreserve removes a reservation. The caller holds mu.
 func (r *registry) unreserve(e *entry) {
 	if r.reserved[e]--; r.reserved[e] == 0 {
 		delete(r.reserved, e)
 	}
 }
 
-// enterReserved is like enter, for a tick or a Trigger that has a place reserved. If it returns a
-// reason, the caller calls giveUp.
+// enterReserved is like enter, for a tick or a Trigger with a reserved place. If it returns a
+// reason, the caller must call giveUp.
 func (r *registry) enterReserved(s *settings, limit int) Reason {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,8 +138,8 @@ func (r *registry) enterReserved(s *settings, limit int) Reason {
 	return why
 }
 
-// whyNot returns why no run of a timer may take a place, apart from MaxRuns; "": it may. Called
-// with mu held.
+// whyNot returns why no run of a timer may take a place, or "" if one may. It does not check
+// MaxRuns. The caller holds mu.
 func (r *registry) whyNot(s *settings, limit int) Reason {
 	switch {
 	case !r.mayStart(s):
@@ -148,20 +150,20 @@ func (r *registry) whyNot(s *settings, limit int) Reason {
 	return ""
 }
 
-// takePlace is called with registry.mu held.
+// takePlace counts a place. The caller holds registry.mu.
 func (s *settings) takePlace() {
 	s.registration.places++
 	s.entry.places.Add(1)
 }
 
-// giveUp gives back the place that was reserved for a tick or a Trigger of a timer.
+// giveUp frees the place that was reserved for a tick or a Trigger of a timer.
 func (r *registry) giveUp(s *settings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.giveUpTurn(s.entry)
 }
 
-// giveUpTurn is like giveUp, with mu held.
+// giveUpTurn is giveUp for a caller that holds mu.
 func (r *registry) giveUpTurn(e *entry) {
 	r.unreserve(e)
 	r.places--

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// maxSleep bounds the sleep of the scheduling goroutine. So it also bounds how late a tick can
-	// be after a step of the wall clock or a suspend of the machine.
+	// maxSleep bounds the sleep of the scheduling goroutine. It therefore also bounds how late a
+	// tick can be after the wall clock steps or the machine is suspended.
 	maxSleep = 10 * time.Second
 	// stallThreshold is how late the scheduling goroutine may wake up before Live returns an error.
 	stallThreshold = 10 * time.Second
-	// dueBatch is the largest number of items that are taken from the heap together.
+	// dueBatch is the maximum number of items that are taken from the heap at once.
 	dueBatch = 64
 )
 
-// A planner decides when timers are due. Its goroutine takes due items from the heap, asks
-// schedules and blackouts, and hands the ticks to the gate. It does not know stores, limits and
-// runs.
+// A planner decides when timers are due. Its goroutine takes due items from the heap, calls
+// schedules and blackouts, and passes the ticks to the gate. It knows nothing about stores, limits
+// and runs.
 type planner struct {
 	schedules *schedules
 	log       *lineLog
@@ -30,31 +30,31 @@ type planner struct {
 	gate      *gate
 	waiting   *waiting
 	clock     *clock
-	bell      bell // rung when there is an earlier item
+	bell      bell // rung when an earlier item is added
 	wakesAt   wakeTime
 
-	// Used by the scheduling goroutine only.
+	// These fields are used only by the scheduling goroutine.
 	look     clockLook
-	batch    [dueBatch]dueTick // a batch, because taking the mutex for every tick would cost too much
-	userCode []dueTick         // the same, for timers that call user code
+	batch    [dueBatch]dueTick // ticks are handled in batches, because locking the mutex for every tick would cost too much
+	userCode []dueTick         // like batch, for timers that call user code
 
-	// The registry's mutex guards the rest, and the fields of an entry that are marked as the
-	// planner's.
-	started bool // Run has begun; before that the heap is empty
-	stopped bool // nothing is planned any more
+	// The registry's mutex guards the remaining fields, and the fields of an entry that belong to
+	// the planner.
+	started bool // Run has begun; before that, the heap is empty
+	stopped bool // no further ticks are planned
 	heap    tickHeap
 	fixed   fixedDelays
-	dropped int // about how many items of the heap no longer count
+	dropped int // approximate number of stale items in the heap
 }
 
-// A dueTick is a timer that is due, because its next tick or the tick that waits is due.
+// A dueTick is a timer whose next tick or waiting tick is due.
 type dueTick struct {
-	item             // of the heap; without an instant: the tick has waited
-	pending          // the tick; before ask it is the timer's next one; at 0: its schedule failed and is asked again
-	ticks   dueTicks // the answers of schedule and blackouts
+	item             // the heap item; its time is 0 if the tick has waited
+	pending          // the tick; until ask, the timer's next tick; at is 0 if the schedule failed and is called again
+	ticks   dueTicks // the results of the schedule and the blackouts
 	over    bool     // it may not wait any longer
 	noAlarm bool     // it does not count towards AlarmAfter: see fixedDelays.isRetry
-	skip    Reason   // why it is not tried; "": it is
+	skip    Reason   // why it is skipped; "" if it is tried
 }
 
 func newPlanner(config Config, log *lineLog, g *registry, l *ledger, w *waiting) *planner {
@@ -85,12 +85,12 @@ func (p *planner) loop(until <-chan struct{}) {
 	}
 }
 
-// now returns the time by which ticks come due.
+// now returns the time of the clock that determines when ticks are due.
 func (p *planner) now() time.Time { return p.clock.now() }
 
 // runDue handles all due items and returns the time until the next one, or 0 if until is closed.
-// Items may come due faster than it handles them, so it reports its progress for Live with every
-// dispatch, and checks until with every batch.
+// Items may become due faster than it handles them. Therefore it reports its progress to Live with
+// every dispatch, and checks until with every batch.
 func (p *planner) runDue(until <-chan struct{}) time.Duration {
 	p.log.askDebug()
 	if p.look.setBack(time.Now(), p.now()) {
@@ -103,7 +103,7 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 		default:
 		}
 		batch, userCode, now, wait := p.takeDue()
-		back := p.look.setBack(time.Now(), p.now()) // wait would be too long by as much as it was set back
+		back := p.look.setBack(time.Now(), p.now()) // if the clock was set back, wait would be too long by that amount
 		if len(batch)+len(userCode) == 0 && !back {
 			p.log.flush()
 			return wait
@@ -124,12 +124,11 @@ func (p *planner) runDue(until <-chan struct{}) time.Duration {
 	}
 }
 
-// dispatch asks the schedules and blackouts of a batch, plans the next ticks, and hands the due
+// dispatch calls the schedules and blackouts of a batch, plans the next ticks, and passes the due
 // ones to the gate.
 func (p *planner) dispatch(batch []dueTick, now time.Time) {
 	p.wakesAt.set(0)
-	// Schedules and blackouts may be the user's code, so they run without a mutex: they may call
-	// us.
+	// Schedules and blackouts may be user code that calls us, so they run without a mutex.
 	for i := range batch {
 		p.ask(&batch[i], now)
 	}
@@ -154,11 +153,12 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// takeDue takes up to dueBatch due items from the heap, or returns the time until one is due.
+// takeDue takes up to dueBatch due items from the heap. If none is due, wait is the time until the
+// next one.
 func (p *planner) takeDue() (batch, userCode []dueTick, now time.Time, wait time.Duration) {
 	p.registry.mu.Lock()
 	defer p.registry.mu.Unlock()
-	now, wait = p.now(), maxSleep // read with the mutex held, because waiting for it takes time
+	now, wait = p.now(), maxSleep // read while holding the mutex, because locking it may take time
 	batch, userCode = p.batch[:0], p.userCode[:0]
 	p.moveTicks()
 	add := func(a dueTick) {
@@ -168,7 +168,7 @@ func (p *planner) takeDue() (batch, userCode []dueTick, now time.Time, wait time
 			batch = append(batch, a)
 		}
 	}
-	waited, next := p.waiting.due(now.UnixMicro(), dueBatch/2) // dueBatch/2, so that the heap has its turn, too
+	waited, next := p.waiting.due(now.UnixMicro(), dueBatch/2) // dueBatch/2, so that the heap also has its turn
 	for _, w := range waited {
 		if !p.askAside(w) {
 			add(dueTick{item: item{e: w.s.entry}, pending: *w})
@@ -204,7 +204,7 @@ func (p *planner) takeDue() (batch, userCode []dueTick, now time.Time, wait time
 		switch {
 		case a.at != 0:
 		case e.failures == 0 && len(batch)+len(userCode) > 0:
-			// A tick of this timer may be among those taken, which are tried first.
+			// The batch may contain a tick of this timer, which is tried first.
 			p.plan(e, it.when)
 			return batch, userCode, now, wait
 		case e.failures == 0:
@@ -217,7 +217,7 @@ func (p *planner) takeDue() (batch, userCode []dueTick, now time.Time, wait time
 	return batch, userCode, now, wait
 }
 
-// putBack puts back what was taken but not dispatched.
+// putBack puts back the items that were taken but not dispatched.
 func (p *planner) putBack(list []dueTick) {
 	p.registry.mu.Lock()
 	defer p.registry.mu.Unlock()
@@ -233,9 +233,9 @@ func (p *planner) putBack(list []dueTick) {
 	clear(list)
 }
 
-// askAside asks the blackouts of a tick that has waited, in a goroutine. Blackouts may be slow, and
-// this tick comes up repeatedly, so other timers would wait for them each time. It returns false if
-// there is nothing to ask. Called with the registry's mutex held.
+// askAside calls the blackouts of a tick that has waited, in a separate goroutine. Blackouts may be
+// slow, and this tick is tried repeatedly, so other timers would wait for them each time. It
+// returns false if no blackout has to be called. The caller holds the registry's mutex.
 func (p *planner) askAside(w *pending) bool {
 	t := w.tick
 	t.s = t.s.entry.settings.Load()
@@ -243,10 +243,10 @@ func (p *planner) askAside(w *pending) bool {
 		return false
 	}
 	p.waiting.ask(w)
-	p.registry.active.n++ // Run waits for it
+	p.registry.active.n++ // Run waits for this goroutine
 	go func() {
 		var blackout error = &brokenBlackout{errGoexit}
-		defer func() { // runs even if the goroutine ends with runtime.Goexit
+		defer func() { // runs even if the goroutine calls runtime.Goexit
 			p.registry.mu.Lock()
 			defer p.registry.mu.Unlock()
 			p.waiting.asked(w, blackout)
@@ -257,7 +257,7 @@ func (p *planner) askAside(w *pending) bool {
 	return true
 }
 
-// ask asks the schedule and the blackouts. Called without a mutex.
+// ask calls the schedule and the blackouts. The caller holds no mutex.
 func (p *planner) ask(a *dueTick, now time.Time) {
 	c := &a.ticks
 	switch {
@@ -265,7 +265,7 @@ func (p *planner) ask(a *dueTick, now time.Time) {
 		c.blackout = a.blackout
 	case a.on != forNothing:
 		t := a.tick
-		t.s = a.e.settings.Load() // new ones if Update was called meanwhile
+		t.s = a.e.settings.Load() // Update may have changed the settings
 		c.blackout = p.schedules.blackoutAgain(t, now)
 	case a.at == 0:
 		_, due := a.e.ticks.read()
@@ -275,8 +275,8 @@ func (p *planner) ask(a *dueTick, now time.Time) {
 	}
 }
 
-// planNext plans a timer's next tick. It reports whether there is a tick to be tried or skipped
-// now. Called with the registry's mutex held.
+// planNext plans a timer's next tick. It reports whether a tick has to be tried or skipped now. The
+// caller holds the registry's mutex.
 func (p *planner) planNext(a *dueTick) bool {
 	c := &a.ticks
 	switch {
@@ -320,7 +320,7 @@ func (p *planner) recheck(a *dueTick) {
 	}
 }
 
-// setStarted makes add plan timers immediately. Called with the registry's mutex held.
+// setStarted makes add plan timers immediately. The caller holds the registry's mutex.
 func (p *planner) setStarted() {
 	p.wakesAt.set(0)
 	p.started = true
@@ -328,7 +328,7 @@ func (p *planner) setStarted() {
 
 // begin plans the first ticks of the timers that were registered before Run.
 func (p *planner) begin(list []*settings) {
-	// Ticks between New and now do not count. Schedules are asked without a mutex. Run first waits
+	// Ticks between New and now do not count. Schedules are called without a mutex. Run first waits
 	// for the store, so the clock may be set back before loop reads it.
 	p.look.setBack(time.Now(), p.now())
 	now := p.now()
@@ -342,12 +342,12 @@ func (p *planner) begin(list []*settings) {
 	p.log.flush()
 }
 
-// add plans the first ticks of timers that are being registered. Called with the registry's mutex
-// held.
+// add plans the first ticks of timers that are being registered. The caller holds the registry's
+// mutex.
 func (p *planner) add(list []*settings, firsts []plan) {
 	p.heap = slices.Grow(p.heap, len(list))
 	for i, s := range list {
-		s.entry.ticks.clear() // of an earlier timer with this name
+		s.entry.ticks.clear() // may be left from an earlier timer with this name
 		s.entry.failures, s.entry.begun = 0, false
 		s.entry.blackoutFailed.Store(false)
 		p.setNext(s, 0, firsts[i], nil)
@@ -355,8 +355,8 @@ func (p *planner) add(list []*settings, firsts []plan) {
 	p.bell.ring()
 }
 
-// setNext sets the next tick of a timer and, if due is not 0, the latest that came due. Called with
-// the registry's mutex held.
+// setNext sets the next tick of a timer. If due is not 0, it also sets the latest tick that was
+// due. The caller holds the registry's mutex.
 func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	e := s.entry
 	if !s.current() {
@@ -367,7 +367,7 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	}
 	atOnce := next.atOnce
 	if _, before := e.ticks.read(); !p.started || p.stopped || due != 0 || before != 0 {
-		atOnce = tick{} // a tick has already come due, perhaps this one
+		atOnce = tick{} // a tick was already due, perhaps this one
 	}
 	if atOnce.at != 0 {
 		due = atOnce.at
@@ -390,7 +390,7 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	}
 	e.begun = p.started
 	switch {
-	case !p.started || p.stopped: // begin asks all schedules when Run starts
+	case !p.started || p.stopped: // begin calls all schedules when Run starts
 	case !next.tick.IsZero():
 		p.plan(e, next.due.UnixMicro())
 		p.fixed.planned(s)
@@ -401,10 +401,10 @@ func (p *planner) setNext(s *settings, due int64, next plan, err error) {
 	}
 }
 
-// plan puts the item of a timer's next tick into the heap. Called with the registry's mutex held.
+// plan pushes the item of a timer's next tick onto the heap. The caller holds the registry's mutex.
 func (p *planner) plan(e *entry, when int64) {
 	if e.planned == when {
-		return // it is in the heap
+		return // it is already in the heap
 	}
 	p.dropNext(e)
 	e.planned = when
@@ -412,13 +412,13 @@ func (p *planner) plan(e *entry, when int64) {
 }
 
 const (
-	// A schedule that failed is asked again after minAskPause. Further pauses double, up to
+	// A schedule that failed is called again after minAskPause. Further pauses double, up to
 	// maxAskPause.
 	minAskPause = time.Minute
 	maxAskPause = time.Hour
 )
 
-// scheduleFailed plans when to ask a schedule again. Called with the registry's mutex held.
+// scheduleFailed plans when to call a schedule again. The caller holds the registry's mutex.
 func (p *planner) scheduleFailed(s *settings, err error) {
 	e := s.entry
 	if e.failures == 0 {
@@ -428,12 +428,12 @@ func (p *planner) scheduleFailed(s *settings, err error) {
 	e.ticks.setFault(mask.Text(err.Error()))
 	pause := min(minAskPause<<e.failures, maxAskPause)
 	if e.failures++; pause == maxAskPause {
-		e.failures-- // the longest pause is reached
+		e.failures-- // the pause is already the longest
 	}
 	p.plan(e, p.now().Add(pause).UnixMicro())
 }
 
-// drop removes a removed timer's next tick. Called with the registry's mutex held.
+// drop removes the next tick of a removed timer. The caller holds the registry's mutex.
 func (p *planner) drop(e *entry) {
 	delete(p.fixed, e)
 	e.ticks.set(0, time.Time{})

@@ -15,46 +15,47 @@ import (
 )
 
 const (
-	// probeLock is the name of the lock that a host takes and releases to probe the store; the
-	// number is the host's slot of fleet.HostsLock. A grant shows that the store still grants,
-	// which a renewal does not show.
+	// probeLock is the name of the lock that a host acquires and releases to probe the store. The
+	// number is the host's slot of fleet.HostsLock. A grant proves that the store still grants
+	// leases, which a renewal does not prove.
 	probeLock = "tickslot:probe:%d"
-	// If there are more than manyHosts, they are counted every hostsEvery, because each count reads
-	// them all; otherwise with every probe.
+	// Each count reads all hosts. Hosts are counted with every probe, but only every hostsEvery if
+	// there are more than manyHosts.
 	manyHosts  = 100
 	hostsEvery = time.Minute
-	// startGrace is how long Run waits for the store before ticks begin. The first connections may
-	// take longer than StoreTimeout, which is not an outage.
+	// startGrace is how long Run waits for the store before the first tick. The first connections
+	// may take longer than StoreTimeout, which is not an outage.
 	startGrace = 5 * time.Second
 )
 
 // A prober calls the store in the background. While the store answers, it calls about once per TTL,
-// so that this host learns of an outage even if nothing is due. While the store does not answer, it
+// so that this host notices an outage even if nothing is due. While the store does not answer, it
 // calls after growing pauses. Its fields belong to its goroutine.
 type prober struct {
 	watch     *storeWatch
 	session   *dlock.Session
-	host      *dlock.Lease // our slot of fleet.HostsLock
+	host      *dlock.Lease // this host's slot of fleet.HostsLock
 	pause     *backoff.ExponentialBackOff
 	countedAt time.Time
-	counts    int // since the start, or since the store last failed
-	// reacquire gets slots for runs that have none. Run sets it, so that the prober does not call
-	// the acquirer itself.
+	counts    int // counts made since the start, or since the store last failed
+	// reacquire acquires slots for runs that have none. Run sets it, so that the prober does not
+	// depend on the acquirer.
 	reacquire func(until <-chan struct{})
 	triggers  *triggers
-	// Receives the store's first answer: nil, or an error if it is not set up correctly.
+	// first receives the store's first answer: nil, or an error if the store is not set up
+	// correctly.
 	first chan error
 }
 
 func newProber(w *storeWatch, session *dlock.Session) *prober {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval = w.timeout / 4
-	pause.MaxInterval = w.ttl / 3 // so that the prober finds a recovered store within a TTL
+	pause.MaxInterval = w.ttl / 3 // so that the prober notices a recovered store within a TTL
 	pause.Reset()
 	return &prober{watch: w, session: session, pause: pause, first: make(chan error, 1)}
 }
 
-// start starts the prober. stop ends it, and returns leave, which releases its slot of
+// start starts the prober. stop stops it and returns leave, which releases the host's slot of
 // fleet.HostsLock.
 func (p *prober) start() (stop func() (leave func())) {
 	until, done := make(chan struct{}), make(chan struct{})
@@ -64,10 +65,10 @@ func (p *prober) start() (stop func() (leave func())) {
 	}()
 	return func() func() {
 		close(until)
-		<-done // waits for at most an acquire and a release, or one call that reads overrides; StoreTimeout bounds each
+		<-done // the prober may be in an acquire and a release, or in one read of overrides; StoreTimeout bounds each call
 		return func() {
 			if p.host != nil {
-				_ = p.host.Release(p.watch.base) // if the store does not answer, the slot ends with its TTL
+				_ = p.host.Release(p.watch.base) // if the store does not answer, the slot expires after its TTL
 			}
 		}
 	}
@@ -94,8 +95,8 @@ func (p *prober) awaitFirstAnswer(ctx context.Context) error {
 	return nil
 }
 
-// run probes until the channel is closed. It keeps the host's slot, which is released when the host
-// has drained.
+// run probes until the channel is closed. It keeps the host's slot, which is released after the
+// host has drained.
 func (p *prober) run(until <-chan struct{}) {
 	timer := time.NewTimer(p.watch.ttl)
 	defer timer.Stop()
@@ -116,7 +117,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	w := p.watch
 	defer w.log.flush()
 	if p.notSetUpAtFirst(err) {
-		p.reportFirst(err) // Run returns it, so it is not logged
+		p.reportFirst(err) // Run returns the error, so it is not logged
 		return
 	}
 	w.overrides.endPauses()
@@ -144,7 +145,7 @@ func (p *prober) probe(until <-chan struct{}) {
 	select {
 	case <-until:
 	default:
-		// During the first count other hosts may still be starting.
+		// During the first count, other hosts may still be starting.
 		if !many || p.counts < 2 || time.Since(p.countedAt) >= hostsEvery {
 			p.count()
 		}
@@ -152,7 +153,7 @@ func (p *prober) probe(until <-chan struct{}) {
 }
 
 // notSetUpAtFirst reports whether the store's first answer is that it is not set up correctly.
-// Otherwise it records that the store has been called, and any fault of the hosts' own locks.
+// Otherwise it records that the store was called, and any fault of the hosts' own locks.
 func (p *prober) notSetUpAtFirst(err error) bool {
 	w := p.watch
 	why := reasonOf(err)
@@ -169,12 +170,12 @@ func (p *prober) notSetUpAtFirst(err error) bool {
 func (p *prober) reportFirst(err error) {
 	select {
 	case p.first <- err:
-	default: // Run has received it already
+	default: // Run has already received an answer
 	}
 }
 
-// acquire acquires this host's slot of fleet.HostsLock. If the host has that slot, it acquires and
-// releases a lock of its own instead.
+// acquire acquires this host's slot of fleet.HostsLock. If the host already has that slot, acquire
+// instead acquires and releases a lock of its own.
 func (p *prober) acquire() (name string, err error) {
 	if p.host == nil || !p.host.Valid() {
 		host, err := p.session.Semaphore(fleet.HostsLock, driver.MaxSlots).TryAcquire(p.watch.base)
@@ -190,7 +191,7 @@ func (p *prober) acquire() (name string, err error) {
 	if err != nil {
 		return name, err
 	}
-	_ = lease.Release(p.watch.base) // if the store does not answer, the session repeats it
+	_ = lease.Release(p.watch.base) // if the store does not answer, the session repeats the release
 	return name, nil
 }
 
@@ -209,12 +210,12 @@ func (p *prober) count() {
 		return err
 	})
 	if err != nil {
-		return // nothing depends on the count; the next acquire shows whether the store answers
+		return // the count is not essential; the next acquire shows whether the store answers
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	hosts := max(1, len(held))
-	if p.counts == 0 { // after an outage the first host that is back sees only itself
+	if p.counts == 0 { // after an outage, the first host to return sees only itself
 		hosts = max(hosts, w.hosts)
 	}
 	w.hosts = hosts
@@ -222,8 +223,8 @@ func (p *prober) count() {
 	p.counts++
 }
 
-// wait returns how long to wait for the next probe, with jitter: hosts that lost the store together
-// must not come back together.
+// wait returns how long to wait for the next probe, with jitter. Otherwise all hosts that lost the
+// store at the same time would probe it at the same time.
 func (p *prober) wait() time.Duration {
 	w := p.watch
 	often := w.views.degradedRuns() > 0 || p.triggers.any()
@@ -235,8 +236,8 @@ func (p *prober) wait() time.Duration {
 	case b.Open(): // the store answers, and a few more answers close the breaker
 		return p.pause.InitialInterval/2 + rand.N(p.pause.InitialInterval)
 	case often || len(w.breakers.failing()) > 0:
-		// These runs found no slot, one of several servers failed, or triggers wait: probe as often
-		// as a heartbeat.
+		// Some runs have found no slot, one of several servers has failed, or triggers wait. Probe
+		// as often as a heartbeat.
 		return w.ttl/3 - rand.N(w.ttl/12)
 	default:
 		if time.Since(b.changedAt) >= logInterval { // while the store fails now and then, the pauses keep growing

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// A queue has the ticks and the callers of Trigger that wait for their turn: for a call to the
-// store, while maxInFlight calls are in flight, or for a place, while MaxRuns are taken. Half of
-// the turns go to the tick whose timer is next due soonest, so that a peak of a thousand daily
-// timers costs no tick of a timer that is due every second. A quarter goes to the tick that has
+// A queue has the ticks and the Trigger calls that wait for their turn. They wait for a call to the
+// store while maxInFlight calls are in flight, or for a place while MaxRuns places are taken. Half
+// of the turns go to the tick whose timer is next due soonest, so that a peak of a thousand daily
+// timers does not delay a timer that is due every second. A quarter goes to the tick that has
 // waited longest, and a quarter to the Trigger that has waited longest, so that frequent timers
-// cannot take all turns. registry.mu guards it.
+// cannot take all turns. registry.mu guards a queue.
 type queue struct {
-	n        int        // ticks that wait
-	byNext   tickHeap   // by when the timer is next due; may have timers whose tick has left
-	byAge    []*pending // the oldest first; may have ticks that have left
+	n        int        // the number of ticks that wait
+	byNext   tickHeap   // ordered by the timer's next tick; may have timers whose tick has left
+	byAge    []*pending // oldest first; may have ticks that have left
 	triggers []*waitingTrigger
 	turns    uint
 }
 
-// A waitingTrigger is a caller of Trigger who waits.
+// A waitingTrigger is a call of Trigger that waits.
 type waitingTrigger struct {
 	s       *settings
 	ready   chan struct{} // closed when the wait is over
@@ -37,7 +37,8 @@ func (q *queue) add(p *pending) {
 	}
 }
 
-// tidy drops ticks that have left: a tick that is taken from one list stays in the other.
+// tidy drops ticks that have left. A tick that is taken from one list remains in the other until
+// then.
 func (q *queue) tidy() {
 	q.byAge = slices.DeleteFunc(q.byAge, func(p *pending) bool { return p.queue != q })
 	q.byNext = nil
@@ -49,7 +50,7 @@ func (q *queue) tidy() {
 // nextDue returns a timer's item in byNext.
 func nextDue(e *entry) item {
 	next, _ := e.ticks.read()
-	if next == 0 { // never
+	if next == 0 { // the timer has no next tick
 		next = math.MaxInt64
 	}
 	return item{when: next, e: e}
@@ -63,7 +64,7 @@ func (q *queue) remove(p *pending) {
 	}
 }
 
-// oldest removes the tick that has waited longest; nil: none waits.
+// oldest removes the tick that has waited longest, and returns nil if none waits.
 func (q *queue) oldest() *pending {
 	for len(q.byAge) > 0 {
 		p := q.byAge[0]
@@ -76,7 +77,7 @@ func (q *queue) oldest() *pending {
 	return nil
 }
 
-// soonest removes the tick whose timer is next due soonest; nil: none waits.
+// soonest removes the tick whose timer is next due soonest, and returns nil if none waits.
 func (q *queue) soonest() *pending {
 	for len(q.byNext) > 0 {
 		if p := q.byNext.pop().e.pending; p != nil && p.queue == q {
@@ -87,7 +88,8 @@ func (q *queue) soonest() *pending {
 	return nil
 }
 
-// serve gives the next turn to a Trigger, which it wakes, or to a tick; nil and nil: nothing waits.
+// serve gives the next turn to a Trigger, which it wakes, or to a tick. It returns nil and nil if
+// nothing waits.
 func (q *queue) serve() (*pending, *waitingTrigger) {
 	q.turns++
 	switch {
@@ -104,19 +106,19 @@ func (q *queue) serve() (*pending, *waitingTrigger) {
 	}
 }
 
-// enqueue adds a caller of Trigger.
+// enqueue adds a call of Trigger.
 func (q *queue) enqueue(s *settings) *waitingTrigger {
 	w := &waitingTrigger{s: s, ready: make(chan struct{})}
 	q.triggers = append(q.triggers, w)
 	return w
 }
 
-// hasTriggerOf reports whether a caller of Trigger waits for a run of a timer.
+// hasTriggerOf reports whether a call of Trigger waits for a run of the timer.
 func (q *queue) hasTriggerOf(e *entry) bool {
 	return slices.ContainsFunc(q.triggers, func(w *waitingTrigger) bool { return w.s.entry == e })
 }
 
-// leave removes a caller of Trigger who no longer waits, and reports whether its turn has come.
+// leave removes a call of Trigger that no longer waits, and reports whether its turn has come.
 func (q *queue) leave(w *waitingTrigger) bool {
 	if !w.hasTurn {
 		q.triggers = slices.DeleteFunc(q.triggers, func(other *waitingTrigger) bool { return other == w })

@@ -16,11 +16,11 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Register adds timers, even while the scheduler runs. It adds all or, if one has a fault, none;
-// the error has all faults of all timers. If a timer takes the name of a removed one whose runs are
-// in progress, it continues that one: the runs count towards its limits, and its counters continue.
-// Register logs the limits as New does; from the eleventh call of Register and Update in a minute
-// on, it logs at Debug.
+// Register adds timers, even while the scheduler runs. It adds all of them or, if one has a fault,
+// none. The error has all faults of all timers. If a timer takes the name of a removed timer whose
+// runs are in progress, it continues that timer: the runs count towards its limits, and its
+// counters continue. Register logs the limits as New does. From the eleventh call of Register and
+// Update within a minute on, it logs them at Debug.
 func (s *Scheduler) Register(timers ...Timer) error {
 	list, err := s.register(timers)
 	if err == nil {
@@ -32,13 +32,13 @@ func (s *Scheduler) Register(timers ...Timer) error {
 func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
 	for {
 		began := s.planner.now()
-		if list, err = s.tryRegister(timers, began); err != errSetBack { // not errors.Is: it may be a user's error
+		if list, err = s.tryRegister(timers, began); err != errSetBack { // not errors.Is, because it may be a user's error
 			return list, err
 		}
 	}
 }
 
-// errSetBack is returned if the clock was set back while schedules were asked for their first
+// errSetBack is returned if the clock was set back while schedules were called for their first
 // ticks.
 var errSetBack = errors.New("the clock was set back")
 
@@ -71,15 +71,15 @@ func (s *Scheduler) tryRegister(timers []Timer, now time.Time) (list []*settings
 	return list, g.add(list, firsts, names, now)
 }
 
-// Update changes the settings of the timer of that name, without waiting for its runs. It returns
-// ErrNoTimer if there is none, or every fault of the settings; the timer then keeps its old
-// settings. A run keeps the settings that it began with, and counts towards the new limits; so does
-// a tick or Trigger for which the store is being asked. Everything that waits or comes later is
-// tried with the new settings. If the schedule is the same, no tick is lost or tried twice. A new
-// schedule begins now: none of its ticks counts as missed, and waiting ticks of the old one are
-// skipped (ReasonDraining or ReasonQuarantine). RunOnStart does not apply; counts, pauses and other
-// overrides stay. Hosts that have different limits, as in a rolling deploy, together never exceed
-// the largest.
+// Update changes the settings of the timer with that name, without waiting for its runs. It returns
+// ErrNoTimer if there is no such timer. If the settings have faults, it returns all of them and the
+// timer keeps its old settings. A run keeps the settings with which it began, and counts towards
+// the new limits. The same holds for a tick or Trigger whose call to the store is in progress.
+// Ticks and triggers that wait or come later are tried with the new settings. If the schedule is
+// the same, no tick is lost or tried twice. A new schedule begins now: none of its ticks counts as
+// missed, and waiting ticks of the old schedule are skipped (ReasonDraining or ReasonQuarantine).
+// RunOnStart does not apply. Counts, pauses and other overrides remain. Hosts with different
+// limits, as in a rolling deployment, together never exceed the largest limit.
 func (s *Scheduler) Update(timer Timer) error {
 	g := newTimerChange(s)
 	set, _, err := g.prepare(timer, s.planner.now())
@@ -96,13 +96,13 @@ func (s *Scheduler) Update(timer Timer) error {
 	return nil
 }
 
-// Remove removes a timer: no run of it starts any more. It then waits, until ctx ends, for the
-// timer's runs, whose contexts it does not end. A tick that the store grants at that moment is
-// given up: hosts that still have the timer cannot run it either. A handler may remove its own
-// timer: if it passes its own context, Remove does not wait for its run. Remove returns ErrNoTimer,
-// or the cause of ctx if runs are left. These continue, and Status shows them until they end. The
-// name is free immediately: see Register. If a timer comes back, it may run a tick of the time in
-// which it was gone: see CatchUpOnce.
+// Remove removes a timer, so that no run of it starts any more. It then waits for the timer's runs
+// until ctx ends. It does not cancel their contexts. If the store grants a tick at that moment,
+// this host gives the tick up, and hosts that still have the timer cannot run it either. A handler
+// may remove its own timer. If it passes its own context, Remove does not wait for that run. Remove
+// returns ErrNoTimer, or the cause of ctx if runs are left. These runs continue, and Status shows
+// them until they end. The name is free immediately: see Register. If a timer is registered again,
+// it may run a tick that was due while it was removed: see CatchUpOnce.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext
@@ -121,16 +121,16 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// A timerChange adds, updates and removes the timers of a Scheduler. Each serves one call, so that
-// the fault of a middleware is reported once.
+// A timerChange adds, updates and removes the timers of a Scheduler. Each value serves one call, so
+// that a fault of the middleware is reported once.
 type timerChange struct {
 	host       *Scheduler
-	middleware []Middleware // of host; nil once its fault was reported
+	middleware []Middleware // the middleware of host; nil once its fault was reported
 }
 
 func newTimerChange(s *Scheduler) *timerChange { return &timerChange{s, s.config.Middleware} }
 
-// prepare returns the settings of a timer, with its first tick, or every fault of the timer.
+// prepare returns the settings of a timer and its first tick, or every fault of the timer.
 func (t *timerChange) prepare(timer Timer, now time.Time) (s *settings, first plan, err error) {
 	limits, faults := t.host.limits.of(timer)
 	if err := errors.Join(timer.check(t.host.config.Store != nil), errors.Join(faults...),
@@ -154,13 +154,13 @@ func (t *timerChange) prepare(timer Timer, now time.Time) (s *settings, first pl
 	return s, first, nil
 }
 
-// add adds timers that were prepared, and calls no user code. It returns errSetBack if the clock is
-// behind at, the time by which they were prepared.
+// add adds prepared timers and calls no user code. It returns errSetBack if the clock is behind at,
+// the time at which they were prepared.
 func (t *timerChange) add(list []*settings, firsts []plan, names map[string]bool, at time.Time) error {
 	t.host.registry.mu.Lock()
 	if t.host.planner.now().Before(at) {
 		t.host.registry.mu.Unlock()
-		return errSetBack // if the clock is set back later, replan sees it
+		return errSetBack // if the clock is set back later, replan notices it
 	}
 	continuing, errs := t.host.registry.add(list, names)
 	if len(errs) == 0 {
@@ -172,7 +172,7 @@ func (t *timerChange) add(list []*settings, firsts []plan, names map[string]bool
 		}
 		t.host.planner.add(list, firsts)
 	}
-	begun := t.host.registry.starting() // otherwise Run announces them
+	begun := t.host.registry.starting() // if not, Run announces the timers
 	t.host.registry.mu.Unlock()
 	if len(errs) > 0 {
 		return errors.Join(errs...)
@@ -186,7 +186,7 @@ func (t *timerChange) add(list []*settings, firsts []plan, names map[string]bool
 	return nil
 }
 
-// update gives a timer settings that were prepared, and plans it.
+// update gives a timer its prepared settings and plans its next tick.
 func (t *timerChange) update(s *settings) error {
 	t.host.registry.mu.Lock()
 	old, interval, err := t.host.planner.update(s)
@@ -198,7 +198,7 @@ func (t *timerChange) update(s *settings) error {
 		return err
 	}
 	if t.host.store != nil {
-		t.host.store.views.reset(s) // it was about the old limits
+		t.host.store.views.reset(s) // the view describes the old limits
 		if old.timer.LocalOnly && !s.timer.LocalOnly {
 			t.host.store.overrides.readAgain()
 		}
@@ -226,7 +226,7 @@ func (t *timerChange) remove(name string) (*settings, error) {
 }
 
 // withdraw ends the waits of a timer that was removed or updated. An updated timer keeps its tick,
-// unless the tick belongs to another schedule. Called with the registry's mutex held.
+// unless the tick belongs to another schedule. The caller holds the registry's mutex.
 func (t *timerChange) withdraw(e *entry) {
 	if p := t.host.waiting.withdraw(e); p != nil {
 		t.host.ledger.skip(p.s, p.at, p.abandoned(), nil)
@@ -234,12 +234,11 @@ func (t *timerChange) withdraw(e *entry) {
 	}
 }
 
-// maxLines is the largest number of timers for which a joint registration logs a line each. If
-// there are more, timers with the same limits share a line at Info, and each has its own at Debug.
+// maxLines is the maximum number of timers for which one registration logs a line each. If there
+// are more, timers with the same limits share a line at Info, and each has its own line at Debug.
 const maxLines = 20
 
-// logRegistered logs the limits of new timers, with defaults filled in. Called without a mutex
-// held.
+// logRegistered logs the limits of new timers, including defaults. The caller holds no mutex.
 func logRegistered(log *lineLog, level slog.Level, list []*settings, hasStore bool) {
 	list = slices.SortedFunc(slices.Values(list), func(a, b *settings) int {
 		return strings.Compare(a.timer.Name,
@@ -267,7 +266,7 @@ func logSettings(log *lineLog, level slog.Level, text string, s *settings, hasSt
 		append([]any{"timer", s.timer.Name, "schedule", due}, resolvedOf(s.timer, hasStore).args()...)...)
 }
 
-// logTogether logs how many timers have the same limits, the most frequent first.
+// logTogether logs how many timers have the same limits, the most frequent limits first.
 func logTogether(log *lineLog, level slog.Level, list []*settings, hasStore bool) {
 	type together struct {
 		resolved
@@ -303,8 +302,8 @@ type resolved struct {
 	runTime                       time.Duration
 	catchUp                       CatchUpPolicy
 	shared                        bool
-	storeDown                     StoreDownPolicy // if shared
-	limits                        string          // that it shares with other timers
+	storeDown                     StoreDownPolicy // if the timer is shared
+	limits                        string          // the limits that it shares with other timers
 }
 
 func resolvedOf(t Timer, hasStore bool) resolved {

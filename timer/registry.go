@@ -9,32 +9,32 @@ import (
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
-// A registry has the timers of this host, the host's phase, and the number of places that are
-// taken. An attempt to start a run takes a place, and the run keeps it; Run and Remove wait until
-// the places are free. All parts use the registry, and it uses none of them. The planner, and the
-// ticks and triggers that wait, share its mutex.
+// A registry has the timers of this host, the phase of the host, and the number of places that are
+// taken. An attempt to start a run takes a place, and the run keeps it. Run and Remove wait until
+// the places are free. All parts use the registry, and it uses none of them. The planner and the
+// waiting ticks and triggers share its mutex.
 type registry struct {
-	life lifecycle.Life // phases are entered with mu held, except the last one if Run was refused
+	life lifecycle.Life // phases change with mu held, except the last one if Run was refused
 	ran  chan struct{}  // closed when Run has begun
 
-	notSetUp atomic.Pointer[error] // the error that Run returns because the store is not set up correctly; nil: none
+	notSetUp atomic.Pointer[error] // the error that Run returns because the store is not set up correctly, or nil
 
 	mu       sync.Mutex
 	entries  entries
 	labels   labels
-	places   int            // taken by all timers, or reserved
-	reserved map[*entry]int // of these: for ticks and triggers whose turn in the placeQueue has come, by timer
+	places   int            // taken or reserved by all timers
+	reserved map[*entry]int // of these: the reservations for ticks and triggers at the head of the placeQueue, by timer
 	waiting  *waiting
 	active   activity
 }
 
-// A Phase is what a Scheduler is doing.
+// A Phase says what a Scheduler is doing.
 type Phase = lifecycle.Phase
 
 const (
-	PhaseCreated  = lifecycle.Created  // Run was not called, or asks whether it may begin
-	PhaseRunning  = lifecycle.Running  // timers are due, and runs start
-	PhasePreStop  = lifecycle.PreStop  // for PreStopDelay runs still start, but Ready fails
+	PhaseCreated  = lifecycle.Created  // Run was not called, or is checking whether it may begin
+	PhaseRunning  = lifecycle.Running  // ticks are due, and runs start
+	PhasePreStop  = lifecycle.PreStop  // runs still start for PreStopDelay, but Ready fails
 	PhaseDraining = lifecycle.Draining // Run waits for the last runs
 	PhaseStopped  = lifecycle.Stopped  // Run has returned, or is about to
 )
@@ -63,7 +63,7 @@ func (r *registry) setPhase(p Phase) {
 	r.life.Enter(p)
 }
 
-// begin enters PhaseRunning. prepare is called before anything may start, with mu held.
+// begin enters PhaseRunning. It calls prepare before anything may start, with mu held.
 func (r *registry) begin(prepare func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,9 +72,9 @@ func (r *registry) begin(prepare func()) {
 	close(r.ran)
 }
 
-// add adds timers: all or, if a name is taken, none. If a timer takes the name of a removed one
-// whose runs are in progress, it shares that timer's entry, and is one of continuing. Called with
-// mu held.
+// add adds all timers or, if a name is taken, none. If a timer takes the name of a removed timer
+// whose runs are in progress, it shares the entry of that timer and is returned in continuing. The
+// caller holds mu.
 func (r *registry) add(list []*settings, names map[string]bool) (continuing []*settings, errs []error) {
 	if p := r.current(); p == PhaseDraining || p == PhaseStopped {
 		errs = append(errs, errShuttingDown)
@@ -93,7 +93,7 @@ func (r *registry) add(list []*settings, names map[string]bool) (continuing []*s
 		s.registration = new(registration)
 		if e := r.entries[s.timer.Name]; e != nil {
 			s.entry, s.nth = e, e.settings.Load().nth+1
-			e.knownAt.Store(0) // it may have been about another schedule
+			e.knownAt.Store(0) // it may refer to another schedule
 			continuing = append(continuing, s)
 		} else {
 			r.entries[s.timer.Name] = s.entry
@@ -104,8 +104,8 @@ func (r *registry) add(list []*settings, names map[string]bool) (continuing []*s
 	return continuing, nil
 }
 
-// update swaps the settings of the timer of that name, and returns the old ones. Called with mu
-// held.
+// update replaces the settings of the timer with that name, and returns the old ones. The caller
+// holds mu.
 func (r *registry) update(s *settings) (old *settings, err error) {
 	if p := r.current(); p == PhaseDraining || p == PhaseStopped {
 		return nil, errShuttingDown
@@ -123,15 +123,15 @@ func (r *registry) update(s *settings) (old *settings, err error) {
 	return old, nil
 }
 
-// get returns the settings of the timer of that name; nil: there is none.
+// get returns the settings of the timer with that name, or nil if there is none.
 func (r *registry) get(name string) *settings {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.entries.find(name)
 }
 
-// named returns the settings of the timer of that name, which may be a removed one whose runs are
-// in progress; nil: there is neither.
+// named returns the settings of the timer with that name, which may be a removed timer whose runs
+// are in progress. It returns nil if there is neither.
 func (r *registry) named(name string) *settings {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +146,7 @@ func (r *registry) registered() []*settings {
 	return slices.DeleteFunc(r.all(), (*settings).removed)
 }
 
-// all returns the settings of the timers of this host, including removed ones whose runs are in
+// all returns the settings of the timers of this host, including removed timers whose runs are in
 // progress.
 func (r *registry) all() []*settings {
 	r.mu.Lock()
@@ -154,7 +154,7 @@ func (r *registry) all() []*settings {
 	return r.list()
 }
 
-// list is like all, with mu held.
+// list is all for a caller that holds mu.
 func (r *registry) list() []*settings {
 	list := make([]*settings, 0, len(r.entries))
 	for _, e := range r.entries {
@@ -163,8 +163,8 @@ func (r *registry) list() []*settings {
 	return list
 }
 
-// remove removes a timer, of which no run starts any more; nil: there is none of that name. Called
-// with mu held.
+// remove removes a timer, so that no run of it starts any more. It returns nil if there is no timer
+// with that name. The caller holds mu.
 func (r *registry) remove(name string) *settings {
 	s := r.entries.find(name)
 	if s == nil {
@@ -175,8 +175,8 @@ func (r *registry) remove(name string) *settings {
 	return s
 }
 
-// retire removes a timer that has no run in progress and nothing that waits. It returns false if it
-// has either. Called with mu held.
+// retire removes a timer if it has no run in progress and nothing waits. Otherwise it returns
+// false. The caller holds mu.
 func (r *registry) retire(e *entry) bool {
 	s := e.settings.Load()
 	if e.places.Load() > 0 || r.reserved[e] > 0 || e.pending != nil || r.waiting.placeQueue.hasTriggerOf(e) {
@@ -189,11 +189,11 @@ func (r *registry) retire(e *entry) bool {
 	return true
 }
 
-// entries are the timers of a registry by name, including removed ones whose runs are in progress.
-// Guarded by registry.mu.
+// entries are the timers of a registry by name, including removed timers whose runs are in
+// progress. registry.mu guards them.
 type entries map[string]*entry
 
-// find returns the settings of the timer of that name; nil: there is none.
+// find returns the settings of the timer with that name, or nil if there is none.
 func (e entries) find(name string) *settings {
 	if known := e[name]; known != nil && !known.settings.Load().removed() {
 		return known.settings.Load()
@@ -201,7 +201,7 @@ func (e entries) find(name string) *settings {
 	return nil
 }
 
-// forget drops a removed timer, and its label, unless runs of it are in progress.
+// forget drops a removed timer and its label, unless runs of the timer are in progress.
 func (e entries) forget(gone *entry, l labels) {
 	if s := gone.settings.Load(); s.removed() && gone.places.Load() == 0 {
 		delete(e, s.timer.Name)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// replan asks all schedules again after the clock was set back: otherwise no tick would come due
+// replan calls all schedules again after the clock was set back. Otherwise no tick would be due
 // until the clock reaches the planned times again.
 func (p *planner) replan(now time.Time) {
 	p.log.Warn("timer: the wall clock was set back: asking all schedules again")
@@ -20,7 +20,7 @@ func (p *planner) replan(now time.Time) {
 		e := s.entry
 		e.planned = 0
 		if e.failures == planning {
-			continue // proceed is about to plan it by the new time; if it were planned twice, it would run early
+			continue // proceed is about to plan it by the new time; if both did, it would run early
 		}
 		after[s] = e.ticks.tried(now, e.ticks.interval())
 	}
@@ -34,12 +34,12 @@ func (p *planner) replan(now time.Time) {
 	p.log.flush()
 }
 
-// planning is the value of failures while Update asks a timer's new schedule for the first tick.
+// planning is the value of failures while Update calls a timer's new schedule for the first tick.
 const planning = -1
 
-// update swaps the settings of a timer, and returns the old ones. If both have the same schedule,
-// the next tick stays. interval is the time between the latest and the next tick of the old
-// schedule. Called with the registry's mutex held.
+// update replaces the settings of a timer, and returns the old ones. If both have the same
+// schedule, the next tick remains. interval is the time between the latest and the next tick of the
+// old schedule. The caller holds the registry's mutex.
 func (p *planner) update(s *settings) (old *settings, interval time.Duration, err error) {
 	if old, err = p.registry.update(s); err != nil {
 		return nil, 0, err
@@ -53,7 +53,7 @@ func (p *planner) update(s *settings) (old *settings, interval time.Duration, er
 	e.blackoutFailed.Store(false)
 	e.failures = 0
 	if p.started {
-		e.failures = planning // before Run, begin asks its schedule instead
+		e.failures = planning // before Run, begin calls the schedule instead
 	}
 	if s.nth != old.nth {
 		e.ticks.set(0, time.Time{})
@@ -61,8 +61,8 @@ func (p *planner) update(s *settings) (old *settings, interval time.Duration, er
 	return old, interval, nil
 }
 
-// proceed plans the first tick of an updated timer. It asks the schedule, so call it without a
-// mutex.
+// proceed plans the first tick of an updated timer. It calls the schedule, so the caller must hold
+// no mutex.
 func (p *planner) proceed(old, s *settings, interval time.Duration) {
 	e := s.entry
 	for again := true; again; {
@@ -83,9 +83,9 @@ func (p *planner) proceed(old, s *settings, interval time.Duration) {
 	p.bell.ring()
 }
 
-// dropNext leaves the item of a timer's next tick in the heap. It no longer counts there, and is
-// removed when it is due, or when such items make up half of the heap. Called with the registry's
-// mutex held.
+// dropNext makes the item of a timer's next tick stale, but leaves it in the heap. Stale items are
+// removed when they are due, or when they make up half of the heap. The caller holds the registry's
+// mutex.
 func (p *planner) dropNext(e *entry) {
 	if e.planned == 0 {
 		return
@@ -97,13 +97,13 @@ func (p *planner) dropNext(e *entry) {
 	}
 }
 
-// keepFinished is the shortest time for which a timer stays registered when its schedule.At has no
-// tick left: long enough for the metrics of its last run to be scraped, and for an operator to call
-// Explain. Any other schedule may have further ticks, even if it has just returned none.
+// keepFinished is the minimum time for which a timer remains registered after its schedule.At has
+// no tick left. It leaves time to scrape the metrics of the last run, and to call Explain. Any
+// other schedule may have further ticks, even if it has just returned none.
 const keepFinished = 10 * time.Minute
 
 // finish removes a timer whose schedule has no tick left. If a run is in progress, or a tick is to
-// be tried again, it looks again later instead. Called with the registry's mutex held.
+// be tried again, finish is called again later. The caller holds the registry's mutex.
 func (p *planner) finish(e *entry) {
 	if !p.registry.retire(e) {
 		p.plan(e, p.now().Add(keepFinished).UnixMicro())

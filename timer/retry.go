@@ -16,46 +16,47 @@ const (
 	defaultRetryMaxWait   = time.Minute
 
 	maxRetryAttempts = 1000
-	maxRetryWait     = 24 * time.Hour // longer is useless, and could overflow the arithmetic
+	maxRetryWait     = 24 * time.Hour // a longer wait is useless and could overflow the arithmetic
 )
 
 // A Retry says how a handler that failed is called again within the same run. All attempts have the
-// same tick, slot and fence, and MaxRunTime bounds all attempts and waits together. The zero value
-// does not retry.
+// same tick, slot and fence. MaxRunTime bounds all attempts and waits together. The zero value does
+// not retry.
 //
-// A run that waits for its next attempt keeps its slot. Ticks that come due meanwhile may find no
-// free slot and be skipped, so keep the waits short and leave long ones to the next tick.
+// A run that waits for its next attempt keeps its slot. Ticks that are due in the meantime may find
+// no free slot and be skipped. Therefore keep the waits short, and rely on the next tick for longer
+// ones.
 //
-// There is no further attempt in these cases: the run's context has ended (lease lost, MaxRunTime
-// over, drain took too long), draining has begun, the timer was removed, or the wait would outlast
-// MaxRunTime. The run then ends with the outcome of its last attempt, or with the cause of its
-// context. A run without the store (StoreDownRunLocal) is retried as well. After a crash of the
-// host there is no retry: the run is gone with its host.
+// No further attempt follows if the run's context has ended (the lease was lost, MaxRunTime is
+// over, or draining took too long), if draining has begun, if the timer was removed, or if the wait
+// would exceed MaxRunTime. The run then ends with the outcome of its last attempt, or with the
+// cause of its context. A run without the store (StoreDownRunLocal) is also retried. If the host
+// crashes, the run is not retried.
 type Retry struct {
-	// MaxAttempts is how often the handler is called at most, including the first call. 1 to 1,000.
-	// It must be set if another field of Retry is. Default 1: no retry.
+	// MaxAttempts is the maximum number of calls of the handler, including the first one. 1 to
+	// 1,000. It must be set if any other field of Retry is set. Default 1: no retry.
 	MaxAttempts int
 
 	// FirstWait is the wait before the second attempt. Each further wait is twice as long as the
-	// one before, up to MaxWait. Each is shortened at random by up to half, so that runs that
-	// failed together are not retried together. It must be shorter than MaxRunTime. Default 1 s, or
-	// MaxWait if that is shorter.
+	// previous one, up to MaxWait. Each wait is randomly shortened by up to half, so that runs that
+	// failed together are not retried together. FirstWait must be shorter than MaxRunTime. Default
+	// 1 s, or MaxWait if that is shorter.
 	FirstWait time.Duration
 
 	// MaxWait is the longest wait. At least FirstWait, at most 24 h. Default 1 min, or FirstWait if
 	// that is longer.
 	MaxWait time.Duration
 
-	// If decides after a failed attempt whether another may follow. It gets the error; a panic is a
-	// *PanicError. It is not called for an error marked with Permanent, which is never retried. It
-	// runs on the run's goroutine, and if it panics, no attempt follows. Default nil: errors are
-	// retried, panics are not.
+	// If decides whether another attempt may follow a failed one. Its argument is the error; a
+	// panic is a *PanicError. It is not called for an error marked with Permanent, which is never
+	// retried. It runs in the run's goroutine. If it panics, no attempt follows. Default nil:
+	// errors are retried, panics are not.
 	If func(error) bool
 }
 
-// Permanent marks an error that another attempt would not fix. If a handler returns it, the handler
-// is not called again in this run, whatever Retry says. errors.Is and errors.As see through the
-// mark, and RunResult.Err is err itself. Permanent(nil) is nil.
+// Permanent marks an error that another attempt would not fix. If a handler returns a marked error,
+// it is not called again in this run, whatever Retry says. errors.Is and errors.As ignore the mark,
+// and RunResult.Err is err itself. Permanent(nil) is nil.
 func Permanent(err error) error { return backoff.Permanent(err) }
 
 // unmarked removes Permanent's mark.
@@ -82,7 +83,8 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// check reports the faults of a policy. maxRunTime may be 0 or invalid: it is checked elsewhere.
+// check reports the faults of a Retry. maxRunTime may be 0 or invalid, because it is checked
+// elsewhere.
 func (r Retry) check(maxRunTime time.Duration, fault func(field, format string, args ...any)) {
 	good := true
 	bad := func(field, format string, args ...any) {
@@ -130,8 +132,8 @@ func (r Retry) check(maxRunTime time.Duration, fault func(field, format string, 
 	}
 }
 
-// wants reports whether an error is to be retried. It calls methods of the user's error and
-// Retry.If, and returns their panic.
+// wants reports whether to retry after an error. It calls Retry.If and methods of the user's error.
+// If one of them panics, it returns the panic.
 func (r Retry) wants(err error) (yes bool, panicked error) {
 	panicked = guard.Call("policy", func() error {
 		if _, final := errors.AsType[*backoff.PermanentError](err); final {
@@ -147,9 +149,9 @@ func (r Retry) wants(err error) (yes bool, panicked error) {
 	return yes, panicked
 }
 
-// backOff returns the waits of one run, each between half and all of its nominal length.
+// backOff returns the waits of one run. Each wait is between half and all of its nominal length.
 func (r Retry) backOff() backoff.ExponentialBackOff {
-	return backoff.ExponentialBackOff{ // it varies a wait in both directions, by RandomizationFactor
+	return backoff.ExponentialBackOff{ // RandomizationFactor varies a wait in both directions
 		InitialInterval:     r.FirstWait - r.FirstWait/4,
 		MaxInterval:         r.MaxWait - r.MaxWait/4,
 		RandomizationFactor: 1. / 3,
@@ -160,14 +162,14 @@ func (r Retry) backOff() backoff.ExponentialBackOff {
 // A retrying is the state of a run that has been retried.
 type retrying struct {
 	waits backoff.ExponentialBackOff
-	alarm *time.Timer // wakes the run, which then checks whether its wait is over
+	alarm *time.Timer // wakes the run to check whether its wait is over
 }
 
-// recheckLease is the time between two checks of a run whose lease is in doubt.
+// recheckLease is the time between two checks while the lease of a waiting run is in doubt.
 const recheckLease = time.Second
 
-// again reports whether another attempt follows a failed one. If so, it has waited for that attempt
-// and counted it.
+// again waits for the next attempt after a failed one, and counts it. It returns false if no
+// further attempt follows.
 func (r *runner) again(s *settings, run *Run, err error) bool {
 	policy, attempt := s.timer.Retry, run.Attempt()
 	if err == nil || attempt >= policy.MaxAttempts {

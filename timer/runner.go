@@ -14,9 +14,9 @@ import (
 	"github.com/tickslot/tickslot/internal/guard"
 )
 
-// A runner carries out runs: it calls the handler with its context, retries it, enforces
-// MaxRunTime, and keeps the slot until the handler has returned. It asks the storeWatch whether the
-// store serves, and reports to the ledger.
+// A runner executes runs. It calls the handler with its context, retries it, enforces MaxRunTime,
+// and keeps the slot until the handler has returned. It asks the storeWatch whether the store
+// serves, and reports to the ledger.
 type runner struct {
 	log      *lineLog
 	events   *events
@@ -24,29 +24,29 @@ type runner struct {
 	limits   *limits
 	waiting  *waiting
 	ledger   *ledger
-	store    *storeWatch  // nil: no store
-	triggers *triggers    // nil: no store. The place of a run that has ended is offered to them first
-	started  atomic.Int64 // runs without a fence
+	store    *storeWatch  // nil without a store
+	triggers *triggers    // nil without a store; the place of an ended run is offered to them first
+	started  atomic.Int64 // number of runs without a fence
 	runHost
 
 	reacquisitions rateLimit
 
-	gaveUp atomic.Bool // Run no longer waits for the runs that are left
+	gaveUp atomic.Bool // Run no longer waits for the remaining runs
 }
 
-// A runHost is what all runs of a host have in common.
+// A runHost is the state that all runs of a host share.
 type runHost struct {
 	holder   dlock.Holder
-	idPrefix string // of runs without a slot in the store, see Run.ID
-	// The parent of all runs' contexts: it has the values of Run's context, and is canceled when
-	// draining takes too long. Set when Run begins.
+	idPrefix string // prefix of the IDs of runs without a slot in the store, see Run.ID
+	// base is the parent of all runs' contexts. It has the values of Run's context, and is canceled
+	// when draining takes too long. It is set when Run begins.
 	base context.Context
 }
 
 func newRunHost(h dlock.Holder) runHost { return runHost{holder: h, idPrefix: h.String() + "-"} }
 
-// startRun returns a started run, which the caller carries out. The run takes over the caller's
-// place.
+// startRun returns a started run, which the caller must pass to carryOut. The run takes over the
+// caller's place.
 func (r *runner) startRun(t tick, by *triggering, lease *dlock.Lease, degraded bool) *Run {
 	run := r.newRun(t, lease == nil && !degraded)
 	run.trigger = by
@@ -55,8 +55,8 @@ func (r *runner) startRun(t tick, by *triggering, lease *dlock.Lease, degraded b
 	return run
 }
 
-// runAll starts runs without the store, and carries out each in a goroutine of its own, so that the
-// scheduling goroutine has to start only one. The caller has taken a place for each.
+// runAll starts runs without the store, each in its own goroutine. The scheduling goroutine starts
+// only one goroutine for this. The caller has taken a place for each run.
 func (r *runner) runAll(starts []tick) {
 	last := len(starts) - 1
 	for _, t := range starts[:last] {
@@ -76,7 +76,7 @@ func (r *runner) newRun(t tick, local bool) *Run {
 // carryOut calls the handler and cleans up after it.
 func (r *runner) carryOut(run *Run) {
 	s := run.settings
-	// The clean-up is deferred, because a handler may call runtime.Goexit, as t.FailNow does.
+	// The cleanup is deferred, because a handler may call runtime.Goexit, as t.FailNow does.
 	err, returned := errGoexit, false
 	defer func() {
 		cause := run.ctx.cause()
@@ -91,7 +91,7 @@ func (r *runner) carryOut(run *Run) {
 		err, returned = errGoexit, false
 		err = guard.Call("handler", func() error {
 			err := s.timer.Run(&run.ctx)
-			returned = true // so a *PanicError that it returns is not its own panic
+			returned = true // a *PanicError that the handler returns is not its own panic
 			return err
 		})
 	}
@@ -116,7 +116,7 @@ func (r *runner) begin(s *settings, run *Run, lease *dlock.Lease) {
 	r.ledger.began(&s.entry.record, run)
 }
 
-// number gives a run the numbers that make up its ID.
+// number sets the numbers that make up the ID of a run.
 func (r *runner) number(run *Run, lease *dlock.Lease) {
 	if lease != nil && lease.Fence() != 0 {
 		run.firstSlot, run.number = int32(lease.Slot()), int64(lease.Fence())
@@ -128,14 +128,14 @@ func (r *runner) number(run *Run, lease *dlock.Lease) {
 	}
 }
 
-// finish releases the slot of a run, records the outcome, and gives back its place.
+// finish releases the slot of a run, records the outcome, and frees its place.
 func (r *runner) finish(s *settings, run *Run, outcome Outcome, err error) {
 	took := time.Since(run.startedAt)
 	logged := r.events.logsEnd(outcome)
 	e := s.entry
 	e.mu.Lock()
 	abandoned := r.gaveUp.Load()
-	run.over = true // it gets no slot any more
+	run.over = true // the run gets no further slot
 	if run.late {
 		e.overdue.Add(-1)
 	}
@@ -149,13 +149,14 @@ func (r *runner) finish(s *settings, run *Run, outcome Outcome, err error) {
 	}
 	lease := run.lease.Load()
 	e.mu.Unlock()
-	if lease != nil && !abandoned { // if Run no longer waits for it, the slot is left to expire
+	if lease != nil && !abandoned { // if Run no longer waits for the run, the slot is left to expire
 		if outcome == OutcomeOK {
 			lease.MarkSucceeded()
 		}
 		r.release(s, lease)
 	}
-	// After the release, because Update, or a timer that takes the name, may have set it meanwhile.
+	// After the release, because Update or a timer that takes the name may have changed the
+	// settings in the meantime.
 	now := e.settings.Load()
 	if delay, fixed := now.delay(); fixed {
 		r.waiting.moveNext(now, delay)
@@ -163,7 +164,7 @@ func (r *runner) finish(s *settings, run *Run, outcome Outcome, err error) {
 	if logged {
 		r.events.logEnd(run, outcome, took, err)
 	}
-	// Both under one lock: otherwise the run could be seen as ended while its place is still taken.
+	// Lock both. Otherwise the run could be seen as ended while its place is still taken.
 	r.registry.mu.Lock()
 	e.mu.Lock()
 	e.runs[run.place] = nil
@@ -182,7 +183,7 @@ func (r *runner) finish(s *settings, run *Run, outcome Outcome, err error) {
 	r.log.flush()
 }
 
-// countReleased records, once, that a run no longer holds its slot. Called with entry.mu held.
+// countReleased records, once, that a run no longer holds its slot. The caller holds entry.mu.
 func (r *runner) countReleased(run *Run) {
 	if !run.holding {
 		return
@@ -227,7 +228,7 @@ func (r *runner) lost(s *settings, run *Run, lease *dlock.Lease) {
 func (r *runner) outOfTime(s *settings, run *Run) {
 	defer r.log.flush()
 	cause := run.ctx.cause()
-	lost := cause != nil && !guard.Is(cause, ErrMaxRunTime) // without a mutex: it may be the store's error
+	lost := cause != nil && !guard.Is(cause, ErrMaxRunTime) // without a mutex, because the cause may be the store's error
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	switch {
@@ -253,7 +254,7 @@ func (r *runner) outOfTime(s *settings, run *Run) {
 	run.maxRunTimer.Reset(s.timer.MaxRunTime / 2)
 }
 
-// overlong is called with entry.mu held.
+// overlong counts a run that ignores its context as overdue. The caller holds entry.mu.
 func (r *runner) overlong(s *settings, run *Run) {
 	r.log.later(slog.LevelError,
 		"timer: a run ignores its context: it is past 1.5 × MaxRunTime and keeps its place on this host until it "+
@@ -304,15 +305,15 @@ func (r *runner) giveUpWaits(s *settings) {
 	}
 }
 
-// release logs an error at Debug only: a lost lease was logged when it was lost, and the session
-// repeats a release that was not answered.
+// release logs an error at Debug only. A lost lease was already logged, and the session repeats a
+// release that was not answered.
 func (r *runner) release(s *settings, lease *dlock.Lease) {
 	if err := lease.Release(r.base); err != nil {
 		r.log.Debug("timer: the slot was not released", "timer", s.timer.Name, "slot", lease.Slot(), "err", err)
 	}
 }
 
-// place gives a run the lowest free place on this host. Called with entry.mu held.
+// place gives a run the lowest free place on this host. The caller holds entry.mu.
 func (e *entry) place(r *Run) {
 	r.place = int32(slices.Index(e.runs, nil))
 	if r.place < 0 {
@@ -322,7 +323,7 @@ func (e *entry) place(r *Run) {
 	e.runs[r.place] = r
 }
 
-// count counts the runs for which holds is true. Called with entry.mu held.
+// count returns the number of runs for which holds returns true. The caller holds entry.mu.
 func (e *entry) count(holds func(*Run) bool) (n int) {
 	for _, r := range e.runs {
 		if r != nil && holds(r) {
@@ -332,14 +333,14 @@ func (e *entry) count(holds func(*Run) bool) (n int) {
 	return n
 }
 
-// CancelRun cancels a run on this host. id is its Run.ID. The run's context ends immediately (its
-// cause is a *CanceledError), the run is not retried, and its outcome is OutcomeCanceled, whatever
-// the handler returns. The slot becomes free when the handler has returned, never before. A handler
-// that ignores its context keeps running. If the run's context has already ended, CancelRun changes
-// nothing.
+// CancelRun cancels a run on this host. id is its Run.ID. The context of the run ends immediately,
+// with a *CanceledError as its cause. The run is not retried, and its outcome is OutcomeCanceled,
+// whatever the handler returns. The slot becomes free when the handler has returned, not before. A
+// handler that ignores its context keeps running. If the run's context has already ended, CancelRun
+// has no effect.
 //
-// It returns ErrNoTimer, or ErrNoRun if that run is not in progress here. control.Control.CancelRun
-// cancels runs on other hosts.
+// CancelRun returns ErrNoTimer, or ErrNoRun if the run is not in progress on this host.
+// control.Control.CancelRun cancels runs on other hosts.
 func (s *Scheduler) CancelRun(timer, id string, by driver.Cause) error {
 	if err := by.Validate(); err != nil {
 		return fmt.Errorf("timer %q: run %q: %w", timer, id, err)
@@ -356,7 +357,7 @@ func (s *Scheduler) CancelRun(timer, id string, by driver.Cause) error {
 	return nil
 }
 
-// find returns the run with that ID; nil: there is none.
+// find returns the run with that ID, or nil if there is none.
 func (r *runner) find(s *settings, id string) *Run {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -368,7 +369,7 @@ func (r *runner) find(s *settings, id string) *Run {
 	return nil
 }
 
-// cancel ends the context of a run, unless it has ended. Called without a mutex held.
+// cancel ends the context of a run, unless it has ended. The caller holds no mutex.
 func (r *runner) cancel(run *Run, cause *CanceledError) {
 	run.ctx.lose(cause)
 	if run.ctx.cause() == error(cause) {

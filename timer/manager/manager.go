@@ -28,78 +28,80 @@ type Config[Row comparable] struct {
 	// Scheduler runs the timers. Required.
 	Scheduler *timer.Scheduler
 
-	// Rows returns the whole set. An error, a panic or a call that takes longer than SyncTimeout
-	// changes nothing. An empty set without an error removes all timers of the Manager. Required.
+	// Rows returns the whole set. If it returns an error, panics or takes longer than SyncTimeout,
+	// no timer changes. An empty set without an error removes all timers of the Manager. Required.
 	Rows func(ctx context.Context) ([]Row, error)
 
-	// Name returns the name of the timer of a row. A row for which it panics is left out. Required.
+	// Name returns the name of the timer of a row. If it panics, the row is skipped. Required.
 	Name func(Row) string
 
 	// Timer returns the timer of a row; the Manager sets its Name. It is called for rows that are
-	// new, have changed, or had a fault. Rows are compared with ==, so let a Row hold numbers and
-	// text only: one with pointers, or with instants that are read anew, may seem changed in every
-	// round, and one for which == panics, as with a []byte in a field of type any, has a fault.
-	// Required.
+	// new, have changed, or had a fault. Rows are compared with ==, so use only numbers and text in
+	// a Row. A row with pointers, or with times that are read anew, may seem changed in every
+	// round. A row for which == panics, for example because a field of type any has a []byte, is
+	// faulty. Required.
 	Timer func(Row) (timer.Timer, error)
 
-	// SyncInterval is the time between two rounds of Run. It is shortened at random by up to a
-	// tenth, so that not all hosts read the rows at once. After a round that could not be carried
-	// out, the next one comes after a tenth of it. Default 1 min.
+	// SyncInterval is the time between two rounds of Run. It is randomly shortened by up to a
+	// tenth, so that hosts do not all read the rows at the same time. After a failed round, the
+	// next one follows after a tenth of SyncInterval. Default 1 min.
 	SyncInterval time.Duration
 
-	// SyncTimeout bounds two parts of a round: first its calls of Rows, Name and Timer together,
-	// before which nothing changes; then the registering and updating of timers, which calls each
-	// timer's Schedule, Config.Middleware and Config.TimerLabel. If one of these takes longer, the
-	// timers after it stay as they are, and its own timer changes when the call returns. A round
-	// begins only when all calls of the one before have returned. Default 10 s.
+	// SyncTimeout bounds two parts of a round. The first part is all its calls of Rows, Name and
+	// Timer together; no timer changes before they have returned. The second part registers and
+	// updates timers, which calls each timer's Schedule, Config.Middleware and Config.TimerLabel.
+	// If one of these calls takes too long, the timers after it remain unchanged, and its own timer
+	// changes when the call returns. A round begins only after all calls of the previous round have
+	// returned. Default 10 s.
 	SyncTimeout time.Duration
 
-	// Logger gets a line when timers have changed, when rows cannot be read, when they can be read
-	// again, and for each fault of a row. Default slog.Default().
+	// Logger receives a line when timers have changed, when rows cannot be read, when they can be
+	// read again, and for each fault of a row. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// A Manager keeps the timers of a Scheduler in step with rows. In each round it reads the rows. It
-// registers the timers of new rows, updates those whose row has changed, as Scheduler.Update does,
-// removes those whose row is gone, without waiting for their runs, and leaves all others unchanged.
-// It touches only its own timers: if other code has registered a name first, that is a fault of the
-// row.
+// A Manager keeps the timers of a Scheduler in sync with rows. Each round reads the rows, registers
+// the timers of new rows, and updates the timers whose rows have changed, as Scheduler.Update does.
+// It removes the timers whose rows are gone, without waiting for their runs, and leaves all others
+// unchanged. A Manager changes only its own timers. If other code has already registered a name,
+// the row with that name is faulty.
 //
-// A row with a fault harms no other. If Config.Timer fails or panics for a row, or its timer does
-// not pass the checks of Register, the timer stays as it was, or is not registered if it is new;
-// every round tries the row again. If several rows have one name, the Manager uses one of them, and
-// reports a fault. Sync and Err return the faults; each is logged once, until it changes. Only a
-// call that hangs, or ends with runtime.Goexit, ends a round: see Config.SyncTimeout. The error
-// then names the row whose timer was being made.
+// A faulty row does not affect other rows. If Config.Timer fails or panics for a row, or its timer
+// does not pass the checks of Register, an existing timer remains unchanged and a new one is not
+// registered. Every round tries the row again. If several rows have the same name, the Manager uses
+// one of them and reports a fault. Sync and Err return the faults. Each fault is logged once, until
+// it changes. Only a call that hangs or ends with runtime.Goexit ends a round: see
+// Config.SyncTimeout. The error then names the row whose timer was being created.
 //
 // If other code removes a timer of the Manager, the next round registers it again, unless its
 // schedule is an At whose instants have all passed. The name belongs to the Manager until its row
-// is gone. If other code registers a timer by that name in the meantime, that timer counts as the
-// row's: it is updated when the row changes, and removed with it.
+// is gone. If other code registers a timer with that name in the meantime, the Manager treats that
+// timer as the row's: it updates the timer when the row changes, and removes it with the row.
 //
-// If a row disappears and comes back, so does its timer: as after a restart of the fleet, its
-// latest tick runs immediately if it came due in the meantime and CatchUp says so. If a tenant may
-// be suspended, give its timer CatchUpSkip, or keep the row and pause the timer with a
+// If a row disappears and returns, so does its timer. As after a restart of the fleet, its latest
+// tick runs immediately if it was due in the meantime and CatchUp says so. If a tenant may be
+// suspended, set CatchUpSkip on its timer, or keep the row and pause the timer with a
 // control.Control.
 //
-// Hosts do not all see a change at the same time: as in a rolling deploy, they may differ for up to
-// a Config.SyncInterval.
+// Hosts do not all notice a change at the same time. As in a rolling deployment, they may differ
+// for up to a Config.SyncInterval.
 type Manager[Row comparable] struct {
 	config Config[Row]
 
-	mu     sync.Mutex    // guards the next three
-	busy   chan struct{} // closed when the round in progress has ended; nil: none is
-	err    error         // of the latest round
-	failed bool          // it was logged that the rows cannot be followed
+	mu     sync.Mutex    // guards the next three fields
+	busy   chan struct{} // closed when the round in progress has ended; nil if there is none
+	err    error         // the error of the latest round
+	failed bool          // whether a failed round was logged
 
-	// The rest belongs to the round in progress.
+	// The remaining fields belong to the round in progress.
 	timers   map[string]*managed[Row] // by name
 	round    uint64
-	nameless string                 // how many rows were left out, and why the first one was
-	making   atomic.Pointer[string] // the name of the timer that is being made from a row; nil: none is
+	nameless string                 // how many rows were skipped, and the error of the first one
+	making   atomic.Pointer[string] // the name of the timer that is being created from a row; nil if none is
 }
 
-// New returns a Manager, or every fault of its settings. It calls nothing.
+// New returns a Manager, or every fault of its settings. It does not call any function of the
+// Config.
 func New[Row comparable](config Config[Row]) (*Manager[Row], error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -107,17 +109,17 @@ func New[Row comparable](config Config[Row]) (*Manager[Row], error) {
 	return &Manager[Row]{config: config}, nil
 }
 
-// Run carries out a round immediately, and then one every SyncInterval, until ctx ends or the
-// Scheduler drains. The timers stay registered. If a call that Config.SyncTimeout bounds has not
-// returned within timer.CancelGrace of the end of ctx, so that a goroutine is left, Run returns an
-// error; otherwise nil. It may be called before, during or without Scheduler.Run.
+// Run starts a round immediately, and then one every SyncInterval, until ctx ends or the Scheduler
+// drains. The timers remain registered. Run returns an error if a call that Config.SyncTimeout
+// bounds has not returned within timer.CancelGrace after the end of ctx. A goroutine is then left
+// behind. Otherwise Run returns nil. Run may be called before, during or without Scheduler.Run.
 func (m *Manager[Row]) Run(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
 	}
 	wait := time.NewTimer(0)
 	defer wait.Stop()
-	var broken *roundError // how the previous round ended; nil: it was carried out
+	var broken *roundError // how the previous round failed; nil if it did not
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,7 +132,7 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 		failed, grace := false, timer.CancelGrace
 		broken, failed = m.Sync(ctx).(*roundError)
 		if failed && broken.stuck {
-			grace = 0 // the call has had its grace
+			grace = 0 // the call has already had its grace period
 		}
 		switch {
 		case ctx.Err() != nil && failed && broken.ignoresContext(grace):
@@ -146,9 +148,9 @@ func (m *Manager[Row]) Run(ctx context.Context) error {
 	}
 }
 
-// Sync carries out one round now, after the round in progress if there is one: for tests, and for a
-// program that has changed the rows itself. It returns every fault, of rows at most 20, or why the
-// round could not be carried out.
+// Sync runs one round now, after any round in progress. It is meant for tests, and for programs
+// that have changed the rows themselves. It returns every fault, at most 20 of them for rows, or
+// why the round failed.
 func (m *Manager[Row]) Sync(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
@@ -163,8 +165,7 @@ func (m *Manager[Row]) Sync(ctx context.Context) error {
 	return err
 }
 
-// sync carries out a round in a goroutine of its own, because the user's code may hang or call
-// runtime.Goexit.
+// sync runs a round in its own goroutine, because the user's code may hang or call runtime.Goexit.
 func (m *Manager[Row]) sync(ctx context.Context) error {
 	if err := m.begin(ctx); err != nil {
 		return err
@@ -185,7 +186,8 @@ func (m *Manager[Row]) sync(ctx context.Context) error {
 	return stuck
 }
 
-// Err returns the error of the latest round; nil: it found no fault, or there was no round yet.
+// Err returns the error of the latest round. It returns nil if that round found no fault, or if
+// there was no round yet.
 func (m *Manager[Row]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +204,7 @@ func (m *Manager[Row]) check(ctx context.Context) error {
 	return nil
 }
 
-// complete fills in the defaults, and returns every fault.
+// complete sets the defaults and returns every fault.
 func (c *Config[Row]) complete() error {
 	var errs []error
 	for _, required := range []struct {
@@ -236,7 +238,7 @@ func (m *Manager[Row]) isOver() (over bool) {
 	return over
 }
 
-// begin begins a round when no other is in progress.
+// begin begins a round once no other round is in progress.
 func (m *Manager[Row]) begin(ctx context.Context) error {
 	for {
 		m.mu.Lock()
@@ -265,7 +267,7 @@ func (m *Manager[Row]) end() {
 	m.busy = nil
 }
 
-// locate adds to an error which row the round in progress is at, if it is at one.
+// locate adds the name of the row that the round is processing, if any, to an error.
 func (m *Manager[Row]) locate(err error) error {
 	if name := m.making.Load(); name != nil {
 		return fmt.Errorf("%w (at the row of timer %.60q)", err, *name)
@@ -273,15 +275,16 @@ func (m *Manager[Row]) locate(err error) error {
 	return err
 }
 
-// A roundError says why a round was not carried out.
+// A roundError says why a round failed.
 type roundError struct {
 	err      error
 	text     string
-	stuck    bool            // a call of this round has not returned; otherwise a call of the round before
-	underWay <-chan struct{} // closed when that call has returned; nil: all have
+	stuck    bool            // whether the call that has not returned belongs to this round or to the previous one
+	underWay <-chan struct{} // closed when that call has returned; nil if all have
 }
 
-// ignoresContext reports whether a call of the user's code is still running after another grace.
+// ignoresContext reports whether a call of the user's code is still running after a further grace
+// period.
 func (r *roundError) ignoresContext(grace time.Duration) bool {
 	if r.underWay == nil {
 		return false
@@ -290,14 +293,15 @@ func (r *roundError) ignoresContext(grace time.Duration) bool {
 	return !returned
 }
 
-// newRoundError makes the text immediately, because the methods of the error may be the user's.
+// newRoundError formats the text immediately, because the error's methods may be user code.
 func newRoundError(err error) *roundError { return &roundError{err: err, text: fmt.Sprintf("%v", err)} }
 
 func (r *roundError) Error() string { return "manager: the timers do not follow the rows: " + r.text }
 
 func (r *roundError) Unwrap() error { return r.err }
 
-// note keeps the error of a round, and logs that the rows cannot be followed, or can be again.
+// note keeps the error of a round. It logs when the rows cannot be followed, and when they can be
+// followed again.
 func (m *Manager[Row]) note(err error) {
 	broken, failed := err.(*roundError)
 	m.mu.Lock()
@@ -312,5 +316,5 @@ func (m *Manager[Row]) note(err error) {
 	}
 }
 
-// log returns the Logger, anew each time, because slog.Default may change.
+// log returns the Logger. It does so anew for each line, because slog.Default may change.
 func (m *Manager[Row]) log() *slog.Logger { return mask.Logger(m.config.Logger) }

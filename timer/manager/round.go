@@ -14,31 +14,31 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// maxFaults is how many faults Err names, and how many a round logs at Warn.
+// maxFaults is how many faults Err names, and how many faults a round logs at Warn.
 const maxFaults = 20
 
-// A managed is what a Manager knows of one name: its row, its timer, and their faults.
+// A managed is the Manager's state for one name: the row, the timer, and their faults.
 type managed[Row comparable] struct {
 	row        Row
-	schedule   schedule.Schedule // of its timer
+	schedule   schedule.Schedule // the schedule of its timer
 	registered bool              // the Manager has registered its timer
-	fault      error             // why the row did not become a timer
-	twice      bool              // other rows have its name
-	logged     string            // the fault that was logged
+	fault      error             // why the row has no timer
+	twice      bool              // whether other rows have the same name
+	logged     string            // the fault that was last logged
 	next       *made[Row]
 
 	rowIn   uint64 // the latest round that had its row
-	timerIn uint64 // the latest round at whose beginning the Scheduler had a timer of its name
+	timerIn uint64 // the latest round at whose start the Scheduler had a timer of this name
 }
 
-// A made is the timer made from a row that is new, has changed, or had a fault.
+// A made is the timer that was created from a row that is new, has changed, or had a fault.
 type made[Row comparable] struct {
 	row   Row
 	timer timer.Timer
 	err   error
 }
 
-// A namelessRow is a row without a usable name, and why it was left out.
+// A namelessRow is a row without a usable name, and the reason.
 type namelessRow struct {
 	row int
 	err error
@@ -53,11 +53,11 @@ var errOver = errors.New("manager: the Scheduler is shutting down: its timers st
 
 var errGoexit = guard.Goexit("code of a row")
 
-// carryOut carries out a round: it asks for the rows and their timers, and then changes the
-// Scheduler's timers. Nothing else uses the Manager's fields in the meantime.
+// carryOut runs a round: it gets the rows and their timers, and then changes the Scheduler's
+// timers. During the round, no other goroutine uses the Manager's fields.
 func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
 	var result error
-	failed := errGoexit // unless the round returns
+	failed := errGoexit // kept if the round calls runtime.Goexit
 	defer func() {
 		if failed != nil {
 			result = newRoundError(m.locate(failed))
@@ -75,7 +75,8 @@ func (m *Manager[Row]) carryOut(ctx context.Context, ended chan<- error) {
 	})
 }
 
-// ask reads the rows, makes timers for the rows that need one, and returns the names of those.
+// ask reads the rows, creates timers for the rows that need one, and returns the names of these
+// rows.
 func (m *Manager[Row]) ask(ctx context.Context) (changed []string, nameless []namelessRow, err error) {
 	var rows []Row
 	err = guard.Call("function Rows", func() (err error) { rows, err = m.config.Rows(ctx); return err })
@@ -110,14 +111,14 @@ func (m *Manager[Row]) ask(ctx context.Context) (changed []string, nameless []na
 			m.making.Store(nil)
 		}
 	}
-	if ctx.Err() != nil { // too late to change anything
+	if ctx.Err() != nil { // too late to change the timers
 		return nil, nil, newRoundError(context.Cause(ctx))
 	}
 	return changed, nameless, nil
 }
 
-// look compares a row with the row that its timer was made from. isNext says that a timer is to be
-// made from this row.
+// look compares a row with the row from which its timer was created. isNext means that a timer has
+// to be created from this row.
 func (m *Manager[Row]) look(row Row) (name string, isNext bool, err error) {
 	name, err = m.nameOf(row)
 	if err != nil {
@@ -131,7 +132,7 @@ func (m *Manager[Row]) look(row Row) (name string, isNext bool, err error) {
 	same, err := equal(t.row, row)
 	if t.rowIn == m.round {
 		t.twice = true
-		if same && t.registered { // this is the row that its timer was made from
+		if same && t.registered { // the timer was created from this row
 			t.next, t.fault = nil, nil
 		}
 		return name, false, nil
@@ -147,14 +148,13 @@ func (m *Manager[Row]) look(row Row) (name string, isNext bool, err error) {
 	return name, true, nil
 }
 
-// nameOf calls Name.
 func (m *Manager[Row]) nameOf(row Row) (name string, err error) {
 	err = guard.Call("function Name", func() error { name = m.config.Name(row); return nil })
 	return name, err
 }
 
-// equal compares two rows. The comparison panics if both have, say, a []byte in a field of type
-// any.
+// equal compares two rows. The comparison panics if, for example, both have a []byte in a field of
+// type any.
 func equal[Row comparable](a, b Row) (same bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -164,8 +164,8 @@ func equal[Row comparable](a, b Row) (same bool, err error) {
 	return a == b, nil
 }
 
-// needsTimer reports whether a row that has not changed needs a new timer: it had a fault, or its
-// timer was removed before the last of its instants had come.
+// needsTimer reports whether an unchanged row needs a new timer, because the row had a fault, or
+// because its timer was removed before its last tick.
 func (m *managed[Row]) needsTimer() bool {
 	if !m.registered || m.fault != nil {
 		return true
@@ -180,13 +180,12 @@ func (m *managed[Row]) needsTimer() bool {
 	return err != nil || !next.IsZero()
 }
 
-// timerOf calls Timer.
 func (m *Manager[Row]) timerOf(row Row) (t timer.Timer, err error) {
 	err = guard.Call("function Timer", func() (err error) { t, err = m.config.Timer(row); return err })
 	return t, err
 }
 
-// apply changes the timers of the Scheduler, and returns the faults.
+// apply changes the timers of the Scheduler and returns the faults.
 func (m *Manager[Row]) apply(ctx context.Context, changed []string, nameless []namelessRow) error {
 	if m.isOver() {
 		return errOver
@@ -215,7 +214,7 @@ func (m *Manager[Row]) apply(ctx context.Context, changed []string, nameless []n
 		}
 		m.making.Store(nil)
 	}
-	if m.isOver() { // otherwise it would be the fault of every row
+	if m.isOver() { // otherwise every row would be faulty
 		return errOver
 	}
 	m.logFaults(nameless)
@@ -238,14 +237,14 @@ func (m *Manager[Row]) removeGone() (removed int) {
 	return removed
 }
 
-// take updates the timer of a row to the newly made one, or registers that if there is none.
+// take updates the timer of a row to the new one, or registers the new one if there is none.
 func (m *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
 	next := m.next
 	m.next, m.fault = nil, next.err
 	if m.fault != nil {
 		return false
 	}
-	// A schedule's own check may return an error whose methods panic.
+	// The schedule's own check may return an error whose methods panic.
 	m.fault = guard.Call("error of its timer", func() error {
 		err := timer.ErrNoTimer
 		if m.registered {
@@ -262,11 +261,11 @@ func (m *managed[Row]) take(s *timer.Scheduler) (isNew bool) {
 	return isNew
 }
 
-// logFaults logs new faults, and faults that have ended.
+// logFaults logs new faults, and faults that no longer exist.
 func (m *Manager[Row]) logFaults(nameless []namelessRow) {
 	log, lines := m.log(), 0
 	left := ""
-	if len(nameless) > 0 { // the positions of the rows do not count
+	if len(nameless) > 0 { // not m.nameless, because the positions of the rows would make it differ
 		left = fmt.Sprint(len(nameless), nameless[0].err)
 	}
 	if left != m.nameless && left != "" {
@@ -296,7 +295,7 @@ func (m *Manager[Row]) logFaults(nameless []namelessRow) {
 	}
 }
 
-// faults returns the faults of rows, sorted by name.
+// faults returns the faults of the rows, sorted by name.
 func (m *Manager[Row]) faults(nameless []namelessRow) error {
 	var errs []error
 	for _, row := range nameless {
@@ -314,7 +313,7 @@ func (m *Manager[Row]) faults(nameless []namelessRow) error {
 	return errors.Join(errs...)
 }
 
-// faultOf returns the fault of a row, or that there are several rows.
+// faultOf returns the fault of a row, or an error if several rows have the name.
 func (m *managed[Row]) faultOf(name string) error {
 	if m.fault == nil && m.twice {
 		return fmt.Errorf("timer %.60q: several rows have this name: one of them counts", name)

@@ -17,20 +17,21 @@ import (
 )
 
 const (
-	// MaxPayloadLen is the longest payload of a triggered run, in bytes.
+	// MaxPayloadLen is the maximum length of the payload of a triggered run, in bytes.
 	MaxPayloadLen = 64 << 10
 
 	// MaxPendingTriggers is how many triggers of one timer the store keeps.
 	MaxPendingTriggers = 8
 
-	// A trigger for which the store had no slot is tried again after half the time that it has
-	// waited, within these bounds, unless it is offered a place earlier. Each try costs four calls,
-	// plus one call for each waiting host that reads the queue.
+	// If the store had no slot for a trigger, the trigger is tried again after half the time that
+	// it has waited, within these bounds, unless a place is offered earlier. Each attempt costs
+	// four calls, plus one call for each waiting host that reads the queue.
 	minTriggerRetry = 5 * time.Second
 	maxTriggerRetry = time.Minute
 )
 
-// ErrTooManyTriggers is returned by Push if MaxPendingTriggers triggers of the timer wait.
+// ErrTooManyTriggers is returned by Push if MaxPendingTriggers triggers of the timer are already
+// pending.
 var ErrTooManyTriggers = errors.New("timer: too many triggers are pending")
 
 // ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen bytes.
@@ -46,34 +47,34 @@ func CheckPayload(payload []byte) error {
 }
 
 // QueueLock returns the name under which the store keeps the triggers of a timer, as the JSON of a
-// Queue. It changes only by compare-and-set, so no trigger is lost or taken twice.
+// Queue. The value changes only by compare-and-set, so no trigger is lost or taken twice.
 func QueueLock(timer string) string { return "tickslot:trigger:" + timer }
 
 // A Queue has the triggers of one timer, oldest first.
 type Queue struct {
 	Triggers []Trigger `json:"triggers,omitempty"`
-	Ran      bool      `json:"ran,omitempty"` // a host has once started one, so the timer is known
+	Ran      bool      `json:"ran,omitempty"` // a host has started a trigger before, so the timer is known
 	// No host takes a trigger before Retry (µs, by the store's clock), because all slots were taken
-	// or a limit was full at the last try.
+	// or a limit was full at the last attempt.
 	Retry int64 `json:"retry,omitempty"`
 }
 
-// A Trigger is a run that a Control wants, and that no host is known to have started.
+// A Trigger is a run that a Control requested and that no host is known to have started.
 type Trigger struct {
 	ID      string       `json:"id"`
 	By      driver.Cause `json:"by"`
 	Payload []byte       `json:"payload,omitempty"`
 	At      int64        `json:"at"`    // µs, by the store's clock
-	Until   int64        `json:"until"` // likewise
+	Until   int64        `json:"until"` // µs, by the store's clock
 	Taker   string       `json:"taker,omitempty"`
-	Host    dlock.Holder `json:"host,omitzero"` // of the taker, to show to people
+	Host    dlock.Holder `json:"host,omitzero"` // the host of the taker, to show to people
 }
 
 // Expired reports whether the trigger has expired, so that no host may take it.
 func (t *Trigger) Expired(now int64) bool { return now >= t.Until }
 
-// Pending is a Trigger as people see it. control.PendingTrigger has the same fields, so that one
-// can be converted to the other.
+// Pending is a Trigger as it is shown to people. control.PendingTrigger has the same fields, so
+// that a Pending can be converted to it.
 type Pending struct {
 	By         driver.Cause
 	PayloadLen int
@@ -82,7 +83,7 @@ type Pending struct {
 	TakenBy    dlock.Holder
 }
 
-// Pending returns the triggers as people see them, at an instant of the store's clock.
+// Pending returns the triggers as they are shown to people. now is an instant of the store's clock.
 func (q *Queue) Pending(now int64) (list []Pending) {
 	for i := range q.Triggers {
 		t := &q.Triggers[i]
@@ -98,7 +99,7 @@ func (q *Queue) Has(id string) bool {
 	return slices.ContainsFunc(q.Triggers, func(t Trigger) bool { return t.ID == id })
 }
 
-// TakeOut removes the triggers for which gone is true, and returns them.
+// TakeOut removes the triggers for which gone returns true, and returns them.
 func (q *Queue) TakeOut(gone func(*Trigger) bool) (out []Trigger) {
 	q.Triggers = slices.DeleteFunc(q.Triggers, func(t Trigger) bool {
 		if gone(&t) {
@@ -113,8 +114,8 @@ func (q *Queue) TakeOut(gone func(*Trigger) bool) (out []Trigger) {
 	return out
 }
 
-// RetryIn returns how long hosts must wait before they take a trigger. A time that is further ahead
-// than maxTriggerRetry was written before the store's clock was set back, and does not count.
+// RetryIn returns how long hosts must wait before they take a trigger. A Retry that is more than
+// maxTriggerRetry ahead was written before the store's clock was set back, and is ignored.
 func (q *Queue) RetryIn(now int64) time.Duration {
 	if left := time.Duration(q.Retry-now) * time.Microsecond; left <= maxTriggerRetry {
 		return left
@@ -122,8 +123,8 @@ func (q *Queue) RetryIn(now int64) time.Duration {
 	return 0
 }
 
-// DeferRetry makes all hosts wait before they try a trigger again: for as long as the store has
-// named, or, if it has named no time (0), for half the time that the trigger has waited.
+// DeferRetry makes all hosts wait before they try a trigger again. They wait for the time that the
+// store has named. If that is 0, they wait for half the time that the trigger has waited.
 func (q *Queue) DeferRetry(t *Trigger, now int64, named time.Duration) {
 	wait := named
 	if named == 0 {
@@ -132,8 +133,8 @@ func (q *Queue) DeferRetry(t *Trigger, now int64, named time.Duration) {
 	q.Retry = now + min(wait, maxTriggerRetry).Microseconds()
 }
 
-// Next returns the oldest trigger that this taker may start: no host has taken it, or this taker
-// has and the answer was lost. Nil: there is none.
+// Next returns the oldest trigger that this taker may start, or nil. The taker may start a trigger
+// that no host has taken, or one that it has taken itself if the answer was lost.
 func (q *Queue) Next(taker string) *Trigger {
 	for i := range q.Triggers {
 		if t := &q.Triggers[i]; t.Taker == "" || t.Taker == taker {
@@ -143,12 +144,12 @@ func (q *Queue) Next(taker string) *Trigger {
 	return nil
 }
 
-// text returns the queue as the store keeps it: JSON in ASCII.
+// text returns the queue in the format that the store keeps: JSON in ASCII.
 func (q *Queue) text() string {
 	if len(q.Triggers) == 0 && !q.Ran {
 		return ""
 	}
-	text, _ := json.Marshal(q) // text, numbers and bytes always marshal
+	text, _ := json.Marshal(q) // texts, numbers and bytes always marshal
 	var b strings.Builder
 	for _, r := range string(text) {
 		if r >= ' ' && r <= '~' {
@@ -165,11 +166,11 @@ func (q *Queue) text() string {
 // Queues reads and writes the queues of triggers.
 type Queues struct {
 	Store   driver.Controller
-	Timeout time.Duration // of a call
+	Timeout time.Duration // per call
 }
 
-// Read returns the queue of a timer and the version that a write needs. now is the time of the
-// store's clock in µs; 0: the store keeps no queue.
+// Read returns the queue of a timer and the version to pass to Write. now is the time of the
+// store's clock in µs, or 0 if the store keeps no queue.
 func (q Queues) Read(ctx context.Context, timer string) (queue Queue, version, now int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
@@ -193,7 +194,8 @@ func clockOf(v driver.ValueState) int64 {
 }
 
 // Write replaces a queue that was read with that version. After an error other than
-// driver.ErrChanged it may have been replaced, or may still be, unless another write comes first.
+// driver.ErrChanged, the store may have replaced the queue, or may still do so if no other write
+// comes first.
 func (q Queues) Write(ctx context.Context, timer string, queue *Queue, version int64) error {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
@@ -201,23 +203,23 @@ func (q Queues) Write(ctx context.Context, timer string, queue *Queue, version i
 	return guard.Call("store", func() error { return q.Store.Update(ctx, QueueLock(timer), change) })
 }
 
-// Change reads a queue, calls change with it, and writes the result, until a write succeeds or
-// change returns done or an error. It repeats these steps if another writer was faster, or if the
-// answer to a write was lost. change returns done if there is nothing (more) to do. If wrote is not
-// nil, it is called after each write that was made or may have been.
+// Change reads a queue, calls change with it, and writes the result. It repeats these steps if
+// another writer was faster, or if the answer to a write was lost. It stops when a write succeeds
+// or change returns done or an error. change returns done if nothing is left to do. If wrote is not
+// nil, it is called after each write that was made or may have been made.
 //
 // If the answer to a write was lost, and the queue has changed since, the write may have been made,
-// and what it wrote may be gone already. Change then writes nothing more.
+// and others may already have removed what it wrote. Change then writes nothing more.
 func (q Queues) Change(ctx context.Context, timer string,
 	change func(queue *Queue, now int64) (done bool, err error), wrote func()) error {
-	var unknown error  // of a write that may have been made
-	var replaces int64 // the version that it replaces
+	var unknown error  // the error of a write that may have been made
+	var replaces int64 // the version that this write replaces
 	for range 50 {
 		queue, version, now, err := q.Read(ctx, timer)
 		if err != nil {
 			return errors.Join(unknown, err)
 		}
-		if now != 0 { // before the first trigger of a timer, the store's clock is not known
+		if now != 0 { // the store's clock is unknown before the first trigger of a timer
 			done, err := change(&queue, now)
 			switch {
 			case done:
@@ -239,14 +241,14 @@ func (q Queues) Change(ctx context.Context, timer string,
 		case ctx.Err() != nil || unknown != nil:
 			return err
 		default:
-			unknown, replaces = err, version // read once more whether it was written
+			unknown, replaces = err, version // read again to find out whether it was written
 		}
 	}
 	return fmt.Errorf("its triggers change all the time: %w", driver.ErrChanged)
 }
 
-// Push adds a trigger, and returns the expired ones that it has removed. After an error they may or
-// may not be removed: report them nevertheless, because no other host may find them.
+// Push adds a trigger, and returns the expired triggers that it has removed. After an error they
+// may or may not be removed. Report them anyway, because no other host may find them.
 func (q Queues) Push(ctx context.Context, timer string, t Trigger, expiry time.Duration) (expired []Trigger,
 	err error) {
 	var late []Trigger
