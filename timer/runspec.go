@@ -13,9 +13,10 @@ import (
 // previousWithin is how far back PreviousTick looks.
 const previousWithin = 10 * 366 * 24 * time.Hour
 
-// PreviousTick returns the tick before this one in the timer's schedule, whether it ran or not. It
+// PreviousTick returns the tick before this one in the timer's schedule, whether or not it ran. It
 // returns the zero time if the run was triggered, if there was no tick in the ten years before, or
-// with schedule.After. It asks the schedule, so the result is the same on every host.
+// with schedule.After. It computes the tick from the schedule, so the result is the same on every
+// host.
 func (r *Run) PreviousTick() (tick time.Time) {
 	switch {
 	case r == nil || r.tick == 0:
@@ -36,9 +37,9 @@ func (r *Run) PreviousTick() (tick time.Time) {
 }
 
 // LastSuccessAt returns when a run of the timer last ended with OutcomeOK on any host, as far as
-// this host knows; the zero time if it knows of none. The store reports it with the slot, so a run
-// that has one knows what happened elsewhere before it began. Some stores do not report it
-// (database locks).
+// this host knows, or the zero time if this host knows of none. The store reports that time when it
+// grants the slot. A run with a slot therefore knows the successes on other hosts before it began.
+// Some stores (database locks) do not report it.
 func (r *Run) LastSuccessAt() time.Time {
 	switch {
 	case r == nil:
@@ -49,15 +50,15 @@ func (r *Run) LastSuccessAt() time.Time {
 	return r.settings.entry.lastSuccess()
 }
 
-// CaughtUp reports whether the run makes up for a tick that was missed: see CatchUp. False: it is
-// on time, or was triggered.
+// CaughtUp reports whether the run makes up for a missed tick: see CatchUp. It returns false for a
+// run that is on time or was triggered.
 func (r *Run) CaughtUp() bool { return r != nil && r.caughtUp }
 
 // OnStart reports whether Timer.RunOnStart started the run.
 func (r *Run) OnStart() bool { return r != nil && r.onStart }
 
 // TriggeredBy returns who triggered the run. ok is false if the run has a Tick, or if
-// Scheduler.Trigger was not given a By.
+// Scheduler.Trigger was called without a By.
 func (r *Run) TriggeredBy() (by driver.Cause, ok bool) {
 	if r == nil || r.trigger == nil {
 		return by, false
@@ -65,7 +66,7 @@ func (r *Run) TriggeredBy() (by driver.Cause, ok bool) {
 	return r.trigger.by, r.trigger.by != driver.Cause{}
 }
 
-// Holder returns this host, as operators see it: Config.Holder.
+// Holder returns Config.Holder, which identifies this host to operators.
 func (r *Run) Holder() dlock.Holder {
 	if r == nil {
 		return dlock.Holder{}
@@ -73,28 +74,28 @@ func (r *Run) Holder() dlock.Holder {
 	return r.host.holder
 }
 
-// A RunSpec describes the Run that ContextWithRun makes. The zero value is the first attempt of a
+// A RunSpec describes the Run that ContextWithRun creates. The zero value is the first attempt of a
 // run that was triggered and holds slot 0.
 type RunSpec struct {
 	Timer         string
-	Tick          time.Time // zero: it was triggered
-	PreviousTick  time.Time // used if there is a Tick
+	Tick          time.Time // zero: the run was triggered
+	PreviousTick  time.Time // used only with a Tick
 	LastSuccessAt time.Time
 	CaughtUp      bool
 	OnStart       bool
-	TriggeredBy   driver.Cause // zero: not given
+	TriggeredBy   driver.Cause // zero: unknown
 	Payload       []byte       // with or without a Tick
-	Slot          int          // -1: it has none, and is Degraded
+	Slot          int          // -1: the run has no slot and is Degraded
 	Fence         dlock.Fence
 	Degraded      bool
-	Attempt       int // 0: the first
+	Attempt       int // 0: the first attempt
 	Holder        dlock.Holder
-	MaxRunTime    time.Duration // the context ends after it; 0 or NoLimit: it does not
+	MaxRunTime    time.Duration // when the context ends; 0 or NoLimit: never
 }
 
-// ContextWithRun returns a context with a Run in it, for the unit test of a handler. The handler
-// gets the Run with RunFromContext. The context ends with ctx, and with the cause of ctx. Until
-// then the Run is Valid, unless it is Degraded. To simulate the loss of a lease, end ctx with a
+// ContextWithRun returns a context with a Run, for unit tests of a handler. RunFromContext gives
+// the Run to the handler. The context ends when ctx ends, with the same cause. Until then the Run
+// is Valid, unless it is Degraded. To simulate the loss of a lease, cancel ctx with a
 // *dlock.LostError (context.WithCancelCause). The Run holds nothing in a store.
 func ContextWithRun(ctx context.Context, spec RunSpec) context.Context {
 	maxRunTime := timeOf(cmp.Or(spec.MaxRunTime, NoLimit))

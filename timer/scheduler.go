@@ -14,30 +14,30 @@ import (
 type Scheduler struct {
 	config   Config
 	log      *lineLog
-	changes  rateLimit // limits the calls of Register and Update that log at Info
+	changes  rateLimit // limits how many calls of Register and Update log at Info
 	events   *events
-	session  *dlock.Session // nil: no store
-	metrics  *metrics       // nil: none
+	session  *dlock.Session // nil without a store
+	metrics  *metrics       // nil without metrics
 	registry *registry
 	limits   *limits
 	waiting  *waiting
 
-	// The path of a tick, in one direction.
+	// The parts on the path of a tick, in order.
 	planner  *planner
 	gate     *gate
 	acquirer *acquirer
 	runner   *runner
 	ledger   *ledger
 
-	store     *storeWatch // not on the path; nil: no store
-	triggers  *triggers   // not on the path; nil: no store
-	announcer *announcer  // not on the path; nil: no store
+	store     *storeWatch // not on the path; nil without a store
+	triggers  *triggers   // not on the path; nil without a store
+	announcer *announcer  // not on the path; nil without a store
 }
 
-// New checks the configuration and the timers, and returns all faults together, each with the
-// timer, the field, the value and how to fix it. It starts nothing and does not call the store. It
-// logs the limits of each timer at Info, with defaults filled in. If there are more than twenty
-// timers, those with the same limits share a line, and each has a line of its own at Debug.
+// New checks the configuration and the timers, and returns all faults together. Each error names
+// the timer, the field, the value and how to fix it. New starts nothing and does not call the
+// store. It logs the limits of each timer at Info, including defaults. If there are more than
+// twenty timers, those with the same limits share a line, and each has its own line at Debug.
 func New(config Config, timers ...Timer) (*Scheduler, error) {
 	config = config.withDefaults()
 	err := config.check()
@@ -112,8 +112,8 @@ func (s *Scheduler) build() {
 	}
 }
 
-// Control returns a Control for the fleet that shares this scheduler's store. Its calls to the
-// store take at most Config.StoreTimeout each.
+// Control returns a Control for the fleet that shares this scheduler's store. Each of its calls to
+// the store takes at most Config.StoreTimeout.
 func (s *Scheduler) Control() *control.Control {
 	return control.New(control.Config{Store: s.config.Store, Timeout: s.config.StoreTimeout, Logger: s.config.Logger,
 		Local: func(timer string) (registered, localOnly bool) {

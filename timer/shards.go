@@ -11,32 +11,33 @@ import (
 )
 
 // A store may consist of several servers, such as a Redis Cluster, each with some of the names
-// (driver.Sharder). A server that fails must affect only the timers whose names it has. So each
-// server has a breaker of its own, and the store as a whole is down only when none of them answers.
+// (driver.Sharder). A server that fails must affect only the timers whose names it has. Therefore
+// each server has its own breaker. The store as a whole is down only if none of the servers
+// answers.
 
 // shardNames maps names to servers.
 type shardNames struct {
-	sharder driver.Sharder // nil: the store is one server
+	sharder driver.Sharder // nil if the store is a single server
 }
 
-// of returns the server that has a name; "": the store is one server.
+// of returns the server that has a name, or "" if the store is a single server.
 func (s shardNames) of(name string) (shard string) {
 	if s.sharder == nil {
 		return ""
 	}
-	defer func() { _ = recover() }() // a store that panics is taken for one server
+	defer func() { _ = recover() }() // a store that panics is treated as a single server
 	return s.sharder.Shard(name)
 }
 
-// elsewhere returns a name with which to probe a server other than the given one; "": there is
-// none.
+// elsewhere returns a name with which to probe a server other than shard, or "" if there is none.
 func (s shardNames) elsewhere(shard string, slot int) string {
 	return s.probe(slot, func(other string) bool { return other != shard })
 }
 
-// probe returns a name with which to probe a server that use accepts; "": there is none.
+// probe returns a name with which to probe a server for which use returns true, or "" if there is
+// none.
 func (s shardNames) probe(slot int, use func(shard string) bool) string {
-	for i := range 1000 { // the hash of a name decides on its server
+	for i := range 1000 { // the hash of a name determines its server
 		name := fmt.Sprintf(probeLock+":%d", slot, i)
 		if shard := s.of(name); shard != "" && use(shard) {
 			return name
@@ -49,10 +50,10 @@ func (s shardNames) probe(slot int, use func(shard string) bool) string {
 // the storeWatch's mutex guards them.
 type breakers struct {
 	whole   breaker
-	servers map[string]*breaker // by what driver.Sharder says
+	servers map[string]*breaker // by the name from driver.Sharder
 }
 
-// at returns the breaker of a server; "": of the store.
+// at returns the breaker of a server, or the breaker of the whole store if shard is "".
 func (b *breakers) at(shard string) *breaker {
 	if shard == "" {
 		return &b.whole
@@ -68,7 +69,7 @@ func (b *breakers) at(shard string) *breaker {
 	return server
 }
 
-// down lists the servers that failed several times in a row.
+// down lists the servers whose breakers are open.
 func (b *breakers) down() []string {
 	var down []string
 	for _, shard := range slices.Sorted(maps.Keys(b.servers)) {
@@ -79,8 +80,8 @@ func (b *breakers) down() []string {
 	return down
 }
 
-// failing lists the servers that failed when they were last called, and those that have not
-// answered often enough since.
+// failing lists the servers whose last call failed, and the servers that have not answered often
+// enough since a failure.
 func (b *breakers) failing() []string {
 	var list []string
 	for shard, server := range b.servers {
@@ -91,8 +92,8 @@ func (b *breakers) failing() []string {
 	return list
 }
 
-// ofAll reports whether a call to one of several servers decides about the whole store, too. It
-// does if the call was answered, or if no other server is known to work. Called with mu held.
+// ofAll reports whether a call to one of several servers also counts for the whole store. It does
+// if the server answered, or if no other server is known to work. The caller holds mu.
 func (s *storeWatch) ofAll(r result) bool {
 	if r.failure == nil {
 		return true
@@ -122,8 +123,8 @@ func (p *prober) slot() int {
 	return p.host.Slot()
 }
 
-// probeFailing probes the failed servers concurrently, because ticks do not call a server whose
-// breaker is open, and perhaps no timer on it is due.
+// probeFailing probes the failed servers concurrently. Ticks do not call a server whose breaker is
+// open, and perhaps no timer on it is due.
 func (p *prober) probeFailing(until <-chan struct{}) {
 	w := p.watch
 	w.mu.Lock()
@@ -134,7 +135,7 @@ func (p *prober) probeFailing(until <-chan struct{}) {
 		name := w.names.probe(p.slot(), func(other string) bool { return other == shard })
 		if name == "" {
 			w.mu.Lock()
-			if time.Since(w.breakers.servers[shard].heardAt) > 2*w.ttl { // it has left the store
+			if time.Since(w.breakers.servers[shard].heardAt) > 2*w.ttl { // the server has left the store
 				delete(w.breakers.servers, shard)
 			}
 			w.mu.Unlock()
@@ -156,20 +157,20 @@ func (p *prober) probeFailing(until <-chan struct{}) {
 	probes.Wait()
 }
 
-// probeName acquires and releases a lock and records whether the store answered. If the store did
-// not grant the lock, it returns an error.
+// probeName acquires and releases a lock, and records whether the store answered. It returns an
+// error if the store did not grant the lock.
 func (p *prober) probeName(name string) error {
 	lease, err := p.session.Mutex(name).TryAcquire(p.watch.base)
 	_ = p.watch.recordAcquire(name, err)
 	p.watch.log.flush()
 	if lease != nil {
-		_ = lease.Release(p.watch.base) // if the store does not answer, the session repeats it
+		_ = lease.Release(p.watch.base) // if the store does not answer, the session repeats the release
 	}
 	return err
 }
 
-// probeElsewhere probes a server other than the one that failed for a name: the store is down only
-// if none answers, and perhaps no tick is due that would show it.
+// probeElsewhere probes a server other than the one that failed for a name. The store is down only
+// if no server answers, and perhaps no tick is due that would call another server.
 func (p *prober) probeElsewhere(until <-chan struct{}, name string) {
 	select {
 	case <-until:

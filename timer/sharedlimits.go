@@ -16,53 +16,54 @@ import (
 	"github.com/tickslot/tickslot/internal/startlog"
 )
 
-// A Limit bounds how many runs of several timers may be in progress at once in the fleet: of all
-// timers that list it in Timer.Limits. It is a semaphore in the store, limit:<name>. A run holds a
-// slot of it besides the slot of its own timer. Without a store, the limit holds for this
-// Scheduler.
+// A Limit bounds how many runs of several timers may be in progress at once in the fleet: the runs
+// of all timers that list it in Timer.Limits. It is a semaphore in the store, limit:<name>. A run
+// holds a slot of the limit in addition to the slot of its own timer. Without a store, the limit
+// holds for this Scheduler only.
 type Limit struct {
-	// Name identifies the limit in the fleet. Timer.Name has the rules. Required.
+	// Name identifies the limit in the fleet. It follows the same rules as Timer.Name. Required.
 	Name string
 
 	// Size is how many runs may be in progress at once. If hosts have different sizes, as during a
-	// rolling deploy, they never exceed the largest together. 1 to 10,000. Required without a Rate;
-	// with a Rate, default 10,000.
+	// rolling deployment, together they never exceed the largest. 1 to 10,000. Required without a
+	// Rate; with a Rate, default 10,000.
 	Size int
 
 	// Rate and Per bound how many runs start in the fleet: at most Rate within any period of length
-	// Per, by the store's clock. They are set together.
+	// Per, by the store's clock. Set both or neither.
 	//
-	// A start counts once, when the store grants it, whatever becomes of the run. The run begins
-	// when the store's answer arrives, up to StoreTimeout later. A tick that comes too early is
-	// skipped (ReasonLimitRate). With FullWait it waits instead, until the store has said that a
-	// start is allowed. With a Rate over 60, a start may count for up to a sixtieth of Per longer.
+	// A start counts once, when the store grants it, whatever the outcome of the run. The run
+	// begins when the store's answer arrives, up to StoreTimeout later. A tick that comes too early
+	// is skipped (ReasonLimitRate). With FullWait the tick instead waits until, according to the
+	// store, a start is allowed. With a Rate over 60, a start may count for up to a sixtieth of Per
+	// longer.
 	//
-	// Hosts with different rates count the same starts, each against its own rate, so they never
-	// exceed the larger one together. Without the store (StoreDownRunLocal), each host keeps the
+	// Hosts with different rates count the same starts, each against its own rate, so together they
+	// never exceed the larger rate. Without the store (StoreDownRunLocal), each host enforces the
 	// rate separately.
 	//
-	// Rate is 1 to 1e9. Per is 100 ms to 30 days; on SQL, Per and a sixtieth of it together must be
-	// shorter than the store's Options.Retention. Default 0: starts are not limited.
+	// Rate is 1 to 1e9. Per is 100 ms to 30 days. On SQL, Per plus a sixtieth of it must be shorter
+	// than the store's Options.Retention. Default 0: starts are not limited.
 	Rate int
 	Per  time.Duration
 }
 
-// spec returns the limit as the store takes it.
+// spec returns the limit in the form that the store takes.
 func (l Limit) spec() dlock.SemaphoreSpec {
 	return dlock.SemaphoreSpec{Name: l.lockName(), Slots: cmp.Or(l.Size, driver.MaxSlots), Rate: l.Rate, Per: l.Per}
 }
 
-// lockName returns the limit's name in the store; its slots are limit:<name>:slot:<i>.
+// lockName returns the limit's name in the store. Its slots are limit:<name>:slot:<i>.
 func (l Limit) lockName() string { return "limit:" + l.Name }
 
-// limits are the limits of Config.Limits, with the runs that hold them on this host. Every part may
-// use them, and they use none.
+// limits are the limits of Config.Limits, with the runs on this host that hold them. Any part may
+// use limits, which use no other part.
 type limits struct {
 	log      *lineLog
 	registry *registry
-	multi    driver.SharedLimiter // nil: the store takes one lock at a time, or there is none
-	rates    driver.RateLimiter   // nil: it bounds no rate, or there is none
-	store    string               // its name; "": there is none
+	multi    driver.SharedLimiter // nil if the store takes only one lock at a time, or there is no store
+	rates    driver.RateLimiter   // nil if the store cannot enforce a rate, or there is no store
+	store    string               // the name of the store; "" without a store
 	byName   map[string]*sharedLimit
 }
 
@@ -72,11 +73,11 @@ type sharedLimit struct {
 
 	degraded atomic.Int32 // runs that continue without the store; counted by views
 
-	// Guarded by registry.mu.
-	runs      int          // runs that hold it here, or would hold it if the store answered
-	starts    startlog.Log // of those that began here, if there is a Rate
-	elsewhere int          // Size on other hosts, if it differs; otherwise 0
-	heardOf   time.Time    // when the store last reported that
+	// registry.mu guards these fields.
+	runs      int          // runs on this host that hold it, or would hold it if the store answered
+	starts    startlog.Log // the starts of such runs, if there is a Rate
+	elsewhere int          // Size on other hosts if it differs, else 0
+	heardOf   time.Time    // when the store last reported elsewhere
 }
 
 func newLimits(config Config, log *lineLog, g *registry) *limits {
@@ -149,7 +150,7 @@ func (l *limits) of(t Timer) (list []*sharedLimit, errs []error) {
 	return list, errs
 }
 
-// canTake returns why the store cannot take these locks in one step, or nil.
+// canTake returns why the store cannot take these locks in one step, or nil if it can.
 func (l *limits) canTake(name string, shared []string) error {
 	if l.multi == nil {
 		return fmt.Errorf("the store (%s) takes one lock at a time: use redislock, sqllock or memlock, or take the "+
@@ -158,7 +159,7 @@ func (l *limits) canTake(name string, shared []string) error {
 	return guard.Call("store", func() error { return l.multi.CheckShared(name, shared...) })
 }
 
-// canBound returns why the store cannot keep the rates of these limits, or nil.
+// canBound returns why the store cannot enforce the rates of these limits, or nil if it can.
 func (l *limits) canBound(list []*sharedLimit) error {
 	for _, s := range list {
 		if s.Rate == 0 {
@@ -178,7 +179,7 @@ func (l *limits) canBound(list []*sharedLimit) error {
 // shares are the limits of a timer.
 type shares struct {
 	limits []*sharedLimit
-	locks  []dlock.SemaphoreSpec // the same limits, as the store takes them
+	locks  []dlock.SemaphoreSpec // the same limits, in the form that the store takes
 }
 
 func newShares(list []*sharedLimit) *shares {
@@ -192,7 +193,7 @@ func newShares(list []*sharedLimit) *shares {
 	return s
 }
 
-// limits returns the limits that a timer shares with others.
+// limits returns the limits that a timer shares with other timers.
 func (s *settings) limits() []*sharedLimit {
 	if s.shares == nil {
 		return nil
@@ -200,7 +201,7 @@ func (s *settings) limits() []*sharedLimit {
 	return s.shares.limits
 }
 
-// locks returns the limits of a timer as the store takes them.
+// locks returns the limits of a timer in the form that the store takes.
 func (s *settings) locks() []dlock.SemaphoreSpec {
 	if s.shares == nil {
 		return nil
@@ -208,8 +209,8 @@ func (s *settings) locks() []dlock.SemaphoreSpec {
 	return s.shares.locks
 }
 
-// enter counts a run of a timer that is about to start. If the store has not granted it, and a
-// limit is full on this host, or its rate is reached, enter returns why the run may not start.
+// enter counts a run of a timer that is about to start. If the store has not granted the run, and a
+// limit on this host is full or has reached its rate, enter returns why the run may not start.
 func (l *limits) enter(set *settings, granted bool) (Reason, error) {
 	if len(set.limits()) == 0 {
 		return "", nil
@@ -234,8 +235,8 @@ func (l *limits) enter(set *settings, granted bool) (Reason, error) {
 	return "", nil
 }
 
-// rateWait returns how long until this host may start another run without asking the store. Called
-// with the registry's mutex held.
+// rateWait returns how long this host must wait before it may start another run without the store.
+// The caller holds the registry's mutex.
 func (s *sharedLimit) rateWait(now int64) time.Duration {
 	if s.Rate == 0 {
 		return 0
@@ -245,14 +246,14 @@ func (s *sharedLimit) rateWait(now int64) time.Duration {
 	return time.Duration(s.starts.Wait(now, s.Rate, per)) * time.Microsecond
 }
 
-// leave takes back the count of enter. Called with the registry's mutex held.
+// leave undoes the count of enter. The caller holds the registry's mutex.
 func (l *limits) leave(set *settings) {
 	for _, s := range set.limits() {
 		s.runs--
 	}
 }
 
-// A limitFullError says that a limit is full on this host. The store was not asked.
+// A limitFullError says that a limit is full on this host. The store was not called.
 type limitFullError struct {
 	limit string
 	runs  int
@@ -263,7 +264,7 @@ func (l *limitFullError) Error() string {
 		l.limit)
 }
 
-// A limitRateError says that the rate of a limit is reached on this host. The store was not asked.
+// A limitRateError says that a limit has reached its rate on this host. The store was not called.
 type limitRateError struct {
 	limit Limit
 	wait  time.Duration
@@ -274,9 +275,9 @@ func (l *limitRateError) Error() string {
 		"next is allowed in %v", l.limit.Name, l.limit.Rate, l.limit.Per, l.wait.Round(time.Millisecond))
 }
 
-// rateAgain returns how long to wait before a tick that was refused because of a rate is tried
-// again. The refusal names when the next start is allowed. A random part keeps the hosts that wait
-// for it from asking at the same time.
+// rateAgain returns how long to wait before trying a tick again that was refused because of a rate.
+// The refusal says when the next start is allowed. The wait has a random part, so that the waiting
+// hosts do not all call the store at the same time.
 func rateAgain(no *dlock.NotAcquiredError, err error) (wait time.Duration, ok bool) {
 	var per time.Duration
 	if no != nil && no.Reason == driver.ReasonLimitRate {
@@ -309,7 +310,8 @@ func (l *limits) applyAnswer(set *settings, lease *dlock.Lease, err error) {
 	}
 }
 
-// compareSize is called with the registry's mutex held.
+// compareSize compares the size of a limit with a size that the store reports. The caller holds the
+// registry's mutex.
 func (l *limits) compareSize(s *sharedLimit, size int) {
 	now := time.Now()
 	switch agrees := size == 0 || size == s.spec().Slots; {
@@ -326,7 +328,7 @@ func (l *limits) compareSize(s *sharedLimit, size int) {
 	}
 }
 
-// status returns the limits by name.
+// status returns the limits, sorted by name.
 func (l *limits) status() (list []LimitStatus) {
 	l.registry.mu.Lock()
 	defer l.registry.mu.Unlock()

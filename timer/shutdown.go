@@ -9,24 +9,25 @@ import (
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
-// Run runs the timers until ctx ends, and then drains: Ready fails immediately, PreStopDelay
-// passes, and nothing more starts. (Only if the store was being asked for a tick and grants it,
-// that run still starts, because no other host could have the tick.) Handlers have DrainTimeout to
-// finish; then their contexts end, and they have another CancelGrace. The slots are released, and
-// queued hook calls have HookGrace. Then Run returns nil, or a *StuckError that names the timers
-// whose handlers did not return, and the hook that did not; the slots of these handlers are left to
-// expire. When Run has returned, no goroutine of the Scheduler is left except those that a
-// StuckError names, and its metrics are unregistered. Run can be called once.
+// Run runs the timers until ctx ends, and then drains. Ready fails immediately, PreStopDelay
+// passes, and no further run starts. The exception is a tick for which a call to the store is in
+// progress: if the store grants it, its run still starts, because no other host could claim the
+// tick. Handlers have DrainTimeout to finish. Then Run cancels their contexts and waits for up to
+// CancelGrace. The slots are released, and queued hook calls have HookGrace. Then Run returns nil
+// or a *StuckError. A *StuckError names the timers whose handlers did not return, and the hook that
+// did not return. The slots of these handlers are left to expire. When Run has returned, no
+// goroutine of the Scheduler is left except those that a StuckError names, and its metrics are
+// unregistered. Run can be called once.
 //
 // Run first calls the store, and waits up to 5 s (or the TTL, if that is shorter) for an answer. If
 // the first answer is that the store is not set up correctly (an error that matches
-// dlock.ErrSetup), Run starts nothing and returns it. If the store does not answer, Run starts the
-// timers nevertheless. If the store reports such an error later, ticks are skipped until it is
+// dlock.ErrSetup), Run starts nothing and returns that error. If the store does not answer, Run
+// starts the timers anyway. If the store reports such an error later, ticks are skipped until it is
 // fixed. Neither case needs a restart.
 //
-// Before all that, Run calls the function that AdmitBy was given, such as Admit of a
-// cluster.Registry. If that refuses this process, Run starts nothing, and returns the error. If it
-// refuses later, Run ends as it does when ctx ends, but without PreStopDelay.
+// Before calling the store, Run calls the function that was passed to AdmitBy, such as Admit of a
+// cluster.Registry. If that function refuses this process, Run starts nothing and returns the
+// error. If it refuses later, Run ends as it does when ctx ends, but without PreStopDelay.
 func (s *Scheduler) Run(ctx context.Context) error {
 	life := &s.registry.life
 	if err := life.Begin(ctx); err != nil {
@@ -39,9 +40,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 }
 
 // AdmitBy makes Run call ask before it starts anything. If ask returns an error, Run starts
-// nothing; if ask later calls refused, Run stops. Ready and Started return the error, too.
-// Registry.Add of package cluster calls AdmitBy, so that a process that uses the store of another
-// environment runs no timer.
+// nothing. If ask later calls refused, Run stops. In both cases Ready and Started also return the
+// error. Registry.Add of package cluster calls AdmitBy, so that a process that uses the store of
+// another environment does not run any timer.
 func (s *Scheduler) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
 	s.registry.life.AdmitBy(ask)
 }
@@ -52,7 +53,7 @@ func (s *Scheduler) run(ctx context.Context) error {
 	s.start(base)
 	stopProbing := func() func() { return func() {} }
 	var err error
-	var draining time.Time // when draining began; zero: nothing was started
+	var draining time.Time // when draining began; zero if Run started nothing
 	if s.store != nil {
 		p := newProber(s.store, s.session)
 		p.reacquire, p.triggers = s.acquirer.reacquire, s.triggers
@@ -76,7 +77,7 @@ func (s *Scheduler) run(ctx context.Context) error {
 	leaveFleet := stopProbing()
 	stuck := s.wait(idle, cancel)
 	leaveFleet()
-	// The session is closed last, because it has to renew the slots of all runs until here.
+	// Close the session last, because it has to renew the slots of all runs until here.
 	var closeErr error
 	if s.session != nil {
 		closeErr = s.session.Close(base)
@@ -106,14 +107,14 @@ func (s *Scheduler) start(base context.Context) {
 			s.store.begin(base)
 		}
 		list = slices.DeleteFunc(s.registry.list(), (*settings).removed)
-		s.planner.setStarted() // timers that are registered later are planned at once
+		s.planner.setStarted() // timers that are registered later are planned immediately
 	})
 	s.planner.begin(list)
 	s.announcer.add(list)
 }
 
-// drain keeps further runs from starting. It returns a channel that is closed when the last run has
-// ended.
+// drain prevents further runs from starting. It returns a channel that is closed when the last run
+// has ended.
 func (s *Scheduler) drain() <-chan struct{} {
 	s.registry.setPhase(PhaseDraining)
 	s.announcer.close()
@@ -129,8 +130,8 @@ func (s *Scheduler) drain() <-chan struct{} {
 	return s.registry.whenIdle()
 }
 
-// wait waits for the runs to end, and ends their contexts after DrainTimeout. It returns the timers
-// of the runs that are left after CancelGrace.
+// wait waits for the runs to end, and cancels their contexts after DrainTimeout. It returns the
+// timers whose runs have not ended after CancelGrace.
 func (s *Scheduler) wait(idle <-chan struct{}, cancel context.CancelCauseFunc) []string {
 	if lifecycle.Drain(idle, s.config.DrainTimeout, func() {
 		s.log.Warn("timer: handlers did not finish within DrainTimeout; ending their contexts",

@@ -16,36 +16,37 @@ import (
 
 // A Status is a snapshot of a Scheduler. It is read from memory, without a call to the store.
 //
-// It can be marshaled as JSON: NoLimit is null, unknown or absent values are left out, instants are
-// in UTC, durations are numbers of seconds, and errors are texts.
+// It can be marshaled as JSON. NoLimit becomes null, unknown or absent values are omitted, times
+// are in UTC, durations are numbers of seconds, and errors are texts.
 type Status struct {
 	Phase  Phase
 	Holder dlock.Holder
 	Store  StoreStatus
-	// How many hosts share the store, this one included, when last counted; 0: not known, because
-	// they were not counted yet, or the store cannot list them.
+	// Hosts is how many hosts shared the store when they were last counted, including this one. 0:
+	// not known, because they have not been counted yet, or the store cannot list them.
 	Hosts  int
 	Timers []TimerStatus // by name
-	Limits []LimitStatus // that timers share, by name
-	// How many ticks and callers of Trigger wait in line, because Config.MaxRuns runs are in
+	Limits []LimitStatus // the limits that timers share, by name
+	// Waiting is how many ticks and Trigger calls wait in line because Config.MaxRuns runs are in
 	// progress.
 	Waiting int
-	// How many events of Config.Hooks were dropped, because hooks could not keep up.
+	// DroppedEvents is how many events of Config.Hooks were dropped because hooks could not keep
+	// up.
 	DroppedEvents uint64
 }
 
-// A LimitStatus is a limit that timers share, on this host.
+// A LimitStatus is the status of a shared limit on this host.
 type LimitStatus struct {
 	Name          string
-	Size          int // on this host; 10,000 if the limit has a Rate only
-	SizeElsewhere int // on other hosts, if it differs; else 0
-	Runs          int // runs in progress here that hold it, or would hold it if the store answered
-	// Rate and Per are the settings of the Limit on this host; 0: any number of runs may start.
+	Size          int // on this host; 10,000 if the limit has only a Rate
+	SizeElsewhere int // on other hosts if it differs, else 0
+	Runs          int // runs in progress on this host that hold it, or would hold it if the store answered
+	// Rate and Per are the settings of the Limit on this host. 0: starts are not limited.
 	Rate int
 	Per  time.Duration
 }
 
-// Timer returns the status of one timer. ok is false if there is none of that name.
+// Timer returns the status of one timer. ok is false if there is no timer with that name.
 func (s Status) Timer(name string) (t TimerStatus, ok bool) {
 	for _, t := range s.Timers {
 		if t.Name == name {
@@ -55,83 +56,86 @@ func (s Status) Timer(name string) (t TimerStatus, ok bool) {
 	return TimerStatus{}, false
 }
 
-// StoreStatus is the store as this host's last call found it.
+// StoreStatus describes the store as of this host's last call.
 type StoreStatus struct {
 	Name string // "" without a store
-	Up   bool   // it answered the last call; false before the first call, too
-	// It is not set up correctly (dlock.ErrSetup), and has granted nothing since it said so: ticks
-	// are skipped, whatever OnStoreDown says.
+	Up   bool   // the store answered the last call; false before the first call
+	// NotSetUp means that the store is not set up correctly (dlock.ErrSetup) and has granted
+	// nothing since it reported that. Ticks are skipped, whatever OnStoreDown says.
 	NotSetUp    bool
-	BreakerOpen bool      // it failed three times in a row, so ticks do not call it: OnStoreDown decides
-	Err         string    // what is wrong with it; "": nothing
+	BreakerOpen bool      // the store failed three times in a row: ticks do not call it, and OnStoreDown decides
+	Err         string    // the problem of the store; "" if there is none
 	ChangedAt   time.Time // when Up last changed
-	// If the store has several servers, such as a Redis Cluster, those that failed three times in a
-	// row: OnStoreDown decides for the timers on them.
+	// ServersDown lists the servers that failed three times in a row, if the store has several,
+	// such as a Redis Cluster. OnStoreDown decides for the timers on them.
 	ServersDown []string
 }
 
-// TimerStatus is one timer on this host. Ticks == Started + the sum of Skipped + the ticks that are
-// being tried at this moment, or wait.
+// TimerStatus is the status of one timer on this host. Ticks equals Started plus the sum of Skipped
+// plus the ticks that are being tried or are waiting.
 type TimerStatus struct {
 	Name     string
-	Schedule string            // as people see it; "": it is only triggered
-	Next     time.Time         // the next tick; zero: none, or with schedule.After a run is in progress here
-	Ticks    uint64            // that came due
+	Schedule string            // for people; "" if the timer is only triggered
+	Next     time.Time         // the next tick; zero if there is none, or with schedule.After while a run is in progress here
+	Ticks    uint64            // ticks that were due
 	Started  uint64            // ticks that started a run
 	Skipped  map[Reason]uint64 // ticks that started no run, by reason
-	Running  []RunInfo         // by start
-	Last     *RunResult        // the run that ended last; nil: none
-	Fallback bool              // it runs, or would run, without the store; false while it is paused
-	// The tick that waits for a run to end, see FullWait; zero: none.
+	Running  []RunInfo         // by start time
+	Last     *RunResult        // the run that ended last; nil if there is none
+	Fallback bool              // runs start without the store; false while paused
+	// WaitingTick is the tick that waits for a run to end (see FullWait), or zero.
 	WaitingTick time.Time
 
-	LastRunAt time.Time // when the latest run on this host began; zero: none did
-	// When a run last succeeded on any host, as far as this one knows; zero: it knows of none.
+	LastRunAt time.Time // when the latest run on this host began; zero if there was none
+	// LastSuccessAt is when a run last succeeded on any host, as far as this host knows. Zero if it
+	// knows of none.
 	LastSuccessAt time.Time
 
-	// The limit in force: the override, or else the setting with defaults filled in; NoLimit: none.
-	// The next two likewise.
+	// MaxConcurrency is the limit in effect: the override or, without one, the setting including
+	// its default. NoLimit: none. The same holds for the next two fields.
 	MaxConcurrency int
 	MaxPerTick     int
 	MaxPerHost     int
-	Limits         []string // that it shares with other timers
-	// The settings, with defaults filled in; NoLimit: none.
+	Limits         []string // the limits that it shares with other timers
+	// These are the settings, including defaults. NoLimit: no limit.
 	MaxRunTime  time.Duration
 	CatchUp     CatchUp
 	RunOnStart  RunOnStartPolicy
 	OnFull      FullPolicy
 	OnStoreDown StoreDownPolicy
 	LocalOnly   bool
-	MaxAttempts int // of Retry
+	MaxAttempts int // from Retry
 	AlarmAfter  int
 
-	// The worst case of runs in progress at the same time in the fleet: MaxConcurrency, or hosts ×
-	// MaxPerHost while the timer runs without the store; 0: not known, because Hosts is not.
+	// EffectiveLimit is the maximum number of runs that may be in progress at the same time in the
+	// fleet: MaxConcurrency, or hosts × MaxPerHost while the timer runs without the store. 0: not
+	// known, because Hosts is not known.
 	EffectiveLimit    int
-	TicksSinceSuccess int          // ticks without a successful run on any host, as far as this one knows
-	LimitElsewhere    int          // MaxConcurrency of other hosts if it differs, else 0
-	LimitOverride     int          // the override of MaxConcurrency; 0: none, or it is 0 and the timer is paused
-	Paused            *PauseStatus // nil: it is not
-	// The triggers of a Control that wait in the store, oldest first, as this host last read them.
+	TicksSinceSuccess int          // ticks without a successful run on any host, as far as this host knows
+	LimitElsewhere    int          // MaxConcurrency on other hosts if it differs, else 0
+	LimitOverride     int          // the overridden MaxConcurrency; 0: none, or overridden to 0, which pauses the timer
+	Paused            *PauseStatus // nil if the timer is not paused
+	// Triggers are the triggers of a Control that wait in the store, oldest first, as this host
+	// last read them.
 	Triggers        []control.PendingTrigger
-	ExpiredTriggers int // how many triggers this host has found expired, and reported
-	// The fault that the store found at a key of this timer (dlock.ErrFault), which keeps it from
-	// running; "": none.
+	ExpiredTriggers int // triggers that this host has found expired and has reported
+	// StoreFault is the fault that the store found in a key of this timer (dlock.ErrFault). The
+	// timer does not run until the fault is fixed. "": none.
 	StoreFault string
-	Removed    bool // it was removed, but runs of it are in progress
-	// The error of its schedule, which keeps ticks from being planned; "": none. The schedule is
-	// asked again after a minute, then two, up to an hour.
+	Removed    bool // the timer was removed, but runs of it are in progress
+	// ScheduleError is the error of the schedule, which prevents further ticks. "": none. The
+	// schedule is called again after a minute, then two, up to an hour.
 	ScheduleError string
 
-	due      schedule.Schedule // nil: it is only triggered
+	due      schedule.Schedule // nil if the timer is only triggered
 	settings *settings         // for Decisions
-	host     *Scheduler        // nil: this is no Status of a Scheduler
+	host     *Scheduler        // nil if this is not from Scheduler.Status
 }
 
-// NextTicks returns the next n ticks, of which Next is the first, or fewer if there are no more.
-// They come from the schedule: a tick may still be skipped. With schedule.After only Next is known:
-// it is when this host asks whether the delay is over. n is 0 to schedule.MaxNextTicks. Programs
-// without this Status get the same ticks from schedule.NextTicks.
+// NextTicks returns the next n ticks, starting with Next, or fewer if no more exist. They come from
+// the schedule, so a tick may still be skipped. With schedule.After only Next is known: it is the
+// time at which this host checks whether the delay is over. n must be 0 to schedule.MaxNextTicks.
+// Programs without this Status get the same ticks from schedule.NextTicks.
 func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 	if t.Next.IsZero() || n <= 0 {
 		return schedule.NextTicks(nil, t.Next, n)
@@ -146,8 +150,9 @@ func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 	return after, nil
 }
 
-// BlackoutUntil returns the end of the blackout, of the timer or of Config, that contains an
-// instant; zero: none contains it, or they cannot tell. Another blackout may begin then.
+// BlackoutUntil returns the end of the blackout that contains an instant, among those of the timer
+// and of Config. It returns the zero time if no blackout contains the instant, or if the blackouts
+// fail. Another blackout may begin at that end.
 func (t TimerStatus) BlackoutUntil(at time.Time) time.Time {
 	if t.host == nil {
 		return time.Time{}
@@ -160,13 +165,13 @@ func (t TimerStatus) BlackoutUntil(at time.Time) time.Time {
 	return time.Time{}
 }
 
-// PauseStatus is a pause as this host knows it.
+// PauseStatus describes a pause as far as this host knows it.
 type PauseStatus struct {
 	driver.Cause
-	Until time.Time // zero: until MaxConcurrency, which was set to 0, is changed
+	Until time.Time // zero: until the MaxConcurrency of 0 is changed
 }
 
-// Status returns a snapshot. It is consistent for each timer, but not across timers.
+// Status returns a snapshot. The snapshot is consistent for each timer, but not across timers.
 func (s *Scheduler) Status() Status {
 	st := Status{Phase: s.registry.current(), Holder: s.config.Holder, Hosts: 1,
 		DroppedEvents: s.events.queue.Dropped()}
@@ -186,14 +191,14 @@ func (s *Scheduler) Status() Status {
 
 // statusOf returns the status of a timer. ok is false if the timer has ended.
 func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
-	text := "" // before the mutex is locked: String may be the user's code
+	text := "" // before the mutex is locked, because String may be user code
 	if set.timer.Schedule != nil {
 		text = schedule.Describe(set.timer.Schedule)
 	}
 	e := set.entry
 	s.registry.mu.Lock()
 	waiting := e.waitsForRun()
-	e.mu.Lock() // no run of it begins or ends meanwhile
+	e.mu.Lock() // so that no run of the timer begins or ends in the meantime
 	s.registry.mu.Unlock()
 	defer e.mu.Unlock()
 	if set.isOver() {
@@ -231,9 +236,9 @@ func (s *Scheduler) statusOf(set *settings) (t TimerStatus, ok bool) {
 	return t, true
 }
 
-// bound returns the worst case of runs in progress at the same time in the fleet; 0: not known.
-// Without the store, MaxPerHost is the only limit. w is nil if there is no store. Called with
-// entry.mu held.
+// bound returns the maximum number of runs that may be in progress at the same time in the fleet,
+// or 0 if it is not known. Without the store, MaxPerHost is the only limit. w is nil without a
+// store. The caller holds entry.mu.
 func (s *settings) bound(w *storeWatch) int {
 	limit := s.hostLimit()
 	switch {
@@ -242,12 +247,12 @@ func (s *settings) bound(w *storeWatch) int {
 	case limit == unlimited:
 		return unlimited
 	default:
-		return w.hostsSeen() * limit // 0: not known
+		return w.hostsSeen() * limit // 0 if the number of hosts is not known
 	}
 }
 
-// Live returns an error if the scheduling goroutine has stalled: only a restart of the process
-// helps. It does not depend on the store.
+// Live returns an error if the scheduling goroutine has stalled. Only a restart of the process then
+// helps. Live does not depend on the store.
 func (s *Scheduler) Live() error {
 	if late := s.planner.wakesAt.lateness(); late > stallThreshold {
 		return fmt.Errorf("the scheduler has stalled for %v", late.Round(time.Second))
@@ -256,27 +261,27 @@ func (s *Scheduler) Live() error {
 }
 
 // Ready returns an error unless Run is running and its context has not ended. A store that is down
-// does not make a host unready, because otherwise all hosts would be unready at the same time.
+// does not make a host unready, because otherwise all hosts would become unready at the same time.
 func (s *Scheduler) Ready() error {
 	return s.registry.life.Ready()
 }
 
-// Running returns a channel that is closed when Run has begun: from then on, Trigger starts runs.
-// It stays closed when Run has ended, even with an error of the store; Ready says whether it has.
-// If Run is not called, the channel is never closed.
+// Running returns a channel that is closed when Run has begun. From then on, Trigger starts runs.
+// The channel stays closed after Run has returned, even with an error of the store. Ready tells
+// whether Run has ended. If Run is never called, the channel is never closed.
 func (s *Scheduler) Running() <-chan struct{} { return s.registry.ran }
 
-// Started returns an error until Run has begun and the store has been called once, whatever it
-// answered. A store that is down does not keep a host from counting as started.
+// Started returns an error until Run has begun and the store has been called once, whatever the
+// store answered. A host also counts as started while the store is down.
 func (s *Scheduler) Started() error {
 	return s.registry.life.Started("store", s.store == nil || s.store.calledOnce())
 }
 
-// StoreReachable returns an error while the store does not answer, or is not set up correctly: from
-// the third failure in a row to the third answer in a row, so that it does not flap. Every host
-// acquires and releases a lock of its own in the background, about once per TTL, so it notices an
-// outage even if nothing is due. A fault of the keys of these locks (dlock.ErrFault) is an error,
-// too, although timers continue.
+// StoreReachable returns an error while the store does not answer or is not set up correctly. To
+// avoid flapping, the error lasts from the third consecutive failure to the third consecutive
+// answer. Every host acquires and releases its own lock in the background, about once per TTL, so
+// it notices an outage even if nothing is due. A fault of the keys of these locks (dlock.ErrFault)
+// is also an error, although timers continue.
 func (s *Scheduler) StoreReachable() error {
 	if s.store == nil {
 		return nil
@@ -284,8 +289,8 @@ func (s *Scheduler) StoreReachable() error {
 	return s.store.reachable()
 }
 
-// LeasesRenewed returns an error if the renewal of a slot is late. If it stays late, the run loses
-// its lease.
+// LeasesRenewed returns an error if the renewal of a slot is late. If the renewal remains late, the
+// run loses its lease.
 func (s *Scheduler) LeasesRenewed() error {
 	if s.session == nil {
 		return nil
@@ -297,7 +302,7 @@ func (s *Scheduler) LeasesRenewed() error {
 }
 
 // LimitsAgree returns an error if the MaxConcurrency of a timer, or the size of a limit, differs
-// between this host and others.
+// between this host and other hosts.
 func (s *Scheduler) LimitsAgree() error {
 	if s.store == nil {
 		return nil
@@ -313,11 +318,11 @@ func (s *Scheduler) LimitsAgree() error {
 }
 
 // Checks returns checks by name. A host with a failing check is degraded, but can serve. The name
-// of a check says what is true while it passes; its error says what is wrong, and what to do.
-// Package health reports each:
+// of a check says what holds while it passes. Its error says what is wrong and what to do. Package
+// health reports each of them:
 //
 //   - store-reachable: StoreReachable; which of several servers do not answer; and which timers run
-//     without the store, or do not run because of a fault at their keys
+//     without the store, or do not run because of a fault in their keys
 //   - leases-renewed: LeasesRenewed
 //   - limits-agree: LimitsAgree
 //   - timers-succeed: TimersSucceed
@@ -332,7 +337,7 @@ func (s *Scheduler) Checks() map[string]func() error {
 	}
 }
 
-// checkStore is the check store-reachable. w is nil if there is no store.
+// checkStore is the check store-reachable. w is nil without a store.
 func checkStore(w *storeWatch) error {
 	if w == nil {
 		return nil
@@ -353,9 +358,9 @@ func checkStore(w *storeWatch) error {
 	return errors.Join(w.reachable(), sorted(errs))
 }
 
-// Runners shows the loops of a Scheduler, so that it is a cluster.Runner: itself with its phase,
-// the prober with what it last found out about the store, and the heartbeat of its leases. It reads
-// memory only.
+// Runners reports the loops of a Scheduler, which makes it a cluster.Runner: the Scheduler with its
+// phase, the prober with the result of its last probe, and the heartbeat of its leases. It only
+// reads memory.
 func (s *Scheduler) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	phase, since := s.registry.life.Current()
 	show("scheduler", "", string(phase), since, nil)

@@ -11,9 +11,9 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// The JSON of a Status is for programs in other languages, so it has no sentinel values: NoLimit is
-// null, unknown or absent values are left out, instants are in UTC, durations are numbers of
-// seconds, and errors are texts. It cannot be read back into a Status.
+// Programs in other languages read the JSON of a Status, so it has no sentinel values. NoLimit is
+// null, unknown or absent values are omitted, times are in UTC, durations are numbers of seconds,
+// and errors are texts. A Status cannot be unmarshaled from it.
 
 // A jsonLimit is a number, or null for NoLimit.
 type jsonLimit int
@@ -37,8 +37,8 @@ func (j jsonSeconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(j).Seconds())
 }
 
-// some returns list, or an empty slice instead of nil, because JSON shows an empty slice as [] and
-// nil as null.
+// some returns list, or an empty slice if list is nil. JSON shows an empty slice as [], but nil as
+// null.
 func some[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -53,8 +53,8 @@ func originOf(o driver.Cause) *driver.Cause {
 	return &o
 }
 
-// MarshalJSON implements json.Marshaler: NoLimit is null, unknown values are left out, instants are
-// in UTC, durations are numbers of seconds, and errors are texts.
+// MarshalJSON implements json.Marshaler. NoLimit is null, unknown values are omitted, times are in
+// UTC, durations are numbers of seconds, and errors are texts.
 func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Phase  Phase         `json:"phase"`
@@ -112,7 +112,7 @@ func (t TimerStatus) MarshalJSON() ([]byte, error) {
 	if skipped == nil {
 		skipped = map[Reason]uint64{}
 	}
-	var effective *jsonLimit // left out: not known
+	var effective *jsonLimit // omitted if not known
 	if t.EffectiveLimit != 0 {
 		effective = (*jsonLimit)(&t.EffectiveLimit)
 	}
@@ -185,7 +185,7 @@ type jsonRun RunInfo
 
 // MarshalJSON implements json.Marshaler.
 func (j jsonRun) MarshalJSON() ([]byte, error) {
-	var slot *int // left out: it has none
+	var slot *int // omitted if the run has none
 	if j.Slot >= 0 {
 		slot = &j.Slot
 	}
@@ -214,7 +214,7 @@ type jsonResult RunResult
 func (j jsonResult) MarshalJSON() ([]byte, error) {
 	text := ""
 	if j.Err != nil {
-		text = mask.Text(fmt.Sprint(j.Err)) // fmt survives an Error that panics
+		text = mask.Text(fmt.Sprint(j.Err)) // fmt recovers if Error panics
 	}
 	return json.Marshal(struct {
 		Tick      time.Time   `json:"tick,omitzero"`

@@ -11,15 +11,15 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// storeMetrics are the metrics of the store of a scheduler. There are few, so they are kept as
-// Prometheus types. If an alert may ask for the increase of a counter, the counter exists from the
+// storeMetrics are the metrics of a scheduler's store. There are few, so they are stored as
+// Prometheus types. If an alert may compute the increase of a counter, the counter exists from the
 // start, at 0. A nil *storeMetrics counts nothing.
 type storeMetrics struct {
-	results    *prometheus.CounterVec // of acquires
+	results    *prometheus.CounterVec // of acquires, by result
 	expired    prometheus.Counter
 	beats      [driver.GrantLost + 1]prometheus.Counter
 	ops        map[dlock.StoreOp]opMetrics
-	took, hold prometheus.Observer // of acquires; of slots
+	took, hold prometheus.Observer // durations of acquires, and of holding a slot
 
 	collectors []prometheus.Collector
 }
@@ -30,7 +30,7 @@ type opMetrics struct {
 	failed prometheus.Counter
 }
 
-// newStoreMetrics returns the metrics of a store. Histograms are native unless there are bounds.
+// newStoreMetrics returns the metrics of a store. Histograms are native if the bounds are nil.
 func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetrics {
 	m := &storeMetrics{}
 	labels := prometheus.Labels{"store": store}
@@ -69,8 +69,8 @@ func newStoreMetrics(store string, callBounds, runBounds []float64) *storeMetric
 	return m
 }
 
-// acquired counts an attempt to get a slot, made with ctx. It calls methods of the store's error,
-// so no mutex may be held.
+// acquired counts an attempt to acquire a slot with ctx. It calls methods of the store's error, so
+// the caller must hold no mutex.
 func (s *storeMetrics) acquired(ctx context.Context, lease *dlock.Lease, err error, took time.Duration) {
 	if s == nil {
 		return
@@ -82,7 +82,7 @@ func (s *storeMetrics) acquired(ctx context.Context, lease *dlock.Lease, err err
 	}
 }
 
-// acquireResult returns the result of an acquire, as the metrics name it.
+// acquireResult returns the value of the result label for an acquire.
 func acquireResult(ctx context.Context, err error) string {
 	no := refusal(err)
 	switch {
@@ -96,7 +96,8 @@ func acquireResult(ctx context.Context, err error) string {
 	return "error"
 }
 
-// resultOf returns a reason as a value of a label. A store may invent any number of reasons.
+// resultOf returns a reason as the value of a label. A store may define any number of reasons, so
+// unknown ones share a value.
 func resultOf(reason Reason) string {
 	if verdictOf(reason) == 0 && reason != ReasonNotRunning {
 		return "other"

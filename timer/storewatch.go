@@ -20,11 +20,11 @@ import (
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
-// A storeWatch watches the store's health. It is not on the path of a tick: every part may call it,
-// and it calls none of them. It passes what the store's answers say about single timers to views.
+// A storeWatch monitors the store. It is not on the path of a tick. Every part may call it, and it
+// calls none of them. It passes what the store's answers say about single timers to views.
 type storeWatch struct {
 	label     string
-	timeout   time.Duration // of one call
+	timeout   time.Duration // for each call
 	ttl       time.Duration
 	caps      driver.Capabilities
 	names     shardNames
@@ -33,22 +33,22 @@ type storeWatch struct {
 	registry  *registry
 	views     *views
 	overrides *overrides
-	base      context.Context // of all calls; set when Run begins, before anything starts
-	wake      chan struct{}   // wakes the prober: the store is back, or there is something new to read
+	base      context.Context // the context of all calls; set when Run begins, before anything starts
+	wake      chan struct{}   // wakes the prober, because the store is back or there is something new to read
 
-	metrics *storeMetrics // nil: there are none
+	metrics *storeMetrics // nil if there are none
 
-	// mu guards the rest. docs/architecture.md has the order of mutexes.
+	// mu guards the fields below. docs/architecture.md defines the lock order.
 	mu               sync.Mutex
 	breakers         breakers
-	quarantinedUntil time.Time // until when the store grants nothing; zero: it grants
-	ownFault         error     // the fault that the store finds in fleet.HostsLock or a probe's lock; nil: none
+	quarantinedUntil time.Time // until when the store grants nothing; zero if it grants
+	ownFault         error     // the fault that the store finds in fleet.HostsLock or in a probe's lock, or nil
 	auditing         bool
 	warned           map[string]time.Time // when each warning of an audit was last logged
 	awaitingFirst    bool                 // Run is waiting for the store's first answer
 	wasCalled        bool                 // the prober has called the store, whatever it answered
-	hosts            int                  // that share the store, this one included, when last counted; 0: not known
-	ranWithout       int                  // runs that started without the store since it last answered
+	hosts            int                  // hosts that shared the store when last counted, including this one; 0 if not known
+	ranWithout       int                  // runs that have started without the store since it last answered
 }
 
 func newStoreWatch(config Config, log *lineLog, v *events, g *registry, l *ledger) *storeWatch {
@@ -65,13 +65,13 @@ func newStoreWatch(config Config, log *lineLog, v *events, g *registry, l *ledge
 
 func storeLabel(store dlock.DistributedLock) string {
 	if s, ok := store.(fmt.Stringer); ok {
-		return strings.ToValidUTF8(fmt.Sprintf("%v", s), "?") // fmt survives a String that panics
+		return strings.ToValidUTF8(fmt.Sprintf("%v", s), "?") // fmt recovers if String panics
 	}
 	return "custom"
 }
 
-// begin is called when Run begins, before anything calls the store. It needs no mutex then, and
-// must not take one, because the registry's mutex is held.
+// begin is called when Run begins, before anything calls the store. It needs no mutex at that
+// point, and must not lock one, because the caller holds the registry's mutex.
 func (s *storeWatch) begin(base context.Context) {
 	s.base, s.awaitingFirst = base, true
 }
@@ -88,15 +88,15 @@ func (s *storeWatch) wakeProber() {
 func (s *storeWatch) called(c dlock.StoreCall) {
 	failure := c.Err
 	if c.Refused() {
-		failure = nil // a refusal is an answer
+		failure = nil // a refusal counts as an answer
 	}
 	s.metrics.called(c.Op, c.Took, failure != nil && !c.Canceled)
-	if c.Op != dlock.StoreOpExtend { // an acquire may take two calls, so its result is recorded instead
+	if c.Op != dlock.StoreOpExtend { // an acquire may take two calls, so its result is recorded elsewhere
 		return
 	}
 	defer s.log.flush()
 	s.heartbeats(c)
-	if c.Canceled { // the call says nothing about the store
+	if c.Canceled { // the result says nothing about the store
 		return
 	}
 	if guard.Is(failure, dlock.ErrFault) {
@@ -105,7 +105,7 @@ func (s *storeWatch) called(c dlock.StoreCall) {
 	s.saw(s.resultOf(c.Name, failure, true))
 }
 
-// heartbeats counts renewals by result, and takes the version of the overrides from them.
+// heartbeats counts renewals by result. It also reads the version of the overrides from them.
 func (s *storeWatch) heartbeats(c dlock.StoreCall) {
 	for i, g := range c.Grants {
 		outcome := driver.GrantUnknown
@@ -121,8 +121,8 @@ func (s *storeWatch) heartbeats(c dlock.StoreCall) {
 	}
 }
 
-// recordAnswer records what the store answered to an acquire of a timer's slot, and reports whether
-// the timer continues without the store.
+// recordAnswer records the store's answer to an acquire of a timer's slot, and reports whether the
+// timer continues without the store.
 func (s *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degraded bool) {
 	set := t.s
 	_, failed := errors.AsType[*dlock.StoreError](err)
@@ -145,8 +145,8 @@ func (s *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degrad
 	return false
 }
 
-// saw records what a call says about the store. It returns what is wrong with the set-up of the
-// called server; nil: nothing is known.
+// saw records the result of a call. It returns the set-up error of the server that was called, or
+// nil if none is known.
 func (s *storeWatch) saw(r result) (setupErr error) {
 	s.mu.Lock()
 	server, store := s.record(r)
@@ -169,14 +169,14 @@ func (s *storeWatch) saw(r result) (setupErr error) {
 	return setupErr
 }
 
-// An effect is what a call has changed.
+// An effect describes what a call has changed.
 type effect struct {
 	back   bool // the server or store answers, and its breaker is closed
-	opened bool // the breaker of the whole store has opened, and that is to be logged
+	opened bool // the breaker of the whole store has opened, and the caller has to log that
 }
 
 // record records a call to the store, or to one of its servers. It returns what has changed for
-// that server, and for the whole store. Called with mu held.
+// that server, and for the whole store. The caller holds mu.
 func (s *storeWatch) record(r result) (server, store effect) {
 	if r.shard != "" {
 		if server = s.note(r, r.shard); !s.ofAll(r) {
@@ -186,7 +186,8 @@ func (s *storeWatch) record(r result) (server, store effect) {
 	return server, s.note(r, "")
 }
 
-// note records what a call says about a server, or about the whole store (""). Called with mu held.
+// note records what a call says about a server, or about the whole store if shard is "". The caller
+// holds mu.
 func (s *storeWatch) note(r result, shard string) (e effect) {
 	b := s.breakers.at(shard)
 	c := b.saw(r.failure, r.notSetUp, r.renewal)
@@ -205,9 +206,9 @@ func (s *storeWatch) note(r result, shard string) (e effect) {
 	return e
 }
 
-// logChange logs what has changed for a server, or for the whole store (""). It returns true if the
-// breaker of the store has opened. The caller logs that with the numbers of timers that it
-// concerns, which cannot be counted with mu held. Called with mu held.
+// logChange logs what has changed for a server, or for the whole store if shard is "". It returns
+// true if the breaker of the store has opened. The caller logs that change, because the line has
+// the numbers of affected timers, which cannot be counted with mu held. The caller holds mu.
 func (s *storeWatch) logChange(c change, r result, shard string) (opened bool) {
 	what, whose, args := "the store", "timers that share it", []any{"store", s.label}
 	if shard != "" {
@@ -232,8 +233,8 @@ func (s *storeWatch) logChange(c change, r result, shard string) (opened bool) {
 	return false
 }
 
-// recordAcquire records what the result of an acquire says about the store itself. It returns the
-// error. If the store's last answer was that it is not set up correctly, the error says so, too.
+// recordAcquire records what the result of an acquire says about the store, and returns the error.
+// If the store's last answer was that it is not set up correctly, the returned error includes that.
 func (s *storeWatch) recordAcquire(name string, err error) error {
 	failed, ok := errors.AsType[*dlock.StoreError](err)
 	if !ok {
@@ -243,7 +244,7 @@ func (s *storeWatch) recordAcquire(name string, err error) error {
 		return err
 	}
 	why := reasonOf(failed)
-	if why == ReasonStoreFault { // one key is faulty, but the store answers
+	if why == ReasonStoreFault { // a key is faulty, but the store answers
 		s.saw(s.resultOf(name, nil, false))
 		return err
 	}
@@ -254,7 +255,7 @@ func (s *storeWatch) recordAcquire(name string, err error) error {
 	return err
 }
 
-// policies counts the timers that share the store, by OnStoreDown.
+// policies counts the timers that share the store, by their OnStoreDown.
 func (s *storeWatch) policies() (local, skip int) {
 	for _, set := range s.registry.registered() {
 		switch {
@@ -269,8 +270,8 @@ func (s *storeWatch) policies() (local, skip int) {
 }
 
 // bypass reports whether the breaker is open for a timer, so that the store must not be called. If
-// it is open, bypass returns what is wrong with the store (nil: it has just answered again), and
-// records and reports whether the timer continues without it.
+// it is open, bypass also returns the problem of the store (nil if the store has just answered
+// again). It records and returns whether the timer continues without the store.
 func (s *storeWatch) bypass(set *settings) (open bool, why error, degraded bool) {
 	shard := s.names.of(set.entry.lockName)
 	s.mu.Lock()
@@ -285,7 +286,7 @@ func (s *storeWatch) bypass(set *settings) (open bool, why error, degraded bool)
 		return false, nil, false
 	}
 	degraded = s.views.recordDown(set, reason, why)
-	if !s.isOpen(set) { // storeIsBack may have come before recordDown
+	if !s.isOpen(set) { // storeIsBack may have run before recordDown
 		s.views.upAgain(set)
 	}
 	return true, why, degraded
@@ -299,7 +300,7 @@ func (s *storeWatch) isOpen(set *settings) bool {
 	return s.breakers.at(shard).Open()
 }
 
-// serves reports whether the last call to a timer's server was answered and its breaker is closed.
+// serves reports whether the server of a timer answered the last call and its breaker is closed.
 func (s *storeWatch) serves(set *settings) bool {
 	shard := s.names.of(set.entry.lockName)
 	s.mu.Lock()
@@ -322,7 +323,7 @@ func (s *storeWatch) notSetUp(set *settings) bool {
 	return s.breakers.at(shard).setupErr != nil
 }
 
-// isWell reports whether the last call to the store was answered and the breaker is closed.
+// isWell reports whether the store answered the last call and the breaker is closed.
 func (s *storeWatch) isWell() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,19 +337,19 @@ func (s *storeWatch) startedWithout() {
 	s.ranWithout++
 }
 
-// hostsSeen returns how many hosts share the store, this one included, when last counted; 0: not
-// known.
+// hostsSeen returns how many hosts shared the store when last counted, including this one, or 0 if
+// not known.
 func (s *storeWatch) hostsSeen() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hosts
 }
 
-// unknownQuarantine is the pause before the next call to a store that does not say when its
-// quarantine ends.
+// unknownQuarantine is the pause before the next call if the store does not say when its quarantine
+// ends.
 const unknownQuarantine = time.Second
 
-// beginQuarantine records for how long a store that restarted grants nothing, and logs it once.
+// beginQuarantine records how long a store that restarted grants nothing, and logs that once.
 func (s *storeWatch) beginQuarantine(endsIn time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,7 +366,7 @@ func (s *storeWatch) beginQuarantine(endsIn time.Duration) {
 	}
 }
 
-// endQuarantine records that the store grants, and logs it once after a quarantine.
+// endQuarantine records that the store grants leases, and logs that once after a quarantine.
 func (s *storeWatch) endQuarantine() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -375,8 +376,8 @@ func (s *storeWatch) endQuarantine() {
 	}
 }
 
-// audit makes the store check the settings of its server, when it first answers and whenever it
-// answers again, because it may be another server then.
+// audit makes the store check the settings of its server. It is called when the store first
+// answers, and whenever it answers again, because it may then be another server.
 func (s *storeWatch) audit() {
 	auditor := s.caps.Auditor
 	if auditor == nil || !s.registry.join() {
@@ -419,15 +420,15 @@ func (s *storeWatch) audit() {
 	}()
 }
 
-// warnEvery is the shortest time between two logs of the same warning of an audit: if a server
-// comes and goes, it is audited each time.
+// warnEvery is the minimum time between two logs of the same warning. Without it, every audit would
+// log the warning again while a server is flapping.
 const warnEvery = time.Hour
 
-// measured matches the amounts in a warning, which differ each time.
+// measured matches the amounts in a warning, which differ from audit to audit.
 var measured = regexp.MustCompile(`\b([0-9.]+(ns|µs|ms|s|m|h))+\b|\b[0-9]+ (bytes|old versions|rows)`)
 
 // newWarning reports whether a warning was not logged within warnEvery, and records that it is
-// logged now. Called with mu held.
+// logged now. The caller holds mu.
 func (s *storeWatch) newWarning(text string) bool {
 	text = measured.ReplaceAllString(text, "")
 	now := time.Now()
@@ -451,9 +452,9 @@ func (s *storeWatch) storeIsBack(shard string) {
 	s.views.upAgain(list...)
 }
 
-// noteOwnFault records a fault that the store finds in fleet.HostsLock or a probe's lock. No timer
-// suffers, but the hosts are not counted, and other keys may be damaged, too. why is the reason of
-// the error. Called with mu held.
+// noteOwnFault records a fault that the store finds in fleet.HostsLock or in a probe's lock. It
+// does not affect timers, but the hosts are not counted, and other keys may be damaged, too. why is
+// the reason of the error. The caller holds mu.
 func (s *storeWatch) noteOwnFault(why Reason, err error) {
 	_, failed := errors.AsType[*dlock.StoreError](err)
 	switch {
@@ -476,7 +477,7 @@ func (s *storeWatch) calledOnce() bool {
 	return s.wasCalled
 }
 
-// serversDown lists the servers that failed several times in a row.
+// serversDown lists the servers whose breakers are open.
 func (s *storeWatch) serversDown() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -491,7 +492,7 @@ func (s *storeWatch) gauges() (called, up, open bool) {
 	return b.called, b.why() == nil && s.ownFault == nil, b.Open()
 }
 
-// status returns the store's part of Status.
+// status returns the part of Status that describes the store.
 func (s *storeWatch) status() StoreStatus {
 	s.mu.Lock()
 	b, down, fault := s.breakers.whole, s.breakers.down(), s.ownFault
@@ -504,7 +505,7 @@ func (s *storeWatch) status() StoreStatus {
 	return st
 }
 
-// reachable returns what keeps the store from serving, or nil.
+// reachable returns what prevents the store from serving, or nil.
 func (s *storeWatch) reachable() error {
 	s.mu.Lock()
 	b, fault, quarantine := s.breakers.whole, s.ownFault, s.quarantinedUntil

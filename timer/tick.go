@@ -11,24 +11,24 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A tick is a scheduled instant that has come due, the same on every host. A host may try it later:
-// because of Delay, because the host was asleep, or because it lets other hosts go first. A tick
-// without an instant stands for a Trigger.
+// A tick is a scheduled instant that is due. It is the same on every host. A host may try it later
+// because of Delay, because the host was suspended, or because it lets other hosts go first. A tick
+// without a time stands for a Trigger.
 type tick struct {
 	s        *settings // the settings with which it is tried
-	at       int64     // µs; 0: a Trigger
-	missedAt int64     // µs, when it came due, if this host missed it; otherwise 0
+	at       int64     // µs; 0 for a Trigger
+	missedAt int64     // µs, when the tick was due, if this host missed it; otherwise 0
 	yielded  bool      // it has already yielded to other hosts
-	onStart  bool      // it is the tick of RunOnStart
-	ownStart bool      // it is the instant at which this host started, so it is not claimed
-	// When it began to wait, for a run to end (FullWait) or for a place (MaxRuns); zero: it has not
-	// waited.
+	onStart  bool      // the tick of RunOnStart
+	ownStart bool      // the time at which this host started, so the tick is not claimed
+	// When the tick began to wait for a run to end (FullWait) or for a place (MaxRuns). Zero: it
+	// has not waited.
 	waitsSince time.Time
 }
 
-// anew returns a tick as it is tried after a wait: with the present settings of its timer. The
-// blackouts have to be asked again, because the wait may have been long, or the blackouts may have
-// been replaced.
+// anew returns the tick for another attempt after a wait, with the current settings of its timer.
+// The blackouts have to be called again, because the wait may have been long, or the blackouts may
+// have been replaced.
 func (t tick) anew() tick {
 	t.s, t.yielded = t.s.entry.settings.Load(), false
 	return t
@@ -36,30 +36,30 @@ func (t tick) anew() tick {
 
 // A plan is the next tick of a timer.
 type plan struct {
-	tick   time.Time // zero: nothing
-	due    time.Time // when this host tries it, Delay included
-	atOnce tick      // a tick to try when this host starts: of RunOnStart, or missed; zero: none
+	tick   time.Time // zero if there is none
+	due    time.Time // when this host tries the tick, including Delay
+	atOnce tick      // a tick to try when this host starts, from RunOnStart or missed; zero if none
 }
 
-// dueTicks are the ticks of a timer that have come due.
+// dueTicks are the ticks of a timer that are due.
 type dueTicks struct {
-	first, last time.Time     // ticks; the last one is tried
-	missed      uint64        // how many ticks, from first to just before last
-	due         time.Time     // when this host was to try the last tick
-	late        time.Duration // how much later than that it is now
-	blackout    error         // the blackout that the last tick falls into, or nil
+	first, last time.Time     // the due ticks; only the last one is tried
+	missed      uint64        // the number of ticks from first to just before last
+	due         time.Time     // when this host should have tried the last tick
+	late        time.Duration // the time since due
+	blackout    error         // the blackout that contains the last tick, or nil
 	next        plan
-	err         error // of the schedule
+	err         error // the error of the schedule
 }
 
-// schedules asks schedules and blackouts. They may be user code, which may call the Scheduler, so
-// it is used without a mutex, and has no state.
+// schedules calls schedules and blackouts. They may be user code that calls the Scheduler.
+// Therefore schedules has no state and must be used without holding a mutex.
 type schedules struct {
 	host      dlock.Holder
-	blackouts []schedule.Blackout // of all timers
+	blackouts []schedule.Blackout // the blackouts of all timers
 }
 
-// due asks the schedule and the blackouts about a tick that should have been tried at due.
+// due calls the schedule and the blackouts for a tick that should have been tried at due.
 func (s *schedules) due(set *settings, tick, due, now time.Time) (c dueTicks) {
 	if delay, fixed := set.delay(); fixed {
 		return s.dueAfterDelay(set, tick, now, delay)
@@ -69,7 +69,7 @@ func (s *schedules) due(set *settings, tick, due, now time.Time) (c dueTicks) {
 	c.last, next, c.missed, c.err = schedule.Advance(set.timer.Schedule, tick, now.Add(-set.spread(s.host)))
 	if !c.last.Equal(tick) {
 		due = s.startsAt(set, c.last)
-		if due.After(now) { // the last one is still delayed by its jitter, so the one before it is tried
+		if due.After(now) { // its jitter still delays the last tick, so the tick before it is tried
 			c.last, next, c.missed, c.err = schedule.Advance(set.timer.Schedule, tick, c.last.Add(-time.Microsecond))
 			due = s.startsAt(set, c.last)
 		}
@@ -83,7 +83,7 @@ func (s *schedules) due(set *settings, tick, due, now time.Time) (c dueTicks) {
 	return c
 }
 
-// first asks the schedule for the first tick after a given one that this host has yet to try.
+// first returns the plan for the first tick after a given time that this host has yet to try.
 func (s *schedules) first(set *settings, now, after time.Time) (plan, error) {
 	if set.timer.Schedule == nil {
 		return plan{}, nil
@@ -107,7 +107,7 @@ func (s *schedules) delayed(set *settings, now, next time.Time) time.Time {
 		return time.Time{}
 	}
 	reached := now.Add(-set.spread(s.host))
-	// jitterBound is the longest time that its jitter can delay a tick.
+	// jitterBound is the maximum time by which its jitter can delay a tick.
 	jitterBound := float64(next.Sub(reached)) * set.timer.Delay.Jitter / (1 - set.timer.Delay.Jitter)
 	last := schedule.Latest(set.timer.Schedule, reached, time.Duration(min(jitterBound, math.MaxInt64/2)))
 	if last.IsZero() || !s.startsAt(set, last).After(now) {
@@ -124,14 +124,14 @@ func (s *schedules) planned(set *settings, tick time.Time) plan {
 	return plan{tick: tick, due: s.startsAt(set, tick)}
 }
 
-// startsAt returns when this host tries a tick, Delay included.
+// startsAt returns when this host tries a tick, including Delay.
 func (s *schedules) startsAt(set *settings, tick time.Time) time.Time {
 	return tick.Add(set.spread(s.host) + set.jitter(tick))
 }
 
-// askAgain asks a schedule that failed for the tick after the latest that came due, so that ticks
-// that came due meanwhile are counted. If the schedule fails again, it asks for the first tick from
-// now on.
+// askAgain calls a schedule that failed for the tick after the latest due tick, so that ticks that
+// were due in the meantime are counted. If the schedule fails again, askAgain calls it for the
+// first tick from now on.
 func (s *schedules) askAgain(set *settings, due int64, now time.Time) (plan, error) {
 	var after time.Time
 	if due != 0 {
@@ -148,8 +148,8 @@ func (s *schedules) askAgain(set *settings, due int64, now time.Time) (plan, err
 }
 
 // updated returns the first tick of a timer that was updated. begun says whether Run has planned
-// the timer before; if not, it is planned like a timer that was there when Run started. interval is
-// the time between the latest and the next tick of the old schedule.
+// the timer before. If not, the timer is planned like one that existed when Run started. interval
+// is the time between the latest and the next tick of the old schedule.
 func (s *schedules) updated(
 	old, set *settings, now time.Time, interval time.Duration, begun bool,
 ) (plan, error) {
@@ -161,15 +161,15 @@ func (s *schedules) updated(
 	ticks := &set.entry.ticks
 	next, _ := ticks.read()
 	if tick := time.UnixMicro(next); next != 0 && !tick.After(now) {
-		// The tick has come due, and its delay is not over, or this host has not handled it yet.
+		// The tick is due, but its delay is not over, or this host has not handled it yet.
 		when := s.startsAt(set, tick)
-		if was := s.startsAt(old, tick); was.After(when) { // the tick is not as late as it seems
+		if was := s.startsAt(old, tick); was.After(when) { // the tick is less late than it seems
 			when = later(when, earlier(was, now))
 		}
 		return plan{tick: tick, due: when}, nil
 	}
 	if _, fixed := set.delay(); fixed && next != 0 && s.blackout(old, now) == nil {
-		return s.planned(set, time.UnixMicro(next)), nil // the store, or a run that ended here, has set it
+		return s.planned(set, time.UnixMicro(next)), nil // the store, or a run that ended on this host, has set it
 	}
 	first, err := s.first(set, now, ticks.tried(now, interval))
 	if err == nil && set.nth == old.nth {
@@ -185,8 +185,9 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// usesUserCode reports whether a timer's schedule or blackouts may be user code. Such code may take
-// a long time, and other timers must not wait for it: these items are dispatched last, one by one.
+// usesUserCode reports whether a timer's schedule or blackouts may be user code. Such code may be
+// slow, and other timers must not wait for it. Therefore these items are dispatched last, one by
+// one.
 func (s *schedules) usesUserCode(set *settings) bool {
 	_, ours := set.timer.Schedule.(schedule.Interval)
 	if _, fixed := set.delay(); fixed {
@@ -214,10 +215,10 @@ func (s *schedules) blackout(set *settings, t time.Time) error {
 	return nil
 }
 
-// blackoutAgain returns an error if a tick that is tried again may not start.
+// blackoutAgain returns an error if a tick may not start when it is tried again.
 func (s *schedules) blackoutAgain(t tick, now time.Time) error {
 	if t.yielded {
-		return nil // it came due a moment ago, and the blackouts were asked then
+		return nil // the tick was just due, and the blackouts were called then
 	}
 	if t.missedAt != 0 {
 		if err := s.blackout(t.s, time.UnixMicro(t.missedAt)); err != nil {
@@ -227,7 +228,7 @@ func (s *schedules) blackoutAgain(t tick, now time.Time) error {
 	return s.blackout(t.s, now)
 }
 
-// A brokenBlackout panicked, or returned an end that is not later.
+// A brokenBlackout is the error of a blackout that panicked or returned an end that is not later.
 type brokenBlackout struct{ err error }
 
 func (b *brokenBlackout) Error() string {
@@ -237,7 +238,7 @@ func (b *brokenBlackout) Error() string {
 const (
 	// maxDelay bounds Delay.ByTimer and Delay.ByHost.
 	maxDelay = 24 * time.Hour
-	// maxJitter bounds Delay.Jitter, so that ticks keep their order.
+	// maxJitter bounds Delay.Jitter, so that ticks remain in order.
 	maxJitter = 0.5
 )
 
@@ -252,8 +253,8 @@ func (s *settings) spread(host dlock.Holder) (d time.Duration) {
 	return d.Truncate(time.Microsecond)
 }
 
-// jitter returns the part of the delay that differs from tick to tick; it is the same on every
-// host. It asks the schedule, so call it without a mutex.
+// jitter returns the part of the delay that varies from tick to tick. It is the same on every host.
+// It calls the schedule, so the caller must hold no mutex.
 func (s *settings) jitter(tick time.Time) time.Duration {
 	if s.timer.Delay.Jitter == 0 {
 		return 0
@@ -266,9 +267,9 @@ func (s *settings) jitter(tick time.Time) time.Duration {
 	return time.Duration(chance * s.timer.Delay.Jitter * float64(next.Sub(tick))).Truncate(time.Microsecond)
 }
 
-// hashed returns a hash that is the same in every process. FNV alone would give names that differ
-// only in their last letter hashes close to each other (2^40 apart, which is 18 minutes of a day),
-// so the bits are mixed as in the last step of MurmurHash3.
+// hashed returns a hash that is the same in every process. FNV alone would give similar hashes to
+// names that differ only in the last letter (2^40 apart, which is 18 minutes of a day). Therefore
+// the bits are mixed as in the last step of MurmurHash3.
 func hashed(a, b string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(a))

@@ -11,21 +11,21 @@ import (
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
-// Trigger starts a run on this host now, or refuses it. It never keeps a trigger for later;
-// control.Control.Trigger does that, for the fleet. It returns once the run has started and Status
-// shows it; Handle.Wait returns the result of the run. Otherwise it returns a *RefusedError with
-// the reason, ErrNoTimer, ErrPayloadTooLong, or the cause of ctx.
+// Trigger starts a run on this host immediately, or refuses to. It never keeps a trigger for later;
+// control.Control.Trigger does that for the fleet. Trigger returns once the run has started and
+// Status shows it. Handle.Wait returns the result of the run. If no run starts, Trigger returns a
+// *RefusedError with the reason, ErrNoTimer, ErrPayloadTooLong, or the cause of ctx.
 //
-// Any registered timer may be triggered at any time between Running and the drain: its schedule,
-// blackouts and MaxPerTick do not matter. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses
-// apply. Trigger waits, until ctx ends, in two cases: if MaxRuns runs are in progress, as OnMaxRuns
-// decides; and for its turn, if 64 calls to the store are in flight. If the store does not answer,
-// OnStoreDown applies; but Trigger calls the store even while its breaker is open. A set-up fault
-// (ReasonStoreSetup) or a fault of a key (ReasonStoreFault) refuses the run. If Run has returned a
-// set-up fault, so does Trigger.
+// Any registered timer may be triggered at any time between Running and the drain. Its schedule,
+// blackouts and MaxPerTick do not apply. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses do.
+// Trigger waits, until ctx ends, in two cases: if MaxRuns runs are in progress, as OnMaxRuns says;
+// and for its turn, if 64 calls to the store are in flight. If the store does not answer,
+// OnStoreDown applies, but Trigger calls the store even while its breaker is open. A set-up error
+// (ReasonStoreSetup) or a fault in a key (ReasonStoreFault) refuses the run. If Run has returned a
+// set-up error, so does Trigger.
 //
-// The context of the run has the values of ctx, such as a trace or a user, and those of Run's
-// context where ctx has none. It does not end with ctx.
+// The context of the run has the values of ctx, such as a trace or a user. Where ctx has no value,
+// it has the value of Run's context. It does not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOptions) (*Handle, error) {
 	if ctx == nil {
 		return nil, errNilContext
@@ -73,7 +73,7 @@ func (s *Scheduler) tryTrigger(ctx context.Context, name string, by *triggering)
 		if why == "" {
 			s.registry.leave(set)
 		}
-		return s.tryTrigger(ctx, name, by) // with the settings of Update, or the timer is unknown now
+		return s.tryTrigger(ctx, name, by) // with the settings of Update, or to return ErrNoTimer
 	case why == ReasonMaxRuns && !s.registry.starting():
 		return refuse(ReasonDraining, nil)
 	case why == ReasonMaxRuns && ctx.Err() != nil:
@@ -141,25 +141,24 @@ func (s *Scheduler) newTriggers() *triggers {
 	}
 }
 
-// MaxPayloadLen is the longest payload of a triggered run, in bytes.
+// MaxPayloadLen is the maximum length of the payload of a triggered run, in bytes.
 const MaxPayloadLen = fleet.MaxPayloadLen
 
 // ErrPayloadTooLong is matched by the error for a payload of more than MaxPayloadLen bytes.
 var ErrPayloadTooLong = fleet.ErrPayloadTooLong
 
-// TriggerOptions are what Scheduler.Trigger gives a run. The zero value gives it nothing.
+// TriggerOptions are the options of Scheduler.Trigger. The zero value is valid.
 type TriggerOptions struct {
-	// Payload is what Run.Payload returns: any bytes, which are copied. Nil and empty are the same:
-	// Run.Payload returns nil. At most MaxPayloadLen (64 KiB); a longer one is refused with
+	// Payload is what Run.Payload returns: any bytes. Trigger copies them. Nil and empty are the
+	// same: Run.Payload returns nil. A payload longer than MaxPayloadLen (64 KiB) is refused with
 	// ErrPayloadTooLong. Default: none.
 	Payload []byte
 
-	// By is who triggers the run, for Run.TriggeredBy, Status, hooks and the log. If it is set, its
-	// By must not be empty; By and Note have at most 256 bytes each. Default: nobody in particular.
+	// By says who triggers the run, for Run.TriggeredBy, Status, hooks and the log. If it is set,
+	// its By must not be empty. By and Note have at most 256 bytes each. Default: unknown.
 	By driver.Cause
 }
 
-// check returns what is wrong with the options.
 func (t TriggerOptions) check() error {
 	err := fleet.CheckPayload(t.Payload)
 	if t.By != (driver.Cause{}) {
@@ -168,11 +167,11 @@ func (t TriggerOptions) check() error {
 	return err
 }
 
-// A triggering is what only a triggered run has.
+// A triggering is the state that only a triggered run has.
 type triggering struct {
 	payload []byte
 	by      driver.Cause
-	values  context.Context // of the caller, without its end; nil: none
+	values  context.Context // the values of the caller's context, without its cancellation; nil if none
 	handle  *Handle
 }
 
@@ -184,8 +183,8 @@ func newTriggering(o TriggerOptions, values context.Context) *triggering {
 	return t
 }
 
-// A Handle lets a caller of Trigger wait for the run that it started. Waiting is optional. Its
-// methods may be called from any goroutine.
+// A Handle lets a caller of Trigger wait for the run. Waiting is optional. The methods may be
+// called from any goroutine.
 type Handle struct {
 	timer, id string
 	done      chan struct{}
@@ -193,22 +192,22 @@ type Handle struct {
 	mu     sync.Mutex
 	over   bool
 	result any
-	err    *OutcomeError // nil: it succeeded, or is in progress
+	err    *OutcomeError // nil if the run succeeded or is in progress
 }
 
-// ID is the Run.ID of the run, which CancelRun takes.
+// ID returns the Run.ID of the run, which is the argument of CancelRun.
 func (h *Handle) ID() string { return h.id }
 
-// Done returns a channel that is closed when the run has ended: after its last attempt, when its
-// slot is released and Status shows the end. If Run gives up on the handler (StuckError), it is
-// closed then.
+// Done returns a channel that is closed when the run has ended, after its last attempt, when its
+// slot is released and Status shows the end. If Run gives up on the handler (StuckError), the
+// channel is closed at that moment.
 func (h *Handle) Done() <-chan struct{} { return h.done }
 
-// Wait waits until the run has ended, and returns what its handler passed to Run.SetResult last, or
-// nil. If the outcome is OutcomeOK, the error is nil. Otherwise it is an *OutcomeError with the
-// outcome, and Wait still returns what the run had set before.
+// Wait waits until the run has ended, and returns the value that its handler last passed to
+// Run.SetResult, or nil. If the outcome is OutcomeOK, the error is nil. Otherwise the error is an
+// *OutcomeError with the outcome, and Wait still returns the value that the run had set before.
 //
-// If ctx ends first, the run continues, and the error is the cause of ctx, not an *OutcomeError.
+// If ctx ends first, the run continues. The error is then the cause of ctx, not an *OutcomeError.
 func (h *Handle) Wait(ctx context.Context) (result any, err error) {
 	if ctx == nil {
 		return nil, errNilContext
@@ -244,7 +243,7 @@ func (h *Handle) get() any {
 	return h.result
 }
 
-// end records the outcome, once, because a handler that was given up on may return later.
+// end records the outcome once, because a handler that Run has given up on may still return later.
 func (h *Handle) end(outcome Outcome, cause, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,28 +261,28 @@ func (h *Handle) end(outcome Outcome, cause, err error) {
 	close(h.done)
 }
 
-// An OutcomeError says why a triggered run did not end with OutcomeOK. errors.Is and errors.As see
-// Err and Cause: ErrMaxRunTime, dlock.ErrLost, ErrCanceled, ErrDraining, a *PanicError, or what the
-// handler returned.
+// An OutcomeError says why a triggered run did not end with OutcomeOK. errors.Is and errors.As
+// match Err and Cause: ErrMaxRunTime, dlock.ErrLost, ErrCanceled, ErrDraining, a *PanicError, or
+// the error that the handler returned.
 type OutcomeError struct {
 	Timer   string
-	ID      string // Run.ID
+	ID      string // the Run.ID
 	Outcome Outcome
-	Err     error // what the handler returned last, or a *PanicError; nil: it returned nil, or has not returned
-	Cause   error // why the context of the run ended, if that decided the outcome; otherwise nil
+	Err     error // the last error of the handler, or a *PanicError; nil if it returned nil or has not returned
+	Cause   error // why the context of the run ended, if that determined the outcome; otherwise nil
 }
 
 func (o *OutcomeError) Error() string {
 	text, last := fmt.Sprintf("timer %q: run %s: %s", o.Timer, o.ID, o.Outcome), ""
 	for _, err := range o.Unwrap() {
 		if more := fmt.Sprintf(": %v", err); more != last { // a handler often returns the cause
-			text, last = text+more, more // fmt survives an Error that panics
+			text, last = text+more, more // fmt recovers if Error panics
 		}
 	}
 	return text
 }
 
-// Unwrap returns Cause and Err, without those that are nil.
+// Unwrap returns Cause and Err, omitting nil.
 func (o *OutcomeError) Unwrap() (errs []error) {
 	for _, err := range []error{o.Cause, o.Err} {
 		if err != nil {
@@ -293,8 +292,8 @@ func (o *OutcomeError) Unwrap() (errs []error) {
 	return errs
 }
 
-// Payload returns the payload of the trigger; nil: it has none. All attempts get the same bytes: do
-// not change them.
+// Payload returns the payload of the trigger, or nil if it has none. All attempts get the same
+// bytes, so do not modify them.
 func (r *Run) Payload() []byte {
 	if r == nil || r.trigger == nil {
 		return nil
@@ -302,16 +301,17 @@ func (r *Run) Payload() []byte {
 	return r.trigger.payload
 }
 
-// SetResult sets what Handle.Wait returns. The last call counts, in any attempt; calls after the
-// end of the run have no effect. If the run was not triggered on this host, the result is dropped.
+// SetResult sets the value that Handle.Wait returns. The last call in any attempt counts. Calls
+// after the end of the run have no effect. If the run was not triggered on this host, the result is
+// dropped.
 func (r *Run) SetResult(result any) {
 	if r != nil && r.trigger != nil {
 		r.trigger.handle.set(result)
 	}
 }
 
-// Result returns what was last passed to SetResult; nil: nothing, or the run was not triggered. It
-// is for middleware, and for unit tests of handlers.
+// Result returns the value that was last passed to SetResult. It returns nil if there is none, or
+// if the run was not triggered. It is meant for middleware, and for unit tests of handlers.
 func (r *Run) Result() any {
 	if r == nil || r.trigger == nil {
 		return nil

@@ -19,17 +19,17 @@ import (
 // triggerWorkers is how many queues of triggers a host works on at the same time.
 const triggerWorkers = 8
 
-// triggers start the runs that a Control has triggered, on this host. When the store's overrides
-// say that a timer was triggered, a host looks at the timer's queue, and then again with each probe
-// until the queue is empty.
+// triggers starts the runs that a Control has triggered, on this host. When the store's overrides
+// say that a timer was triggered, the host reads the timer's queue. It reads the queue again with
+// each probe until the queue is empty.
 //
-// Before the run of a trigger starts, the host takes the trigger, by a compare-and-set that is
-// known to have been made; afterwards it removes the trigger. So no trigger starts two runs. If the
-// host then finds no room, it gives the trigger back. If it dies after it has taken a trigger, it
-// may have started the run, so the trigger is left to expire.
+// Before the run of a trigger starts, the host takes the trigger by a compare-and-set that is known
+// to have succeeded. After the start it removes the trigger. Therefore no trigger starts two runs.
+// If the host then has no room, it returns the trigger to the queue. If a host dies after it has
+// taken a trigger, it may have started the run. Such a trigger is left to expire.
 //
-// Only after a host has taken a trigger can it learn that all slots are taken elsewhere. It then
-// records in the queue until when no host need try again. Other hosts obey, unless a run has ended
+// Only after a host has taken a trigger can it learn that other hosts hold all slots. It then
+// records in the queue when to try again. Other hosts wait until that time, unless a run has ended
 // on them.
 type triggers struct {
 	log      *lineLog
@@ -37,46 +37,46 @@ type triggers struct {
 	queues   fleet.Queues
 	base     func() context.Context
 	holder   dlock.Holder
-	taker    string // of this Scheduler alone
-	// why returns why nothing may start here; "": it may. start calls tryTrigger, and does not
-	// count the refusal of a trigger a second time.
+	taker    string // unique to this Scheduler
+	// why returns why no run may start here, or "" if one may. start calls tryTrigger, and does not
+	// count a second refusal of the same trigger.
 	why   func(*settings) Reason
 	start func(ctx context.Context, e *settings, t *triggering, again bool) error
 
 	n       atomic.Int32 // len(waiting); written with mu held
 	mu      sync.Mutex
-	waiting map[string]*waitingTriggers // by timer: those whose queue may not be empty
-	expired map[*entry]int              // how many triggers of it this host has reported
+	waiting map[string]*waitingTriggers // the timers whose queues may not be empty
+	expired map[*entry]int              // how many triggers of the timer this host has reported
 }
 
 // waitingTriggers are the triggers of one timer, as this host last read them.
 type waitingTriggers struct {
 	timer string
 	entry *entry // the timer's entry when it was last triggered
-	again bool   // the timer was triggered since a worker last began
-	// These fields decide whether ticks let it go first: see triggerturns.go.
-	wantsRoom bool      // at the last look only room was missing
-	offeredAt time.Time // when it was last offered the place of a run that ended here
-	offered   bool      // it was offered a place again since the worker began
-	busy      bool      // a worker has it and the fields below; triggers.mu guards list and readAt, too
+	again bool   // the timer was triggered after a worker last began
+	// These fields determine whether ticks let the triggers go first: see triggerturns.go.
+	wantsRoom bool      // at the last look the triggers waited only for room
+	offeredAt time.Time // when the place of a run that ended here was last offered
+	offered   bool      // a place was offered again after the worker began
+	busy      bool      // a worker owns it and the fields below; triggers.mu also guards list and readAt
 	readAt    time.Time
 	list      []fleet.Pending
 
-	read     bool            // the queue was read since the worker began
-	version  int64           // the version last read; 0: there was no queue
-	mine     bool            // the queue that was read has a trigger that this host took and did not start
+	read     bool            // the queue was read after the worker began
+	version  int64           // the version that was last read; 0 if there was no queue
+	mine     bool            // the queue has a trigger that this host took and did not start
 	started  map[string]bool // by trigger ID: started here, and perhaps not yet removed
-	late     []fleet.Trigger // had expired, and this host may have removed them
-	reported map[string]bool // by trigger ID: it was logged why it waits; true: it was tried here, too
+	late     []fleet.Trigger // expired triggers that this host may have removed
+	reported map[string]bool // by trigger ID: the reason for the wait was logged; true: it was tried here, too
 
-	retryAt time.Time // the queue's RetryIn: no trigger is taken earlier, unless freed
-	freed   bool      // since this host last tried, there was no room here, or a run has ended
-	begun   int       // runs of it that have started here
-	places  int       // of the timer that were taken here at the last look
+	retryAt time.Time // from the queue's RetryIn: no trigger is taken earlier, unless freed
+	freed   bool      // since the last attempt, there was no room here or a run has ended
+	begun   int       // the number of its runs that have started here
+	places  int       // the places of the timer that were taken here at the last look
 	faulty  bool      // a fault of the queue was logged
 }
 
-// look makes a worker look at the queue of a timer with the next call of carryOut.
+// look makes a worker read the queue of a timer at the next call of carryOut.
 func (t *triggers) look(s *settings) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,10 +89,10 @@ func (t *triggers) look(s *settings) {
 	w.entry, w.again = s.entry, true
 }
 
-// any reports whether there may be a queue that is not empty.
+// any reports whether any queue may not be empty.
 func (t *triggers) any() bool { return t.n.Load() > 0 }
 
-// carryOut works on all queues in the background. Run waits for it.
+// carryOut works on all queues in the background. Run waits for this work.
 func (t *triggers) carryOut() {
 	t.mu.Lock()
 	var list []*waitingTriggers
@@ -106,7 +106,7 @@ func (t *triggers) carryOut() {
 	var next atomic.Int64
 	for range min(triggerWorkers, len(list)) {
 		if !t.registry.join() {
-			return // draining: nothing starts any more
+			return // draining: no run starts any more
 		}
 		go func() {
 			defer t.registry.done()
@@ -117,7 +117,7 @@ func (t *triggers) carryOut() {
 	}
 }
 
-// work starts the runs of one queue that may start. It reports whether a run has started.
+// work starts the runs that may start from one queue. It reports whether a run has started.
 func (t *triggers) work(w *waitingTriggers) (started bool) {
 	for more := true; more; more = t.offeredAgain(w) {
 		s, begun := t.registry.get(w.timer), w.begun
@@ -134,7 +134,7 @@ func (t *triggers) work(w *waitingTriggers) (started bool) {
 	return started
 }
 
-// finish ends the work on a queue, and forgets one that is empty.
+// finish ends the work on a queue, and drops the queue if it is empty.
 func (t *triggers) finish(w *waitingTriggers) {
 	s := t.registry.get(w.timer)
 	t.mu.Lock()
@@ -146,8 +146,8 @@ func (t *triggers) finish(w *waitingTriggers) {
 	}
 }
 
-// canSkip reports whether the triggers need not be read, with their payloads: nothing may start
-// here, none of them has expired, and the queue has not changed.
+// canSkip reports whether the triggers and their payloads need not be read. That is the case if no
+// run may start here, no trigger has expired, and the queue has not changed.
 func (t *triggers) canSkip(s *settings, w *waitingTriggers) bool {
 	if s == nil || len(w.list) == 0 || len(w.started) > 0 || len(w.late) > 0 || w.mine || t.whyNot(s, w) == "" {
 		return false
@@ -163,8 +163,8 @@ func (t *triggers) canSkip(s *settings, w *waitingTriggers) bool {
 	return err != nil || state[0].Err == nil && state[0].Version == w.version
 }
 
-// whyNot returns why this host takes no trigger now; "": it may. It records whether room may have
-// been freed since this host last tried.
+// whyNot returns why this host may not take a trigger now, or "" if it may. It records whether room
+// may have become free since this host's last attempt.
 func (t *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
 	why, places := t.why(s), s.placesTaken()
 	w.freed = w.freed || why != "" || places < w.places
@@ -175,8 +175,8 @@ func (t *triggers) whyNot(s *settings, w *waitingTriggers) Reason {
 	return why
 }
 
-// step makes one change to a queue, or starts one run. If there is nothing more to do now, it
-// returns false. s is nil if the timer was removed.
+// step makes one change to a queue, or starts one run. It returns false if nothing is left to do
+// now. s is nil if the timer was removed.
 func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	queue, version, now, err := t.queues.Read(t.base(), w.timer)
 	if err != nil {
@@ -186,7 +186,8 @@ func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 		}
 		return false
 	}
-	// Another host may have removed and reported them: reporting twice is better than never.
+	// Another host may also have removed and reported them. It is better to report twice than
+	// never.
 	w.late = slices.DeleteFunc(w.late, func(trigger fleet.Trigger) bool { return queue.Has(trigger.ID) })
 	t.report(w.timer, w.late)
 	w.late = nil
@@ -205,7 +206,7 @@ func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 		case err == nil:
 			t.report(w.timer, late)
 		case !guard.Is(err, driver.ErrChanged):
-			w.late = late // the next look shows whether they are gone
+			w.late = late // the next read shows whether they are gone
 			return false
 		}
 		return true
@@ -228,8 +229,9 @@ func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 		}
 		return false
 	}
-	// Written even if this host has taken it already: this changes the version, so that an earlier
-	// write that got no answer, such as one that gives it back, cannot be made any more.
+	// Write even if this host has already taken the trigger. This changes the version, so that an
+	// earlier write without an answer can no longer succeed. For example, that write may return the
+	// trigger to the queue.
 	trigger.Taker, trigger.Host, queue.Ran, queue.Retry = t.taker, t.holder, true, 0
 	if err := t.queues.Write(t.base(), w.timer, &queue, version); err != nil {
 		return guard.Is(err, driver.ErrChanged)
@@ -242,8 +244,8 @@ func (t *triggers) step(s *settings, w *waitingTriggers) (more bool) {
 	return started // the next step removes the trigger
 }
 
-// startRun starts the run of a trigger that this host has taken. Otherwise it returns why not, if
-// that is known, and how long the store says to wait; 0: the store has named no time.
+// startRun starts the run of a trigger that this host has taken. If no run starts, it returns the
+// reason, if known, and the wait that the store has named (0: none).
 func (t *triggers) startRun(s *settings, w *waitingTriggers, trigger *fleet.Trigger) (why Reason, named time.Duration,
 	started bool) {
 	ctx, cancel := context.WithTimeout(t.base(), 2*t.queues.Timeout)
@@ -268,8 +270,8 @@ func (t *triggers) startRun(s *settings, w *waitingTriggers, trigger *fleet.Trig
 	return why, named, false
 }
 
-// release gives back the triggers that this host has taken and whose run did not start here. why is
-// the reason, if it is known, and named is the time that the store has named.
+// release returns to the queue the triggers that this host has taken and whose run did not start
+// here. why is the reason, if known. named is the wait that the store has named.
 func (t *triggers) release(w *waitingTriggers, why Reason, named time.Duration) {
 	err := t.queues.Change(t.base(), w.timer, func(queue *fleet.Queue, now int64) (done bool, err error) {
 		done = true
@@ -285,10 +287,10 @@ func (t *triggers) release(w *waitingTriggers, why Reason, named time.Duration) 
 		}
 		return done, nil
 	}, nil)
-	w.mine = err != nil // then the next look tries again
+	w.mine = err != nil // if it failed, the next look tries again
 }
 
-// note keeps what was read, for Status.
+// note keeps the triggers that were read, for Status.
 func (t *triggers) note(w *waitingTriggers, queue *fleet.Queue, version, now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -302,7 +304,7 @@ func (t *triggers) note(w *waitingTriggers, queue *fleet.Queue, version, now int
 	}
 }
 
-// tell logs why a trigger waits, once on each host.
+// tell logs why a trigger waits, once per host.
 func (t *triggers) tell(w *waitingTriggers, trigger *fleet.Trigger, why Reason, err error) {
 	if _, was := w.reported[trigger.ID]; was {
 		return
@@ -315,7 +317,7 @@ func (t *triggers) tell(w *waitingTriggers, trigger *fleet.Trigger, why Reason, 
 	t.log.Info("timer: a trigger waits: this host may start nothing now", args...)
 }
 
-// report logs triggers that have expired, which this host has removed.
+// report logs expired triggers that this host has removed.
 func (t *triggers) report(timer string, late []fleet.Trigger) {
 	if len(late) == 0 {
 		return

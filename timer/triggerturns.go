@@ -9,27 +9,28 @@ import (
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
-// The place of a run that ends is offered to triggers first: of its timer, and of timers with which
-// that shares a limit. Otherwise a timer that takes each place as soon as it is free, or leaves it
-// free for moments only, would keep triggers waiting until they expire, because a host that asks
-// now and then misses those moments. On every host that knows of such a trigger, competing ticks
-// wait: on the host on which the run has ended, while that host starts the trigger; on all others,
-// for a random moment, because the run may have ended elsewhere.
+// The place of a run that ends is first offered to triggers of its timer, and of timers that share
+// a limit with it. Otherwise a timer whose ticks take each place as soon as it is free could keep
+// triggers waiting until they expire, because a host that only checks from time to time misses the
+// moments at which a place is free. On every host that knows of such a trigger, competing ticks
+// wait. On the host on which the run has ended, they wait while that host starts the trigger. On
+// all other hosts, they wait for a short random time, because the run may have ended elsewhere.
 
-// offerTime is the longest time that ticks wait for a trigger that was offered a place. An offer
-// costs up to four calls, so at least half of that time passes between two offers to one timer.
+// offerTime is the maximum time that ticks wait for a trigger to which a place was offered. An
+// offer costs up to four calls, so at least half of offerTime passes between two offers to one
+// timer.
 func (t *triggers) offerTime() time.Duration { return t.queues.Timeout }
 
-// noteRoom notes whether a trigger waits only for room. why is the reason that it did not start;
-// "": it has started.
+// noteRoom records whether a trigger waits only for room. why is the reason why it did not start,
+// or "" if it has started.
 func (t *triggers) noteRoom(w *waitingTriggers, why Reason) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w.wantsRoom = why == ReasonFull || why == ReasonLimitFull || why == ReasonHostFull
 }
 
-// waitsFor reports whether triggers wait for something that a run with settings s takes. Called
-// with mu held.
+// waitsFor reports whether triggers wait for something that a run with settings s takes. The caller
+// holds mu.
 func (t *triggers) waitsFor(w *waitingTriggers, s *settings) bool {
 	untaken := func(pending fleet.Pending) bool { return pending.TakenBy == dlock.Holder{} }
 	if !w.wantsRoom || !slices.ContainsFunc(w.list, untaken) {
@@ -69,7 +70,7 @@ func (t *triggers) runEnded(s *settings) (offered bool) {
 		return offered
 	}
 	if !t.registry.join() {
-		return false // draining: nothing starts any more
+		return false // draining: no run starts any more
 	}
 	go func() {
 		defer t.registry.done()
@@ -85,7 +86,7 @@ func (t *triggers) runEnded(s *settings) (offered bool) {
 	return true
 }
 
-// offeredAgain reports whether a place has become free while a worker was busy with a queue.
+// offeredAgain reports whether a place has become free while a worker was busy with the queue.
 func (t *triggers) offeredAgain(w *waitingTriggers) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,8 +95,9 @@ func (t *triggers) offeredAgain(w *waitingTriggers) bool {
 	return again
 }
 
-// goFirst returns how long a tick waits to let triggers go first; 0: it does not wait. yielded: it
-// has done so, and waits only while a trigger is being started here.
+// goFirst returns how long a tick waits to let triggers go first, or 0 if it does not wait. yielded
+// means that the tick has already waited once. It then waits only while a trigger is being started
+// here.
 func (t *triggers) goFirst(s *settings, yielded bool) (wait time.Duration) {
 	if t == nil || t.n.Load() == 0 {
 		return 0

@@ -11,9 +11,8 @@ import (
 	"github.com/tickslot/tickslot/internal/mask"
 )
 
-// views are what this host knows about single timers from the store's answers, apart from
-// overrides: the limits of other hosts, that all slots are full, faults, and whether the store
-// answers.
+// views are this host's information about single timers from the store's answers, except overrides:
+// the limits of other hosts, whether all slots are full, faults, and whether the store answers.
 type views struct {
 	log        *lineLog
 	ledger     *ledger
@@ -22,20 +21,20 @@ type views struct {
 	degraded atomic.Int32 // runs that continue without the store
 }
 
-// A view is what this host knows about one timer from the store's answers. Guarded by entry.mu.
+// A view is this host's information about one timer from the store's answers. entry.mu guards it.
 type view struct {
-	declared int           // slots that other hosts declare; 0: as many as this one
+	declared int           // the number of slots on other hosts; 0 if the same as on this host
 	heardOf  time.Duration // when the store last reported that number, since programStart
-	holder   dlock.Holder  // of a slot, as last reported by the store
-	overlong dlock.Holder  // whose slot was last reported as held for too long
+	holder   dlock.Holder  // of a slot, as the store last reported
+	overlong dlock.Holder  // whose slot the store last reported as held for too long
 	full     fullAnswer
-	fault    string // the fault that the store last found in the timer's keys; "": none
+	fault    string // the fault that the store last found in the timer's keys; "" if none
 	down     bool   // the store did not answer for this timer, and has not answered since
 	degraded int32  // runs that continue without the store
 }
 
-// reset drops what may no longer be true for a timer that was updated, or has taken the name of a
-// removed one.
+// reset drops information that may be outdated, for a timer that was updated or has taken the name
+// of a removed timer.
 func (v *views) reset(s *settings) {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -73,12 +72,12 @@ func (v *views) refused(t tick, no *dlock.NotAcquiredError) {
 }
 
 // recordDown records that the store did not serve a timer, and reports whether the timer continues
-// without it. It does so only if the store does not answer: if a store reports a fault, it reports
-// the fault to every host, and all of them would run the tick. why is the reason of the error.
+// without the store. It continues only if the store does not answer. A fault that the store reports
+// is reported to every host, so all of them would run the tick. why is the reason of the error.
 func (v *views) recordDown(s *settings, why Reason, err error) (degraded bool) {
 	fault := ""
 	if why == ReasonStoreFault {
-		fault = mask.Text(fmt.Sprint(err)) // before the mutex is locked: Error is the store's code
+		fault = mask.Text(fmt.Sprint(err)) // before the mutex is locked, because Error is the store's code
 	}
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -115,14 +114,14 @@ func (v *views) upAgain(list ...*settings) {
 	}
 }
 
-// wentDown records that a run of a timer has outlived its lease because the store did not answer.
-// Called with entry.mu held.
+// wentDown records that a run of a timer continues after its lease, because the store did not
+// answer. The caller holds entry.mu.
 func (v *views) wentDown(s *settings) {
 	s.entry.view.down = true
 }
 
-// beginDegraded counts one more run that continues without the store, endDegraded one less. Called
-// with entry.mu held.
+// beginDegraded adds one to the number of runs that continue without the store. endDegraded
+// subtracts one. The caller holds entry.mu.
 func (v *views) beginDegraded(s *settings) { v.countDegraded(s, 1) }
 func (v *views) endDegraded(s *settings)   { v.countDegraded(s, -1) }
 
@@ -137,27 +136,27 @@ func (v *views) countDegraded(s *settings, n int32) {
 // degradedRuns returns how many runs continue without the store.
 func (v *views) degradedRuns() int { return int(v.degraded.Load()) }
 
-// fallback reports whether a timer runs, or would run, without the store.
+// fallback reports whether runs of a timer start without the store.
 func (v *views) fallback(s *settings) bool {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	return s.entry.view.fallback(s)
 }
 
-// fallback is called with entry.mu held. A paused timer starts no runs, with the store or without
-// it.
+// fallback is like views.fallback. A paused timer starts no runs, with or without the store. The
+// caller holds entry.mu.
 func (v *view) fallback(s *settings) bool {
 	starts := v.down && !s.local && !s.entry.override.inForce()
 	return s.timer.OnStoreDown == StoreDownRunLocal && (starts || v.degraded > 0)
 }
 
-// fill adds a timer's view to its status. Called with entry.mu held.
+// fill adds a timer's view to its status. The caller holds entry.mu.
 func (v *views) fill(s *settings, t *TimerStatus) {
 	w := &s.entry.view
 	t.Fallback, t.LimitElsewhere, t.StoreFault = w.fallback(s), w.declared, w.fault
 }
 
-// faultOf returns the fault that the store last found in a timer's keys; "": none.
+// faultOf returns the fault that the store last found in a timer's keys, or "" if there is none.
 func (v *views) faultOf(s *settings) string {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -171,16 +170,16 @@ func (v *views) lastHolder(s *settings) dlock.Holder {
 	return s.entry.view.holder
 }
 
-// elsewhere returns how many slots other hosts declare; 0: as many as this host, as far as it
-// knows.
+// elsewhere returns the number of slots on other hosts, or 0 if it is the same as on this host, as
+// far as this host knows.
 func (v *views) elsewhere(s *settings) int {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	return s.entry.view.declared
 }
 
-// warnHeldLong logs, once per holder, that a slot is held for longer than a run may take. Called
-// with entry.mu held.
+// warnHeldLong logs, once per holder, that a slot is held for longer than a run may take. The
+// caller holds entry.mu.
 func (v *views) warnHeldLong(s *settings, no *dlock.NotAcquiredError) {
 	w := &s.entry.view
 	if no.Reason != dlock.ReasonFull || no.HeldFor-no.HeldFor/3 <= s.timer.MaxRunTime || w.overlong == no.Holder {
@@ -194,12 +193,12 @@ func (v *views) warnHeldLong(s *settings, no *dlock.NotAcquiredError) {
 	v.ledger.tally(&s.entry.record).count(func(t *tally) { t.overlongHolds++ })
 }
 
-// disagreementWindow is how long hosts count as disagreeing after the last answer that showed it:
-// an answer has the number of the latest grant, which may be this host's own.
+// disagreementWindow is how long hosts count as disagreeing after the last answer that showed a
+// different number. An answer has the number of the latest grant, which may be this host's own.
 const disagreementWindow = time.Minute
 
-// compareSlots compares the number of slots that an answer reports with this host's. Called with
-// entry.mu held.
+// compareSlots compares the number of slots in an answer with this host's number. The caller holds
+// entry.mu.
 func (v *views) compareSlots(s *settings, slots int) {
 	w, now := &s.entry.view, time.Since(programStart)
 	switch agrees := slots == 0 || slots == s.timer.slots(); {
@@ -219,25 +218,25 @@ func (v *views) compareSlots(s *settings, slots int) {
 	}
 }
 
-// If the store says "full" to a timer that is due more often than every shortInterval, the host
-// remembers that for at most fullFor: further calls would almost certainly be refused, too, and
-// only load the store.
+// If a timer is due more often than every shortInterval, the host caches the store's "full" answer
+// for at most fullFor. Further calls would almost certainly be refused, too, and would only load
+// the store.
 const (
 	fullFor       = time.Second
 	shortInterval = 10 * time.Second
 )
 
-// A fullAnswer is a refusal because all slots are held, and how long it is remembered; the zero
-// value: there is none.
+// A fullAnswer is a cached refusal because all slots are held, and the time until which it is
+// cached. The zero value means that there is none.
 type fullAnswer struct {
 	no    *dlock.NotAcquiredError
 	until time.Duration // since programStart
-	limit int           // the MaxConcurrency in force: the answer says nothing about another one
+	limit int           // the MaxConcurrency in effect; the answer does not apply to another value
 }
 
-// remember remembers a "full" if a slot has been held for longer than an interval: such a run has
-// probably not ended by the next tick. If it has ended, that tick is skipped although a slot is
-// free; the cache never starts one too many. Called with entry.mu held.
+// remember caches a "full" answer if a slot has been held for longer than an interval, because such
+// a run has probably not ended by the next tick. If it has ended, that tick is skipped although a
+// slot is free. The cache never causes an additional run. The caller holds entry.mu.
 func (v *views) remember(s *settings, no *dlock.NotAcquiredError) {
 	if interval := s.entry.ticks.interval(); no.Reason == dlock.ReasonFull && interval < shortInterval &&
 		no.HeldFor >= interval {
@@ -245,7 +244,7 @@ func (v *views) remember(s *settings, no *dlock.NotAcquiredError) {
 	}
 }
 
-// stillFull returns the remembered "full" of a timer; nil: there is none.
+// stillFull returns the cached "full" answer for a timer, or nil if there is none.
 func (v *views) stillFull(s *settings) *dlock.NotAcquiredError {
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
@@ -256,7 +255,7 @@ func (v *views) stillFull(s *settings) *dlock.NotAcquiredError {
 	return full.no
 }
 
-// slotFree drops the remembered "full" of a timer. Called with entry.mu held.
+// slotFree drops the cached "full" answer for a timer. The caller holds entry.mu.
 func (v *views) slotFree(s *settings) {
 	s.entry.view.full = fullAnswer{}
 }

@@ -9,29 +9,29 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// waiting has the ticks that have come due and wait, at most one for each timer: the latest. Its
-// pending says what a tick waits for. When a tick is to be tried again, the scheduling goroutine
-// takes it out, and asks the gate about it as about any tick that comes due. A tick that waits for
-// a call has already passed the gate, so the acquirer takes it out.
+// waiting has the due ticks that wait, at most one for each timer: the latest. Its pending says
+// what the tick waits for. When a tick is to be tried again, the scheduling goroutine takes it out
+// and passes it to the gate like any due tick. A tick that waits for a call has already passed the
+// gate, so the acquirer takes it out.
 type waiting struct {
 	registry           *registry
 	clock              *clock
 	bell               bell
-	maxPlaces          int // how many places may be taken; 0: any number
+	maxPlaces          int // how many places may be taken; 0 if unlimited
 	onMaxRuns          MaxRunsPolicy
-	maxWait            time.Duration // how long a tick may wait for a run to end, or for a place
-	minPause, maxPause time.Duration // between two tries while it waits for a run to end
+	maxWait            time.Duration // how long a tick may wait for a run to end or for a place
+	minPause, maxPause time.Duration // between two attempts while a tick waits for a run to end
 
-	// The registry's mutex guards the rest, and entry.pending, because other data that it guards
-	// decides whether a tick may wait, and whether its wait is over.
+	// The registry's mutex guards the remaining fields and entry.pending, because other data that
+	// it guards determines whether a tick may wait and whether its wait is over.
 	byTime     tickHeap            // by pending.until; may have timers whose tick no longer waits until then
-	timed      int                 // how many ticks wait until an instant, at the latest
+	timed      int                 // how many ticks wait until a time, at the latest
 	forRun     map[*entry]*pending // ticks that wait for a run to end
-	asking     map[*entry]*pending // ticks whose blackouts are being asked, see planner.askAside
+	asking     map[*entry]*pending // ticks whose blackouts are being called, see planner.askAside
 	placeQueue queue               // ticks and triggers that wait for a place
 	callQueue  queue               // ticks and triggers that wait for a call to the store
-	inFlight   int                 // calls to the store
-	moves      []move              // of next ticks, see moveNext
+	inFlight   int                 // calls to the store in progress
+	moves      []move              // moves of next ticks, see moveNext
 }
 
 func newWaiting(config Config, g *registry) *waiting {
@@ -49,7 +49,7 @@ func (w *waiting) later(t tick, wait time.Duration) bool {
 	return w.delay(t, wait)
 }
 
-// delay is like later, with the registry's mutex held.
+// delay is later for a caller that holds the registry's mutex.
 func (w *waiting) delay(t tick, wait time.Duration) bool {
 	if !w.mayWait(t) {
 		return false
@@ -58,10 +58,10 @@ func (w *waiting) delay(t tick, wait time.Duration) bool {
 	return true
 }
 
-// refuse makes a tick that may not start now wait, if decide says so, and gives back its place if
-// it has one. It reports whether the tick waits; if not, the caller skips it, and keeps the place.
+// refuse makes a tick that may not start now wait, if decide says so, and frees its place if it has
+// one. It reports whether the tick waits. If not, the caller must skip the tick and free its place.
 func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool) {
-	no := refusal(err) // without a mutex: it may call methods of the store's error
+	no := refusal(err) // without a mutex, because refusal may call methods of the store's error
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	now, since := w.clock.now(), t.waitsSince
@@ -95,7 +95,7 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 	}
 	w.put(p, now.Add(in))
 	if on == forPlace {
-		w.givePlaces() // a place may have become free since
+		w.givePlaces() // a place may have become free in the meantime
 	}
 	if placed {
 		w.registry.leaveLocked(t.s)
@@ -103,14 +103,14 @@ func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool
 	return true
 }
 
-// mayWait reports whether a tick may wait: it is the latest of its timer, its timer still has the
-// tick's schedule, and ticks may start. Called with the registry's mutex held.
+// mayWait reports whether a tick may wait. It may if it is the latest tick of its timer, the timer
+// still has the same schedule, and ticks may start. The caller holds the registry's mutex.
 func (w *waiting) mayWait(t tick) bool {
 	_, due := t.s.entry.ticks.read()
 	return w.registry.starting() && t.s.stillScheduled() && due == t.at && t.s.entry.pending == nil
 }
 
-// put makes a tick wait. Called with the registry's mutex held.
+// put makes a tick wait. The caller holds the registry's mutex.
 func (w *waiting) put(p *pending, until time.Time) {
 	e := p.s.entry
 	e.pending = p
@@ -124,7 +124,7 @@ func (w *waiting) put(p *pending, until time.Time) {
 	w.at(p, until)
 }
 
-// at sets when a tick is tried again at the latest. Called with the registry's mutex held.
+// at sets the latest time at which a tick is tried again. The caller holds the registry's mutex.
 func (w *waiting) at(p *pending, until time.Time) {
 	p.until = schedule.RoundUp(until).UnixMicro()
 	if len(w.byTime) == 0 || p.until < w.byTime[0].when {
@@ -137,7 +137,8 @@ func (w *waiting) at(p *pending, until time.Time) {
 	}
 }
 
-// waitsUntil returns the tick that an item of byTime is about; nil: it no longer waits until then.
+// waitsUntil returns the tick of an item of byTime, or nil if the tick no longer waits until that
+// time.
 func waitsUntil(it item) *pending {
 	if p := it.e.pending; p != nil && p.until == it.when {
 		return p
@@ -145,7 +146,7 @@ func waitsUntil(it item) *pending {
 	return nil
 }
 
-// takeOut ends the wait of a tick. Called with the registry's mutex held.
+// takeOut ends the wait of a tick. The caller holds the registry's mutex.
 func (w *waiting) takeOut(p *pending) {
 	p.s.entry.pending = nil
 	if p.on != forCall {
@@ -158,9 +159,9 @@ func (w *waiting) takeOut(p *pending) {
 	}
 }
 
-// overtake ends the wait of a tick because a later tick of its timer has come due. It returns nil
-// if no tick waits, or if the later one belongs to a schedule that the timer no longer has. In a
-// queue the later tick takes the place of the earlier, and waits.
+// overtake ends the wait of a tick because a later tick of its timer is due. It returns nil if no
+// tick waits, or if the timer no longer has the schedule of the later tick. In a queue the later
+// tick replaces the earlier one and waits.
 func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
@@ -182,8 +183,8 @@ func (w *waiting) overtake(t tick) (earlier *pending, waits bool) {
 	return &was, true
 }
 
-// due takes out up to most ticks that are to be tried now. next is when the next one is to be
-// tried, µs; 0: there is none. Called with the registry's mutex held.
+// due takes out up to most ticks that have to be tried now. next is the time of the next one in µs,
+// or 0 if there is none. The caller holds the registry's mutex.
 func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 	for len(w.byTime) > 0 && len(list) < most {
 		if w.byTime[0].when > now {
@@ -197,16 +198,16 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 	return list, 0
 }
 
-// ask makes a tick that was taken out wait until its blackouts have answered. Called with the
-// registry's mutex held.
+// ask makes a tick that was taken out wait until its blackouts have returned. The caller holds the
+// registry's mutex.
 func (w *waiting) ask(p *pending) {
 	p.s.entry.pending, p.until = p, 0
 	w.timed++
 	w.asking[p.s.entry] = p
 }
 
-// asked records that answer, and makes the tick be tried, unless it no longer waits. Called with
-// the registry's mutex held.
+// asked records the result of the blackouts, and makes the tick be tried now, unless it no longer
+// waits. The caller holds the registry's mutex.
 func (w *waiting) asked(p *pending, blackout error) {
 	if w.asking[p.s.entry] != p {
 		return
@@ -216,8 +217,8 @@ func (w *waiting) asked(p *pending, blackout error) {
 	w.at(p, w.clock.now())
 }
 
-// putBack makes a tick that was taken out, and not tried, wait again. It returns false if the tick
-// may not wait. Called with the registry's mutex held.
+// putBack makes a tick that was taken out but not tried wait again. It returns false if the tick
+// may not wait. The caller holds the registry's mutex.
 func (w *waiting) putBack(p pending) bool {
 	if !w.mayWait(p.tick) {
 		return false
@@ -228,8 +229,8 @@ func (w *waiting) putBack(p pending) bool {
 	return true
 }
 
-// tryAll makes all waiting ticks be tried, because the clock by which their times were set was set
-// back. Called with the registry's mutex held.
+// tryAll makes all waiting ticks be tried now, because their times were computed before the clock
+// was set back. The caller holds the registry's mutex.
 func (w *waiting) tryAll() {
 	was := w.byTime
 	w.byTime = nil
@@ -241,9 +242,9 @@ func (w *waiting) tryAll() {
 }
 
 // withdraw ends the waits of a timer that was removed or updated. If an updated timer has the same
-// schedule, its tick stays, and is tried with the present settings. Otherwise withdraw returns the
-// tick, and the caller skips it; nil: none. Triggers that came since are left alone. Called with
-// the registry's mutex held.
+// schedule, its tick stays and is tried with the current settings. Otherwise withdraw returns the
+// tick for the caller to skip, or nil if there is none. Triggers with the current settings are not
+// affected. The caller holds the registry's mutex.
 func (w *waiting) withdraw(e *entry) *pending {
 	for _, q := range [...]*queue{&w.placeQueue, &w.callQueue} {
 		q.dismiss(func(s *settings) bool { return s.entry == e && !s.current() })
@@ -262,7 +263,7 @@ func (w *waiting) withdraw(e *entry) *pending {
 	return nil
 }
 
-// close ends all waits, when the host drains.
+// close ends all waits when the host drains.
 func (w *waiting) close() (left []*pending) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
@@ -287,14 +288,14 @@ func (w *waiting) close() (left []*pending) {
 	return left
 }
 
-// leave gives back the place of a tick that was skipped while it waited, if it has one.
+// leave frees the place of a tick that was skipped while it waited, if it has one.
 func (w *waiting) leave(p *pending) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
 	w.release(p)
 }
 
-// release is like leave, with the registry's mutex held.
+// release is leave for a caller that holds the registry's mutex.
 func (w *waiting) release(p *pending) {
 	switch {
 	case p.on == forCall:
@@ -304,8 +305,8 @@ func (w *waiting) release(p *pending) {
 	}
 }
 
-// waitsForRun returns the tick of a timer that waits for a run to end; the zero time: none does.
-// Called with the registry's mutex held.
+// waitsForRun returns the tick of a timer that waits for a run to end, or the zero time if none
+// does. The caller holds the registry's mutex.
 func (e *entry) waitsForRun() time.Time {
 	if p := e.pending; p != nil && p.on == forRun {
 		return time.UnixMicro(p.at).UTC()
@@ -313,13 +314,13 @@ func (e *entry) waitsForRun() time.Time {
 	return time.Time{}
 }
 
-// maxInFlight is the largest number of calls for ticks and triggers that a host has in flight;
-// further ones wait for their turn.
+// maxInFlight is the maximum number of calls for ticks and triggers that a host has in flight.
+// Further ones wait for their turn.
 const maxInFlight = 64
 
 // call reports whether a tick may call the store now. If so, the call counts as in flight until
-// nextCall. Otherwise the tick waits for its turn, unless call returns a reason why it may not. The
-// tick has a place, and keeps it.
+// nextCall. Otherwise the tick waits for its turn, unless call returns a reason why it may not
+// wait. The tick already has a place and keeps it.
 func (w *waiting) call(t tick) (now bool, why Reason) {
 	w.registry.mu.Lock()
 	defer w.registry.mu.Unlock()
@@ -329,7 +330,7 @@ func (w *waiting) call(t tick) (now bool, why Reason) {
 	case w.inFlight < maxInFlight:
 		w.inFlight++
 		return true, ""
-	case !w.mayWait(t): // a later tick has come due
+	case !w.mayWait(t): // a later tick is due
 		return false, ReasonStoreBusy
 	}
 	p := &pending{tick: t, on: forCall, why: ReasonStoreBusy}
@@ -339,7 +340,7 @@ func (w *waiting) call(t tick) (now bool, why Reason) {
 }
 
 // awaitCall waits until a Trigger may call the store. The call then counts as in flight until
-// nextCall. It returns false when ctx has ended, the timer was removed, or the host drains.
+// nextCall. It returns false if ctx has ended, the timer was removed, or the host drains.
 func (w *waiting) awaitCall(ctx context.Context, s *settings) bool {
 	g := w.registry
 	g.mu.Lock()
@@ -363,8 +364,8 @@ func (w *waiting) awaitCall(ctx context.Context, s *settings) bool {
 	return w.callQueue.leave(t)
 }
 
-// nextCall passes the right to call on to the tick whose turn has come. It returns false if a
-// Trigger has the turn instead. If nothing waits, it returns false, too, and one call fewer is in
+// nextCall passes the right to call the store to the tick whose turn has come. It returns false if
+// a Trigger has the turn instead. If nothing waits, it also returns false, and one call fewer is in
 // flight.
 func (w *waiting) nextCall() (t tick, ok bool) {
 	w.registry.mu.Lock()
