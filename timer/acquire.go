@@ -151,7 +151,7 @@ func (a *acquirer) decide(t tick, lease *dlock.Lease, err error, degraded bool) 
 		return nextStep{why: ReasonPaused, err: paused}
 	case lease == nil && (!degraded || t.missedAt != 0): // a missed tick may have run on another host
 		return nextStep{why: reasonOf(err), err: err}
-	case s.removed(), !a.registry.starting() && !a.mustRun(t, lease): // this may have changed during the call to the store
+	case s.removed(), !a.registry.starting() && !a.mustRun(t, lease): // may have changed during the call
 		return nextStep{why: ReasonDraining, unused: lease}
 	}
 	if why, full := a.limits.enter(s, lease != nil); full != nil {

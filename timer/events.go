@@ -121,7 +121,7 @@ func (e *events) attemptFailed(r *Run, at time.Time, wait time.Duration, err err
 	}
 	args := r.info().line("of", r.settings.timer.Retry.MaxAttempts, "retry_in", wait, "err", err)
 	if p := guard.Panicked(err); p != nil {
-		args = append(args, "stack", string(p.Stack)) // the line at the end of the run has only the last attempt's stack
+		args = append(args, "stack", string(p.Stack)) // the run's last line has only the last attempt's stack
 	}
 	e.log.later(slog.LevelInfo, "timer: an attempt failed: the run will be retried", args...)
 }

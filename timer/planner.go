@@ -35,7 +35,7 @@ type planner struct {
 
 	// These fields are used only by the scheduling goroutine.
 	look     clockLook
-	batch    [dueBatch]dueTick // ticks are handled in batches, because locking the mutex for every tick would cost too much
+	batch    [dueBatch]dueTick // in batches, because locking the mutex for every tick would cost too much
 	userCode []dueTick         // like batch, for timers that call user code
 
 	// The registry's mutex guards the remaining fields, and the fields of an entry that belong to

@@ -65,7 +65,7 @@ func (p *prober) start() (stop func() (leave func())) {
 	}()
 	return func() func() {
 		close(until)
-		<-done // the prober may be in an acquire and a release, or in one read of overrides; StoreTimeout bounds each call
+		<-done // waits for at most an acquire and a release, or one read of overrides; StoreTimeout bounds each
 		return func() {
 			if p.host != nil {
 				_ = p.host.Release(p.watch.base) // if the store does not answer, the slot expires after its TTL

@@ -46,7 +46,7 @@ const (
 	// This host had 64 calls to the store in flight until the next tick was due. The store is slow,
 	// or too many ticks are due at the same time.
 	ReasonStoreBusy Reason = "store_busy"
-	ReasonRejoining Reason = "rejoining" // the store is back, and runs on this host that continued without it wait for slots
+	ReasonRejoining Reason = "rejoining" // the store is back, and runs that continued without it wait for slots
 	// The host is shutting down, the timer was removed, or Update has changed its schedule.
 	ReasonDraining   Reason = "draining"
 	ReasonNotRunning Reason = "not_running" // Trigger was called before or after Run

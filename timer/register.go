@@ -32,7 +32,7 @@ func (s *Scheduler) Register(timers ...Timer) error {
 func (s *Scheduler) register(timers []Timer) (list []*settings, err error) {
 	for {
 		began := s.planner.now()
-		if list, err = s.tryRegister(timers, began); err != errSetBack { // not errors.Is, because it may be a user's error
+		if list, err = s.tryRegister(timers, began); err != errSetBack { // not errors.Is: it may be a user's error
 			return list, err
 		}
 	}

@@ -228,7 +228,7 @@ func (r *runner) lost(s *settings, run *Run, lease *dlock.Lease) {
 func (r *runner) outOfTime(s *settings, run *Run) {
 	defer r.log.flush()
 	cause := run.ctx.cause()
-	lost := cause != nil && !guard.Is(cause, ErrMaxRunTime) // without a mutex, because the cause may be the store's error
+	lost := cause != nil && !guard.Is(cause, ErrMaxRunTime) // without a mutex: it may be the store's error
 	s.entry.mu.Lock()
 	defer s.entry.mu.Unlock()
 	switch {

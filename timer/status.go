@@ -76,7 +76,7 @@ type StoreStatus struct {
 type TimerStatus struct {
 	Name     string
 	Schedule string            // for people; "" if the timer is only triggered
-	Next     time.Time         // the next tick; zero if there is none, or with schedule.After while a run is in progress here
+	Next     time.Time         // the next tick; zero if none, or with schedule.After while a run is in progress
 	Ticks    uint64            // ticks that were due
 	Started  uint64            // ticks that started a run
 	Skipped  map[Reason]uint64 // ticks that started no run, by reason

@@ -47,7 +47,7 @@ type storeWatch struct {
 	warned           map[string]time.Time // when each warning of an audit was last logged
 	awaitingFirst    bool                 // Run is waiting for the store's first answer
 	wasCalled        bool                 // the prober has called the store, whatever it answered
-	hosts            int                  // hosts that shared the store when last counted, including this one; 0 if not known
+	hosts            int                  // hosts on the store when last counted, including this one; 0 if not known
 	ranWithout       int                  // runs that have started without the store since it last answered
 }
 
