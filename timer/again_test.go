@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// breaks is a blackout that, once broken, returns an end that is not later.
+// breaks is a blackout. Once broken, it returns an end that is not later.
 type breaks struct{ broken atomic.Bool }
 
 func (b *breaks) Until(t time.Time) time.Time {
@@ -25,10 +25,10 @@ func (b *breaks) Until(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// A timer may take the name of a removed one whose last run has not ended. If its blackout fails,
-// that is logged, even if the blackout of the removed timer had failed before.
+// A timer may take the name of a removed timer whose last run has not ended. If the blackout of the
+// new timer fails, that is logged, even if the blackout of the removed timer had already failed.
 //
-// Fails when planner.add leaves blackoutFailed as it was.
+// Fails when planner.add does not reset blackoutFailed.
 func TestBlackoutOfATimerThatTakesAName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -63,10 +63,10 @@ func TestBlackoutOfATimerThatTakesAName(t *testing.T) {
 	})
 }
 
-// A timer with a fixed delay takes the name of a removed one that has none, while the slot of its
-// last run is being released: the delay counts from the end of that run, and no tick comes before.
+// A timer with a fixed delay takes the name of a removed timer without one, while the slot of the
+// last run is being released. The delay counts from the end of that run, and no tick comes earlier.
 //
-// Fails when runner.finish looks at the settings before the release only.
+// Fails when runner.finish reads the settings only before the release.
 func TestFixedDelayOfATimerThatTakesAName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

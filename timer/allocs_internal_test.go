@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// dueAgain is a scheduler with metrics and a logger, and one timer that comes due when the test
-// says so. Hooks that a tick would call are not set; those that are set are of no use for a tick.
+// dueAgain returns a scheduler with metrics and a logger, and one timer that is due whenever the
+// test calls tick. It sets only hooks that a tick does not call.
 func dueAgain(
 	t testing.TB, lock dlock.DistributedLock, run func(context.Context) error,
 ) (s *Scheduler, tick func()) {
@@ -45,7 +45,7 @@ func dueAgainWith(
 		e.ticks.next = time.Now().UnixMicro()
 		s.planner.heap[0].when, e.planned = e.ticks.next, e.ticks.next
 		s.planner.runDue(until)
-		for busy := true; busy; runtime.Gosched() { // until the run that it has started has ended
+		for busy := true; busy; runtime.Gosched() { // until the run that tick has started has ended
 			busy = s.registry.busy()
 		}
 	}
@@ -67,10 +67,10 @@ func TestNothingDueAllocatesNothing(t *testing.T) {
 }
 
 // A run without a store allocates its Run, the timer of its MaxRunTime and a goroutine (its
-// function, and the list of runs that it begins), and no more with metrics.
+// function, and the list of runs that it begins). Metrics add nothing.
 //
-// Fails when a run's context is created although it is not used, and when runStarted or logEnd
-// builds the attributes of a line that is not logged, or what a hook that is not set would be told.
+// Fails when a run's context is created although it is not used. Also fails when runStarted or
+// logEnd builds attributes for a line that is not logged, or arguments for a hook that is not set.
 func TestAllocationsOfARun(t *testing.T) {
 	_, tick := dueAgain(t, nil, func(ctx context.Context) error { _, _ = RunFromContext(ctx); return nil })
 	if n := testing.AllocsPerRun(1000, tick); n > 5 {
@@ -78,8 +78,8 @@ func TestAllocationsOfARun(t *testing.T) {
 	}
 }
 
-// A run with a store, metrics and a logger allocates little besides its slot, which is acquired and
-// released.
+// A run with a store, metrics and a logger allocates little more than acquiring and releasing its
+// slot does.
 //
 // Fails when the lines of a run, or the arguments of a hook that is not set, are built although
 // nothing uses them.
@@ -107,12 +107,12 @@ func TestAllocationsOfARunWithAStore(t *testing.T) {
 	}
 }
 
-// A tick that finds every slot held allocates three objects more than the store does: two of the
-// lease's package, and a goroutine's arguments. A tick for which "full" is remembered allocates
+// A tick that finds every slot held allocates three more objects than the store does: two in
+// package dlock, and the arguments of a goroutine. A tick for which "full" is cached allocates
 // nothing.
 //
 // Fails when the name in the store is built for each attempt, when the claim of the tick is a
-// pointer, when stillFull is not asked, and when ticksSkipped does not check whether a hook is set.
+// pointer, when stillFull is not called, or when ticksSkipped does not check whether a hook is set.
 func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	store := memlock.New()
 	other, err := dlock.NewSession(store, dlock.SessionOptions{})
@@ -153,8 +153,8 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 }
 
 // An event allocates little more than the arguments of the hook, the call with them, and its place
-// in the queue. Whenever nothing else waits, the queue is new, and so is the goroutine that calls
-// the hooks.
+// in the queue. If nothing else is queued, the queue and the goroutine that calls the hooks are
+// also new.
 //
 // Fails when send keeps more of an event than the call of its hook.
 func TestAllocationsOfHooks(t *testing.T) {

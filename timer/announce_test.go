@@ -20,17 +20,17 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The first tick of a timer comes due while every host that had the timer restarts. The next host
-// that starts runs that tick, as it would run a later one, and no other host runs it after that.
+// The first tick of a timer is due while every host that had the timer is restarting. The next host
+// that starts runs that tick, as it would run a later one. After that no other host runs it.
 //
-// Fails when no host announces schedules, when Register, Update or a later round does not, or when
-// an announcement is given up because the store does not answer.
+// Fails when no host announces schedules, when Register, Update or a later round does not announce
+// them, or when an announcement is given up because the store does not answer.
 func TestAFirstTickInARestartIsCaughtUp(t *testing.T) {
 	one := schedule.At(at(1, 1, 0))
 	for _, c := range []struct {
 		name     string
 		schedule schedule.Schedule
-		up       func(f *virtualFleet, job timer.Timer) // an hour before the tick
+		up       func(f *virtualFleet, job timer.Timer) // starts a host an hour before the tick
 	}{
 		{"an instant", one, startTwo},
 		{"a day", schedule.Daily("01:00", ""), startTwo},
@@ -83,7 +83,7 @@ func TestAFirstTickInARestartIsCaughtUp(t *testing.T) {
 	}
 }
 
-// A losingStore is replaced by an empty one when it has lost its data.
+// A losingStore switches to an empty store once lost is set.
 type losingStore struct {
 	*memlock.Store
 	before *memlock.Store
@@ -111,7 +111,8 @@ func startTwo(f *virtualFleet, job timer.Timer) {
 	}
 }
 
-// The same on real servers: an instant comes due between the end of the only host and its restart.
+// Like TestAFirstTickInARestartIsCaughtUp, on real servers. A tick is due after the only host has
+// stopped and before it starts again.
 //
 // Fails when no host announces schedules.
 func TestAFirstTickOnRealServers(t *testing.T) {
@@ -151,7 +152,7 @@ func TestAFirstTickOnRealServers(t *testing.T) {
 					}
 				}
 			}
-			for lead := 2 * time.Second; !time.Now().Before(tick); lead *= 2 { // until the host has ended before
+			for lead := 2 * time.Second; !time.Now().Before(tick); lead *= 2 { // until the host stops before the tick
 				tick = time.Now().Add(lead).Truncate(time.Microsecond)
 				announced, stop := start()
 				testkit.Eventually(t, testkit.Patience, "the schedule is announced",
@@ -159,7 +160,7 @@ func TestAFirstTickOnRealServers(t *testing.T) {
 				stop()
 			}
 			sleepUntil(tick.Add(10 * time.Millisecond))
-			for len(ran) > 0 { // an earlier try was too slow
+			for len(ran) > 0 { // an earlier attempt was too slow
 				<-ran
 			}
 			_, stop := start()
@@ -172,7 +173,8 @@ func TestAFirstTickOnRealServers(t *testing.T) {
 	}
 }
 
-// If a timer is registered after its instant, and no host had it before, it has missed nothing.
+// If a timer is registered after its only tick, and no host had the timer before, it has missed
+// nothing.
 //
 // Fails when a schedule is announced as known since before the registration.
 func TestATimerThatIsNewHasMissedNothing(t *testing.T) {
@@ -191,8 +193,8 @@ func TestATimerThatIsNewHasMissedNothing(t *testing.T) {
 	})
 }
 
-// A weekly interval, with the defaults, loses no week although each of its ticks comes due during a
-// deploy of the whole fleet.
+// With default settings, a weekly interval misses no week, although each of its ticks is due while
+// the whole fleet is being deployed.
 //
 // Fails when a missed tick of a long interval is skipped by default.
 func TestAWeeklyIntervalSurvivesDeploys(t *testing.T) {
@@ -214,11 +216,11 @@ func TestAWeeklyIntervalSurvivesDeploys(t *testing.T) {
 	})
 }
 
-// To the store a timer that every host has removed looks like one whose fleet is down: if it comes
-// back soon after a tick, it runs that tick, unless it has CatchUpSkip. In a pause nothing is
-// missed.
+// For the store, a timer that every host has removed is the same as a timer whose fleet is down. If
+// the timer returns soon after a tick, it runs that tick, unless it has CatchUpSkip. A tick during
+// a pause is not missed.
 //
-// Fails when a timer that comes back is taken for a new one, or when a pause is forgotten.
+// Fails when a timer that returns is treated as new, or when a pause is forgotten.
 func TestATimerThatWasRemovedComesBack(t *testing.T) {
 	for name, want := range map[string]int{"removed": 3, "removed for long": 2, "skips": 2, "paused": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -257,11 +259,11 @@ func TestATimerThatWasRemovedComesBack(t *testing.T) {
 	}
 }
 
-// Each of a thousand timers is announced once, the soonest due first and never more than 200 in a
-// second, and then not for half a day. A timer is not announced if its missed ticks do not run, or
-// if the host has claimed one of its ticks.
+// Each of a thousand timers is announced once, in the order in which they are due, at most 200 per
+// second. They are not announced again for half a day. A timer is not announced if its missed ticks
+// do not run, or if the host has claimed one of its ticks.
 //
-// Fails when the announcer calls without a pause, calls again, or announces every timer.
+// Fails when the announcer makes calls without a pause, repeats calls, or announces every timer.
 func TestAnnouncementsAreFew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 1000

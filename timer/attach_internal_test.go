@@ -7,11 +7,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A timer with a limit looks at the timers with which it shares the limit only while a run of one
-// of them continues without the store: looking at all of them with every tick would take a host
-// with many timers most of its time. Whatever runs elsewhere, the count ends at 0.
+// A timer with a limit scans the timers that share the limit only while a run of one of them
+// continues without the store. A scan for every tick would take most of the time of a host with
+// many timers. The count always returns to 0, whatever settings the runs have.
 //
-// Fails when countDegraded does not count for the limits, and when attach does not count the end.
+// Fails when countDegraded does not count runs for the limits, or when attach does not subtract
+// them.
 func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler),
 		Limits: []Limit{{Name: "smtp", Size: 3}, {Name: "disk", Size: 3}}},

@@ -16,12 +16,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// In a blackout of the timer or of the scheduler its ticks are skipped and counted once, before any
-// other check, and the store is not called. Trigger ignores it. The dead-man's check does not
-// complain.
+// In a blackout of the timer or of the scheduler, ticks are skipped and counted once, before any
+// other check and without a call to the store. Trigger ignores blackouts. The dead-man's check
+// raises no alarm.
 //
-// Fails when blackout looks at only one of the lists, when due checks the blackout last, and when
-// blackedOut counts it towards AlarmAfter.
+// Fails when blackout checks only one of the lists, when due checks the blackout last, or when
+// blackedOut counts the tick towards AlarmAfter.
 func TestBlackoutSkipsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -35,7 +35,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 		other := timer.Timer{Name: "other", Schedule: minutely(), Run: f.handler(time.Second)}
 		paused := own
 		paused.Name = "paused"
-		free := own // it never calls the store, so this host enforces its pause
+		free := own // never calls the store, so this host enforces its pause
 		free.Name, free.MaxConcurrency, free.MaxPerTick = "free", timer.NoLimit, timer.NoLimit
 		h := f.start(timer.Config{Blackouts: window("00:30", "00:35")}, busy, own, other, paused, free)
 		time.Sleep(9*time.Minute + 30*time.Second)
@@ -46,14 +46,14 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 		}
 		time.Sleep(beat)
 		asked := h.Link.Calls(dlocktest.OpAcquire)
-		time.Sleep(10 * time.Minute) // 00:19:36
+		time.Sleep(10 * time.Minute) // it is now 00:19:36
 		for name, want := range map[string]uint64{"busy": 10, "own": 10, "other": 0, "paused": 10, "free": 10} {
 			st, _ := h.Status().Timer(name)
 			if st.Skipped[timer.ReasonBlackout] != want || st.Skipped[timer.ReasonPaused]+want > 10 {
 				t.Errorf("%s: %+v", name, st)
 			}
 		}
-		if n := h.Link.Calls(dlocktest.OpAcquire) - asked; n > 10+60 { // the calls of other, and of the prober
+		if n := h.Link.Calls(dlocktest.OpAcquire) - asked; n > 10+60 { // the calls of other and of the prober
 			t.Errorf("the store was asked %d times", n)
 		}
 		if err := h.TimersSucceed(); err != nil {
@@ -62,9 +62,9 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 		if err := h.Trigger(t.Context(), "own"); err != nil {
 			t.Errorf("a trigger in a blackout: %v", err)
 		}
-		time.Sleep(20 * time.Minute) // 00:39:36
+		time.Sleep(20 * time.Minute) // it is now 00:39:36
 		ran, _ := f.watch.ticks("own")
-		if ran != 9+10+5+1 { // 1 to 9, 20 to 29, 35 to 39; the trigger has no tick
+		if ran != 9+10+5+1 { // minutes 1 to 9, 20 to 29 and 35 to 39; the triggered run has no tick
 			t.Errorf("%d ticks of it ran", ran)
 		}
 		if ran, _ := f.watch.ticks("other"); ran != 29+5 {
@@ -74,10 +74,10 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 	})
 }
 
-// A tick that came due in a blackout is skipped, even if its host tries it a little later, or
-// yields.
+// A tick that is due in a blackout is skipped, even if its host tries it a little later, or yields.
 //
-// Fails when due asks about now, and when blackoutAgain asks about ticks that yielded.
+// Fails when due calls the blackouts for the current time, or when blackoutAgain calls them for
+// ticks that have yielded.
 func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}
@@ -94,7 +94,8 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 			f.watch.startsOf("a", at(14, 58)) != 1 {
 			t.Errorf("%+v", st)
 		}
-		// The hosts that ran the tick before yield a few milliseconds into the blackout.
+		// The hosts that ran the previous tick yield until a few milliseconds after the blackout
+		// begins.
 		for range 3 {
 			f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: minutely(), MaxConcurrency: 3, MaxPerTick: 3,
 				LeastRecentFirst: true, Run: f.handler(0),
@@ -108,11 +109,11 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	})
 }
 
-// While a blackout panics, or returns an end that is not later, nothing starts. The log shows that
-// once, Explain for every tick, and the dead-man's check, too.
+// While a blackout panics or returns an end that is not later, no run starts. The log reports that
+// once, and Explain reports it for every tick. The dead-man's check reports it, too.
 //
-// Fails when blackout ignores the error, when blackedOut logs each time, and when it treats a
-// blackout that failed like one that covers the tick.
+// Fails when blackout ignores the error, when blackedOut logs it each time, or when blackedOut
+// treats a failed blackout as one that contains the tick.
 func TestBrokenBlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -154,10 +155,10 @@ func TestBrokenBlackout(t *testing.T) {
 	})
 }
 
-// A slow blackout makes no other timer start late: timers without user code start first, and ticks
-// that are dispatched too late because of it count as missed.
+// A slow blackout does not delay other timers. Timers without user code start first. Ticks that are
+// dispatched too late because of the blackout count as missed.
 //
-// Fails when takeDue puts timers with user code into a batch with others.
+// Fails when takeDue puts timers with user code into the same batch as others.
 func TestSlowBlackoutDelaysNoOtherTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -196,10 +197,10 @@ func TestSlowBlackoutDelaysNoOtherTimer(t *testing.T) {
 	})
 }
 
-// A tick that waits for a run to end is tried repeatedly. If its blackout is slow, that does not
-// keep other timers from coming due.
+// A tick that waits for a run to end is tried repeatedly. If its blackout is slow, other timers are
+// still due on time.
 //
-// Fails when the blackouts of ticks that wait are asked by the scheduling goroutine.
+// Fails when the scheduling goroutine calls the blackouts of waiting ticks.
 func TestSlowBlackoutOfATickThatWaitsDelaysNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ran atomic.Int64
@@ -223,7 +224,7 @@ func TestSlowBlackoutOfATickThatWaitsDelaysNoOthers(t *testing.T) {
 		if _, err := s.Trigger(ctx, "w", timer.TriggerOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour + time.Minute) // a tick of w has come due, and waits
+		time.Sleep(time.Hour + time.Minute) // a tick of w is due and waits
 		before := ran.Load()
 		time.Sleep(10 * time.Minute)
 		if n := ran.Load() - before; n < 500 {

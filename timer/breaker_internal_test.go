@@ -7,10 +7,10 @@ import (
 	"github.com/tickslot/tickslot/internal/answers"
 )
 
-// If a store renews leases but grants none, the host finds out that it is down, however often it
-// renews between two acquires.
+// If a store renews leases but grants none, the host notices that it is down, however many renewals
+// happen between two acquires.
 //
-// Fails when a renewal that is answered makes up for an acquire that failed.
+// Fails when a successful renewal offsets a failed acquire.
 func TestRenewalsDoNotHideThatNothingIsGranted(t *testing.T) {
 	var b breaker
 	b.saw(nil, false, false)

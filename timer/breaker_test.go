@@ -16,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// While the store is down, two hundred timers make no calls to it. One probe of the host does,
-// after pauses that grow; after three answers in a row ticks call the store again.
+// While the store is down, two hundred timers do not call it. Only one probe per host does, after
+// pauses that grow. After three consecutive answers, ticks call the store again.
 //
-// Fails when submit does not look at the breaker, or when the pauses do not grow.
+// Fails when submit does not check the breaker, or when the pauses do not grow.
 func TestBreaker(t *testing.T) {
 	for name, down := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang,
 		"refuses": dlocktest.Error(errors.New("refused"))} {
@@ -49,7 +49,7 @@ func TestBreaker(t *testing.T) {
 				store.most.Store(0)
 				ran.Store(0)
 				time.Sleep(time.Minute)
-				// Pauses of 5 s ± half, and a lost request is made twice.
+				// The pauses are 5 s ± half, and a lost request is sent twice.
 				if n := store.calls.Load(); n < 8 || n > 50 {
 					t.Errorf("%d calls to a store that is down, in a minute", n)
 				}
@@ -77,16 +77,16 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// One or two failures do not open it, and neither does any number of refusals.
+// One or two failures do not open the breaker, nor does any number of refusals.
 //
-// Fails when saw opens at the first failure.
+// Fails when saw opens the breaker at the first failure.
 func TestSingleFailureDoesNotOpenTheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second),
 			Run: f.handler(0)})
 		time.Sleep(20 * time.Second)
-		h.Link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
+		h.Link.InjectN(3, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is sent twice
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)
 			if h.Status().Store.BreakerOpen || h.StoreReachable() != nil {
@@ -97,10 +97,10 @@ func TestSingleFailureDoesNotOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// A host notices an outage, and its end, although nothing is due. Started succeeds on a host that
+// A host notices an outage and its end, although nothing is due. Started succeeds on a host that
 // starts during the outage.
 //
-// Fails when nothing probes, or when Started waits for a store that answers.
+// Fails when nothing probes the store, or when Started waits for a store that answers.
 func TestProbeFindsOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -123,7 +123,7 @@ func TestProbeFindsOut(t *testing.T) {
 				h.Status().Store.Up
 		})
 		time.Sleep(time.Hour)
-		h.Link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.OpAcquire) // renewals work
+		h.Link.Inject(dlocktest.Error(errors.New("NOPERM")), dlocktest.OpAcquire) // renewals still work
 		testkit.Eventually(t, 30*time.Second, "the store is found not to grant",
 			func() bool { return h.StoreReachable() != nil })
 		h.Link.Heal()
@@ -140,8 +140,8 @@ func TestProbeFindsOut(t *testing.T) {
 	})
 }
 
-// A host knows how many hosts share the store, and so how many runs may be in progress at the same
-// time without it in the worst case.
+// A host knows how many hosts share the store. From that number it computes how many runs may be in
+// progress without the store.
 //
 // Fails when the prober does not count again, or when a host does not keep its slot of
 // tickslot:hosts.
@@ -159,12 +159,12 @@ func TestHostsAreCounted(t *testing.T) {
 				t.Errorf("%d hosts, want 4; bound %d, want 3", st.Hosts, st.Timers[0].EffectiveLimit)
 			}
 		}
-		f.Hosts[3].Link.Inject(dlocktest.Hang) // as good as dead
+		f.Hosts[3].Link.Inject(dlocktest.Hang) // from then on like a dead host
 		time.Sleep(2 * time.Minute)
 		for i, h := range f.Hosts {
 			hosts, bound := 3, 3
 			if i == 3 {
-				hosts, bound = 4, 8 // as before the outage
+				hosts, bound = 4, 8 // the values from before the outage
 			}
 			if st := h.Status(); st.Hosts != hosts || st.Timers[0].EffectiveLimit != bound {
 				t.Errorf("host %d: %d hosts, want %d; bound %d, want %d", i, st.Hosts, hosts,
@@ -176,9 +176,9 @@ func TestHostsAreCounted(t *testing.T) {
 	})
 }
 
-// LeasesRenewed fails for a late renewal before a lease is lost.
+// LeasesRenewed fails because of a late renewal before a lease is lost.
 //
-// Fails when RenewalLateness looks at the wrong end, or counts the time to the next beat.
+// Fails when RenewalLateness uses the end of the lease, or the time until the next heartbeat.
 func TestLateRenewalShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

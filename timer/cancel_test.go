@@ -19,11 +19,11 @@ import (
 )
 
 // A run that is canceled on its host ends immediately, and no other run does. Its context says who
-// canceled it, it is not retried, and it counts as canceled whatever its handler returns. Its slot
-// is free when the handler has returned, never before. It is logged once.
+// canceled it. The run is not retried, and it counts as canceled whatever its handler returns. Its
+// slot is free when the handler has returned, not before. The cancellation is logged once.
 //
-// Fails when cancel does not end the context, or ends the context of another run; when outcomeOf
-// looks at the handler's error first; and when each call to cancel it is logged.
+// Fails when cancel does not end the context, or ends the context of another run, when outcomeOf
+// checks the handler's error first, or when each call to cancel is logged.
 func TestCancelRunHere(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
 		"with a store": {MaxConcurrency: 2},
@@ -64,7 +64,7 @@ func TestCancelRunHere(t *testing.T) {
 				for again := range 2 {
 					err := h.CancelRun("a", id, ann)
 					if again == 1 && name == "retried" && errors.Is(err, timer.ErrNoRun) {
-						err = nil // it waited for an attempt, so it may have ended by now
+						err = nil // the run waited for an attempt, so it may have ended by now
 					}
 					if err != nil {
 						t.Error(err)
@@ -126,12 +126,12 @@ func TestCancelRunHere(t *testing.T) {
 	}
 }
 
-// A Control cancels a run on any host by its ID, within a heartbeat and at most once: it does not
+// A Control cancels a run on any host by its ID, within a heartbeat and at most once. It does not
 // cancel the next run of the slot. The host logs who canceled the run, and does not count a lost
 // lease.
 //
-// Fails when the fence of the ID is not looked at, when lost takes a revoked lease for any lost
-// lease, and when a run without a slot in the store is looked for in a slot.
+// Fails when the fence of the ID is ignored, when lost treats a revoked lease like any other lost
+// lease, or when a run without a slot in the store is looked up by its slot.
 func TestCancelRunElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -179,7 +179,7 @@ func TestCancelRunElsewhere(t *testing.T) {
 		if run("a").ID != next.ID || !run("a").Valid {
 			t.Error("the next run of the slot was canceled, too")
 		}
-		// A host that cannot reach the store continues without it, and its run does not hold the
+		// A host that cannot reach the store continues without it, so its run no longer holds the
 		// slot.
 		h.Link.Inject(dlocktest.Hang)
 		if err := ctl.CancelSlot(t.Context(), "a", next.Slot, ann); err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers are registered, updated, removed and triggered in any order, beside a store that is slow
-// or fails. No removed timer starts a run, no tick of a LocalOnly timer starts two, the heap has
-// each next tick once, and after Run nothing is left.
+// Timers are registered, updated, removed and triggered in random order, while the store is slow or
+// fails. No removed timer starts a run, no tick of a LocalOnly timer starts two runs, and the heap
+// has each next tick once. Nothing is left after Run.
 func TestAnythingInAnyOrder(t *testing.T) {
 	for round := range 12 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
@@ -27,17 +27,17 @@ func TestAnythingInAnyOrder(t *testing.T) {
 	}
 }
 
-// A churn changes the timers a, b, c and d of a host, while another host has a and b, too. c and d
-// do not use the store, and d is never removed.
+// A churn changes the timers a, b, c and d of a host. Another host also has a and b. c and d do not
+// use the store, and d is never removed.
 type churn struct {
 	t     *testing.T
 	round int
 	host  *host
-	made  atomic.Int64 // timers
+	made  atomic.Int64 // timers created so far
 	over  atomic.Bool
 
 	mu   sync.Mutex
-	seen map[string]int // runs by tick of d
+	seen map[string]int // runs of d by tick
 }
 
 func (c *churn) all() {
@@ -71,7 +71,7 @@ func (c *churn) all() {
 // back reports whether the clock of the host is set back in this round.
 func (c *churn) back() bool { return c.round%4 == 3 }
 
-// timer returns a random timer of that name, and a flag that says that it was removed.
+// timer returns a random timer with that name, and a flag to set when the timer is removed.
 func (c *churn) timer(name string) (timer.Timer, *atomic.Bool) {
 	removed, nth := new(atomic.Bool), c.made.Add(1)
 	tm := timer.Timer{Name: name, MaxConcurrency: 1 + rand.IntN(2), MaxRunTime: 3 * time.Second,
@@ -106,10 +106,10 @@ func (c *churn) timer(name string) (timer.Timer, *atomic.Bool) {
 	return tm, removed
 }
 
-// change makes a random change of one name. Nothing else changes that name, so it knows what is
-// registered.
+// change makes a random change to one name. No other goroutine changes that name, so change knows
+// what is registered.
 func (c *churn) change(name string) {
-	var present []*atomic.Bool // of the present registration
+	var present []*atomic.Bool // removed flags of the current registration
 	for range 150 {
 		tm, removed := c.timer(name)
 		ctx, cancel := context.WithTimeout(c.t.Context(), rand.N(2*time.Second))
@@ -137,7 +137,8 @@ func (c *churn) change(name string) {
 	}
 }
 
-// disturb makes the store of the host slow, or fail, and changes the timers of the other host.
+// disturb makes the store of the host slow or makes it fail, and changes the timers of the other
+// host.
 func (c *churn) disturb(other *host) {
 	for began := time.Now(); time.Since(began) < 40*time.Second && !c.over.Load(); {
 		switch rand.IntN(3) {
@@ -158,7 +159,7 @@ func (c *churn) disturb(other *host) {
 	c.over.Store(true)
 }
 
-// watch checks what is planned.
+// watch checks the planned ticks, and sets the clock back at random.
 func (c *churn) watch() {
 	for !c.over.Load() {
 		if c.back() && rand.IntN(20) == 0 {

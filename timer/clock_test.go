@@ -15,14 +15,14 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run that reaches its MaxRunTime is logged at that moment, and again at 1.5 × MaxRunTime: with
-// and without a slot in the store, alone and among many runs, and while the host drains.
+// A run that reaches its MaxRunTime is logged at that moment, and again at 1.5 × MaxRunTime. That
+// holds with and without a slot in the store, alone and among many runs, and while the host drains.
 //
-// Fails when begin starts no timer, and when the timer counts from the moment it is created.
+// Fails when begin starts no timer, or when the timer counts from the moment when it is created.
 func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		tm    timer.Timer
-		drain time.Duration // when the host drains; 0: it does not
+		drain time.Duration // when the host drains; 0: never
 	}{
 		"on its host":           {timer.Timer{LocalOnly: true, MaxRunTime: time.Minute}, 0},
 		"on its host, long":     {timer.Timer{LocalOnly: true}, 0},
@@ -38,10 +38,10 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 					f := newFleet(t)
 					log := &testkit.Log{}
 					end := make(chan struct{})
-					tm := c.tm // which the parallel tests share
+					tm := c.tm // a copy, because the parallel tests share c.tm
 					tm.Name, tm.MaxConcurrency = "a", 1+2*among
 					tm.Run = func(ctx context.Context) error {
-						if run, _ := timer.RunFromContext(ctx); run.Slot() != among { // the others are over soon
+						if run, _ := timer.RunFromContext(ctx); run.Slot() != among { // the other runs end soon
 							time.Sleep(time.Duration(1+run.Slot()*7%5) * time.Millisecond)
 							return nil
 						}
@@ -50,7 +50,7 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 					}
 					h := f.start(timer.Config{Logger: slog.New(slog.NewTextHandler(log, nil)),
 						DrainTimeout: 3 * time.Hour}, tm)
-					time.Sleep(3 * time.Second) // the scheduling goroutine was awake when it began to run
+					time.Sleep(3 * time.Second) // the scheduling goroutine was awake when the run began
 					began := time.Now()
 					for range 1 + 2*among {
 						if err := h.Trigger(t.Context(), "a"); err != nil {
@@ -86,8 +86,8 @@ func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 	}
 }
 
-// A run without a slot in the store is logged at its MaxRunTime even while slow user code decides
-// about many timers that are due at the same time, each in less time than Live allows.
+// A run without a slot in the store is logged at its MaxRunTime even while slow user code handles
+// many timers that are due at the same time. Each call takes less time than Live allows.
 //
 // Fails when only takeDue starts the timer, or when runDue uses one time for a whole batch.
 func TestMaxRunTimeIsLoggedWhileBlackoutsAreSlow(t *testing.T) {
@@ -132,7 +132,7 @@ func TestMaxRunTimeIsLoggedWhileBlackoutsAreSlow(t *testing.T) {
 		for _, status := range h.Status().Timers {
 			missed += status.Skipped[timer.ReasonMissed]
 		}
-		if missed != 4 { // those that were tried 0 and 9 s late were not missed
+		if missed != 4 { // the ticks that were tried 0 s and 9 s late were not missed
 			t.Errorf("%d ticks were missed, want 4", missed)
 		}
 		close(end)

@@ -34,19 +34,19 @@ import (
 var fullClocks = flag.Int("clocks", 0,
 	"ticks of one second for which clocks that differ are tested on real servers (1000: 19 minutes); 0: 50 of 200 ms")
 
-// A clockTest has five hosts with different clocks, and says how long they are watched.
+// A clockTest runs five hosts with different clocks.
 type clockTest struct {
 	period time.Duration
 	ticks  int
-	warm   time.Duration // how long hosts run before they are watched
-	apart  []float64     // the clocks, in periods
+	warm   time.Duration // how long hosts run before the test begins to record
+	apart  []float64     // the offsets of the clocks, in periods
 	open   func(host int) dlock.DistributedLock
-	prefix string // of names
+	prefix string // of the timers' names
 }
 
-// A clockResult is what the hosts did.
+// A clockResult records what the hosts did.
 type clockResult struct {
-	starts map[string]map[time.Time]int // of the watched ticks, by timer and tick
+	starts map[string]map[time.Time]int // of the recorded ticks, by timer and tick
 	shares map[string][5]int
 	mu     sync.Mutex
 	slow   atomic.Int64 // the longest call to the store, or stall of a goroutine
@@ -62,7 +62,7 @@ func (r *clockResult) took(d time.Duration) {
 	}
 }
 
-// runs returns the number of runs and the largest number of runs of one tick.
+// runs returns the number of runs, and the largest number of runs of one tick.
 func (r *clockResult) runs(name string) (runs, most int) {
 	for _, n := range r.starts[name] {
 		runs += n
@@ -71,7 +71,7 @@ func (r *clockResult) runs(name string) (runs, most int) {
 	return runs, most
 }
 
-// clocked measures how long a store takes.
+// A clocked is a store that measures its calls.
 type clocked struct {
 	dlock.DistributedLock
 	r *clockResult
@@ -91,8 +91,8 @@ func (c clocked) List(ctx context.Context, name string, slots int) ([]driver.Lea
 	return driver.CapabilitiesOf(c.DistributedLock).Lister.List(ctx, name, slots)
 }
 
-// run makes five hosts run timers with 10 ms jobs (a fifth of the period, if that is shorter),
-// until each host has tried every tick that is watched.
+// run makes five hosts run timers whose jobs take 10 ms (or a fifth of the period, if that is
+// shorter), until each host has tried every recorded tick.
 func (c clockTest) run(t *testing.T, timers ...timer.Timer) *clockResult {
 	r := &clockResult{starts: map[string]map[time.Time]int{}, shares: map[string][5]int{}}
 	var from, to atomic.Int64
@@ -185,7 +185,7 @@ func limits() []timer.Timer {
 	}
 }
 
-// check checks what must hold whatever the machine did, and what must hold if it was undisturbed.
+// check checks what must always hold, and what must hold if the machine did not stall.
 func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) {
 	t.Helper()
 	for _, want := range []struct {
@@ -203,7 +203,7 @@ func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) 
 		case undisturbed:
 			t.Errorf("%s: %d runs, want exactly %d%s", want.name, runs, c.ticks*want.perTick, r.books)
 		// A host that stalled for longer than a period misses ticks, and a slot that is released
-		// late is full.
+		// late makes a tick find all slots held.
 		default:
 			t.Logf("%s: %d runs instead of %d, because the machine stood still%s", want.name, runs,
 				c.ticks*want.perTick, r.books)
@@ -211,20 +211,20 @@ func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) 
 	}
 }
 
-// Five hosts whose clocks are up to two seconds off run jobs much shorter than that: MaxPerTick
+// Five hosts whose clocks differ by up to two seconds run jobs much shorter than that. MaxPerTick
 // holds for each tick, and with MaxPerTick 1 every tick runs. If clocks agree within an interval,
-// every start that a tick allows is used; otherwise hosts whose clock is ahead claim later ticks
-// meanwhile. Without a limit every host runs every tick.
+// every start that a tick allows is used. Otherwise hosts whose clocks are ahead claim later ticks
+// first. Without a limit every host runs every tick.
 //
-// Fails when a tick is claimed by anything but its instant (time.Now in acquire), and when memlock
+// Fails when the claim of a tick is anything but its instant (time.Now in acquire), or when memlock
 // does not refuse late ticks.
 func TestClocksThatDiffer(t *testing.T) {
 	for name, clocks := range map[string][]float64{"two seconds": farApart, "within an interval": nearby} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				store := memlock.New()
-				// Until the host whose clock is ahead has had a tick, a host whose clock is behind
-				// may get all.
+				// Until the host whose clock is ahead has had its first tick, a host whose clock is
+				// behind may run all ticks.
 				c := clockTest{period: time.Second, warm: time.Minute, ticks: testkit.Rounds(t, 60, 1000),
 					apart: clocks, open: func(host int) dlock.DistributedLock {
 						return &slowStore{DistributedLock: store, away: time.Duration(host) * 200 * time.Microsecond,
@@ -238,11 +238,11 @@ func TestClocksThatDiffer(t *testing.T) {
 	}
 }
 
-// The same on real servers: 50 ticks of 200 ms with clocks that are up to 400 ms off, or ticks of a
-// second with clocks that are up to two seconds off (-clocks 1000). It also reports how evenly
-// hosts share the ticks if their clocks agree.
+// Like TestClocksThatDiffer, on real servers: 50 ticks of 200 ms with clocks that differ by up to
+// 400 ms, or, with -clocks 1000, ticks of a second with clocks that differ by up to two seconds.
+// The test also logs how evenly hosts share the ticks if their clocks agree.
 //
-// Fails as the test above does.
+// Fails when TestClocksThatDiffer does.
 func TestClocksThatDifferOnServers(t *testing.T) {
 	if *fullClocks == 0 {
 		testkit.Long(t)
@@ -335,7 +335,7 @@ func onPostgres(t *testing.T) func() dlock.DistributedLock {
 	return open
 }
 
-// awaitGrants waits for the end of the quarantine of a server that has just started.
+// awaitGrants waits until the quarantine of a server that has just started is over.
 func awaitGrants(t *testing.T, store dlock.DistributedLock) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Patience, "a grant", func() error {

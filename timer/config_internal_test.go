@@ -6,9 +6,9 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// The defaults are those that the comments of the fields state.
+// The defaults are the values that the comments of the fields state.
 //
-// Fails when one is changed in the code only.
+// Fails when a default is changed only in the code.
 func TestDefaultsAreDocumented(t *testing.T) {
 	t.Parallel()
 	c, one := Config{}.withDefaults(), Timer{}.withDefaults()

@@ -20,13 +20,13 @@ type scheduleFunc func(time.Time) time.Time
 
 func (s scheduleFunc) Next(t time.Time) time.Time { return s(t) }
 
-// All faults of a registration come back together, each naming the timer, the field, the value and
-// the fix, and nothing has started.
+// All faults of a registration are returned together, and nothing is started. Each error names the
+// timer, the field, the value and the fix.
 //
 // Fails when New returns at the first fault.
 func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 	every := schedule.Every(time.Minute)
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no server there: New must not call it
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // there is no server: New must not call it
 	defer rdb.Close()
 	store := redislock.New(rdb, redislock.Options{QuarantineTTL: time.Second, Prefix: "a\nb"})
 	defer store.Close()
@@ -84,7 +84,7 @@ func TestI11AllFaultsComeBackAtOnce(t *testing.T) {
 	}
 }
 
-// Register adds all or none.
+// Register adds all timers or none.
 func TestRegisterAddsAllOrNone(t *testing.T) {
 	s, err := timer.New(timer.Config{})
 	if err != nil {
@@ -98,7 +98,7 @@ func TestRegisterAddsAllOrNone(t *testing.T) {
 	}
 }
 
-// The zero value of every setting works, and every limit can be turned off.
+// The zero value of every setting works, and every limit can be disabled.
 func TestZeroValuesWork(t *testing.T) {
 	for _, tm := range []timer.Timer{
 		{Name: "a", Run: nop},
@@ -112,10 +112,10 @@ func TestZeroValuesWork(t *testing.T) {
 	}
 }
 
-// A MaxConcurrency above 1 never decides silently how often each tick runs: hosts that share ticks
-// have to set MaxPerTick, and the error shows the lines to choose from.
+// A MaxConcurrency above 1 never implies how often each tick runs. Hosts that share ticks have to
+// set MaxPerTick, and the error shows the lines to choose from.
 //
-// Fails when checkPerTick finds no fault, or finds one in a timer that shares no ticks.
+// Fails when checkPerTick finds no fault, or finds one in a timer that does not share ticks.
 func TestMaxPerTickIsSaid(t *testing.T) {
 	every := schedule.Every(time.Minute)
 	several := timer.Timer{Name: "a", Run: nop, Schedule: every, MaxConcurrency: 3}
@@ -184,7 +184,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Whatever a name is, it is refused with a reason or works; two different names are two timers.
+// Any name is either refused with a reason or works. Two different names are two timers.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{"a", "{", "}", "{}", "a:b", "*", `"'`, "\n", "🕰🕰", "a:slot:0", ":slot", "%s%n",
 		"'; DROP TABLE x;--", strings.Repeat("é", 101), "\xff"} {

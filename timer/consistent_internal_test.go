@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// watching is how long these tests look for something that must not be seen. It lasts only a moment
-// and needs two goroutines, so the tests run in real time.
+// watching is how long these tests look for a state that must not be visible. Such a state lasts
+// only for a moment and needs two goroutines, so the tests run in real time.
 const watching = time.Second
 
 func running(t *testing.T, c Config, timers ...Timer) *Scheduler {
@@ -37,10 +37,9 @@ func running(t *testing.T, c Config, timers ...Timer) *Scheduler {
 	return s
 }
 
-// When Status shows that a run has ended, its place is free, and so is the place of a limit that it
-// held.
+// When Status shows that a run has ended, its place is free, and so is its place in a limit.
 //
-// Fails when a run that ends gives them back after it is no longer shown.
+// Fails when a run that ends frees them after Status no longer shows it.
 func TestRunThatIsNotShownHoldsNoPlace(t *testing.T) {
 	t.Parallel()
 	run := func(context.Context) error { return nil }
@@ -73,7 +72,7 @@ func TestRunThatIsNotShownHoldsNoPlace(t *testing.T) {
 
 // A tick that waits is not also shown as running, nor counted as started or skipped.
 //
-// Fails when Status reads what waits and the rest one after the other.
+// Fails when Status reads the waiting tick and the other fields one after the other.
 func TestTickIsShownOnce(t *testing.T) {
 	s := running(t, Config{}, Timer{Name: "a", MaxPerHost: 1, OnFull: FullWait,
 		Schedule: schedule.Every(time.Millisecond), Run: func(context.Context) error {
@@ -104,7 +103,7 @@ func TestTickIsShownOnce(t *testing.T) {
 	}
 }
 
-// curious is an error of a store whose methods call the Scheduler.
+// curious is a store's error whose methods call the Scheduler.
 type curious struct{ ask func() }
 
 func (*curious) Error() string { return "lost" }
@@ -114,8 +113,8 @@ func (c *curious) Is(error) bool {
 	return false
 }
 
-// A run has lost its lease and is in progress at its MaxRunTime: the methods of the store's error
-// are called without a mutex.
+// If a run that has lost its lease reaches its MaxRunTime, the methods of the store's error are
+// called without holding a mutex.
 //
 // Fails when outOfTime calls them with entry.mu held.
 func TestErrorOfALostRunIsAskedWithoutAMutex(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// Trigger keeps to MaxConcurrency and MaxPerHost but not to MaxPerTick, and returns once the run
-// has started or was refused.
+// Trigger respects MaxConcurrency and MaxPerHost but not MaxPerTick. It returns once the run has
+// started or was refused.
 func TestTrigger(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -83,8 +83,8 @@ func TestTriggerTakesNoTick(t *testing.T) {
 // Register and Remove work at run time. After Remove no run of the timer starts, and Remove waits
 // for its runs.
 //
-// Fails when Register does not wake the loop, which sleeps for ten seconds at a time; when Remove
-// leaves ticks in the heap and takeDue does not look at planned; when Remove does not wait.
+// Fails when Register does not wake the loop, which sleeps for up to ten seconds, when Remove
+// leaves ticks in the heap and takeDue does not check planned, or when Remove does not wait.
 func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -126,11 +126,11 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 	})
 }
 
-// Without a store the same code keeps the limits within one process; LocalOnly does so for one
-// timer, and a timer without limits need not call the store.
+// Without a store, the same code enforces the limits within one process. LocalOnly does so for one
+// timer. A timer without limits does not call the store.
 //
-// Fails when hostLimit does not look at MaxConcurrency, when shared does not look at LocalOnly or
-// unlimited, when finish does not free the run's number, when Valid does not look at the context.
+// Fails when hostLimit ignores MaxConcurrency, when shared ignores LocalOnly or unlimited, when
+// finish does not free the run's place, or when Valid ignores the context.
 func TestWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -179,7 +179,8 @@ func TestWithoutAStore(t *testing.T) {
 		if f.watch.peak["a"] != 2 || len(slots) != 2 || slots[0] == 0 || slots[1] == 0 {
 			t.Errorf("%d at once, slots %v; want 2 in slots 0 and 1", f.watch.peak["a"], slots)
 		}
-		// The host's own slot, and one probe per 11 to 15 s, whatever the timers do.
+		// The calls are for the host's own slot, and for one probe every 11 to 15 s, whatever the
+		// timers do.
 		if st := local.Status().Timers; local.Link.Calls(dlocktest.OpAcquire) > 7 || st[0].Started < 59 ||
 			st[1].Started < 59 {
 			n := local.Link.Calls(dlocktest.OpAcquire)
@@ -189,8 +190,8 @@ func TestWithoutAStore(t *testing.T) {
 	})
 }
 
-// The overrides of many timers cost one call, and are in the order of the names. A damaged key, or
-// a name that no timer can have, does not hide the others.
+// Reading the overrides of many timers takes one call, and the results are in the order of the
+// names. A damaged key, or an invalid name, does not hide the other results.
 //
 // Fails when InspectAll returns the states in another order, or one error for all.
 func TestInspectAll(t *testing.T) {

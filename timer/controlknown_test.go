@@ -13,11 +13,12 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A change of a timer that no host is known to run is made, and logged as a warning, because the
-// name may be misspelt. A host is known by what it has registered, claimed or holds.
+// A change to a timer that no host is known to run is made, and logged as a warning, because the
+// name may be misspelled. A host is known to run a timer if it has registered the timer, has
+// claimed a tick or a trigger, or holds a slot.
 //
-// Fails when a change of an unknown timer is refused or not logged, when the change of a known one
-// is logged, and when claimed triggers, or held slots, are not looked at.
+// Fails when a change to an unknown timer is refused or not logged, when a change to a known timer
+// is logged, or when claimed triggers or held slots are ignored.
 func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 	const unknown = "has not run yet, or that no host has"
 	bubble(t, func(t *testing.T) {
@@ -56,7 +57,7 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 				}},
 				{"resume", func(c *control.Control) error { return c.Resume(t.Context(), name, ann) }},
 				{"limit", func(c *control.Control) error { return c.SetMaxConcurrency(t.Context(), name, 3, ann) }},
-				{"trigger", func(c *control.Control) error { // last, because a host that takes it is known
+				{"trigger", func(c *control.Control) error { // last, because a host that takes it is then known
 					return c.Trigger(t.Context(), name, control.TriggerOptions{By: ann})
 				}},
 			} {
@@ -87,9 +88,10 @@ func TestControlWarnsOfTimersThatNobodyRuns(t *testing.T) {
 	})
 }
 
-// If a store does not answer the question, the change does not fail, and no warning is logged.
+// If the store cannot tell whether the timer is known, the change does not fail, and no warning is
+// logged.
 //
-// Fails when the error of Known is returned, or taken for "not known".
+// Fails when the error of Known is returned, or treated as "not known".
 func TestControlDoesNotNeedToKnow(t *testing.T) {
 	log := &testkit.Log{}
 	c := control.New(control.Config{Store: unlisted{}, Logger: textLogger(log)})
@@ -104,7 +106,7 @@ func TestControlDoesNotNeedToKnow(t *testing.T) {
 	}
 }
 
-// unlisted is a store that keeps overrides and does not report them.
+// unlisted is a store that keeps overrides but does not list leases.
 type unlisted struct{ panickingControl }
 
 func (unlisted) Update(context.Context, string, driver.Update) error { return nil }

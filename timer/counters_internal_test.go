@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// The creation time of a counter is not later than the first event it counts: Prometheus may insert
-// a 0 at that time.
+// The creation time of a counter is not later than the first event that it counts, because
+// Prometheus may insert a 0 at that time.
 //
 // Fails when tally does not set createdAt, so that counters have no creation time.
 func TestCountersAreCreatedBeforeTheyCount(t *testing.T) {

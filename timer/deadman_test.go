@@ -18,16 +18,16 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// TimersSucceed names a timer without a successful run on any host for AlarmAfter ticks, with the
-// reason, and so does a metric.
+// TimersSucceed names each timer without a successful run on any host for AlarmAfter ticks, with
+// the reason. A metric shows the same.
 //
 // Fails when ticks are not counted, when the reason belongs to an earlier tick, or when the metric
-// has another threshold.
+// has a different threshold.
 func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 	hang := func(context.Context) error {
 		time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 8, 30, 0, time.UTC)))
 		return errors.New("late")
-	} // past MaxRunTime
+	} // longer than MaxRunTime
 	fail := func(context.Context) error { return errors.New("secret") }
 	for name, c := range map[string]struct {
 		run    func(context.Context) error
@@ -49,7 +49,7 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 				h := f.start(timer.Config{DrainTimeout: time.Minute, Registerer: reg}, timer.Timer{Name: "a",
 					Schedule: schedule.Every(time.Minute), AlarmAfter: c.after, MaxRunTime: 30 * time.Second,
 					OnStoreDown: timer.StoreDownSkip, Run: succeedOnce(c.run)})
-				time.Sleep(time.Minute) // the one success
+				time.Sleep(time.Minute) // the only success
 				if c.prime != nil {
 					c.prime(f, h)
 				}
@@ -57,7 +57,7 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 				if err := h.TimersSucceed(); err != nil {
 					t.Errorf("after four ticks: %v", err)
 				}
-				if v := gauge(t, reg, "tickslot_alarm_active"); !math.IsNaN(v) { // absent
+				if v := gauge(t, reg, "tickslot_alarm_active"); !math.IsNaN(v) { // the series is absent
 					t.Errorf("after four ticks the metric is %v", v)
 				}
 				time.Sleep(3 * time.Minute)
@@ -80,7 +80,7 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 	}
 }
 
-// succeedOnce returns a handler that succeeds the first time.
+// succeedOnce returns a handler that succeeds in its first run, and calls then in later runs.
 func succeedOnce(then func(context.Context) error) func(context.Context) error {
 	done := false
 	return func(ctx context.Context) error {
@@ -92,7 +92,7 @@ func succeedOnce(then func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// occupy takes the slot and never releases it, like a host whose handler does not end.
+// occupy takes the slot and never releases it, like a host whose handler does not return.
 func occupy(f *virtualFleet, _ *host) {
 	store := f.store
 	session := otherSession(f.t, store)
@@ -101,9 +101,9 @@ func occupy(f *virtualFleet, _ *host) {
 	}
 }
 
-// A run that succeeds on one host is known to all others, even to those that never get a tick.
+// A success on one host is known to all other hosts, even to hosts that never get a tick.
 //
-// Fails when the success is not sent with the release, or views do not read it.
+// Fails when the release does not report the success, or when views do not read it.
 func TestSuccessElsewhereCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -135,8 +135,8 @@ func TestSuccessElsewhereCounts(t *testing.T) {
 	})
 }
 
-// A handler that ignores its context past MaxRunTime is logged immediately and at 1.5 × MaxRunTime,
-// keeps its place on this host but not its slot, and harms no other timer.
+// A handler that ignores its context past MaxRunTime is logged immediately and at 1.5 × MaxRunTime.
+// It keeps its place on this host but not its slot, and does not affect other timers.
 //
 // Fails when outOfTime does not stop the renewal, or when nothing is logged at 1.5 × MaxRunTime.
 func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
@@ -149,7 +149,7 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 				Run: func(context.Context) error { <-end; return nil }},
 			timer.Timer{Name: "other", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		time.Sleep(10 * time.Minute)
-		synctest.Wait() // the log has been written
+		synctest.Wait() // wait until the log is written
 		st, _ := h.Status().Timer("stuck")
 		if len(st.Running) != 1 || !st.Running[0].Overdue || st.Running[0].Valid ||
 			st.Skipped[timer.ReasonHostFull] < 8 {
@@ -172,7 +172,7 @@ func TestI10OverrunIsLoudAndHarmless(t *testing.T) {
 }
 
 // If another host holds a slot for longer than 1.5 × MaxRunTime, that is logged once. If the holder
-// let its slot expire, that is counted.
+// lets its slot expire, that is counted.
 //
 // Fails when warnHeldLong logs every refusal, or when expired slots are not counted.
 func TestOverlongHoldsAreReported(t *testing.T) {
@@ -189,11 +189,11 @@ func TestOverlongHoldsAreReported(t *testing.T) {
 			timer.Timer{Name: "a", Schedule: schedule.Every(10 * time.Second), MaxRunTime: time.Minute,
 				Run: f.handler(0)})
 		time.Sleep(5 * time.Minute)
-		synctest.Wait() // the log has been written
+		synctest.Wait() // wait until the log is written
 		if n := strings.Count(log.String(), "longer than 1.5 × MaxRunTime"); n != 1 {
 			t.Errorf("told %d times:\n%s", n, log.String())
 		}
-		lease.StopRenewing() // as if it had been killed
+		lease.StopRenewing() // as if the holder had been killed
 		time.Sleep(time.Minute)
 		got := values(t, reg)
 		if got["tickslot_leases_expired_total memory"] != 1 || got["tickslot_holds_overlong_total a"] != 1 ||
@@ -205,10 +205,10 @@ func TestOverlongHoldsAreReported(t *testing.T) {
 	})
 }
 
-// Runs that take many intervals, but less than MaxRunTime, raise no alarm on any host; runs that
+// Runs that take many intervals, but less than MaxRunTime, raise no alarm on any host. Runs that
 // fail count once each.
 //
-// Fails when a tick counts although runs within their MaxRunTime held its slots, or although its
+// Fails when a tick counts although runs within their MaxRunTime hold its slots, or although its
 // run is in progress.
 func TestLongRunsRaiseNoAlarm(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// linesOf returns the lines with a text, as attributes.
+// linesOf returns the attributes of all lines with that text.
 func linesOf(t *testing.T, log *testkit.Log, text string) (found []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(log.String()) {
@@ -29,11 +29,11 @@ func linesOf(t *testing.T, log *testkit.Log, text string) (found []map[string]an
 	return found
 }
 
-// At Debug each run has a line when it starts and one when it ends, and each tick that is skipped
-// has one, with the keys that doc.go names. At Info only failures have one, with the same keys. The
-// level may change while the scheduler runs.
+// At Debug, each run has a line when it starts and a line when it ends, and each skipped tick has a
+// line, with the keys that doc.go documents. At Info only failures have lines, with the same keys.
+// The level may change while the scheduler runs.
 //
-// Fails when askDebug is asked only once, when a line loses a key, or skips are logged at Info.
+// Fails when askDebug asks only once, when a line loses a key, or when skips are logged at Info.
 func TestDebugLinesHaveStableKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -115,10 +115,10 @@ func TestDebugLinesHaveStableKeys(t *testing.T) {
 	})
 }
 
-// The lines of a triggered run say who triggered it and how long its payload is. The lines of a
-// repeated attempt and of a lost lease have their keys, too.
+// The lines of a triggered run say who triggered it and the length of its payload. The lines of a
+// repeated attempt and of a lost lease also have their keys.
 //
-// Fails when one of them loses a key.
+// Fails when a line loses a key.
 func TestDebugLinesOfWhatIsRare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -166,9 +166,9 @@ func TestDebugLinesOfWhatIsRare(t *testing.T) {
 	})
 }
 
-// Missed ticks share one line, which says how many there were.
+// Missed ticks share one line with their number.
 //
-// Fails when ticksSkipped leaves out how many there were.
+// Fails when ticksSkipped omits the number.
 func TestDebugLineOfManyMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log

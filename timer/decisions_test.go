@@ -12,10 +12,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host reports what it has decided about the latest ticks, newest first, with the reason of each
-// that did not run here, and the end of each that did. It remembers no more than it promises.
+// A host reports its decisions about the latest ticks, newest first. Each has the reason why the
+// tick did not run on this host, or how the run ended. The host keeps no more decisions than
+// documented.
 //
-// Fails when remembered begins with the oldest, or leaves out the errors.
+// Fails when remembered begins with the oldest, or omits the errors.
 func TestDecisions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -33,7 +34,7 @@ func TestDecisions(t *testing.T) {
 				<-ctx.Done()
 				return nil
 			}})
-		time.Sleep(3 * time.Minute) // the first runs, the second runs for long, and the third finds it full
+		time.Sleep(3 * time.Minute) // the first tick runs, the second runs for long, and the third finds all slots held
 		if err := h.Control().Pause(t.Context(), "a", time.Now().Add(time.Hour), ann); err != nil {
 			t.Fatal(err)
 		}

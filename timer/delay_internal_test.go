@@ -8,10 +8,11 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Hosts, and timers, whose names differ only by a number are spread over the whole bound, whatever
-// it is.
+// Hosts and timers whose names differ only by a number are spread over the whole bound, for any
+// bound.
 //
-// Fails when hashed does not mix the bits of FNV: then web-1 to web-9 lie in a tenth of a day.
+// Fails when hashed does not mix the bits of FNV: web-1 to web-9 would then fall into a tenth of a
+// day.
 func TestSpreadOfSimilarNames(t *testing.T) {
 	for _, bound := range []time.Duration{time.Second, time.Minute, 10 * time.Minute, time.Hour, 12 * time.Hour,
 		24 * time.Hour} {
@@ -28,7 +29,7 @@ func TestSpreadOfSimilarNames(t *testing.T) {
 		}
 		used := 0
 		for i := range 10 {
-			if hosts[i] < 12 || hosts[i] > 52 || timers[i] < 12 || timers[i] > 52 { // 30 ± 5
+			if hosts[i] < 12 || hosts[i] > 52 || timers[i] < 12 || timers[i] > 52 { // expected 30 ± 5
 				t.Errorf("%v: hosts %v, timers %v", bound, hosts, timers)
 			}
 			if nine[i] > 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A recorder records when runs began, by host and tick.
+// A recorder records the start times of runs by host and tick.
 type recorder struct {
 	mu   sync.Mutex
 	runs map[string]map[time.Time][]time.Time
@@ -40,7 +40,7 @@ func (r *recorder) handler(host string) func(context.Context) error {
 	}
 }
 
-// of returns when the runs of each tick began on a host.
+// of returns the start times of the runs on a host, by tick.
 func (r *recorder) of(host string) map[time.Time][]time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,12 +49,12 @@ func (r *recorder) of(host string) map[time.Time][]time.Time {
 
 func minutely() schedule.Interval { return schedule.Every(time.Minute).Offset(0) }
 
-// Jitter delays a tick by up to its share of the time to the next, by the same amount on every
-// host. The tick itself does not change, the delays are spread evenly, and no tick is lost. By
-// default there is no jitter.
+// Jitter delays a tick by up to its fraction of the time to the next tick, by the same amount on
+// every host. The tick itself does not change, the delays are spread evenly, and no tick is lost.
+// By default there is no jitter.
 //
-// Fails when jitter draws from a source that is not seeded by name and tick, and when it takes
-// twice its share.
+// Fails when jitter uses a source that is not seeded by name and tick, or when it uses twice its
+// fraction.
 func TestJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -92,7 +92,7 @@ func TestJitter(t *testing.T) {
 			}
 			buckets[at[0].Sub(tick)/(most/9)]++
 		}
-		for _, n := range buckets { // of 1,000: 111 ± 10; of 200: 22 ± 5
+		for _, n := range buckets { // expected 111 ± 10 of 1,000 ticks, 22 ± 5 of 200
 			if even := ticks / 9; n < even*2/5 || n > even*8/5 {
 				t.Errorf("delays are not spread evenly: %v", buckets)
 			}
@@ -101,11 +101,11 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// A host that starts while Delay delays a tick still tries it, once: hosts that are replaced all
-// the time lose no tick and repeat none.
+// A host that starts while Delay postpones a tick still tries that tick, once. Hosts that are
+// constantly replaced lose no tick and repeat none.
 //
-// Fails when first forgets what jitter delays (delayed), or asks for the ticks after now (without
-// the spread).
+// Fails when first does not look for ticks that jitter delays (delayed), or ignores the spread when
+// it asks for the next tick.
 func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
 		"jitter": {Delay: timer.Delay{Jitter: .5}}, "little jitter": {Delay: timer.Delay{Jitter: .1}},
@@ -136,11 +136,11 @@ func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	}
 }
 
-// The wall clock is set back while the host handles ticks, here in a schedule's Next: its timers
-// continue, and do not wait until the clock has caught up.
+// The wall clock is set back while the host handles ticks, in this case in a schedule's Next. Its
+// timers continue without waiting until the clock has caught up.
 //
-// Fails when the clocks are only read when the host wakes up: by then it has computed that it may
-// sleep for the ten seconds of maxSleep.
+// Fails when the clocks are read only when the host wakes up. By that time it has decided to sleep
+// for maxSleep, which is ten seconds.
 func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -152,7 +152,7 @@ func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
 			}
 			return at.Truncate(time.Second).Add(time.Second)
 		})
-		// The end of a run would wake the host.
+		// A run that ends would wake the host.
 		end := make(chan struct{})
 		run := func(context.Context) error { <-end; return nil }
 		h := f.start(rarely, timer.Timer{Name: "job", Schedule: next, LocalOnly: true, Run: run})
@@ -166,10 +166,10 @@ func TestClockSetBackWhileTicksAreHandled(t *testing.T) {
 	})
 }
 
-// The wall clock is set back while a host that has just begun waits for the store, as when all
-// hosts of a fleet restart: its timers continue, and do not wait until the clock has caught up.
+// The wall clock is set back while a host that has just started waits for the store, as when all
+// hosts of a fleet restart. Its timers continue without waiting until the clock has caught up.
 //
-// Fails when the clock is first looked at after that wait, and the first ticks were planned before.
+// Fails when the clock is first read after that wait, and the first ticks were planned before.
 func TestClockSetBackBeforeTheFirstAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -191,11 +191,11 @@ func TestClockSetBackBeforeTheFirstAnswer(t *testing.T) {
 }
 
 // If the wall clock is set back by less than a period, no tick is repeated or lost, with and
-// without jitter. If it is set back by more, ticks that are in the future again come due again, so
-// that the timer does not stop until the clock has caught up.
+// without jitter. If it is set back by more, ticks that are in the future again become due again.
+// Otherwise the timer would stop until the clock has caught up.
 //
-// Fails when replan plans from now, or when first does not look for what jitter delays; and, if it
-// is set back by more, when replan plans from the latest tick.
+// Fails when replan plans from now, or when first does not look for ticks that jitter delays. If
+// the clock is set back by more, fails when replan plans from the latest tick.
 func TestClockSetBack(t *testing.T) {
 	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Delay: timer.Delay{Jitter: .5}},
 		"spread": {Delay: timer.Delay{ByTimer: 10 * time.Minute}}} {
@@ -242,9 +242,9 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// A host that was held up for a moment tries no tick before its jitter has passed.
+// A host that was suspended for a moment does not try a tick before its jitter has passed.
 //
-// Fails when due tries a tick that is still delayed by its jitter.
+// Fails when due tries a tick that its jitter still delays.
 func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec, s := newFleet(t), recorder{}, &sleeper{}
@@ -277,12 +277,12 @@ func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 	})
 }
 
-// Delay.ByTimer gives each timer its own delay, the same on every host and after a restart;
-// Delay.ByHost gives each host its own, too. Both are bounded, even, and lose no tick, even if they
-// are longer than the time between two.
+// Delay.ByTimer gives each timer its own delay, which is the same on every host and after a
+// restart. Delay.ByHost also gives each host its own delay. Both are bounded and evenly
+// distributed. They lose no tick, even if they are longer than the time between two ticks.
 //
-// Fails when spread is not hashed by name, or by host; when it is not bounded; and when due
-// asks without the spread.
+// Fails when spread is not hashed by name or by host, when it is not bounded, or when due ignores
+// the spread.
 func TestSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -368,8 +368,7 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// Delay.ByHost without NoLimit is refused, and so are values that make no sense; the fault says how
-// to fix it.
+// Delay.ByHost without NoLimit is refused, and so are invalid values. The error explains the fix.
 func TestSpreadFaults(t *testing.T) {
 	for want, job := range map[string]timer.Timer{
 		"set MaxPerTick to timer.NoLimit":   {Delay: timer.Delay{ByHost: time.Minute}, MaxConcurrency: 5},

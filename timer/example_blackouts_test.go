@@ -9,17 +9,17 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// In a blackout no run starts by its schedule. People can still trigger one.
+// In a blackout the schedule starts no run, but a run can still be triggered.
 func ExampleTimer_blackouts() {
 	now := time.Now()
 	runs := make(chan bool, 1)
 	timers, err := timer.New(
-		// The database is being moved.
+		// A database migration is in progress.
 		timer.Config{Blackouts: []schedule.Blackout{schedule.Between(now.Add(-time.Hour), now.Add(time.Hour))}},
 		timer.Timer{
 			Name:      "send-reminders",
 			Schedule:  schedule.Every(10 * time.Millisecond),
-			Blackouts: []schedule.Blackout{schedule.DailyWindow("22:00", "06:00", "Europe/Berlin")}, // people sleep
+			Blackouts: []schedule.Blackout{schedule.DailyWindow("22:00", "06:00", "Europe/Berlin")}, // users are asleep
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)
 				runs <- run.Tick().IsZero()

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run is canceled by its ID, which Status, the log and the handler show. Control.CancelRun
+// A run is canceled by its ID. Status, the log and the handler show the ID. Control.CancelRun
 // cancels a run on another host.
 func ExampleScheduler_CancelRun() {
 	ended := make(chan struct{})

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// All hosts are down when a tick comes due. The first host that comes back makes up for it: once,
-// however many hosts and missed ticks there are.
+// All hosts are down when a tick is due. The first host that returns makes up for it. One run
+// starts, however many hosts and missed ticks there are.
 func ExampleTimer_catchUp() {
 	store := memlock.New()
 	first := time.Now().Add(50 * time.Millisecond)

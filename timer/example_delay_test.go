@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers that are due at the same instant start within Delay.ByTimer of it, each after a delay that
-// is computed from its name: it is the same on every host, and after every restart.
+// Timers that are due at the same instant start within Delay.ByTimer of it. The delay of each timer
+// is computed from its name, so it is the same on every host and after every restart.
 func ExampleTimer_delayByTimer() {
 	order := make(chan string, 10)
 	due := schedule.At(time.Now().Add(50 * time.Millisecond))
@@ -42,8 +42,8 @@ func ExampleTimer_delayByTimer() {
 	// backup
 }
 
-// Work that every host does for itself need not start on all hosts at the same time: Delay.ByHost
-// gives each host its own delay.
+// If every host does some work for itself, the hosts need not all start at the same time.
+// Delay.ByHost gives each host its own delay.
 func ExampleTimer_delayByHost() {
 	order := make(chan string, 10)
 	due := schedule.At(time.Now().Add(50 * time.Millisecond))

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// When its context ends, Run starts no more runs, waits for the handlers, releases the slots and
-// returns. The handlers' own contexts end only if they take longer than DrainTimeout.
+// When the context of Run ends, Run starts no more runs, waits for the handlers, releases the slots
+// and returns. The handlers' own contexts end only if they take longer than DrainTimeout.
 func ExampleScheduler_Run() {
-	ctx, stop := context.WithCancel(context.Background()) // in a main: signal.NotifyContext
+	ctx, stop := context.WithCancel(context.Background()) // in main, use signal.NotifyContext
 	defer stop()
 
 	finished := false
@@ -21,7 +21,7 @@ func ExampleScheduler_Run() {
 		Name:     "process-orders",
 		Schedule: schedule.Every(20 * time.Millisecond),
 		Run: func(ctx context.Context) error {
-			stop()                            // as if SIGTERM came now
+			stop()                            // as if SIGTERM arrived now
 			time.Sleep(10 * time.Millisecond) // the rest of the work
 			finished = ctx.Err() == nil
 			return nil

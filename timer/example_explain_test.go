@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Why did a tick not run on this host? Because it ran on another.
+// Explain says that a tick did not run on this host because another host ran it.
 func ExampleScheduler_Explain() {
 	store := memlock.New()
 	due := time.Now().Add(100 * time.Millisecond)
@@ -40,7 +40,7 @@ func ExampleScheduler_Explain() {
 				fmt.Println(err)
 				return
 			}
-			if why.Known && (why.Reason != "" || why.Run != nil) { // the host has decided about it
+			if why.Known && (why.Reason != "" || why.Run != nil) { // the host has decided about the tick
 				where[why.Reason == ""]++
 				break
 			}

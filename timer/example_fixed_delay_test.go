@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The next run in the fleet starts 20 ms after the last one has ended, however long that one took.
+// The next run in the fleet starts 20 ms after the previous run ends, however long that run took.
 func ExampleTimer_fixedDelay() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended time.Time

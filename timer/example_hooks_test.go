@@ -11,9 +11,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Hooks count in your own metrics which ticks did not run and why, and alert about failed runs.
+// Hooks count the skipped ticks by reason in your own metrics, and alert about failed runs.
 func ExampleHooks() {
-	skipped, failed := map[timer.Reason]uint64{}, 0 // hooks come one at a time, so there is no mutex
+	skipped, failed := map[timer.Reason]uint64{}, 0 // hooks are called one at a time, so there is no mutex
 	timers, err := timer.New(timer.Config{
 		Store: memlock.New(),
 		Hooks: timer.Hooks{
@@ -40,7 +40,7 @@ func ExampleHooks() {
 	for timers.Status().Timers[0].Skipped[timer.ReasonHostFull] == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	stop() // Run returns when all events have been delivered
+	stop() // Run returns after all events have been delivered
 	fmt.Println("ticks were skipped:", skipped[timer.ReasonHostFull] > 0)
 	fmt.Println("runs failed:", failed > 0)
 	// Output:
@@ -48,13 +48,13 @@ func ExampleHooks() {
 	// runs failed: true
 }
 
-// Middleware does something around each attempt of every run, such as a span of a trace.
+// A Middleware runs code around each attempt of every run, such as a tracing span.
 func ExampleMiddleware() {
 	spans := func(next timer.Handler) timer.Handler {
 		return func(ctx context.Context) error {
 			run, _ := timer.RunFromContext(ctx)
 			fmt.Println("span begins:", run.Timer(), "attempt", run.Attempt())
-			err := next(ctx) // with the span in its context
+			err := next(ctx) // the context would carry the span
 			fmt.Println("span ends:", err)
 			return err
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Here, Jitter delays each tick by up to half of the period, by the same amount on every host. The
-// tick is still the instant on the grid.
+// In this example, Jitter delays each tick by up to half of the period, by the same amount on every
+// host. The tick is still the instant on the grid.
 func ExampleTimer_delayJitter() {
 	type start struct{ tick, at time.Time }
 	starts := make(chan start, 100)

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host that ran the latest tick yields for some milliseconds, so that another host gets the next
-// one. No tick is lost.
+// A host that ran the latest tick yields for a few milliseconds, so that another host gets the next
+// tick. No tick is lost.
 func ExampleTimer_leastRecentFirst() {
 	store := memlock.New()
 	ticks := make(chan time.Time, 1000)

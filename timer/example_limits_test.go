@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Two timers send mail through a server that takes one connection: only one run of either is in
-// progress at a time, on whichever host.
+// Two timers send mail through a server that accepts only one connection. Only one run of either
+// timer is in progress at a time, on any host.
 func ExampleLimit() {
 	store := memlock.New()
 	release := make(chan struct{})

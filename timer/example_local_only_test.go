@@ -13,7 +13,7 @@ import (
 // A LocalOnly timer runs on every host and never calls the store.
 func ExampleTimer_localOnly() {
 	store := dlocktest.NewFaulty(memlock.New())
-	store.Inject(dlocktest.Error(errors.New("connection refused"))) // a call would fail
+	store.Inject(dlocktest.Error(errors.New("connection refused"))) // any call would fail
 	valid, release := make(chan bool), make(chan struct{})
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
@@ -38,7 +38,7 @@ func ExampleTimer_localOnly() {
 	_, err := a.Trigger(context.Background(), "trim-local-disk", timer.TriggerOptions{})
 	fmt.Println("a:", err, <-valid)
 	_, err = b.Trigger(context.Background(), "trim-local-disk", timer.TriggerOptions{})
-	fmt.Println("b:", err, <-valid) // at the same time
+	fmt.Println("b:", err, <-valid) // both run at the same time
 	close(release)
 	// Output:
 	// a: <nil> true

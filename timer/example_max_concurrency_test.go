@@ -9,10 +9,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Two hosts share a store, and with it three slots. The fourth run is refused, whichever host tries
-// it.
+// Two hosts share a store, and therefore three slots. The fourth run is refused, whichever host
+// tries it.
 func ExampleTimer_maxConcurrency() {
-	store := memlock.New() // on several machines: redislock.New(rdb, redislock.Options{})
+	store := memlock.New() // on several machines, use redislock.New(rdb, redislock.Options{})
 	release := make(chan struct{})
 	host := func() *timer.Scheduler {
 		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// There are ten slots in the fleet, but no host takes more than one of them.
+// The fleet has ten slots, but no host takes more than one of them.
 func ExampleTimer_maxPerHost() {
 	store := memlock.New()
 	release := make(chan struct{})

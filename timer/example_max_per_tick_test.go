@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Three hosts and three slots, but each tick starts only once in the fleet. With MaxPerTick: 3 each
-// host would start it.
+// There are three hosts and three slots, but each tick starts only one run in the fleet. With
+// MaxPerTick: 3 each host would start one.
 func ExampleTimer_maxPerTick() {
 	store := memlock.New()
 	ticks := make(chan time.Time, 100)
@@ -19,7 +19,7 @@ func ExampleTimer_maxPerTick() {
 		timers, err := timer.New(timer.Config{Store: store}, timer.Timer{
 			Name:           "send-digest",
 			Schedule:       schedule.Every(20 * time.Millisecond),
-			MaxConcurrency: 3, // a slow run does not hold up the next tick
+			MaxConcurrency: 3, // a slow run does not delay the next tick
 			MaxPerTick:     1, // each tick runs once in the fleet
 			Run: func(ctx context.Context) error {
 				run, _ := timer.RunFromContext(ctx)

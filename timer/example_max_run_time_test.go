@@ -10,14 +10,14 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// When a run takes too long, its context ends, and its slot is no longer renewed.
+// If a run takes too long, its context ends, and its slot is no longer renewed.
 func ExampleTimer_maxRunTime() {
 	ended := make(chan error, 1)
 	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
 		Name:       "call-slow-service",
 		MaxRunTime: 20 * time.Millisecond,
 		Run: func(ctx context.Context) error {
-			<-ctx.Done() // a call that takes ctx returns now
+			<-ctx.Done() // a call that takes ctx would return now
 			ended <- context.Cause(ctx)
 			return context.Cause(ctx)
 		},

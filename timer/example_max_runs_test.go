@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A hundred tenants are due at the same time, and this host runs ten at a time: the others wait in
+// A hundred tenants are due at the same time. This host runs ten at a time, and the others wait in
 // line.
 func ExampleConfig_maxRuns() {
 	var running, most, done atomic.Int32

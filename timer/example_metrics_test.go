@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A Prometheus registry counts which runs took place, and which ticks did not run and why.
+// A Prometheus registry counts the runs, and the skipped ticks by reason.
 func ExampleConfig_registerer() {
 	registry := prometheus.NewRegistry()
 	timers, err := timer.New(timer.Config{Store: memlock.New(), Registerer: registry}, timer.Timer{
@@ -48,7 +48,8 @@ func ExampleConfig_registerer() {
 	// tickslot_runs_total{outcome="timeout",timer="process-orders"} 0
 }
 
-// The timers of all tenants share one set of series, "report", instead of one for each.
+// The timers of all tenants share one set of series with the label "report", instead of one set per
+// tenant.
 func ExampleConfig_timerLabel() {
 	registry := prometheus.NewRegistry()
 	nothing := func(context.Context) error { return nil }

@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run takes longer than the 20 ms between two ticks. When it ends, the latest tick that has come
-// due starts immediately; the timer does not wait for another.
+// A run takes longer than the 20 ms between two ticks. When it ends, the latest due tick starts
+// immediately. The timer does not wait for another tick.
 func ExampleTimer_onFull() {
 	ticks, finish := make(chan time.Time, 1000), make(chan struct{})
 	timers, err := timer.New(timer.Config{}, timer.Timer{

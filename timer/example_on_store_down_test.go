@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The store is down. A timer whose work is better done twice than not at all continues without the
+// The store is down. A timer whose work may rather run twice than not at all continues without the
 // store, with up to MaxPerHost runs on each host. A timer that must keep its limit waits.
 func ExampleStoreDownPolicy() {
 	store := dlocktest.NewFaulty(memlock.New())

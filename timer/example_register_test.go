@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Timers come and go while the scheduler runs, for example one for each tenant.
+// Timers can be added and removed while the scheduler runs, for example one per tenant.
 func ExampleScheduler_Register() {
 	timers, err := timer.New(timer.Config{Store: memlock.New()})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run that fails is tried again in its slot, unless its error says that another attempt would not
+// A run that fails is retried in its slot, unless its error says that another attempt would not
 // help.
 func ExampleRetry() {
 	errBusy, errNoSuchOrder := errors.New("the service is busy"), errors.New("no such order")

@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The prices are fetched every night, and also when the service is first deployed: once, however
-// many hosts there are. A host that restarts does not fetch them again.
+// The prices are fetched every night, and once when the service is first deployed, however many
+// hosts there are. A host that restarts does not fetch them again.
 func ExampleTimer_runOnStart() {
 	store := memlock.New()
 	runs := make(chan bool, 10)

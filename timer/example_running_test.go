@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Run blocks, so it has its own goroutine here; Trigger is refused until Run has begun.
+// Run blocks, so this example calls it in its own goroutine. Trigger is refused until Run has
+// begun.
 func ExampleScheduler_Running() {
 	timers, err := timer.New(timer.Config{}, timer.Timer{
 		Name: "import",
@@ -34,7 +35,7 @@ func ExampleScheduler_Running() {
 	// <nil>
 }
 
-// In the unit test of a handler, the context says which run it is.
+// In the unit test of a handler, the context carries the run.
 func ExampleContextWithRun() {
 	report := func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)

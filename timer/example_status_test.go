@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Status is a snapshot of what this host knows, for a page or a test. It costs the store nothing.
+// Status is a snapshot of what this host knows, for example for a page or a test. It does not call
+// the store.
 func ExampleScheduler_Status() {
 	started, release := make(chan struct{}), make(chan struct{})
 	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{

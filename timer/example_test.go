@@ -13,11 +13,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Two hosts share a store. The timer is due every 20 ms, and each tick starts once in the fleet.
+// Two hosts share a store. The timer is due every 20 ms, and each tick starts one run in the fleet.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	store := memlock.New() // on several machines: redislock.New(rdb, redislock.Options{})
+	store := memlock.New() // on several machines, use redislock.New(rdb, redislock.Options{})
 
 	ticks := make(chan time.Time, 100)
 	done := make(chan error, 2)
@@ -49,11 +49,11 @@ func Example() {
 	// Output: 5 ticks, 5 runs
 }
 
-// Before each step that must not be done twice, a handler checks whether its slot is still its own,
-// and gives the fence to the resource that it writes to.
+// Before each step that must not happen twice, the handler checks whether its slot is still valid.
+// It passes the fence to the resource that it writes to.
 func ExampleRunFromContext() {
 	done := make(chan string, 1)
-	charge := func(fence dlock.Fence) {} // refuses a fence lower than the highest it has seen of the slot
+	charge := func(fence dlock.Fence) {} // must refuse a fence lower than the highest it has seen for the slot
 
 	handler := func(ctx context.Context) error {
 		run, _ := timer.RunFromContext(ctx)
@@ -83,11 +83,11 @@ func ExampleRunFromContext() {
 	// charge-cards: slot 0
 }
 
-// Trigger runs a timer now, within its limits.
+// Trigger runs a timer immediately, within its limits.
 func ExampleScheduler_Trigger() {
 	release := make(chan struct{})
 	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{
-		Name: "rebuild-index", // no Schedule: it runs only when triggered
+		Name: "rebuild-index", // no Schedule: the timer runs only when triggered
 		Run:  func(context.Context) error { <-release; return nil },
 	})
 	if err != nil {
@@ -108,7 +108,7 @@ func ExampleScheduler_Trigger() {
 	// refused: host_full
 }
 
-// All faults come back together, each with how to fix it.
+// New returns all faults together, each with how to fix it.
 func ExampleNew_faults() {
 	_, err := timer.New(timer.Config{},
 		timer.Timer{Name: "a", MaxConcurrency: -2, Run: func(context.Context) error { return nil }},
@@ -121,8 +121,8 @@ func ExampleNew_faults() {
 	// timer "b": Schedule: Every(0s): the period must be at least 1ms
 }
 
-// start runs each host's timers, as its main would, and returns when they are running; stop drains
-// them all.
+// start runs each host's timers, as its main function would, and returns once they are running.
+// stop drains all hosts.
 func start(hosts ...*timer.Scheduler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

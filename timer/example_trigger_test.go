@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run gets a payload, and the caller that triggered it waits for its result.
+// A run gets a payload, and the caller that triggered the run waits for its result.
 func ExampleHandle_Wait() {
 	timers, err := timer.New(timer.Config{}, timer.Timer{
 		Name: "rebuild-index",
@@ -30,12 +30,12 @@ func ExampleHandle_Wait() {
 	}
 	stop := start(timers)
 	defer stop()
-	ctx := context.Background() // in an HTTP handler: r.Context()
+	ctx := context.Background() // in an HTTP handler, use r.Context()
 
 	run, err := timers.Trigger(ctx, "rebuild-index", timer.TriggerOptions{
 		Payload: []byte("orders"), By: driver.Cause{By: "ann"},
 	})
-	if err != nil { // nothing was started: errors.As tells a *timer.RefusedError
+	if err != nil { // nothing was started; errors.As finds a *timer.RefusedError
 		fmt.Println(err)
 		return
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Update replaces a timer without waiting for its runs: they finish what they began, and runs that
-// start later have the new settings.
+// Update replaces a timer without waiting for its runs. They finish with the old settings, and runs
+// that start later use the new settings.
 func ExampleScheduler_Update() {
 	release := make(chan struct{})
 	timers, err := timer.New(timer.Config{Store: memlock.New()}, timer.Timer{

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// A decision has its own error, not that of the decision whose place in the ring it takes.
+// A decision has its own error, not the error of the decision that it replaces in the ring.
 //
-// Fails when set keeps the old error of a place whose new decision has none.
+// Fails when set keeps the old error although the new decision has none.
 func TestErrorsLeaveTheRingWithTheirTicks(t *testing.T) {
 	var h history
 	failed := errors.New("failed")

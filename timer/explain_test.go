@@ -24,13 +24,13 @@ func minute(n int) time.Time { return time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC
 // Explain has a sentence for every reason, with what an operator needs: who holds the slot, since
 // or until when, who paused the timer, which limit.
 //
-// Fails when a case of why or of words is removed, and when skipMany does not record the time.
+// Fails when a case of why or of words is removed, or when skipMany does not record the time.
 func TestExplainTellsEveryReason(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	dark := []schedule.Blackout{schedule.DailyWindow("00:02", "00:20", "UTC")}
 	for name, c := range map[string]struct {
 		job    timer.Timer
-		when   func(t *testing.T, f *virtualFleet, h *host) // called after the first tick, before the second
+		when   func(t *testing.T, f *virtualFleet, h *host) // called between the first and the second tick
 		reason timer.Reason
 		says   string
 	}{
@@ -108,8 +108,8 @@ func TestExplainTellsEveryReason(t *testing.T) {
 		"rejoining": {job: timer.Timer{MaxConcurrency: 3,
 			MaxPerTick: 3, Schedule: schedule.Every(20 * time.Second).Offset(0),
 			Run: hang}, when: func(t *testing.T, f *virtualFleet, h *host) {
-			// From 00:00:20 to 00:01:20 ticks have slots or found none; then the host is cut off
-			// for long enough to lose them, and others take them
+			// From 00:00:20 to 00:01:20 ticks get slots or find none. Then the host is cut off long
+			// enough to lose its slots, and others take them.
 			h.Link.Inject(dlocktest.Error(errors.New("down")))
 			time.Sleep(16 * time.Second)
 			s := otherSession(t, f.store)
@@ -160,7 +160,7 @@ func TestExplainTellsEveryReason(t *testing.T) {
 	}
 }
 
-// Explain also says why a tick was skipped without a call to the store, or because the store had
+// Explain also says when a tick was skipped without a call to the store, or because the store had
 // restarted.
 func TestExplainMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestExplainMissedTicks(t *testing.T) {
 					"(1m0s)"},
 			{"run", minute(9), "this host came to it late, and a later one was due already"},
 			{"run", minute(9).Add(time.Second), "not a tick of its schedule"},
-			{"run", minute(10), "ran here"}, // the host asked for the tick of minute 0, which made the schedule known
+			{"run", minute(10), "ran here"}, // the host claimed the tick of minute 0, so the store knew the schedule
 			{"skip", minute(5), "or a later one was due already, and CatchUp says to skip it"},
 			{"skip", minute(10), "this host came to it late, or"},
 			{"skip", minute(11), "ran here"},
@@ -222,8 +222,8 @@ func TestExplainMissedTicks(t *testing.T) {
 	})
 }
 
-// A host remembers 16 ticks; the store may know of earlier ones. A store that does not answer costs
-// a StoreTimeout, and no more.
+// A host keeps 16 ticks, and the store may know of earlier ones. If the store does not answer,
+// Explain takes at most one StoreTimeout.
 //
 // Fails when add overwrites the same decision each time.
 func TestExplainRing(t *testing.T) {
@@ -266,7 +266,7 @@ func TestExplainRing(t *testing.T) {
 	})
 }
 
-// Explain may be called while ticks come due, runs end and timers are removed.
+// Explain may be called while ticks are due, runs end and timers are removed.
 //
 // Fails, under -race, when Explain reads the history without the lock.
 func TestExplainWhileTicksComeDue(t *testing.T) {

@@ -9,14 +9,14 @@ import (
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
-// SetSkew sets a host's clock ahead of the others', or back if d is negative. Ticks come due by
-// this clock.
+// SetSkew sets the clock of one host ahead by d, or back if d is negative. Ticks are due by this
+// clock.
 func SetSkew(s *Scheduler, d time.Duration) { s.planner.clock.skew.Store(int64(d)) }
 
 // Poke makes the scheduling goroutine read its clock immediately.
 func Poke(s *Scheduler) { s.planner.bell.ring() }
 
-// Remembered returns how many ticks of a timer the ring has.
+// Remembered returns how many ticks of a timer the ring holds.
 func Remembered(s *Scheduler, name string) (n int) {
 	e := s.registry.get(name).entry
 	e.mu.Lock()
@@ -24,7 +24,7 @@ func Remembered(s *Scheduler, name string) (n int) {
 	return len(e.record.history.decisions)
 }
 
-// TakeTrigger makes a host take the oldest trigger of a timer, and do nothing more.
+// TakeTrigger makes a host take the oldest trigger of a timer without starting its run.
 func TakeTrigger(t *testing.T, store driver.Controller, timer string, host dlock.Holder) {
 	queues := fleet.Queues{Store: store, Timeout: time.Second}
 	err := queues.Change(t.Context(), timer, func(q *fleet.Queue, _ int64) (bool, error) {
@@ -36,7 +36,7 @@ func TakeTrigger(t *testing.T, store driver.Controller, timer string, host dlock
 	}
 }
 
-// Defaults of settings, for the calculations of tests.
+// These defaults are exported for calculations in tests.
 const (
 	DefaultMaxRunTime   = defaultMaxRunTime
 	DefaultDrainTimeout = defaultDrainTimeout

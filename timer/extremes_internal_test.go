@@ -15,15 +15,15 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-const longest = time.Duration(math.MaxInt64) // 292 years
+const longest = time.Duration(math.MaxInt64) // about 292 years
 
 func nothing(context.Context) error { return nil }
 
-// A CatchUp.Window may have any length, even one beyond all ticks of the schedule, and the latest
+// A CatchUp.Window may have any length, even one that exceeds all ticks of the schedule. The latest
 // tick within it is found.
 //
-// Fails when schedule.Latest multiplies how far it looks back without a bound: it overflows, and
-// New never returns.
+// Fails when schedule.Latest multiplies its search range without a bound. It would overflow, and
+// New would never return.
 func TestMissedWindowsOfAnyLength(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -59,7 +59,7 @@ func TestMissedWindowsOfAnyLength(t *testing.T) {
 	}
 }
 
-// A MaxRunTime of any length works: no slot is reported as held for too long because of an
+// A MaxRunTime may have any length. No slot is reported as held for too long because of an
 // overflow.
 //
 // Fails when MaxRunTime is multiplied.
@@ -110,14 +110,14 @@ func TestTicksThatAreFarApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := s.planner.schedules.delayed(s.registry.get("a"), now, time.Date(9990, 1, 1, 0, 0, 0, 0, time.UTC))
-	if !late.Equal(schedule.RoundUp(now.Add(-time.Minute))) { // by up to half of 292 years
+	if !late.Equal(schedule.RoundUp(now.Add(-time.Minute))) { // delayed by up to half of 292 years
 		t.Errorf("delayed: %v", late)
 	}
 }
 
 // A store whose quarantine never ends is not called in a loop.
 //
-// Fails when refuse adds to what the store said.
+// Fails when refuse adds to the time that the store returned.
 func TestQuarantineWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &forever{}
@@ -134,7 +134,7 @@ func TestQuarantineWithoutEnd(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if store.asked > 2 { // once to announce the schedule
+		if store.asked > 2 { // one of the calls announces the schedule
 			t.Errorf("asked %d times", store.asked)
 		}
 	})
@@ -145,7 +145,7 @@ type forever struct{ asked int }
 func (f *forever) TryAcquire(_ context.Context, req driver.Request) (driver.Grant, error) {
 	if strings.HasPrefix(req.Name, "timer:") {
 		if f.asked++; f.asked > 1000 {
-			time.Sleep(time.Second) // otherwise virtual time does not advance
+			time.Sleep(time.Second) // otherwise virtual time would not advance
 		}
 	}
 	return driver.Grant{}, &dlock.NotAcquiredError{Name: req.Name, Reason: dlock.ReasonQuarantine, ExpiresIn: longest}

@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A slowStore takes a while to reach, on one host longer than on another.
+// A slowStore delays its calls. The delay differs between hosts.
 type slowStore struct {
 	dlock.DistributedLock
 	away time.Duration
@@ -35,13 +35,13 @@ func (d *slowStore) TryAcquire(ctx context.Context, req driver.Request) (driver.
 	return d.DistributedLock.TryAcquire(ctx, req)
 }
 
-// List implements driver.Lister, so that hosts are counted: LeastRecentFirst makes a host wait
-// longer the more hosts there are.
+// List implements driver.Lister, so that hosts are counted. LeastRecentFirst makes a host wait
+// longer if there are more hosts.
 func (d *slowStore) List(ctx context.Context, name string, slots int) ([]driver.LeaseInfo, error) {
 	return driver.CapabilitiesOf(d.DistributedLock).Lister.List(ctx, name, slots)
 }
 
-// shares returns how many of a timer's runs each host had, in percent.
+// shares returns the share of each host in a timer's runs, in percent.
 func (f *virtualFleet) shares(name string) (shares []float64, sum int) {
 	for _, h := range f.Hosts {
 		st, _ := h.Status().Timer(name)
@@ -54,10 +54,10 @@ func (f *virtualFleet) shares(name string) (shares []float64, sum int) {
 	return shares, sum
 }
 
-// With LeastRecentFirst five hosts share the ticks evenly, whichever is nearest to the store, and
-// no tick is lost. Without it the nearest host runs most ticks.
+// With LeastRecentFirst five hosts share the ticks evenly, whichever is closest to the store, and
+// no tick is lost. Without it, the closest host runs most ticks.
 //
-// Fails when yield never does.
+// Fails when yield never makes a tick wait.
 func TestLeastRecentFirstIsFair(t *testing.T) {
 	ticks := testkit.Rounds(t, 150, 1000)
 	for _, leastRecent := range []bool{false, true} {
@@ -77,7 +77,7 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 									Schedule:   schedule.Every(time.Hour).Offset(30 * time.Minute), Run: nop,
 									LeastRecentFirst: leastRecent})
 							}
-							time.Sleep(2 * time.Minute) // the hosts have been counted
+							time.Sleep(2 * time.Minute) // until the hosts have been counted
 							job := timer.Timer{Name: "job", MaxConcurrency: 5, MaxPerTick: perTick,
 								Schedule: schedule.Every(period).Offset(0), LeastRecentFirst: leastRecent,
 								Run: f.handler(period / 10)}
@@ -108,9 +108,9 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 	}
 }
 
-// While the store is down no tick yields, because hosts do not compete then.
+// While the store is down no tick yields, because hosts then do not compete.
 //
-// Fails when yield does not look at the breaker.
+// Fails when yield ignores the breaker.
 func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -158,7 +158,7 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 // A tick that yields is tried when its wait is over, or counted as skipped when the host drains or
 // the timer is removed.
 //
-// Fails when drain forgets what yields, or takes it for missed.
+// Fails when drain loses a tick that yields, or counts it as missed.
 func TestYieldedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, remove := range []bool{false, true} {
@@ -167,7 +167,7 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 				f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: minutely(), MaxConcurrency: 5, MaxPerTick: 5,
 					LeastRecentFirst: true, Run: f.handler(0)})
 			}
-			// All hosts ran the tick before, so they yield.
+			// All hosts ran the previous tick, so they all yield.
 			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond)
 			st, _ := f.Hosts[0].Status().Timer("a")
 			if timertest.Unaccounted(st) != 1 {

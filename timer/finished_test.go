@@ -14,13 +14,13 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer with an At leaves ten minutes after its last tick, or later if a run is in progress.
-// Until then Explain, Status and metrics show what happened to it; afterwards nothing does, and its
-// name is free. Other timers stay: those that are only triggered, or whose schedule fails, or
-// returns no tick.
+// A timer with an At is removed ten minutes after its last tick, or later if a run is in progress.
+// Until then Explain, Status and metrics show what happened to it. After that they do not, and its
+// name is free. Other timers remain: timers that are only triggered, and timers whose schedule
+// fails or returns no tick.
 //
-// Fails when finish does not look at places, when setNext plans no call of finish, or one for any
-// schedule, and when takeDue takes a schedule that has failed for one that has ended.
+// Fails when finish ignores places, when setNext does not schedule a call of finish, or schedules
+// one for any schedule, or when takeDue treats a schedule that has failed as one that has ended.
 func TestFinishedTimersLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -122,9 +122,9 @@ func TestFinishedTimersLeave(t *testing.T) {
 	})
 }
 
-// If a handler ignores its context, Status shows its timer for as long as it runs.
+// If a handler ignores its context, Status shows its timer for as long as the handler runs.
 //
-// Fails when a finished timer leaves at a fixed time.
+// Fails when a finished timer is removed at a fixed time.
 func TestFinishedTimersWaitForTheirRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -144,10 +144,10 @@ func TestFinishedTimersWaitForTheirRuns(t *testing.T) {
 	})
 }
 
-// A tick of an At that waits for another try runs, even if the host was asleep until after the
-// timer would have left.
+// A tick of an At that waits for another attempt runs, even if the host was suspended until after
+// the timer would have been removed.
 //
-// Fails when takeDue lets a timer leave whose tick it has just taken.
+// Fails when takeDue removes a timer whose tick it has just taken.
 func TestFinishedTimersWaitForTheirTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -157,7 +157,7 @@ func TestFinishedTimersWaitForTheirTicks(t *testing.T) {
 			Reason: dlock.ReasonQuarantine, ExpiresIn: 20 * time.Second}), dlocktest.OpAcquire)
 		time.Sleep(65 * time.Second)
 		h.Link.Heal()
-		timer.SetSkew(h.Scheduler, 20*time.Minute) // it was suspended
+		timer.SetSkew(h.Scheduler, 20*time.Minute) // as if the host had been suspended
 		timer.Poke(h.Scheduler)
 		time.Sleep(time.Minute)
 		if n, _ := f.runs("a"); n != 1 {

@@ -12,7 +12,7 @@ import (
 
 // A handler that ignores its context raises the alarm of AlarmAfter, as with Every.
 //
-// Fails when the next tick is put off for as long as a run is in progress, however long that is.
+// Fails when the next tick is postponed for as long as a run is in progress, however long that is.
 func TestFixedDelayAlarmsAboutAHandlerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -36,9 +36,9 @@ func TestFixedDelayAlarmsAboutAHandlerThatHangs(t *testing.T) {
 	})
 }
 
-// A clock that was ahead and is corrected does not silence the alarm.
+// A clock that was ahead and is corrected does not suppress the alarm.
 //
-// Fails when every tick before the instant at which a tick last counted is taken for a retry.
+// Fails when every tick before the latest tick that counted is treated as a retry.
 func TestFixedDelayAlarmsAfterTheClockIsSetBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -63,8 +63,8 @@ func TestFixedDelayAlarmsAfterTheClockIsSetBack(t *testing.T) {
 	})
 }
 
-// While a run is in progress elsewhere, a host asks the store no more often with FullWait than
-// without, because nothing may start when that run ends.
+// While a run is in progress on another host, this host calls the store no more often with FullWait
+// than without, because no run may start when that run ends.
 //
 // Fails when a tick waits for a run of its own timer.
 func TestFixedDelayCallsNothingWhileARunGoesOn(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // A timer that is removed while Update is about to plan its first tick leaves nothing behind.
 //
-// Fails when what the planner knows of it is dropped only if it is of the new entry already.
+// Fails when the planner's state is dropped only if it already belongs to the new entry.
 func TestFixedDelayRemovedDuringAnUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		job := Timer{Name: "job", Schedule: schedule.After(time.Hour), Run: func(context.Context) error { return nil }}

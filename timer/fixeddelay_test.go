@@ -24,13 +24,14 @@ import (
 // A span is one run, from start to end.
 type span struct{ start, end time.Time }
 
-// spans are the runs of a timer in the fleet, as its handlers saw them.
+// spans are the runs of a timer in the fleet, as recorded by its handlers.
 type spans struct {
 	mu   sync.Mutex
 	list []span
 }
 
-// handler returns a handler that takes the time that takes returns, and fails, panics or succeeds.
+// handler returns a handler that runs for the time that takes returns, and then fails, panics or
+// succeeds.
 func (s *spans) handler(takes func() time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		start := time.Now()
@@ -53,7 +54,7 @@ func (s *spans) always(d time.Duration) func(context.Context) error {
 	return s.handler(func() time.Duration { return d })
 }
 
-// gaps checks that each run started least to most after the end of the one before.
+// gaps checks that each run started between least and most after the end of the previous run.
 func (s *spans) gaps(t *testing.T, least, most time.Duration) (runs int) {
 	t.Helper()
 	list := s.all()
@@ -65,7 +66,7 @@ func (s *spans) gaps(t *testing.T, least, most time.Duration) (runs int) {
 	return len(list)
 }
 
-// all returns the runs that have ended, by their start.
+// all returns the runs that have ended, sorted by their start.
 func (s *spans) all() []span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +81,7 @@ func (s *spans) last() span {
 	return list[len(list)-1]
 }
 
-// A countingStore is a countingLock with the other abilities of a store.
+// A countingStore is a countingLock that also has the other capabilities of a store.
 type countingStore struct {
 	*memlock.Store
 	acquires countingLock
@@ -96,11 +97,12 @@ func (c *countingStore) TryAcquire(ctx context.Context, req driver.Request) (dri
 
 func (c *countingStore) calls() int { return int(c.acquires.calls.Load()) }
 
-// Three hosts, one with a clock that is ahead and one with a clock that is behind, start a run
-// exactly the delay after the end of the last one, whichever host ran it and however it ended.
+// Three hosts, one with a clock that is ahead and one with a clock that is behind, start each run
+// exactly the delay after the end of the previous one. That holds whichever host ran it and however
+// it ended.
 //
-// Fails when the store does not get the delay, or when a host does not move its next tick when a
-// run ends or the store says how long to wait.
+// Fails when the store does not receive the delay, or when a host does not move its next tick when
+// a run ends or the store says how long to wait.
 func TestFixedDelayInTheFleet(t *testing.T) {
 	cycles := testkit.Rounds(t, 10, 100)
 	for _, delay := range []time.Duration{200 * time.Millisecond, 10 * time.Second, 10 * time.Minute} {
@@ -133,8 +135,8 @@ func TestFixedDelayInTheFleet(t *testing.T) {
 						t.Errorf("%d runs in %d times the longest cycle", runs, cycles)
 					}
 					for i, c := range counted {
-						// One call when it is due, one that has to wait, and one per delay, at
-						// least a second, of a run elsewhere.
+						// Each host makes one call when it is due, one that has to wait, and one
+						// per delay (at least a second) during a run on another host.
 						per := 2 + int(longest/max(delay, time.Second)) + 1
 						if c.calls() > per*(runs+1) {
 							t.Errorf("host %d made %d calls for %d runs: at most %d per run", i, c.calls(), runs, per)
@@ -146,7 +148,7 @@ func TestFixedDelayInTheFleet(t *testing.T) {
 	}
 }
 
-// The lease of a host that crashed expires, and the delay counts from then.
+// The lease of a host that crashed expires, and the delay counts from that time.
 //
 // Fails when the store forgets a lease that was not released.
 func TestFixedDelayAfterACrash(t *testing.T) {
@@ -164,7 +166,7 @@ func TestFixedDelayAfterACrash(t *testing.T) {
 					f.start(timer.Config{TTL: ttl}, timer.Timer{Name: "job", Schedule: schedule.After(delay),
 						OnStoreDown: timer.StoreDownSkip, Run: survivors.always(delay)})
 				}
-				time.Sleep(2*delay + ttl) // the store knows a lease that was renewed
+				time.Sleep(2*delay + ttl) // until the store has renewed the lease
 				if crashed.Status().Timers[0].Running == nil {
 					t.Fatal("no run goes on")
 				}
@@ -185,10 +187,11 @@ func TestFixedDelayAfterACrash(t *testing.T) {
 	}
 }
 
-// Replies that are lost, late or never come, and hosts that are cut off, make runs start later,
-// never earlier: the delay counts from when the handler has returned, or its context has ended.
+// Replies that are lost, late or never arrive, and hosts that are cut off, may make runs start
+// later, but never earlier. The delay counts from the time when the handler has returned or its
+// context has ended.
 //
-// Fails when a release that was not answered counts from before it was carried out.
+// Fails when a release without an answer counts from before it was executed.
 func TestFixedDelayUnderFaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -222,9 +225,9 @@ func TestFixedDelayUnderFaults(t *testing.T) {
 	})
 }
 
-// A host that restarts, or joins, does not begin anew; the very first run starts immediately.
+// A host that restarts or joins does not begin anew. The very first run starts immediately.
 //
-// Fails when the first tick of a host is not claimed with the delay.
+// Fails when the first tick of a host is claimed without the delay.
 func TestFixedDelayAcrossRestarts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -242,10 +245,10 @@ func TestFixedDelayAcrossRestarts(t *testing.T) {
 	})
 }
 
-// Without the store each host counts from its own runs, and from what it heard before.
+// Without the store each host counts from its own runs, and from the last answer of the store.
 //
-// Fails when a tick during an outage does not wait for the delay after a run of its host, or when
-// hosts do not agree again when the store is back.
+// Fails when a tick during an outage does not wait for the delay after a run on its host, or when
+// hosts do not agree again once the store is back.
 func TestFixedDelayWithoutTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -283,7 +286,8 @@ func TestFixedDelayWithoutTheStore(t *testing.T) {
 	})
 }
 
-// The same without any store, and with a clock that jumps: a run never starts too early.
+// Like TestFixedDelayWithoutTheStore, without any store, and with a clock that jumps. A run never
+// starts too early.
 func TestFixedDelayOnOneHost(t *testing.T) {
 	for _, config := range []timer.Config{{}, {Store: memlock.New()}} {
 		bubbleNamed(t, config.Store != nil, func(t *testing.T) {
@@ -332,9 +336,9 @@ func bubbleNamed(t *testing.T, store bool, test func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { bubble(t, test) })
 }
 
-// A triggered run starts immediately, and its end counts like any other, on other hosts, too.
+// A triggered run starts immediately, and its end counts like any other, also on other hosts.
 //
-// Fails when the gate holds back a Trigger, or when only claimed runs count.
+// Fails when the gate refuses a Trigger because of the delay, or when only claimed runs count.
 func TestFixedDelayAfterATrigger(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -359,8 +363,8 @@ func TestFixedDelayAfterATrigger(t *testing.T) {
 	})
 }
 
-// A tick that is due in a blackout or a pause starts when that is over, and does not wait for the
-// delay again.
+// A tick that is due in a blackout or a pause starts when the blackout or pause ends, and does not
+// wait for the delay again.
 func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -391,7 +395,7 @@ func TestFixedDelayWaitsForTheEnd(t *testing.T) {
 	})
 }
 
-// Registration refuses what a fixed delay cannot keep, and says how to fix it.
+// Registration refuses settings that a fixed delay does not support, and explains the fix.
 func TestFixedDelayFaults(t *testing.T) {
 	t.Parallel()
 	after := schedule.After(time.Minute)
@@ -429,12 +433,12 @@ func TestFixedDelayFaults(t *testing.T) {
 	}
 }
 
-// A simpleStore has the three operations of a store, and no more.
+// A simpleStore has only the three basic operations of a store.
 type simpleStore struct{ dlock.DistributedLock }
 
 func (simpleStore) String() string { return "simple" }
 
-// Status knows only the next tick, and none while a run is in progress here.
+// Status knows only the next tick, and none while a run is in progress on this host.
 func TestFixedDelayInStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

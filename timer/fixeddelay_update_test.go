@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer that takes the name of a removed one, whose run is in progress, counts its own delay from
-// the end of that run.
+// A timer takes the name of a removed timer whose run is in progress. Its own delay counts from the
+// end of that run.
 //
-// Fails when the end of a run is recorded only for the timer that it belongs to.
+// Fails when the end of a run is recorded only for the timer to which it belongs.
 func TestFixedDelayRegisteredAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		old, new time.Duration
@@ -61,7 +61,7 @@ func TestFixedDelayRegisteredAgain(t *testing.T) {
 // A delay that Update sets counts from the last run on this host, even if that run ended before the
 // Update.
 //
-// Fails when the end of a run is remembered only for timers with a fixed delay.
+// Fails when the end of a run is recorded only for timers with a fixed delay.
 func TestFixedDelayAfterAnUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -81,9 +81,10 @@ func TestFixedDelayAfterAnUpdate(t *testing.T) {
 	})
 }
 
-// An answer of the store about the delay before an Update does not move the next tick after it.
+// If the store answers about the delay from before an Update, the answer does not move the next
+// tick after the Update.
 //
-// Fails when the answer moves the tick of whichever timer has the name.
+// Fails when the answer moves the tick of any timer that has the name.
 func TestFixedDelayUpdatedDuringACall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -95,7 +96,7 @@ func TestFixedDelayUpdatedDuringACall(t *testing.T) {
 		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{}, job)
 		h.Link.Inject(dlocktest.Slow(500*time.Millisecond), dlocktest.OpAcquire)
 		f.Run(t.Context(), h)
-		time.Sleep(700 * time.Millisecond) // first the host probes the server, then it asks about the tick
+		time.Sleep(700 * time.Millisecond) // the host first probes the server, and then calls it for the tick
 		if st := must(h.Status().Timer("job")); st.Ticks != 1 || len(st.Skipped) != 0 {
 			t.Fatalf("%d ticks, skipped %v: want one that the store is being asked about", st.Ticks, st.Skipped)
 		}
@@ -112,7 +113,7 @@ func TestFixedDelayUpdatedDuringACall(t *testing.T) {
 	})
 }
 
-// An Update that does not change the delay costs no call: the next tick does not move.
+// An Update that does not change the delay costs no call, because the next tick does not move.
 //
 // Fails when Update plans a tick immediately.
 func TestFixedDelayUpdatedInTheDelay(t *testing.T) {
@@ -147,7 +148,7 @@ func TestFixedDelayUpdatedInTheDelay(t *testing.T) {
 
 // A timer that waits for the end of a blackout starts immediately when Update removes the blackout.
 //
-// Fails when Update keeps every future instant.
+// Fails when Update keeps every future tick.
 func TestFixedDelayUpdatedInABlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A virtualFleet runs in one bubble of virtual time, on a store in memory that can be made to fail
-// for each host separately.
+// A virtualFleet runs in one bubble of virtual time. Its hosts share an in-memory store that can be
+// made to fail for each host separately.
 type virtualFleet struct {
 	timertest.Fleet[*dlocktest.Faulty]
 	t     *testing.T
@@ -30,7 +30,7 @@ type virtualFleet struct {
 type host = timertest.Host[*dlocktest.Faulty]
 
 func newFleet(t *testing.T) *virtualFleet {
-	const patience = 24 * time.Hour // virtual time, and some hosts drain for hours
+	const patience = 24 * time.Hour // in virtual time; some hosts drain for hours
 	return &virtualFleet{Fleet: timertest.NewFleet[*dlocktest.Faulty](t, patience), t: t, store: memlock.New(),
 		watch: &watcher{}}
 }
@@ -40,21 +40,21 @@ func (f *virtualFleet) start(config timer.Config, timers ...timer.Timer) *host {
 	return f.startOn(f.store, config, timers...)
 }
 
-// startOn starts a host on another store than the fleet's.
+// startOn starts a host on a store other than the fleet's.
 func (f *virtualFleet) startOn(store dlock.DistributedLock, config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
 	h := f.NewHost(dlocktest.NewFaulty(store), config, timers...)
 	f.Run(f.t.Context(), h)
-	synctest.Wait() // until it runs
+	synctest.Wait() // wait until the host runs
 	return h
 }
 
-// A watcher is told by handlers what they do; it gets nothing from the library.
+// A watcher records what handlers report. It gets no information from the library.
 type watcher struct {
 	mu      sync.Mutex
 	running map[string]int
 	peak    map[string]int
-	starts  map[string]map[time.Time]int // per timer and tick
+	starts  map[string]map[time.Time]int // by timer and tick
 	fences  map[slotOf]dlock.Fence
 	holders map[slotOf]*timer.Run
 	faults  []string
@@ -86,7 +86,7 @@ func (w *watcher) enter(ctx context.Context) (leave func()) {
 			w.faults = append(w.faults, "a fence did not grow")
 		}
 		w.fences[slot] = r.Fence()
-		// It may have got another slot after an outage.
+		// The other run may have got another slot after an outage.
 		if other := w.holders[slot]; other != nil && other.Valid() && other.Slot() == r.Slot() {
 			w.faults = append(w.faults, "two valid runs in one slot")
 		}
@@ -111,7 +111,7 @@ func (w *watcher) check(t *testing.T) {
 	}
 }
 
-// ticks returns how many ticks of a timer ran and the largest number of starts of one tick.
+// ticks returns how many ticks of a timer ran, and the largest number of starts of one tick.
 func (w *watcher) ticks(name string) (ran, most int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +121,7 @@ func (w *watcher) ticks(name string) (ran, most int) {
 	return len(w.starts[name]), most
 }
 
-// startsOf returns how often a tick of a timer was started.
+// startsOf returns how many times a tick of a timer was started.
 func (w *watcher) startsOf(name string, tick time.Time) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,8 +136,8 @@ func (f *virtualFleet) handler(d time.Duration) func(context.Context) error {
 	}
 }
 
-// sleep sets no timer for 0: the race detector of Go 1.26 crashes at times if a timer of virtual
-// time is due when it is set (go.dev/issue/78156).
+// sleep sets no timer if d is 0. The race detector of Go 1.26 sometimes crashes if a timer of
+// virtual time is due when it is set (go.dev/issue/78156).
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -150,14 +150,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// bubble runs a test in virtual time. Its end proves that no goroutine is left.
+// bubble runs a test in virtual time. It ends only if no goroutine is left.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// otherSession is a host of which the timers know only what it holds.
+// otherSession returns a session that can hold slots without running any timers.
 func otherSession(t *testing.T, store dlock.DistributedLock) *dlock.Session {
 	t.Helper()
 	session, err := dlock.NewSession(store, dlock.SessionOptions{Holder: dlock.Holder{Host: "other", PID: 1, ID: "x"}})

@@ -30,10 +30,9 @@ func (h slowLines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// Run does not return while an attempt that has made its tick wait still logs.
+// Run does not return while an attempt whose tick has to wait is still logging.
 //
-// Fails when a tick that has to wait gives its place back before the lines of its attempt are
-// written.
+// Fails when such a tick frees its place before the lines of its attempt are written.
 func TestRunWaitsForAttemptsThatLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := memlock.New()

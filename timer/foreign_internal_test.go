@@ -20,13 +20,13 @@ import (
 	"github.com/tickslot/tickslot/timer/internal/fleet"
 )
 
-// foreign is a store, and an error of it, whose methods report which mutexes are held when they are
-// called. The test calls one function at a time, so only the caller can hold one.
+// A foreign is a store, and an error of that store. When its methods are called, it reports which
+// mutexes are held. The test calls one function at a time, so only the caller can hold one.
 type foreign struct {
 	*memlock.Store
 	t       *testing.T
 	fails   atomic.Bool
-	what    error // that the error is: dlock.ErrSetup, dlock.ErrFault, or neither
+	what    error // what the error matches: dlock.ErrSetup, dlock.ErrFault, or neither
 	mutexes map[string]*sync.Mutex
 
 	mu    sync.Mutex
@@ -69,10 +69,11 @@ func (f *foreign) Error() string        { f.called("Error"); return "it fails" }
 func (f *foreign) Is(target error) bool { f.called("Is"); return target == f.what }
 func (f *foreign) As(any) bool          { f.called("As"); return false }
 
-// A store's Shard, and the methods of its errors, are the user's code: they may block, or call the
+// A store's Shard, and the methods of its errors, are user code. They may block or call the
 // Scheduler.
 //
-// Fails when the storeWatch, the views, the acquirer or the runner calls one of them under a mutex.
+// Fails when the storeWatch, the views, the acquirer or the runner calls one of them while holding
+// a mutex.
 func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &foreign{Store: memlock.New(), t: t, calls: map[string]int{}}
@@ -113,7 +114,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 			w.status()
 			_ = w.reachable()
 		}
-		w.breakers.whole = breaker{} // only its server is down
+		w.breakers.whole = breaker{} // only the server of the timer is down
 		s.waiting.inFlight = maxInFlight
 		s.registry.enter(set, 1)
 		set.entry.ticks.set(1, time.Time{})
@@ -135,7 +136,7 @@ func TestForeignCodeIsCalledWithoutAMutex(t *testing.T) {
 	})
 }
 
-// An error of the store whose methods panic is a failure of the store like any other.
+// A store's error whose methods panic is treated like any other failure of the store.
 //
 // Fails when errors.As is called on it without a guard.
 func TestErrorOfTheStoreWhoseMethodsPanic(t *testing.T) {

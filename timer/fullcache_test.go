@@ -11,9 +11,9 @@ import (
 )
 
 // If a timer is due often and finds all slots held, each host calls the store once a second. Every
-// tick is accounted for, and the dead-man's check counts all of them when the store next answers.
+// tick is counted, and the dead-man's check counts all of them when the store next answers.
 //
-// Fails when remember does nothing (600 calls), when stillFull never ends, and when ticks for which
+// Fails when remember does nothing (600 calls), when stillFull never ends, or when ticks for which
 // the store was not called are not counted.
 func TestFullTimerAsksRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestFullTimerAsksRarely(t *testing.T) {
 	})
 }
 
-// A host learns of successes elsewhere although it rarely calls the store: a timer whose runs are
-// longer than its period raises no alarm.
+// A host learns of successes on other hosts although it rarely calls the store. A timer whose runs
+// are longer than its period raises no alarm.
 //
 // Fails when waitOrSkip counts such a tick immediately.
 func TestRunsLongerThanThePeriodRaiseNoAlarm(t *testing.T) {
@@ -83,10 +83,10 @@ func TestRunsLongerThanThePeriodRaiseNoAlarm(t *testing.T) {
 	})
 }
 
-// A "full" is remembered for at most a second, and no longer than the lease that ends first. When a
-// run of this host ends, it is forgotten.
+// A "full" answer is cached for at most a second, and not beyond the lease that ends first. When a
+// run on this host ends, the answer is dropped.
 //
-// Fails when remember takes the longer of the two, and when finish does not forget.
+// Fails when remember takes the longer of the two, or when finish does not drop the answer.
 func TestFullIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -112,7 +112,7 @@ func TestFullIsForgotten(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second + 50*time.Millisecond)
-		take(230*time.Millisecond, 1) // its holder dies
+		take(230*time.Millisecond, 1) // the holder dies
 		since("a lease that ends soon", time.Now(), 330*time.Millisecond)
 
 		time.Sleep(time.Second)
@@ -125,23 +125,23 @@ func TestFullIsForgotten(t *testing.T) {
 		since("a slot that is released", released, 1100*time.Millisecond)
 		f.ended()
 
-		// Two slots, one of which another session has.
+		// There are two slots, and another session holds one of them.
 		f = newFleet(t)
 		job.MaxConcurrency, job.MaxPerTick, job.Run = 2, 2, f.handler(350*time.Millisecond)
 		h = f.start(timer.Config{}, job)
 		take(time.Hour, 2)
 		time.Sleep(time.Minute)
-		if st, _ := h.Status().Timer("a"); st.Started < 145 || st.Skipped[timer.ReasonFull] < 400 { // one every 400 ms
+		if st, _ := h.Status().Timer("a"); st.Started < 145 || st.Skipped[timer.ReasonFull] < 400 { // one per 400 ms
 			t.Errorf("%+v", st)
 		}
 		f.ended()
 	})
 }
 
-// Only "full" is remembered: every tick of a paused timer is counted as paused, and ticks run as
-// soon as the pause has ended.
+// Only "full" is cached. Every tick of a paused timer is counted as paused, and ticks run as soon
+// as the pause has ended.
 //
-// Fails when remember does not look at the reason.
+// Fails when remember ignores the reason.
 func TestOnlyFullIsRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -162,10 +162,10 @@ func TestOnlyFullIsRemembered(t *testing.T) {
 	})
 }
 
-// A timer that is due every ten seconds or less often calls the store for every tick, and so does
-// one that gets slots.
+// A timer that is due every ten seconds or less often calls the store for every tick. So does a
+// timer that gets slots.
 //
-// Fails when remember does not look at the interval.
+// Fails when remember ignores the interval.
 func TestInfrequentTimersAlwaysAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -187,10 +187,10 @@ func TestInfrequentTimersAlwaysAsk(t *testing.T) {
 	})
 }
 
-// If runs are shorter than the interval, a "full" does not cost the next tick: the store is called
-// again.
+// If runs are shorter than the interval, a "full" answer does not cost the next tick, because the
+// store is called again.
 //
-// Fails when remember does not look at how long the slot has been held.
+// Fails when remember ignores how long the slot has been held.
 func TestShortRunsAreNotRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

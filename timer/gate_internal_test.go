@@ -21,9 +21,9 @@ func gated(t *testing.T, tm Timer) (*gate, *settings) {
 	return s.gate, s.registry.get(tm.Name)
 }
 
-// The gate returns the first of several reasons why nothing starts.
+// The gate returns the first of several reasons why no run starts.
 //
-// Fails when a case of why is left out, or Trigger obeys a remembered "full".
+// Fails when a case of why is missing, or when Trigger respects a cached "full".
 func TestGateSaysWhy(t *testing.T) {
 	g, s := gated(t, Timer{Name: "a", Run: nothing})
 	is := func(what string, scheduled bool, want Reason) {
@@ -54,16 +54,16 @@ func TestGateSaysWhy(t *testing.T) {
 	is("the host drains", false, ReasonDraining)
 }
 
-// Once the host drains, no tick waits for a call to the store, so none is lost there.
+// Once the host drains, no tick waits for a call to the store, so no tick is lost there.
 //
-// Fails when call makes a tick wait while the host drains, when close forgets one, or when either
+// Fails when call makes a tick wait while the host drains, when close loses one, or when either
 // keeps a place.
 func TestDrainingHostKeepsNoTick(t *testing.T) {
 	g, s := gated(t, Timer{Name: "a", MaxConcurrency: 2, Run: nothing})
 	g.registry.begin(func() { g.runner.base = t.Context() })
 	g.waiting.inFlight = maxInFlight
 	g.try(due(s, 1))
-	g.try(due(s, 2)) // overtakes it
+	g.try(due(s, 2)) // overtakes the first tick
 	g.registry.enter(s, 2)
 	g.registry.setPhase(PhaseDraining)
 	for _, p := range g.waiting.close() {

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// The zero Config works: it has no store, so every call returns an error that says so, and none
-// panics. If there is a store, calls are bounded.
+// The zero Config works. It has no store, so every call returns an error that says so, and none
+// panics. With a store, calls are bounded.
 //
-// Fails when New needs a field.
+// Fails when New requires a field.
 func TestZeroConfig(t *testing.T) {
 	t.Parallel()
 	by := driver.Cause{By: "ann"}
@@ -34,10 +34,10 @@ func TestZeroConfig(t *testing.T) {
 	}
 }
 
-// What this process knows of a timer saves a call, and a mistake: a timer that it runs is known,
-// and a LocalOnly timer gets no trigger, because no host would look for it.
+// If Local reports that this process runs a timer, Known makes no call to the store. A LocalOnly
+// timer gets no trigger, because no host would look for it.
 //
-// Fails when Local is not asked.
+// Fails when Local is not called.
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	log := &testkit.Log{}

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A program that runs no timers, such as a script for the people on call, pauses one in the whole
-// fleet. It needs only the store of the fleet.
+// A program that runs no timers, such as a script for the on-call engineer, pauses a timer in the
+// whole fleet. It needs only the store of the fleet.
 func Example() {
-	ctx, store := context.Background(), memlock.New() // usually redislock or sqllock
+	ctx, store := context.Background(), memlock.New() // in production redislock or sqllock
 	c := control.New(control.Config{Store: store})
 	ann := driver.Cause{By: "ann", Note: "the database is being moved"}
 
