@@ -82,11 +82,11 @@ func TestDrainingHostKeepsNoTick(t *testing.T) {
 	}
 }
 
-// A timer was removed, and another that took its name has a tick in the queue, with a place of its
-// own. A tick of the removed timer that arrives now leaves both alone.
+// A timer was removed, and another timer that took its name has a tick in the queue, with its own
+// place. A tick of the removed timer that arrives now affects neither.
 //
-// Fails when overtake does not look at stillScheduled: a place is counted for the wrong timer, and
-// Remove waits forever.
+// Fails when overtake does not check stillScheduled. A place would then be counted for the wrong
+// timer, and Remove would wait forever.
 func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
@@ -96,7 +96,7 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	s.registry.begin(func() { s.runner.base = t.Context() })
 	s.waiting.inFlight = maxInFlight
 	old := s.registry.get("a")
-	s.registry.enter(old, 3) // a run is in progress, so the entry stays
+	s.registry.enter(old, 3) // a run is in progress, so the entry remains
 	if _, err := newTimerChange(s).remove("a"); err != nil {
 		t.Fatal(err)
 	}
@@ -124,9 +124,9 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 }
 
 // A tick and a Trigger may begin to wait with the new settings before Update has ended the waits
-// with the old ones. The tick is tried again, and the Trigger keeps waiting.
+// with the old settings. The tick is tried again, and the Trigger keeps waiting.
 //
-// Fails when withdraw drops a tick that has the present settings, or when dismiss dismisses all
+// Fails when withdraw drops a tick that has the current settings, or when dismiss dismisses all
 // triggers of the timer.
 func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
@@ -159,7 +159,7 @@ func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	}
 }
 
-// due returns a tick that has just come due.
+// due returns a tick that is due at that time.
 func due(s *settings, at int64) *pending {
 	s.entry.ticks.set(at, time.Time{})
 	return &pending{tick: tick{s: s, at: at}}

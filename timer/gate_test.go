@@ -19,7 +19,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// many returns n timers that are all due at the same instants.
+// many returns n timers that are all due at the same time.
 func many(n int, s schedule.Schedule, run func(context.Context) error) (timers []timer.Timer) {
 	for i := range n {
 		timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Schedule: s, MaxConcurrency: 2,
@@ -30,7 +30,7 @@ func many(n int, s schedule.Schedule, run func(context.Context) error) (timers [
 
 // One host never has more than MaxPerHost runs, although the fleet has free slots.
 //
-// Fails when why does not look at MaxPerHost.
+// Fails when why ignores MaxPerHost.
 func TestMaxPerHostBoundsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -52,10 +52,10 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 	})
 }
 
-// A host that is late (a schedule blocks, a machine stalls) tries only the latest tick, and counts
-// the others as missed.
+// A host that is late, because a schedule blocks or the machine stalls, tries only the latest tick
+// and counts the others as missed.
 //
-// Fails when arrive does not count the missed ticks, or takes the oldest for the one that is due.
+// Fails when handleOne does not count the missed ticks, or when due returns the oldest tick.
 func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -87,17 +87,16 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 	})
 }
 
-// If ticks wait for their turn when draining begins, they are skipped, and Run does not wait for
-// them.
+// Ticks that wait for their turn when draining begins are skipped, and Run does not wait for them.
 //
-// Fails when drain leaves the queue as it is, or does not count the ticks in it.
+// Fails when drain does not empty the queue, or does not count the ticks in it.
 func TestI9DrainAccountsForQueuedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, many(500, once(time.Now().Add(time.Second)), f.handler(0))...)
 		h.Link.Inject(dlocktest.Slow(100*time.Millisecond), dlocktest.OpAcquire)
 		time.Sleep(1150 * time.Millisecond)
-		if took := h.Stopped(t); took > 100*time.Millisecond { // what is under way
+		if took := h.Stopped(t); took > 100*time.Millisecond { // only calls in progress may finish
 			t.Errorf("Run returned after %v", took)
 		}
 		if started, skipped := h.Accounted(t); started != 128 || skipped[timer.ReasonDraining] != 372 {
@@ -107,8 +106,8 @@ func TestI9DrainAccountsForQueuedTicks(t *testing.T) {
 	})
 }
 
-// If a tick waits in the queue until the next tick of its timer comes due, it is skipped, because
-// the store would call it late.
+// A tick that waits in the queue until the next tick of its timer is due is skipped, because the
+// store would refuse it as late.
 //
 // Fails when nextCall tries it, or keeps its place.
 func TestI9OvertakenTickIsSkipped(t *testing.T) {
@@ -143,9 +142,9 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 	})
 }
 
-// Remove takes a timer's ticks out of the queue, too.
+// Remove also takes a timer's ticks out of the queue.
 //
-// Fails when Remove leaves them there, or keeps their places.
+// Fails when Remove leaves them in the queue, or keeps their places.
 func TestRemoveTakesTicksOutOfTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -174,9 +173,9 @@ func TestRemoveTakesTicksOutOfTheQueue(t *testing.T) {
 	})
 }
 
-// The schedule is the user's code and may call the scheduler, even to remove its own timer.
+// The schedule is user code and may call the scheduler, even to remove its own timer.
 //
-// Fails when runDue calls it with a mutex held, or does not look at current afterwards.
+// Fails when runDue calls it while holding a mutex, or does not check current afterwards.
 func TestScheduleMayCallTheScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -201,9 +200,9 @@ func TestScheduleMayCallTheScheduler(t *testing.T) {
 	})
 }
 
-// A schedule that fails at run time stops its timer and no other, and the failure is reported.
+// A schedule that fails at run time stops only its own timer, and the failure is reported.
 //
-// Fails when setNext does not keep the fault, or when schedule.Next does not recover.
+// Fails when setNext does not store the error, or when schedule.Next does not recover from a panic.
 func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -228,10 +227,10 @@ func TestI10BrokenScheduleStopsItsTimerOnly(t *testing.T) {
 	})
 }
 
-// During PreStopDelay the host is not ready, but ticks and triggers continue; after it nothing
-// starts.
+// During PreStopDelay the host is not ready, but ticks and triggers continue. After PreStopDelay no
+// run starts.
 //
-// Fails when nothing starts during PreStopDelay, or when Run only waits.
+// Fails when no run starts during PreStopDelay, or when Run only waits.
 func TestPreStopDelayGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -257,12 +256,12 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 	})
 }
 
-// After draining began, nothing starts that has not been granted a slot: neither a tick that the
-// store did not answer, nor a Trigger. A tick that is granted then does run, because its claim is
-// used up: see TestRunThatStartsWhileDraining.
+// After draining has begun, no run starts unless the store has granted its slot. That applies to
+// ticks that the store did not answer, and to Triggers. A tick that is granted during the drain
+// does run, because its claim is used up: see TestRunThatStartsWhileDraining.
 //
-// Fails when decide does not look at the phase again after the store's answer, or when release
-// does not release.
+// Fails when decide does not check the phase again after the store's answer, or when release does
+// not release the slot.
 func TestI8NothingStartsWhileDraining(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault dlocktest.Fault
@@ -335,7 +334,7 @@ func TestLiveWhileDrainingForLong(t *testing.T) {
 
 // Before and after Run, Trigger is refused with ReasonNotRunning.
 //
-// Fails when Trigger does not look at the phase.
+// Fails when Trigger does not check the phase.
 func TestTriggerBeforeAndAfterRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s, err := timer.New(timer.Config{}, timer.Timer{Name: "a", Run: nop})
@@ -356,11 +355,11 @@ func TestTriggerBeforeAndAfterRun(t *testing.T) {
 	})
 }
 
-// When its context ends while the store hangs, Trigger returns. That is neither a failure of the
-// store nor a refusal.
+// Trigger returns when its context ends while the store hangs. That counts neither as a failure of
+// the store nor as a refusal.
 //
-// Fails when Trigger calls the store with another context, takes its end for a refusal, or when the
-// breaker counts it.
+// Fails when Trigger calls the store with another context or treats the end of the context as a
+// refusal, or when the breaker counts it.
 func TestTriggerEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -385,8 +384,8 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Without a limit on starts per tick, no tick is claimed, because a store counts in numbers smaller
-// than NoLimit.
+// Without a limit on starts per tick, no tick is claimed, because NoLimit exceeds the numbers that
+// a store can count.
 //
 // Fails when acquire claims a tick in spite of NoLimit, or for a triggered run.
 func TestNoTickIsClaimedWithoutALimit(t *testing.T) {

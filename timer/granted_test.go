@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A store answers after 200 ms, one of two hosts is restarted gracefully all the time, and each of
-// 4,000 ticks runs. If a host was granted a tick, it runs that tick although it began to drain
-// while the store answered, because no other host can have the tick.
+// A store answers after 200 ms, one of two hosts is constantly restarted gracefully, and each of
+// 4,000 ticks runs. If the store grants a tick after the host began to drain, the host still runs
+// it, because no other host can claim it.
 //
-// Fails when decide gives up a tick that was claimed because the host drains.
+// Fails when decide gives up a claimed tick because the host drains.
 func TestGracefulRestartsLoseNoTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const timers, seconds = 20, 200
@@ -57,12 +57,12 @@ func TestGracefulRestartsLoseNoTick(t *testing.T) {
 	})
 }
 
-// A run that starts while its host drains is treated like one that was in progress when the drain
-// began: it has DrainTimeout, and then its context ends. After DrainTimeout nothing starts, because
-// its context would have ended already.
+// A run that starts while its host drains is treated like a run that was in progress when the drain
+// began: it has DrainTimeout, and then its context ends. After DrainTimeout no run starts, because
+// its context would already have ended.
 //
-// Fails when decide gives up a tick that was claimed because the host drains, or when the call to
-// the store outlives DrainTimeout.
+// Fails when decide gives up a claimed tick because the host drains, or when the call to the store
+// outlives DrainTimeout.
 func TestRunThatStartsWhileDraining(t *testing.T) {
 	for _, c := range []struct {
 		drain time.Duration

@@ -7,11 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Our histograms, classic and native, count as Prometheus' own do: at the bounds, between them,
-// beyond the last, and down to zero.
+// Our histograms, classic and native, count as Prometheus' own histograms do: at the bounds,
+// between them, beyond the last, and down to zero.
 //
-// Fails when a duration that equals a bound goes into the bucket above, when the classic buckets
-// are not cumulative, when native does not separate the zero bucket, and when sum is left out.
+// Fails when a duration that equals a bound is counted in the bucket above, when the classic
+// buckets are not cumulative, when native does not separate the zero bucket, or when sum is
+// missing.
 func TestHistogramIsAsPrometheus(t *testing.T) {
 	d := prometheus.NewDesc("h", "h", []string{"timer"}, nil)
 	for _, bounds := range [][]float64{callBounds, runBounds, nil} {

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// The loss of a lease is not reported after the end of its run, although it may be found at the
+// The loss of a lease is not reported after the end of its run, although both may be noticed at the
 // same moment.
 //
 // Fails when leaseLost does not check whether the run is over.
@@ -33,7 +33,7 @@ func TestNoLossIsReportedAfterTheEnd(t *testing.T) {
 			s.registry.enter(set, 1)
 			r := s.runner.startRun(tick{s: set}, nil, lease, false)
 			set.entry.mu.Lock()
-			r.over = over // as in finish, while lost waits for the mutex
+			r.over = over // as when finish ends the run while lost waits for the mutex
 			set.entry.mu.Unlock()
 			link.Inject(dlocktest.Hang)
 			time.Sleep(dlock.DefaultTTL)

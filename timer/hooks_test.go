@@ -21,11 +21,11 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// told has what hooks were called with. Hooks are called one at a time, so only readers need the
+// told records the arguments of hooks. Hooks are called one at a time, so only readers need the
 // mutex.
 type told struct {
 	mu      sync.Mutex
-	order   []string // the hooks
+	order   []string // the names of the hooks that were called
 	started []timer.RunInfo
 	failed  []timer.AttemptInfo
 	ended   []timer.RunResult
@@ -33,7 +33,7 @@ type told struct {
 	losses  []timer.LossInfo
 	downs   []timer.StoreInfo
 	ups     []timer.StoreInfo
-	during  func(hook string) // what else the hooks do
+	during  func(hook string) // runs during each call
 }
 
 func note[T any](x *told, hook string, list *[]T) func(T) {
@@ -55,7 +55,7 @@ func (x *told) hooks() timer.Hooks {
 		StoreDown: note(x, "StoreDown", &x.downs), StoreUp: note(x, "StoreUp", &x.ups)}
 }
 
-// skipped sums the ticks of a timer that were skipped, by reason.
+// skipped returns the number of skipped ticks of a timer by reason.
 func (x *told) skipped(name string) map[timer.Reason]uint64 {
 	sum := map[timer.Reason]uint64{}
 	for _, s := range x.skips {
@@ -66,17 +66,18 @@ func (x *told) skipped(name string) map[timer.Reason]uint64 {
 	return sum
 }
 
-// Hooks are called once for every tick, with its run or with the reason why there is none, as
-// Status counts them; and for every run's start and end, in this order.
+// Hooks are called once for every tick, with its run or with the reason why no run started. Their
+// numbers equal the numbers in Status. They are also called for the start and the end of every run,
+// in this order.
 //
-// Fails when skip calls a hook before it knows the reason, when missed reports one tick instead of
-// many, when close forgets waiting events, or when a Trigger counts as a tick.
+// Fails when skip calls a hook before the reason is known, when missed reports one tick instead of
+// many, when close drops queued events, or when a Trigger counts as a tick.
 func TestHooksAreToldOfEveryTickOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		var x told
 		var s *timer.Scheduler
-		x.during = func(string) { s.Status() } // it takes the mutexes that are held when events are sent
+		x.during = func(string) { s.Status() } // locks the mutexes that are held when events are sent
 		f.start(timer.Config{}, timer.Timer{Name: "b", Schedule: schedule.Every(time.Second), Run: f.handler(0)})
 		h := f.NewHost(dlocktest.NewFaulty(f.store), timer.Config{Hooks: x.hooks()},
 			timer.Timer{Name: "a", Schedule: schedule.Every(time.Second), Run: f.handler(3 * time.Second)},
@@ -135,10 +136,10 @@ func TestHooksAreToldOfEveryTickOnce(t *testing.T) {
 	})
 }
 
-// Hooks are told which run an event is about, and how it ended.
+// Hooks receive the run of an event, and how the run ended.
 //
-// Fails when newRun does not count the first attempt, runEnded leaves out the error, or the mark of
-// Permanent is shown.
+// Fails when newRun does not count the first attempt, when runEnded omits the error, or when the
+// mark of Permanent is visible.
 func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -184,7 +185,7 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 		if p, ok := second.Err.(*timer.PanicError); !ok || p.Value != "oh" || second.Attempt != 2 {
 			t.Errorf("the second attempt: %+v", second)
 		}
-		start.Attempt, start.Valid = 3, false // its slot was released
+		start.Attempt, start.Valid = 3, false // at the end of the run its slot is released
 		if end.RunInfo != start || end.Err != errNo || end.Outcome != timer.OutcomeFailed ||
 			end.Took != 3*time.Second+first.RetryIn+second.RetryIn {
 			t.Errorf("ended %+v", end)
@@ -192,11 +193,11 @@ func TestHooksAreToldWhatBecameOfARun(t *testing.T) {
 	})
 }
 
-// Hooks are called when the store is down and up again, and for runs that lose their slots
-// meanwhile.
+// Hooks are called when the store is down and when it is up again, and for runs that lose their
+// slots in the meantime.
 //
-// Fails when storeChanged reports each failure, or leaseLost reports the slot that the run gets
-// next.
+// Fails when storeChanged reports each failure, or when leaseLost reports the slot that the run
+// gets next.
 func TestHooksAreToldOfAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -242,7 +243,7 @@ func TestHooksAreToldOfAnOutage(t *testing.T) {
 	})
 }
 
-// If a store has several servers, hooks are told which one is down.
+// If a store has several servers, hooks receive the name of the server that is down.
 //
 // Fails when no hook is called for a server.
 func TestHooksAreToldOfOneServer(t *testing.T) {
@@ -265,20 +266,20 @@ func TestHooksAreToldOfOneServer(t *testing.T) {
 	})
 }
 
-// A hook that panics, exits, is slow, never returns or calls the Scheduler costs no timer a tick.
-// Run returns in time, and names a hook that does not return.
+// A hook may panic, exit, be slow, never return or call the Scheduler, and no timer loses a tick.
+// Run returns in time and names a hook that does not return.
 //
-// Fails when a hook is called on the goroutine of a run or of the planner, with a mutex held, or
-// outside of a recover; when close waits forever.
+// Fails when a hook is called in the goroutine of a run or of the planner, with a mutex held, or
+// without a recover. Also fails when close waits forever.
 func TestI10HooksHarmNobody(t *testing.T) {
 	ctx := context.Background()
 	for name, c := range map[string]struct {
 		hook func(*host)
-		only string // the hook that misbehaves; "": all
-		// What the test has to see.
+		only string // the hook that misbehaves; "" means all
+		// These are the expected effects.
 		stuck   bool          // Run names the hook
 		dropped bool          // events were dropped
-		within  time.Duration // how long Run may take to return; 0: no time
+		within  time.Duration // the time that Run may take to return
 		logged  string
 	}{
 		"panics": {hook: func(*host) { panic("oh") }, logged: "a hook panicked"},
@@ -316,7 +317,7 @@ func TestI10HooksHarmNobody(t *testing.T) {
 				var h *host
 				every := time.Second
 				if c.dropped {
-					every = 10 * time.Millisecond // more events than can wait
+					every = 10 * time.Millisecond // more events than the queue holds
 				}
 				x.during = func(hook string) {
 					if c.only == "" || c.only == hook {
@@ -365,15 +366,15 @@ func TestI10HooksHarmNobody(t *testing.T) {
 				if !strings.Contains(log.String(), c.logged) {
 					t.Errorf("nothing says %q:\n%.2000s", c.logged, log.String())
 				}
-				time.Sleep(time.Hour) // until what is stuck ends, too
+				time.Sleep(time.Hour) // until the stuck hook has returned, too
 			})
 		})
 	}
 }
 
-// A StoreCalled that blocks delays no run, and Run names it.
+// A StoreCalled hook that blocks delays no run, and Run names it.
 //
-// Fails when it is called on the goroutine that has called the store.
+// Fails when it is called in the goroutine that called the store.
 func TestHookOfCallsToTheStoreThatBlocks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -387,15 +388,15 @@ func TestHookOfCallsToTheStoreThatBlocks(t *testing.T) {
 		if left, ok := errors.AsType[*timer.StuckError](h.Wait()); !ok || left.Hook != "StoreCalled" {
 			t.Errorf("Run returned %v", left)
 		}
-		time.Sleep(time.Hour) // until what is stuck ends, too
+		time.Sleep(time.Hour) // until the stuck hook has returned, too
 	})
 }
 
-// StoreCalled is called for each call, with the time at which it began and the values of the
-// caller's context. If it panics, nothing else is affected.
+// StoreCalled is called for each call to the store, with the time at which the call began and the
+// values of the caller's context. If it panics, nothing else is affected.
 //
-// Fails when it is called instead of the storeWatch, which then knows of no call, or when a call
-// has the context of another.
+// Fails when it is called instead of the storeWatch, which then notices no call, or when a call has
+// the wrong context.
 func TestHookOfCallsToTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -433,7 +434,7 @@ func TestHookOfCallsToTheStore(t *testing.T) {
 	})
 }
 
-// Events up to the end of Run, including the end of the last run, are delivered before it returns.
+// Events up to the end of Run, including the end of the last run, are delivered before Run returns.
 //
 // Fails when Run does not wait for hooks, or closes them before the runs have ended.
 func TestHooksAreToldOfTheLastRun(t *testing.T) {
@@ -453,10 +454,9 @@ func TestHooksAreToldOfTheLastRun(t *testing.T) {
 	})
 }
 
-// A run that is still in progress when Run returns is not reported, and starts no goroutine when it
-// ends.
+// If a run is still in progress when Run returns, its end is not reported and starts no goroutine.
 //
-// Fails when close does not consider later events.
+// Fails when close does not disable later events.
 func TestHooksAreNotToldAfterRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

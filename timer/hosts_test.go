@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// gauge returns the only value of a metric; NaN: it has none.
+// gauge returns the only value of a metric, or NaN if the metric has none.
 func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -33,11 +33,11 @@ func gauge(t *testing.T, registry *prometheus.Registry, name string) float64 {
 
 var down = dlocktest.Error(errors.New("refused"))
 
-// Hosts that start together know within a TTL how many they are. They still know after an outage,
-// even while not all of them are back.
+// Hosts that start together know their number within a TTL. They still know it after an outage,
+// even before all of them are back.
 //
 // Fails when hosts are counted at the start and then every minute, or when the first host that is
-// back takes itself for the only one.
+// back counts only itself.
 func TestHostsAreCountedWithinATTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -71,7 +71,7 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 		f.Hosts[0].Link.Inject(down)
 		time.Sleep(5 * time.Second)
 		expect("in the next outage", 5, 10)
-		f.Hosts[4].Cancel() // one is gone for good
+		f.Hosts[4].Cancel() // this host does not return
 		for _, h := range f.Hosts {
 			h.Link.Heal()
 		}
@@ -82,7 +82,7 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 // A host that never reached the store, or whose store cannot list leases, reports the number of
 // hosts as not known, not as one.
 //
-// Fails when bound takes hosts that were not counted for one.
+// Fails when bound treats an unknown number of hosts as one.
 func TestBoundThatIsNotKnown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -111,7 +111,7 @@ func TestBoundThatIsNotKnown(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		if n, bound := gauge(t, listless, "tickslot_hosts"), gauge(t, listless,
-			"tickslot_effective_limit_bound"); !math.IsNaN(n) || !math.IsNaN(bound) { // absent if it is slots_limit
+			"tickslot_effective_limit_bound"); !math.IsNaN(n) || !math.IsNaN(bound) { // absent if it equals slots_limit
 			t.Errorf("%v hosts, bound %v", n, bound)
 		}
 		if n := gauge(t, alone, "tickslot_hosts"); n != 1 {

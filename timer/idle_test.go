@@ -17,13 +17,13 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A hundred thousand timers that are not due cost at most 1 KB each, with and without metrics,
-// besides the user's own names and functions, and no goroutine each.
+// A hundred thousand timers that are not due cost at most 1 KB each, with and without metrics, and
+// no goroutine each. The user's own names and functions are not counted.
 //
-// Fails when history begins with room for everything that it may hold.
+// Fails when history preallocates room for all its decisions.
 func TestIdleTimersAreSmall(t *testing.T) {
 	testkit.SkipRace(t)
-	n := testkit.Rounds(t, 20_000, 100_000) // with few of them, each has more of what all share
+	n := testkit.Rounds(t, 20_000, 100_000) // with few timers, the shared memory weighs more per timer
 	t.Run("without metrics", func(t *testing.T) { idleTimersAreSmall(t, n, nil) })
 	t.Run("with metrics", func(t *testing.T) { idleTimersAreSmall(t, n, prometheus.NewRegistry()) })
 }
@@ -32,8 +32,8 @@ func idleTimersAreSmall(t *testing.T, n int, registerer prometheus.Registerer) {
 	const limit = 1000
 	timers := make([]Timer, n)
 	run := func(context.Context) error { return nil }
-	// No tick is near, in either direction: at midnight and in the hour after it, a daily tick
-	// would run.
+	// Keep the ticks away from now. A tick at midnight would run if the test runs then, or within
+	// the hour after it.
 	daily := schedule.Every(24 * time.Hour).From(time.Now().Add(12 * time.Hour))
 	for i := range timers {
 		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: daily, MaxConcurrency: 3, MaxPerTick: 3, Run: run}
@@ -67,10 +67,10 @@ func idleTimersAreSmall(t *testing.T, n int, registerer prometheus.Registerer) {
 	runtime.KeepAlive(timers)
 }
 
-// The memory of a timer that has run once, and of one that has run often, besides the user's own
-// names and functions, and without metrics.
+// This test measures the memory of a timer that has run once, and of a timer that has run often,
+// without metrics and without the user's own names and functions.
 //
-// Fails when history begins with room for everything that it may hold.
+// Fails when history preallocates room for all its decisions.
 func TestTimersThatHaveRunAreSmall(t *testing.T) {
 	testkit.SkipRace(t)
 	const n = 5_000
@@ -79,8 +79,8 @@ func TestTimersThatHaveRunAreSmall(t *testing.T) {
 	for i := range timers {
 		timers[i] = Timer{Name: "timer-" + strconv.Itoa(i), Schedule: schedule.Every(24 * time.Hour), Run: run}
 	}
-	// The runtime keeps its descriptions of goroutines, so as many as may run at the same time are
-	// created beforehand.
+	// The runtime keeps the descriptors of goroutines, so create as many as may run at the same
+	// time beforehand.
 	var all sync.WaitGroup
 	begin := make(chan struct{})
 	for range n {

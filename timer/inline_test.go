@@ -21,8 +21,8 @@ func fillHost(t *testing.T, h *host) {
 	}
 }
 
-// When the turn of a tick that waits in line comes, its blackouts are asked again: it does not
-// start in a blackout that has begun meanwhile, even if it had yielded to other hosts before.
+// When a tick reaches the head of the line, its blackouts are called again. It does not start in a
+// blackout that has begun in the meantime, even if it had yielded to other hosts before.
 //
 // Fails when anew leaves the tick marked as yielded.
 func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
@@ -50,10 +50,10 @@ func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
 	}
 }
 
-// The only tick of a timer waits in line for longer than a finished timer stays registered. It runs
-// when its turn comes, and the timer leaves only after that.
+// The only tick of a timer waits in line for longer than a finished timer remains registered. It
+// runs when its turn comes, and only then is the timer removed.
 //
-// Fails when retire does not look at the tick that waits.
+// Fails when retire ignores the waiting tick.
 func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -73,9 +73,9 @@ func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 	})
 }
 
-// A missed tick that waits in line until it is older than CatchUp.Window is not run.
+// A missed tick that waits in line until it is older than CatchUp.Window does not run.
 //
-// Fails when recheck does not look at the window.
+// Fails when recheck ignores the window.
 func TestMaxRunsWindowEndsInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -100,8 +100,9 @@ func TestMaxRunsWindowEndsInLine(t *testing.T) {
 	})
 }
 
-// I1: a run of a removed timer continues without the store, and a timer without its limit takes the
-// name. The old run gets no slot when the store is back, because it would have no permit.
+// I1: a run of a removed timer continues without the store, and a timer that does not have its
+// limit takes the name. The old run gets no slot when the store is back, because it would have no
+// permit.
 //
 // Fails when oldestWithoutSlot does not compare the limits.
 func TestI1RunOfARemovedTimerGetsNoSlotWithoutItsPermit(t *testing.T) {
@@ -125,7 +126,7 @@ func TestI1RunOfARemovedTimerGetsNoSlotWithoutItsPermit(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_ = h.Remove(ctx, "a") // its run is in progress
+		_ = h.Remove(ctx, "a") // returns an error, because the run is in progress
 		if err := h.Register(timer.Timer{Name: "a", Run: f.handler(0)}); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +142,7 @@ func TestI1RunOfARemovedTimerGetsNoSlotWithoutItsPermit(t *testing.T) {
 	})
 }
 
-// newSession returns a session on a store, which ends with the test.
+// newSession returns a session on a store. It is closed at the end of the test.
 func newSession(t *testing.T, store dlock.DistributedLock) *dlock.Session {
 	t.Helper()
 	session, err := dlock.NewSession(store, dlock.SessionOptions{})

@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Valid runs never exceed MaxConcurrency in the fleet. Five hosts have runs longer than the
-// interval, so that the limit is reached and every further tick is refused.
+// Valid runs never exceed MaxConcurrency in the fleet. The runs of five hosts take longer than the
+// interval, so the limit is reached and every further tick is refused.
 //
 // Fails when acquire asks for slots()+1.
 func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
@@ -43,9 +43,9 @@ func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 }
 
 // When a run loses its lease, Valid is false and its context has ended before another host can
-// start in its slot. The host is cut off from the store; the policy is StoreDownSkip.
+// start a run in its slot. The host is cut off from the store, and the policy is StoreDownSkip.
 //
-// Fails when lost cancels nothing (the cancel in runner.lost taken out): the run never ends.
+// Fails when runner.lost does not cancel the run, which then never ends.
 func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -97,8 +97,8 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 	})
 }
 
-// No tick starts more than MaxPerTick runs in the fleet, although the jobs are short and the hosts'
-// attempts spread out: gocron with a Redis lock runs 5 such ticks 14 times.
+// No tick starts more than MaxPerTick runs in the fleet, although the jobs are short and the hosts
+// try the tick at different times. gocron with a Redis lock runs 5 such ticks 14 times.
 //
 // Fails when acquire claims no tick (TryAcquire instead of TryAcquireTick).
 func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
@@ -110,8 +110,8 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 					h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(2 * time.Second),
 						MaxConcurrency: 5, MaxPerTick: most,
 						Run: f.handler(50 * time.Millisecond)})
-					// The store is reached at different moments: jobs are over before the next host
-					// asks.
+					// The hosts reach the store at different times, so each job is over before the
+					// next host's call.
 					h.Link.Inject(dlocktest.Slow(time.Duration(len(f.Hosts))*100*time.Millisecond), dlocktest.OpAcquire)
 				}
 				time.Sleep(100 * 2 * time.Second)
@@ -129,10 +129,10 @@ func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 	}
 }
 
-// Fences of a slot grow from run to run, whichever host runs it (the watcher compares each with the
-// one before).
+// Fences of a slot increase from run to run, whichever host runs it. The watcher compares each
+// fence with the previous one.
 //
-// Fails when Run.Fence is a constant, or when the store does not count it up.
+// Fails when Run.Fence is a constant, or when the store does not increment it.
 func TestI4FencesGrowFromRunToRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -164,7 +164,7 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 		testkit.Eventually(t, time.Second, "the first host runs",
 			func() bool { return len(killed.Status().Timers[0].Running) == 1 })
 		time.Sleep(time.Minute)
-		// Nothing of it reaches the store any more, not even a release.
+		// From now on nothing from the killed host reaches the store, not even a release.
 		killed.Link.Inject(dlocktest.Error(errors.New("dead")))
 		cut := time.Now()
 		other := f.start(config, work)
@@ -182,9 +182,9 @@ func TestI6KilledHostsSlotComesBackWithinTTL(t *testing.T) {
 	})
 }
 
-// Every due tick is accounted for exactly once: a start, or a skip with its reason. Several timers
-// meet every reason to skip: local limit, full slots, taken ticks, a store that fails at random,
-// draining. (Late hosts, quarantine and ticks that wait in the queue: TestI9… in gate_test.go.)
+// Every due tick is counted exactly once: as a start, or as a skip with its reason. The timers meet
+// every reason to skip: the local limit, full slots, taken ticks, a store that fails at random, and
+// draining. For late hosts, quarantine and queued ticks, see TestI9… in gate_test.go.
 //
 // Fails when nextCall drops a tick.
 func TestI9EveryTickIsAccountedFor(t *testing.T) {
@@ -243,11 +243,11 @@ func gap(s schedule.Schedule) time.Duration {
 	return s.Next(first).Sub(first)
 }
 
-// A handler that panics, errs, blocks, exits its goroutine or ignores its context harms neither the
-// scheduler nor another timer.
+// A handler that panics, returns an error, blocks, exits its goroutine or ignores its context
+// affects neither the scheduler nor another timer.
 //
-// Fails when call does not recover, when the clean-up is not deferred, when a run is called on the
-// scheduling goroutine.
+// Fails when call does not recover, when the cleanup is not deferred, or when a run is called in
+// the scheduling goroutine.
 func TestI10BadHandlersHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -289,10 +289,10 @@ func TestI10BadHandlersHarmNobody(t *testing.T) {
 	})
 }
 
-// If more timers are due at the same time than attempts are allowed, they wait in the queue, and
-// none is lost.
+// If more timers are due at the same time than attempts are allowed, the others wait in the queue,
+// and no tick is lost.
 //
-// Fails when nextCall starts nothing, and when call does not look at maxInFlight.
+// Fails when nextCall starts nothing, or when call ignores maxInFlight.
 func TestAttemptsInFlightAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -329,8 +329,8 @@ func TestAttemptsInFlightAreBounded(t *testing.T) {
 // time.
 type countingLock struct {
 	dlock.DistributedLock
-	name             string        // "": every name
-	delay            time.Duration // before each is passed on
+	name             string        // "" counts every name
+	delay            time.Duration // before each acquire is passed on
 	calls, now, most atomic.Int64
 }
 
@@ -346,7 +346,7 @@ func (c *countingLock) TryAcquire(ctx context.Context, req driver.Request) (driv
 	return c.DistributedLock.TryAcquire(ctx, req)
 }
 
-// once is a schedule with a single instant.
+// once is a schedule with a single tick.
 type once time.Time
 
 func (o once) Next(t time.Time) time.Time {

@@ -17,19 +17,19 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// beforeColon is the TimerLabel of these tests: "report" for "report:tenant-7".
+// beforeColon is the TimerLabel of these tests. It returns "report" for "report:tenant-7".
 func beforeColon(name string) string {
 	label, _, _ := strings.Cut(name, ":")
 	return label
 }
 
-// Timers with one label have one set of series. Its counters and gauges are their sums, and its
-// last success is the oldest of their last successes. A counter never falls while one of them is
-// left, whichever comes and goes: Prometheus would take that for a reset, and report all of it as
-// an increase.
+// Timers with one label have one set of series. Its counters and gauges are sums, and its last
+// success is the oldest of their last successes. While one of the timers is left, no counter
+// decreases when another is added or removed. Prometheus would take a decrease for a reset and
+// report the whole value as an increase.
 //
-// Fails when a tally goes with the first of its timers, or still exists when its last has left,
-// when a later success wins, and when look leaves out any of the sums.
+// Fails when a tally is dropped with the first of its timers, or remains after the last, when a
+// later success wins, or when look omits one of the sums.
 func TestTimersThatShareALabel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -109,10 +109,10 @@ func TestTimersThatShareALabel(t *testing.T) {
 	})
 }
 
-// A timer that takes the name of a removed one, whose run is in progress, counts with it; the label
-// goes when both have ended.
+// A timer that takes the name of a removed timer, whose run is in progress, shares its label. The
+// label is dropped when both have ended.
 //
-// Fails when add counts a timer with an entry once more, or leave never takes one off.
+// Fails when add counts a timer with an entry twice, or when leave does not subtract one.
 func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -123,7 +123,7 @@ func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 2 {
-			_ = h.Remove(gone, "a") // gone has ended, so it does not wait for the run
+			_ = h.Remove(gone, "a") // gone has ended, so Remove does not wait for the run
 			if err := h.Register(a); err != nil {
 				t.Fatal(err)
 			}
@@ -150,12 +150,12 @@ func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 	})
 }
 
-// A TimerLabel that panics, exits its goroutine or returns an unusable text keeps no timer from
-// running: the label is "other", and the log says so. One that calls the Scheduler, or returns
+// If TimerLabel panics, exits its goroutine or returns an unusable text, the timer still runs. Its
+// label is then "other", and the log says so. A TimerLabel that calls the Scheduler, or returns
 // another label each time, does no harm either: a timer keeps the label of its registration.
 //
-// Fails when callLabel does not recover, when label accepts one of these texts, and when TimerLabel
-// is called under a mutex, or for each scrape.
+// Fails when callLabel does not recover, when label accepts one of these texts, or when TimerLabel
+// is called while holding a mutex or for each scrape.
 func TestTimerLabelThatIsFaulty(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -206,7 +206,7 @@ func TestTimerLabelThatIsFaulty(t *testing.T) {
 		for range 5 {
 			scrape(t, reg)
 		}
-		if calls != 9 { // "inner", too
+		if calls != 9 { // includes the call for "inner"
 			t.Errorf("it was called %d times", calls)
 		}
 		got := values(t, reg)
@@ -229,7 +229,7 @@ func TestTimerLabelThatIsFaulty(t *testing.T) {
 	})
 }
 
-// A TimerLabel that hangs delays the Register that called it, and nothing else.
+// A TimerLabel that hangs delays only the Register that called it.
 //
 // Fails when register calls it with registering held.
 func TestTimerLabelThatHangs(t *testing.T) {
@@ -261,10 +261,10 @@ func TestTimerLabelThatHangs(t *testing.T) {
 	})
 }
 
-// A third-party store may have a name that is not text, and any number of reasons to refuse: they
-// share one result.
+// A third-party store may have a name that is not text, and any number of reasons to refuse.
+// Unknown reasons share one result.
 //
-// Fails when resultOf passes on every reason, and when storeLabel passes on every text.
+// Fails when resultOf passes on every reason, or when storeLabel passes on every text.
 func TestLabelsFromAStoreAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -286,7 +286,7 @@ func TestLabelsFromAStoreAreBounded(t *testing.T) {
 	})
 }
 
-// talkative refuses every tick for another reason.
+// talkative refuses every tick with a new reason.
 type talkative struct {
 	dlock.DistributedLock
 	n int
@@ -302,9 +302,10 @@ func (s *talkative) TryAcquire(ctx context.Context, req driver.Request) (driver.
 	return driver.Grant{}, &dlock.NotAcquiredError{Reason: dlock.Reason(fmt.Sprintf("reason-%d-\xff", s.n))}
 }
 
-// Runs in progress are counted with and without a store, and triggers by their result.
+// Runs in progress are counted with and without a store, and triggers are counted by their result.
 //
-// Fails when runs_active counts slots, and when triggered is called only for triggers that start.
+// Fails when runs_active counts slots, or when triggered is called only for triggers that start a
+// run.
 func TestRunsActiveAndTriggers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, fleet := range []bool{false, true} {
@@ -351,7 +352,7 @@ func TestRunsActiveAndTriggers(t *testing.T) {
 				t.Errorf("store %t: slots held %v, there: %t", fleet, held, there)
 			}
 			waits, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := s.Trigger(waits, "b", timer.TriggerOptions{}); err == nil { // MaxPerHost
+			if _, err := s.Trigger(waits, "b", timer.TriggerOptions{}); err == nil { // refused because of MaxPerHost
 				t.Error("b was triggered")
 			}
 			cancel()

@@ -10,10 +10,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// In a record, every tick that has come due is either accounted for or still being tried, at any
-// time.
+// In a record, every due tick is at any time either counted or still being tried.
 //
-// Fails when missed counts ticks and skips in two steps, or began counts a run that was triggered.
+// Fails when missed counts ticks and skips in two steps, or when began counts a triggered run.
 func TestLedgerAccountsForEveryTick(t *testing.T) {
 	l, s := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.New(slog.DiscardHandler)))},
 		inForce(&settings{})

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Left returns what a Scheduler still keeps after its Run has returned; "": nothing.
+// Left describes what a Scheduler still holds after its Run has returned. It returns "" if nothing
+// is left.
 func Left(s *Scheduler) (left string) {
 	g := s.registry
 	g.mu.Lock()
@@ -51,7 +52,8 @@ func Left(s *Scheduler) (left string) {
 	return left
 }
 
-// Misplanned returns what is wrong with the heap of a Scheduler in which no call is in progress.
+// Misplanned describes the faults in the heap of a Scheduler in which no call is in progress, or
+// returns "".
 func Misplanned(s *Scheduler) (wrong string) {
 	p := s.planner
 	s.registry.mu.Lock()
@@ -89,8 +91,8 @@ func Misplanned(s *Scheduler) (wrong string) {
 	return wrong
 }
 
-// misplaced returns what is wrong with the waiting tick of a timer. Called with the registry's
-// mutex held.
+// misplaced describes what is wrong with the waiting tick of a timer, or returns "". The caller
+// holds the registry's mutex.
 func (w *waiting) misplaced(s *settings) (wrong string) {
 	p := s.entry.pending
 	if p == nil {

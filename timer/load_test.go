@@ -21,10 +21,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A thousand timers continue while the store hangs: their ticks do not wait for it. Only one probe
-// at a time calls the store, and when it answers, all runs are valid again.
+// A thousand timers continue while the store hangs, because their ticks do not wait for it. Only
+// one probe at a time calls the store. When the store answers, all runs are valid again.
 //
-// Fails when submit does not look at the breaker: then only 64 ticks a second start.
+// Fails when submit ignores the breaker. Only 64 ticks a second would start.
 func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -46,7 +46,7 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 		}
 		h := f.start(timer.Config{}, timers...)
 		h.Link.Inject(dlocktest.Hang)
-		time.Sleep(5 * time.Second) // until the hosts have found out
+		time.Sleep(5 * time.Second) // until the hosts have noticed
 		local.Store(0)
 		calls := h.Link.Calls(dlocktest.OpAcquire)
 		time.Sleep(60 * time.Second)
@@ -72,9 +72,9 @@ func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 	})
 }
 
-// A fault at one timer's key is not an outage for the other timers, and is logged once.
+// A fault in the key of one timer is not an outage for the other timers, and is logged once.
 //
-// Fails when recordAcquire takes every error for an outage.
+// Fails when recordAcquire treats every error as an outage.
 func TestOneBadKeyIsNotAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -113,7 +113,7 @@ func (s *faultyName) TryAcquire(ctx context.Context, req driver.Request) (driver
 // count towards the limits of the new timer.
 //
 // Fails when Register does not look for the entry of a removed timer, or when hostLimit is compared
-// with the places of the new timer alone.
+// only with the places of the new timer.
 func TestI1RemovedTimersRunsCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -142,9 +142,10 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 	})
 }
 
-// After Remove has returned, nothing starts, not even a tick for which the store was being called.
+// After Remove has returned, no run of the timer starts, not even for a tick whose call to the
+// store was in progress.
 //
-// Fails when decide does not ask whether the timer was removed.
+// Fails when decide does not check whether the timer was removed.
 func TestNothingStartsAfterRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -171,9 +172,9 @@ func TestNothingStartsAfterRemove(t *testing.T) {
 	})
 }
 
-// A log handler may call the scheduler, and if it blocks, probes continue.
+// A log handler may call the scheduler. If it blocks, probes still answer.
 //
-// Fails when something is logged with a mutex held.
+// Fails when a line is logged with a mutex held.
 func TestLoggersRunOutsideTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -231,10 +232,10 @@ func TestImpatientTriggerIsNotAnOutage(t *testing.T) {
 	})
 }
 
-// An error whose methods panic, such as a nil pointer of an error type, ends its run and harms
+// An error whose methods panic, such as a nil pointer of an error type, ends its run and affects
 // nothing else.
 //
-// Fails when outcomeOf looks for a PanicError in what the handler returned.
+// Fails when outcomeOf looks for a PanicError in the handler's error.
 func TestI10TypedNilError(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -253,8 +254,8 @@ func TestI10TypedNilError(t *testing.T) {
 	})
 }
 
-// If a schedule returns the largest possible time as its next instant, that means never, and does
-// not spin.
+// The largest possible time as the next tick of a schedule means never, and does not cause a busy
+// loop.
 //
 // Fails when schedule.Next accepts such years.
 func TestFarFutureIsNever(t *testing.T) {
@@ -283,16 +284,16 @@ func TestFarFutureIsNever(t *testing.T) {
 	})
 }
 
-// New returns the error of timer.New for a schedule.
+// New returns the error of timer.New for a timer with that schedule.
 func (f *virtualFleet) New(s schedule.Schedule) error {
 	_, err := timer.New(timer.Config{}, timer.Timer{Name: "x", Schedule: s, Run: f.handler(0)})
 	return err
 }
 
-// A host with more due ticks than it can dispatch is busy, not stalled: its probes say so, and Run
-// ends when its context does.
+// A host with more due ticks than it can dispatch is busy, not stalled. Live succeeds, and Run ends
+// when its context does.
 //
-// Fails when runDue does not look at until, and when it reports its progress only at its end.
+// Fails when runDue does not check until, or when it reports its progress only at its end.
 func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -303,7 +304,7 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 			timers = append(timers, timer.Timer{Name: fmt.Sprint(i), Run: nop,
 				Schedule: scheduleFunc(func(t time.Time) time.Time {
 					if slow.Load() {
-						time.Sleep(200 * time.Millisecond) // an expensive schedule: a round of all takes four seconds
+						time.Sleep(200 * time.Millisecond) // an expensive schedule: one round takes four seconds
 					}
 					return grid.Next(t)
 				})})
@@ -330,7 +331,7 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 
 // A store that cannot say when its quarantine ends is not called in a tight loop.
 //
-// Fails when refuse takes an unknown end for now.
+// Fails when refuse treats an unknown end as now.
 func TestQuarantineOfUnknownLength(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

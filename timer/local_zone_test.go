@@ -13,9 +13,9 @@ import (
 )
 
 // A timer may use the zone of its host if no other host has to agree on its ticks: without a store,
-// with LocalOnly, and if each host runs each tick.
+// with LocalOnly, or if each host runs each tick.
 //
-// Fails when the zone is refused or allowed everywhere, or when blackouts are not looked at.
+// Fails when the zone is refused or allowed everywhere, or when blackouts are not checked.
 func TestLocalZone(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	night := schedule.DailyWindow("22:00", "06:00", "Local")

@@ -21,9 +21,9 @@ import (
 )
 
 // An outage is logged as one warning, however many timers it affects, and at most once a minute if
-// it comes and goes. Of the runs that continue, only a few lost leases are logged.
+// it recurs. Only a few lost leases of the runs that continue are logged.
 //
-// Fails when recordDown or lost warns for each timer.
+// Fails when recordDown or lost logs a warning for each timer.
 func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -62,8 +62,8 @@ func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	})
 }
 
-// One call that fails is not an outage, but if a run starts without the store, that is logged, at
-// most once a minute.
+// One call that fails is not an outage, but a run that starts without the store is logged, at most
+// once a minute.
 //
 // Fails when nothing is logged before the breaker opens.
 func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
@@ -75,7 +75,7 @@ func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		log.Reset()
 		for range 20 {
-			h.Link.InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is made twice
+			h.Link.InjectN(2, dlocktest.Error(errors.New("a hiccup")), dlocktest.OpAcquire) // an acquire is sent twice
 			time.Sleep(5 * time.Second)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 || strings.Count(log.String(), "for a moment") != 2 {
@@ -85,7 +85,7 @@ func TestBriefRunsWithoutTheStoreAreLogged(t *testing.T) {
 	})
 }
 
-// The same for one server of several.
+// Like TestBriefRunsWithoutTheStoreAreLogged, for one server of several.
 //
 // Fails when only changes of the whole store are logged.
 func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
@@ -110,10 +110,10 @@ func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 	})
 }
 
-// A thousand runs that lose their slots, and get new ones, at the same moment are a few lines in
-// the log.
+// A thousand runs that lose their slots at the same moment, and get new ones, cause only a few
+// lines in the log.
 //
-// Fails when lost warns for each run.
+// Fails when lost logs a warning for each run.
 func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -142,9 +142,9 @@ func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 	})
 }
 
-// If the keys of a thousand timers have faults, ten are logged.
+// If the keys of a thousand timers have faults, ten faults are logged.
 //
-// Fails when recordDown warns for each timer.
+// Fails when recordDown logs a warning for each timer.
 func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -154,14 +154,14 @@ func TestFaultsOfAThousandTimersAreAFewLines(t *testing.T) {
 		log.Reset()
 		h.Link.Inject(dlocktest.Error(errBadKey))
 		time.Sleep(30 * time.Second)
-		if n := strings.Count(log.String(), "\n"); n < 10 || n > 12 { // including the lines of the host's own locks
+		if n := strings.Count(log.String(), "\n"); n < 10 || n > 12 { // includes the lines of the host's own locks
 			t.Errorf("%d lines, the first: %.1000s", n, log.String())
 		}
 		f.Stop()
 	})
 }
 
-// A panickingHandler is a log handler that fails, as one whose disk is full may.
+// A panickingHandler is a log handler that panics.
 type panickingHandler struct{ n *atomic.Int64 }
 
 func (h panickingHandler) Enabled(context.Context, slog.Level) bool {
@@ -172,9 +172,9 @@ func (h panickingHandler) Handle(context.Context, slog.Record) error { panic("lo
 func (h panickingHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h panickingHandler) WithGroup(string) slog.Handler             { return h }
 
-// A logger that panics harms nothing: not a run that fails, an outage, a retry, nor the shutdown.
+// A logger that panics affects nothing: not a run that fails, an outage, a retry, or the shutdown.
 //
-// Fails when the scheduler logs straight to the user's handler.
+// Fails when the scheduler logs directly to the user's handler.
 func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -199,16 +199,16 @@ func TestI10PanickingLoggerHarmsNobody(t *testing.T) {
 	})
 }
 
-// hostile is an error of a store whose methods panic.
+// hostile is a store's error whose methods panic.
 type hostile struct{}
 
 func (hostile) Error() string   { panic("Error") }
 func (hostile) Is(error) bool   { panic("Is") }
 func (hostile) Unwrap() []error { panic("Unwrap") }
 
-// An error of a store whose methods panic harms nothing.
+// A store's error whose methods panic affects nothing.
 //
-// Fails when its methods are called outside of a recover.
+// Fails when its methods are called without a recover.
 func TestI10HostileErrorsHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -236,7 +236,7 @@ func TestI10HostileErrorsHarmNobody(t *testing.T) {
 	})
 }
 
-// panickingControl is a store whose control panics.
+// panickingControl is a store whose control methods panic.
 type panickingControl struct{ dlock.DistributedLock }
 
 func (panickingControl) Update(context.Context, string, driver.Update) error { panic("a driver") }
@@ -260,7 +260,7 @@ func (panickingList) List(context.Context, string, int) ([]driver.LeaseInfo, err
 
 // If the store panics, each call of a Control returns an error.
 //
-// Fails when Update, Revoke or List is called outside of a recover.
+// Fails when Update, Revoke or List is called without a recover.
 func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	for _, store := range []dlock.DistributedLock{panickingControl{}, panickingList{}} {
 		c, by := control.New(control.Config{Store: store}), driver.Cause{By: "me"}
@@ -282,8 +282,8 @@ func TestControlOutlivesAStoreThatPanics(t *testing.T) {
 	}
 }
 
-// Limits are logged with their defaults filled in: once for each timer or, if there are many
-// timers, once for all with the same limits.
+// Limits are logged including defaults: once for each timer or, if there are many timers, once for
+// all timers with the same limits.
 //
 // Fails when New logs nothing, or a line for each of a thousand timers.
 func TestLimitsAreLoggedOnce(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// The heap gives items back in the order of their instants, whatever is pushed, popped and removed.
+// The heap returns items in the order of their times, whatever is pushed, popped and removed.
 func TestHeapKeepsOrder(t *testing.T) {
 	for range 200 {
 		var h tickHeap
@@ -25,7 +25,7 @@ func TestHeapKeepsOrder(t *testing.T) {
 			h.push(item{when: when, e: &entry{planned: when}})
 			want = append(want, when)
 			if rand.IntN(3) == 0 {
-				// Pop and push back, as Next does.
+				// Pop an item and push it back, as Next does.
 				it := h.pop()
 				if i := slices.Index(want, it.when); i >= 0 && it.e != drop {
 					want[i] += 10
@@ -48,7 +48,7 @@ func TestHeapKeepsOrder(t *testing.T) {
 	}
 }
 
-// The heap keeps one item for each timer: the one that is planned.
+// The heap keeps one item per timer: the planned one.
 //
 // Fails when removeStale keeps an equal item, or leaves a mark in planned.
 func TestHeapDropsWhatIsNotPlanned(t *testing.T) {
@@ -70,11 +70,10 @@ func TestHeapDropsWhatIsNotPlanned(t *testing.T) {
 	}
 }
 
-// The loop never sleeps for long, whatever comes next: a step of the wall clock must not delay a
-// tick by more. And Remove leaves nothing behind.
+// The loop never sleeps for longer than maxSleep, because a step of the wall clock must not delay a
+// tick by more. Remove leaves nothing behind.
 //
-// Fails when runDue does not look at maxSleep, when it polls, or when Remove leaves the tick in the
-// heap.
+// Fails when runDue ignores maxSleep, when it polls, or when Remove leaves the tick in the heap.
 func TestLoopNeverSleepsForLong(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(1000 * time.Hour),
 		Run: func(context.Context) error { return nil }})
@@ -85,7 +84,7 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	if len(s.planner.heap) != 1 {
 		t.Errorf("%d items", len(s.planner.heap))
 	}
-	if d := s.planner.runDue(nil); d != maxSleep { // nor less, because then it would poll
+	if d := s.planner.runDue(nil); d != maxSleep { // not less either, because the loop would then poll
 		t.Errorf("it sleeps for %v", d)
 	}
 	if err := s.Remove(t.Context(), "a"); err != nil || len(s.planner.heap) != 0 ||
@@ -97,8 +96,8 @@ func TestLoopNeverSleepsForLong(t *testing.T) {
 	}
 }
 
-// A wall clock that was set back is noticed. Sleep, a clock that was set forward and one that is
-// slewed are not mistaken for it.
+// steppedBack detects a wall clock that was set back. It is not confused by a suspended machine, a
+// clock that was set forward, or a clock that is slewed.
 func TestSteppedBack(t *testing.T) {
 	for _, c := range []struct {
 		passed, shown time.Duration
@@ -113,9 +112,10 @@ func TestSteppedBack(t *testing.T) {
 	}
 }
 
-// Ticks that were planned by a clock that was an hour ahead are planned again.
+// Ticks that were planned while the clock was an hour ahead are planned again.
 //
-// Fails when replan keeps the items of the heap, or when waiting ticks still wait by the old clock.
+// Fails when replan keeps the items of the heap, or when waiting ticks still use times of the old
+// clock.
 func TestReplan(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute),
 		Run: func(context.Context) error { return nil }})

@@ -8,5 +8,5 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// No goroutine is left after the tests. The tests in bubbles prove it for themselves.
+// No goroutine is left after the tests. Tests in bubbles check that themselves.
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }

@@ -29,10 +29,10 @@ func tenants(n int, template timer.Timer) []timer.Timer {
 	return list
 }
 
-// A thousand timers that are due at one instant run a few at a time, and each of them runs: ticks
-// that wait are neither lost nor counted twice, with and without a store.
+// A thousand timers that are due at the same instant run a few at a time, and each of them runs.
+// Ticks that wait are neither lost nor counted twice, with and without a store.
 //
-// Fails when a run that ends does not give its place to one that waits.
+// Fails when a run that ends does not pass its place to a waiting tick.
 func TestMaxRunsWait(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		t.Run(fmt.Sprintf("local %v", local), func(t *testing.T) {
@@ -58,10 +58,10 @@ func TestMaxRunsWait(t *testing.T) {
 	}
 }
 
-// With MaxRunsSkip, a tick that finds no place is skipped, with a reason of its own; Trigger is
+// With MaxRunsSkip, a tick that finds no place is skipped with its own reason, and Trigger is
 // refused.
 //
-// Fails when the policy is not looked at.
+// Fails when the policy is ignored.
 func TestMaxRunsSkip(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -89,10 +89,10 @@ func TestMaxRunsSkip(t *testing.T) {
 	})
 }
 
-// For each timer one tick waits, the latest, and none for longer than MaxWait. While it waits, the
-// tick is not claimed: another host may run it.
+// At most one tick of each timer waits, the latest, and not longer than MaxWait. While it waits,
+// the tick is not claimed, so another host may run it.
 //
-// Fails when a later tick does not take the place of an earlier one, or when nothing ends a wait.
+// Fails when a later tick does not replace an earlier one, or when nothing ends a wait.
 func TestMaxRunsOneTickWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -135,10 +135,10 @@ func TestMaxRunsOneTickWaits(t *testing.T) {
 	})
 }
 
-// A Trigger waits for its turn until its context ends. Meanwhile its timer may be paused or
-// removed, or the host may drain.
+// A Trigger waits for its turn until its context ends, it has waited for MaxWait, its timer is
+// removed, or the host drains.
 //
-// Fails when a reserved place is not given back.
+// Fails when a reserved place is not freed.
 func TestMaxRunsTrigger(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -181,7 +181,7 @@ func TestMaxRunsTrigger(t *testing.T) {
 			t.Errorf("%d wait", n)
 		}
 		close(release)
-		first, second := <-got, <-got // the second finds MaxPerHost runs, or waits for the first to end
+		first, second := <-got, <-got // the second one is refused by MaxPerHost or waits for the first to end
 		if first != nil || second != nil && !errors.As(second, &refused) {
 			t.Errorf("%v, %v", first, second)
 		}
@@ -236,7 +236,7 @@ func TestMaxRunsDraining(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{MaxRuns: 2}, tenants(10, timer.Timer{Run: f.handler(10 * time.Second)})...)
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + time.Second)))
-		if err := h.Remove(t.Context(), "tenant-0"); err != nil { // it waits, or its run ends within 10 s
+		if err := h.Remove(t.Context(), "tenant-0"); err != nil { // its tick waits, or its run ends within 10 s
 			t.Error(err)
 		}
 		if took := h.Stopped(t); took > 11*time.Second {
@@ -249,10 +249,10 @@ func TestMaxRunsDraining(t *testing.T) {
 	})
 }
 
-// If a place was reserved for a tick that may not start after all, the place goes to the next in
-// line.
+// If a place was reserved for a tick that may not start after all, the next tick in line gets the
+// place.
 //
-// Fails when try forgets giveUp.
+// Fails when try does not call giveUp.
 func TestMaxRunsPlaceIsPassedOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -282,7 +282,7 @@ func TestMaxRunsPlaceIsPassedOn(t *testing.T) {
 	})
 }
 
-// fromSecond2 is a blackout from two seconds after each full minute on.
+// fromSecond2 is a blackout that begins two seconds after each full minute.
 type fromSecond2 struct{}
 
 func (fromSecond2) Until(t time.Time) time.Time {
@@ -292,7 +292,7 @@ func (fromSecond2) Until(t time.Time) time.Time {
 	return t.Truncate(time.Minute).Add(time.Minute)
 }
 
-// I11: faults of MaxRuns.
+// I11: all faults of MaxRuns are returned together.
 func TestI11FaultsOfMaxRuns(t *testing.T) {
 	_, err := timer.New(timer.Config{MaxRuns: -2, OnMaxRuns: 7, MaxWait: -time.Second,
 		Logger: slog.New(slog.DiscardHandler)})
@@ -308,10 +308,10 @@ func TestI11FaultsOfMaxRuns(t *testing.T) {
 	}
 }
 
-// A tick that waits for a run to end, and then in line because of MaxRuns, or in the other order,
-// waits for MaxWait in total.
+// If a tick waits for a run to end and then in line because of MaxRuns, or in the other order, the
+// total wait is at most MaxWait.
 //
-// Fails when decide does not count how long the tick has waited before.
+// Fails when decide ignores how long the tick has already waited.
 func TestMaxWaitIsForBothWaits(t *testing.T) {
 	for _, lineFirst := range []bool{false, true} {
 		t.Run(fmt.Sprint("line first ", lineFirst), func(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Every metric passes Prometheus' linter, and shows what happened.
+// Every metric passes Prometheus' linter and has the expected value.
 //
-// Fails when store_up or fallback_active is not updated, when lost does not release the slot, when
-// a timer under StoreDownSkip is reported to run without the store.
+// Fails when store_up or fallback_active is not updated, when lost does not release the slot, or
+// when a timer with StoreDownSkip is reported to run without the store.
 func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
@@ -114,13 +114,13 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// keeping also has the metrics of a scheduler whose Run has ended.
+// keeping is a registry that keeps the metrics of a scheduler whose Run has ended.
 type keeping struct{ *prometheus.Registry }
 
 func (keeping) Unregister(prometheus.Collector) bool { return false }
 
-// values returns the metrics in reg: counters, gauges, and the number of observations of each
-// histogram, by name and labels. It fails the test if Prometheus' linter finds a fault.
+// values returns the metrics in reg by name and labels: counters, gauges, and the number of
+// observations of each histogram. It fails the test if Prometheus' linter finds a fault.
 func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	lint(t, reg)
@@ -164,11 +164,11 @@ func lint(t *testing.T, reg prometheus.Gatherer) {
 	}
 }
 
-// The series of a removed timer do not come back when its last run ends, and a timer registered
-// late has its own.
+// The series of a removed timer do not return when its last run ends. A timer that is registered
+// late has its own series.
 //
-// Fails when Collect still reports timers that are gone (it keeps a list of its own), or when it
-// knows only the timers given to New.
+// Fails when Collect still reports removed timers because it keeps its own list, or when it knows
+// only the timers passed to New.
 func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
@@ -197,7 +197,7 @@ func TestMetricsOfTimersThatComeAndGo(t *testing.T) {
 	})
 }
 
-// Two schedulers on one registry are a fault of the configuration, not a panic.
+// Two schedulers on one registry are an error of the configuration and do not cause a panic.
 func TestMetricsOfTwoSchedulersOnOneRegistry(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	if _, err := timer.New(timer.Config{Registerer: reg}); err != nil {
@@ -216,10 +216,10 @@ func TestMetricsOfTwoSchedulersOnOneRegistry(t *testing.T) {
 	}
 }
 
-// If a client of Trigger goes away, neither the call nor the attempt counts as an error of the
+// If a client of Trigger disconnects, neither the call nor the attempt counts as an error of the
 // store.
 //
-// Fails when called or acquireResult does not look at whether the call was canceled.
+// Fails when called or acquireResult does not check whether the call was canceled.
 func TestACanceledTriggerIsNoErrorOfTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -248,7 +248,7 @@ func TestACanceledTriggerIsNoErrorOfTheStore(t *testing.T) {
 // A run that RunOnStart started counts as a tick that started, but has no lag, because its tick may
 // be old. Runs of the schedule have a lag.
 //
-// Fails when began observes the lag of every run.
+// Fails when began records the lag of every run.
 func TestARunOnStartHasNoLag(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -269,10 +269,9 @@ func TestARunOnStartHasNoLag(t *testing.T) {
 	})
 }
 
-// A Registerer can be used again after Run has ended, and a New that fails registers nothing with
-// it.
+// A Registerer can be used again after Run has ended. A New that fails registers nothing with it.
 //
-// Fails when Run does not unregister, or New registers before everything else has been checked.
+// Fails when Run does not unregister, or when New registers before all other checks.
 func TestRegistererCanBeUsedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()

@@ -19,10 +19,10 @@ import (
 
 type ctxKey struct{}
 
-// Middleware wraps every timer once, the first outermost, and runs for every attempt with the run's
-// context and its error.
+// Middleware wraps every timer once, the first one outermost. It runs for every attempt, with the
+// run's context and its error.
 //
-// Fails when wrap begins with the first, or the runner calls Timer.Run past it.
+// Fails when wrap begins with the first one, or when the runner calls Timer.Run directly.
 func TestMiddlewareWrapsEveryAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -72,10 +72,10 @@ func TestMiddlewareWrapsEveryAttempt(t *testing.T) {
 	})
 }
 
-// Middleware that is nil, panics or returns nil is a fault of the registration, which is returned
-// once, with all others, before anything starts.
+// Middleware that is nil, panics or returns nil is a fault of the registration. The fault is
+// returned once, with all others, before anything starts.
 //
-// Fails when wrap does not recover, or register continues with the faulty one.
+// Fails when wrap does not recover, or when register continues with the faulty middleware.
 func TestI11FaultyMiddleware(t *testing.T) {
 	through := func(next timer.Handler) timer.Handler { return next }
 	calls := 0
@@ -122,11 +122,11 @@ func TestI11FaultyMiddleware(t *testing.T) {
 	}
 }
 
-// Whatever middleware does counts as the run's: a panic, a Goexit, an error, a wait that only
-// MaxRunTime ends, or not calling the handler at all. It costs no other timer a tick.
+// The behavior of middleware counts as the run's: a panic, a Goexit, an error, a wait that only
+// MaxRunTime ends, or not calling the handler at all. No other timer loses a tick.
 //
-// Fails when call recovers only the handler, or when MaxRunTime counts from the call of the
-// handler.
+// Fails when call recovers only from panics of the handler, or when MaxRunTime counts from the call
+// of the handler.
 func TestI10MiddlewareHarmsNobody(t *testing.T) {
 	errNo := errors.New("no")
 	for name, c := range map[string]struct {
@@ -187,14 +187,14 @@ func TestI10MiddlewareHarmsNobody(t *testing.T) {
 	}
 }
 
-// Middleware that hangs, or calls the Scheduler, while it wraps a timer delays only the caller of
-// Register: other registrations, status, ticks and the end of Run do not wait for it.
+// If middleware hangs or calls the Scheduler while it wraps a timer, only the caller of Register is
+// delayed. Other registrations, status, ticks and the end of Run do not wait for it.
 //
 // Fails when wrap is called with a mutex of the Scheduler held.
 func TestI10MiddlewareThatIsStuckWhenItWraps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
-		var wraps atomic.Pointer[func()] // what the next call does
+		var wraps atomic.Pointer[func()] // called by the next wrap
 		h := f.start(timer.Config{Middleware: []timer.Middleware{func(next timer.Handler) timer.Handler {
 			if does := wraps.Swap(nil); does != nil {
 				(*does)()

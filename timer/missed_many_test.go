@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A host that starts with a thousand timers whose ticks were missed makes no more than 64 calls at
-// the same time, and makes up for all.
+// A host that starts with a thousand timers whose ticks were missed makes at most 64 calls at the
+// same time, and runs all of these ticks.
 //
 // Fails when setNext starts attempts itself.
 func TestManyMissedAtOnce(t *testing.T) {
@@ -35,18 +35,18 @@ func TestManyMissedAtOnce(t *testing.T) {
 				t.Fatalf("timer %s: %+v", st.Name, st)
 			}
 		}
-		if most := slow.most.Load(); most < 32 || most > 65 { // including the prober's
+		if most := slow.most.Load(); most < 32 || most > 65 { // includes the prober's calls
 			t.Errorf("%d calls at once", most)
 		}
 		f.ended()
 	})
 }
 
-// Hosts come and go at random for hours, some sleep, and the store has hiccups. No tick of a
-// CatchUpOnce timer runs twice, each tick that a host could run within the window does, and the
-// counts of every host add up.
+// Hosts start and stop at random for hours, some are suspended, and the store sometimes fails. No
+// tick of a CatchUpOnce timer runs twice. Each tick that a host could run within the window runs.
+// The counts of every host add up.
 //
-// Fails when setNext accounts for no missed tick, and when the tests above do.
+// Fails when setNext does not count missed ticks, or when one of the tests above does.
 func TestMissedAtRandom(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestMissedAtRandom(t *testing.T) {
 						naps[h].sleep(time.Now().Add(time.Duration(chance.IntN(3600)) * time.Second))
 					}
 				}
-				f.start(timer.Config{}, job) // a host that is awake
+				f.start(timer.Config{}, job) // a host that is not suspended
 				time.Sleep(time.Hour + 21*time.Minute)
 				synctest.Wait()
 				f.ended()

@@ -14,17 +14,17 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// at returns a time of the first days in a bubble.
+// at returns a time in the first days of a bubble.
 func at(day, hour, minute int) time.Time {
 	return time.Date(2000, 1, day, hour, minute, 0, 0, time.UTC)
 }
 
 func sleepUntil(t time.Time) { time.Sleep(time.Until(t)) }
 
-// rarely makes hosts renew their slots rarely, in tests that last for days.
+// rarely makes hosts renew their slots rarely, for tests that last days.
 var rarely = timer.Config{TTL: time.Hour}
 
-// wantRuns checks how many runs a timer has had in the fleet, and the latest tick of these.
+// wantRuns checks how many runs a timer has had in the fleet, and the latest tick among them.
 func (f *virtualFleet) wantRuns(when, name string, n int, last time.Time) {
 	f.t.Helper()
 	if got, latest := f.runs(name); got != n || !latest.Equal(last) {
@@ -32,11 +32,11 @@ func (f *virtualFleet) wantRuns(when, name string, n int, last time.Time) {
 	}
 }
 
-// A new schedule that is deployed after an instant at which it would have been due does not run for
-// that instant: no host had that tick then. Once a tick has been claimed under the new schedule,
-// missed ticks are made up for as before.
+// A new schedule does not run for a tick that it would have had before it was deployed, because no
+// host had that tick at the time. Once a tick has been claimed under the new schedule, missed ticks
+// are caught up as before.
 //
-// Fails when claim leaves out the schedule, and when memlock does not compare it.
+// Fails when claim omits the schedule, or when memlock does not compare it.
 func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -103,7 +103,8 @@ func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 	}
 }
 
-// ownDaily is due once a day at that hour, and each value is another pointer.
+// ownDaily is due once a day at that hour. It is used as a pointer, so that each value has its own
+// address.
 type ownDaily struct{ hour int }
 
 func (s *ownDaily) Next(t time.Time) time.Time {
@@ -116,10 +117,11 @@ func (s *ownDaily) Next(t time.Time) time.Time {
 
 func (s *ownDaily) String() string { return fmt.Sprintf("daily at %d", s.hour) }
 
-// During a rolling deploy of a new schedule both are in use for a while, and hosts come and go. No
-// tick runs twice, and a late run is of a tick that its own schedule has missed.
+// During a rolling deployment of a new schedule, hosts with the old and the new one run side by
+// side, and hosts start and stop. No tick runs twice, and a late run is for a tick that its own
+// schedule has missed.
 //
-// Fails when a schedule has ticks of its own in the store, since both have a tick at 04:00.
+// Fails when a schedule has separate ticks in the store, since both have a tick at 04:00.
 func TestTwoSchedulesSideBySide(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -151,11 +153,11 @@ func TestTwoSchedulesSideBySide(t *testing.T) {
 	}
 }
 
-// A host that starts does not run a tick that other hosts tried in time, and skipped because a run
-// was still in progress: on the same host or another, in the fleet's last slot or the host's, even
-// if that host died meanwhile.
+// A host that starts does not run a tick that other hosts tried in time and skipped because a run
+// was still in progress. That run may be on the same host or another, and may hold the last slot of
+// the fleet or of the host. Its host may even have died in the meantime.
 //
-// Fails when memlock forgets when a lease was released, or leases that were never released.
+// Fails when memlock forgets when a lease was released, or forgets leases that were never released.
 func TestASkippedTickIsNotMissed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -208,10 +210,10 @@ func TestASkippedTickIsNotMissed(t *testing.T) {
 	}
 }
 
-// A tick that no host could start, because the store was down or granted nothing yet, was missed: a
-// host that starts makes up for it.
+// A tick that no host could start, because the store was down or granted nothing yet, was missed. A
+// host that starts runs it.
 //
-// Fails when a tick counts as skipped because hosts were there.
+// Fails when a tick counts as skipped because hosts were running.
 func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -232,8 +234,8 @@ func TestATickThatTheStoreRefusedIsMissed(t *testing.T) {
 	})
 }
 
-// A limit of 0 is a pause: ticks that came due under it are not missed when it is lifted, whether
-// it is reset or replaced.
+// A limit of 0 is a pause. Ticks that were due under it are not missed when the limit is reset or
+// replaced.
 //
 // Fails when memlock does not record when the limit was lifted.
 func TestALimitOfZeroIsNotMissed(t *testing.T) {
@@ -270,8 +272,8 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 	}
 }
 
-// If an operator lets more runs overlap on a slow day, mails are not sent twice; with fewer, no
-// tick has more starts either.
+// If an operator allows more overlapping runs on a slow day, no tick has more starts, so no email
+// is sent twice. With fewer runs, no tick has more starts either.
 //
 // Fails when claim lets Max follow the limit override.
 func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
@@ -306,10 +308,10 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 	}
 }
 
-// If hosts try their ticks with a delay, the delayed instant decides whether a tick fell into a
-// pause or a run.
+// If hosts try their ticks with a delay, the delayed time determines whether a tick was due during
+// a pause or a run.
 //
-// Fails when claim passes the instant of the tick as the instant at which it came due.
+// Fails when claim passes the time of the tick as the time at which it was due.
 func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 	for _, what := range []string{"pause", "run"} {
 		t.Run(what, func(t *testing.T) {

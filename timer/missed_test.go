@@ -15,11 +15,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// tenMinutes is a grid that begins at the full hour, as the time in a bubble does.
+// tenMinutes is a grid that starts at the full hour, as the time in a bubble does.
 var tenMinutes = schedule.Every(10 * time.Minute).Offset(0)
 
-// ended stops all hosts, checks that their counts add up, and forgets them: the fleet is down. It
-// returns what they skipped.
+// ended stops all hosts, checks that their counts add up, and removes them, so that the fleet is
+// down. It returns the skipped ticks by reason.
 func (f *virtualFleet) ended() map[timer.Reason]uint64 {
 	f.t.Helper()
 	f.Stop()
@@ -34,7 +34,7 @@ func (f *virtualFleet) ended() map[timer.Reason]uint64 {
 	return sum
 }
 
-// runs returns how many runs a timer has had in the fleet, and the latest tick of these.
+// runs returns how many runs a timer has had in the fleet, and the latest tick among them.
 func (f *virtualFleet) runs(name string) (n int, last time.Time) {
 	f.watch.mu.Lock()
 	defer f.watch.mu.Unlock()
@@ -47,11 +47,10 @@ func (f *virtualFleet) runs(name string) (n int, last time.Time) {
 	return n, last
 }
 
-// A sleeper blocks the goroutine that schedules all timers of a host: as far as ticks are
-// concerned, the host is asleep.
+// A sleeper blocks the scheduling goroutine of a host. For ticks, the host is then suspended.
 type sleeper struct {
 	nap   atomic.Int64
-	every time.Duration // it can fall asleep; default one second
+	every time.Duration // the interval at which it may block; default one second
 }
 
 func (s *sleeper) Next(t time.Time) time.Time {
@@ -60,19 +59,19 @@ func (s *sleeper) Next(t time.Time) time.Time {
 	return t.Truncate(every).Add(every)
 }
 
-// sleep makes the host miss the ticks that come due until then.
+// sleep makes the host miss the ticks that are due before until.
 func (s *sleeper) sleep(until time.Time) { s.nap.Store(int64(time.Until(until))) }
 
 func (s *sleeper) timer() timer.Timer {
 	return timer.Timer{Name: "sleeper", Schedule: s, LocalOnly: true, Run: nop}
 }
 
-// However many hosts there are, however many ticks were missed, however many starts a tick may
-// have, and however the hosts come back: an outage of the fleet is made up for by one run, of the
-// latest tick, and not again when the hosts are replaced one by one.
+// An outage of the fleet is made up for by one run, of the latest tick. That holds for any number
+// of hosts, of missed ticks and of allowed starts per tick, and in whatever order the hosts return.
+// The run is not repeated when the hosts are replaced one by one.
 //
-// Fails when the claim of a missed tick is not marked as one (acquire), when memlock lets such a
-// claim add to others', and when schedule.Latest returns the first tick.
+// Fails when the claim of a missed tick is not marked as such (acquire), when memlock adds such a
+// claim to others, or when schedule.Latest returns the first tick.
 func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 	for _, c := range []struct {
 		hosts, perTick, ticks int
@@ -95,7 +94,7 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 					}
 					time.Sleep(5 * time.Minute)
 					up(0)
-					time.Sleep(20 * time.Minute) // 00:25, the latest tick was 00:20
+					time.Sleep(20 * time.Minute) // it is now 00:25, and the latest tick was at 00:20
 					usual := c.hosts
 					if c.perTick != timer.NoLimit {
 						usual = min(usual, c.perTick)
@@ -108,7 +107,7 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 					down := time.Now()
 					latest := down.Truncate(10 * time.Minute)
 					up(c.apart)
-					for _, h := range slices.Clone(f.Hosts) { // a rolling deploy
+					for _, h := range slices.Clone(f.Hosts) { // a rolling deployment
 						h.Stopped(t)
 						h.Accounted(t)
 						f.Hosts = slices.DeleteFunc(f.Hosts, func(other *host) bool { return other == h })
@@ -123,7 +122,7 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 						wantLast = time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)
 					}
 					seen := time.Now().Truncate(10 * time.Minute)
-					for ; seen.After(latest); seen = seen.Add(-10 * time.Minute) { // came due while the hosts came back
+					for ; seen.After(latest); seen = seen.Add(-10 * time.Minute) { // due while the hosts returned
 						wantLast = time.Now().Truncate(10 * time.Minute)
 						_, most := f.watch.ticks("job")
 						if most > usual {
@@ -149,12 +148,11 @@ func TestMissedTicksRunOnceInTheFleet(t *testing.T) {
 	}
 }
 
-// If no host has ever run a timer, it did not miss the ticks before its first host. Nor did a timer
-// whose latest tick is older than CatchUp.Window, or one that skips.
+// If no host has ever run a timer, it has not missed the ticks before its first host. Nor has a
+// timer whose latest tick is older than CatchUp.Window, or a timer that skips missed ticks.
 //
 // Fails when memlock grants the claim of a missed tick of a name without a tick, when
-// schedule.Latest looks back further than the window, or when catchUpWindow looks at CatchUp.Window
-// alone.
+// schedule.Latest searches beyond the window, or when catchUpWindow checks only CatchUp.Window.
 func TestNotMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -166,9 +164,9 @@ func TestNotMissed(t *testing.T) {
 		old := []timer.Timer{job("narrow", 30*time.Minute, timer.CatchUpOnce),
 			job("wide", 31*time.Minute, timer.CatchUpOnce), job("skip", 0, timer.CatchUpSkip)}
 		f.start(timer.Config{}, old...)
-		time.Sleep(90 * time.Minute) // 01:30
+		time.Sleep(90 * time.Minute) // it is now 01:30
 		f.ended()
-		time.Sleep(time.Hour + time.Second) // 02:30:01
+		time.Sleep(time.Hour + time.Second) // it is now 02:30:01
 		h := f.start(timer.Config{}, append(old, job("new", 0, timer.CatchUpOnce))...)
 		time.Sleep(time.Minute)
 		for name, want := range map[string]int{"narrow": 1, "wide": 2, "skip": 1, "new": 0} {
@@ -188,11 +186,11 @@ func TestNotMissed(t *testing.T) {
 	})
 }
 
-// Calendars, and intervals of a day, are made up for by default, including the very last tick of a
-// calendar; other schedules are not.
+// Missed ticks of calendars, and of intervals of a day, are caught up by default, including the
+// very last tick of a calendar. Missed ticks of other schedules are not.
 //
 // Fails when setNext drops the missed ticks of a schedule that has ended, or when withDefaults
-// leaves CatchUpSkip to calendars.
+// gives CatchUpSkip to calendars.
 func TestMissedByDefault(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -228,14 +226,13 @@ func TestMissedByDefault(t *testing.T) {
 	})
 }
 
-// A host that slept runs the latest missed tick unless another host claimed it. Without a store it
-// runs the latest tick that it slept through. It counts all ticks.
+// A host that was suspended runs the latest missed tick unless another host has claimed it. Without
+// a store it runs the latest tick that it missed. It counts all ticks.
 //
-// Fails when due takes late ticks for punctual ones, and when first runs missed ticks without a
-// store.
+// Fails when due treats late ticks as punctual, or when first runs missed ticks without a store.
 func TestMissedBySleeping(t *testing.T) {
-	// each runs three hosts, some of which sleep from 00:12 to 00:45, and returns how often the
-	// latest tick ran, and what was skipped.
+	// each runs three hosts, some of which are suspended from 00:12 to 00:45. It returns how many
+	// times the latest tick ran, and the skipped ticks by reason.
 	each := func(t *testing.T, job timer.Timer, asleep, hosts int) (starts int, skipped map[timer.Reason]uint64) {
 		f := newFleet(t)
 		job.Name, job.Run = "job", f.handler(time.Second)
@@ -259,7 +256,7 @@ func TestMissedBySleeping(t *testing.T) {
 		}
 		for _, h := range f.Hosts {
 			st, _ := h.Status().Timer("job")
-			if st.Ticks-st.Skipped[timer.ReasonTickFirst] != 5 { // each host began with one that nobody had missed
+			if st.Ticks-st.Skipped[timer.ReasonTickFirst] != 5 { // each host began with a tick that was not missed
 				t.Errorf("%d ticks accounted for, want all 5", st.Ticks)
 			}
 			for reason, n := range st.Skipped {
@@ -309,9 +306,9 @@ func TestMissedBySleeping(t *testing.T) {
 	}
 }
 
-// Without a store a host that starts knows no earlier ticks, and runs no missed one.
+// Without a store, a host that starts does not know earlier ticks, and runs no missed tick.
 //
-// Fails when claimsMissed lets a local timer claim.
+// Fails when claimsMissed lets a local timer claim missed ticks.
 func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -326,17 +323,17 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 	})
 }
 
-// A tick in a pause or blackout is not missed, even after it ends. No missed tick runs in a pause
-// or blackout.
+// A tick during a pause or blackout is not missed, even after the pause or blackout ends. No missed
+// tick runs during a pause or blackout.
 //
-// Fails when due and blackoutAgain look only at the time at which the missed tick would run, or
-// only at the time at which it was due.
+// Fails when due and blackoutAgain check only the time at which the missed tick would run, or only
+// the time at which it was due.
 func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	dark := schedule.DailyWindow("00:15", "00:35", "UTC")
 	for _, c := range []struct {
 		name   string
 		job    timer.Timer
-		back   int // minutes past midnight
+		back   int // in minutes past midnight
 		sleeps bool
 		want   int
 	}{
@@ -363,7 +360,7 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 				s := &sleeper{}
 				h := f.start(timer.Config{TTL: time.Minute}, job, s.timer())
 				first := 11
-				if c.back == 20 { // its ticks are at 4, 14, 24 past
+				if c.back == 20 { // its ticks are at 4, 14 and 24 minutes past the hour
 					first = 5
 				}
 				time.Sleep(time.Duration(first) * time.Minute)
@@ -393,8 +390,8 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	}
 }
 
-// While the store is down, no missed tick is made up for, because no host knows whether it ran.
-// When the store is back, ticks that then come due run.
+// While the store is down, no missed tick is caught up, because no host knows whether it ran. When
+// the store is back, ticks that are then due run.
 //
 // Fails when decide runs a missed tick without the store.
 func TestMissedWhileTheStoreIsDown(t *testing.T) {
@@ -411,7 +408,7 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 				link := dlocktest.NewFaulty(f.store)
 				link.Inject(dlocktest.Error(errors.New("down")))
 				many := []timer.Timer{job}
-				if open { // others find out before it
+				if open { // others notice the outage before it
 					for i := range 70 {
 						many = append(many, timer.Timer{Name: fmt.Sprint(i), Schedule: schedule.Every(5 * time.Second),
 							Run: nop})
@@ -442,11 +439,11 @@ func TestMissedWhileTheStoreIsDown(t *testing.T) {
 	}
 }
 
-// If a store grants nothing yet, because it restarted together with the hosts, it is asked again
-// when it grants: the missed tick runs once in the fleet.
+// If a store grants nothing yet, because it restarted together with the hosts, hosts call it again
+// when the quarantine ends, and the missed tick runs once in the fleet.
 //
-// Fails when decide refuses missed ticks, and when a tick that is tried again is no longer marked
-// as missed.
+// Fails when decide refuses missed ticks, or when a tick that is tried again is no longer marked as
+// missed.
 func TestMissedDuringQuarantine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

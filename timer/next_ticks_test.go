@@ -10,9 +10,9 @@ import (
 )
 
 // A page that has a Status, and a program that has only the schedule and the name, compute the same
-// ticks, and these come due.
+// ticks, and the timer runs these ticks.
 //
-// Fails when NextTicks leaves out Next, or asks the schedule of another name.
+// Fails when NextTicks omits Next, or calls the schedule of another name.
 func TestNextTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

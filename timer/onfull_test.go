@@ -34,9 +34,9 @@ func (w *watcher) forgetTriggers(name string) {
 	delete(w.starts[name], time.Time{})
 }
 
-// A timer that is due every minute and takes 61 seconds runs back to back, not every second minute:
-// on one host without a pause, with and without a store; in a fleet no later than TTL/3 after the
-// run before has ended. Each tick runs once, and never two at the same time.
+// A timer that is due every minute and takes 61 seconds runs back to back, not every second minute.
+// On one host there is no pause between runs, with or without a store. In a fleet a run starts no
+// later than TTL/3 after the previous run has ended. Each tick runs once, and no two runs overlap.
 //
 // Fails when runEnded wakes nothing, or when a tick that the store refuses does not wait.
 func TestFullWaitRunsBackToBack(t *testing.T) {
@@ -81,10 +81,10 @@ func TestFullWaitRunsBackToBack(t *testing.T) {
 	}
 }
 
-// For each timer one tick waits, the latest: the earlier ones are skipped, as without FullWait.
-// Status shows which one waits. Nothing waits for longer than MaxWait.
+// At most one tick of each timer waits, the latest. The earlier ones are skipped, as without
+// FullWait. Status shows which tick waits. No tick waits for longer than MaxWait.
 //
-// Fails when try leaves the earlier tick waiting, or nothing ends the wait.
+// Fails when try leaves the earlier tick waiting, or when nothing ends the wait.
 func TestFullWaitOneTickWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -98,7 +98,7 @@ func TestFullWaitOneTickWaits(t *testing.T) {
 			often.Skipped[timer.ReasonHostFull] != often.Ticks-2 {
 			t.Errorf("%+v at %v", often, now)
 		}
-		time.Sleep(75 * time.Second) // 5:20; its run has ended at 5:13
+		time.Sleep(75 * time.Second) // it is now 5:20; the run ended at 5:13
 		if often, _ = h.Status().Timer("often"); often.Started != 2 || len(often.Running) != 1 ||
 			often.Running[0].Tick.Minute() != 5 || often.Running[0].Tick.Second() != 10 {
 			t.Errorf("%+v", often)
@@ -120,11 +120,11 @@ func TestFullWaitOneTickWaits(t *testing.T) {
 	})
 }
 
-// The wait of a tick ends with a pause, with a blackout, when its timer is removed, and when its
-// host drains, and the tick is accounted for.
+// A pause, a blackout, the removal of the timer, and the drain of the host each end the wait of a
+// tick, and the tick is counted.
 //
-// Fails when handleOne does not check for pauses, or recheck for blackouts; when Remove or drain
-// forgets the tick.
+// Fails when handleOne does not check for pauses, when recheck does not check for blackouts, or
+// when Remove or drain loses the tick.
 func TestFullWaitEnds(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -142,18 +142,18 @@ func TestFullWaitEnds(t *testing.T) {
 		{"removed", timer.Timer{}, func(t *testing.T, h *host) {
 			ctx, stop := context.WithTimeout(t.Context(), time.Second)
 			defer stop()
-			_ = h.Remove(ctx, "job") // a run may be in progress
+			_ = h.Remove(ctx, "job") // returns an error if a run is in progress
 		}, timer.ReasonDraining},
 		{"draining", timer.Timer{}, func(t *testing.T, h *host) { h.Stopped(t) }, timer.ReasonDraining},
 	} {
-		for _, local := range []bool{false, true} { // true: the run that it waits for is on this host
+		for _, local := range []bool{false, true} { // true if the run for which it waits is on this host
 			t.Run(fmt.Sprint(c.name, local), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					f := newFleet(t)
 					job := c.job
 					job.Name, job.Schedule, job.OnFull = "job", tenMinutes, timer.FullWait
 					job.Run = f.handler(15 * time.Minute)
-					if local && c.reason == timer.ReasonBlackout { // its tick waits from 00:20 on
+					if local && c.reason == timer.ReasonBlackout { // its tick waits from 00:20
 						job.Blackouts = []schedule.Blackout{schedule.DailyWindow("00:22", "00:29", "UTC")}
 					}
 					h := f.start(timer.Config{}, job)
@@ -182,11 +182,11 @@ func TestFullWaitEnds(t *testing.T) {
 	}
 }
 
-// A tick that waits costs each host at most one call per TTL/6, and none while the run that it
-// waits for is in progress on that host. A free slot, with a larger MaxConcurrency or of a shared
-// limit, is found as soon.
+// A tick that waits costs each host at most one call per TTL/6, and none while the run for which it
+// waits is in progress on that host. A slot that becomes free through a larger MaxConcurrency, or
+// in a shared limit, is found equally soon.
 //
-// Fails when the pauses do not grow, or when host_full asks the store.
+// Fails when the pauses do not grow, or when host_full causes a call to the store.
 func TestFullWaitCosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -197,11 +197,11 @@ func TestFullWaitCosts(t *testing.T) {
 			stores[i] = &countingLock{DistributedLock: f.store, name: "timer:job"}
 			f.startOn(stores[i], timer.Config{}, job)
 		}
-		time.Sleep(90 * time.Minute) // it runs since 01:00; all others had it taken
+		time.Sleep(90 * time.Minute) // it has run since 01:00; for all others the tick was taken
 		for _, s := range stores {
 			s.calls.Store(0)
 		}
-		time.Sleep(75 * time.Minute) // 02:45; the tick of 02:00 waits until 03:00
+		time.Sleep(75 * time.Minute) // it is now 02:45; the tick of 02:00 waits until 03:00
 		holders := 0
 		for i, s := range stores {
 			n := s.calls.Load()
@@ -220,7 +220,7 @@ func TestFullWaitCosts(t *testing.T) {
 	})
 }
 
-// Shared limits: a tick that finds one full waits for it, and the limit holds, with and without a
+// A tick that finds a shared limit full waits for it, and the limit holds, with and without a
 // store.
 //
 // Fails when a limit that is full does not make a tick wait.
@@ -261,10 +261,10 @@ func TestFullWaitForALimit(t *testing.T) {
 	}
 }
 
-// When a run ends, the tick of another timer that waits for a limit of both starts immediately; if
-// there are several, the one that has waited longest.
+// When a run ends, a tick of another timer that waits for a shared limit starts immediately. If
+// several ticks wait, the one that has waited longest starts.
 //
-// Fails when longestFor looks only at the timer's own tick, or takes any.
+// Fails when longestFor considers only the timer's own tick, or returns any tick.
 func TestFullWaitForALimitOfAnotherTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -294,9 +294,10 @@ func TestFullWaitForALimitOfAnotherTimer(t *testing.T) {
 	})
 }
 
-// A tick that waits and then runs counts once towards AlarmAfter, however often it was refused.
+// A tick that waits and then runs counts once towards AlarmAfter, however many times it was
+// refused.
 //
-// Fails when discount takes back more than the latest tick.
+// Fails when uncount subtracts more than the latest tick.
 func TestFullWaitCountsTicksOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -323,11 +324,11 @@ func TestFullWaitCountsTicksOnce(t *testing.T) {
 	})
 }
 
-// Whatever goes wrong, each tick is accounted for, no tick runs twice while the store answers, and
-// no goroutine is left: with runs of any length, timers that come and go, Triggers, MaxRuns, shared
-// limits, and a slow store.
+// Under all kinds of faults, each tick is counted, no tick runs twice while the store answers, and
+// no goroutine is left. The test uses runs of any length, timers that are added and removed,
+// Triggers, MaxRuns, shared limits, and a slow store.
 //
-// Fails when enter takes a tick that was overtaken.
+// Fails when enter accepts a tick that was overtaken.
 func TestFullWaitUnderChaos(t *testing.T) {
 	for seed := range uint64(testkit.Rounds(t, 3, 20)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -394,9 +395,9 @@ func TestFullWaitUnderChaos(t *testing.T) {
 	}
 }
 
-// While the store is down, OnStoreDown decides about a tick that waits when it is tried again.
+// While the store is down, OnStoreDown decides about a waiting tick when the tick is tried again.
 //
-// Fails when a tick that is tried again does not ask the storeWatch, or a wait ends with the
+// Fails when a tick that is tried again does not check the storeWatch, or when a wait ends with the
 // outage.
 func TestFullWaitWhileTheStoreIsDown(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
@@ -428,7 +429,7 @@ func TestFullWaitWhileTheStoreIsDown(t *testing.T) {
 
 // With RunOnStartEachHost and FullWait, hosts that start together run one after the other.
 //
-// Fails when enter takes a start for overtaken.
+// Fails when enter treats the tick of a start as overtaken.
 func TestFullWaitOneHostAfterTheOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -447,7 +448,7 @@ func TestFullWaitOneHostAfterTheOther(t *testing.T) {
 }
 
 // When a run ends, the tick of its own timer is tried immediately, even if another tick has waited
-// longer for a limit of both, and may not start for another reason.
+// longer for a shared limit and may not start for another reason.
 //
 // Fails when runEnded tries only the tick that has waited longest.
 func TestFullWaitBehindAnotherTimer(t *testing.T) {

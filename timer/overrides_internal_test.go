@@ -12,7 +12,7 @@ import (
 
 var ann = driver.Cause{By: "ann"}
 
-// overridden returns overrides, a timer, and how often the prober was woken.
+// overridden returns overrides, a timer, and a counter of the prober's wake-ups.
 func overridden() (o *overrides, s *settings, woken *int) {
 	woken = new(int)
 	o = &overrides{log: newLineLog(slog.New(slog.DiscardHandler)), registry: newRegistry(Config{}),
@@ -26,10 +26,10 @@ func overridden() (o *overrides, s *settings, woken *int) {
 	return o, s, woken
 }
 
-// Answers may arrive out of order: one that was read before an update must not undo one that came
-// after it. A store that has lost its data is believed.
+// Answers may arrive out of order. An answer that was read before an update must not undo a later
+// one. If a store has lost its data, its answers still count.
 //
-// Fails when advanceTo compares nothing, and when it believes no store without overrides.
+// Fails when advanceTo does not compare versions, or when it ignores a store without overrides.
 func TestOlderAnswersUndoNoOverride(t *testing.T) {
 	o, s, _ := overridden()
 	is := func(what string, paused bool, limit int) {
@@ -56,7 +56,8 @@ func TestOlderAnswersUndoNoOverride(t *testing.T) {
 
 // The prober is woken for a new version, and reads it once.
 //
-// Fails when noteVersion wakes it for every version, or takeUnread does not look at what was read.
+// Fails when noteVersion wakes it for every version, or when takeUnread ignores the version that
+// was read.
 func TestOverridesAreReadOnce(t *testing.T) {
 	o, _, woken := overridden()
 	is := func(what string, version int64, unread bool, times int) {
@@ -76,16 +77,16 @@ func TestOverridesAreReadOnce(t *testing.T) {
 	is("read", 3, false, 1)
 	o.noteVersion(4)
 	is("a later one", 4, true, 2)
-	o.readAgain() // a timer was registered while it was being read
+	o.readAgain() // a timer was registered during the read
 	o.readVersion = 4
 	is("read, but not for that timer", 4, true, 2)
 	o.readVersion = 4
 	is("read for all", 4, false, 2)
 }
 
-// Each time a timer is triggered, a host that has it looks at its triggers once.
+// Each time a timer is triggered, a host that has the timer reads its triggers once.
 //
-// Fails when update does not remember the trigger.
+// Fails when update does not record the trigger.
 func TestTriggerIsLookedForOnce(t *testing.T) {
 	o, s, _ := overridden()
 	version, start := int64(0), time.Now()
@@ -107,7 +108,7 @@ func TestTriggerIsLookedForOnce(t *testing.T) {
 	is("the timer was removed", 5*time.Second, false)
 }
 
-// A "full" of the store under one limit is forgotten when the limit is overridden.
+// The store's "full" under one limit is dropped when the limit is overridden.
 //
 // Fails when stillFull does not compare the limits.
 func TestOverriddenLimitIsNotFull(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 
 var ann = driver.Cause{By: "ann", Note: "the database is being moved"}
 
-// beat is the time in which every host has learned of an update: the longest heartbeat, and a
-// moment.
+// beat is the time in which every host has learned of an update: the longest heartbeat, plus a
+// margin.
 const beat = dlock.DefaultTTL/3 + time.Second
 
 // A pause reaches every host with its next tick, and ends when it expires or with Resume. Errors,
@@ -95,11 +95,11 @@ func TestPauseReachesTheFleet(t *testing.T) {
 	})
 }
 
-// An override of MaxConcurrency applies on every host from its next tick; MaxPerHost follows it if
-// it is not set, and does not change otherwise.
+// An override of MaxConcurrency applies on every host from its next tick. MaxPerHost follows it if
+// MaxPerHost is not set, and does not change otherwise.
 //
 // Fails when hostLimit ignores the override, when setLimit is not called for refusals, or when a
-// refusal shows another number than the one in force, or not who set it.
+// refusal shows a number other than the one in effect, or does not show who set it.
 func TestLimitReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -183,11 +183,11 @@ func TestLimitReachesTheFleet(t *testing.T) {
 	})
 }
 
-// A trigger of a Control is run once, by one host, within a heartbeat, even for a timer without a
+// One host runs a trigger of a Control once, within a heartbeat, even for a timer without a
 // schedule.
 //
-// Fails when a host starts a run without having taken the trigger, or when update does not remember
-// the instant.
+// Fails when a host starts a run without having taken the trigger, or when update does not record
+// the time.
 func TestTriggerInTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -214,9 +214,9 @@ func TestTriggerInTheFleet(t *testing.T) {
 				t.Errorf("%d runs after %d triggers", n, i+1)
 			}
 		}
-		f.start(timer.Config{}, manual) // a host that starts later finds nothing left
+		f.start(timer.Config{}, manual) // a host that starts later finds no trigger
 		time.Sleep(time.Hour)
-		f.start(timer.Config{}, manual) // nor does one that starts much later
+		f.start(timer.Config{}, manual) // nor does a host that starts much later
 		time.Sleep(time.Minute)
 		if n := total(); n != 3 {
 			t.Errorf("%d runs after 3 triggers", n)
@@ -226,8 +226,8 @@ func TestTriggerInTheFleet(t *testing.T) {
 	})
 }
 
-// The context of a cancelled run ends within a heartbeat, with the name of the caller. Its slot is
-// free when the handler has returned, never before, and its late release does not free another
+// The context of a canceled run ends within a heartbeat, with the name of the caller. The slot of
+// the run is free when the handler has returned, not before. The late release does not free another
 // run's slot.
 //
 // Fails when the heartbeat drops Result.RevokedBy.
@@ -239,7 +239,7 @@ func TestCancelRun(t *testing.T) {
 			defer f.watch.enter(ctx)()
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
-			time.Sleep(7 * time.Second) // the handler ends slowly
+			time.Sleep(7 * time.Second) // the handler returns slowly
 			return nil
 		}}
 		a, b := f.start(timer.Config{}, long), f.start(timer.Config{}, long)
@@ -319,9 +319,9 @@ func must(ts timer.TimerStatus, ok bool) timer.TimerStatus {
 	return ts
 }
 
-// A host that was cut off when an override was set follows it once it reaches the store again.
+// A host that was cut off when an override was set applies it once it reaches the store again.
 //
-// Fails when readOverrides counts overrides as read although it could not read them.
+// Fails when readOverrides records overrides as read although it could not read them.
 func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -342,7 +342,7 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		b.Link.Heal()
-		b.Link.Inject(dlocktest.Hang, dlocktest.OpControl) // it learns of an override, and cannot read it yet
+		b.Link.Inject(dlocktest.Hang, dlocktest.OpControl) // it learns of an override, but cannot read it yet
 		time.Sleep(time.Minute)
 		before := b.Link.Calls(dlocktest.OpControl)
 		b.Link.Heal()
@@ -360,10 +360,10 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 	})
 }
 
-// A pause of a LocalOnly timer has no effect; a pause of a timer without any limit takes effect
+// A pause of a LocalOnly timer has no effect. A pause of a timer without any limit takes effect
 // within a heartbeat.
 //
-// Fails when why does not ask pausedHere.
+// Fails when why does not call pausedHere.
 func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -399,7 +399,7 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 	})
 }
 
-// Invalid updates are refused with an error that says how to fix them; a store without overrides
+// Invalid updates are refused with an error that explains the fix. A store without overrides
 // returns ErrNoControl.
 func TestControlRefuses(t *testing.T) {
 	ctl := control.New(control.Config{Store: memlock.New()})
@@ -442,7 +442,8 @@ func (s spoilt) Inspect(ctx context.Context, names ...string) ([]driver.ControlS
 	return list, err
 }
 
-// A fault at one timer's key does not keep the overrides of other timers from being read.
+// A fault in one timer's key does not prevent the prober from reading the overrides of other
+// timers.
 //
 // Fails when readBatch gives up at the fault of one name.
 func TestOverridesBesideADamagedKey(t *testing.T) {
@@ -472,7 +473,7 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 	})
 }
 
-// When Update makes a LocalOnly timer use the store, the timer follows the overrides with the next
+// If Update makes a LocalOnly timer use the store, the timer gets its overrides with the next
 // probe, even if it has no limit that needs the store.
 //
 // Fails when update does not make the prober read the overrides again.

@@ -12,22 +12,22 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// If the ticks of a schedule depend on when a host asks, as with intervals from now on, it is
-// refused where hosts have to agree on a tick: each would run ticks of its own. It is allowed where
-// each host runs independently.
+// A schedule whose ticks depend on when a host calls it, such as an interval from now on, is
+// refused where hosts have to agree on a tick, because each host would run its own ticks. It is
+// allowed where each host runs independently.
 //
-// Fails when schedule.CheckShared asks such a schedule once.
+// Fails when schedule.CheckShared calls such a schedule only once.
 func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	t.Parallel()
-	fromNow := scheduleFunc(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as River's PeriodicInterval
-	// Like robfig/cron's @every: on the full second.
+	fromNow := scheduleFunc(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as in River
+	// Like robfig/cron's @every, on the full second.
 	everyTwo := cron.Every(2 * time.Second)
 	twice := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) })
 	nightly, err := cron.ParseStandard("0 2 * * *")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// More often than instants can be told apart.
+	// Due more often than times can be told apart.
 	tiny := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(300).Add(300) })
 	store := timer.Config{Store: memlock.New()}
 	for name, c := range map[string]struct {
@@ -49,7 +49,7 @@ func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 		"robfig's expressions": {store, timer.Timer{Schedule: nightly}, false},
 		"very often":           {store, timer.Timer{Schedule: tiny}, false},
 		"a grid":               {store, timer.Timer{Schedule: schedule.Every(time.Minute)}, false},
-		// No check can find this.
+		// No check can detect this.
 		"a grid from now on": {store, timer.Timer{Schedule: schedule.Every(time.Minute).From(time.Now())},
 			false},
 	} {

@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/timer/manager"
 )
 
-// A Manager makes a timer from each row of a table, and follows the table: here, one tenant is
-// added, one changes and one is deleted.
+// A Manager creates a timer from each row of a table and follows the table. In this example one
+// tenant is added, one changes and one is deleted.
 func ExampleManager() {
 	timers, err := timer.New(timer.Config{Store: memlock.New()})
 	if err != nil {
@@ -26,7 +26,7 @@ func ExampleManager() {
 	table := []tenant{{"acme", time.Hour}, {"globex", time.Hour}}
 	follower, err := manager.New(manager.Config[tenant]{
 		Scheduler: timers,
-		Rows:      func(context.Context) ([]tenant, error) { return table, nil }, // a query, in your service
+		Rows:      func(context.Context) ([]tenant, error) { return table, nil }, // in your service, a query
 		Name:      func(t tenant) string { return "sync:" + t.id },
 		Timer: func(t tenant) (timer.Timer, error) {
 			return timer.Timer{
@@ -40,7 +40,7 @@ func ExampleManager() {
 		return
 	}
 	show := func() {
-		fmt.Println("synced:", follower.Sync(context.Background())) // follower.Run does so every minute
+		fmt.Println("synced:", follower.Sync(context.Background())) // follower.Run does this every minute
 		for _, t := range timers.Status().Timers {
 			fmt.Println(t.Name, t.Schedule)
 		}

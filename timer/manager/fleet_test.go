@@ -23,7 +23,7 @@ type fleet struct {
 type host = timertest.Host[*memlock.Store]
 
 func newFleet(t *testing.T) *fleet {
-	const patience = time.Hour // it is virtual
+	const patience = time.Hour // in virtual time
 	return &fleet{timertest.NewFleet[*memlock.Store](t, patience), t}
 }
 
@@ -31,11 +31,11 @@ func (f *fleet) start(config timer.Config, timers ...timer.Timer) *host {
 	f.t.Helper()
 	h := f.NewHost(memlock.New(), config, timers...)
 	f.Run(f.t.Context(), h)
-	synctest.Wait() // it runs
+	synctest.Wait() // wait until the host runs
 	return h
 }
 
-// ran counts runs by the name given to handler.
+// ran counts runs by the name passed to handler.
 type ran struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -60,8 +60,8 @@ func (r *ran) of(what string) int {
 	return r.n[what]
 }
 
-// takes returns a handler that takes d, or less if its context ends. It sets no timer for 0: the
-// race detector of Go 1.26 crashes at times if a timer of virtual time is due when it is set
+// takes returns a handler that takes d, or less if its context ends. It sets no timer if d is 0.
+// The race detector of Go 1.26 sometimes crashes if a timer of virtual time is due when it is set
 // (go.dev/issue/78156).
 func takes(d time.Duration) timer.Handler {
 	return func(ctx context.Context) error {
@@ -79,14 +79,14 @@ func takes(d time.Duration) timer.Handler {
 
 func nop(context.Context) error { return nil }
 
-// bubble runs a test in virtual time. Its end proves that no goroutine is left.
+// bubble runs a test in virtual time. It ends only if no goroutine is left.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, test)
 }
 
-// logTo returns the logger of a Manager.
+// logTo returns a logger for a Manager.
 func logTo(log *testkit.Log) *slog.Logger { return slog.New(slog.NewTextHandler(log, nil)) }
 
 // quiet discards what a Manager logs.

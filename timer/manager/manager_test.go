@@ -24,11 +24,11 @@ type tenantRow struct {
 	id, cron, url string
 }
 
-// A table is read by a Manager.
+// A table is the set that a Manager reads.
 type table struct {
 	mu   sync.Mutex
 	rows []tenantRow
-	fail func(context.Context) error // called by Rows before it answers; nil: nothing
+	fail func(context.Context) error // called by Rows before it returns, unless nil
 	made map[string]int              // calls of Timer, by name
 	ran  ran
 }
@@ -95,7 +95,7 @@ func newManager[Row comparable](t testing.TB, config manager.Config[Row]) *manag
 	return m
 }
 
-// sync carries out a round, and reports whether its error has the text; "": there is none.
+// sync runs a round, and checks that its error contains the texts. No text means no error.
 func (tb *table) sync(t *testing.T, m *manager.Manager[tenantRow], want ...string) {
 	t.Helper()
 	err := m.Sync(t.Context())
@@ -114,12 +114,12 @@ func (tb *table) sync(t *testing.T, m *manager.Manager[tenantRow], want ...strin
 
 const everyMinute = "* * * * *"
 
-// Rows come, change and go while their runs are in progress: no round waits for a run, and a run
-// finishes with the settings that it began with. A timer that the code has registered is not
-// touched.
+// Rows are added, changed and removed while their runs are in progress. No round waits for a run,
+// and a run finishes with the settings with which it began. Timers that other code has registered
+// are not changed.
 //
-// Fails when a row's timer is removed and registered instead of updated (its counts are lost), or a
-// round removes a timer of other code.
+// Fails when a row's timer is removed and registered instead of updated, so that its counts are
+// lost, or when a round removes a timer of other code.
 func TestTimersFollowTheRows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -143,7 +143,7 @@ func TestTimersFollowTheRows(t *testing.T) {
 		if names := fmt.Sprint(timersOf(h)); names != "[sync:a sync:c sync:code]" {
 			t.Error(names)
 		}
-		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"b", everyMinute, "three"}) // during its runs
+		tb.set(tenantRow{"a", everyMinute, "two"}, tenantRow{"b", everyMinute, "three"}) // while runs are in progress
 		tb.sync(t, m)
 		time.Sleep(10 * time.Minute)
 		for version, want := range map[string]int{"a one": 1, "a two": 5, "b one": 1, "b three": 5, "c one": 0} {
@@ -164,8 +164,8 @@ func TestTimersFollowTheRows(t *testing.T) {
 	})
 }
 
-// If the Timer of a row panics, fails or has a fault, or if a second row has the same name, no
-// other row is affected. The row keeps the timer that it had. Each fault is logged once, and
+// If Timer panics, fails or returns an invalid timer for a row, or if a second row has the same
+// name, no other row is affected. The row keeps its previous timer. Each fault is logged once, and
 // returned by each round.
 //
 // Fails when one fault ends a round, or removes a timer.
@@ -218,10 +218,11 @@ func TestFaultsSpoilNoOtherRow(t *testing.T) {
 	})
 }
 
-// A set that cannot be read (an error, a panic, runtime.Goexit, a call that hangs) changes nothing,
-// and rounds do not pile up behind one that hangs. An empty set is valid.
+// If the set cannot be read (an error, a panic, runtime.Goexit, or a call that hangs), nothing
+// changes, and rounds do not pile up behind a round that hangs. An empty set is valid.
 //
-// Fails when an answer that came too late is applied, or a round begins beside one that hangs.
+// Fails when a result that came too late is applied, or when a round begins while another one
+// hangs.
 func TestRowsThatCannotBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -261,7 +262,8 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		if len(timersOf(h)) != 1 {
 			t.Error("an answer that came too late was applied")
 		}
-		// The error of a round that waits for itself has the same text, so only one line is logged.
+		// A round that waits for itself returns an error with the same text, so only one line is
+		// logged.
 		if n := strings.Count(log.String(), `msg="manager: the timers do not follow the rows"`); n != 1 {
 			t.Errorf("it was logged %d times that the rows were not read:\n%s", n, log.String())
 		}
@@ -273,10 +275,10 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// Run reads the set immediately and then with every interval, sooner while that fails, and ends
-// with its context or the Scheduler. It names a call that does not return.
+// Run reads the set immediately and then every interval, and sooner after a failure. It ends with
+// its context or with the Scheduler. It names a call that does not return.
 //
-// Fails when Run outlives the Scheduler, or a round comes late.
+// Fails when Run outlives the Scheduler, or when a round is late.
 func TestRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -311,7 +313,7 @@ func TestRun(t *testing.T) {
 		if names := timersOf(h); len(names) != 0 {
 			t.Error(names)
 		}
-		// The timer comes back when other code has removed it, but not when its instants have
+		// If other code removes the timer, the Manager registers it again, unless its ticks have
 		// passed.
 		at.Store(time.Now().Add(2 * time.Minute).UnixMicro())
 		tb.set(tenantRow{"once", "", ""})
@@ -335,10 +337,10 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// A hundred rows change, in concurrent rounds, while timers run and the code calls the Scheduler
+// A hundred rows change in concurrent rounds, while timers run and other code calls the Scheduler
 // for the same names.
 //
-// Fails when a round and another call leave a timer half replaced, so that two runs of it are in
+// Fails when a round and another call leave a timer half replaced, so that two of its runs are in
 // progress.
 func TestChangesInAHurry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -404,10 +406,11 @@ func TestChangesInAHurry(t *testing.T) {
 	})
 }
 
-// oneAtOnce makes handlers that take two seconds. The test fails if two runs of one timer overlap.
+// oneAtOnce creates handlers that take two seconds. The test fails if two runs of one timer
+// overlap.
 type oneAtOnce struct {
 	t  *testing.T
-	by sync.Map // of *atomic.Int64, by name
+	by sync.Map // *atomic.Int64 by name
 }
 
 func (o *oneAtOnce) handler(row string) timer.Handler {
@@ -423,10 +426,10 @@ func (o *oneAtOnce) handler(row string) timer.Handler {
 	}
 }
 
-// A call that does not return when Run's context has ended is an error of Run, which does not wait
-// for it.
+// If a call has not returned when Run's context has ended, Run returns an error and does not wait
+// for the call.
 //
-// Fails when Run waits for it, or is silent about it.
+// Fails when Run waits for the call, or does not report it.
 func TestRunDoesNotWaitForACallThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -446,7 +449,7 @@ func TestRunDoesNotWaitForACallThatHangs(t *testing.T) {
 	})
 }
 
-// All faults of a Manager's settings come back together.
+// All faults of a Manager's settings are returned together.
 //
 // Fails when a field is not checked.
 func TestSettingsAreChecked(t *testing.T) {

@@ -19,10 +19,10 @@ import (
 	"github.com/tickslot/tickslot/timer/manager"
 )
 
-// The code that makes a timer from a row (its Schedule, Config.Middleware, Config.TimerLabel) may
-// hang, or end its goroutine. Then each round returns an error that names the row, and no timer
-// changes. Run continues, and returns when its context ends. When the calls return, the rows are
-// followed again.
+// The code that creates a timer from a row (its Schedule, Config.Middleware, Config.TimerLabel) may
+// hang or exit its goroutine. Each round then returns an error that names the row, and no timer
+// changes. Run continues, and returns when its context ends. When the calls return, the Manager
+// follows the rows again.
 //
 // Fails when a round calls any of them in the goroutine of Run.
 func TestRoundsOutliveWhatARowCalls(t *testing.T) {
@@ -134,9 +134,9 @@ func outlives(t *testing.T, who, text string, bad func(release chan struct{})) {
 }
 
 // Whatever Run is doing when its context ends, it reports a call that has not returned within
-// CancelGrace, and none that has.
+// CancelGrace. It reports no call that has returned.
 //
-// Fails when Run, between two rounds, forgets that a call of an earlier one hangs.
+// Fails when Run, between two rounds, forgets that a call of an earlier round hangs.
 func TestRunTellsOfACallThatHangs(t *testing.T) {
 	for during, at := range map[string]time.Duration{
 		"the call":                     5 * time.Second,
@@ -178,14 +178,13 @@ func TestRunTellsOfACallThatHangs(t *testing.T) {
 	}
 }
 
-// A thousand rows change while their timers run, and in each version every tenth has a fault. The
-// others run with their present row, once a minute, and a row with a fault keeps the timer that it
-// had.
+// A thousand rows change while their timers run, and in each version every tenth row is faulty. The
+// other rows run with their current version, once a minute. A faulty row keeps its previous timer.
 //
-// Fails when a fault in one row spoils others, or keeps its timer from coming due.
+// Fails when one faulty row affects others, or prevents its timer from being due.
 func TestAThousandRowsWithFaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const rows, versions, minutes = 1000, 5, 3 // of each version
+		const rows, versions, minutes = 1000, 5, 3 // minutes of each version
 		f := newFleet(t)
 		h := f.start(timer.Config{})
 		version := 0
@@ -221,7 +220,7 @@ func TestAThousandRowsWithFaults(t *testing.T) {
 		}
 		f.Stop()
 		for i := range rows {
-			runs, has := 0, 0 // has: the version that the timer has
+			runs, has := 0, 0 // has is the version of the timer
 			for v := range versions {
 				if v == 0 || (i+v)%10 != 0 {
 					has = v
@@ -239,9 +238,9 @@ func TestAThousandRowsWithFaults(t *testing.T) {
 	})
 }
 
-// The functions of a Manager may call its Scheduler, even for the timer that they are asked about.
+// The functions of a Manager may call its Scheduler, even for the timer for which they are called.
 //
-// Fails when a round asks them with a mutex of the Scheduler held.
+// Fails when a round calls them while holding a mutex of the Scheduler.
 func TestFunctionsMayCallTheScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -266,11 +265,11 @@ func TestFunctionsMayCallTheScheduler(t *testing.T) {
 			Name: func(string) string { call(); return "a" },
 			Timer: func(string) (timer.Timer, error) {
 				call()
-				_ = h.Remove(t.Context(), "a") // its own timer; the row makes it again
+				_ = h.Remove(t.Context(), "a") // its own timer; the row creates it again
 				return timer.Timer{Schedule: schedule.Every(time.Minute), Run: takes(0)}, nil
 			}})
 		for _, version = range []string{"one", "two"} {
-			for range 2 { // the second round restores what Timer has removed in the first
+			for range 2 { // the second round restores the timer that Timer removed in the first
 				if err := m.Sync(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -290,10 +289,10 @@ type looseRow struct {
 	data any
 }
 
-// If == panics for a row (a []byte in a field of type any, as Scan puts it there), that is a fault
-// of this row only, and its timer stays as it is.
+// If == panics for a row (for example with a []byte in a field of type any, as Scan creates it),
+// only this row is faulty, and its timer remains unchanged.
 //
-// Fails when its timer is removed in one round, and registered anew in the next.
+// Fails when its timer is removed in one round, and registered again in the next.
 func TestRowsThatCannotBeCompared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -323,10 +322,10 @@ func TestRowsThatCannotBeCompared(t *testing.T) {
 	})
 }
 
-// If Run's context ends while it waits for a round that another caller has begun, Run returns an
+// If Run's context ends while Run waits for a round that another caller has begun, Run returns an
 // error only if that round hangs.
 //
-// Fails when it does not wait for a round that is about to end.
+// Fails when Run does not wait for a round that is about to end.
 func TestRunEndsBehindAnotherRound(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hangs %v", hangs), func(t *testing.T) {
@@ -365,11 +364,11 @@ func runBehind(t *testing.T, hangs bool) {
 	f.Stop()
 }
 
-// If two rows have the same name, the row that the timer was made from counts, and the reported
-// fault is that there are two. For rows without a name, a new fault is logged when it changes.
+// If two rows have the same name, the row from which the timer was created counts, and the reported
+// fault is the duplicate name. For rows without a name, a fault is logged again when it changes.
 //
-// Fails when the fault of a row that does not count is kept, or only the number of rows without a
-// name is remembered.
+// Fails when the fault of a row that does not count is kept, or when only the number of rows
+// without a name is compared.
 func TestTellsTheFaultOfToday(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -408,10 +407,10 @@ func TestTellsTheFaultOfToday(t *testing.T) {
 	})
 }
 
-// A round over a thousand unchanged rows calls only Rows and Name, and allocates for the round, but
-// not for each row.
+// A round over a thousand unchanged rows calls only Rows and Name. It allocates memory for the
+// round, but not for each row.
 //
-// Fails when a timer is made from a row that has not changed.
+// Fails when a timer is created from an unchanged row.
 func TestRoundAllocates(t *testing.T) {
 	s, err := timer.New(timer.Config{Logger: quiet})
 	if err != nil {
@@ -439,11 +438,11 @@ func TestRoundAllocates(t *testing.T) {
 	}
 }
 
-// Other code takes a timer's name. If it comes before the Manager, that is a fault of the row, and
-// stays one. If it comes later, the name belongs to the Manager, so the timer changes, and goes,
+// Other code takes a timer's name. If it does so before the Manager, the row is faulty and remains
+// so. If it does so later, the name belongs to the Manager, so the timer is changed and removed
 // with its row.
 //
-// Fails when a round updates or removes a timer that the code has registered first.
+// Fails when a round updates or removes a timer that other code registered first.
 func TestNamesBelongToWhoCameFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -483,7 +482,7 @@ func TestNamesBelongToWhoCameFirst(t *testing.T) {
 	})
 }
 
-// A rudeSchedule has a fault whose methods panic, or match everything.
+// A rudeSchedule has a fault whose methods panic or match everything.
 type rudeSchedule struct{ matches bool }
 
 func (rudeSchedule) Next(after time.Time) time.Time { return after.Add(time.Minute) }
@@ -500,8 +499,8 @@ func (e rudeError) Is(error) bool {
 	return true
 }
 
-// If the schedule of a row has a fault that cannot be compared, or equals everything, that is a
-// fault of this row only, in each round.
+// If the schedule of a row has a fault that cannot be compared, or that equals everything, only
+// this row is faulty, in each round.
 //
 // Fails when Register or a round calls methods of the error without a guard.
 func TestFaultsThatCannotBeAsked(t *testing.T) {
