@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// When a pause expires the metrics show it, even if the store reports nothing because the timer is
+// When a pause expires, the metrics show it, even if the store reports nothing because the timer is
 // not due for days.
 //
 // Fails when the prober does not call endPauses.
@@ -35,17 +35,18 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 			t.Errorf("paused is %v", v)
 		}
 		time.Sleep(11 * time.Minute)
-		if v := paused(); !math.IsNaN(v) { // absent
+		if v := paused(); !math.IsNaN(v) { // the series is absent
 			t.Errorf("paused is %v after the pause", v)
 		}
 		f.Stop()
 	})
 }
 
-// While the store is down, a host obeys a pause that it knows of until the pause ends: it may be
-// the store that is being moved. Until then the timer does not count as running without the store.
+// While the store is down, a host respects a known pause until the pause ends, because the store
+// itself may be under maintenance. Until then the timer does not count as running without the
+// store.
 //
-// Fails when decide does not look at paused, or when fallback does not.
+// Fails when decide or fallback ignores paused.
 func TestPauseOutlastsTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -92,8 +93,8 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 	})
 }
 
-// The store refuses a missed tick that came due during a pause, even after it ended. That refusal
-// does not pause the timer.
+// The store refuses a missed tick that was due during a pause, even after the pause ended. That
+// refusal does not pause the timer.
 //
 // Fails when recordAnswer updates the override from the refusal of a missed tick.
 func TestPauseThatIsOverPausesNothing(t *testing.T) {
@@ -107,7 +108,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.ended()
-		time.Sleep(11 * time.Minute) // 0:20 fell into the pause, which is over
+		time.Sleep(11 * time.Minute) // 0:20 was during the pause, which is over
 		var log testkit.Log
 		h = f.start(timer.Config{Logger: textLogger(&log)}, job)
 		time.Sleep(time.Second)
@@ -117,7 +118,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 				ts.Paused)
 		}
 		f.Stop()
-		// The next heartbeat would correct the override, but not what was logged.
+		// The next heartbeat would correct the override, but not the log.
 		if strings.Contains(log.String(), "paused in the whole fleet") {
 			t.Errorf("a host that came after the pause says\n%s", &log)
 		}

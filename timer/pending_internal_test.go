@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A tick that may not start now waits, or is skipped, as decide says.
+// A tick that may not start now waits or is skipped, according to decide.
 //
-// Fails when decide gives another answer.
+// Fails when decide returns a different result.
 func TestDecide(t *testing.T) {
 	full := func(change func(*refused)) refused {
 		r := refused{why: ReasonFull, latest: true, present: true, onFull: FullWait, queues: true, waited: time.Minute,

@@ -16,13 +16,13 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A quarantine is logged once, and Degraded reports it while it lasts. A tick that meets the
-// quarantine is skipped if the next one comes due before the quarantine ends; otherwise it is tried
-// as soon as the quarantine ends. A tick that still waits when Run drains, or is refused after
-// that, is skipped.
+// A quarantine is logged once, and Degraded reports it while it lasts. If the next tick is due
+// before the quarantine ends, a tick that is refused because of it is skipped. Otherwise the tick
+// is tried as soon as the quarantine ends. A tick that still waits when Run drains, or is refused
+// after that, is skipped.
 //
-// Fails when beginQuarantine does not log, or logs each time; when decide ignores the next tick,
-// does not wake the loop, or postpones while draining; when drain forgets postponed ticks.
+// Fails when beginQuarantine does not log, or logs each time, when decide ignores the next tick,
+// does not wake the loop, or makes a tick wait while draining, or when drain loses waiting ticks.
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -39,7 +39,7 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 			}}
 		}
 		waits := f.startOn(store(), config, daily(25*time.Second))
-		waits.Link.Inject(dlocktest.Slow(50 * time.Millisecond)) // so that the loop sleeps again when the answer comes
+		waits.Link.Inject(dlocktest.Slow(50 * time.Millisecond)) // the loop sleeps again before the answer comes
 		busy := f.startOn(store(), config, timer.Timer{Name: "busy", Schedule: schedule.Every(time.Second),
 			Run: f.handler(0)})
 		drained := f.startOn(store(), timer.Config{}, daily(time.Second))
@@ -76,11 +76,11 @@ func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	})
 }
 
-// Another MaxConcurrency elsewhere is noticed from a grant and from a refusal, and forgotten when
-// it is gone.
+// A different MaxConcurrency on other hosts is noticed from a grant and from a refusal. It is
+// forgotten once it is gone.
 //
-// Fails when views do not look at the Info of a grant, or of a refusal, or when compareSlots does
-// not forget.
+// Fails when views do not read the Info of a grant or of a refusal, or when compareSlots does not
+// forget.
 func TestDisagreementEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

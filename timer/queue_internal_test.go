@@ -2,9 +2,9 @@ package timer
 
 import "testing"
 
-// The queue drops timers of which no tick waits, however long the tick of another timer waits.
+// The queue drops timers whose ticks no longer wait, however long the tick of another timer waits.
 //
-// Fails when a timer that is served from one of the two lists stays in the other.
+// Fails when a timer that is served from one of the two lists remains in the other.
 func TestQueueForgetsWhoWasServed(t *testing.T) {
 	var q queue
 	add := func(e *entry, at int64) *pending {

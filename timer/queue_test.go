@@ -19,11 +19,11 @@ import (
 )
 
 // If ten thousand timers are due at the same time, a timer that is due every second loses none of
-// its ticks, and none of the ten thousand is lost. A tick that has waited long has its turn, too,
-// while frequent timers take all turns that they can.
+// its ticks, and none of the ten thousand loses its tick. A tick that has waited long also gets its
+// turn while frequent timers take as many turns as they can.
 //
-// Fails when the queue is served in the order of arrival (then "often" loses 30 ticks), or only by
-// the nearness of the next tick (then the peak has no turn).
+// Fails when the queue is served in the order of arrival ("often" then loses 30 ticks), or only in
+// the order of the next ticks (the peak then gets no turn).
 func TestAPeakStarvesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -42,7 +42,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 		}
 		f.Stop()
 	})
-	// More than the store can answer: 500 a second, of which it answers 320.
+	// The load exceeds the store's capacity: 500 calls per second, of which it answers 320.
 	t.Run("overload", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			f := newFleet(t)
@@ -68,7 +68,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 			}
 			var x timer.Explanation
 			tick := time.Now().Truncate(time.Second)
-			for i := 0; i < 500 && x.Reason != timer.ReasonStoreBusy; i++ { // a third of them had no turn
+			for i := 0; i < 500 && x.Reason != timer.ReasonStoreBusy; i++ { // a third of them got no turn
 				var err error
 				if x, err = h.Explain(t.Context(), strconv.Itoa(i), tick.Add(-5*time.Second)); err != nil {
 					t.Error(err)
@@ -85,8 +85,8 @@ func TestAPeakStarvesNobody(t *testing.T) {
 	})
 }
 
-// However many callers call Trigger at the same time, no more than 64 calls to the store are in
-// flight; all others wait, and ticks have their turn.
+// However many callers call Trigger at the same time, at most 64 calls to the store are in flight.
+// All other calls wait, and ticks also get their turn.
 //
 // Fails when Trigger does not wait in the queue.
 func TestTriggersInFlightAreBounded(t *testing.T) {
@@ -110,7 +110,7 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 		}
 		all.Wait()
 		time.Sleep(10 * time.Second)
-		if most := slow.most.Load(); most > 64+1 { // the host's own probe
+		if most := slow.most.Load(); most > 64+1 { // plus the host's own probe
 			t.Errorf("%d calls at once, want 64", most)
 		}
 		st := h.Status()
@@ -128,14 +128,14 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 // A Trigger that waits for its turn stops waiting when its context ends, the timer is removed, or
 // the host drains.
 //
-// Fails when Remove or drain leaves waiting callers where they are, or when a caller that gave up
-// is given a turn.
+// Fails when Remove or drain leaves waiting callers in the queue, or when a caller that has given
+// up gets a turn.
 func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{StoreTimeout: 5 * time.Second}, append(many(3, nil, f.handler(0)),
 			timer.Timer{Name: "many", MaxConcurrency: 1000, Run: f.handler(0)})...)
-		time.Sleep(time.Minute) // the host has its own slot
+		time.Sleep(time.Minute) // until the host has its own slot
 		h.Link.Inject(dlocktest.Slow(3*time.Second), dlocktest.OpAcquire)
 		var all sync.WaitGroup
 		for range 64 {
@@ -176,7 +176,7 @@ func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 
 // When Trigger has returned, Status shows the run.
 //
-// Fails when Trigger leaves it to another goroutine to begin the run.
+// Fails when Trigger lets another goroutine begin the run.
 func TestTriggerReturnsWhenStatusShowsTheRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -17,13 +17,13 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A store that is down for all hosts comes back while handlers run. From then on nothing starts
-// without a slot. So only handlers that began during the outage and found no slot exceed the limit,
-// and their number only falls; and no host starts anything while one of its own runs has no slot.
-// Real handlers are counted.
+// A store that is down for all hosts returns while handlers run. From then on no run starts without
+// a slot. Only handlers that began during the outage and found no slot exceed the limit, and their
+// number never grows. No host starts a run while one of its own runs has no slot. The test counts
+// the handlers themselves.
 //
 // Fails when why and decide do not check whether the timer is rejoining, when reacquire attaches
-// nothing, and when withoutSlot finds nothing.
+// nothing, or when withoutSlot finds nothing.
 func TestI1RejoinWithoutOverrun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		for name, down := range outages {
@@ -38,7 +38,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	const hosts, limit, perHost = 5, 3, 2
 	f := newFleet(t)
 	var mu sync.Mutex
-	handlers := map[*timer.Run]int{} // and their hosts
+	handlers := map[*timer.Run]int{} // the running handlers and their hosts
 	back := false
 	// count returns how many handlers are running, and how many of them have no slot.
 	count := func() (running, without int) {
@@ -103,7 +103,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	for _, h := range f.Hosts {
 		h.Link.Heal()
 	}
-	// Every host finds out itself that the store is back. From then on it starts nothing beyond the
+	// Every host notices by itself that the store is back. From then on it starts no run beyond the
 	// limit.
 	testkit.Eventually(t, 15*time.Second, "every host has found that the store is back", func() bool {
 		for _, h := range f.Hosts {
@@ -113,7 +113,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 		}
 		return true
 	})
-	// With Short only renewals fail, so the store is back with the next renewal, which takes a
+	// With Short only renewals fail, so the store counts as back at the next renewal, which takes a
 	// little more than TTL/10.
 	if down == dlocktest.Short {
 		time.Sleep(3 * time.Second)
@@ -147,8 +147,9 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 	f.watch.check(t)
 }
 
-// The only run of a host continued without the store. It gets a slot, a fence and its validity
-// back, and loses them like any other: its context ends when the slot is lost for good.
+// The only run of a host continued without the store. When the store is back, the run gets a slot
+// and a fence and is valid again. After that it is like any other run: its context ends when the
+// slot is finally lost.
 //
 // Fails when attach does not watch the lease, leaves the run degraded, or counts no slot as held.
 func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
@@ -191,7 +192,7 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 	})
 }
 
-// A slot acquired for a tick goes to a degraded run that began meanwhile.
+// A slot that was acquired for a tick goes to a degraded run that began in the meantime.
 //
 // Fails when decide does not call handOver.
 func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
@@ -199,9 +200,9 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 		f := newFleet(t)
 		h := f.start(timer.Config{}, timer.Timer{Name: "a", Schedule: schedule.Every(800 * time.Millisecond),
 			MaxConcurrency: 2, MaxPerTick: 2, Run: f.handler(40 * time.Second)})
-		// The first tick, which asks twice, for a second in all.
+		// These are the two requests of the first tick, which take a second in total.
 		h.Link.InjectN(2, dlocktest.Hang, dlocktest.OpAcquire)
-		// The second, 800 ms after the first.
+		// This is the request of the second tick, 800 ms after the first.
 		h.Link.InjectN(1, dlocktest.Slow(400*time.Millisecond), dlocktest.OpAcquire)
 		running := func() []timer.RunInfo { return h.Status().Timers[0].Running }
 		testkit.Eventually(t, 2*time.Second, "a run without a slot", func() bool {
@@ -226,9 +227,9 @@ func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	})
 }
 
-// A run past its MaxRunTime gets no slot, and does not keep others from starting.
+// A run past its MaxRunTime gets no slot, and does not prevent others from starting.
 //
-// Fails when withoutSlot does not look at the context.
+// Fails when withoutSlot ignores the context.
 func TestOverdueRunIsNotWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -238,7 +239,7 @@ func TestOverdueRunIsNotWaitedFor(t *testing.T) {
 			MaxPerTick: 2,
 			MaxRunTime: 20 * time.Second, Run: func(context.Context) error {
 				if calls.Add(1) == 1 {
-					<-end // and ignores its context
+					<-end // the handler ignores its context
 				}
 				return nil
 			}})

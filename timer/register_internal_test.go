@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A thousand timers are updated repeatedly: the items of their earlier ticks do not fill the heap.
-// Each timer has settings of its own, so they stay small.
+// If a thousand timers are updated repeatedly, the items of their earlier ticks do not fill the
+// heap. Each timer has its own settings, so settings stay small.
 //
 // Fails when Update leaves all earlier items in the heap.
 func TestUpdatesDoNotFillTheHeap(t *testing.T) {
@@ -46,10 +46,10 @@ func TestUpdatesDoNotFillTheHeap(t *testing.T) {
 	}
 }
 
-// The clock is set back while Update asks the schedule of a new timer: the timer is planned once,
+// The clock is set back while Update calls the new schedule of a timer. The timer is planned once,
 // by the new time.
 //
-// Fails when proceed keeps a plan made by the old time.
+// Fails when proceed keeps a plan that was made by the old time.
 func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute).Offset(0), Run: nothing})
 	if err != nil {
@@ -80,7 +80,7 @@ func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// The clock is set back while Register asks the schedule of a timer: the timer is planned by the
+// The clock is set back while Register calls the schedule of a timer. The timer is planned by the
 // new time.
 //
 // Fails when a new timer waits until the clock has caught up.

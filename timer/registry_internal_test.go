@@ -9,9 +9,10 @@ import (
 )
 
 // However many goroutines ask at the same moment, no more places are taken than the limit allows. A
-// caller that waits until all places are free is woken when the last one is.
+// caller that waits until all places are free is woken when the last place is freed.
 //
-// Fails when enter looks at the limit before it has the mutex, or leave does not wake the caller.
+// Fails when enter checks the limit before it has locked the mutex, or when leave does not wake the
+// caller.
 func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	g := newRegistry(Config{})
 	s := newSettings(Timer{Name: "a"}, false)
@@ -68,7 +69,7 @@ func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	}
 }
 
-// inForce returns settings after they have come into force, like those of a new timer.
+// inForce returns settings that have taken effect, like the settings of a new timer.
 func inForce(s *settings) *settings {
 	s.entry, s.registration = newEntry(s.timer), new(registration)
 	s.entry.settings.Store(s)
@@ -82,10 +83,11 @@ func (r *registry) busy() bool {
 	return r.active.n > 0
 }
 
-// A timer is removed while one of its events is counted. Without a TimerLabel the registry does not
-// read the counts, because another mutex guards them.
+// A timer is removed while one of its events is being counted. Without a TimerLabel the registry
+// does not read the counts, because another mutex guards them.
 //
-// Fails under the race detector, and without it, when a registry without a TimerLabel has labels.
+// Fails under the race detector. Also fails without it if a registry without a TimerLabel has
+// labels.
 func TestRegistryLeavesCountsAlone(t *testing.T) {
 	g, l := newRegistry(Config{}), &ledger{metered: true}
 	s := newSettings(Timer{Name: "a"}, false)
@@ -100,7 +102,7 @@ func TestRegistryLeavesCountsAlone(t *testing.T) {
 	counts.Go(func() {
 		s.entry.mu.Lock()
 		defer s.entry.mu.Unlock()
-		r.tally = own // as at the first count
+		r.tally = own // as the first count does
 	})
 	if g.remove("a") != s {
 		t.Error("not removed")

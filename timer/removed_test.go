@@ -17,12 +17,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Status, metrics and health show a removed timer until its last run has ended. Its name is free
-// immediately for another timer, whose limits count the runs that are left, on this host and in the
-// fleet.
+// Status, metrics and health show a removed timer until its last run has ended. Its name is
+// immediately free for another timer, whose limits count the remaining runs, on this host and in
+// the fleet.
 //
-// Fails when Status, Collect or TimersSucceed leaves out removed timers, when Register refuses the
-// name, or when the new timer does not count the runs of the old one.
+// Fails when Status, Collect or TimersSucceed omits removed timers, when Register refuses the name,
+// or when the new timer does not count the runs of the old one.
 func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		t.Run(fmt.Sprint("local ", local), func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 				if v := values(t, reg); v["tickslot_runs_overdue a"] != 1 {
 					t.Error("runs_overdue does not show the run that is left")
 				}
-				// If a timer is removed while it has no runs of its own, Remove does not wait, and
-				// the timer shows for as long as the name has runs.
+				// If a timer without runs of its own is removed, Remove does not wait, and Status
+				// shows the timer for as long as the name has runs.
 				if err := h.Remove(t.Context(), "a"); err != nil {
 					t.Error(err)
 				}
@@ -121,10 +121,9 @@ func TestRemovedTimersShowUntilTheirRunsEnd(t *testing.T) {
 	}
 }
 
-// A handler may remove its own timer: Remove does not wait for the run that calls it, but for all
-// others.
+// A handler may remove its own timer. Remove waits for all runs except the run that calls it.
 //
-// Fails when Remove waits for its caller: until MaxRunTime.
+// Fails when Remove waits for its caller, which takes until MaxRunTime.
 func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -165,8 +164,8 @@ func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 	})
 }
 
-// Whatever is registered, removed and triggered, by handlers, too, limits hold, every tick is
-// accounted for, and nothing is left.
+// Timers are registered, removed and triggered at random, also by handlers. Limits hold, every tick
+// is counted, and nothing is left.
 func TestTimersComeAndGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

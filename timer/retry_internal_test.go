@@ -12,12 +12,12 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// No attempt begins while the lease cannot be trusted, even if the run's context has not been ended
-// yet: the host may have been asleep during the wait. It begins when the run is found to continue
-// without the store, and never if its context ends instead.
+// No attempt begins while the lease cannot be trusted, even if the run's context has not been
+// canceled yet, because the host may have been suspended during the wait. The attempt begins once
+// the run continues without the store. It never begins if the context ends instead.
 //
-// Fails when waitToRetry looks only at the context (it returns too early), gives up immediately, or
-// ends not with the context but at its next check.
+// Fails when waitToRetry checks only the context (it then returns too early), gives up immediately,
+// or ends not with the context but at its next check.
 func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 	for _, goesOn := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -61,10 +61,10 @@ func TestI2NoRetryWithoutAValidLease(t *testing.T) {
 	}
 }
 
-// The extremes of a policy neither spin nor overflow.
+// Extreme values of a Retry cause neither a busy loop nor an overflow.
 //
-// Fails when a quarter is taken off by multiplying (the first wait of 1 ns is 0, and so are all),
-// or when the longest wait that is accepted overflows.
+// Fails when a quarter is subtracted by multiplying (the first wait of 1 ns becomes 0, and so do
+// all others), or when the longest accepted wait overflows.
 func TestRetryWaitsAtTheExtremes(t *testing.T) {
 	for _, p := range []Retry{{FirstWait: 1, MaxWait: maxRetryWait}, {FirstWait: maxRetryWait, MaxWait: maxRetryWait},
 		{FirstWait: 1, MaxWait: 1}} {
@@ -77,8 +77,8 @@ func TestRetryWaitsAtTheExtremes(t *testing.T) {
 	}
 }
 
-// A run that does not fail pays nothing for Retry, whether its timer has one or not; nor does a run
-// that fails permanently.
+// A run that does not fail costs the same with and without Retry. So does a run that fails
+// permanently.
 //
 // Fails when the waits are created before they are needed.
 func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
@@ -99,8 +99,8 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 	for name, err := range map[string]error{"success": nil, "permanent": Permanent(fail)} {
 		without, with := allocs(Retry{}, err), allocs(Retry{MaxAttempts: 5, FirstWait: time.Millisecond}, err)
 		t.Logf("%s: %v allocations without Retry, %v with", name, without, with)
-		// A run of less than 256 ns is logged without the allocation for its duration; the waits
-		// are three.
+		// The margin of one covers the duration in the log line, which a run of less than 256 ns
+		// logs without an allocation. The waits would be three.
 		if with > without+1 {
 			t.Errorf("%s: %v allocations with Retry, %v without", name, with, without)
 		}

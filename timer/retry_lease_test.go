@@ -20,11 +20,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A run that loses its slot while it waits is not retried, and ends immediately; a run that may
+// A run that loses its slot while it waits is not retried, and ends immediately. A run that may
 // continue without the store is retried.
 //
-// Fails when mayRetry does not look at the context, when waitToRetry takes a degraded run for an
-// invalid one, or gives up at the instant at which its lease is in doubt.
+// Fails when mayRetry ignores the context, when waitToRetry treats a degraded run as invalid, or
+// gives up as soon as the lease is in doubt.
 func TestRetryAfterALostLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -63,7 +63,7 @@ func TestRetryAfterALostLease(t *testing.T) {
 				t.Errorf("%s: %d calls", name, n)
 			}
 		}
-		trigger(t, h, "goes on") // starts without the store, and is retried without it
+		trigger(t, h, "goes on") // starts and is retried without the store
 		time.Sleep(time.Hour)
 		if r := saw["goes on"].runs; len(r) != 4 || r[3].number != 2 || r[3].slot != -1 || !r[3].degraded {
 			t.Errorf("without the store: %+v", r)
@@ -73,10 +73,10 @@ func TestRetryAfterALostLease(t *testing.T) {
 	})
 }
 
-// If a timer is removed while its run waits, the run is not retried, and Remove need not wait for
-// the wait to end.
+// If a timer is removed while its run waits for a retry, the run is not retried, and Remove does
+// not wait for the end of that wait.
 //
-// Fails when mayRetry does not look at removed, or when Remove does not end waits.
+// Fails when mayRetry ignores removed, or when Remove does not end waits.
 func TestRemoveEndsAWaitForARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -106,11 +106,11 @@ func TestRemoveEndsAWaitForARetry(t *testing.T) {
 	})
 }
 
-// A run that waits keeps its slot, renewed, and its place: no other run starts, on any host. The
-// wait needs no goroutine besides the run's own.
+// A run that waits for a retry keeps its place and its slot, which is renewed. No other run starts
+// on any host. The wait needs no goroutine besides the run's own.
 //
-// Fails when the lease or the place is released between attempts, or when a wait has a goroutine of
-// its own.
+// Fails when the lease or the place is released between attempts, or when a wait has its own
+// goroutine.
 func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // not in parallel, because it counts goroutines
 		f := newFleet(t)
@@ -149,9 +149,9 @@ func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 	})
 }
 
-// With retries, too, every tick is accounted for once, no tick starts more than MaxPerTick runs,
-// and no more than MaxConcurrency are in progress, waits included, while the store fails now and
-// then.
+// With retries and a store that fails from time to time, every tick is still counted once. No tick
+// starts more than MaxPerTick runs, and at most MaxConcurrency runs are in progress, including
+// those that wait.
 //
 // Fails when again counts a retry as a start (r.started++).
 func TestI9RetriesAreNoTicks(t *testing.T) {
@@ -236,9 +236,9 @@ func TestI9RetriesAreNoTicks(t *testing.T) {
 	})
 }
 
-// A policy that makes no sense is a fault of the registration, besides all others.
+// An invalid Retry is a fault of the registration, in addition to all other faults.
 //
-// Fails when a check is taken out: each has a row.
+// Fails when any of the checks is removed, because each has a row.
 func TestI11RetryFaults(t *testing.T) {
 	for want, tm := range map[string]timer.Timer{
 		`timer "a": Retry.MaxAttempts: -1 is negative: use 1 to 1000, or 0 for no retry`: {Retry: timer.Retry{

@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// attempts records when a handler is called, and with what. Each call ends as script says; the last
-// entry is repeated.
+// attempts records when and with what a handler is called. Each call ends as the next entry of
+// script says. The last entry is repeated.
 type attempts struct {
 	mu     sync.Mutex
 	script []error
@@ -50,7 +50,7 @@ func (a *attempts) calls() int {
 
 var errFlaky = errors.New("flaky")
 
-// last returns how the latest run of a timer ended; it fails the test if none has.
+// last returns how the latest run of a timer ended. It fails the test if no run has ended.
 func last(t *testing.T, h *host, name string) timer.RunResult {
 	t.Helper()
 	st, _ := h.Status().Timer(name)
@@ -70,13 +70,13 @@ func trigger(t *testing.T, h *host, names ...string) {
 	synctest.Wait()
 }
 
-// A run that fails is called again MaxAttempts - 1 times: in the same run, tick, slot and fence,
-// after waits that grow to MaxWait, each between half of its length and all of it. It is one run
-// and one counted tick, with one log line per retry.
+// A run that fails is called again MaxAttempts - 1 times, in the same run, tick, slot and fence.
+// The waits grow to MaxWait, and each is between half of its nominal length and all of it. The
+// attempts are one run and one counted tick, with one log line per retry.
 //
-// Fails when Attempt starts at 0, when the attempts are one too many or too few, when waits do not
-// grow (Multiplier 1), grow beyond MaxWait (MaxInterval not set, or without its quarter off) or are
-// the same for all (RandomizationFactor 0), when a retry is not counted.
+// Fails when Attempt starts at 0, when there is one attempt too many or too few, or when a retry is
+// not counted. Also fails when waits do not grow (Multiplier 1), grow beyond MaxWait (MaxInterval
+// not set, or not reduced by a quarter) or are not random (RandomizationFactor 0).
 func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const timers, most = 30, 6
@@ -126,7 +126,7 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 				t.Errorf("%s: ended as %+v", name, res)
 			}
 		}
-		if short < 15 || long < 15 { // of 150; a quarter of them is expected for each
+		if short < 15 || long < 15 { // of 150; a quarter is expected for each
 			t.Errorf("%d waits were short and %d long of %d: not spread out", short, long, timers*(most-1))
 		}
 		got := values(t, reg)
@@ -146,10 +146,10 @@ func TestRetryWaitsGrowAndAreJittered(t *testing.T) {
 	})
 }
 
-// Without Retry a run has one attempt. If a timer may retry, the metric exists before it does;
-// otherwise it does not exist.
+// Without Retry a run has one attempt. If a timer may retry, the metric exists before the first
+// retry. Otherwise it does not exist.
 //
-// Fails when the default of MaxAttempts is 2, or when writeTally does not look at retries.
+// Fails when the default of MaxAttempts is 2, or when writeTally ignores retries.
 func TestNoRetryByDefault(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -173,7 +173,7 @@ func TestNoRetryByDefault(t *testing.T) {
 	})
 }
 
-// A run that succeeds after retries has succeeded, and the other hosts learn of it.
+// A run that succeeds after retries has succeeded, and the other hosts learn of the success.
 //
 // Fails when the outcome is taken from the first attempt (the loop shadows err), or when the result
 // keeps its error.
@@ -204,11 +204,11 @@ func TestRetryThenSuccess(t *testing.T) {
 	})
 }
 
-// An error marked with Permanent ends the run, whatever If says. The result has the original error,
-// and a mark inside a wrapped error is found.
+// An error marked with Permanent ends the run, whatever If returns. The result has the original
+// error. A mark inside a wrapped error is also found.
 //
-// Fails when wants does not look for the mark, when it looks after If, when it looks at the
-// outermost error only, or when the mark stays on the result's error.
+// Fails when wants does not look for the mark, looks after calling If, or checks only the outermost
+// error, or when the mark remains on the result's error.
 func TestPermanent(t *testing.T) {
 	if timer.Permanent(nil) != nil {
 		t.Error("Permanent(nil) is an error")
@@ -250,11 +250,11 @@ type panickingError struct{}
 func (panickingError) Error() string { return "panicking" }
 func (panickingError) Unwrap() error { panic("looked into") }
 
-// If decides which errors are retried; panics are retried only if it says so. If the user's code
-// misbehaves in this, the run ends as its last attempt ended, and nothing else is affected.
+// If decides which errors are retried. Panics are retried only if If returns true. If this user
+// code misbehaves, the run ends with the outcome of its last attempt, and nothing else is affected.
 //
-// Fails when wants does not ask If, retries a panic by default, or does not recover; when err is
-// reset after the attempt, so that an If that calls runtime.Goexit hides it.
+// Fails when wants does not call If, retries a panic by default, or does not recover. Also fails
+// when err is reset after the attempt, so that an If that calls runtime.Goexit hides the error.
 func TestI10RetryIf(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -314,10 +314,11 @@ func TestI10RetryIf(t *testing.T) {
 	})
 }
 
-// A second attempt that exits its goroutine ends the run, which is cleaned up as if the first had
-// done so.
+// A second attempt that exits its goroutine ends the run. The run is cleaned up as if the first
+// attempt had exited.
 //
-// Fails when err is not reset before each attempt: the result then has the error of the first.
+// Fails when err is not reset before each attempt, because the result then has the error of the
+// first attempt.
 func TestI10GoexitInARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -340,12 +341,12 @@ func TestI10GoexitInARetry(t *testing.T) {
 	})
 }
 
-// Draining ends a wait immediately, whatever is left of it, and the run ends as its last attempt
-// did. Before that, in PreStopDelay, retries continue. An attempt that fails while draining is the
-// last.
+// Draining ends a wait immediately, however long it would still take, and the run ends with the
+// outcome of its last attempt. Before that, during PreStopDelay, retries continue. An attempt that
+// fails while draining is the last.
 //
-// Fails when drain does not wake waiting runs (Run returns up to a second later), or when mayRetry
-// does not look at the phase.
+// Fails when drain does not wake waiting runs (Run then returns up to a second later), or when
+// mayRetry does not check the phase.
 func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -398,11 +399,11 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 	})
 }
 
-// MaxRunTime applies to all attempts and waits together: it cuts off an attempt, a wait that would
-// outlast it is not begun, and nothing comes after.
+// MaxRunTime applies to all attempts and waits together. It ends an attempt, a wait that would
+// exceed it does not begin, and no attempt follows.
 //
-// Fails when every attempt gets a MaxRunTime of its own, when again does not look at the deadline
-// (the slot is held for nothing), or when mayRetry does not look at the context.
+// Fails when every attempt gets its own MaxRunTime, when again ignores the deadline (the slot is
+// then held for nothing), or when mayRetry ignores the context.
 func TestRetryKeepsToMaxRunTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -417,7 +418,7 @@ func TestRetryKeepsToMaxRunTime(t *testing.T) {
 					return errFlaky
 				}},
 			timer.Timer{Name: "fails", MaxRunTime: 10 * time.Second, Run: fails.handle,
-				// 2 to 4 s, 4 to 8 s, 8 to 16 s.
+				// The waits are 2 to 4 s, 4 to 8 s, and 8 to 16 s.
 				Retry: timer.Retry{MaxAttempts: 9, FirstWait: 4 * time.Second, MaxWait: 40 * time.Second}})
 		trigger(t, h, "slow", "fails")
 		time.Sleep(20 * time.Second)

@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A host keeps no Run in memory after it has ended: the Run would also keep the values of the
-// context that the user gave to Scheduler.Run.
+// A host keeps no Run in memory after it has ended. Otherwise the Run would also keep the values of
+// the context that the user passed to Scheduler.Run.
 //
-// Fails when place leaves the first run in the array that runs had before it grew.
+// Fails when place leaves the first run in the array that runs used before it grew.
 func TestRunsThatAreOverAreForgotten(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	s, err := New(Config{}, Timer{Name: "a", MaxConcurrency: 2,

@@ -13,12 +13,11 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A run's context, and contexts derived from it, report the same whether it is first asked when the
-// run begins or later.
+// A run's context, and contexts derived from it, report the same whether they are first used when
+// the run begins or later.
 //
-// Fails when cause does not look at ends, or at base; when context does not look at over first;
-// when end does not set it; and when lose does not create the context first, so that what happened
-// before is forgotten.
+// Fails when cause ignores ends or base, when context does not check over first, when end does not
+// set it, or when lose does not create the context first, so that earlier events are forgotten.
 func TestRunContextAskedLate(t *testing.T) {
 	type key struct{}
 	lost := &dlock.LostError{Name: "timer:a"}
@@ -96,10 +95,10 @@ func TestRunContextAskedLate(t *testing.T) {
 	}
 }
 
-// A run's context that is first asked for after the end of the run leaves nothing behind in the
-// context of all runs.
+// If a run's context is first used after the end of the run, nothing remains in the parent context
+// of all runs.
 //
-// Fails when context, for a run that is over, ends only the part that has the deadline.
+// Fails when context, for a run that is over, cancels only the part that has the deadline.
 func TestLateContextLeavesNothingBehind(t *testing.T) {
 	all, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -113,8 +112,8 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 			t.Fatal("a run that is over has a context that goes on")
 		}
 	}
-	// If a parent is not a context of the standard library, a goroutine waits for it for each
-	// child.
+	// If a parent is not a context of the standard library, a goroutine waits for the parent for
+	// each child.
 	testkit.Eventually(t, 10*time.Second, "no goroutine is left behind", func() error {
 		if n := runtime.NumGoroutine() - before; n > 0 {
 			return fmt.Errorf("%d are", n)
@@ -123,8 +122,8 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// BenchmarkAllocationsOfContexts shows what is saved by creating the contexts of a run only when
-// its handler asks for them.
+// BenchmarkAllocationsOfContexts measures the benefit of creating the contexts of a run only when
+// its handler uses them.
 func BenchmarkAllocationsOfContexts(b *testing.B) {
 	for name, run := range map[string]func(context.Context) error{
 		"unused": func(context.Context) error { return nil },
@@ -140,7 +139,7 @@ func BenchmarkAllocationsOfContexts(b *testing.B) {
 	}
 }
 
-// opaque hides the type of the context in it.
+// opaque hides the type of the wrapped context.
 type opaque struct{ context.Context }
 
 func (c *opaque) Value(key any) any { return nil }

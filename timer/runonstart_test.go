@@ -18,12 +18,12 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// RunOnStartOnce: a new timer runs once in the fleet, for its latest tick, whatever its MaxPerTick
-// and however the hosts start. Neither a rolling deploy nor a crash repeats it before the next
-// tick, which comes as usual.
+// With RunOnStartOnce, a new timer runs once in the fleet, for its latest tick, whatever its
+// MaxPerTick and in whatever order the hosts start. Neither a rolling deployment nor a crash
+// repeats the run before the next tick, which runs as usual.
 //
-// Fails when claim gives a start MaxPerTick, or makes no claim, and when atOnce takes the instant
-// of the start.
+// Fails when claim gives the tick of a start MaxPerTick, or makes no claim, or when atOnce uses the
+// time of the start.
 func TestRunOnStartOnceInTheFleet(t *testing.T) {
 	for _, c := range []struct {
 		perTick int
@@ -43,7 +43,7 @@ func TestRunOnStartOnceInTheFleet(t *testing.T) {
 					time.Sleep(c.apart)
 				}
 				h := f.Hosts[0]
-				h.Stopped(t) // a deploy
+				h.Stopped(t) // a deployment
 				h.Accounted(t)
 				f.Hosts = f.Hosts[1:]
 				f.start(timer.Config{}, job)
@@ -65,12 +65,12 @@ func TestRunOnStartOnceInTheFleet(t *testing.T) {
 	}
 }
 
-// RunOnStartEachHost: every host runs it at every start, with or without a Schedule, even if the
-// latest tick ran a moment ago; MaxConcurrency holds. Without a store that knows what ran,
-// RunOnStartOnce does the same.
+// With RunOnStartEachHost, every host runs the timer at every start, with or without a Schedule,
+// even if the latest tick ran a moment ago. MaxConcurrency holds. Without a store, RunOnStartOnce
+// does the same, because nothing records past runs.
 //
-// Fails when a start of a host claims a tick, or when planner.begin asks only timers that have a
-// Schedule.
+// Fails when a start of a host claims a tick, or when planner.begin considers only timers that have
+// a Schedule.
 func TestRunOnStartEachHost(t *testing.T) {
 	for _, job := range []timer.Timer{
 		{RunOnStart: timer.RunOnStartEachHost, Schedule: tenMinutes, MaxConcurrency: 5, MaxPerTick: 1},
@@ -98,7 +98,7 @@ func TestRunOnStartEachHost(t *testing.T) {
 					time.Sleep(time.Minute)
 					n, _ := f.runs("job")
 					want := 3
-					if job.Schedule != nil { // the tick at 00:10, which does not know of the starts
+					if job.Schedule != nil { // the tick at 00:10, which is independent of the starts
 						want++
 						if job.LocalOnly || job.MaxConcurrency == timer.NoLimit {
 							want += 2
@@ -129,12 +129,12 @@ func TestRunOnStartEachHost(t *testing.T) {
 	})
 }
 
-// What keeps any other tick from running also keeps the run at a start from running: it is skipped
-// with its reason, and not made up for. While the store is down OnStoreDown decides; in quarantine
-// it waits.
+// The run at a start is refused for the same reasons as any tick. It is then skipped with its
+// reason, and not made up for. While the store is down OnStoreDown decides. During a quarantine the
+// run waits.
 //
-// Fails when a tick of a start does not ask the blackouts, when decide takes it for a missed tick,
-// or when the gate lets it pass.
+// Fails when the blackouts are not called for the tick of a start, when decide treats it as a
+// missed tick, or when the gate lets it pass.
 func TestRunOnStartIsRefused(t *testing.T) {
 	night := []schedule.Blackout{schedule.DailyWindow("00:00", "00:20", "UTC")}
 	for _, c := range []struct {
@@ -202,7 +202,7 @@ func TestRunOnStartIsRefused(t *testing.T) {
 }
 
 // panicsOnceAsked returns a blackout that works when the timer is checked, and panics from the
-// second time on.
+// second call on.
 func panicsOnceAsked() schedule.Blackout {
 	asked := 0
 	return schedule.BlackoutFunc(func(time.Time) bool {
@@ -213,10 +213,10 @@ func panicsOnceAsked() schedule.Blackout {
 	})
 }
 
-// While a restarted store is in quarantine, the run at a start waits, unless the next tick is due
-// before the quarantine ends; then it is skipped.
+// While a restarted store is in quarantine, the run at a start waits. If the next tick is due
+// before the quarantine ends, the run is skipped.
 //
-// Fails when mayWait takes a start for overtaken.
+// Fails when mayWait treats the tick of a start as overtaken.
 func TestRunOnStartInQuarantine(t *testing.T) {
 	for _, c := range []struct {
 		every time.Duration
@@ -242,10 +242,10 @@ func TestRunOnStartInQuarantine(t *testing.T) {
 	}
 }
 
-// A Schedule whose instants are all in the future has no tick to run at a start; one whose instants
-// have all passed has, once. A timer that is registered while Run is running starts as well.
+// If all instants of a Schedule are in the future, no run starts with the host. If all have passed,
+// one run starts. A timer that is registered while Run is running also runs at its start.
 //
-// Fails when atOnce asks for a future tick, or looks back only for CatchUp.Window.
+// Fails when atOnce looks for a future tick, or looks back only for CatchUp.Window.
 func TestRunOnStartOfInstants(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -287,10 +287,10 @@ func TestRunOnStartOfInstants(t *testing.T) {
 	})
 }
 
-// A run that RunOnStart started is marked wherever runs are shown: to the handler, in hooks, in
+// A run that RunOnStart started is marked wherever runs are shown: for the handler, in hooks, in
 // Status and in the log.
 //
-// Fails when newRun, or a decision, forgets what started the run.
+// Fails when newRun or a decision does not record what started the run.
 func TestRunOnStartIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -332,15 +332,15 @@ func TestRunOnStartIsTold(t *testing.T) {
 		if !slices.Equal(started, want) || !slices.Equal(ended, want) {
 			t.Errorf("hooks were told %v, %v", started, ended)
 		}
-		if n := strings.Count(log.String(), "on_start=true"); n != 2 { // of its start and its end
+		if n := strings.Count(log.String(), "on_start=true"); n != 2 { // in the lines of its start and its end
 			t.Errorf("%d lines say so:\n%s", n, log.String())
 		}
 	})
 }
 
-// A RunOnStart that cannot be kept is a fault, which says how to fix it.
+// A RunOnStart that is not possible is a fault, and the error explains the fix.
 //
-// Fails when check does not look at it.
+// Fails when check ignores RunOnStart.
 func TestRunOnStartFaults(t *testing.T) {
 	good := timer.Timer{Name: "job", Schedule: tenMinutes, RunOnStart: timer.RunOnStartOnce, Run: nop}
 	for _, c := range []struct {

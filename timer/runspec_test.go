@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// seen is what a handler learned from its Run.
+// seen records what a handler reads from its Run.
 type seen struct {
 	id             string
 	tick, previous time.Time
@@ -34,11 +34,11 @@ func seenBy(ctx context.Context) seen {
 	return seen{r.ID(), r.Tick(), r.PreviousTick(), r.LastSuccessAt(), r.CaughtUp(), by, r.Holder()}
 }
 
-// A handler can learn the tick before its own, when its timer last succeeded on any host, whether
-// it is late, and who triggered it.
+// A handler can find out the previous tick, when its timer last succeeded on any host, whether the
+// run is late, and who triggered it.
 //
 // Fails when the success of another host, the missed tick, or the origin of a trigger is not passed
-// on, and when PreviousTick is the tick that ran before.
+// on, or when PreviousTick is the tick that ran before.
 func TestRunTells(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -117,10 +117,10 @@ func TestRunTells(t *testing.T) {
 	})
 }
 
-// No other run has the ID of a run, on any host, with or without a slot. It stays the same when the
-// run outlives its lease in an outage and gets another slot.
+// The ID of a run is unique in the fleet, with or without a slot. It does not change if the run
+// outlives its lease in an outage and gets another slot.
 //
-// Fails when the ID is made from the lease that the run has at the time.
+// Fails when the ID is computed from the lease that the run has at the time.
 func TestRunIDs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -168,7 +168,7 @@ func TestRunIDs(t *testing.T) {
 	})
 }
 
-// Outside a run every method returns a value that says that there is no run.
+// Outside a run every method returns a value that means that there is no run.
 //
 // Fails when a method does not check for nil.
 func TestNoRun(t *testing.T) {
@@ -193,10 +193,10 @@ func TestNoRun(t *testing.T) {
 	}
 }
 
-// A test of a handler chooses what the handler learns, and can take its lease away.
+// A test of a handler chooses what the handler reads from its Run, and can end its lease.
 //
-// Fails when a field is not passed on, and when the Run does not end with the context that it was
-// made from.
+// Fails when a field is not passed on, or when the Run does not end with the context from which it
+// was created.
 func TestContextWithRun(t *testing.T) {
 	tick := time.Date(2026, 7, 1, 2, 30, 0, 0, time.UTC)
 	info := timer.RunSpec{Timer: "a", Tick: tick, PreviousTick: tick.Add(-time.Hour),
@@ -250,10 +250,11 @@ func TestContextWithRun(t *testing.T) {
 	}
 }
 
-// Running is closed when Trigger starts runs, and stays closed after the end. It is closed even if
-// Run finds that the store is not set up correctly, so that no caller waits forever.
+// Running is closed when Trigger starts runs, and remains closed after the end. It is also closed
+// if Run finds that the store is not set up correctly, so that no caller waits forever.
 //
-// Fails when it is closed by New, or only when the store has answered, or never if Run fails.
+// Fails when New closes it, when it is closed only once the store has answered, or when it is never
+// closed if Run fails.
 func TestRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

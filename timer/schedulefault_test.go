@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A schedule that failed is asked again after a minute, then two, four and so on, up to an hour;
-// meanwhile Status, metrics and health show the error. When it works again, its ticks come due, and
-// those in between count as missed.
+// A schedule that failed is called again after a minute, then after two, four and so on, up to an
+// hour. In the meantime Status, metrics and health show the error. When the schedule works again,
+// its ticks are due again, and the ticks in between count as missed.
 //
-// Fails when setNext does not ask again, or TimersSucceed does not look at the fault.
+// Fails when setNext does not plan another call, or when TimersSucceed ignores the error.
 func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

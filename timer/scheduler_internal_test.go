@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// If the scheduling goroutine has to end while the user's code runs, the items that it has taken
-// from the heap and not yet handled are put back, so that they are accounted for.
+// If the scheduling goroutine has to end while user code runs, the items that it has taken from the
+// heap and not yet handled are put back, so that they are counted.
 //
 // Fails when runDue does not put back the rest of userCode.
 func TestNothingTakenIsForgotten(t *testing.T) {
@@ -44,10 +44,10 @@ func TestNothingTakenIsForgotten(t *testing.T) {
 	}
 }
 
-// Remove leaves the items of its timer in the heap, where they have no effect. Only when half of
-// the heap consists of such items does it go through the heap.
+// Remove leaves the items of its timer in the heap, where they have no effect. It scans the heap
+// only if half of the heap consists of such items.
 //
-// Fails when Remove goes through the heap each time, or never.
+// Fails when Remove scans the heap each time, or never.
 func TestRemoveRarelyScansTheHeap(t *testing.T) {
 	const n = 1000
 	ran := make(chan string, n)
@@ -103,11 +103,11 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 // A timer that is updated while Run begins, and before Run has planned it, runs on start if its new
 // settings say so. No other Update makes a timer run.
 //
-// Fails when proceed takes a timer that begin has not planned for one that has started, or vice
+// Fails when proceed treats a timer that begin has not planned as one that has started, or vice
 // versa.
 func TestUpdateWhileRunBeginsRunsOnStart(t *testing.T) {
 	for _, began := range []bool{false, true} {
-		for _, every := range []time.Duration{time.Hour, time.Minute} { // the same schedule, and another
+		for _, every := range []time.Duration{time.Hour, time.Minute} { // the same schedule, and a different one
 			var s *Scheduler
 			update := func() {
 				for range 2 {

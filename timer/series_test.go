@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// seriesOf returns the number of series with a label, or with any if it is "", in two kinds of
-// Prometheus: one that scrapes native histograms, each of which is one series, and one that reads
+// seriesOf returns the number of series with a label, or of all series if label is "", in two kinds
+// of Prometheus. One scrapes native histograms, each of which is one series, and the other reads
 // text.
 func seriesOf(t testing.TB, reg prometheus.Gatherer, label string) (native, text int) {
 	t.Helper()
@@ -45,7 +45,7 @@ func seriesOf(t testing.TB, reg prometheus.Gatherer, label string) (native, text
 	return native, text
 }
 
-// scrape returns what a Prometheus reads that does not scrape native histograms.
+// scrape returns the text that a Prometheus reads if it does not scrape native histograms.
 func scrape(t testing.TB, reg prometheus.Gatherer) []byte {
 	t.Helper()
 	page := httptest.NewRecorder()
@@ -56,16 +56,16 @@ func scrape(t testing.TB, reg prometheus.Gatherer) []byte {
 	return page.Body.Bytes()
 }
 
-// The series of a timer are counted, because a Prometheus has to keep them for each of thousands of
-// timers. docs/metrics.md has the numbers.
+// The test counts the series of a timer, because a Prometheus has to store them for each of
+// thousands of timers. docs/metrics.md has the numbers.
 //
-// Fails when a gauge of 0 is written, when a histogram has the outcome as a label, or a series of
-// the store a label for the timer.
+// Fails when a gauge of 0 is written, when a histogram has the outcome as a label, or when a series
+// of the store has a label for the timer.
 func TestSeriesOfATimer(t *testing.T) {
 	for _, c := range []struct {
 		classic bool
-		// native and text, for a timer that has not run, one that has run once, and one with which
-		// every outcome has occurred.
+		// These are the native and text series of a timer that has not run, of one that has run
+		// once, and of one that has had every outcome.
 		idle, once, all [2]int
 	}{
 		{false, [2]int{9, 9}, [2]int{12, 16}, [2]int{16, 20}},
@@ -97,7 +97,7 @@ func TestSeriesOfATimer(t *testing.T) {
 	}
 }
 
-// outcomes is a timer whose runs end with every outcome in turn.
+// outcomes is a timer whose runs end with each outcome in turn.
 type outcomes struct {
 	timer timer.Timer
 	play  func(stop func(), h *host)
@@ -105,7 +105,7 @@ type outcomes struct {
 
 func everyOutcome(t *testing.T) outcomes {
 	next := make(chan func(context.Context) error, 1)
-	next <- func(context.Context) error { return nil } // of the tick
+	next <- func(context.Context) error { return nil } // for the tick
 	o := outcomes{timer: timer.Timer{Name: "all", MaxRunTime: time.Minute, OnStoreDown: timer.StoreDownSkip,
 		Schedule: schedule.At(time.Now().Add(time.Second)),
 		Run:      func(ctx context.Context) error { return (<-next)(ctx) }}}
@@ -119,7 +119,7 @@ func everyOutcome(t *testing.T) outcomes {
 		run(func(context.Context) error { return errors.New("no") })
 		run(func(context.Context) error { panic("oh") })
 		run(hangs)
-		time.Sleep(2 * time.Minute) // timeout
+		time.Sleep(2 * time.Minute) // ends with timeout
 		run(hangs)
 		st, _ := h.Status().Timer("all")
 		if err := h.CancelRun("all", st.Running[0].ID, ann); err != nil {
@@ -128,11 +128,11 @@ func everyOutcome(t *testing.T) outcomes {
 		time.Sleep(time.Second)
 		run(hangs)
 		h.Link.Inject(dlocktest.Error(errors.New("down")))
-		time.Sleep(20 * time.Second) // lease_lost
+		time.Sleep(20 * time.Second) // ends with lease_lost
 		h.Link.Heal()
 		time.Sleep(20 * time.Second)
 		run(hangs)
-		stop() // draining
+		stop() // ends with draining
 	}
 	return o
 }

@@ -35,11 +35,11 @@ func (f *virtualFleet) startNow(fault dlocktest.Fault, config timer.Config, time
 	return h
 }
 
-// A store that answers every call with a fault is not an outage: no host runs a tick without it,
-// whatever OnStoreDown says, each tick is accounted for, and the probes say so.
+// A store that answers every call with a fault is not an outage. No host runs a tick without the
+// store, whatever OnStoreDown says. Each tick is counted, and the probes report the fault.
 //
-// Fails when recordDown takes a fault for silence, or when the probe does not report the fault that
-// it meets itself.
+// Fails when recordDown treats a fault as silence, or when the prober does not report the fault
+// that it finds itself.
 func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -82,10 +82,10 @@ func TestI11FaultIsNoReasonToRunEverywhere(t *testing.T) {
 	})
 }
 
-// If a store is set up wrongly from the start, Run fails immediately, with the store's advice on
-// how to fix it, before anything has run.
+// If a store is set up incorrectly from the start, Run fails immediately, before anything has run.
+// Its error has the store's advice on how to fix it.
 //
-// Fails when Run does not wait for the first answer, and when Trigger then reports only that timers
+// Fails when Run does not wait for the first answer, or when Trigger then reports only that timers
 // are not running.
 func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -126,10 +126,10 @@ func TestI11RunFailsAtOnceOnAStoreThatIsNotSetUp(t *testing.T) {
 	})
 }
 
-// The first answer decides, even if it needs more than one call. If it comes after ticks have
-// begun, it is handled like any later fault: the host continues.
+// The first answer counts, even if it takes more than one call. If it comes after the first ticks,
+// it is handled like any later fault, and the host continues.
 //
-// Fails when awaitFirstAnswer looks only at the first call, or waits forever.
+// Fails when awaitFirstAnswer considers only the first call, or waits forever.
 func TestI11FirstAnswerDecides(t *testing.T) {
 	for silent, fails := range map[time.Duration]bool{2 * time.Second: true, 10 * time.Second: false} {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
@@ -162,12 +162,13 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 	}
 }
 
-// A right is revoked while timers run, and granted again. Meanwhile ticks are skipped, under
-// StoreDownRunLocal, too; runs in progress end when their leases can no longer be trusted; and
-// status, metrics and checks report it within a TTL, the log with one line. Nothing needs a
-// restart.
+// A permission is revoked while timers run, and granted again. In the meantime ticks are skipped,
+// also with StoreDownRunLocal, and runs in progress end when their leases can no longer be trusted.
+// Status, metrics and checks report the fault within a TTL, and the log has one line. No restart is
+// needed.
 //
-// Fails when recordDown or lost take it for silence, or when the breaker does not see it.
+// Fails when recordDown or lost treats the fault as silence, or when the breaker does not receive
+// it.
 func TestI11RightRevokedLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -237,7 +238,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 			t.Errorf("after the right was granted again: %v, %+v", err, h.Status().Timers[0])
 		}
 		f.Stop()
-		// The other line is about the lost lease.
+		// The other line reports the lost lease.
 		if n := strings.Count(log.String(), "not set up right"); strings.Count(log.String(), "level=WARN") != 2 ||
 			n == 0 {
 			t.Errorf("logged:\n%s", log.String())
@@ -245,10 +246,10 @@ func TestI11RightRevokedLater(t *testing.T) {
 	})
 }
 
-// A store that reported a wrong set-up and then stops answering still counts as set up wrongly:
-// until it grants again, nothing runs without it.
+// A store that reported an incorrect set-up and then stops answering still counts as set up
+// incorrectly. Until it grants again, no run starts without it.
 //
-// Fails when the breaker forgets what the store said at its next time-out.
+// Fails when the breaker forgets the store's report at the next timeout.
 func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -284,10 +285,10 @@ func TestI11SetUpWronglyAndSilentInTurns(t *testing.T) {
 	})
 }
 
-// The probes report a fault at the key of the hosts' own list; the fault keeps no timer from
-// running.
+// The checks report a fault in the key of the hosts' own list. The fault does not prevent any timer
+// from running.
 //
-// Fails when the probe's own fault counts for nothing, or opens the breaker.
+// Fails when the fault that the prober finds is ignored, or opens the breaker.
 func TestFaultAtTheListOfHosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -18,9 +18,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// threeServers is a store of three servers, a, b and c. The first letter of a timer decides where
-// it is. The locks that hosts keep for themselves are on b, and their other locks are where the
-// last digit says.
+// threeServers is a store of three servers, a, b and c. The first letter of a timer's name
+// determines its server. The locks that hosts keep for themselves are on b. For their other locks,
+// the last digit determines the server.
 type threeServers struct {
 	*memlock.Store
 	server map[string]*dlocktest.Faulty
@@ -71,12 +71,12 @@ func (s threeServers) Inspect(ctx context.Context, names ...string) ([]driver.Co
 	return list, nil
 }
 
-// One of several servers hangs, even the one with the hosts' own slots. Timers on the other servers
-// keep to their limits and the store is up. Timers on the failed server do what their OnStoreDown
-// says, call it one at a time, and are back soon after it is.
+// One of several servers hangs, possibly the one with the hosts' own slots. Timers on the other
+// servers keep their limits, and the store is up. Timers on the failed server follow their
+// OnStoreDown, make one call at a time to that server, and recover soon after it does.
 //
-// Fails when all servers have one breaker (it opens for every timer), when the failure of one
-// counts for the store, and when nothing probes a server whose breaker is open.
+// Fails when all servers share one breaker (it then opens for every timer), when the failure of one
+// server counts for the store, or when nothing probes a server whose breaker is open.
 func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 	for _, hung := range []string{"a", "b"} {
 		t.Run(hung, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				f.watch.forget()
 				store.server[hung].Inject(dlocktest.Hang)
-				time.Sleep(3 * time.Second) // until the timers on it have found out
+				time.Sleep(3 * time.Second) // until its timers have noticed
 				calls := store.server[hung].Calls(dlocktest.OpAcquire)
 				time.Sleep(time.Minute)
 				for _, h := range f.Hosts {
@@ -121,8 +121,8 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 						t.Errorf("%s, server %s hangs: %d runs in a minute", tm.Name, hung, ran)
 					}
 				}
-				// Each host tries it every 3 3/4 to 5 s, with two requests, besides its heartbeat
-				// and its prober.
+				// Each host probes the server every 3 3/4 to 5 s with two requests, in addition to
+				// its heartbeat and its prober.
 				if n := store.server[hung].Calls(dlocktest.OpAcquire) - calls; n < 3*2*10 || n > 3*2*30 {
 					t.Errorf("%d acquires of a server that hangs in a minute, by 3 hosts", n)
 				}
@@ -148,8 +148,8 @@ func TestServerThatHangsCostsItsOwnTimers(t *testing.T) {
 
 // The store is down when none of its servers answers, and not before.
 //
-// Fails when the failure of one counts for all, and when the prober asks only one: nothing else is
-// due here.
+// Fails when the failure of one server counts for all, or when the prober probes only one server.
+// Nothing else is due in this test.
 func TestStoreOfSeveralServersIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -182,7 +182,7 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 // A run that continued without its server gets a slot again when the server is back, although its
 // timer is not due.
 //
-// Fails when reacquire asks only servers whose breakers are closed.
+// Fails when reacquire calls only servers whose breakers are closed.
 func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -215,7 +215,7 @@ func (w *watcher) most(name string) int {
 	return w.peak[name]
 }
 
-// refusing answers, once switched on, that it is set up wrongly, for every name.
+// Once switched on, refusing answers every call with an incorrect set-up, for every name.
 type refusing struct {
 	threeServers
 	wrong atomic.Bool
@@ -238,11 +238,11 @@ func (r *refusing) Extend(ctx context.Context, ttl time.Duration, grants ...driv
 	return r.threeServers.Extend(ctx, ttl, grants...)
 }
 
-// Several servers that are all set up wrongly are called as rarely as one that is down, however
+// Several servers that are all set up incorrectly are called as rarely as one that is down, however
 // long that lasts.
 //
 // Fails when the prober calls only the server of the hosts' own locks, and calls it again
-// immediately because nothing is known of the others.
+// immediately because nothing is known about the others.
 func TestServersSetUpWronglyAreRarelyAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -27,9 +27,9 @@ import (
 // A limitWatch counts the runs in progress of timers that share a limit.
 type limitWatch struct {
 	mu    sync.Mutex
-	runs  map[*timer.Run]time.Time // in progress, and when they began
-	most  int                      // most valid runs at the same time
-	most2 int                      // most runs at the same time, valid or not
+	runs  map[*timer.Run]time.Time // runs in progress, and when they began
+	most  int                      // the most valid runs at the same time
+	most2 int                      // the most runs at the same time, valid or not
 	over  time.Duration            // the total time of the runs that have ended
 	begun int
 }
@@ -62,7 +62,7 @@ func (w *limitWatch) handler(d func() time.Duration) func(context.Context) error
 	}
 }
 
-// busy returns the total time of all runs until now, and how many began.
+// busy returns the total time of all runs until now, and how many runs began.
 func (w *limitWatch) busy() (all time.Duration, begun int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,8 +73,8 @@ func (w *limitWatch) busy() (all time.Duration, begun int) {
 	return all, w.begun
 }
 
-// seen returns the largest number of simultaneous valid runs, of simultaneous runs, and how many
-// began.
+// seen returns the largest number of simultaneous valid runs, the largest number of simultaneous
+// runs, and how many runs began.
 func (w *limitWatch) seen() (valid, most, begun int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,8 @@ func (w *limitWatch) seen() (valid, most, begun int) {
 
 func fixed(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
-// smtp is the limit of these tests, and mailers are timers that share it.
+// smtp returns a Config with the limit of these tests, and mailers returns timers that share the
+// limit.
 func smtp(size int) timer.Config {
 	return timer.Config{Limits: []timer.Limit{{Name: "smtp", Size: size}}}
 }
@@ -97,11 +98,11 @@ func mailers(n int, template timer.Timer) []timer.Timer {
 	return list
 }
 
-// I1: 5 hosts have 4 timers that share a limit of 3, while the store loses replies, is late, slow,
-// silent and refuses connections, host by host: there are never 4 valid runs. Without faults the
-// limit is used, and each run costs one acquire and one release.
+// I1: 5 hosts have 4 timers that share a limit of 3. The store loses replies, is late, slow or
+// silent, and refuses connections, host by host. There are never 4 valid runs. Without faults the
+// limit is fully used, and each run costs one acquire and one release.
 //
-// Fails when TryAcquire leaves out Shared.
+// Fails when TryAcquire omits Shared.
 func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -165,7 +166,7 @@ func TestI1SharedLimitIsNeverExceeded(t *testing.T) {
 	})
 }
 
-// A tick costs one call to the store, and a run two: the limit costs none.
+// A tick costs one call to the store, and a run costs two. The limit costs no call.
 func TestSharedLimitCostsNoCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -187,9 +188,9 @@ func TestSharedLimitCostsNoCall(t *testing.T) {
 	})
 }
 
-// A host reports who holds the limit that kept a tick, or a Trigger, from running.
+// A host reports who holds the limit that prevented a tick or a Trigger from running.
 //
-// Fails when the refusal is taken for the timer's own.
+// Fails when the refusal is treated as a refusal of the timer's own slots.
 func TestSharedLimitThatIsFullIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -234,7 +235,7 @@ func TestSharedLimitThatIsFullIsNamed(t *testing.T) {
 
 // I2: a run that loses its permit has lost its lease before the permit is granted to another run.
 //
-// Fails when the lease is only that of the slot.
+// Fails when the lease covers only the slot.
 func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -267,8 +268,8 @@ func TestI2RunThatLosesItsPermitEnds(t *testing.T) {
 	})
 }
 
-// Hosts with different sizes together never exceed the larger, and each reports the difference: in
-// the log, Status, a check and a metric.
+// Hosts with different sizes together never exceed the larger size. Each host reports the
+// difference in the log, in Status, in a check and in a metric.
 //
 // Fails when the size is part of the name.
 func TestHostsDisagreeAboutALimit(t *testing.T) {
@@ -319,8 +320,8 @@ func TestHostsDisagreeAboutALimit(t *testing.T) {
 	})
 }
 
-// Without a store the limit holds for this process, and during an outage on each host. When the
-// store is back, runs that began during the outage get slots and permits first.
+// Without a store the limit holds for this process, and during an outage it holds on each host.
+// When the store is back, runs that began during the outage get slots and permits first.
 //
 // Fails when a run without a lease does not count.
 func TestSharedLimitWithoutTheStore(t *testing.T) {
@@ -407,7 +408,7 @@ func TestRunsOfAnOutageGetPermitsFirst(t *testing.T) {
 		for range 3 {
 			_ = h.Trigger(t.Context(), "long")
 		}
-		// Another session has the permit when the store is back.
+		// Another session holds the permit when the store is back.
 		lease, err := otherSession(t, f.store).Semaphore("limit:smtp", 1).TryAcquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -428,7 +429,7 @@ func TestRunsOfAnOutageGetPermitsFirst(t *testing.T) {
 	})
 }
 
-// single takes one lock at a time.
+// single is a store that takes only one lock at a time.
 type single struct{ dlock.DistributedLock }
 
 // apart is a store whose names are on different nodes.
@@ -438,10 +439,10 @@ func (apart) CheckShared(name string, shared ...string) error {
 	return fmt.Errorf("%q and %q are on different nodes", name, shared)
 }
 
-// I11: all faults of a limit come back together, each with how to fix it; one of them is that the
-// store cannot keep the limit.
+// I11: all faults of a limit are returned together, and each error explains the fix. One of the
+// faults is that the store cannot enforce the limit.
 //
-// Fails when New stops at the first.
+// Fails when New returns only the first fault.
 func TestI11FaultsOfLimits(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	for name, c := range map[string]struct {
@@ -483,10 +484,11 @@ func TestI11FaultsOfLimits(t *testing.T) {
 }
 
 // Two hosts have timers that tick far more often than the rate of their limit allows, and replies
-// are lost. In no window do more runs start, and nearly all of the rate is used. A tick that waits
-// asks when the store has said so: a handful of calls per start.
+// are lost. In no window do more runs start than the rate allows, and nearly all of the rate is
+// used. A waiting tick calls the store at the time that the store has named, so each start takes
+// only a few calls.
 //
-// Fails when the rate is not passed on to the store, or when a tick that waits polls.
+// Fails when the rate is not passed to the store, or when a waiting tick polls.
 func TestRateOfALimit(t *testing.T) {
 	for _, rate := range []int{10, 100} {
 		synctest.Test(t, func(t *testing.T) {
@@ -545,13 +547,13 @@ func TestRateOfALimit(t *testing.T) {
 	}
 }
 
-// A trigger that the rate of a limit refuses starts when the store has said that it may, not when a
-// back-off of its own ends.
+// A trigger that the rate of a limit refuses starts when the store has said that it may, not when
+// its own back-off ends.
 //
 // Fails when the time in the refusal is dropped.
 func TestTriggerWaitsForARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const per = 25 * time.Second // a back-off would ask after 5, 10, 15, 22.5 and 33.75 s
+		const per = 25 * time.Second // a back-off would try after 5, 10, 15, 22.5 and 33.75 s
 		starts := make(chan time.Time, 3)
 		store := memlock.New()
 		s, err := timer.New(timer.Config{Store: store, Logger: slog.New(slog.DiscardHandler),
@@ -573,7 +575,7 @@ func TestTriggerWaitsForARate(t *testing.T) {
 		last := <-starts
 		for range 2 {
 			next := <-starts
-			if gap := next.Sub(last); gap < per || gap > per+7*time.Second { // a host looks every third of a TTL
+			if gap := next.Sub(last); gap < per || gap > per+7*time.Second { // a host checks every third of a TTL
 				t.Errorf("a trigger started %v after the one before, and the rate allowed it after %v", gap, per)
 			}
 			last = next
@@ -585,8 +587,8 @@ func TestTriggerWaitsForARate(t *testing.T) {
 	})
 }
 
-// Fails when a rate without a Per, or vice versa, is taken for none, or when a store that cannot
-// bound a rate is not asked.
+// Fails when a Rate without a Per, or a Per without a Rate, is accepted, or when canBound does
+// not check whether the store supports rates.
 func TestFaultsOfARate(t *testing.T) {
 	run := func(context.Context) error { return nil }
 	for name, limit := range map[string]timer.Limit{

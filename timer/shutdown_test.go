@@ -15,10 +15,11 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// When Run returns, no goroutine is left (the bubble's end proves it) and every slot is released.
-// Handlers may finish, and are then canceled; the slot is kept until the handler has returned.
+// When Run returns, no goroutine is left, which the end of the bubble proves, and every slot is
+// released. Handlers have time to finish, and are then canceled. A slot is kept until its handler
+// has returned.
 //
-// Fails when drain cancels immediately, when it does not wait, when finish releases before the
+// Fails when drain cancels immediately, when it does not wait, or when finish releases before the
 // handler returns.
 func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -73,8 +74,8 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 	})
 }
 
-// A handler that never returns is named in Run's error and its slot is left to expire, not
-// released.
+// Run's error names a handler that never returns. The slot of that handler is left to expire, and
+// is not released.
 //
 // Fails when finish releases after Run has given up, or when wait forgets removed timers.
 func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
@@ -126,9 +127,9 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	})
 }
 
-// Draining is bounded even when the store hangs.
+// Draining takes a bounded time even if the store hangs.
 //
-// Fails when Session.Close waits for the store without a bound of its own.
+// Fails when Session.Close waits for the store without its own bound.
 func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -149,7 +150,7 @@ func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 	})
 }
 
-// The context of a handler does not end with Run's, but has its values.
+// The context of a handler does not end with Run's context, but has its values.
 //
 // Fails when base is derived from Run's context unchanged, or from context.Background.
 func TestHandlersContextOutlivesRuns(t *testing.T) {
@@ -184,9 +185,9 @@ func TestHandlersContextOutlivesRuns(t *testing.T) {
 	})
 }
 
-// Every way in which a run ends has its own outcome.
+// Every way in which a run can end has its own outcome.
 //
-// Fails when outcomeOf takes a canceled run for a failed one.
+// Fails when outcomeOf treats a canceled run as a failed one.
 func TestOutcomes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -7,10 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Status and a scrape first list the timers, and then read them one by one. If a timer is removed
-// in between, or its last run ends, it is not shown.
+// Status and a scrape first list the timers, and then read them one by one. A timer that is removed
+// in between, or whose last run ends in between, is not shown.
 //
-// Fails when either does not check again: a timer shows as removed, without runs.
+// Fails when either of them does not check again: the timer is then shown as removed, without runs.
 func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 	s, err := New(Config{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()},
 		Timer{Name: "a", Run: nothing})

@@ -9,10 +9,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// Status and the log show NoLimit where there is no limit, not the internal number for it.
+// Status and the log show NoLimit where there is no limit, and not the internal number for it.
 //
-// Fails when Status, or the log line about a new timer, shows the number that stands for NoLimit
-// inside.
+// Fails when Status, or the log line of a new timer, shows the internal number.
 func TestNoLimitIsShownAsSuch(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

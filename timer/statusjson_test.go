@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// statusForJSON has every field of a Status set, in one of its timers, and as little as possible in
-// the other.
+// statusForJSON returns a Status in which one timer has every field set, and the other has as few
+// fields set as possible.
 func statusForJSON() timer.Status {
 	berlin := time.FixedZone("CEST", 2*3600)
 	at := func(hour int) time.Time { return time.Date(2026, 7, 1, hour, 30, 0, 500_000_000, berlin) }
@@ -62,8 +62,8 @@ func statusForJSON() timer.Status {
 	}
 }
 
-// The JSON of a Status equals testdata/status.json. Programs in other languages read it, so a
-// change of it is a change of an interface. To accept one, run the test with UPDATE_GOLDEN=1.
+// The JSON of a Status equals testdata/status.json. Programs in other languages read it, so any
+// change is an API change. To accept a change, run the test with UPDATE_GOLDEN=1.
 //
 // Fails when a name or a unit changes.
 func TestStatusJSON(t *testing.T) {
@@ -87,9 +87,9 @@ func TestStatusJSON(t *testing.T) {
 	}
 }
 
-// Every field of a Status is in its JSON, if it is set.
+// Every field of a Status that is set is in its JSON.
 //
-// Fails when a field is added to a type and not to its MarshalJSON.
+// Fails when a field is added to a type but not to its MarshalJSON.
 func TestStatusJSONHasEveryField(t *testing.T) {
 	st := statusForJSON()
 	all := st.Timers[0]
@@ -132,9 +132,9 @@ func TestStatusJSONHasEveryField(t *testing.T) {
 	if err := json.Unmarshal(marshal(all), &runs); err != nil {
 		t.Fatal(err)
 	}
-	check(all.Running[0], runs.Running[0], "Timer", "Holder") // which the Status has
+	check(all.Running[0], runs.Running[0], "Timer", "Holder") // they are in the enclosing Status
 	last := runs.Last
-	for _, name := range []string{"tick", "on_start", "started_at", "attempts"} { // what is known of its RunInfo
+	for _, name := range []string{"tick", "on_start", "started_at", "attempts"} { // the known fields of its RunInfo
 		if last[name] == nil {
 			t.Errorf("the last run has no %s in JSON: %v", name, last)
 		}
@@ -144,9 +144,9 @@ func TestStatusJSONHasEveryField(t *testing.T) {
 }
 
 // The JSON of a running host has no sentinel values: no largest number for "no limit", no year 1
-// for "never", no empty object for an error, even if the error panics.
+// for "never", and no empty object for an error, even if the error panics.
 //
-// Fails when a type without MarshalJSON is added, and when a limit is not translated back.
+// Fails when a type without MarshalJSON is added, or when a limit is not converted back to NoLimit.
 func TestStatusJSONIsClean(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

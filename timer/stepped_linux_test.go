@@ -19,10 +19,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The same on a Redis whose clock is stepped together with its host's, by two hours and back: every
-// timer continues after each step.
+// Like TestClocksThatStepTogether, on a Redis whose clock is stepped together with the host's, by
+// two hours and back. Every timer continues after each step.
 //
-// Fails as the test in virtual time does.
+// Fails when TestClocksThatStepTogether does.
 func TestClocksThatStepTogetherOnRedis(t *testing.T) {
 	t.Parallel()
 	testkit.SkipShort(t)

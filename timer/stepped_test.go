@@ -15,14 +15,14 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// The clocks of all hosts and of the store are set forward or back together, and corrected: they
-// were on one machine, or followed one wrong server. After either step every timer runs again
-// within its own interval, once per tick, and the dead-man's check is right: it reports nothing
-// while runs succeed, and an alarm when they fail, whatever the store recorded while its clock was
-// ahead.
+// The clocks of all hosts and of the store are set forward or back together, and later corrected,
+// because they are on one machine or follow the same wrong server. After either step every timer
+// runs again within its own interval, once per tick. The dead-man's check is right: it reports
+// nothing while runs succeed, and raises an alarm when they fail, whatever the store recorded while
+// its clock was ahead.
 //
-// Fails when the store believes an instant of its own future, when a host plans by a clock that has
-// since been changed, and when a success in the future counts as a recent one.
+// Fails when the store accepts an instant in its own future, when a host plans by a clock that has
+// since been changed, or when a success in the future counts as a recent one.
 func TestClocksThatStepTogether(t *testing.T) {
 	for _, by := range []time.Duration{2 * time.Second, 10 * time.Minute, 2 * time.Hour, 400 * 24 * time.Hour} {
 		for _, by := range []time.Duration{by, -by} {
@@ -33,7 +33,7 @@ func TestClocksThatStepTogether(t *testing.T) {
 
 func clocksStep(t *testing.T, by time.Duration) {
 	f := newFleet(t)
-	var wrong atomic.Int64 // how wrong all clocks are
+	var wrong atomic.Int64 // the current error of all clocks
 	f.store.Clock = func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }
 	var failing atomic.Bool
 	var mu sync.Mutex
@@ -57,7 +57,7 @@ func clocksStep(t *testing.T, by time.Duration) {
 			timer.SetSkew(h.Scheduler, time.Duration(wrong.Load()))
 		}
 	}
-	// runAgain waits for one interval, and for the 10 s in which hosts read their clocks.
+	// runAgain waits for one interval, and for the 10 s within which hosts read their clocks.
 	runAgain := func(after string) {
 		t.Helper()
 		began := time.Now()
@@ -94,7 +94,7 @@ func clocksStep(t *testing.T, by time.Duration) {
 		}
 	}
 	failed := time.Now()
-	time.Sleep(16 * time.Minute) // two hosts share the ticks, and five without a success are an alarm
+	time.Sleep(16 * time.Minute) // two hosts share the ticks, and five without a success raise an alarm
 	alarms := errors.Join(hosts[0].TimersSucceed(), hosts[1].TimersSucceed())
 	for _, tm := range timers {
 		if alarms == nil || !strings.Contains(alarms.Error(), fmt.Sprintf("timer %q", tm.Name)) {

@@ -24,9 +24,9 @@ import (
 var outages = map[string]dlocktest.Fault{
 	"hangs":   dlocktest.Hang,
 	"refuses": dlocktest.Error(errors.New("connection refused")),
-	"resets":  dlocktest.LostReply, // applied, but the connection is gone
+	"resets":  dlocktest.LostReply, // the call is applied, but the connection is gone
 	"panics":  dlocktest.Panic,
-	"short":   dlocktest.Short, // fewer answers than questions
+	"short":   dlocktest.Short, // fewer answers than requests
 	"slow":    dlocktest.Slow(1500 * time.Millisecond),
 }
 
@@ -38,17 +38,17 @@ func eachOutage(t *testing.T, test func(t *testing.T, down dlocktest.Fault)) {
 	}
 }
 
-// Timers keep ticking while the store is down from the start, however it fails, and need no restart
-// when it comes back. Under StoreDownRunLocal they run, degraded and not valid; under StoreDownSkip
-// they do not.
+// Timers keep ticking if the store is down from the start, however it fails, and need no restart
+// when it returns. With StoreDownRunLocal they run, degraded and not valid. With StoreDownSkip they
+// do not run.
 //
-// Fails when views.recordDown ignores the policy, when a panic is not seen as a failure, or when
+// Fails when views.recordDown ignores the policy, when a panic does not count as a failure, or when
 // the session gives up after an error.
 func TestI7StoreDownAtStart(t *testing.T) {
 	eachOutage(t, func(t *testing.T, down dlocktest.Fault) {
 		f := newFleet(t)
 		var mu sync.Mutex
-		ran := map[string][]bool{} // per timer: was the run valid?
+		ran := map[string][]bool{} // by timer: whether each run was valid
 		record := func(ctx context.Context) error {
 			r, _ := timer.RunFromContext(ctx)
 			mu.Lock()
@@ -91,7 +91,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 			}
 			h.Link.Heal()
 		}
-		time.Sleep(20 * time.Second) // until grants whose replies were lost have been released, or have ended
+		time.Sleep(20 * time.Second) // until grants whose replies were lost have been released or have ended
 		mu.Lock()
 		ran = map[string][]bool{}
 		mu.Unlock()
@@ -117,11 +117,11 @@ func TestI7StoreDownAtStart(t *testing.T) {
 	})
 }
 
-// The store dies during a run and comes back. Under StoreDownRunLocal the run continues, degraded;
-// under StoreDownSkip it ends when its lease can no longer be trusted. In both cases it is no
-// longer valid when the slot can be granted to another host.
+// The store fails during a run and returns. With StoreDownRunLocal the run continues, degraded.
+// With StoreDownSkip it ends when its lease can no longer be trusted. In both cases it is no longer
+// valid when the slot can be granted to another host.
 //
-// Fails when lost does not take silence for an outage, or does not look at the policy.
+// Fails when lost does not treat silence as an outage, or ignores the policy.
 func TestI7StoreDiesDuringARun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -174,10 +174,10 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 	}
 }
 
-// A loss without an outage (this host stalled, and its slot went to another) ends the run under
-// StoreDownRunLocal, too, because the store was not silent: it reported the loss.
+// A loss without an outage (this host stalled, and its slot went to another) also ends the run with
+// StoreDownRunLocal, because the store was not silent: it reported the loss.
 //
-// Fails when lost does not look at Silent.
+// Fails when lost ignores Silent.
 func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -212,7 +212,7 @@ func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 	})
 }
 
-// takenStore can report that every lease has gone to another holder.
+// takenStore can report that every lease now belongs to another holder.
 type takenStore struct {
 	dlock.DistributedLock
 	all atomic.Bool
@@ -228,9 +228,9 @@ func (s *takenStore) Extend(ctx context.Context, ttl time.Duration, grants ...dr
 	return results, err
 }
 
-// "Not acquired" is an answer: it never triggers the fallback.
+// "Not acquired" is an answer, so it never triggers the fallback.
 //
-// Fails when recordAnswer takes every error for a failure of the store.
+// Fails when recordAnswer treats every error as a failure of the store.
 func TestFullIsNotDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -254,8 +254,8 @@ func TestFullIsNotDown(t *testing.T) {
 
 // A change of the store's state is logged once, not once per tick.
 //
-// Fails when recordAcquire or called logs without a change, or when the state does not remember
-// when it began.
+// Fails when recordAcquire or called logs without a change, or when the start of the state is not
+// recorded.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -284,9 +284,9 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 }
 
 // A store that restarted refuses for a while. A tick that is refused for this reason is tried again
-// afterwards, if no later one comes due before: a daily timer must not lose its day.
+// afterwards if no later tick is due before. Otherwise a daily timer would lose its day.
 //
-// Fails when decide makes no tick wait for the end of a quarantine.
+// Fails when decide does not make the tick wait for the end of the quarantine.
 func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -323,7 +323,7 @@ func TestQuarantinedTickIsTriedAgain(t *testing.T) {
 type quarantine struct {
 	dlock.DistributedLock
 	until  time.Time
-	silent bool // it does not say when it ends
+	silent bool // the refusal does not say when the quarantine ends
 }
 
 func (q *quarantine) TryAcquire(ctx context.Context, req driver.Request) (driver.Grant, error) {
@@ -336,7 +336,7 @@ func (q *quarantine) TryAcquire(ctx context.Context, req driver.Request) (driver
 	return q.DistributedLock.TryAcquire(ctx, req)
 }
 
-// Hosts with different limits report the difference, and keep to the larger one.
+// Hosts with different limits report the difference, and keep to the larger limit.
 func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -366,10 +366,11 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 }
 
 // A store that can audit its server does so when it first answers, and when it answers again. Each
-// of its warnings is logged once an hour, even if the numbers in it change, and a note at Info.
+// of its warnings is logged at most once an hour, even if the numbers in it change. A note is
+// logged at Info.
 //
-// Fails when saw does not call audit, or calls it without a change; when warnings count as
-// different because of their numbers, and when one is never logged again.
+// Fails when saw does not call audit or calls it without a change, when warnings count as different
+// because of their numbers, or when a warning is never logged again.
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -387,7 +388,7 @@ func TestAuditIsLogged(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		for range 2 {
 			for range 5 {
-				// Not Hang, because after Heal a call in flight fails once more.
+				// Not Hang, because a call in flight would fail once more after Heal.
 				link.Inject(dlocktest.Error(errors.New("refused")))
 				time.Sleep(10 * time.Second)
 				link.Heal()

@@ -17,7 +17,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// waited is what Handle.Wait returned.
+// waited holds the results of Handle.Wait.
 type waited struct {
 	result any
 	err    error
@@ -37,8 +37,8 @@ func triggerFor(t *testing.T, h *host, name string, options timer.TriggerOptions
 	return run
 }
 
-// A run gets the payload, as it was when Trigger was called, and who triggered it, in each attempt,
-// with a store and without. A caller that waits gets its result; hooks and Status show both.
+// In each attempt, with and without a store, a run has the payload as it was when Trigger was
+// called, and who triggered it. A caller that waits gets the result. Hooks and Status show both.
 //
 // Fails when the payload is not copied or not passed on, or when an attempt drops the result.
 func TestTriggerGivesAPayloadAndGetsAResult(t *testing.T) {
@@ -88,7 +88,7 @@ func TestTriggerGivesAPayloadAndGetsAResult(t *testing.T) {
 	})
 }
 
-// A payload that is one byte too long, and an invalid origin, are refused.
+// A payload that is one byte too long, and an invalid By, are refused.
 func TestTriggerChecksItsOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -111,7 +111,7 @@ func TestTriggerChecksItsOptions(t *testing.T) {
 
 // Wait returns a fixed outcome and error for each way in which a run ends.
 //
-// Fails when the wait does not end, the outcome is another, or the cause is lost.
+// Fails when the wait does not end, the outcome is wrong, or the cause is missing.
 func TestWaitReturnsTheOutcome(t *testing.T) {
 	failure := errors.New("no luck")
 	forContext := func(ctx context.Context) error {
@@ -174,9 +174,9 @@ func TestWaitReturnsTheOutcome(t *testing.T) {
 	}
 }
 
-// The wait for a handler that never returns ends when Run gives up on it.
+// The wait for a handler that never returns ends when Run gives up on the handler.
 //
-// Fails when giveUp leaves the handle open, or when the late end of the run is recorded after all.
+// Fails when giveUp leaves the handle open, or when the late end of the run is recorded.
 func TestWaitEndsWithAStuckHandler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -208,7 +208,7 @@ func TestWaitEndsWithAStuckHandler(t *testing.T) {
 	})
 }
 
-// A wait ends with its own context, whatever the run does. Waiting is optional.
+// A wait ends when its own context ends, whatever the run does. Waiting is optional.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -233,16 +233,16 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		triggerFor(t, h, "a", timer.TriggerOptions{}) // no caller waits for it
 		time.Sleep(5 * time.Minute)
 		f.Stop()
-		if _, err := run.Wait(ctx); err != nil { // that has ended, and so has the run
+		if _, err := run.Wait(ctx); err != nil { // ctx has ended, and so has the run
 			t.Error(err)
 		}
 	})
 }
 
-// The context of a run has the values of the caller's context, and of Run's where that has none. It
-// does not end with the caller's, and its cause is its own.
+// The context of a run has the values of the caller's context, and the values of Run's context
+// where the caller's has none. It does not end with the caller's context, and has its own cause.
 //
-// Fails when the caller's cancellation is passed on, even through context.Cause, which looks for a
+// Fails when the caller's cancellation is passed on, even through context.Cause, which looks up a
 // value of package context.
 func TestTriggeredRunsHaveTheValuesOfTheirCaller(t *testing.T) {
 	type key string
@@ -297,8 +297,8 @@ func TestTriggeredRunsHaveTheValuesOfTheirCaller(t *testing.T) {
 	})
 }
 
-// A Run that was not triggered has no payload and takes no result; neither panics. A unit test of a
-// handler can read both.
+// A Run that was not triggered has no payload and drops its result, and neither method panics. A
+// unit test of a handler can use both.
 func TestPayloadAndResultOutsideATrigger(t *testing.T) {
 	none, _ := timer.RunFromContext(t.Context())
 	none.SetResult(1)

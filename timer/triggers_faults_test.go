@@ -20,8 +20,8 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A valueStore can make writes of values fail: before is called with the text of each write, after
-// with the answer, and the caller gets what each returns.
+// A valueStore can make writes of values fail. It calls before with the text of each write, and
+// after with the answer. The caller gets the error that each returns.
 type valueStore struct {
 	*memlock.Store
 	before func(ctx context.Context, text string) error
@@ -46,7 +46,7 @@ func (s *valueStore) Update(ctx context.Context, name string, update driver.Upda
 	return err
 }
 
-// hang returns when the caller gives up.
+// hang returns when ctx ends.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -57,8 +57,8 @@ func quietControl(store dlock.DistributedLock) *control.Control {
 	return ctl
 }
 
-// A Control that gets no answer adds no trigger twice: a host may have run it meanwhile. It returns
-// nil only if the trigger will run, and an error if that is not known.
+// A Control that gets no answer does not add a trigger twice, because a host may have run it in the
+// meantime. It returns nil only if the trigger will run, and an error if that is not known.
 //
 // Fails when a trigger is pushed again because it is no longer in the queue.
 func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
@@ -68,7 +68,7 @@ func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 		ctl := quietControl(f.store)
 		order(t, ctl, "a", "left by a host that died", 0)
 		timer.TakeTrigger(t, f.store, "a", dlock.Holder{Host: "web-7", PID: 1, ID: "x"})
-		f.start(timer.Config{}, ran.timer("a", 0)) // it looks with each heartbeat, because of the first trigger
+		f.start(timer.Config{}, ran.timer("a", 0)) // after the first trigger, it reads with each heartbeat
 		time.Sleep(time.Minute)
 		var lose atomic.Bool
 		lossy := quietControl(&valueStore{Store: f.store, after: func(ctx context.Context, err error) error {
@@ -109,10 +109,10 @@ func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 	})
 }
 
-// A program that runs no timers has just started when it makes its only call, which has to connect
-// first.
+// A program that runs no timers makes its only call right after its start, so the call has to
+// connect first.
 //
-// Fails when a Control of its own gives up after the StoreTimeout of a scheduler.
+// Fails when a stand-alone Control gives up after the StoreTimeout of a scheduler.
 func TestControlWaitsForAConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -130,7 +130,7 @@ func TestControlWaitsForAConnection(t *testing.T) {
 	})
 }
 
-// While the store's writes hang, Control.Trigger returns within a few time-outs.
+// While the store's writes hang, Control.Trigger returns within a few timeouts.
 //
 // Fails when it retries without end.
 func TestControlTriggerEndsWhileWritesHang(t *testing.T) {
@@ -150,7 +150,7 @@ func TestControlTriggerEndsWhileWritesHang(t *testing.T) {
 	})
 }
 
-// A Control's trigger of a timer with a fixed delay does not wait for the delay: it runs within a
+// A Control's trigger of a timer with a fixed delay does not wait for the delay. It runs within a
 // heartbeat, and the delay counts from its end.
 //
 // Fails when a trigger is delayed like a tick.
@@ -178,10 +178,10 @@ func TestControlTriggerDuringAFixedDelay(t *testing.T) {
 	})
 }
 
-// A host that could not give a trigger back does so as soon as the store allows it, even if it no
-// longer has room, or the timer. Then another host runs the trigger.
+// A host that could not return a trigger to the queue does so as soon as the store allows it, even
+// if it no longer has room, or no longer has the timer. Then another host runs the trigger.
 //
-// Fails when it keeps what it has taken until that expires.
+// Fails when the host keeps the trigger until it expires.
 func TestControlTriggerIsGivenBackLater(t *testing.T) {
 	for name, remove := range map[string]bool{"it has no room": false, "it has not the timer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -234,10 +234,10 @@ func TestControlTriggerIsGivenBackLater(t *testing.T) {
 	}
 }
 
-// If the store has no queue for a trigger, as with one from an older Control, the trigger costs one
-// look.
+// If the store has no queue for a trigger, for example because an older Control made it, the
+// trigger costs one read.
 //
-// Fails when a host looks for the queue with each heartbeat, for as long as it runs.
+// Fails when a host reads the queue with each heartbeat for as long as it runs.
 func TestTriggerWithoutAQueueCostsOneLook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -309,8 +309,8 @@ func (s *unreadable) Value(ctx context.Context, name string) (driver.ValueState,
 }
 
 // A Control that finds an expired trigger reports it once, even if the write that removes it gets
-// no answer, and the Control cannot find out whether it was made: the store is then down, or a host
-// has already run the new trigger. No other host would find the expired one.
+// no answer and the Control cannot find out whether the write was made. The store may then be down,
+// or a host may already have run the new trigger. No other host would find the expired trigger.
 //
 // Fails when the expired triggers are dropped because of the error.
 func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
@@ -353,10 +353,10 @@ func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
 	}
 }
 
-// If the first write of a Control fails, and the second is made, it reports the triggers that it
-// found expired with either of them once.
+// If the first write of a Control fails and the second succeeds, the Control reports each trigger
+// that either of them found expired once.
 //
-// Fails when each try reports separately.
+// Fails when each attempt reports separately.
 func TestControlReportsExpiredTriggersOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := &valueStore{Store: memlock.New()}
@@ -376,11 +376,11 @@ func TestControlReportsExpiredTriggersOnce(t *testing.T) {
 	})
 }
 
-// A trigger for which the store has no slot, or whose limit is full, is tried by one host of the
-// fleet from time to time: after half the time that it has waited, and within a minute. On each
-// host it counts as refused once. When a run ends, its host takes the trigger immediately.
+// If the store has no slot for a trigger, or a limit is full, one host of the fleet tries the
+// trigger from time to time: after half the time that it has waited, and within a minute. Each host
+// counts it as refused once. When a run ends, its host takes the trigger immediately.
 //
-// Fails when each host takes it and gives it back with each heartbeat.
+// Fails when each host takes it and returns it with each heartbeat.
 func TestControlTriggerThatWaitsForASlotCostsLittle(t *testing.T) {
 	for name, limits := range map[string][]string{"slots": nil, "limit": {"l"}} {
 		t.Run(name, func(t *testing.T) {

@@ -78,11 +78,12 @@ func pending(t *testing.T, c *control.Control, name string, want int) []control.
 	return list
 }
 
-// Each trigger of a Control is one run in the fleet, with its payload unchanged, even if several
-// come before a host has looked. One host runs them in their order. If there are several hosts, one
-// may take the second trigger, and get the slot before the host that has taken the first.
+// Each trigger of a Control causes one run in the fleet, with its payload unchanged, even if
+// several triggers arrive before a host has read the queue. A single host runs them in order. With
+// several hosts, one may take the second trigger, and get the slot before the host that has taken
+// the first.
 //
-// Fails when the latest trigger replaces the others, or a payload is changed.
+// Fails when the latest trigger replaces the others, or when a payload is changed.
 func TestControlTriggersRunOnceEach(t *testing.T) {
 	t.Run("one host", func(t *testing.T) { triggersRunOnceEach(t, 1) })
 	t.Run("four hosts", func(t *testing.T) { triggersRunOnceEach(t, 4) })
@@ -111,17 +112,17 @@ func triggersRunOnceEach(t *testing.T, hosts int) {
 		time.Sleep(time.Minute)
 		ran.are(t, "one after the other", given...)
 		pending(t, ctl, "a", 0)
-		f.start(timer.Config{}, ran.timer("a", time.Second)) // a host that comes later
+		f.start(timer.Config{}, ran.timer("a", time.Second)) // a host that starts later
 		time.Sleep(time.Hour)
 		ran.are(t, "later", given...)
 		f.Stop()
 	})
 }
 
-// A trigger for which there is no room waits: in a pause, while all slots are taken, and until a
-// host registers the timer. It costs no more than a look at each host's heartbeat.
+// A trigger for which there is no room waits: during a pause, while all slots are taken, and until
+// a host registers the timer. It costs at most one read at each host's heartbeat.
 //
-// Fails when a host that finds no room does not give the trigger back, or stops looking.
+// Fails when a host without room does not return the trigger, or stops reading the queue.
 func TestControlTriggerWaitsForRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -176,9 +177,9 @@ func TestControlTriggerWaitsForRoom(t *testing.T) {
 	})
 }
 
-// If no host could start a trigger in time, it is no longer run. One host reports that, once.
+// If no host could start a trigger in time, it does not run, and one host reports that once.
 //
-// Fails when an expired trigger is run, is left, or is reported by each host.
+// Fails when an expired trigger runs, remains in the queue, or is reported by each host.
 func TestControlTriggerExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -219,8 +220,8 @@ func TestControlTriggerExpires(t *testing.T) {
 	})
 }
 
-// If a host dies between taking a trigger and starting its run, no other host runs it, and its
-// expiry names that host. Later triggers run.
+// If a host dies between taking a trigger and starting its run, no other host runs the trigger, and
+// the report of its expiry names the host. Later triggers run.
 //
 // Fails when another host takes a taken trigger, or when a taken trigger blocks others.
 func TestControlTriggerOfAHostThatDied(t *testing.T) {
@@ -277,12 +278,11 @@ func (s *tornStore) Update(ctx context.Context, name string, update driver.Updat
 	return s.Store.Update(ctx, name, update)
 }
 
-// However the writes of hosts and their answers are lost or late, and although often there is no
-// room, no trigger is run twice, and none is lost: each one that was accepted is run, or its expiry
-// is reported.
+// The writes of hosts and their answers are lost or late, and often there is no room. Still no
+// trigger runs twice, and none is lost: each accepted trigger runs, or its expiry is reported.
 //
-// Fails when a host starts a run after a take that is not known to have been made, or does not
-// recognize what it has taken.
+// Fails when a host starts a run although its take is not known to have succeeded, or does not
+// recognize the trigger that it has taken.
 func TestControlTriggersUnderFaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -371,9 +371,10 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 	})
 }
 
-// While a payload waits, ticks cost no more than before: one round trip, which does not carry it.
+// While a payload is pending, a tick costs no more than before: one round trip, which does not
+// carry the payload.
 //
-// Fails when a tick looks for triggers, or the host probes twice per heartbeat.
+// Fails when a tick looks for triggers, or when the host probes twice per heartbeat.
 func TestPendingTriggersCostTicksNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -392,8 +393,9 @@ func TestPendingTriggersCostTicksNothing(t *testing.T) {
 		}
 		order(t, h.Control(), "a", strings.Repeat("x", timer.MaxPayloadLen), 0)
 		time.Sleep(time.Minute)
-		// Only the host's own locks are taken more often: it probes up to four times per TTL, and
-		// at least once if nothing waits. That makes three more, as many as there are heartbeats.
+		// Only the host's own locks are taken more often. The host probes up to four times per TTL,
+		// and at least once if nothing waits. The difference is three, which is the number of
+		// heartbeats.
 		if busy := calls(); busy > quiet+int(time.Minute/(dlock.DefaultTTL/3)) {
 			t.Errorf("%d acquires in a minute, %d before", busy, quiet)
 		}

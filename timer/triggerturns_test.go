@@ -13,12 +13,12 @@ import (
 	"github.com/tickslot/tickslot/timer/control"
 )
 
-// A limit of one run is kept busy by the ticks of another timer, or of the timer itself. An
-// accepted trigger runs within a TTL plus two of the runs before it, on one host and on several. If
-// there are three triggers of two timers, each waits for one run more. Meanwhile ticks continue.
+// Ticks of another timer, or of the timer itself, keep a limit of one run busy. An accepted trigger
+// runs within a TTL plus two of the runs before it, on one host and on several hosts. With three
+// triggers of two timers, each waits for one more run. Ticks continue in the meantime.
 //
-// Fails when no host offers the place of a run that ends, when the host's own next tick takes it
-// meanwhile, when a waiting tick does, or when hosts whose tick comes due then do.
+// Fails when no host offers the place of a run that ends. Also fails when that place goes to the
+// host's own next tick, to a waiting tick, or to hosts whose tick is then due.
 func TestTriggersBesideABusyLimit(t *testing.T) {
 	const ttl = 15 * time.Second
 	second := schedule.Every(time.Second).Offset(0)

@@ -42,9 +42,9 @@ func (v *versions) of(version string) int {
 	return v.runs[version]
 }
 
-// A run in progress keeps its handler, its MaxRunTime and its retries; runs that start later have
-// the new settings. The run counts towards the new limits, and its success counts for the updated
-// timer. Remove waits for the runs of every version.
+// A run in progress keeps its handler, its MaxRunTime and its retries. Runs that start later have
+// the new settings. The old run counts towards the new limits, and its success counts for the
+// updated timer. Remove waits for the runs of every version.
 //
 // Fails when Update waits, when the places of the old timer are not taken over, or when a run of a
 // replaced timer is not retried.
@@ -66,7 +66,7 @@ func TestUpdateLeavesRunsAlone(t *testing.T) {
 						return context.Cause(ctx)
 					}}
 				h := f.start(timer.Config{}, old)
-				time.Sleep(90 * time.Second) // a run goes on
+				time.Sleep(90 * time.Second) // a run is in progress
 				next := timer.Timer{Name: "a", LocalOnly: local, MaxConcurrency: 2, MaxPerTick: 2,
 					MaxRunTime: time.Minute,
 					Schedule:   schedule.Every(time.Minute).Offset(0), Run: ran.handler(f, "new", 30*time.Second)}
@@ -104,10 +104,10 @@ func TestUpdateLeavesRunsAlone(t *testing.T) {
 	}
 }
 
-// A timer with a fault is refused, with every fault, and the old one continues. So are a name that
-// is not registered, and any Update while the host drains.
+// Update refuses invalid settings with all their faults, and the old timer continues. It also
+// refuses a name that is not registered, and any update while the host drains.
 //
-// Fails when Update removes before it checks.
+// Fails when Update removes the timer before it checks the settings.
 func TestUpdateRefusesFaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -160,12 +160,12 @@ func TestUpdateRefusesFaults(t *testing.T) {
 	})
 }
 
-// A timer is updated at the instants of its ticks and in between, by several callers at the same
-// time. With the same schedule it runs every tick once, however often it is updated. No claim would
-// hide a second run here.
+// A timer is updated at its ticks and in between, by several callers at the same time. With the
+// same schedule it runs every tick once, however often it is updated. The timer claims no ticks,
+// which would hide a second run.
 //
-// Fails when the new timer begins now (ticks that are due, delayed or wait are lost), or does not
-// take over the latest tick that came due (ticks run twice).
+// Fails when the new timer begins now (ticks that are due, delayed or waiting are lost), or does
+// not take over the latest due tick (ticks run twice).
 func TestUpdateKeepsEveryTick(t *testing.T) {
 	for name, change := range map[string]func(tm *timer.Timer, n int){
 		"handler":     func(*timer.Timer, int) {},
@@ -231,8 +231,9 @@ func TestUpdateKeepsEveryTick(t *testing.T) {
 
 func ownMinutely(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) }
 
-// Hosts that are updated one after the other, up and down, together never have more valid runs than
-// the largest MaxConcurrency, as in a rolling deploy, and no tick starts more than MaxPerTick runs.
+// As in a rolling deployment, hosts are updated one after the other, up and down. Together they
+// never have more valid runs than the largest MaxConcurrency, and no tick starts more than
+// MaxPerTick runs.
 //
 // Fails when a run of the old timer is no longer counted.
 func TestI1UpdateKeepsLimits(t *testing.T) {
@@ -271,10 +272,10 @@ func TestI1UpdateKeepsLimits(t *testing.T) {
 	})
 }
 
-// A pause and another override outlast an Update; so do the alarm and the counts. A timer that
+// A pause and other overrides survive an Update, and so do the alarm and the counts. A timer that
 // becomes LocalOnly has no overrides.
 //
-// Fails when the new timer starts with a state of its own.
+// Fails when the new timer starts with its own state.
 func TestUpdateKeepsOverridesAndCounts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -326,10 +327,10 @@ func TestUpdateKeepsOverridesAndCounts(t *testing.T) {
 	})
 }
 
-// A timer with another schedule begins now: it does not make up for ticks that the old schedule
-// missed or delayed, and an instant of both starts only once.
+// A timer with a different schedule begins now. It does not make up for ticks that the old schedule
+// missed or delayed, and a tick of both schedules starts only once.
 //
-// Fails when the new timer takes over the next tick of another schedule, or catches up.
+// Fails when the new timer takes over the next tick of the old schedule, or catches up.
 func TestUpdateToAnotherSchedule(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -381,9 +382,10 @@ func TestUpdateToAnotherSchedule(t *testing.T) {
 }
 
 // Update may be called before Run and while Run begins, by a handler for its own timer, and by a
-// schedule. If a timer is updated after its last instant has passed, it begins again.
+// schedule. If a timer is updated after its last tick has passed, it begins again.
 //
-// Fails when proceed and begin both plan a timer, or Update holds a mutex while it asks a schedule.
+// Fails when proceed and begin both plan a timer, or when Update holds a mutex while it calls a
+// schedule.
 func TestUpdateAnyTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// If a tick waits in line, for its turn to call the store, or for the end of a quarantine, it is
-// carried out with the new settings. So is a Trigger. A tick for which the store is being asked
-// keeps the old ones.
+// A tick that waits in line, for its turn to call the store, or for the end of a quarantine is
+// tried with the new settings. The same holds for a Trigger. A tick whose call to the store is in
+// progress keeps the old settings.
 //
 // Fails when the new settings do not apply to waiting ticks and Triggers.
 func TestUpdateTakesOverWhatWaits(t *testing.T) {
@@ -119,10 +119,10 @@ func TestUpdateTakesOverWhatWaits(t *testing.T) {
 	})
 }
 
-// The run of a start that waits is claimed as it would have been before the update: with
+// A waiting run of RunOnStart is claimed as it would have been before the update. With
 // RunOnStartOnce it runs once in the fleet, with RunOnStartEachHost on every host.
 //
-// Fails when claim asks the new settings what kind of tick it is.
+// Fails when claim uses the new settings to determine the kind of tick.
 func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
 	for _, c := range []struct {
 		from, to timer.RunOnStartPolicy
@@ -161,8 +161,8 @@ func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
 	}
 }
 
-// If a tick that waits for a run to end is being tried when its timer is updated, it keeps waiting,
-// with the new settings.
+// If a timer is updated while its tick that waits for a run to end is being tried, the tick keeps
+// waiting, with the new settings.
 //
 // Fails when decide makes the tick be skipped because its timer was updated.
 func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
@@ -208,11 +208,11 @@ func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
 	}
 }
 
-// If the clock was set back by more than an interval, Update does not wait until it shows the
-// latest tick again. If it was set back by less, Update does wait, so that the tick is not tried
-// twice.
+// If the clock was set back by more than an interval, an updated timer does not wait until the
+// clock shows the latest tick again. If the clock was set back by less, the timer does wait, so
+// that the tick is not tried twice.
 //
-// Fails when proceed takes the latest tick for the past, or leaves it out.
+// Fails when proceed treats the latest tick as past, or ignores it.
 func TestUpdateAfterTheClockWasSetBack(t *testing.T) {
 	for _, c := range []struct {
 		ahead time.Duration

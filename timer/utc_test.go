@@ -13,7 +13,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// zonesSeen records the zones in which a user-defined schedule or blackout was asked.
+// zonesSeen records the zones of the instants that a user-defined schedule or blackout receives.
 type zonesSeen struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -44,8 +44,8 @@ func (z *zonesSeen) only(t *testing.T, what string) {
 	}
 }
 
-// Every part asks user-defined schedules and blackouts in UTC, so that hosts in different zones
-// agree with each other, and Explain with the scheduler.
+// Every part calls user-defined schedules and blackouts in UTC, so that hosts in different zones
+// agree with each other, and Explain agrees with the scheduler.
 //
 // Fails when schedule.Next or schedule.BlackedOut passes on an instant unchanged.
 func TestOthersAreAskedInUTC(t *testing.T) {
@@ -69,7 +69,7 @@ func TestOthersAreAskedInUTC(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		timer.SetSkew(h.Scheduler, -time.Hour) // makes the planner ask all schedules again
+		timer.SetSkew(h.Scheduler, -time.Hour) // makes the planner call all schedules again
 		timer.Poke(h.Scheduler)
 		time.Sleep(10 * time.Minute)
 		f.Stop()
@@ -78,8 +78,8 @@ func TestOthersAreAskedInUTC(t *testing.T) {
 	})
 }
 
-// If a schedule uses the zone of the instants that it is asked with, as robfig/cron and its
-// successors do, Explain and the scheduler agree on its ticks.
+// If a schedule uses the zone of its argument, as robfig/cron and its successors do, Explain and
+// the scheduler agree on its ticks.
 func TestExplainAgreesWithTheSchedulerAboutForeignCron(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		nightly, err := cron.ParseStandard("0 2 * * *")

@@ -12,10 +12,10 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// Every Reason of a skipped tick, and every Outcome, has a verdict, so that Explain reports it; the
-// reason of a custom store is read from its error.
+// Every Reason of a skipped tick, and every Outcome, has a verdict, so that Explain can report it.
+// The reason of a custom store is read from its error.
 //
-// Fails when a Reason or an Outcome is left out of verdicts.
+// Fails when a Reason or an Outcome is missing in verdicts.
 func TestEveryReasonIsAVerdict(t *testing.T) {
 	for file, typ := range map[string]string{"reason.go": "Reason", "run.go": "Outcome"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)

@@ -13,12 +13,12 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// At most one tick of a timer waits, the latest, whatever it waits for: an earlier one that comes
-// back is refused. In a queue the later tick keeps the turn of the earlier; otherwise it is tried
-// itself.
+// At most one tick of a timer waits, the latest, whatever it waits for. An earlier tick that
+// returns is refused. In a queue the later tick takes over the turn of the earlier one. Otherwise
+// the later tick itself is tried.
 //
-// Fails when mayWait does not look at the latest tick, or overtake takes a tick out of a queue, or
-// forgets one that waits elsewhere.
+// Fails when mayWait does not check for the latest tick, or when overtake takes a tick out of a
+// queue, or ignores one that waits elsewhere.
 func TestOnlyTheLatestTickWaits(t *testing.T) {
 	s, err := New(Config{Store: memlock.New(), MaxRuns: 1, Logger: slog.New(slog.DiscardHandler)},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
@@ -30,8 +30,8 @@ func TestOnlyTheLatestTickWaits(t *testing.T) {
 	for _, c := range []struct {
 		on    waitsFor
 		wait  func(tick) bool
-		why   Reason // of the overtaken tick
-		waits bool   // whether the later one waits in its place
+		why   Reason // the reason of the overtaken tick
+		waits bool   // whether the later tick waits instead
 	}{
 		{forTime, func(t tick) bool { return w.later(t, time.Minute) }, ReasonMissed, false},
 		{forRun, func(t tick) bool { return w.refuse(t, ReasonFull, nil, false) }, ReasonFull, false},
@@ -62,10 +62,10 @@ func TestOnlyTheLatestTickWaits(t *testing.T) {
 	}
 }
 
-// A tick that begins to wait for a run to end while its timer is removed does not keep waiting:
-// either refuse sees that the timer was removed, or withdraw takes the tick out.
+// A tick that begins to wait for a run to end while its timer is removed does not keep waiting.
+// Either refuse sees that the timer was removed, or withdraw takes the tick out.
 //
-// Fails when refuse makes a tick wait without holding the mutex under which it has looked at the
+// Fails when refuse makes a tick wait without still holding the mutex with which it checked the
 // timer.
 func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
@@ -102,10 +102,10 @@ func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 	}
 }
 
-// Ticks that were tried before their time was over are not remembered until then, however many
-// there are.
+// If a tick is tried before its time, its item does not remain in byTime until then, however many
+// such ticks there are.
 //
-// Fails when at does not tidy byTime, or takeOut does not count.
+// Fails when at does not tidy byTime, or when takeOut does not count.
 func TestTimesOfTicksThatWereTriedAreForgotten(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
 	if err != nil {
@@ -123,8 +123,8 @@ func TestTimesOfTicksThatWereTriedAreForgotten(t *testing.T) {
 	}
 }
 
-// If a place becomes free after a tick has found none, and before that tick waits in line, it is
-// reserved for the tick: otherwise no other run might ever free one.
+// If a place becomes free after a tick has found none and before the tick waits in line, the place
+// is reserved for the tick. Otherwise no other run might ever free a place.
 //
 // Fails when refuse does not serve the line.
 func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
@@ -152,8 +152,8 @@ func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
 }
 
 // A timer was registered again while a tick of the removed timer still waits for its turn. A tick
-// of the new timer does not take that turn: the place belongs to the removed timer, and Remove
-// waits for it.
+// of the new timer does not take that turn, because the place belongs to the removed timer, and
+// Remove waits for it.
 //
 // Fails when overtake does not compare the registrations.
 func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
@@ -190,11 +190,11 @@ func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
 	}
 }
 
-// A tick that has waited until an instant is skipped if its catch-up window is over by then, or if
-// its timer was removed while the scheduling goroutine had the tick.
+// A tick that has waited until a given time is skipped if its catch-up window is over by then, or
+// if its timer was removed while the scheduling goroutine had the tick.
 //
-// Fails when recheck checks the window of only some ticks, or leaves the reason why a tick waited
-// as the reason why it is skipped.
+// Fails when recheck checks the window of only some ticks, or when the reason of the wait becomes
+// the reason of the skip.
 func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing,
 		CatchUp: CatchUp{Policy: CatchUpOnce, Window: time.Minute}})
@@ -226,7 +226,7 @@ func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 
 // A tick that replaces an earlier one in line may itself wait for MaxWait.
 //
-// Fails when overtake does not restart its wait.
+// Fails when overtake does not restart the wait.
 func TestTickInLineWaitsForAsLongAsOthers(t *testing.T) {
 	s, err := New(Config{MaxRuns: 1, MaxWait: time.Hour}, Timer{Name: "b", Run: nothing},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
@@ -256,10 +256,10 @@ func TestTickInLineWaitsForAsLongAsOthers(t *testing.T) {
 	}
 }
 
-// A tick that was taken out to be tried, and was not tried because the host drains, is not left
-// behind: nothing would take it out again.
+// A tick that was taken out to be tried, and was not tried because the host drains, is not put
+// back, because nothing would take it out again.
 //
-// Fails when putBack does not ask whether the tick may wait, or forgets one that may not.
+// Fails when putBack does not check whether the tick may wait, or loses a tick that may not.
 func TestNoTickIsPutBackAfterTheLastWaits(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
 	if err != nil {
@@ -331,11 +331,11 @@ func TestTurnOfAWithdrawnTickIsGivenUp(t *testing.T) {
 	}
 }
 
-// An earlier tick waits for a run to end. A later tick has come due, and the scheduling goroutine
-// is about to try it, when Update changes a setting other than the schedule: the later tick is
-// tried.
+// An earlier tick waits for a run to end. A later tick is due, and the scheduling goroutine is
+// about to try it when Update changes a setting other than the schedule. The later tick is tried.
 //
-// Fails when the tick that waits keeps the later one, whose settings are not current, from waiting.
+// Fails when the waiting tick prevents the later tick, whose settings are not current, from
+// waiting.
 func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 1, OnFull: FullWait, Run: nothing}
@@ -357,7 +357,7 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 			t.Fatalf("the first tick does not wait: %+v", w)
 		}
 		time.Sleep(time.Until(time.UnixMicro(next())))
-		// This does what dispatch does with the second tick, up to the gate.
+		// The test does what dispatch does with the second tick, up to the gate.
 		a := dueTick{item: item{e: old.entry, when: next()}, pending: pending{tick: tick{s: old, at: next()}}}
 		p.ask(&a, p.now())
 		p.registry.mu.Lock()
@@ -381,7 +381,7 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 }
 
 // When the breaker has opened, the end of a call makes all ticks in the queue follow OnStoreDown,
-// even if Triggers wait there, which do call the store.
+// even if Triggers, which do call the store, also wait there.
 //
 // Fails when next stops at the turn of a Trigger.
 func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
