@@ -208,7 +208,8 @@ func (a *answer) json() []byte {
 	return append(body, '\n')
 }
 
-// oneLine escapes line breaks. An error that contains one could otherwise look like several checks.
+// oneLine replaces line breaks and control characters. With a line break, one error could look like
+// several checks.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {

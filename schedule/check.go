@@ -106,7 +106,7 @@ func checkZones(v any) error {
 		"\"Europe/Berlin\", or \"\" for UTC", Describe(v))
 }
 
-// common reports whether this package made the schedule. All hosts agree about the ticks of such a
+// common reports whether this package made the schedule. All hosts agree on the ticks of such a
 // schedule.
 func common(s Schedule) bool {
 	switch s.(type) {

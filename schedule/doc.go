@@ -9,10 +9,11 @@
 //	schedule.Except(schedule.Daily("08:00", zone), schedule.Weekdays(zone, time.Sunday))
 //
 // A [Schedule] has one method, Next; the schedules of robfig/cron and River satisfy the interface
-// unchanged. A [Blackout] has one method, Until. The constructors do not return errors. A malformed
-// schedule, zone or window stores its faults, and [Check] returns them, each with its place in the
-// text and how to fix it. For a cron expression, Check returns only the first fault. To parse an
-// expression that a user has typed, call [ParseCron], which returns the schedule or its faults.
+// unchanged. A [Blackout] has one method, Until. The constructors do not return errors. They keep
+// the faults of a malformed schedule, zone or window, and [Check] returns these faults, each with
+// its place in the text and how to fix it. For a cron expression, Check returns only the first
+// fault. To parse an expression that a user has typed, call [ParseCron], which returns the schedule
+// or its faults.
 //
 // # What is promised
 //

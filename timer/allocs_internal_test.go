@@ -152,9 +152,9 @@ func TestAllocationsOfATickThatFindsItFull(t *testing.T) {
 	}
 }
 
-// An event allocates little more than the arguments of the hook, the call with them, and its place
-// in the queue. If nothing else is queued, the queue and the goroutine that calls the hooks are
-// also new.
+// An event allocates little more than the arguments of the hook, a closure that calls the hook, and
+// its place in the queue. If nothing else is queued, the queue and the goroutine that calls the
+// hooks are also new.
 //
 // Fails when send keeps more of an event than the call of its hook.
 func TestAllocationsOfHooks(t *testing.T) {

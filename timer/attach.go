@@ -23,8 +23,8 @@ func (r *runner) rejoining(s *settings) bool {
 // a run of that timer needs a slot, and the store can grant one.
 func (r *runner) limitsRejoining(s *settings) bool {
 	waits := func(l *sharedLimit) bool { return l.degraded.Load() > 0 }
-	// Checking the store first avoids a scan of all timers for every tick. Timers that share a
-	// limit are on one server.
+	// Without this check, every tick would scan all timers. Timers that share a limit are on one
+	// server.
 	if r.store == nil || !slices.ContainsFunc(s.limits(), waits) || !r.store.serves(s) {
 		return false
 	}

@@ -31,7 +31,7 @@ type breaker struct {
 	answers.Breaker
 	called    bool
 	err       error     // the error of the last call; nil if the store answered
-	setupErr  error     // the set-up error; nil if there is none, or the store has granted or refused since
+	setupErr  error     // the setup error; nil if there is none, or the store has granted or refused since
 	refuses   bool      // whether the last acquire failed
 	changedAt time.Time // when the result of well last changed
 	loggedAt  time.Time // when an outage was last logged
@@ -39,10 +39,10 @@ type breaker struct {
 
 	heardAt time.Time // when the last call ended
 
-	setupLoggedAt time.Time // when a set-up error was last logged
+	setupLoggedAt time.Time // when a setup error was last logged
 }
 
-// A result is what one call tells about the store. Store.Shard and the methods of the store's
+// A result is the outcome of one call to the store. Store.Shard and the methods of the store's
 // errors are foreign code that may block or panic, so they are called before mu is locked.
 type result struct {
 	shard    string // the server that was called; "" if the store has only one

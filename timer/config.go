@@ -278,9 +278,9 @@ func (t Timer) checkSlots(store dlock.DistributedLock) error {
 	return nil
 }
 
-// checkSlots returns an error if the store cannot keep as many leases of a semaphore as slots says.
-// It does not check a number that means no limit. Such a semaphore, for example the semaphore of
-// the hosts, has as many leases as there are hosts.
+// checkSlots returns an error if the store cannot keep that many leases of a semaphore. It does not
+// check a number that means no limit. Such a semaphore, for example the semaphore of the hosts, has
+// as many leases as there are hosts.
 func checkSlots(store dlock.DistributedLock, slots int) error {
 	bounder := driver.CapabilitiesOf(store).SlotBounder
 	if bounder == nil || slots < 1 || slots > maxLimit { // no bound, no limit, or an error reported elsewhere

@@ -75,10 +75,10 @@
 //   - A run starts when d is over. It starts up to a second late if d is shorter than a second and
 //     the host of the last run has stopped.
 //   - If an attempt starts no run (the timer is paused, a limit is full, the store does not
-//     answer), the host tries again after d, but after at least a second and at most a minute, or
-//     when the store says. In a blackout, it tries again when the blackout ends. These attempts are
-//     ticks in Status and metrics. AlarmAfter counts at most one of them in each period of d, and
-//     one of those that are due while a run ignores its context past MaxRunTime.
+//     answer), the host tries again after d (at least a second, at most a minute), or when the
+//     store says. In a blackout, it tries again when the blackout ends. These attempts are ticks in
+//     Status and metrics. AlarmAfter counts at most one of them in each period of d, and one of
+//     those that are due while a run ignores its context past MaxRunTime.
 //   - While a host waits for d, it does not call the store. When d is over, each host calls the
 //     store once.
 //   - TimerStatus.Next is the time of this host's next attempt. It is zero while a run is in
@@ -89,17 +89,16 @@
 //   - If a timer has only ever been triggered, Redis forgets it after an hour. Its first scheduled
 //     tick then starts immediately.
 //
-// A run starts too early only in three cases. If hosts run without the store (StoreDownRunLocal),
-// each host counts from its own runs, and the store does not know when those ended. The store's
-// clock may jump ahead. The store may lose its data. If the store's clock was ahead and is
+// A run starts too early only in three cases: the store's clock jumps ahead, the store loses its
+// data, or hosts run without the store (StoreDownRunLocal). In the last case each host counts from
+// its own runs, and the store does not know when those ended. If the store's clock was ahead and is
 // corrected, d lasts at most five seconds longer. sqllock refuses a d that is not shorter than its
 // Options.Retention.
 //
-// # Timers that come, change and go
+// # Adding, updating and removing timers
 //
-// Register, Update and Remove add, change and remove single timers while the scheduler runs. A
-// manager.Manager does so for a set of timers that it reads repeatedly, such as a table with a row
-// per tenant.
+// Register, Update and Remove change single timers while the scheduler runs. A manager.Manager does
+// so for a set of timers that it reads repeatedly, such as a table with a row per tenant.
 //
 // # Control and overrides
 //
@@ -113,7 +112,7 @@
 //
 // Config.Middleware wraps the Run of every timer, to run code before, after or around each attempt.
 // Config.Hooks report events: runs that started and ended, ticks that were skipped and why, leases
-// that were lost, a store that went down. Hooks cannot disturb a timer.
+// that were lost, a store that went down. Hooks cannot affect a timer.
 //
 // # Lines in the log
 //
@@ -180,7 +179,7 @@
 //     whether the store answers. It also counts the hosts (once a minute if there are more than
 //     100). With each heartbeat it renews its own slot of tickslot:hosts.
 //   - While the store is down, the pause before a probe grows from StoreTimeout/4 to TTL/3. Each
-//     pause is randomly up to half longer or shorter.
+//     pause is randomly lengthened or shortened by up to half.
 //   - An outage that begins within a minute of a logged outage is not logged. For leases that are
 //     lost in an outage, and for panics in hooks, at most ten lines per minute are logged.
 //   - A warning about how the store is set up is logged at most once an hour.

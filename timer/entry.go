@@ -53,7 +53,7 @@ type entry struct {
 	blackoutFailed atomic.Bool // of the gate: the timer's blackouts failed when last called
 }
 
-// The settings are a timer as registered or updated. They are immutable: Update and a new
+// settings holds a timer as it was registered or updated. Settings are immutable: Update and a new
 // registration create new settings. A run, or an attempt to start one, keeps the settings with
 // which it began.
 type settings struct {
@@ -140,8 +140,8 @@ func (t *tickTimes) interval() time.Duration {
 }
 
 // tried returns the latest tick that was due and will not be due again, or the zero time if there
-// is none. If the wall clock was since set back by less than an interval, that tick still counts,
-// because a nightly run must not be repeated because of a second. If the clock was set back
+// is none. If the wall clock has since been set back by less than an interval, that tick still
+// counts. A correction by a second must not repeat a nightly run. If the clock was set back
 // further, ticks that are in the future again become due again. The store refuses those that were
 // claimed.
 func (t *tickTimes) tried(now time.Time, interval time.Duration) time.Time {

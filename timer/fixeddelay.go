@@ -15,7 +15,7 @@ import (
 // runs of this host. The planner only decides when to call the store: at the end of the delay that
 // the store has reported, at the end of the delay after a run on this host, and otherwise from time
 // to time. Therefore a tick of such a timer is a time at which this host calls the store. A part
-// that learns a better time calls moveNext, and the scheduling goroutine moves the tick.
+// that learns a more accurate time calls moveNext, and the scheduling goroutine moves the tick.
 
 const (
 	// If a tick starts no run, the next tick follows after the delay, within these bounds, unless

@@ -27,8 +27,8 @@ type gate struct {
 	starts   []tick      // the runs to start in the current batch
 }
 
-// why returns the reason why no run of a timer may start on this host. It returns "" if a run may
-// start, after the store has granted a slot if the timer needs one.
+// why returns the reason why no run of a timer may start on this host, or "" if one may. If the
+// timer needs a slot, the store still has to grant it.
 func (g *gate) why(s *settings, scheduled bool) (Reason, error) {
 	switch p := g.registry.current(); {
 	case p == PhaseCreated || p == PhaseStopped:

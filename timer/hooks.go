@@ -18,8 +18,8 @@ const HookGrace = 5 * time.Second
 // Hooks are called in the order of the events, one at a time, in their own goroutine. They need no
 // lock among themselves, may be slow, and may call the Scheduler or cancel the context of Run. A
 // panic is logged. A hook must not wait for Run to return, because Run waits for the hook. A hook
-// that triggers a run for each run that it receives never ends. Up to 10,000 events are queued
-// while a hook is busy. Further events are dropped, counted (Status.DroppedEvents,
+// that triggers a run for every run reported to it creates an endless loop. Up to 10,000 events are
+// queued while a hook is busy. Further events are dropped, counted (Status.DroppedEvents,
 // tickslot_hook_events_dropped_total) and logged, at most once a minute. If a hook never returns,
 // all later events are lost.
 //

@@ -66,9 +66,9 @@ func (s *sleeper) timer() timer.Timer {
 	return timer.Timer{Name: "sleeper", Schedule: s, LocalOnly: true, Run: nop}
 }
 
-// An outage of the fleet is made up for by one run, of the latest tick. That holds for any number
-// of hosts, of missed ticks and of allowed starts per tick, and in whatever order the hosts return.
-// The run is not repeated when the hosts are replaced one by one.
+// After an outage of the fleet, one run makes up for all missed ticks: the run of the latest tick.
+// That holds for any number of hosts, of missed ticks and of allowed starts per tick, and in
+// whatever order the hosts return. The run is not repeated when the hosts are replaced one by one.
 //
 // Fails when the claim of a missed tick is not marked as such (acquire), when memlock adds such a
 // claim to others, or when schedule.Latest returns the first tick.

@@ -27,7 +27,7 @@ func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Due more often than times can be told apart.
+	// The ticks are closer together than the precision of a tick.
 	tiny := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(300).Add(300) })
 	store := timer.Config{Store: memlock.New()}
 	for name, c := range map[string]struct {

@@ -114,7 +114,7 @@ func (r *registry) whenIdle() <-chan struct{} {
 // reserve reserves a place for a tick or a Trigger of a timer. The caller holds mu.
 func (r *registry) reserve(e *entry) {
 	r.places++
-	r.active.n++ // Run waits until the reservation ends
+	r.active.n++ // Run waits for the reservation, and for the run that uses it
 	r.reserved[e]++
 }
 

@@ -86,8 +86,7 @@ func (r *registry) busy() bool {
 // A timer is removed while one of its events is being counted. Without a TimerLabel the registry
 // does not read the counts, because another mutex guards them.
 //
-// Fails under the race detector. Also fails without it if a registry without a TimerLabel has
-// labels.
+// Fails, with and without the race detector, when a registry without a TimerLabel has labels.
 func TestRegistryLeavesCountsAlone(t *testing.T) {
 	g, l := newRegistry(Config{}), &ledger{metered: true}
 	s := newSettings(Timer{Name: "a"}, false)

@@ -100,7 +100,7 @@ func TestRetryCostsNothingUntilItIsNeeded(t *testing.T) {
 		without, with := allocs(Retry{}, err), allocs(Retry{MaxAttempts: 5, FirstWait: time.Millisecond}, err)
 		t.Logf("%s: %v allocations without Retry, %v with", name, without, with)
 		// The margin of one covers the duration in the log line, which a run of less than 256 ns
-		// logs without an allocation. The waits would be three.
+		// logs without an allocation. The waits would take three.
 		if with > without+1 {
 			t.Errorf("%s: %v allocations with Retry, %v without", name, with, without)
 		}

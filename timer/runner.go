@@ -91,7 +91,7 @@ func (r *runner) carryOut(run *Run) {
 		err, returned = errGoexit, false
 		err = guard.Call("handler", func() error {
 			err := s.timer.Run(&run.ctx)
-			returned = true // a *PanicError that the handler returns is not its own panic
+			returned = true // distinguishes a returned *PanicError from a panic
 			return err
 		})
 	}
@@ -254,7 +254,7 @@ func (r *runner) outOfTime(s *settings, run *Run) {
 	run.maxRunTimer.Reset(s.timer.MaxRunTime / 2)
 }
 
-// overlong counts a run that ignores its context as overdue. The caller holds entry.mu.
+// overlong logs and counts a run that is past 1.5 × MaxRunTime. The caller holds entry.mu.
 func (r *runner) overlong(s *settings, run *Run) {
 	r.log.later(slog.LevelError,
 		"timer: a run ignores its context: it is past 1.5 × MaxRunTime and keeps its place on this host until it "+

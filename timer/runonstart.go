@@ -9,9 +9,9 @@ import (
 //
 // Such a run starts immediately: Delay does not postpone it. Like any tick, it may be refused
 // because of MaxPerHost, MaxConcurrency, Limits, MaxRuns, a pause, or a blackout. A refused run is
-// not made up for later. While a store that restarted is in quarantine, the run waits, unless the
-// next tick is due before the quarantine ends. OnFull and OnStoreDown apply. Run.OnStart tells the
-// handler. Such a run replaces the run of a missed tick (CatchUp). Update does not cause such a
+// not repeated later. While a store that restarted is in quarantine, the run waits, unless the next
+// tick is due before the quarantine ends. OnFull and OnStoreDown apply. Run.OnStart returns true
+// for such a run. The run replaces the run of a missed tick (CatchUp). Update does not cause such a
 // run. A timer that was removed and is registered again counts as new. So does the timer of a
 // Manager whose row disappears and returns. New and Register refuse RunOnStart with schedule.After,
 // because such a timer starts immediately anyway, unless it ran less than the delay ago.

@@ -90,7 +90,7 @@ type RunSpec struct {
 	Degraded      bool
 	Attempt       int // 0: the first attempt
 	Holder        dlock.Holder
-	MaxRunTime    time.Duration // when the context ends; 0 or NoLimit: never
+	MaxRunTime    time.Duration // after which the context ends; 0 or NoLimit: never
 }
 
 // ContextWithRun returns a context with a Run, for unit tests of a handler. RunFromContext gives

@@ -246,7 +246,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 	})
 }
 
-// A store that reported an incorrect set-up and then stops answering still counts as set up
+// A store that reported an incorrect setup and then stops answering still counts as set up
 // incorrectly. Until it grants again, no run starts without it.
 //
 // Fails when the breaker forgets the store's report at the next timeout.

@@ -215,7 +215,7 @@ func (w *watcher) most(name string) int {
 	return w.peak[name]
 }
 
-// Once switched on, refusing answers every call with an incorrect set-up, for every name.
+// Once switched on, refusing answers every call with an incorrect setup, for every name.
 type refusing struct {
 	threeServers
 	wrong atomic.Bool

@@ -87,7 +87,7 @@ func TestStatusJSON(t *testing.T) {
 	}
 }
 
-// Every field of a Status that is set is in its JSON.
+// The JSON of a Status has every field that is set.
 //
 // Fails when a field is added to a type but not to its MarshalJSON.
 func TestStatusJSONHasEveryField(t *testing.T) {

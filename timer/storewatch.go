@@ -145,7 +145,7 @@ func (s *storeWatch) recordAnswer(t tick, lease *dlock.Lease, err error) (degrad
 	return false
 }
 
-// saw records the result of a call. It returns the set-up error of the server that was called, or
+// saw records the result of a call. It returns the setup error of the server that was called, or
 // nil if none is known.
 func (s *storeWatch) saw(r result) (setupErr error) {
 	s.mu.Lock()

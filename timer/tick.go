@@ -218,7 +218,7 @@ func (s *schedules) blackout(set *settings, t time.Time) error {
 // blackoutAgain returns an error if a tick may not start when it is tried again.
 func (s *schedules) blackoutAgain(t tick, now time.Time) error {
 	if t.yielded {
-		return nil // the tick was just due, and the blackouts were called then
+		return nil // the tick was due just now, so the blackouts were already called
 	}
 	if t.missedAt != 0 {
 		if err := s.blackout(t.s, time.UnixMicro(t.missedAt)); err != nil {

@@ -160,10 +160,10 @@ type Timer struct {
 	OnStoreDown StoreDownPolicy
 
 	// AlarmAfter is the number of ticks without a successful run on any host after which
-	// TimersSucceed returns an error. Ticks in a blackout do not count. Nor do ticks whose run, or
-	// the runs that held the slots, are within MaxRunTime. With a store that does not report the
-	// successes of other hosts (nativelock, redlock), a host counts only its own runs. 1 or more,
-	// or NoLimit: never. Default 5.
+	// TimersSucceed returns an error. Ticks in a blackout do not count. A tick does not count
+	// either while its run, or the runs that held the slots when it was due, are within MaxRunTime.
+	// With a store that does not report the successes of other hosts (nativelock, redlock), a host
+	// counts only its own runs. 1 or more, or NoLimit: never. Default 5.
 	AlarmAfter int
 
 	// Retry says whether and when Run is called again within the same run after it failed. Default:
@@ -195,7 +195,7 @@ type CatchUp struct {
 }
 
 // A Delay postpones the start of a tick, but not the tick itself, which remains the same instant on
-// every host. The fields add up.
+// every host. The delays of all fields are added.
 type Delay struct {
 	// ByTimer delays all ticks of the timer by a fixed part of this duration. The part is computed
 	// from the timer's name, so that timers with the same schedule do not all start at once. At

@@ -20,12 +20,12 @@ import (
 // blackouts and MaxPerTick do not apply. MaxConcurrency, MaxPerHost, Limits, MaxRuns and pauses do.
 // Trigger waits, until ctx ends, in two cases: if MaxRuns runs are in progress, as OnMaxRuns says;
 // and for its turn, if 64 calls to the store are in flight. If the store does not answer,
-// OnStoreDown applies, but Trigger calls the store even while its breaker is open. A set-up error
+// OnStoreDown applies, but Trigger calls the store even while its breaker is open. A setup error
 // (ReasonStoreSetup) or a fault in a key (ReasonStoreFault) refuses the run. If Run has returned a
-// set-up error, so does Trigger.
+// setup error, so does Trigger.
 //
-// The context of the run has the values of ctx, such as a trace or a user. Where ctx has no value,
-// it has the value of Run's context. It does not end with ctx.
+// The context of the run has the values of ctx, such as a trace or a user. For keys without a value
+// in ctx, it has the values of Run's context. It does not end with ctx.
 func (s *Scheduler) Trigger(ctx context.Context, name string, options TriggerOptions) (*Handle, error) {
 	if ctx == nil {
 		return nil, errNilContext

@@ -112,7 +112,7 @@ func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 // A program that runs no timers makes its only call right after its start, so the call has to
 // connect first.
 //
-// Fails when a stand-alone Control gives up after the StoreTimeout of a scheduler.
+// Fails when a standalone Control gives up after the StoreTimeout of a scheduler.
 func TestControlWaitsForAConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -162,7 +162,7 @@ func TestUpdateRefusesFaults(t *testing.T) {
 
 // A timer is updated at its ticks and in between, by several callers at the same time. With the
 // same schedule it runs every tick once, however often it is updated. The timer claims no ticks,
-// which would hide a second run.
+// because a claim would hide a second run.
 //
 // Fails when the new timer begins now (ticks that are due, delayed or waiting are lost), or does
 // not take over the latest due tick (ticks run twice).

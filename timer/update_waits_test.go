@@ -164,7 +164,7 @@ func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
 // If a timer is updated while its tick that waits for a run to end is being tried, the tick keeps
 // waiting, with the new settings.
 //
-// Fails when decide makes the tick be skipped because its timer was updated.
+// Fails when decide causes the tick to be skipped because its timer was updated.
 func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
 	for _, c := range []struct {
 		onFull  timer.FullPolicy

@@ -206,8 +206,8 @@ func (w *waiting) ask(p *pending) {
 	w.asking[p.s.entry] = p
 }
 
-// asked records the result of the blackouts, and makes the tick be tried now, unless it no longer
-// waits. The caller holds the registry's mutex.
+// asked records the result of the blackouts. Unless the tick no longer waits, it is then tried
+// immediately. The caller holds the registry's mutex.
 func (w *waiting) asked(p *pending, blackout error) {
 	if w.asking[p.s.entry] != p {
 		return
@@ -229,8 +229,8 @@ func (w *waiting) putBack(p pending) bool {
 	return true
 }
 
-// tryAll makes all waiting ticks be tried now, because their times were computed before the clock
-// was set back. The caller holds the registry's mutex.
+// tryAll causes all waiting ticks to be tried immediately, because their times were computed before
+// the clock was set back. The caller holds the registry's mutex.
 func (w *waiting) tryAll() {
 	was := w.byTime
 	w.byTime = nil

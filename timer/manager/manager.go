@@ -279,7 +279,7 @@ func (m *Manager[Row]) locate(err error) error {
 type roundError struct {
 	err      error
 	text     string
-	stuck    bool            // whether the call that has not returned belongs to this round or to the previous one
+	stuck    bool            // true: a call of this round has not returned; false: a call of the previous round
 	underWay <-chan struct{} // closed when that call has returned; nil if all have
 }
 
