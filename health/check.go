@@ -149,7 +149,7 @@ func Debounce(d time.Duration, f func() error) func() error {
 // safely turns a panic into an error.
 func safely(f func() error) (err error) {
 	if f == nil {
-		return errors.New("there is no function to ask: give Debounce one")
+		return errors.New("there is no function: pass one to Debounce")
 	}
 	defer func() {
 		if p := recover(); p != nil {

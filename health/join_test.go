@@ -30,7 +30,7 @@ func TestJoinAsksAllSources(t *testing.T) {
 		"[-]timers.database failed: it is bad", "[+]runs.database ok",
 	} {
 		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, w.Body)
+			t.Errorf("it does not contain %q:\n%s", want, w.Body)
 		}
 	}
 	expect(t, get(h, "/readyz/timers.database"), 503, "unhealthy", "unhealthy\n[-]timers.database failed: it is bad\n")

@@ -93,7 +93,7 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 	}
 	if want := fmt.Sprintf("PreStopDelay: %d * time.Second, // longer",
 		preStopDelay/time.Second); !strings.Contains(string(doc), want) {
-		t.Errorf("the documentation does not say %q, which is what is tested", want)
+		t.Errorf("the documentation does not contain %q, which this test uses", want)
 	}
 
 	var fleet [hosts]*servertest.Server
@@ -156,11 +156,11 @@ func TestARollingRestartLosesNoRequest(t *testing.T) {
 	for i := range fleet {
 		if down := fmt.Sprintf("Server shop/host-%d is DOWN, reason: Layer7 wrong status, code: 503",
 			i+1); strings.Count(output(t, hap), down) != 1 {
-			t.Errorf("HAProxy did not take host %d out because it said 503:\n%s", i+1, output(t, hap))
+			t.Errorf("HAProxy did not take host %d out because of a 503:\n%s", i+1, output(t, hap))
 		}
 	}
 	if n := strings.Count(output(t, ngx), proxytest.Retried503); n == 0 {
-		t.Error("nginx was never told 503 and asked another host")
+		t.Error("nginx never got a 503 and asked another host")
 	}
 }
 
@@ -270,7 +270,7 @@ func drains(t *testing.T, s *servertest.Server, pid int) {
 		t.Error(err)
 	}
 	if said, err := fetch(client, "http://"+s.Addr()+"/"); err != nil || said != fmt.Sprint(pid) {
-		t.Errorf("a host that drains is not to be reached any more: %v", err)
+		t.Errorf("a draining host cannot be reached any more: %v", err)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestTheNightsOfTheChange(t *testing.T) {
 	}{
 		{"gap", "30 2 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z", "03-28 03:00 CEST"},
 		{"gap, several times", "*/20 2 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z", "03-28 03:00 CEST"},
-		{"gap, and due after it anyway", "0,30 2,3 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z",
+		{"gap, and due after the gap anyway", "0,30 2,3 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z",
 			"03-28 03:00 CEST, 03-28 03:30 CEST"},
 		{"gap at midnight", "0 0 * * *", "America/Havana", "2027-03-13T12:00:00Z", "03-14 01:00 CDT"},
 		{"gap, hourly", "0 * * * *", "Europe/Berlin", "2027-03-27T23:30:00Z",

@@ -62,7 +62,7 @@ func CheckShared(s Schedule) error {
 	if err != nil || again.Equal(next) {
 		return nil
 	}
-	return fmt.Errorf("%v: its next tick is another when it is asked %v later (%v, and %v), so every host would have "+
+	return fmt.Errorf("%v: its next tick changes if it is asked %v later (%v, and %v), so every host would have "+
 		"ticks of its own and run them all: "+
 		"use schedule.Every or schedule.Cron, whose ticks are the same on all hosts",
 		Describe(s), asked.Sub(from).Round(time.Millisecond), next.UTC().Format(time.RFC3339Nano),

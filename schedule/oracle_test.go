@@ -253,11 +253,11 @@ func (o *oracle) watch(from, to time.Time) {
 		for due |= showing; due != 0; due &= due - 1 {
 			e := &o.of[bits.TrailingZeros64(due)]
 			for e.next.Unix() < now {
-				o.fault("%s: %q: it is not due at %v, but Next says so", o.loc, e.spec, e.next)
+				o.fault("%s: %q: not due at %v, but Next returns it", o.loc, e.spec, e.next)
 				e.next = e.schedule.Next(e.next)
 			}
 			if e.next.Unix() != now || e.next.Nanosecond() != 0 {
-				o.fault("%s: %q: it is due at %v, but Next says %v", o.loc, e.spec, at.In(o.loc), e.next)
+				o.fault("%s: %q: due at %v, but Next returns %v", o.loc, e.spec, at.In(o.loc), e.next)
 				continue
 			}
 			o.ticks++
@@ -282,7 +282,7 @@ func (o *oracle) watch(from, to time.Time) {
 	}
 	for _, e := range o.of {
 		if e.next.Before(to) {
-			o.fault("%s: %q: it is not due at %v, but Next says so", o.loc, e.spec, e.next)
+			o.fault("%s: %q: not due at %v, but Next returns it", o.loc, e.spec, e.next)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (g generic) Next(t time.Time) time.Time { return g.s.Next(t) }
 func TestAdvanceReportsABrokenSchedule(t *testing.T) {
 	now := time.Now()
 	if _, _, _, err := Advance(broken{}, now, now); err == nil {
-		t.Error("a schedule that does not move on was believed")
+		t.Error("a schedule that does not advance was accepted")
 	}
 }
 

@@ -103,7 +103,7 @@ func TestAllocationsOfARunWithAStore(t *testing.T) {
 	n := testing.AllocsPerRun(1000, tick)
 	t.Logf("%v allocations, of which %v are the slot's", n, bare)
 	if n > bare+15 {
-		t.Errorf("%v allocations, %v beside those of the slot; want at most 15", n, n-bare)
+		t.Errorf("%v allocations, %v in addition to those of the slot; want at most 15", n, n-bare)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestAllocationsOfHooks(t *testing.T) {
 	n := testing.AllocsPerRun(1000, tick) - without
 	t.Logf("%v allocations for two events", n)
 	if n > 8 || starts.Load() == 0 || ends.Load() == 0 {
-		t.Errorf("%v allocations for two events, want at most 8; told of %d starts, %d ends", n, starts.Load(),
+		t.Errorf("%v allocations for two events, want at most 8; the hooks got %d starts, %d ends", n, starts.Load(),
 			ends.Load())
 	}
 }

@@ -54,7 +54,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 			}
 		}
 		if n := h.Link.Calls(dlocktest.OpAcquire) - asked; n > 10+60 { // the calls of other and of the prober
-			t.Errorf("the store was asked %d times", n)
+			t.Errorf("the store was called %d times", n)
 		}
 		if err := h.TimersSucceed(); err != nil {
 			t.Errorf("a blackout is no silence: %v", err)
@@ -65,7 +65,7 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 		time.Sleep(20 * time.Minute) // it is now 00:39:36
 		ran, _ := f.watch.ticks("own")
 		if ran != 9+10+5+1 { // minutes 1 to 9, 20 to 29 and 35 to 39; the triggered run has no tick
-			t.Errorf("%d ticks of it ran", ran)
+			t.Errorf("%d of its ticks ran", ran)
 		}
 		if ran, _ := f.watch.ticks("other"); ran != 29+5 {
 			t.Errorf("%d ticks of the other timer ran", ran)
@@ -192,7 +192,7 @@ func TestSlowBlackoutDelaysNoOtherTimer(t *testing.T) {
 			ran += int(ts.Started)
 		}
 		if ran < 2 {
-			t.Errorf("%d timers ran: nothing to see here", ran)
+			t.Errorf("%d timers ran: the test proves nothing", ran)
 		}
 	})
 }

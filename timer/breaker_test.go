@@ -43,7 +43,7 @@ func TestBreaker(t *testing.T) {
 					t.Errorf("after 5 s without the store: %+v", st)
 				}
 				if h.StoreReachable() == nil {
-					t.Error("StoreReachable says nothing of it")
+					t.Error("StoreReachable does not report the outage")
 				}
 				store.calls.Store(0)
 				store.most.Store(0)
@@ -194,7 +194,7 @@ func TestLateRenewalShows(t *testing.T) {
 		h.Link.Inject(dlocktest.Hang, dlocktest.OpExtend)
 		testkit.Eventually(t, 12*time.Second, "it is late", func() bool { return h.LeasesRenewed() != nil })
 		if !h.Status().Timers[0].Running[0].Valid {
-			t.Error("it was said only when the slot was lost")
+			t.Error("it was reported only when the slot was lost")
 		}
 		h.Link.Heal()
 		testkit.Eventually(t, 5*time.Second, "it is renewed", func() bool { return h.LeasesRenewed() == nil })

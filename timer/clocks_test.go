@@ -205,7 +205,7 @@ func (c clockTest) check(t *testing.T, r *clockResult, agree, undisturbed bool) 
 		// A host that stalled for longer than a period misses ticks, and a slot that is released
 		// late makes a tick find all slots held.
 		default:
-			t.Logf("%s: %d runs instead of %d, because the machine stood still%s", want.name, runs,
+			t.Logf("%s: %d runs instead of %d, because the machine stalled%s", want.name, runs,
 				c.ticks*want.perTick, r.books)
 		}
 	}

@@ -180,7 +180,7 @@ func TestDefaults(t *testing.T) {
 	}
 	if timer.DefaultMaxRunTime != time.Hour || timer.DefaultDrainTimeout != 30*time.Second ||
 		timer.CancelGrace != 5*time.Second {
-		t.Error("a constant is not what its comment says")
+		t.Error("a constant differs from its comment")
 	}
 }
 

@@ -184,7 +184,7 @@ func TestWithoutAStore(t *testing.T) {
 		if st := local.Status().Timers; local.Link.Calls(dlocktest.OpAcquire) > 7 || st[0].Started < 59 ||
 			st[1].Started < 59 {
 			n := local.Link.Calls(dlocktest.OpAcquire)
-			t.Errorf("timers with nothing to ask called the store %d times; %+v", n, local.Status())
+			t.Errorf("timers without limits called the store %d times; %+v", n, local.Status())
 		}
 		f.Stop()
 	})

@@ -27,7 +27,7 @@ func TestTicksWithoutSuccessSaturate(t *testing.T) {
 		q := c.before
 		c.happens(&q)
 		if q.check(tm, OutcomeFailed, dlock.Holder{}) == nil {
-			t.Errorf("%s: %d ticks without a success, and nothing is said", name, q.ticks)
+			t.Errorf("%s: %d ticks without a success, and no error", name, q.ticks)
 		}
 	}
 }

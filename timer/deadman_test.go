@@ -63,7 +63,7 @@ func TestTimersThatDoNotSucceedAreReported(t *testing.T) {
 				time.Sleep(3 * time.Minute)
 				err := h.TimersSucceed()
 				if v := gauge(t, reg, "tickslot_alarm_active"); (v == 1) != (c.reason != "") {
-					t.Errorf("the metric is %v, and TimersSucceed says %v", v, err)
+					t.Errorf("the metric is %v, and TimersSucceed returns %v", v, err)
 				}
 				if c.reason == "" {
 					if err != nil {

@@ -54,7 +54,7 @@ func TestDecisions(t *testing.T) {
 		} {
 			x := list[i]
 			if strings.Contains(x.Text, "me/1/x") || strings.Contains(x.Text, "timer:a") {
-				t.Errorf("%q says what is known", x.Text)
+				t.Errorf("%q repeats what is known", x.Text)
 			}
 			if !x.Known || x.Reason != want.reason || !strings.Contains(x.Text, want.says) || x.Timer != "a" ||
 				i > 0 && list[i-1].Tick.Sub(x.Tick) != time.Minute {

@@ -171,7 +171,7 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 			time.Sleep(10*time.Minute - time.Since(time.Now().Truncate(10*time.Minute)) + time.Millisecond)
 			st, _ := f.Hosts[0].Status().Timer("a")
 			if timertest.Unaccounted(st) != 1 {
-				t.Fatalf("it does not stand back: %+v", st)
+				t.Fatalf("it does not yield: %+v", st)
 			}
 			if remove {
 				for _, h := range f.Hosts {

@@ -133,7 +133,7 @@ func TestFinishedTimersWaitForTheirRuns(t *testing.T) {
 			MaxRunTime: time.Minute, Run: func(context.Context) error { <-release; return nil }})
 		time.Sleep(24 * time.Hour)
 		if st, ok := h.Status().Timer("a"); !ok || len(st.Running) != 1 || !st.Running[0].Overdue {
-			t.Errorf("%+v: want the run that goes on", st)
+			t.Errorf("%+v: want the run in progress", st)
 		}
 		close(release)
 		time.Sleep(11 * time.Minute)

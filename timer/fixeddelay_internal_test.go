@@ -39,7 +39,7 @@ func TestFixedDelayRemovedDuringAnUpdate(t *testing.T) {
 		}
 		s.planner.proceed(old, set, interval)
 		if n := len(s.planner.fixed); n != 0 {
-			t.Errorf("the planner still knows %d timers", n)
+			t.Errorf("the planner still has %d timers", n)
 		}
 		cancel()
 		if err := <-done; err != nil {

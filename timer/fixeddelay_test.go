@@ -168,14 +168,14 @@ func TestFixedDelayAfterACrash(t *testing.T) {
 				}
 				time.Sleep(2*delay + ttl) // until the store has renewed the lease
 				if crashed.Status().Timers[0].Running == nil {
-					t.Fatal("no run goes on")
+					t.Fatal("no run is in progress")
 				}
 				cut := time.Now()
 				crashed.Link.Inject(dlocktest.Hang)
 				time.Sleep(delay + 2*ttl + 2*max(delay, time.Second))
 				list := survivors.all()
 				if len(list) == 0 {
-					t.Fatal("the others started nothing")
+					t.Fatal("the other hosts started nothing")
 				}
 				least, most := cut.Add(ttl-ttl/3-time.Second+delay), cut.Add(ttl+delay+time.Second)
 				if first := list[0].start; first.Before(least) || first.After(most) {
@@ -449,7 +449,7 @@ func TestFixedDelayInStatus(t *testing.T) {
 		st := h.Status().Timers[0]
 		if ticks, err := st.NextTicks(3); err != nil || len(ticks) != 0 || !st.Next.IsZero() ||
 			st.Schedule != "1h0m0s after the end of a run" {
-			t.Errorf("while a run goes on: %v, %v, %v, %q: want no tick", st.Next, ticks, err, st.Schedule)
+			t.Errorf("while a run is in progress: %v, %v, %v, %q: want no tick", st.Next, ticks, err, st.Schedule)
 		}
 		time.Sleep(2 * time.Minute)
 		st = h.Status().Timers[0]

@@ -98,7 +98,7 @@ func TestFixedDelayUpdatedDuringACall(t *testing.T) {
 		f.Run(t.Context(), h)
 		time.Sleep(700 * time.Millisecond) // the host first probes the server, and then calls it for the tick
 		if st := must(h.Status().Timer("job")); st.Ticks != 1 || len(st.Skipped) != 0 {
-			t.Fatalf("%d ticks, skipped %v: want one that the store is being asked about", st.Ticks, st.Skipped)
+			t.Fatalf("%d ticks, skipped %v: want one whose call to the store is in progress", st.Ticks, st.Skipped)
 		}
 		job.Schedule = schedule.After(time.Minute)
 		if err := h.Update(job); err != nil {

@@ -74,7 +74,7 @@ func TestRunWaitsForAttemptsThatLog(t *testing.T) {
 		stop()
 		<-done
 		if n := in.Load(); n > 0 {
-			t.Errorf("Run has returned, and %d goroutines of it are in the logger", n)
+			t.Errorf("Run has returned, and %d of its goroutines are in the logger", n)
 		}
 		cancel()
 		<-otherDone

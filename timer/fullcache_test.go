@@ -47,7 +47,7 @@ func TestFullTimerAsksRarely(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		for i, h := range f.Hosts {
 			if err := h.TimersSucceed(); err == nil {
-				t.Errorf("host %d has nothing to complain of after 720 ticks", i)
+				t.Errorf("host %d reports no error after 720 ticks", i)
 			}
 			st, _ := h.Status().Timer("a")
 			if st.TicksSinceSuccess < 700 || st.TicksSinceSuccess > 725 {

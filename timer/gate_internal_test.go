@@ -34,7 +34,7 @@ func TestGateSaysWhy(t *testing.T) {
 	}
 	is("before Run", true, ReasonNotRunning)
 	g.registry.begin(func() { g.runner.base = t.Context() })
-	is("nothing stands against it", true, "")
+	is("no reason against a run", true, "")
 	full := &dlock.NotAcquiredError{Reason: dlock.ReasonFull}
 	s.entry.view.full = fullAnswer{full, time.Since(programStart) + time.Hour, s.limit()}
 	is("the store was full a moment ago", true, ReasonFull)
@@ -47,7 +47,7 @@ func TestGateSaysWhy(t *testing.T) {
 	g.registry.leave(s)
 	g.store.recordAcquire(s.entry.lockName, nil)
 	r := g.runner.startRun(tick{s: s}, nil, nil, true)
-	is("a run goes on without a slot", false, ReasonRejoining)
+	is("a run continues without a slot", false, ReasonRejoining)
 	r.ctx.end()
 	is("that has ended", false, "")
 	g.registry.setPhase(PhaseDraining)
@@ -119,7 +119,7 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 		t.Errorf("%d and %d places are taken", old.registration.places, now.registration.places)
 	}
 	if e := now.entry; e.settings.Load() != now || s.registry.get("a") != now {
-		t.Error("the timer is not registered any more")
+		t.Error("the timer is no longer registered")
 	}
 }
 

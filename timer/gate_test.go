@@ -137,7 +137,7 @@ func TestI9OvertakenTickIsSkipped(t *testing.T) {
 				started, skipped)
 		}
 		if took := h.Stopped(t); took != 0 {
-			t.Errorf("Run returned after %v, though nothing went on", took)
+			t.Errorf("Run returned after %v, although nothing was in progress", took)
 		}
 	})
 }
@@ -168,7 +168,7 @@ func TestRemoveTakesTicksOutOfTheQueue(t *testing.T) {
 			t.Errorf("%d runs started, though all timers were removed while the first 64 attempts were under way", n)
 		}
 		if took := h.Stopped(t); took != 0 {
-			t.Errorf("Run returned after %v, though nothing went on", took)
+			t.Errorf("Run returned after %v, although nothing was in progress", took)
 		}
 	})
 }
@@ -405,7 +405,7 @@ func TestNoTickIsClaimedWithoutALimit(t *testing.T) {
 		f.Stop()
 		want := map[string]int{"timer:plain": 3, "timer:stated": 2}
 		if !maps.Equal(store.seen, want) {
-			t.Errorf("starts allowed per tick, as the store was told: %v; want %v", store.seen, want)
+			t.Errorf("starts allowed per tick, as the store received them: %v; want %v", store.seen, want)
 		}
 	})
 }

@@ -106,7 +106,7 @@ func TestHooksAreToldOfEveryTickOnce(t *testing.T) {
 				}
 			}
 			if skipped := x.skipped(st.Name); ticks != st.Started || !maps.Equal(skipped, st.Skipped) {
-				t.Errorf("%s: told of %d starts and %v, but %d and %v are counted", st.Name, ticks, skipped, st.Started,
+				t.Errorf("%s: got %d starts and %v, but %d and %v are counted", st.Name, ticks, skipped, st.Started,
 					st.Skipped)
 			}
 		}
@@ -123,7 +123,7 @@ func TestHooksAreToldOfEveryTickOnce(t *testing.T) {
 		for _, want := range []timer.Reason{timer.ReasonMissed, timer.ReasonHostFull, timer.ReasonBlackout,
 			timer.ReasonTickTaken, timer.ReasonStoreDown} {
 			if !slices.Contains(reasons, want) {
-				t.Errorf("the test is too tame: nothing was skipped because of %q", want)
+				t.Errorf("the test proves nothing: no tick was skipped because of %q", want)
 			}
 		}
 		if len(x.started) != len(x.ended) {
@@ -429,7 +429,7 @@ func TestHookOfCallsToTheStore(t *testing.T) {
 		h.Link.Heal()
 		f.Stop()
 		if triggered != 1 || calls[dlock.StoreOpExtend] == 0 || calls[dlock.StoreOpRelease] < 2 {
-			t.Errorf("told of %v, %d of the Trigger", calls, triggered)
+			t.Errorf("hooks got %v, %d of the Trigger", calls, triggered)
 		}
 	})
 }
@@ -449,7 +449,7 @@ func TestHooksAreToldOfTheLastRun(t *testing.T) {
 		}
 		f.Stop()
 		if len(x.started) != 10 || len(x.ended) != 10 {
-			t.Errorf("told of %d starts and %d ends, want 10 each", len(x.started), len(x.ended))
+			t.Errorf("hooks got %d starts and %d ends, want 10 each", len(x.started), len(x.ended))
 		}
 	})
 }
@@ -472,7 +472,7 @@ func TestHooksAreNotToldAfterRun(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if got := fmt.Sprint(x.order); got != "[RunStarted]" || h.Status().DroppedEvents != 1 {
-			t.Errorf("told of %v, %d dropped", got, h.Status().DroppedEvents)
+			t.Errorf("hooks got %v, %d dropped", got, h.Status().DroppedEvents)
 		}
 	})
 }

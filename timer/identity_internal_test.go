@@ -29,9 +29,9 @@ func TestScheduleIDIsKept(t *testing.T) {
 		}
 	}
 	if scheduleID(dates("2026-01-04")) == scheduleID(dates("2026-01-05")) {
-		t.Error("another date is the same schedule")
+		t.Error("a different date has the same ID")
 	}
 	if one, same := scheduleID(dates("2026-01-04")), scheduleID(dates("2026-01-04")); one != same {
-		t.Error("the same dates are another schedule")
+		t.Error("the same dates have a different ID")
 	}
 }

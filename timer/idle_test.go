@@ -47,7 +47,7 @@ func idleTimersAreSmall(t *testing.T, n int, registerer prometheus.Registerer) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	testkit.Eventually(t, 10*time.Second, "it has started, and sorted what it will announce", func() bool {
+	testkit.Eventually(t, 10*time.Second, "it has started and sorted its announcements", func() bool {
 		s.announcer.mu.Lock()
 		defer s.announcer.mu.Unlock()
 		return s.Ready() == nil && s.announcer.next != nil

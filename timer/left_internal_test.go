@@ -48,7 +48,7 @@ func Left(s *Scheduler) (left string) {
 			fixed++
 		}
 	}
-	add("fixed delays of nothing", fixed)
+	add("fixed delays without a timer", fixed)
 	return left
 }
 

@@ -187,7 +187,7 @@ func TestMaxRunsTrigger(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if err := h.Trigger(t.Context(), "a"); err != nil {
-			t.Errorf("when all is over: %v", err)
+			t.Errorf("after all runs: %v", err)
 		}
 		go func() { got <- h.Trigger(context.Background(), "stuck") }()
 		synctest.Wait()

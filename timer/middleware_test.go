@@ -46,7 +46,7 @@ func TestMiddlewareWrapsEveryAttempt(t *testing.T) {
 		h := f.start(timer.Config{Middleware: []timer.Middleware{layer("a"), layer("b")}},
 			timer.Timer{Name: "x", Retry: timer.Retry{MaxAttempts: 2}, Run: func(ctx context.Context) error {
 				if r, ok := timer.RunFromContext(ctx); !ok || r.Timer() != "x" || ctx.Value(ctxKey{}) != "b" {
-					t.Error("the context is another")
+					t.Error("the context is a different one")
 				}
 				trace = append(trace, "run")
 				return errFlaky

@@ -179,7 +179,7 @@ func TestNotMissed(t *testing.T) {
 		}
 		for _, name := range []string{"narrow", "skip"} {
 			if st, _ := h.Status().Timer(name); st.Ticks != 0 {
-				t.Errorf("%s: it has accounted for a tick that was nobody's: %+v", name, st)
+				t.Errorf("%s: it has counted a tick that no host had: %+v", name, st)
 			}
 		}
 		f.ended()
@@ -458,7 +458,7 @@ func TestMissedDuringQuarantine(t *testing.T) {
 		}
 		time.Sleep(59 * time.Second)
 		if n, _ := f.runs("job"); n != 1 {
-			t.Fatalf("%d runs: the store was to grant nothing", n)
+			t.Fatalf("%d runs: the store must not grant anything yet", n)
 		}
 		x, err := f.Hosts[0].Explain(t.Context(), "job", time.Time{})
 		if err != nil || !x.Tick.Equal(time.Date(2000, 1, 1, 0, 20, 0, 0, time.UTC)) || x.Known ||

@@ -72,7 +72,7 @@ func TestOverridesAreReadOnce(t *testing.T) {
 	is("heard", 3, true, 1)
 	o.noteVersion(3)
 	o.noteVersion(2)
-	is("heard again, and of an older one", 3, true, 1)
+	is("heard the same version again, and an older one", 3, true, 1)
 	o.readVersion = 3
 	is("read", 3, false, 1)
 	o.noteVersion(4)

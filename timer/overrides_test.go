@@ -116,7 +116,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if n := running("open"); n != 1 {
-			t.Fatalf("%d runs: the code says 1", n)
+			t.Fatalf("%d runs, want the 1 that the code sets", n)
 		}
 		ctl := control.New(control.Config{Store: f.store})
 		set := func(name string, n int) {
@@ -155,7 +155,7 @@ func TestLimitReachesTheFleet(t *testing.T) {
 			}
 		}
 		if told == 0 {
-			t.Error("no host says that all 2 slots are held, and who has limited it")
+			t.Error("no host reports that both slots are held, and who set the limit")
 		}
 		set("stated", 9)
 		time.Sleep(time.Minute)
@@ -277,7 +277,7 @@ func TestCancelRun(t *testing.T) {
 			t.Errorf("the slot is not free after the handler has returned: %v", err)
 		}
 		if err := ctl.CancelSlot(t.Context(), "long", 7, ann); !errors.Is(err, timer.ErrNoRun) {
-			t.Errorf("a slot that nobody has: %v", err)
+			t.Errorf("a slot that no run holds: %v", err)
 		}
 		ts, _ = a.Status().Timer("long")
 		if ts.Last == nil || ts.Last.Outcome != timer.OutcomeCanceled {
@@ -393,7 +393,7 @@ func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if after, _ := f.watch.ticks("free"); after == n {
-			t.Error("it did not go on after the pause")
+			t.Error("it did not continue after the pause")
 		}
 		f.Stop()
 	})
@@ -437,7 +437,7 @@ type spoilt struct {
 func (s spoilt) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	list, err := s.Store.Inspect(ctx, names...)
 	if i := slices.Index(names, s.name); err == nil && i >= 0 {
-		list[i] = driver.ControlState{Name: s.name, Err: fmt.Errorf("%w: something else stands there", dlock.ErrFault)}
+		list[i] = driver.ControlState{Name: s.name, Err: fmt.Errorf("%w: the key has another value", dlock.ErrFault)}
 	}
 	return list, err
 }

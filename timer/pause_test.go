@@ -82,7 +82,7 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 		without(false)
 		time.Sleep(2 * time.Minute)
 		if after, _ := f.watch.ticks("often"); after == ran {
-			t.Error("nothing ran when the pause was over, and the store still down")
+			t.Error("nothing ran after the pause while the store was still down")
 		}
 		without(true)
 		ts, _ := h.Status().Timer("often")
@@ -120,7 +120,7 @@ func TestPauseThatIsOverPausesNothing(t *testing.T) {
 		f.Stop()
 		// The next heartbeat would correct the override, but not the log.
 		if strings.Contains(log.String(), "paused in the whole fleet") {
-			t.Errorf("a host that came after the pause says\n%s", &log)
+			t.Errorf("a host that started after the pause logged\n%s", &log)
 		}
 	})
 }

@@ -21,10 +21,10 @@ func TestDecide(t *testing.T) {
 		want waitsFor
 		in   time.Duration
 	}{
-		"every slot is held":     {full(func(*refused) {}), forRun, time.Second},
-		"MaxPerHost runs go on":  {full(func(r *refused) { r.why = ReasonHostFull }), forRun, time.Second},
-		"a shared limit is full": {full(func(r *refused) { r.why = ReasonLimitFull }), forRun, time.Second},
-		"FullSkip":               {full(func(r *refused) { r.onFull = FullSkip }), forNothing, 0},
+		"every slot is held":              {full(func(*refused) {}), forRun, time.Second},
+		"MaxPerHost runs are in progress": {full(func(r *refused) { r.why = ReasonHostFull }), forRun, time.Second},
+		"a shared limit is full":          {full(func(r *refused) { r.why = ReasonLimitFull }), forRun, time.Second},
+		"FullSkip":                        {full(func(r *refused) { r.onFull = FullSkip }), forNothing, 0},
 		"a run, for the rest of MaxWait": {
 			full(func(r *refused) { r.waited = time.Hour - time.Millisecond }), forRun, time.Millisecond},
 		"it has waited for MaxWait":       {full(func(r *refused) { r.waited = time.Hour }), forNothing, 0},
@@ -32,11 +32,11 @@ func TestDecide(t *testing.T) {
 		"full, and the timer was updated": {full(func(r *refused) { r.present = false }), forTime, 0},
 		"FullSkip, and the timer was updated": {
 			full(func(r *refused) { r.onFull, r.present = FullSkip, false }), forNothing, 0},
-		"a run with a fixed delay goes on": {full(func(r *refused) { r.fixed = true }), forNothing, 0},
+		"a run with a fixed delay is in progress": {full(func(r *refused) { r.fixed = true }), forNothing, 0},
 		"a fixed delay, and a shared limit is full": {
 			full(func(r *refused) { r.fixed, r.why = true, ReasonLimitFull }), forRun, time.Second},
 
-		"MaxRuns runs go on": {full(func(r *refused) { r.why = ReasonMaxRuns }), forPlace, 59 * time.Minute},
+		"MaxRuns runs are in progress": {full(func(r *refused) { r.why = ReasonMaxRuns }), forPlace, 59 * time.Minute},
 		"MaxRuns, without FullWait": {
 			full(func(r *refused) { r.why, r.onFull = ReasonMaxRuns, FullSkip }), forPlace, 59 * time.Minute},
 		"MaxRunsSkip":         {full(func(r *refused) { r.why, r.queues = ReasonMaxRuns, false }), forNothing, 0},

@@ -79,7 +79,7 @@ func TestAPeakStarvesNobody(t *testing.T) {
 			}
 			f.Stop()
 			if _, skipped := h.Accounted(t); skipped[timer.ReasonStoreBusy] < 1000 || skipped[timer.ReasonMissed] != 0 {
-				t.Errorf("skipped %v, want a reason of its own", skipped)
+				t.Errorf("skipped %v, want its own reason", skipped)
 			}
 		})
 	})

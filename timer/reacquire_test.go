@@ -63,7 +63,7 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 				mu.Lock()
 				for other, its := range handlers {
 					if back && its == host && other.Degraded() {
-						t.Errorf("host %d starts a handler after the outage, while another of its own goes on "+
+						t.Errorf("host %d starts a handler after the outage, while another one continues "+
 							"without a slot",
 							host)
 					}

@@ -154,7 +154,7 @@ func TestHandlerRemovesItsOwnTimer(t *testing.T) {
 			t.Errorf("it took %v to remove the timer of one run", d)
 		}
 		if d := <-other; d != 9*time.Second {
-			t.Errorf("it took %v, want as long as the other run went on", d)
+			t.Errorf("it took %v, want the duration of the other run", d)
 		}
 		synctest.Wait()
 		if st := h.Status().Timers; len(st) != 0 {

@@ -306,7 +306,7 @@ func TestI10RetryIf(t *testing.T) {
 		}
 		f.Stop()
 		if n := strings.Count(log.String(), "no retry"); n != 8 {
-			t.Errorf("%d lines tell of code that panicked when it was asked, want 8:\n%s", n, log.String())
+			t.Errorf("%d lines report code that panicked, want 8:\n%s", n, log.String())
 		}
 		if n := strings.Count(log.String(), "will be retried"); n < 8 || strings.Count(log.String(), "stack=") < 8 {
 			t.Errorf("%d lines tell of retries, and not all of those after panics have a stack:\n%s", n, log.String())
@@ -382,7 +382,7 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(stopped); took < 12*time.Second || took > 12301*time.Millisecond {
-			t.Errorf("Run returned %v after it was told to, want as soon as the last handler did", took)
+			t.Errorf("Run returned after %v, want as soon as the last handler did", took)
 		}
 		for name, want := range map[string]int{"waits": 1, "quick": quick.calls(), "busy": 1} {
 			if res := last(t, h, name); res.Attempt != want || res.Outcome != timer.OutcomeFailed ||

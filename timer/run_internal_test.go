@@ -40,7 +40,7 @@ func TestRunsThatAreOverAreForgotten(t *testing.T) {
 		t.Fatalf("%d runs", len(runs))
 	}
 	close(release)
-	testkit.Eventually(t, testkit.Patience, "no run goes on", func() bool { return !s.registry.busy() })
+	testkit.Eventually(t, testkit.Patience, "no run is in progress", func() bool { return !s.registry.busy() })
 	for i, r := range runs {
 		testkit.Eventually(t, 10*time.Second, fmt.Sprintf("run %d is collected", i), func() bool {
 			runtime.GC()

@@ -109,7 +109,7 @@ func TestLateContextLeavesNothingBehind(t *testing.T) {
 		late.ctx.run = late
 		late.ctx.end()
 		if late.ctx.Err() == nil {
-			t.Fatal("a run that is over has a context that goes on")
+			t.Fatal("the context of a run that is over has not ended")
 		}
 	}
 	// If a parent is not a context of the standard library, a goroutine waits for the parent for

@@ -330,10 +330,10 @@ func TestRunOnStartIsTold(t *testing.T) {
 			started, ended = append(started, x.started[i].OnStart), append(ended, x.ended[i].OnStart)
 		}
 		if !slices.Equal(started, want) || !slices.Equal(ended, want) {
-			t.Errorf("hooks were told %v, %v", started, ended)
+			t.Errorf("hooks got %v, %v", started, ended)
 		}
 		if n := strings.Count(log.String(), "on_start=true"); n != 2 { // in the lines of its start and its end
-			t.Errorf("%d lines say so:\n%s", n, log.String())
+			t.Errorf("%d lines have on_start:\n%s", n, log.String())
 		}
 	})
 }

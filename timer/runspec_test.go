@@ -227,7 +227,7 @@ func TestContextWithRun(t *testing.T) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(time.Minute):
-		t.Error("lost, and its context goes on")
+		t.Error("lost, but its context has not ended")
 	}
 
 	r, _ = timer.RunFromContext(timer.ContextWithRun(t.Context(), timer.RunSpec{}))

@@ -79,7 +79,7 @@ func TestScheduleThatFailedIsAskedAgain(t *testing.T) {
 		}
 		t.Log(asked)
 		if n := strings.Count(log.String(), "the schedule failed"); n != 2 {
-			t.Errorf("told %d times of two failures:\n%s", n, log.String())
+			t.Errorf("%d lines about two failures:\n%s", n, log.String())
 		}
 		if len(asked) > 30 {
 			t.Errorf("asked %d times", len(asked))

@@ -93,7 +93,7 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 	if name := <-ran; name != strconv.Itoa(n-1) {
 		t.Errorf("%s ran, which was removed", name)
 	}
-	testkit.Eventually(t, testkit.Patience, "no run goes on", func() bool { return !s.registry.busy() })
+	testkit.Eventually(t, testkit.Patience, "no run is in progress", func() bool { return !s.registry.busy() })
 	if len(ran) != 0 || len(s.planner.heap) != 1 || s.planner.dropped != 0 {
 		t.Errorf("%d ran, %d items are left, %d are taken for dropped", len(ran), len(s.planner.heap),
 			s.planner.dropped)

@@ -211,7 +211,7 @@ func TestI11RightRevokedLater(t *testing.T) {
 			t.Error(err)
 		}
 		if !errors.Is(cause, dlock.ErrLost) {
-			t.Errorf("a run goes on that the store would not renew: %v", cause)
+			t.Errorf("a run continues although the store refused to renew it: %v", cause)
 		}
 		for _, name := range []string{"a", "idle"} {
 			err := h.Trigger(t.Context(), name)

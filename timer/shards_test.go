@@ -191,7 +191,7 @@ func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 			MaxRunTime: 4 * time.Hour, Run: f.handler(3 * time.Hour)})
 		testkit.Eventually(t, 25*time.Hour, "it runs", func() bool { return len(h.Status().Timers[0].Running) == 1 })
 		store.server["a"].Inject(dlocktest.Hang)
-		testkit.Eventually(t, time.Minute, "it goes on without the store",
+		testkit.Eventually(t, time.Minute, "it continues without the store",
 			func() bool { return h.Status().Timers[0].Running[0].Degraded })
 		time.Sleep(time.Minute)
 		store.server["a"].Heal()

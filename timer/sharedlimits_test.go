@@ -290,7 +290,7 @@ func TestHostsDisagreeAboutALimit(t *testing.T) {
 			t.Errorf("%d valid runs and %d runs at once: want 5", valid, most)
 		}
 		if n := old.Status().Limits[0].SizeElsewhere; n != 5 {
-			t.Errorf("the host with 3 says %d elsewhere", n)
+			t.Errorf("the host with 3 reports %d on other hosts", n)
 		}
 		if st := h.Status().Limits[0]; st.Size != 5 || st.SizeElsewhere != 3 {
 			t.Errorf("%+v", st)

@@ -109,7 +109,7 @@ func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 		}
 		if text := log.String(); !strings.Contains(text, `level=INFO msg="timer: stopped" drain=`) ||
 			!strings.Contains(text, `still_running="removed, stuck"`) {
-			t.Errorf("the log does not say what was still running:\n%s", text)
+			t.Errorf("the log does not name the runs that were still in progress:\n%s", text)
 		}
 		releases := h.Link.Calls(dlocktest.OpRelease)
 		close(forever)

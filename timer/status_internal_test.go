@@ -30,7 +30,7 @@ func TestTimerThatEndsWhileTheyAreListed(t *testing.T) {
 	s.registry.remove("a")
 	s.registry.mu.Unlock()
 	if inStatus, inScrape := shown(); !inStatus || !inScrape {
-		t.Errorf("its run goes on: in Status %t, in a scrape %t", inStatus, inScrape)
+		t.Errorf("its run is in progress: in Status %t, in a scrape %t", inStatus, inScrape)
 	}
 	s.runner.finish(set, r, OutcomeOK, nil)
 	if inStatus, inScrape := shown(); inStatus || inScrape {

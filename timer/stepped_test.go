@@ -86,7 +86,7 @@ func clocksStep(t *testing.T, by time.Duration) {
 		steps(-by)
 		if x, err := hosts[0].Explain(t.Context(), "cron", time.Time{}); err != nil ||
 			strings.Contains(x.Text, "the store's clock was ahead") != (by > 5*time.Second) {
-			t.Errorf("%v, %v: must say that the store's clock was ahead, if it was", x, err)
+			t.Errorf("%v, %v: must report that the store's clock was ahead, if it was", x, err)
 		}
 		if round == 0 {
 			runAgain("when clocks were right again")

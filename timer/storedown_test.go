@@ -81,7 +81,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 		mu.Unlock()
 		for _, h := range f.Hosts {
 			if down != dlocktest.Short && h.Degraded() == nil {
-				t.Error("Degraded says nothing of the store")
+				t.Error("Degraded does not report the store")
 			}
 			if st := h.Status().Store; down != dlocktest.Short && (st.Up || st.Err == "") {
 				t.Errorf("the status of the store is %+v", st)
@@ -152,7 +152,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 				running := h.Status().Timers[0].Running
 				if policy == timer.StoreDownSkip {
 					if len(running) != 0 || !errors.Is(ended(), dlock.ErrLost) {
-						t.Errorf("the run goes on: %+v, cause %v", running, ended())
+						t.Errorf("the run continues: %+v, cause %v", running, ended())
 					}
 				} else if len(running) != 1 || running[0].Valid || !running[0].Degraded {
 					t.Errorf("running %+v, want one, degraded and not valid", running)

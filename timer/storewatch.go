@@ -212,7 +212,7 @@ func (s *storeWatch) note(r result, shard string) (e effect) {
 func (s *storeWatch) logChange(c change, r result, shard string) (opened bool) {
 	what, whose, args := "the store", "timers that share it", []any{"store", s.label}
 	if shard != "" {
-		what, whose, args = "a server of the store", "timers that live on it", append(args, "server", shard)
+		what, whose, args = "a server of the store", "timers on it", append(args, "server", shard)
 	}
 	switch {
 	case c.notSetUp:
@@ -222,7 +222,7 @@ func (s *storeWatch) logChange(c change, r result, shard string) (opened bool) {
 		return true
 	case c.opened:
 		s.log.later(slog.LevelWarn, "timer: "+what+" fails or does not answer; "+whose+
-			" go on as their OnStoreDown says", append(args, "err", r.failure)...)
+			" follow their OnStoreDown policy", append(args, "err", r.failure)...)
 	case c.closed:
 		s.log.later(slog.LevelInfo, "timer: "+what+" answers again",
 			append(args, "down_for", c.lasted.Round(time.Millisecond), "runs_without_it", s.ranWithout)...)

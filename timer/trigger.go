@@ -218,7 +218,7 @@ func (h *Handle) Wait(ctx context.Context) (result any, err error) {
 		select {
 		case <-h.done:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("timer %q: run %s goes on: %w", h.timer, h.id, context.Cause(ctx))
+			return nil, fmt.Errorf("timer %q: run %s continues: %w", h.timer, h.id, context.Cause(ctx))
 		}
 	}
 	h.mu.Lock()

@@ -81,7 +81,7 @@ func TestTriggerGivesAPayloadAndGetsAResult(t *testing.T) {
 				}
 				f.Stop(h)
 				if len(infos) != 1 || infos[0].TriggeredBy != ann || infos[0].PayloadLen != len(payload) {
-					t.Errorf("the hook was told %+v", infos)
+					t.Errorf("the hook got %+v", infos)
 				}
 			}
 		}

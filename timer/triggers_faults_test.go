@@ -103,7 +103,7 @@ func TestControlTriggerWhoseAnswerIsLost(t *testing.T) {
 			}
 		}
 		if len(accepted) == 0 || len(unknown) == 0 {
-			t.Errorf("%d accepted, %d unknown: the test shows nothing", len(accepted), len(unknown))
+			t.Errorf("%d accepted, %d unknown: the test proves nothing", len(accepted), len(unknown))
 		}
 		f.Stop()
 	})
@@ -168,7 +168,7 @@ func TestControlTriggerDuringAFixedDelay(t *testing.T) {
 		}
 		time.Sleep(2*time.Hour - 2*time.Minute)
 		if n := len(s.all()); n != 2 {
-			t.Errorf("%d runs before the delay after the triggered one is over", n)
+			t.Errorf("%d runs before the end of the delay after the triggered run", n)
 		}
 		time.Sleep(5 * time.Minute)
 		if n := len(s.all()); n != 3 {
@@ -210,7 +210,7 @@ func TestControlTriggerIsGivenBackLater(t *testing.T) {
 				order(t, ctl, "a", "x", 0)
 				time.Sleep(20 * time.Second)
 				if list := pending(t, ctl, "a", 1); list[0].TakenBy == (dlock.Holder{}) {
-					t.Fatal("nobody has it: the test shows nothing")
+					t.Fatal("no host has taken it: the test proves nothing")
 				}
 				for _, lease := range held {
 					_ = lease.Release(t.Context())
@@ -338,12 +338,12 @@ func TestControlReportsExpiredTriggersAfterAnError(t *testing.T) {
 					return errors.Join(err, lost)
 				}
 				if err := ctl.Trigger(t.Context(), "a", control.TriggerOptions{By: ann}); err == nil {
-					t.Error("the answer was not lost: the test shows nothing")
+					t.Error("the answer was not lost: the test proves nothing")
 				}
 				store.down.Store(false)
 				left, err := ctl.Triggers(t.Context(), "a")
 				if err != nil || len(left) > 1 || len(left) == 1 && left[0].ExpiresIn == 0 {
-					t.Errorf("it was not removed, so the test shows nothing: %+v, %v", left, err)
+					t.Errorf("it was not removed, so the test proves nothing: %+v, %v", left, err)
 				}
 				if n := strings.Count(log.String(), "a trigger has expired"); n != 1 {
 					t.Errorf("%d lines: %s", n, log)

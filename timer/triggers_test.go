@@ -366,7 +366,7 @@ func TestControlTriggerChecksItsOptions(t *testing.T) {
 		order(t, ctl, "a", "", 0)
 		pending(t, ctl, "a", 1)
 		if n := strings.Count(log.String(), "a trigger has expired"); n != control.MaxPendingTriggers {
-			t.Errorf("%d lines about what had expired", n)
+			t.Errorf("%d lines about expired triggers", n)
 		}
 	})
 }

@@ -89,7 +89,7 @@ func TestUpdateLeavesRunsAlone(t *testing.T) {
 				}
 				time.Sleep(5 * time.Minute)
 				if ran.of("new") != 10 {
-					t.Errorf("%d new runs, beside an old one that takes the only place", ran.of("new"))
+					t.Errorf("%d new runs, although an old one takes the only place", ran.of("new"))
 				}
 				began = time.Now()
 				if err := h.Remove(t.Context(), "a"); err != nil || time.Since(began) < 4*time.Minute {

@@ -40,7 +40,7 @@ func (z *zonesSeen) only(t *testing.T, what string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if len(z.seen) != 1 || z.seen["in UTC"] == 0 {
-		t.Errorf("%s were asked %v, want in UTC only", what, z.seen)
+		t.Errorf("%s were called in %v, want UTC only", what, z.seen)
 	}
 }
 

@@ -48,9 +48,9 @@ func TestEveryReasonIsAVerdict(t *testing.T) {
 	}
 	foreign := &dlock.NotAcquiredError{Reason: "full moon"}
 	if v := verdictOf(reasonOf(foreign)); v.reason(foreign) != "full moon" {
-		t.Errorf("a store's own reason is told as %q", v.reason(foreign))
+		t.Errorf("a store's own reason is shown as %q", v.reason(foreign))
 	}
 	if v := verdictOf(reasonOf(errors.New("down"))); v.reason(nil) != ReasonStoreDown {
-		t.Errorf("a store that is down is told as %q", v.reason(nil))
+		t.Errorf("a store that is down is shown as %q", v.reason(nil))
 	}
 }

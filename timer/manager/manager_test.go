@@ -104,7 +104,7 @@ func (tb *table) sync(t *testing.T, m *manager.Manager[tenantRow], want ...strin
 	}
 	for _, text := range want {
 		if err != nil && !strings.Contains(err.Error(), text) {
-			t.Errorf("%v: does not say %q", err, text)
+			t.Errorf("%v: does not contain %q", err, text)
 		}
 	}
 	if told := m.Err(); fmt.Sprint(told) != fmt.Sprint(err) {

@@ -109,7 +109,7 @@ func outlives(t *testing.T, who, text string, bad func(release chan struct{})) {
 		err := m.Err()
 		if err == nil || !strings.Contains(err.Error(), text) ||
 			who != "Name" && !strings.Contains(err.Error(), `timer "bad"`) {
-			t.Errorf("%v: does not say %q, or not which row", err, text)
+			t.Errorf("%v: does not contain %q, or does not name the row", err, text)
 		}
 	}
 	if names := fmt.Sprint(timersOf(h)); names != "[a]" {

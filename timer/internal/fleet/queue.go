@@ -180,8 +180,8 @@ func (q Queues) Read(ctx context.Context, timer string) (queue Queue, version, n
 		return queue, v.Version, clockOf(v), err
 	}
 	if err := json.Unmarshal([]byte(v.Text), &queue); err != nil {
-		return queue, 0, 0, fmt.Errorf("%w: what the store keeps under %s is no queue of triggers: remove it there, "+
-			"and trigger again: %w", dlock.ErrFault, QueueLock(timer), err)
+		return queue, 0, 0, fmt.Errorf("%w: the value that the store keeps under %s is not a queue of triggers: "+
+			"remove it, and trigger again: %w", dlock.ErrFault, QueueLock(timer), err)
 	}
 	return queue, v.Version, clockOf(v), nil
 }
