@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Times has the first n ticks of its schedule at from or later, for whatever instants and in
-// whatever order Next is called, even across clock changes.
+// Times has the first n ticks of its schedule at from or later. The result does not depend on the
+// instants for which Next is called, on their order, or on clock changes.
 //
 // Fails when a tick at from itself is left out, when ticks are counted from the argument of Next,
 // or when Except or ForName drops the limit.

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// breaks is a blackout. Once broken, it returns an end that is not later.
+// breaks is a blackout that can be broken. It then returns an end that is not later.
 type breaks struct{ broken atomic.Bool }
 
 func (b *breaks) Until(t time.Time) time.Time {

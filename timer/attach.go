@@ -9,9 +9,9 @@ import (
 	"github.com/tickslot/tickslot/dlock"
 )
 
-// After an outage, a run that continued without the store gets a slot before this host starts a new
-// run of the same timer. If no slot is free, no new run starts until that run ends. Therefore the
-// number of runs above the limit never grows.
+// After an outage, runs that continued without the store get slots before this host starts a new
+// run of the same timer. If no slot is free for such a run, no new run starts until it ends.
+// Therefore the number of runs above the limit never grows.
 
 // rejoining reports whether a timer has to wait because one of its own runs needs a slot and the
 // store can grant one. It ignores a run past its MaxRunTime, because such a run gets no slot.

@@ -30,8 +30,9 @@
 //   - MaxPerHost limits how many runs may be in progress at the same time on one host. Default
 //     MaxConcurrency, so one host may take all slots.
 //
-// Several timers may share a [Limit], which also holds across the fleet. A run takes a slot of the
-// limit together with its own slot, or does not start. Config.MaxRuns bounds all runs of a host.
+// Several timers may share a [Limit], which is also enforced across the fleet. A run takes a slot
+// of the limit together with its own slot, or does not start. Config.MaxRuns bounds all runs of a
+// host.
 //
 // A tick is a scheduled instant and is the same on every host. Each host tries each tick once,
 // unless OnFull is FullWait. When the tick is due, the host checks the blackouts, MaxPerHost and
@@ -56,9 +57,9 @@
 // Package schedule defines the schedules. Every is a grid of elapsed time. Cron and Daily follow
 // the clocks of a zone, including daylight saving time. After is a fixed delay from the end of a
 // run to the next run in the fleet. At is a list of instants. Except removes ticks. Any type with a
-// Next method is a schedule. CatchUp decides about ticks that were due while no host was running,
-// RunOnStart about a run when a host starts, and Retry about runs that fail. Delay postpones the
-// start of a tick, but does not change the tick.
+// Next method is a schedule. CatchUp decides what happens to ticks that were due while no host was
+// running. RunOnStart decides whether a timer runs when a host starts. Retry decides whether a
+// failed run is retried. Delay postpones the start of a tick, but does not change the tick.
 //
 // # A fixed delay
 //

@@ -14,8 +14,8 @@ const (
 	defaultCatchUpWindow = time.Hour
 )
 
-// A CatchUpPolicy decides about ticks for which a host is more than eleven seconds late, and about
-// ticks that were due while no host was running.
+// A CatchUpPolicy decides what happens to ticks for which a host is more than eleven seconds late,
+// and to ticks that were due while no host was running.
 type CatchUpPolicy uint8
 
 const (

@@ -395,7 +395,7 @@ func TestFullWaitUnderChaos(t *testing.T) {
 	}
 }
 
-// While the store is down, OnStoreDown decides about a waiting tick when the tick is tried again.
+// While the store is down, OnStoreDown applies to a waiting tick when the tick is tried again.
 //
 // Fails when a tick that is tried again does not check the storeWatch, or when a wait ends with the
 // outage.

@@ -20,7 +20,7 @@ import (
 func TestSchedulesThatDifferFromHostToHostAreRefused(t *testing.T) {
 	t.Parallel()
 	fromNow := scheduleFunc(func(at time.Time) time.Time { return at.Add(time.Minute) }) // as in River
-	// Like robfig/cron's @every, on the full second.
+	// This schedule is due on full seconds, like robfig/cron's @every.
 	everyTwo := cron.Every(2 * time.Second)
 	twice := scheduleFunc(func(at time.Time) time.Time { return at.Truncate(time.Minute).Add(time.Minute) })
 	nightly, err := cron.ParseStandard("0 2 * * *")

@@ -150,7 +150,7 @@ func (r *registry) whyNot(s *settings, limit int) Reason {
 	return ""
 }
 
-// takePlace counts a place. The caller holds registry.mu.
+// takePlace counts one more place as taken. The caller holds registry.mu.
 func (s *settings) takePlace() {
 	s.registration.places++
 	s.entry.places.Add(1)

@@ -73,8 +73,8 @@ func (r *registry) begin(prepare func()) {
 }
 
 // add adds all timers or, if a name is taken, none. If a timer takes the name of a removed timer
-// whose runs are in progress, it shares the entry of that timer and is returned in continuing. The
-// caller holds mu.
+// whose runs are in progress, it shares the entry of that timer, and add returns it in continuing.
+// The caller holds mu.
 func (r *registry) add(list []*settings, names map[string]bool) (continuing []*settings, errs []error) {
 	if p := r.current(); p == PhaseDraining || p == PhaseStopped {
 		errs = append(errs, errShuttingDown)

@@ -76,7 +76,7 @@ func inForce(s *settings) *settings {
 	return s
 }
 
-// busy reports whether Run would have to wait.
+// busy reports whether Run would have to wait for places or background calls.
 func (r *registry) busy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -150,9 +150,9 @@ func (t TimerStatus) NextTicks(n int) ([]time.Time, error) {
 	return after, nil
 }
 
-// BlackoutUntil returns the end of the blackout that contains an instant, among those of the timer
-// and of Config. It returns the zero time if no blackout contains the instant, or if the blackouts
-// fail. Another blackout may begin at that end.
+// BlackoutUntil returns the end of the blackout that contains an instant. It considers the
+// blackouts of the timer and of Config. It returns the zero time if no blackout contains the
+// instant, or if the blackouts fail. Another blackout may begin at that end.
 func (t TimerStatus) BlackoutUntil(at time.Time) time.Time {
 	if t.host == nil {
 		return time.Time{}

@@ -181,8 +181,8 @@ type Timer struct {
 	Run func(ctx context.Context) error
 }
 
-// A CatchUp decides about missed ticks. These are the ticks that were due while this host, or the
-// whole fleet, was not running, and the ticks for which a host is more than 11 s late.
+// A CatchUp decides what happens to missed ticks. These are the ticks that were due while this
+// host, or the whole fleet, was not running, and the ticks for which a host is more than 11 s late.
 type CatchUp struct {
 	// Policy says which missed ticks run. Default CatchUpOnce for calendars (Cron, Daily, At) and
 	// for an Every of a day or longer, CatchUpSkip for all other schedules. CatchUpOnce requires a

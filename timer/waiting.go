@@ -58,8 +58,9 @@ func (w *waiting) delay(t tick, wait time.Duration) bool {
 	return true
 }
 
-// refuse makes a tick that may not start now wait, if decide says so, and frees its place if it has
-// one. It reports whether the tick waits. If not, the caller must skip the tick and free its place.
+// refuse handles a tick that may not start now. If decide lets the tick wait, refuse frees its
+// place, if it has one. It reports whether the tick waits. If not, the caller must skip the tick
+// and free its place.
 func (w *waiting) refuse(t tick, why Reason, err error, placed bool) (waits bool) {
 	no := refusal(err) // without a mutex, because refusal may call methods of the store's error
 	w.registry.mu.Lock()
@@ -198,8 +199,8 @@ func (w *waiting) due(now int64, most int) (list []*pending, next int64) {
 	return list, 0
 }
 
-// ask makes a tick that was taken out wait until its blackouts have returned. The caller holds the
-// registry's mutex.
+// ask marks a tick that was taken out as waiting for its blackouts. The caller holds the registry's
+// mutex.
 func (w *waiting) ask(p *pending) {
 	p.s.entry.pending, p.until = p, 0
 	w.timed++
@@ -217,8 +218,8 @@ func (w *waiting) asked(p *pending, blackout error) {
 	w.at(p, w.clock.now())
 }
 
-// putBack makes a tick that was taken out but not tried wait again. It returns false if the tick
-// may not wait. The caller holds the registry's mutex.
+// putBack returns a tick that was taken out, but not tried, to the waiting ticks. It returns false
+// if the tick may not wait. The caller holds the registry's mutex.
 func (w *waiting) putBack(p pending) bool {
 	if !w.mayWait(p.tick) {
 		return false

@@ -111,8 +111,8 @@ func New[Row comparable](config Config[Row]) (*Manager[Row], error) {
 
 // Run starts a round immediately, and then one every SyncInterval, until ctx ends or the Scheduler
 // drains. The timers remain registered. Run returns an error if a call that Config.SyncTimeout
-// bounds has not returned within timer.CancelGrace after the end of ctx. A goroutine is then left
-// behind. Otherwise Run returns nil. Run may be called before, during or without Scheduler.Run.
+// bounds has not returned within timer.CancelGrace after the end of ctx. In that case a goroutine
+// remains. Otherwise Run returns nil. Run may be called before, during or without Scheduler.Run.
 func (m *Manager[Row]) Run(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
