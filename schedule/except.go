@@ -92,9 +92,9 @@ func (e except) String() string {
 // tick counts whether or not it ran, because a schedule has no knowledge of runs.
 //
 // The ticks are counted from the instant from. It must be the same on all hosts and at every start
-// of the program. Times(3, time.Now(), s) begins anew at each start, so every host has its own
-// ticks, and no check detects that. As with At, ticks in the past are valid. n must be 1 to
-// MaxTimes.
+// of the program. With Times(3, time.Now(), s) each start counts from its own instant, so every
+// host has its own ticks, and no check detects that. As with At, ticks in the past are valid. n
+// must be 1 to MaxTimes.
 func Times(n int, from time.Time, schedule Schedule) Schedule {
 	return counted{schedule, n, from.Round(0), new(atomic.Pointer[time.Time])}
 }

@@ -85,7 +85,7 @@
 //   - TimerStatus.Next is the time of this host's next attempt. It is zero while a run is in
 //     progress on this host.
 //   - After Update, the new d counts from the last run. The same holds for a timer that was removed
-//     and registered again. Without a store, d of such a timer begins anew, unless a run is still
+//     and registered again. Without a store, d of such a timer starts over, unless a run is still
 //     in progress.
 //   - If a timer has only ever been triggered, Redis forgets it after an hour. Its first scheduled
 //     tick then starts immediately.

@@ -59,9 +59,9 @@ func (f fixedDelays) planned(s *settings) {
 	f[s.entry].wait = wait
 }
 
-// isRetry reports whether a tick does not count towards AlarmAfter. It does not if less than the
-// delay has passed since the latest tick that counts. Otherwise isRetry records the tick as the
-// latest that counts.
+// isRetry reports whether less than the delay has passed since the latest tick that counts towards
+// AlarmAfter. Such a tick does not count. Otherwise isRetry records the tick as the latest that
+// counts.
 func (f fixedDelays) isRetry(e *entry, tick int64) bool {
 	d := f[e]
 	if d == nil {

@@ -225,7 +225,8 @@ func TestFixedDelayUnderFaults(t *testing.T) {
 	})
 }
 
-// A host that restarts or joins does not begin anew. The very first run starts immediately.
+// The delay does not start over when a host restarts or joins. The very first run starts
+// immediately.
 //
 // Fails when the first tick of a host is claimed without the delay.
 func TestFixedDelayAcrossRestarts(t *testing.T) {

@@ -28,7 +28,7 @@ type overrides struct {
 
 	heardVersion atomic.Int64 // the latest version of the overrides that the store has reported
 	readVersion  int64        // the latest version that the prober has read; belongs to the prober
-	readAll      atomic.Bool  // the prober has to read all again, even if it is already reading
+	readAll      atomic.Bool  // the prober must read everything again, even if it is already reading
 	pauses       atomic.Bool  // whether any timer may be paused
 }
 

@@ -37,9 +37,9 @@ type Config[Row comparable] struct {
 
 	// Timer returns the timer of a row; the Manager sets its Name. It is called for rows that are
 	// new, have changed, or had a fault. Rows are compared with ==, so use only numbers and text in
-	// a Row. A row with pointers, or with times that are read anew, may seem changed in every
-	// round. A row for which == panics, for example because a field of type any has a []byte, is
-	// faulty. Required.
+	// a Row. A row with pointers, or with times that are computed for each round, may seem changed
+	// in every round. A row for which == panics, for example because a field of type any has a
+	// []byte, is faulty. Required.
 	Timer func(Row) (timer.Timer, error)
 
 	// SyncInterval is the time between two rounds of Run. It is randomly shortened by up to a
@@ -316,5 +316,5 @@ func (m *Manager[Row]) note(err error) {
 	}
 }
 
-// log returns the Logger. It does so anew for each line, because slog.Default may change.
+// log returns the Logger. It is called for each line, because slog.Default may change.
 func (m *Manager[Row]) log() *slog.Logger { return mask.Logger(m.config.Logger) }

@@ -499,8 +499,8 @@ func (e rudeError) Is(error) bool {
 	return true
 }
 
-// If the schedule of a row has a fault that cannot be compared, or that equals everything, only
-// this row is faulty, in each round.
+// If the schedule of a row has a fault that cannot be compared, or that equals everything, every
+// round reports a fault for this row only.
 //
 // Fails when Register or a round calls methods of the error without a guard.
 func TestFaultsThatCannotBeAsked(t *testing.T) {
