@@ -7,7 +7,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A backup runs at half past two at night in the time zone of its users.
+// A backup runs at half past two in the morning in the time zone of its users.
 func ExampleDaily() {
 	backup := schedule.Daily("02:30", "America/New_York")
 	next := backup.Next(time.Date(2027, time.May, 3, 12, 0, 0, 0, time.UTC))

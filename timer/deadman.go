@@ -20,7 +20,7 @@ const defaultAlarmAfter = 5
 
 // A deadman counts the ticks of a timer since the latest successful run that this host knows of. A
 // tick may come due while its own run is in progress, or while runs hold all slots. Such a tick
-// counts only once these runs are past their MaxRunTime. The deadman is part of the ledger's
+// counts only after these runs have exceeded their MaxRunTime. The deadman is part of the ledger's
 // record.
 type deadman struct {
 	ticks     int32     // the ticks that were due since the latest success

@@ -150,7 +150,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// bubble runs a test in virtual time. It ends only if no goroutine is left.
+// bubble runs a test in virtual time. The test fails if a goroutine is left at its end.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()

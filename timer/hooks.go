@@ -103,7 +103,7 @@ type SkipInfo struct {
 	Tick   time.Time // the first tick, if there are several
 	Ticks  uint64    // the number of ticks; more than 1 only with ReasonMissed
 	Reason Reason
-	// Holder has the slot that ends first or has claimed the tick, if the store reported it.
+	// Holder has the slot that ends first, or claimed the tick last, if the store reported it.
 	// Otherwise it is zero.
 	Holder dlock.Holder
 	Err    error // the store's answer (a *dlock.NotAcquiredError or another error), the blackout, or nil

@@ -38,7 +38,7 @@ type override struct {
 
 	paused      bool      // placed next to limit, where it takes no additional bytes
 	version     int64     // the version of the latest report
-	until       time.Time // when the pause ends; zero if it lasts until Resume
+	until       time.Time // when the pause ends; zero for a limit of 0, which has no end
 	by          driver.Cause
 	limitedBy   *driver.Cause // who set the limit, as read by the prober; nil if not known
 	triggeredAt time.Time     // the time of the latest trigger for which this host looked at the queue
@@ -106,8 +106,8 @@ func (o *overrides) applyAnswer(s *settings, info driver.Info, no *dlock.NotAcqu
 	}
 }
 
-// setPause records who paused a timer and the rest of the pause (0: until Resume). by is nil if the
-// timer is not paused. The caller holds entry.mu.
+// setPause records who paused a timer and the rest of the pause. left is 0 for a limit of 0, which
+// has no end. by is nil if the timer is not paused. The caller holds entry.mu.
 func (o *overrides) setPause(s *settings, by *driver.Cause, left time.Duration) {
 	x := &s.entry.override
 	was := x.paused

@@ -97,8 +97,8 @@ func (a *activity) end() {
 	}
 }
 
-// whenIdle returns a channel that is closed when Run no longer has to wait. It may be called only
-// once no further work can start.
+// whenIdle returns a channel that is closed when Run no longer has to wait. Call it only after the
+// start of further work has been prevented.
 func (r *registry) whenIdle() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -253,8 +253,8 @@ func TestContextWithRun(t *testing.T) {
 // Running is closed when Trigger starts runs, and remains closed after the end. It is also closed
 // if Run finds that the store is not set up correctly, so that no caller waits forever.
 //
-// Fails when New closes it, when it is closed only once the store has answered, or when it is never
-// closed if Run fails.
+// Fails when New closes it, when it is closed only after the store has answered, or when it is
+// never closed if Run fails.
 func TestRunning(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -51,8 +51,9 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Local reports whether this process has registered a timer, and whether the timer is LocalOnly
-	// there. A LocalOnly timer never reads the triggers in the store. timer.Scheduler.Control sets
-	// Local; leave it nil otherwise. Default nil: nothing is known about this process.
+	// there. Hosts do not read triggers of a LocalOnly timer from the store.
+	// timer.Scheduler.Control sets Local; leave it nil otherwise. Default nil: nothing is known
+	// about this process.
 	Local func(timer string) (registered, localOnly bool)
 }
 
