@@ -150,8 +150,8 @@ func TestCalendarsRefuse(t *testing.T) {
 // From sets the start of the grid, and Offset shifts the grid. After either, the timer's name no
 // longer shifts it.
 //
-// Fails when of shifts an interval that has an anchor or offset, or when the grid has a tick before
-// its start.
+// Fails when Interval.of shifts an interval that has an anchor or offset, or when the grid has a
+// tick before its start.
 func TestIntervalsArePlaced(t *testing.T) {
 	three := Every(24 * time.Hour).Offset(3 * time.Hour).of("x")
 	now := time.Date(2027, 5, 1, 12, 0, 0, 0, time.UTC)

@@ -51,7 +51,7 @@ func TestEveryIsSpreadByName(t *testing.T) {
 // After a long sleep, Advance returns the latest due tick and counts the earlier ones, by
 // arithmetic or one by one.
 //
-// Fails when skip does not count the ticks in between.
+// Fails when Interval.skip does not count the ticks in between.
 func TestAdvanceCountsMissedTicks(t *testing.T) {
 	grid := Interval{period: time.Second}.of("x")
 	for name, s := range map[string]Schedule{"every": grid, "generic": generic{grid}} {

@@ -11,8 +11,8 @@ import (
 // continues without the store. A scan for every tick would take most of the time of a host with
 // many timers. The count always returns to 0, whatever settings the runs have.
 //
-// Fails when countDegraded does not count runs for the limits, or when attach does not subtract
-// them.
+// Fails when countDegraded does not count runs for the limits, or when runner.attach does not
+// subtract them.
 func TestRunsWithoutTheStoreAreCountedByLimit(t *testing.T) {
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler),
 		Limits: []Limit{{Name: "smtp", Size: 3}, {Name: "disk", Size: 3}}},

@@ -20,8 +20,8 @@ import (
 // other check and without a call to the store. Trigger ignores blackouts. The dead-man's check
 // raises no alarm.
 //
-// Fails when blackout checks only one of the lists, when due checks the blackout last, or when
-// blackedOut counts the tick towards AlarmAfter.
+// Fails when schedules.blackout checks only one of the lists, when schedules.due checks the
+// blackout last, or when blackedOut counts the tick towards AlarmAfter.
 func TestBlackoutSkipsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -76,8 +76,8 @@ func TestBlackoutSkipsTicks(t *testing.T) {
 
 // A tick that is due in a blackout is skipped, even if its host tries it a little later, or yields.
 //
-// Fails when due calls the blackouts for the current time, or when blackoutAgain calls them for
-// ticks that have yielded.
+// Fails when schedules.due calls the blackouts for the current time, or when blackoutAgain calls
+// them for ticks that have yielded.
 func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, s := newFleet(t), &sleeper{}
@@ -112,8 +112,8 @@ func TestBlackoutIsJudgedByTheTick(t *testing.T) {
 // While a blackout panics or returns an end that is not later, no run starts. The log reports that
 // once, and Explain reports it for every tick. The dead-man's check reports it, too.
 //
-// Fails when blackout ignores the error, when blackedOut logs it each time, or when blackedOut
-// treats a failed blackout as one that contains the tick.
+// Fails when schedules.blackout ignores the error, when blackedOut logs it each time, or when
+// blackedOut treats a failed blackout as one that contains the tick.
 func TestBrokenBlackout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -19,7 +19,7 @@ import (
 // While the store is down, two hundred timers do not call it. Only one probe per host does, after
 // pauses that grow. After three consecutive answers, ticks call the store again.
 //
-// Fails when submit does not check the breaker, or when the pauses do not grow.
+// Fails when acquirer.submit does not check the breaker, or when the pauses do not grow.
 func TestBreaker(t *testing.T) {
 	for name, down := range map[string]dlocktest.Fault{"hangs": dlocktest.Hang,
 		"refuses": dlocktest.Error(errors.New("refused"))} {
@@ -79,7 +79,7 @@ func TestBreaker(t *testing.T) {
 
 // One or two failures do not open the breaker, nor does any number of refusals.
 //
-// Fails when saw opens the breaker at the first failure.
+// Fails when breaker.saw opens the breaker at the first failure.
 func TestSingleFailureDoesNotOpenTheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -22,8 +22,8 @@ import (
 // canceled it. The run is not retried, and it counts as canceled whatever its handler returns. Its
 // slot is free when the handler has returned, not before. The cancellation is logged once.
 //
-// Fails when cancel does not end the context, or ends the context of another run, when outcomeOf
-// checks the handler's error first, or when each call to cancel is logged.
+// Fails when runner.cancel does not end the context, or ends the context of another run, when
+// outcomeOf checks the handler's error first, or when each call to cancel is logged.
 func TestCancelRunHere(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
 		"with a store": {MaxConcurrency: 2},
@@ -130,8 +130,8 @@ func TestCancelRunHere(t *testing.T) {
 // cancel the next run of the slot. The host logs who canceled the run, and does not count a lost
 // lease.
 //
-// Fails when the fence of the ID is ignored, when lost treats a revoked lease like any other lost
-// lease, or when a run without a slot in the store is looked up by its slot.
+// Fails when the fence of the ID is ignored, when runner.lost treats a revoked lease like any other
+// lost lease, or when a run without a slot in the store is looked up by its slot.
 func TestCancelRunElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -18,7 +18,8 @@ import (
 // A run that reaches its MaxRunTime is logged at that moment, and again at 1.5 × MaxRunTime. That
 // holds with and without a slot in the store, alone and among many runs, and while the host drains.
 //
-// Fails when begin starts no timer, or when the timer counts from the moment when it is created.
+// Fails when runner.begin starts no timer, or when the timer counts from the moment when it is
+// created.
 func TestMaxRunTimeIsLoggedInTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		tm    timer.Timer

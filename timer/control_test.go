@@ -129,8 +129,8 @@ func TestRegisterAndRemoveWhileRunning(t *testing.T) {
 // Without a store, the same code enforces the limits within one process. LocalOnly does so for one
 // timer. A timer without limits does not call the store.
 //
-// Fails when hostLimit ignores MaxConcurrency, when shared ignores LocalOnly or unlimited, when
-// finish does not free the run's place, or when Valid ignores the context.
+// Fails when hostLimit ignores MaxConcurrency, when settings.shared ignores LocalOnly or unlimited,
+// when runner.finish does not free the run's place, or when Valid ignores the context.
 func TestWithoutAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

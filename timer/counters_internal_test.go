@@ -16,7 +16,7 @@ import (
 // The creation time of a counter is not later than the first event that it counts, because
 // Prometheus may insert a 0 at that time.
 //
-// Fails when tally does not set createdAt, so that counters have no creation time.
+// Fails when ledger.tally does not set createdAt, so that counters have no creation time.
 func TestCountersAreCreatedBeforeTheyCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()

@@ -12,7 +12,7 @@ import (
 // The number of ticks without a success does not overflow. A timer that is due every millisecond
 // has 2^31 ticks in a month.
 //
-// Fails when count, postpone or countPostponed exceeds the largest number.
+// Fails when deadman.count, postpone or countPostponed exceeds the largest number.
 func TestTicksWithoutSuccessSaturate(t *testing.T) {
 	tm := Timer{Name: "a", Schedule: schedule.Every(time.Millisecond), AlarmAfter: 5}
 	for name, c := range map[string]struct {

@@ -53,8 +53,8 @@ func minutely() schedule.Interval { return schedule.Every(time.Minute).Offset(0)
 // every host. The tick itself does not change, the delays are spread evenly, and no tick is lost.
 // By default there is no jitter.
 //
-// Fails when jitter uses a source that is not seeded by name and tick, or when it uses twice its
-// fraction.
+// Fails when settings.jitter uses a source that is not seeded by name and tick, or when it uses
+// twice its fraction.
 func TestJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -104,8 +104,8 @@ func TestJitter(t *testing.T) {
 // A host that starts while Delay postpones a tick still tries that tick, once. Hosts that are
 // constantly replaced lose no tick and repeat none.
 //
-// Fails when first does not look for ticks that jitter delays (delayed), or ignores the spread when
-// it asks for the next tick.
+// Fails when schedules.first does not look for ticks that jitter delays (delayed), or ignores the
+// spread when it asks for the next tick.
 func TestDelayedTicksSurviveRestarts(t *testing.T) {
 	for name, job := range map[string]timer.Timer{
 		"jitter": {Delay: timer.Delay{Jitter: .5}}, "little jitter": {Delay: timer.Delay{Jitter: .1}},
@@ -194,8 +194,9 @@ func TestClockSetBackBeforeTheFirstAnswer(t *testing.T) {
 // without jitter. If it is set back by more, ticks that are in the future again become due again.
 // Otherwise the timer would stop until the clock has caught up.
 //
-// Fails when replan plans from now, or when first does not look for ticks that jitter delays. If
-// the clock is set back by more, fails when replan plans from the latest tick.
+// Fails when planner.replan plans from now, or when schedules.first does not look for ticks that
+// jitter delays. If the clock is set back by more, fails when planner.replan plans from the latest
+// tick.
 func TestClockSetBack(t *testing.T) {
 	for name, job := range map[string]timer.Timer{"plain": {}, "jitter": {Delay: timer.Delay{Jitter: .5}},
 		"spread": {Delay: timer.Delay{ByTimer: 10 * time.Minute}}} {
@@ -244,7 +245,7 @@ func TestClockSetBack(t *testing.T) {
 
 // A host that was suspended for a moment does not try a tick before its jitter has passed.
 //
-// Fails when due tries a tick that its jitter still delays.
+// Fails when schedules.due tries a tick that its jitter still delays.
 func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec, s := newFleet(t), recorder{}, &sleeper{}
@@ -281,8 +282,8 @@ func TestDelayedHostKeepsToTheJitter(t *testing.T) {
 // restart. Delay.ByHost also gives each host its own delay. Both are bounded and evenly
 // distributed. They lose no tick, even if they are longer than the time between two ticks.
 //
-// Fails when spread is not hashed by name or by host, when it is not bounded, or when due ignores
-// the spread.
+// Fails when settings.spread is not hashed by name or by host, when it is not bounded, or when
+// schedules.due ignores the spread.
 func TestSpread(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}

@@ -7,7 +7,7 @@ import (
 
 // A decision has its own error, not the error of the decision that it replaces in the ring.
 //
-// Fails when set keeps the old error although the new decision has none.
+// Fails when history.set keeps the old error although the new decision has none.
 func TestErrorsLeaveTheRingWithTheirTicks(t *testing.T) {
 	var h history
 	failed := errors.New("failed")

@@ -24,7 +24,8 @@ func minute(n int) time.Time { return time.Date(2000, 1, 1, 0, n, 0, 0, time.UTC
 // Explain has a sentence for every reason, with what an operator needs: who holds the slot, since
 // or until when, who paused the timer, which limit.
 //
-// Fails when a case of why or of words is removed, or when skipMany does not record the time.
+// Fails when a case of Explanation.why or Explanation.words is removed, or when skipMany does not
+// record the time.
 func TestExplainTellsEveryReason(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	dark := []schedule.Blackout{schedule.DailyWindow("00:02", "00:20", "UTC")}
@@ -225,7 +226,7 @@ func TestExplainMissedTicks(t *testing.T) {
 // A host keeps 16 ticks, and the store may know of earlier ones. If the store does not answer,
 // Explain takes at most one StoreTimeout.
 //
-// Fails when add overwrites the same decision each time.
+// Fails when history.add overwrites the same decision each time.
 func TestExplainRing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

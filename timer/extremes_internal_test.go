@@ -117,7 +117,7 @@ func TestTicksThatAreFarApart(t *testing.T) {
 
 // A store whose quarantine never ends is not called in a loop.
 //
-// Fails when refuse adds to the time that the store returned.
+// Fails when waiting.refuse adds to the time that the store returned.
 func TestQuarantineWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &forever{}

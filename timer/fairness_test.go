@@ -57,7 +57,7 @@ func (f *virtualFleet) shares(name string) (shares []float64, sum int) {
 // With LeastRecentFirst five hosts share the ticks evenly, whichever is closest to the store, and
 // no tick is lost. Without it, the closest host runs most ticks.
 //
-// Fails when yield never makes a tick wait.
+// Fails when gate.yield never makes a tick wait.
 func TestLeastRecentFirstIsFair(t *testing.T) {
 	ticks := testkit.Rounds(t, 150, 1000)
 	for _, leastRecent := range []bool{false, true} {
@@ -110,7 +110,7 @@ func TestLeastRecentFirstIsFair(t *testing.T) {
 
 // While the store is down no tick yields, because hosts then do not compete.
 //
-// Fails when yield ignores the breaker.
+// Fails when gate.yield ignores the breaker.
 func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, rec := newFleet(t), recorder{}
@@ -158,7 +158,7 @@ func TestLeastRecentFirstDoesNotWaitWithoutTheStore(t *testing.T) {
 // A tick that yields is tried when its wait is over, or counted as skipped when the host drains or
 // the timer is removed.
 //
-// Fails when drain loses a tick that yields, or counts it as missed.
+// Fails when Scheduler.drain loses a tick that yields, or counts it as missed.
 func TestYieldedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, remove := range []bool{false, true} {
@@ -192,7 +192,7 @@ func TestYieldedTicksAreAccountedFor(t *testing.T) {
 // A tick that yielded, and then had to wait for a store in quarantine, is checked against the
 // blackouts again.
 //
-// Fails when anew does not reset yielded.
+// Fails when tick.anew does not reset yielded.
 func TestYieldedThenQuarantined(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -19,8 +19,9 @@ import (
 // name is free. Other timers remain: timers that are only triggered, and timers whose schedule
 // fails or returns no tick.
 //
-// Fails when finish ignores places, when setNext does not schedule a call of finish, or schedules
-// one for any schedule, or when takeDue treats a schedule that has failed as one that has ended.
+// Fails when planner.finish ignores places, when setNext does not schedule a call of finish, or
+// schedules one for any schedule, or when takeDue treats a schedule that has failed as one that has
+// ended.
 func TestFinishedTimersLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -13,8 +13,8 @@ import (
 // If a timer is due often and finds all slots held, each host calls the store once a second. Every
 // tick is counted, and the dead-man's check counts all of them when the store next answers.
 //
-// Fails when remember does nothing (600 calls), when stillFull never ends, or when ticks for which
-// the store was not called are not counted.
+// Fails when views.remember does nothing (600 calls), when stillFull never ends, or when ticks for
+// which the store was not called are not counted.
 func TestFullTimerAsksRarely(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -86,7 +86,8 @@ func TestRunsLongerThanThePeriodRaiseNoAlarm(t *testing.T) {
 // A "full" answer is cached for at most a second, and not beyond the lease that ends first. When a
 // run on this host ends, the answer is dropped.
 //
-// Fails when remember takes the longer of the two, or when finish does not drop the answer.
+// Fails when views.remember takes the longer of the two, or when runner.finish does not drop the
+// answer.
 func TestFullIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -141,7 +142,7 @@ func TestFullIsForgotten(t *testing.T) {
 // Only "full" is cached. Every tick of a paused timer is counted as paused, and ticks run as soon
 // as the pause has ended.
 //
-// Fails when remember ignores the reason.
+// Fails when views.remember ignores the reason.
 func TestOnlyFullIsRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -165,7 +166,7 @@ func TestOnlyFullIsRemembered(t *testing.T) {
 // A timer that is due every ten seconds or less often calls the store for every tick. So does a
 // timer that gets slots.
 //
-// Fails when remember ignores the interval.
+// Fails when views.remember ignores the interval.
 func TestInfrequentTimersAlwaysAsk(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -190,7 +191,7 @@ func TestInfrequentTimersAlwaysAsk(t *testing.T) {
 // If runs are shorter than the interval, a "full" answer does not cost the next tick, because the
 // store is called again.
 //
-// Fails when remember ignores how long the slot has been held.
+// Fails when views.remember ignores how long the slot has been held.
 func TestShortRunsAreNotRemembered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -23,7 +23,7 @@ func gated(t *testing.T, tm Timer) (*gate, *settings) {
 
 // The gate returns the first of several reasons why no run starts.
 //
-// Fails when a case of why is missing, or when Trigger respects a cached "full".
+// Fails when a case of gate.why is missing, or when Trigger respects a cached "full".
 func TestGateSaysWhy(t *testing.T) {
 	g, s := gated(t, Timer{Name: "a", Run: nothing})
 	is := func(what string, scheduled bool, want Reason) {
@@ -56,8 +56,8 @@ func TestGateSaysWhy(t *testing.T) {
 
 // Once the host drains, no tick waits for a call to the store, so no tick is lost there.
 //
-// Fails when call makes a tick wait while the host drains, when close loses one, or when either
-// keeps a place.
+// Fails when waiting.call makes a tick wait while the host drains, when waiting.close loses one, or
+// when either keeps a place.
 func TestDrainingHostKeepsNoTick(t *testing.T) {
 	g, s := gated(t, Timer{Name: "a", MaxConcurrency: 2, Run: nothing})
 	g.registry.begin(func() { g.runner.base = t.Context() })
@@ -85,8 +85,8 @@ func TestDrainingHostKeepsNoTick(t *testing.T) {
 // A timer was removed, and another timer that took its name has a tick in the queue, with its own
 // place. A tick of the removed timer that arrives now affects neither.
 //
-// Fails when overtake does not check stillScheduled. A place would then be counted for the wrong
-// timer, and Remove would wait forever.
+// Fails when waiting.overtake does not check stillScheduled. A place would then be counted for the
+// wrong timer, and Remove would wait forever.
 func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)
@@ -126,8 +126,8 @@ func TestTickOfARemovedTimerOvertakesNone(t *testing.T) {
 // A tick and a Trigger may begin to wait with the new settings before Update has ended the waits
 // with the old settings. The tick is tried again, and the Trigger keeps waiting.
 //
-// Fails when withdraw drops a tick that has the current settings, or when dismiss dismisses all
-// triggers of the timer.
+// Fails when waiting.withdraw drops a tick that has the current settings, or when queue.dismiss
+// dismisses all triggers of the timer.
 func TestUpdateLosesNothingThatCameSince(t *testing.T) {
 	job := Timer{Name: "a", Schedule: schedule.Every(time.Hour), MaxConcurrency: 3, MaxPerTick: 1, Run: nothing}
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)}, job)

@@ -30,7 +30,7 @@ func many(n int, s schedule.Schedule, run func(context.Context) error) (timers [
 
 // One host never has more than MaxPerHost runs, although the fleet has free slots.
 //
-// Fails when why ignores MaxPerHost.
+// Fails when gate.why ignores MaxPerHost.
 func TestMaxPerHostBoundsTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -55,7 +55,8 @@ func TestMaxPerHostBoundsTicks(t *testing.T) {
 // A host that is late, because a schedule blocks or the machine stalls, tries only the latest tick
 // and counts the others as missed.
 //
-// Fails when handleOne does not count the missed ticks, or when due returns the oldest tick.
+// Fails when handleOne does not count the missed ticks, or when schedules.due returns the oldest
+// tick.
 func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -89,7 +90,7 @@ func TestI9LateHostCountsWhatItMissed(t *testing.T) {
 
 // Ticks that wait for their turn when draining begins are skipped, and Run does not wait for them.
 //
-// Fails when drain does not empty the queue, or does not count the ticks in it.
+// Fails when Scheduler.drain does not empty the queue, or does not count the ticks in it.
 func TestI9DrainAccountsForQueuedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -260,8 +261,8 @@ func TestPreStopDelayGoesOn(t *testing.T) {
 // ticks that the store did not answer, and to Triggers. A tick that is granted during the drain
 // does run, because its claim is used up: see TestRunThatStartsWhileDraining.
 //
-// Fails when decide does not check the phase again after the store's answer, or when release does
-// not release the slot.
+// Fails when acquirer.decide does not check the phase again after the store's answer, or when
+// release does not release the slot.
 func TestI8NothingStartsWhileDraining(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault dlocktest.Fault
@@ -314,7 +315,7 @@ func TestI8NothingStartsWhileDraining(t *testing.T) {
 
 // Live succeeds while Run drains for a long time, although the scheduling goroutine has ended.
 //
-// Fails when drain leaves the wake-up time of the scheduling goroutine set.
+// Fails when Scheduler.drain leaves the wake-up time of the scheduling goroutine set.
 func TestLiveWhileDrainingForLong(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -387,7 +388,7 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 // Without a limit on starts per tick, no tick is claimed, because NoLimit exceeds the numbers that
 // a store can count.
 //
-// Fails when acquire claims a tick in spite of NoLimit, or for a triggered run.
+// Fails when acquirer.acquire claims a tick in spite of NoLimit, or for a triggered run.
 func TestNoTickIsClaimedWithoutALimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

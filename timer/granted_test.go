@@ -16,7 +16,7 @@ import (
 // 4,000 ticks runs. If the store grants a tick after the host began to drain, the host still runs
 // it, because no other host can claim it.
 //
-// Fails when decide gives up a claimed tick because the host drains.
+// Fails when acquirer.decide gives up a claimed tick because the host drains.
 func TestGracefulRestartsLoseNoTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const timers, seconds = 20, 200
@@ -61,8 +61,8 @@ func TestGracefulRestartsLoseNoTick(t *testing.T) {
 // began: it has DrainTimeout, and then its context ends. After DrainTimeout no run starts, because
 // its context would already have ended.
 //
-// Fails when decide gives up a claimed tick because the host drains, or when the call to the store
-// outlives DrainTimeout.
+// Fails when acquirer.decide gives up a claimed tick because the host drains, or when the call to
+// the store outlives DrainTimeout.
 func TestRunThatStartsWhileDraining(t *testing.T) {
 	for _, c := range []struct {
 		drain time.Duration

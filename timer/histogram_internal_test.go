@@ -11,8 +11,8 @@ import (
 // between them, beyond the last, and down to zero.
 //
 // Fails when a duration that equals a bound is counted in the bucket above, when the classic
-// buckets are not cumulative, when native does not separate the zero bucket, or when sum is
-// missing.
+// buckets are not cumulative, when histogram.native does not separate the zero bucket, or when sum
+// is missing.
 func TestHistogramIsAsPrometheus(t *testing.T) {
 	d := prometheus.NewDesc("h", "h", []string{"timer"}, nil)
 	for _, bounds := range [][]float64{callBounds, runBounds, nil} {

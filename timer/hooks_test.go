@@ -70,8 +70,8 @@ func (x *told) skipped(name string) map[timer.Reason]uint64 {
 // numbers equal the numbers in Status. They are also called for the start and the end of every run,
 // in this order.
 //
-// Fails when skip calls a hook before the reason is known, when missed reports one tick instead of
-// many, when close drops queued events, or when a Trigger counts as a tick.
+// Fails when ledger.skip calls a hook before the reason is known, when ledger.missed reports one
+// tick instead of many, when events.close drops queued events, or when a Trigger counts as a tick.
 func TestHooksAreToldOfEveryTickOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -270,7 +270,7 @@ func TestHooksAreToldOfOneServer(t *testing.T) {
 // Run returns in time and names a hook that does not return.
 //
 // Fails when a hook is called in the goroutine of a run or of the planner, with a mutex held, or
-// without a recover. Also fails when close waits forever.
+// without a recover. Also fails when events.close waits forever.
 func TestI10HooksHarmNobody(t *testing.T) {
 	ctx := context.Background()
 	for name, c := range map[string]struct {
@@ -456,7 +456,7 @@ func TestHooksAreToldOfTheLastRun(t *testing.T) {
 
 // If a run is still in progress when Run returns, its end is not reported and starts no goroutine.
 //
-// Fails when close does not disable later events.
+// Fails when events.close does not disable later events.
 func TestHooksAreNotToldAfterRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -82,7 +82,7 @@ func TestHostsAreCountedWithinATTL(t *testing.T) {
 // A host that never reached the store, or whose store cannot list leases, reports the number of
 // hosts as not known, not as one.
 //
-// Fails when bound treats an unknown number of hosts as one.
+// Fails when settings.bound treats an unknown number of hosts as one.
 func TestBoundThatIsNotKnown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

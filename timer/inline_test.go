@@ -24,7 +24,7 @@ func fillHost(t *testing.T, h *host) {
 // When a tick reaches the head of the line, its blackouts are called again. It does not start in a
 // blackout that has begun in the meantime, even if it had yielded to other hosts before.
 //
-// Fails when anew leaves the tick marked as yielded.
+// Fails when tick.anew leaves the tick marked as yielded.
 func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
 	for _, yields := range []bool{false, true} {
 		t.Run(fmt.Sprint("yields ", yields), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestMaxRunsBlackoutBeginsInLine(t *testing.T) {
 // The only tick of a timer waits in line for longer than a finished timer remains registered. It
 // runs when its turn comes, and only then is the timer removed.
 //
-// Fails when retire ignores the waiting tick.
+// Fails when registry.retire ignores the waiting tick.
 func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -75,7 +75,7 @@ func TestMaxRunsOneShotWaitsInLine(t *testing.T) {
 
 // A missed tick that waits in line until it is older than CatchUp.Window does not run.
 //
-// Fails when recheck ignores the window.
+// Fails when planner.recheck ignores the window.
 func TestMaxRunsWindowEndsInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -23,7 +23,7 @@ import (
 // Valid runs never exceed MaxConcurrency in the fleet. The runs of five hosts take longer than the
 // interval, so the limit is reached and every further tick is refused.
 //
-// Fails when acquire asks for slots()+1.
+// Fails when acquirer.acquire asks for slots()+1.
 func TestI1ValidRunsNeverExceedMaxConcurrency(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -100,7 +100,7 @@ func TestI2LostRunEndsBeforeItsSlotIsGranted(t *testing.T) {
 // No tick starts more than MaxPerTick runs in the fleet, although the jobs are short and the hosts
 // try the tick at different times. gocron with a Redis lock runs 5 such ticks 14 times.
 //
-// Fails when acquire claims no tick (TryAcquire instead of TryAcquireTick).
+// Fails when acquirer.acquire claims no tick (TryAcquire instead of TryAcquireTick).
 func TestI3TickStartsAtMostMaxPerTick(t *testing.T) {
 	for _, most := range []int{1, 2, timer.NoLimit} {
 		t.Run(fmt.Sprint(min(most, 99)), func(t *testing.T) {
@@ -246,8 +246,8 @@ func gap(s schedule.Schedule) time.Duration {
 // A handler that panics, returns an error, blocks, exits its goroutine or ignores its context
 // affects neither the scheduler nor another timer.
 //
-// Fails when call does not recover, when the cleanup is not deferred, or when a run is called in
-// the scheduling goroutine.
+// Fails when carryOut does not recover, when the cleanup is not deferred, or when a run is called
+// in the scheduling goroutine.
 func TestI10BadHandlersHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

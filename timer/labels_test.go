@@ -112,7 +112,8 @@ func TestTimersThatShareALabel(t *testing.T) {
 // A timer that takes the name of a removed timer, whose run is in progress, shares its label. The
 // label is dropped when both have ended.
 //
-// Fails when add counts a timer with an entry twice, or when leave does not subtract one.
+// Fails when registry.add counts a timer with an entry twice, or when registry.leave does not
+// subtract one.
 func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -154,8 +155,8 @@ func TestLabelOfATimerThatIsRegisteredAgain(t *testing.T) {
 // label is then "other", and the log says so. A TimerLabel that calls the Scheduler, or returns
 // another label each time, does no harm either: a timer keeps the label of its registration.
 //
-// Fails when callLabel does not recover, when label accepts one of these texts, or when TimerLabel
-// is called while holding a mutex or for each scrape.
+// Fails when callLabel does not recover, when labeler.label accepts one of these texts, or when
+// TimerLabel is called while holding a mutex or for each scrape.
 func TestTimerLabelThatIsFaulty(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()
@@ -231,7 +232,7 @@ func TestTimerLabelThatIsFaulty(t *testing.T) {
 
 // A TimerLabel that hangs delays only the Register that called it.
 //
-// Fails when register calls it with registering held.
+// Fails when Scheduler.register calls it while holding registry.mu.
 func TestTimerLabelThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := newRegistry()

@@ -12,7 +12,8 @@ import (
 
 // In a record, every due tick is at any time either counted or still being tried.
 //
-// Fails when missed counts ticks and skips in two steps, or when began counts a triggered run.
+// Fails when ledger.missed counts ticks and skips in two steps, or when ledger.began counts a
+// triggered run.
 func TestLedgerAccountsForEveryTick(t *testing.T) {
 	l, s := &ledger{metered: true, events: newEvents(Config{}, newLineLog(slog.New(slog.DiscardHandler)))},
 		inForce(&settings{})

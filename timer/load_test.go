@@ -24,7 +24,7 @@ import (
 // A thousand timers continue while the store hangs, because their ticks do not wait for it. Only
 // one probe at a time calls the store. When the store answers, all runs are valid again.
 //
-// Fails when submit ignores the breaker. Only 64 ticks a second would start.
+// Fails when acquirer.submit ignores the breaker. Only 64 ticks a second would start.
 func TestI7ThousandTimersGoOnWhileTheStoreHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -145,7 +145,7 @@ func TestI1RemovedTimersRunsCount(t *testing.T) {
 // After Remove has returned, no run of the timer starts, not even for a tick whose call to the
 // store was in progress.
 //
-// Fails when decide does not check whether the timer was removed.
+// Fails when acquirer.decide does not check whether the timer was removed.
 func TestNothingStartsAfterRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -331,7 +331,7 @@ func TestOverloadedSchedulerEndsAndIsAlive(t *testing.T) {
 
 // A store that cannot say when its quarantine ends is not called in a tight loop.
 //
-// Fails when refuse treats an unknown end as now.
+// Fails when waiting.refuse treats an unknown end as now.
 func TestQuarantineOfUnknownLength(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -350,7 +350,7 @@ func TestQuarantineOfUnknownLength(t *testing.T) {
 // Hosts with different MaxPerTick together never start more runs of one tick than the larger
 // number.
 //
-// Fails when acquire claims no tick.
+// Fails when acquirer.acquire claims no tick.
 func TestI3HostsThatDisagreeKeepToTheLargerMaxPerTick(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -23,7 +23,7 @@ import (
 // An outage is logged as one warning, however many timers it affects, and at most once a minute if
 // it recurs. Only a few lost leases of the runs that continue are logged.
 //
-// Fails when recordDown or lost logs a warning for each timer.
+// Fails when recordDown or runner.lost logs a warning for each timer.
 func TestOutageOfAThousandTimersIsOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -113,7 +113,7 @@ func TestBriefRunsWithoutOneServerAreLogged(t *testing.T) {
 // A thousand runs that lose their slots at the same moment, and get new ones, cause only a few
 // lines in the log.
 //
-// Fails when lost logs a warning for each run.
+// Fails when runner.lost logs a warning for each run.
 func TestThousandRunsInAnOutageAreAFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log

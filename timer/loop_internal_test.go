@@ -114,8 +114,8 @@ func TestSteppedBack(t *testing.T) {
 
 // Ticks that were planned while the clock was an hour ahead are planned again.
 //
-// Fails when replan keeps the items of the heap, or when waiting ticks still use times of the old
-// clock.
+// Fails when planner.replan keeps the items of the heap, or when waiting ticks still use times of
+// the old clock.
 func TestReplan(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute),
 		Run: func(context.Context) error { return nil }})

@@ -252,7 +252,7 @@ func TestMaxRunsDraining(t *testing.T) {
 // If a place was reserved for a tick that may not start after all, the next tick in line gets the
 // place.
 //
-// Fails when try does not call giveUp.
+// Fails when gate.try does not call giveUp.
 func TestMaxRunsPlaceIsPassedOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

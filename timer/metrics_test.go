@@ -18,8 +18,8 @@ import (
 
 // Every metric passes Prometheus' linter and has the expected value.
 //
-// Fails when store_up or fallback_active is not updated, when lost does not release the slot, or
-// when a timer with StoreDownSkip is reported to run without the store.
+// Fails when store_up or fallback_active is not updated, when runner.lost does not release the
+// slot, or when a timer with StoreDownSkip is reported to run without the store.
 func TestMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
@@ -219,7 +219,7 @@ func TestMetricsOfTwoSchedulersOnOneRegistry(t *testing.T) {
 // If a client of Trigger disconnects, neither the call nor the attempt counts as an error of the
 // store.
 //
-// Fails when called or acquireResult does not check whether the call was canceled.
+// Fails when storeMetrics.called or acquireResult does not check whether the call was canceled.
 func TestACanceledTriggerIsNoErrorOfTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -248,7 +248,7 @@ func TestACanceledTriggerIsNoErrorOfTheStore(t *testing.T) {
 // A run that RunOnStart started counts as a tick that started, but has no lag, because its tick may
 // be old. Runs of the schedule have a lag.
 //
-// Fails when began records the lag of every run.
+// Fails when tally.began records the lag of every run.
 func TestARunOnStartHasNoLag(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

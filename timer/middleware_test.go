@@ -22,7 +22,7 @@ type ctxKey struct{}
 // Middleware wraps every timer once, the first one outermost. It runs for every attempt, with the
 // run's context and its error.
 //
-// Fails when wrap begins with the first one, or when the runner calls Timer.Run directly.
+// Fails when guard.Wrap begins with the first one, or when the runner calls Timer.Run directly.
 func TestMiddlewareWrapsEveryAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -75,7 +75,7 @@ func TestMiddlewareWrapsEveryAttempt(t *testing.T) {
 // Middleware that is nil, panics or returns nil is a fault of the registration. The fault is
 // returned once, with all others, before anything starts.
 //
-// Fails when wrap does not recover, or when register continues with the faulty middleware.
+// Fails when guard.Wrap does not recover, or when prepare continues with the faulty middleware.
 func TestI11FaultyMiddleware(t *testing.T) {
 	through := func(next timer.Handler) timer.Handler { return next }
 	calls := 0
@@ -125,8 +125,8 @@ func TestI11FaultyMiddleware(t *testing.T) {
 // The behavior of middleware counts as the run's: a panic, a Goexit, an error, a wait that only
 // MaxRunTime ends, or not calling the handler at all. No other timer loses a tick.
 //
-// Fails when call recovers only from panics of the handler, or when MaxRunTime counts from the call
-// of the handler.
+// Fails when carryOut recovers only from panics of the handler, or when MaxRunTime counts from the
+// call of the handler.
 func TestI10MiddlewareHarmsNobody(t *testing.T) {
 	errNo := errors.New("no")
 	for name, c := range map[string]struct {
@@ -190,7 +190,7 @@ func TestI10MiddlewareHarmsNobody(t *testing.T) {
 // If middleware hangs or calls the Scheduler while it wraps a timer, only the caller of Register is
 // delayed. Other registrations, status, ticks and the end of Run do not wait for it.
 //
-// Fails when wrap is called with a mutex of the Scheduler held.
+// Fails when guard.Wrap is called with a mutex of the Scheduler held.
 func TestI10MiddlewareThatIsStuckWhenItWraps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

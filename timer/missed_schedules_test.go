@@ -36,7 +36,7 @@ func (f *virtualFleet) wantRuns(when, name string, n int, last time.Time) {
 // host had that tick at the time. Once a tick has been claimed under the new schedule, missed ticks
 // are caught up as before.
 //
-// Fails when claim omits the schedule, or when memlock does not compare it.
+// Fails when tick.claim omits the schedule, or when memlock does not compare it.
 func TestAChangedScheduleHasMissedNothing(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -275,7 +275,7 @@ func TestALimitOfZeroIsNotMissed(t *testing.T) {
 // If an operator allows more overlapping runs on a slow day, no tick has more starts, so no email
 // is sent twice. With fewer runs, no tick has more starts either.
 //
-// Fails when claim lets Max follow the limit override.
+// Fails when tick.claim lets Max follow the limit override.
 func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 	for _, c := range []struct{ inCode, override, runs int }{{1, 2, 60}, {1, 100, 60}, {2, 5, 120}, {3, 1, 180}} {
 		t.Run(fmt.Sprintf("%d in code, %d overridden", c.inCode, c.override), func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestALimitOverrideDoesNotRaiseTheRate(t *testing.T) {
 // If hosts try their ticks with a delay, the delayed time determines whether a tick was due during
 // a pause or a run.
 //
-// Fails when claim passes the time of the tick as the time at which it was due.
+// Fails when tick.claim passes the time of the tick as the time at which it was due.
 func TestDelayedTicksAreMissedWhenTheyComeDue(t *testing.T) {
 	for _, what := range []string{"pause", "run"} {
 		t.Run(what, func(t *testing.T) {

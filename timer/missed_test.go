@@ -229,7 +229,8 @@ func TestMissedByDefault(t *testing.T) {
 // A host that was suspended runs the latest missed tick unless another host has claimed it. Without
 // a store it runs the latest tick that it missed. It counts all ticks.
 //
-// Fails when due treats late ticks as punctual, or when first runs missed ticks without a store.
+// Fails when schedules.due treats late ticks as punctual, or when schedules.first runs missed ticks
+// without a store.
 func TestMissedBySleeping(t *testing.T) {
 	// each runs three hosts, some of which are suspended from 00:12 to 00:45. It returns how many
 	// times the latest tick ran, and the skipped ticks by reason.
@@ -326,8 +327,8 @@ func TestNothingIsMissedWithoutAStore(t *testing.T) {
 // A tick during a pause or blackout is not missed, even after the pause or blackout ends. No missed
 // tick runs during a pause or blackout.
 //
-// Fails when due and blackoutAgain check only the time at which the missed tick would run, or only
-// the time at which it was due.
+// Fails when schedules.due and blackoutAgain check only the time at which the missed tick would
+// run, or only the time at which it was due.
 func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 	dark := schedule.DailyWindow("00:15", "00:35", "UTC")
 	for _, c := range []struct {
@@ -393,7 +394,7 @@ func TestPausesAndBlackoutsAreNotMissed(t *testing.T) {
 // While the store is down, no missed tick is caught up, because no host knows whether it ran. When
 // the store is back, ticks that are then due run.
 //
-// Fails when decide runs a missed tick without the store.
+// Fails when acquirer.decide runs a missed tick without the store.
 func TestMissedWhileTheStoreIsDown(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		t.Run(fmt.Sprintf("breaker open %v", open), func(t *testing.T) {

@@ -84,7 +84,7 @@ func TestFullWaitRunsBackToBack(t *testing.T) {
 // At most one tick of each timer waits, the latest. The earlier ones are skipped, as without
 // FullWait. Status shows which tick waits. No tick waits for longer than MaxWait.
 //
-// Fails when try leaves the earlier tick waiting, or when nothing ends the wait.
+// Fails when gate.try leaves the earlier tick waiting, or when nothing ends the wait.
 func TestFullWaitOneTickWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -123,8 +123,8 @@ func TestFullWaitOneTickWaits(t *testing.T) {
 // A pause, a blackout, the removal of the timer, and the drain of the host each end the wait of a
 // tick, and the tick is counted.
 //
-// Fails when handleOne does not check for pauses, when recheck does not check for blackouts, or
-// when Remove or drain loses the tick.
+// Fails when handleOne does not check for pauses, when planner.recheck does not check for
+// blackouts, or when Remove or Scheduler.drain loses the tick.
 func TestFullWaitEnds(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -297,7 +297,7 @@ func TestFullWaitForALimitOfAnotherTimer(t *testing.T) {
 // A tick that waits and then runs counts once towards AlarmAfter, however many times it was
 // refused.
 //
-// Fails when uncount subtracts more than the latest tick.
+// Fails when deadman.uncount subtracts more than the latest tick.
 func TestFullWaitCountsTicksOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -328,7 +328,7 @@ func TestFullWaitCountsTicksOnce(t *testing.T) {
 // no goroutine is left. The test uses runs of any length, timers that are added and removed,
 // Triggers, MaxRuns, shared limits, and a slow store.
 //
-// Fails when enter accepts a tick that was overtaken.
+// Fails when waiting.mayWait accepts a tick that was overtaken.
 func TestFullWaitUnderChaos(t *testing.T) {
 	for seed := range uint64(testkit.Rounds(t, 3, 20)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -429,7 +429,7 @@ func TestFullWaitWhileTheStoreIsDown(t *testing.T) {
 
 // With RunOnStartEachHost and FullWait, hosts that start together run one after the other.
 //
-// Fails when enter treats the tick of a start as overtaken.
+// Fails when waiting.mayWait treats the tick of a start as overtaken.
 func TestFullWaitOneHostAfterTheOther(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

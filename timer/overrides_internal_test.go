@@ -86,7 +86,7 @@ func TestOverridesAreReadOnce(t *testing.T) {
 
 // Each time a timer is triggered, a host that has the timer reads its triggers once.
 //
-// Fails when update does not record the trigger.
+// Fails when overrides.update does not record the trigger.
 func TestTriggerIsLookedForOnce(t *testing.T) {
 	o, s, _ := overridden()
 	version, start := int64(0), time.Now()

@@ -29,7 +29,7 @@ const beat = dlock.DefaultTTL/3 + time.Second
 // Status and Explain say who paused the timer and why.
 //
 // Fails when Control does not update fleet.HostsLock (Status of a timer that is not due), when
-// update forgets a pause, or when applyAnswer ignores a refusal.
+// overrides.update forgets a pause, or when applyAnswer ignores a refusal.
 func TestPauseReachesTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -186,8 +186,8 @@ func TestLimitReachesTheFleet(t *testing.T) {
 // One host runs a trigger of a Control once, within a heartbeat, even for a timer without a
 // schedule.
 //
-// Fails when a host starts a run without having taken the trigger, or when update does not record
-// the time.
+// Fails when a host starts a run without having taken the trigger, or when overrides.update does
+// not record the time.
 func TestTriggerInTheFleet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -363,7 +363,7 @@ func TestOverridesReachAHostThatWasCutOff(t *testing.T) {
 // A pause of a LocalOnly timer has no effect. A pause of a timer without any limit takes effect
 // within a heartbeat.
 //
-// Fails when why does not call pausedHere.
+// Fails when gate.why does not call pausedHere.
 func TestPauseOfTimersThatDoNotAskTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -476,7 +476,7 @@ func TestOverridesBesideADamagedKey(t *testing.T) {
 // If Update makes a LocalOnly timer use the store, the timer gets its overrides with the next
 // probe, even if it has no limit that needs the store.
 //
-// Fails when update does not make the prober read the overrides again.
+// Fails when timerChange.update does not make the prober read the overrides again.
 func TestOverridesOfATimerThatWasLocalOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

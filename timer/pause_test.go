@@ -46,7 +46,7 @@ func TestPauseEndsInTheMetrics(t *testing.T) {
 // itself may be under maintenance. Until then the timer does not count as running without the
 // store.
 //
-// Fails when decide or fallback ignores paused.
+// Fails when acquirer.decide or view.fallback ignores paused.
 func TestPauseOutlastsTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -22,7 +22,8 @@ import (
 // after that, is skipped.
 //
 // Fails when beginQuarantine does not log, or logs each time, when decide ignores the next tick,
-// does not wake the loop, or makes a tick wait while draining, or when drain loses waiting ticks.
+// does not wake the loop, or makes a tick wait while draining, or when Scheduler.drain loses
+// waiting ticks.
 func TestI9QuarantinedTicksAreAccountedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

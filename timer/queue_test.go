@@ -128,8 +128,8 @@ func TestTriggersInFlightAreBounded(t *testing.T) {
 // A Trigger that waits for its turn stops waiting when its context ends, the timer is removed, or
 // the host drains.
 //
-// Fails when Remove or drain leaves waiting callers in the queue, or when a caller that has given
-// up gets a turn.
+// Fails when Remove or Scheduler.drain leaves waiting callers in the queue, or when a caller that
+// has given up gets a turn.
 func TestTriggerWaitsNoLongerThanItHasTo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -22,8 +22,8 @@ import (
 // number never grows. No host starts a run while one of its own runs has no slot. The test counts
 // the handlers themselves.
 //
-// Fails when why and decide do not check whether the timer is rejoining, when reacquire attaches
-// nothing, or when withoutSlot finds nothing.
+// Fails when gate.why and acquirer.decide do not check whether the timer is rejoining, when
+// acquirer.reacquire attaches nothing, or when withoutSlot finds nothing.
 func TestI1RejoinWithoutOverrun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		for name, down := range outages {
@@ -151,7 +151,8 @@ func rejoin(t *testing.T, policy timer.StoreDownPolicy, down dlocktest.Fault) {
 // and a fence and is valid again. After that it is like any other run: its context ends when the
 // slot is finally lost.
 //
-// Fails when attach does not watch the lease, leaves the run degraded, or counts no slot as held.
+// Fails when runner.attach does not watch the lease, leaves the run degraded, or counts no slot as
+// held.
 func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -194,7 +195,7 @@ func TestReattachedRunIsAnOrdinaryOne(t *testing.T) {
 
 // A slot that was acquired for a tick goes to a degraded run that began in the meantime.
 //
-// Fails when decide does not call handOver.
+// Fails when acquirer.decide does not call handOver.
 func TestSlotThatComesLateGoesToTheRunWithoutOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -49,7 +49,7 @@ func TestUpdatesDoNotFillTheHeap(t *testing.T) {
 // The clock is set back while Update calls the new schedule of a timer. The timer is planned once,
 // by the new time.
 //
-// Fails when proceed keeps a plan that was made by the old time.
+// Fails when planner.proceed keeps a plan that was made by the old time.
 func TestUpdateWhileTheClockIsSetBack(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Minute).Offset(0), Run: nothing})
 	if err != nil {

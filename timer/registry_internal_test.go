@@ -11,8 +11,8 @@ import (
 // However many goroutines ask at the same moment, no more places are taken than the limit allows. A
 // caller that waits until all places are free is woken when the last place is freed.
 //
-// Fails when enter checks the limit before it has locked the mutex, or when leave does not wake the
-// caller.
+// Fails when registry.enter checks the limit before it has locked the mutex, or when registry.leave
+// does not wake the caller.
 func TestPlacesNeverExceedTheLimit(t *testing.T) {
 	g := newRegistry(Config{})
 	s := newSettings(Timer{Name: "a"}, false)

@@ -153,7 +153,7 @@ func TestWaitForARetryKeepsItsSlot(t *testing.T) {
 // starts more than MaxPerTick runs, and at most MaxConcurrency runs are in progress, including
 // those that wait.
 //
-// Fails when again counts a retry as a start (r.started++).
+// Fails when runner.again counts a retry as a start (r.started++).
 func TestI9RetriesAreNoTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -207,8 +207,8 @@ func TestRetryThenSuccess(t *testing.T) {
 // An error marked with Permanent ends the run, whatever If returns. The result has the original
 // error. A mark inside a wrapped error is also found.
 //
-// Fails when wants does not look for the mark, looks after calling If, or checks only the outermost
-// error, or when the mark remains on the result's error.
+// Fails when Retry.wants does not look for the mark, looks after calling If, or checks only the
+// outermost error, or when the mark remains on the result's error.
 func TestPermanent(t *testing.T) {
 	if timer.Permanent(nil) != nil {
 		t.Error("Permanent(nil) is an error")
@@ -253,8 +253,9 @@ func (panickingError) Unwrap() error { panic("looked into") }
 // If decides which errors are retried. Panics are retried only if If returns true. If this user
 // code misbehaves, the run ends with the outcome of its last attempt, and nothing else is affected.
 //
-// Fails when wants does not call If, retries a panic by default, or does not recover. Also fails
-// when err is reset after the attempt, so that an If that calls runtime.Goexit hides the error.
+// Fails when Retry.wants does not call If, retries a panic by default, or does not recover. Also
+// fails when err is reset after the attempt, so that an If that calls runtime.Goexit hides the
+// error.
 func TestI10RetryIf(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -345,8 +346,8 @@ func TestI10GoexitInARetry(t *testing.T) {
 // outcome of its last attempt. Before that, during PreStopDelay, retries continue. An attempt that
 // fails while draining is the last.
 //
-// Fails when drain does not wake waiting runs (Run then returns up to a second later), or when
-// mayRetry does not check the phase.
+// Fails when Scheduler.drain does not wake waiting runs (Run then returns up to a second later), or
+// when mayRetry does not check the phase.
 func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -402,8 +403,8 @@ func TestI8DrainEndsAWaitForARetry(t *testing.T) {
 // MaxRunTime applies to all attempts and waits together. It ends an attempt, a wait that would
 // exceed it does not begin, and no attempt follows.
 //
-// Fails when every attempt gets its own MaxRunTime, when again ignores the deadline (the slot is
-// then held for nothing), or when mayRetry ignores the context.
+// Fails when every attempt gets its own MaxRunTime, when runner.again ignores the deadline (the
+// slot is then held for nothing), or when mayRetry ignores the context.
 func TestRetryKeepsToMaxRunTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

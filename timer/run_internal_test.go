@@ -14,7 +14,7 @@ import (
 // A host keeps no Run in memory after it has ended. Otherwise the Run would also keep the values of
 // the context that the user passed to Scheduler.Run.
 //
-// Fails when place leaves the first run in the array that runs used before it grew.
+// Fails when entry.place leaves the first run in the array that runs used before it grew.
 func TestRunsThatAreOverAreForgotten(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	s, err := New(Config{}, Timer{Name: "a", MaxConcurrency: 2,

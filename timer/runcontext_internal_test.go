@@ -16,8 +16,9 @@ import (
 // A run's context, and contexts derived from it, report the same whether they are first used when
 // the run begins or later.
 //
-// Fails when cause ignores ends or base, when context does not check over first, when end does not
-// set it, or when lose does not create the context first, so that earlier events are forgotten.
+// Fails when runContext.cause ignores ends or base, when runContext.context does not check over
+// first, when runContext.end does not set it, or when lose does not create the context first, so
+// that earlier events are forgotten.
 func TestRunContextAskedLate(t *testing.T) {
 	type key struct{}
 	lost := &dlock.LostError{Name: "timer:a"}
@@ -98,7 +99,8 @@ func TestRunContextAskedLate(t *testing.T) {
 // If a run's context is first used after the end of the run, nothing remains in the parent context
 // of all runs.
 //
-// Fails when context, for a run that is over, cancels only the part that has the deadline.
+// Fails when runContext.context, for a run that is over, cancels only the part that has the
+// deadline.
 func TestLateContextLeavesNothingBehind(t *testing.T) {
 	all, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -22,8 +22,8 @@ import (
 // MaxPerTick and in whatever order the hosts start. Neither a rolling deployment nor a crash
 // repeats the run before the next tick, which runs as usual.
 //
-// Fails when claim gives the tick of a start MaxPerTick, or makes no claim, or when atOnce uses the
-// time of the start.
+// Fails when tick.claim gives the tick of a start MaxPerTick, or makes no claim, or when
+// schedules.atOnce uses the time of the start.
 func TestRunOnStartOnceInTheFleet(t *testing.T) {
 	for _, c := range []struct {
 		perTick int
@@ -133,8 +133,8 @@ func TestRunOnStartEachHost(t *testing.T) {
 // reason, and not made up for. While the store is down OnStoreDown decides. During a quarantine the
 // run waits.
 //
-// Fails when the blackouts are not called for the tick of a start, when decide treats it as a
-// missed tick, or when the gate lets it pass.
+// Fails when the blackouts are not called for the tick of a start, when acquirer.decide treats it
+// as a missed tick, or when the gate lets it pass.
 func TestRunOnStartIsRefused(t *testing.T) {
 	night := []schedule.Blackout{schedule.DailyWindow("00:00", "00:20", "UTC")}
 	for _, c := range []struct {
@@ -340,7 +340,7 @@ func TestRunOnStartIsTold(t *testing.T) {
 
 // A RunOnStart that is not possible is a fault, and the error explains the fix.
 //
-// Fails when check ignores RunOnStart.
+// Fails when Timer.check ignores RunOnStart.
 func TestRunOnStartFaults(t *testing.T) {
 	good := timer.Timer{Name: "job", Schedule: tenMinutes, RunOnStart: timer.RunOnStartOnce, Run: nop}
 	for _, c := range []struct {

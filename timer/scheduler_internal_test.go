@@ -103,8 +103,8 @@ func TestRemoveRarelyScansTheHeap(t *testing.T) {
 // A timer that is updated while Run begins, and before Run has planned it, runs on start if its new
 // settings say so. No other Update makes a timer run.
 //
-// Fails when proceed treats a timer that begin has not planned as one that has started, or vice
-// versa.
+// Fails when planner.proceed treats a timer that planner.begin has not planned as one that has
+// started, or vice versa.
 func TestUpdateWhileRunBeginsRunsOnStart(t *testing.T) {
 	for _, began := range []bool{false, true} {
 		for _, every := range []time.Duration{time.Hour, time.Minute} { // the same schedule, and a different one

@@ -167,8 +167,8 @@ func TestI11FirstAnswerDecides(t *testing.T) {
 // Status, metrics and checks report the fault within a TTL, and the log has one line. No restart is
 // needed.
 //
-// Fails when recordDown or lost treats the fault as silence, or when the breaker does not receive
-// it.
+// Fails when recordDown or runner.lost treats the fault as silence, or when the breaker does not
+// receive it.
 func TestI11RightRevokedLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log

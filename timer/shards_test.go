@@ -182,7 +182,7 @@ func TestStoreOfSeveralServersIsDown(t *testing.T) {
 // A run that continued without its server gets a slot again when the server is back, although its
 // timer is not due.
 //
-// Fails when reacquire calls only servers whose breakers are closed.
+// Fails when acquirer.reacquire calls only servers whose breakers are closed.
 func TestRunRejoinsAServerThatIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -619,7 +619,7 @@ func TestFaultsOfARate(t *testing.T) {
 
 // Without a store a rate holds on this host.
 //
-// Fails when enter does not count the starts.
+// Fails when limits.enter does not count the starts.
 func TestRateWithoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := timer.New(timer.Config{Logger: slog.New(slog.DiscardHandler),

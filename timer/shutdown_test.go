@@ -19,8 +19,8 @@ import (
 // released. Handlers have time to finish, and are then canceled. A slot is kept until its handler
 // has returned.
 //
-// Fails when drain cancels immediately, when it does not wait, or when finish releases before the
-// handler returns.
+// Fails when Scheduler.drain cancels immediately, when it does not wait, or when runner.finish
+// releases before the handler returns.
 func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -77,7 +77,8 @@ func TestI8DrainLetsRunsFinishAndReleases(t *testing.T) {
 // Run's error names a handler that never returns. The slot of that handler is left to expire, and
 // is not released.
 //
-// Fails when finish releases after Run has given up, or when wait forgets removed timers.
+// Fails when runner.finish releases after Run has given up, or when Scheduler.wait forgets removed
+// timers.
 func TestI8StuckHandlerIsNamedAndItsSlotExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -152,7 +153,7 @@ func TestI8DrainIsBoundedWhileTheStoreHangs(t *testing.T) {
 
 // The context of a handler does not end with Run's context, but has its values.
 //
-// Fails when base is derived from Run's context unchanged, or from context.Background.
+// Fails when runHost.base is derived from Run's context unchanged, or from context.Background.
 func TestHandlersContextOutlivesRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		type key struct{}

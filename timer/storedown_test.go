@@ -121,7 +121,7 @@ func TestI7StoreDownAtStart(t *testing.T) {
 // With StoreDownSkip it ends when its lease can no longer be trusted. In both cases it is no longer
 // valid when the slot can be granted to another host.
 //
-// Fails when lost does not treat silence as an outage, or ignores the policy.
+// Fails when runner.lost does not treat silence as an outage, or ignores the policy.
 func TestI7StoreDiesDuringARun(t *testing.T) {
 	for _, policy := range []timer.StoreDownPolicy{timer.StoreDownRunLocal, timer.StoreDownSkip} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestI7StoreDiesDuringARun(t *testing.T) {
 // A loss without an outage (this host stalled, and its slot went to another) also ends the run with
 // StoreDownRunLocal, because the store was not silent: it reported the loss.
 //
-// Fails when lost ignores Silent.
+// Fails when runner.lost ignores Silent.
 func TestI2LossThatIsNoOutageEndsTheRunUnderRunLocal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -254,8 +254,8 @@ func TestFullIsNotDown(t *testing.T) {
 
 // A change of the store's state is logged once, not once per tick.
 //
-// Fails when recordAcquire or called logs without a change, or when the start of the state is not
-// recorded.
+// Fails when recordAcquire or storeWatch.called logs without a change, or when the start of the
+// state is not recorded.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log
@@ -369,8 +369,8 @@ func TestDisagreementAboutMaxConcurrencyShows(t *testing.T) {
 // of its warnings is logged at most once an hour, even if the numbers in it change. A note is
 // logged at Info.
 //
-// Fails when saw does not call audit or calls it without a change, when warnings count as different
-// because of their numbers, or when a warning is never logged again.
+// Fails when storeWatch.saw does not call audit or calls it without a change, when warnings count
+// as different because of their numbers, or when a warning is never logged again.
 func TestAuditIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var log testkit.Log

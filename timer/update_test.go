@@ -384,8 +384,8 @@ func TestUpdateToAnotherSchedule(t *testing.T) {
 // Update may be called before Run and while Run begins, by a handler for its own timer, and by a
 // schedule. If a timer is updated after its last tick has passed, it begins again.
 //
-// Fails when proceed and begin both plan a timer, or when Update holds a mutex while it calls a
-// schedule.
+// Fails when planner.proceed and planner.begin both plan a timer, or when Update holds a mutex
+// while it calls a schedule.
 func TestUpdateAnyTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

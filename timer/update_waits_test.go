@@ -122,7 +122,7 @@ func TestUpdateTakesOverWhatWaits(t *testing.T) {
 // A waiting run of RunOnStart is claimed as it would have been before the update. With
 // RunOnStartOnce it runs once in the fleet, with RunOnStartEachHost on every host.
 //
-// Fails when claim uses the new settings to determine the kind of tick.
+// Fails when tick.claim uses the new settings to determine the kind of tick.
 func TestI3UpdateKeepsTheClaimOfAStart(t *testing.T) {
 	for _, c := range []struct {
 		from, to timer.RunOnStartPolicy
@@ -212,7 +212,7 @@ func TestUpdateWhileAWaitingTickIsTried(t *testing.T) {
 // clock shows the latest tick again. If the clock was set back by less, the timer does wait, so
 // that the tick is not tried twice.
 //
-// Fails when proceed treats the latest tick as past, or ignores it.
+// Fails when planner.proceed treats the latest tick as past, or ignores it.
 func TestUpdateAfterTheClockWasSetBack(t *testing.T) {
 	for _, c := range []struct {
 		ahead time.Duration

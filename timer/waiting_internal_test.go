@@ -17,8 +17,8 @@ import (
 // returns is refused. In a queue the later tick takes over the turn of the earlier one. Otherwise
 // the later tick itself is tried.
 //
-// Fails when mayWait does not check for the latest tick, or when overtake takes a tick out of a
-// queue, or ignores one that waits elsewhere.
+// Fails when mayWait does not check for the latest tick, or when waiting.overtake takes a tick out
+// of a queue, or ignores one that waits elsewhere.
 func TestOnlyTheLatestTickWaits(t *testing.T) {
 	s, err := New(Config{Store: memlock.New(), MaxRuns: 1, Logger: slog.New(slog.DiscardHandler)},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
@@ -65,8 +65,8 @@ func TestOnlyTheLatestTickWaits(t *testing.T) {
 // A tick that begins to wait for a run to end while its timer is removed does not keep waiting.
 // Either refuse sees that the timer was removed, or withdraw takes the tick out.
 //
-// Fails when refuse makes a tick wait without still holding the mutex with which it checked the
-// timer.
+// Fails when waiting.refuse makes a tick wait without still holding the mutex with which it checked
+// the timer.
 func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), OnFull: FullWait, Run: nothing})
@@ -105,7 +105,7 @@ func TestNoTickOfARemovedTimerWaits(t *testing.T) {
 // If a tick is tried before its time, its item does not remain in byTime until then, however many
 // such ticks there are.
 //
-// Fails when at does not tidy byTime, or when takeOut does not count.
+// Fails when waiting.at does not tidy byTime, or when takeOut does not count.
 func TestTimesOfTicksThatWereTriedAreForgotten(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
 	if err != nil {
@@ -126,7 +126,7 @@ func TestTimesOfTicksThatWereTriedAreForgotten(t *testing.T) {
 // If a place becomes free after a tick has found none and before the tick waits in line, the place
 // is reserved for the tick. Otherwise no other run might ever free a place.
 //
-// Fails when refuse does not serve the line.
+// Fails when waiting.refuse does not serve the line.
 func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
 	s, err := New(Config{MaxRuns: 1}, Timer{Name: "b", Run: nothing},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
@@ -155,7 +155,7 @@ func TestPlaceThatIsFreedMeanwhileIsReserved(t *testing.T) {
 // of the new timer does not take that turn, because the place belongs to the removed timer, and
 // Remove waits for it.
 //
-// Fails when overtake does not compare the registrations.
+// Fails when waiting.overtake does not compare the registrations.
 func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
 	s, err := New(Config{Store: memlock.New(), Logger: slog.New(slog.DiscardHandler)},
 		Timer{Name: "a", MaxPerTick: 1, Schedule: schedule.Every(time.Hour), Run: nothing})
@@ -193,8 +193,8 @@ func TestNoTickTakesThePlaceOfARemovedTimer(t *testing.T) {
 // A tick that has waited until a given time is skipped if its catch-up window is over by then, or
 // if its timer was removed while the scheduling goroutine had the tick.
 //
-// Fails when recheck checks the window of only some ticks, or when the reason of the wait becomes
-// the reason of the skip.
+// Fails when planner.recheck checks the window of only some ticks, or when the reason of the wait
+// becomes the reason of the skip.
 func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 	s, err := New(Config{}, Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing,
 		CatchUp: CatchUp{Policy: CatchUpOnce, Window: time.Minute}})
@@ -226,7 +226,7 @@ func TestTickThatHasWaitedIsCheckedAgain(t *testing.T) {
 
 // A tick that replaces an earlier one in line may itself wait for MaxWait.
 //
-// Fails when overtake does not restart the wait.
+// Fails when waiting.overtake does not restart the wait.
 func TestTickInLineWaitsForAsLongAsOthers(t *testing.T) {
 	s, err := New(Config{MaxRuns: 1, MaxWait: time.Hour}, Timer{Name: "b", Run: nothing},
 		Timer{Name: "a", Schedule: schedule.Every(time.Hour), Run: nothing})
@@ -290,7 +290,7 @@ func TestNoTickIsPutBackAfterTheLastWaits(t *testing.T) {
 // If a place is reserved for a tick in line, and the timer is removed or updated before the tick is
 // tried, the place becomes free again.
 //
-// Fails when release does not give up the turn.
+// Fails when waiting.release does not give up the turn.
 func TestTurnOfAWithdrawnTickIsGivenUp(t *testing.T) {
 	for _, remove := range []bool{true, false} {
 		s, err := New(Config{MaxRuns: 1}, Timer{Name: "b", Run: nothing},
@@ -383,7 +383,7 @@ func TestUpdateLosesNoTickThatOvertakes(t *testing.T) {
 // When the breaker has opened, the end of a call makes all ticks in the queue follow OnStoreDown,
 // even if Triggers, which do call the store, also wait there.
 //
-// Fails when next stops at the turn of a Trigger.
+// Fails when acquirer.next stops at the turn of a Trigger.
 func TestTicksInQueueFollowOnStoreDownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var timers []Timer
