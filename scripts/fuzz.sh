@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs every fuzz target for FOR (30s unless told), one after the other;
-# goes on after a failure and fails at the end.
+# Runs every fuzz target for FOR (default 30s), one after the other. Continues after a failure and
+# fails at the end.
 set -u
 export LC_ALL=C
 

@@ -1,12 +1,12 @@
 #!/bin/sh
 # usage: scripts/lint.sh [golangci|misspell|tidy|govulncheck]...
 #
-# Runs the named checks, or all of them, and fails if one of them does. The versions of the tools
-# are pinned in internal/tools, so that they are no dependency of the module itself. Which linters
-# there are, and why: .golangci.yml.
+# Runs the named checks, or all of them, and fails if one of them fails. The tools are pinned in
+# internal/tools, so that the module itself does not depend on them. .golangci.yml says which
+# linters run, and why.
 set -u
 
-# tool runs a tool of internal/tools, or of the folder in it that is set before.
+# tool runs a tool of the folder $tools, which is internal/tools or a folder in it.
 tools=$PWD/internal/tools
 tool() {
 	GOWORK=off go tool -modfile="$tools/go.mod" "$@"
@@ -22,22 +22,21 @@ each() {
 	return "$bad"
 }
 
-# To compile golangci-lint takes minutes, once.
+# Compiling golangci-lint takes minutes the first time.
 check_golangci() (
 	tools=$tools/golangci
 	each tool golangci-lint run ./...
 )
 
-# golangci-lint looks into Go files only.
+# golangci-lint reads only Go files.
 check_misspell() {
 	git ls-files '*.md' '*.lua' '*.sql' '*.sh' '*.yml' '*.pml' Makefile | tr '\n' '\0' | xargs -0 sh -c 'GOWORK=off go tool -modfile="$0" misspell -error "$@"' "$tools/go.mod"
 }
 
 check_tidy() { each go mod tidy -diff; }
 
-# A vulnerability that is found fails, and so does every other error; only a
-# database out of reach does not.
-# What the benchmarks link reaches no user.
+# The check fails for a vulnerability and for every other error, except an unreachable database. The
+# benchmarks are not checked, because users do not link them.
 check_govulncheck() (
 	modules='. cmd/tickslot contrib/river contrib/watermill dlock/caslock/azurelock dlock/caslock/etcdlock health/grpchealth oteltickslot'
 	each vulnerabilities

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks proof/model/lease.pml with spin: the model must have no error in any state, each mutant must have
-# one, and the events that the model is about must occur in it. Prints one line each. Fails if one
-# result is not as expected.
+# Checks proof/model/lease.pml with spin: the model must have no error in any state, each mutant
+# must have one, and the events that the model is about must be reachable. Prints one line for each
+# check, and fails if a result is not as expected.
 set -u
 export LC_ALL=C
 
@@ -65,7 +65,7 @@ for mutant in $(sed -n 's/.*\(MUTANT_[A-Z_0-9]\{1,\}\).*/\1/p' "$model" | sort -
 	check "$mutant" refuted -D"$mutant" $more
 done
 
-# What the model is about must be found in it.
+# The events that the model is about must be reachable in it.
 while read -r goal more what; do
 	check "reached: $what" refuted -DGOAL="$goal" "$more"
 done <<'END'

@@ -1,12 +1,13 @@
 #!/bin/sh
 # usage: scripts/proof.sh WHAT
 #
-# Runs one way to attack what is promised, or lists them all. proof/README.md says what each has
-# found. FOR, SEED and the like are environment variables, which make sets, too.
+# Runs one of the proofs that attack the promises. Without an argument, lists them. proof/README.md
+# says what each has found. FOR, SEED and similar settings are environment variables, which make
+# sets, too.
 set -eu
 cd -- "$(dirname -- "$0")/.."
 
-# tests runs tests, the long proofs among them, and prints all that they say.
+# tests runs tests, including the long proofs, and prints their whole output.
 tests() {
 	TICKSLOT_LONG=1 VERBOSE=1 sh scripts/test.sh -count=1 "$@"
 }

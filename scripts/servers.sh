@@ -1,12 +1,12 @@
 #!/bin/sh
 # usage: scripts/servers.sh [browser]
 #
-# Installs what the tests need if it is missing: the servers that store tests start, the C compiler
-# of the race detector, the library that sets a server's clock, the model checker, what checks
-# deploy/ (Prometheus, systemd), and tmux, a terminal; with the word browser also what the tests of
-# the operator's page need, which is large: Chromium, and axe-core, a package of npm. Starts
-# nothing, and never fails: without a server, its tests skip and say so (or fail, under
-# TICKSLOT_REQUIRE_SERVERS=1); without a compiler, scripts/test.sh says so.
+# Installs missing programs that the tests need: the servers that store tests start, the C compiler
+# for the race detector, the library that sets a server's clock, the model checker, the tools that
+# check deploy/ (Prometheus, systemd), and the terminal tmux. With the argument browser, it also
+# installs the large programs for the tests of the operator's page: Chromium, and axe-core from npm.
+# The script starts nothing and never fails. Without a server, its tests skip and say so, or fail
+# under TICKSLOT_REQUIRE_SERVERS=1. Without a compiler, scripts/test.sh says so.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit
 browser=${1:-}
@@ -24,7 +24,7 @@ cleanup() {
 	[ -z "$made_clusters" ] || rm -rf "$clusters"
 }
 
-# there looks for one of the programs, also where PATH may not lead.
+# there succeeds if one of the programs is found, in PATH or in folders that PATH may lack.
 there() {
 	for program; do
 		PATH=$PATH:/usr/sbin:/usr/libexec command -v "$program" >/dev/null 2>&1 && return
@@ -32,7 +32,7 @@ there() {
 	return 1
 }
 
-# faketime looks for the library that sets a server's clock.
+# faketime succeeds if the library that sets a server's clock is installed.
 faketime() {
 	for library in /usr/lib/*/faketime /usr/lib64/faketime /usr/lib/faketime /usr/local/lib/faketime; do
 		[ ! -e "$library/libfaketime.so.1" ] || return 0
@@ -40,7 +40,7 @@ faketime() {
 	return 1
 }
 
-# missing prints the Debian packages of what is not there.
+# missing prints the Debian packages of the missing programs.
 missing() {
 	there redis-server || printf 'redis-server '
 	there postgres /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres || printf 'postgresql '
@@ -59,8 +59,8 @@ missing() {
 	[ "$browser" != browser ] || there chromium chromium-browser google-chrome google-chrome-stable || printf 'chromium '
 }
 
-# axe gets the version of axe-core that the lock file names, with its checksum. Debian's npm is large,
-# so it is not installed for that.
+# axe downloads the version of axe-core that the lock file names and verifies its checksum. It does
+# not use Debian's npm, which is large.
 axe() {
 	[ "$browser" = browser ] || return 0
 	(
@@ -83,7 +83,7 @@ how() {
 	echo "servers: missing: $(missing)- going on without; to get it: $how"
 }
 
-# MySQL beside MariaDB, which Debian 12 has in its place, and a PgBouncer that does not end itself.
+# Fetch MySQL, because Debian 12 has only MariaDB, and a PgBouncer that does not exit on its own.
 if [ "$(uname -sm)" = 'Linux x86_64' ] && command -v apt-get >/dev/null 2>&1; then
 	sh scripts/fetch.sh mysql pgbouncer-1.26 >/dev/null
 fi
@@ -108,15 +108,15 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 log=$(mktemp "${TMPDIR:-/tmp}/tickslot-servers.XXXXXX") || { how; exit 0; }
 
-# Keep the packages from starting a daemon: the tests start their own. A policy
-# that is already there is somebody's decision and stays.
+# Keep the packages from starting a daemon, because the tests start their own. A policy that already
+# exists is an administrator's decision and stays.
 if [ ! -e "$policy" ] && [ ! -L "$policy" ] &&
 	(printf '#!/bin/sh\nexit 101\n' >"$policy") 2>/dev/null; then
 	made_policy=1
 	chmod 755 "$policy"
 fi
 
-# Nor should Postgres make a database that starts with the machine.
+# Keep Postgres from creating a database cluster that starts at boot.
 if [ ! -e "$clusters" ] && mkdir -p "$clusters" 2>/dev/null; then
 	made_clusters=1
 	echo 'create_main_cluster = false' >"$clusters/tickslot.conf"
@@ -129,11 +129,11 @@ apt() {
 		"$@" >>"$log" 2>&1 </dev/null
 }
 
-apt update # a stale index may still do
+apt update # a stale index may be good enough
 # shellcheck disable=SC2046 # several words
 apt install -y --no-remove --no-install-recommends $(missing)
 
-# What counts is whether the programs are there, not what apt-get thinks of it.
+# Check for the programs themselves, not for the exit code of apt-get.
 if [ -n "$(missing)" ]; then
 	tail -n 5 "$log"
 	how

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the longest files of Go, and the types with the most methods, without tests.
+# Prints the longest Go files and the types with the most methods, not counting tests.
 set -eu
 files=$(git ls-files '*.go' | grep -v '_test\.go$')
 echo "lines  file"

@@ -1,4 +1,5 @@
--- Frees those of the locks that this session holds. Freeing others would log a warning for each.
+-- Releases those of the given locks that this session holds. Unlocking a lock that the session does
+-- not hold would log a warning.
 --
 -- $1 session, $2 keys
 WITH me AS MATERIALIZED (

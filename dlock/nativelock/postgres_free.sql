@@ -1,6 +1,6 @@
--- Frees locks, and returns for each whether this session held it.
+-- Releases locks and returns, for each, whether this session held it.
 --
--- $1 session, $2 keys, $3 how long the session may be idle from now on
+-- $1 session, $2 keys, $3 how long the session may stay idle from now on
 WITH me AS MATERIALIZED (
 	SELECT {session} AS session
 )

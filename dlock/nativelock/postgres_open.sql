@@ -1,5 +1,5 @@
--- Marks the session as ours. All settings end with it. The keepalives let the server notice a host
--- that has vanished.
+-- Marks the session as ours. All settings end with the session. TCP keepalives let the server
+-- detect a host that has vanished.
 --
 -- $1 mark
 SELECT pg_backend_pid() || ' ' || set_config('tickslot.session', $1::text, false),

@@ -1,8 +1,8 @@
--- Takes the first of the locks that is free. The lock function is called row by row until LIMIT
--- ends the scan; OFFSET 0 keeps the planner from calling it elsewhere. In a session that is not
--- ours nothing is tried.
+-- Takes the first free lock. The lock function is called row by row until LIMIT ends the scan.
+-- OFFSET 0 keeps the planner from calling the function elsewhere. If the session is not ours, the
+-- statement tries no lock.
 --
--- $1 session, $2 keys, $3 how long the session may be idle once it holds a lock
+-- $1 session, $2 keys, $3 how long the session may stay idle once it holds a lock
 WITH me AS MATERIALIZED (
 	SELECT {session} AS session
 ), taken AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Frees locks, and returns for each whether this session held it. Not run against a server.
+-- Releases locks and returns, for each, whether this session held it. Never run against a server.
 --
--- @p1 session, @p2 the names, each @p3 characters long, @p4 their number
+-- @p1 session, @p2 the concatenated names of @p3 characters each, @p4 the number of names
 SET NOCOUNT ON;
 DECLARE @i int = 0, @result int, @name nvarchar(255), @freed nvarchar(max) = NULL;
 IF CAST(@@SPID AS nvarchar(11)) = @p1
@@ -10,7 +10,7 @@ BEGIN
 	BEGIN
 		SET @name = SUBSTRING(@p2, @i * @p3 + 1, @p3);
 		SET @result = -1;
-		IF APPLOCK_MODE('public', @name, 'Session') = 'Exclusive' -- to free what one has not is an error
+		IF APPLOCK_MODE('public', @name, 'Session') = 'Exclusive' -- releasing a lock that is not held is an error
 			EXEC @result = sys.sp_releaseapplock @Resource = @name, @LockOwner = 'Session';
 		SET @freed = @freed + CASE WHEN @result >= 0 THEN N'1' ELSE N'0' END;
 		SET @i = @i + 1;

@@ -1,6 +1,6 @@
--- Takes the first of the locks that is free. Not run against a server.
+-- Takes the first free lock. Never run against a server.
 --
--- @p1 session, @p2 the names, each @p3 characters long, @p4 their number
+-- @p1 session, @p2 the concatenated names of @p3 characters each, @p4 the number of names
 SET NOCOUNT ON;
 DECLARE @i int = 0, @result int = -1, @name nvarchar(255), @taken nvarchar(11) = NULL;
 IF CAST(@@SPID AS nvarchar(11)) = @p1

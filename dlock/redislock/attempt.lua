@@ -1,4 +1,4 @@
--- Returns an instant of the state (µs), 0 if the clock was ahead then.
+-- Returns an instant of the state (µs), or 0 if it was written while the clock was ahead.
 local function noted_at(state, field)
   local at = count(call('HGET', state, field))
   return at <= micros + ahead and at or 0
@@ -11,11 +11,11 @@ local function attempt(state, token, slots, claim)
   local n = mutex and 1 or slots + 0 -- slots that may be granted
   local base = base_of(state, mutex)
   local index, tokens = not mutex and base .. 'index', not mutex and base .. 'tokens'
-  -- The value of a grant begins with its token, so ownership is a comparison of prefixes.
+  -- The value of a grant begins with its token, so checking ownership is a comparison of prefixes.
   local mine = '{"token":"' .. token .. '"'
 
-  -- 1. read: the state. What is read of slots and tokens, the step that needs it reads.
-  local known -- format is always the last
+  -- 1. read: the state. The steps that need slots or tokens read those themselves.
+  local known -- format is always the last field
   if mutex and claim == '' then
     known = redis.pcall('HMGET', state, 'fence', 'run', 'since', 'success', 'kept', 'released', 'format')
   elseif mutex then
@@ -43,7 +43,7 @@ local function attempt(state, token, slots, claim)
   end
   local override = limit > 0 and int(limit) or '0'
   local info = ' ' .. declared .. ' ' .. success .. ' ' .. version .. ' ' .. override
-  -- not written by this script
+  -- If another program wrote the values, invalid numbers become 0.
   if not find(fence .. ' ' .. since .. ' ' .. kept .. info, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$') then
     local function digits(x) return string.match(x, '^%d+$') or '0' end
     fence, since, kept = digits(fence), digits(since), digits(kept)
@@ -52,7 +52,7 @@ local function attempt(state, token, slots, claim)
   fence, since, kept = fence + 0, since + 0, kept + 0
 
   -- 2. again: the same attempt, repeated because its reply was lost.
-  local again -- its slot, if it was granted
+  local again -- the attempt's slot, if it was granted one
   if not mutex then
     again = call('ZSCORE', tokens, token)
   elseif known[6] ~= '1' then -- not released since it was last granted
@@ -66,8 +66,8 @@ local function attempt(state, token, slots, claim)
     others = look_shared(limits, token, mine, ours)
   end
   if ours then
-    -- Its holder trusts it for ttl from the time of asking, so it must last that long, even if it
-    -- was revoked meanwhile. The next heartbeat reports the revocation.
+    -- The holder trusts the lease for ttl from the moment of the request, so the lease must last
+    -- that long even if it was revoked meanwhile. The next heartbeat reports the revocation.
     local failed = renew(base .. again, held, ttl, told_ttl)
     if failed then error(failed, 0) end
     if not mutex then
@@ -79,11 +79,11 @@ local function attempt(state, token, slots, claim)
     return joint and answer .. extend_shared(others) or answer
   end
 
-  -- 3. first: a missed tick of a schedule that is not known, or was not when it came due. From then
-  -- on the schedule is known.
-  local at = mutex and 7 or 10 -- index of tick, then starts, claimer, schedule and asked
+  -- 3. first: a missed tick whose schedule is unknown, or was unknown when the tick came due. From
+  -- now on the schedule is known.
+  local at = mutex and 7 or 10 -- index of the field tick; starts, claimer, schedule and asked follow
   local tick_text, most, missed, schedule, wanted, delay
-  -- What was noted while the clock was ahead must not refuse everything until then.
+  -- A tick that was noted while the clock was ahead must not refuse all ticks before it.
   local tick = count(known[at])
   if tick > micros + ahead then tick = 0 end
   if claim ~= '' then
@@ -107,7 +107,7 @@ local function attempt(state, token, slots, claim)
     if asked ~= schedule or missed <= since + 0 then return 'tick_first' .. info end
   end
 
-  -- 4. overrides: a pause, or a limit of 0. A tick that came due before the end of a pause was not
+  -- 4. overrides: a pause, or a limit of 0. A tick that came due before a pause ended was not
   -- missed.
   if micros < paused or missed and (missed < paused or missed < noted_at(state, 'resumed')) then
     return 'paused' .. info .. ' ' .. int(paused) .. '\n' .. (call('HGET', state, 'pause') or '')
@@ -124,8 +124,8 @@ local function attempt(state, token, slots, claim)
       if missed or starts >= most + 0 then return 'tick_taken' .. info .. '\n' .. (known[at + 2] or '') end
     end
     if missed then
-      -- The tick was not missed if a lease was held when it came due. Leases that were not released
-      -- stay in the index with their end until their slot is granted again.
+      -- If a lease was held when the tick came due, the tick was not missed. A lease that was not
+      -- released stays in the index with its end until its slot is granted again.
       if not mutex and (missed < noted_at(state, 'released')
         or #call('ZRANGEBYSCORE', index, '(' .. int(math.floor(missed / 1000)), '+inf', 'LIMIT', '0', '1') > 0) then
         return 'tick_held' .. info
@@ -133,22 +133,23 @@ local function attempt(state, token, slots, claim)
     end
   end
 
-  -- 6 and 7. slot, delay: the slot is the lowest released one, else an expired one, else a new one.
-  -- A delay counts from the end of the last lease, in whatever slot. While the index has one, no
-  -- slot is free; if its key is gone all the same, it ended by now at the latest.
+  -- 6 and 7. slot, delay: the slot is the lowest released one, or an expired one, or a new one, in
+  -- this order. A delay counts from the end of the last lease, whatever its slot. While the index
+  -- has a lease, no slot is free. If the key of that lease is gone nevertheless, the lease has
+  -- ended by now.
   local over, held_until = 0, 0
   if delay then
     if mutex then error('TICKSLOT a mutex has no delay', 0) end
     n, limit = 1, 1
     held_until = (call('ZRANGE', index, '-1', '-1', 'WITHSCORES')[2] or 0) + 0
-    local ended = held_until >= 1000000 and (held_until + 1) * 1000 or 0 -- else all are released
+    local ended = held_until >= 1000000 and (held_until + 1) * 1000 or 0 -- 0: all leases were released
     over = delay + math.max(ended, noted_at(state, 'released'))
     if held_until <= now and micros < over then return 'tick_early' .. info .. ' ' .. int(over) end
   end
-  local slot, s -- one that looks free
+  local slot, s -- a slot that looks free
   if mutex then
     if held then return taken(base, info, held) end
-    slot = '' -- its key is base
+    slot = '' -- the key of a mutex is base
   else
     if not choose then for_semaphores() end
     s = {state = state, version = version, base = base, index = index, n = n, limit = limit}
@@ -161,18 +162,18 @@ local function attempt(state, token, slots, claim)
     end
   end
 
-  -- Do other hosts use the other form of the keys?
+  -- Check whether other hosts use the other form of the keys.
   if not known[1] then check_form(state, mutex and ':slot:mutex' or ':slot:state') end
 
-  -- Can this server be trusted?
+  -- Check whether this server can be trusted.
   if quarantine > 0 then
     local again_from
     again_from, run = trusted(state, run, since, version)
     if again_from then return 'quarantine' .. info .. ' ' .. int(again_from) end
   end
 
-  -- 8. shared: nothing is written before it is certain that each further semaphore has a free slot,
-  -- and that this one is free, too.
+  -- 8. shared: write nothing before it is certain that this semaphore and each further one have a
+  -- free slot.
   if joint then
     slot = certain(s, slot)
     if not slot then return full(s, info) end
@@ -181,9 +182,9 @@ local function attempt(state, token, slots, claim)
     take_shared(others, token, mine)
   end
 
-  -- 9. grant: the lease. The key decides: where it contradicts the index, the index is corrected
-  -- and the search goes on. Each round rules out one slot, so there are at most n rounds. After the
-  -- loss of the index this rebuilds it.
+  -- 9. grant: the lease. The key decides: where it contradicts the index, the script corrects the
+  -- index and searches again. Each round rules out one slot, so there are at most n rounds. If the
+  -- index was lost, this loop rebuilds it.
   local fence_text = (fence < micros or fence >= 9007199254740992) and micros_text or int(fence + 1)
   local value = mine .. ',"fence":' .. fence_text .. ',"acquired_at":' .. now_text .. ',' .. holder .. told_ttl
   local tries = 0
@@ -192,9 +193,9 @@ local function attempt(state, token, slots, claim)
     tries = tries + 1 -- an endless script would block the server
     if tries > n then error('TICKSLOT index ' .. index .. ' is inconsistent: delete it', 0) end
     local value = get(key)
-    if mutex then return taken(base, info, value) end -- the state did not say that it is held
+    if mutex then return taken(base, info, value) end -- the mutex is held, but its state does not say so
     local left = call('PTTL', key)
-    -- A key without an expiry is not ours; look at it again in a second.
+    -- This script never writes a key without an expiry. Look at such a key again in a second.
     if call('ZADD', index, int(now + (left >= 0 and left + 1 or 1000)), slot) == 1 then
       call('PEXPIRE', index, memory(state, version))
     end
@@ -208,14 +209,14 @@ local function attempt(state, token, slots, claim)
   else
     ends = ends or int(now + ttl)
     call('ZADD', index, ends, slot)
-    abandoned = call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have removed it
+    abandoned = call('ZREMRANGEBYSCORE', tokens, slot, slot) > 0 -- a release would have removed the token
     call('ZADD', tokens, slot, token)
-    -- Usually empty when nothing is held, but expired leases leave their tokens.
+    -- Usually empty when nothing is held, but expired leases leave their tokens behind.
     call('PEXPIRE', tokens, wanted and long_retention or short_retention)
   end
 
-  -- 10. record: the grant, and the start of the tick. What rarely changes is written only when it
-  -- does, and when the expiry of the state is extended.
+  -- 10. record: the grant and the start of the tick. Fields that rarely change are written only
+  -- when they change and when the expiry of the state is extended.
   if mutex then
     call('HSET', state, 'fence', fence_text, 'released', '0')
     if wanted then

@@ -1,24 +1,24 @@
--- Enumerate: a page of the leases of all names: those that are held, as far as the indexes have
--- them, and those that were released lately. Nothing is written.
+-- Enumerate: returns a page of the leases of all names: those that the indexes show as held, and
+-- those that were released recently. It writes nothing.
 --
 -- KEYS[1] names  see enlist.lua
--- ARGV[1] after  the page begins behind this member; '': with the first
--- ARGV[2] limit  the page ends with the name that has the lease of this number
--- ARGV[3] most   or with the name that has the key of this number: a page must not hold up the
---         server
--- ARGV[4] kept   ms that release.lua keeps a release
+-- ARGV[1] after  the page begins after this member; '': at the first member
+-- ARGV[2] limit  the page ends with the name in which the number of leases reaches limit
+-- ARGV[3] most   or with the name in which the number of keys reaches most: a page must not hold up
+--         the server
+-- ARGV[4] kept   ms for which release.lua keeps a release
 --
--- Returns {now ms, where the next page begins or '', and of each lease: state of its name, slot,
--- time left ms, -1 or when it was released (ms ago), and value}
+-- Returns {now ms, where the next page begins or '', then for each lease: state of its name, slot,
+-- time left ms, -1 or how long ago it was released (ms), and value}
 
 local names, after, limit, most, kept = KEYS[1], ARGV[1], ARGV[2] + 0, ARGV[3] + 0, ARGV[4] + 0
 local time = redis.call('TIME')
 local result = {string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), ''}
 local leases, seen = 0, 0
 
--- Calls a command. A key of another type is as if it were not there: acquire.lua reports it. There
--- is no page without the right to a command, or while its key is being moved to another node of a
--- Cluster.
+-- Calls a command. A key of the wrong type counts as missing; acquire.lua reports it. If the
+-- command is not permitted, or the key is being moved to another node of a Cluster, raises an
+-- error.
 local function read(command, key, ...)
   local got = redis.pcall(command, key, ...)
   if type(got) == 'table' and got.err then
@@ -38,7 +38,7 @@ local function released(state, slot, key, value)
   add(state, slot, 0, math.max(0, kept - read('PTTL', key)), value)
 end
 
--- Returns the values of the keys that have one, by slot. A key of another type has none.
+-- Returns the values of the existing keys, by slot. A key of the wrong type has no value.
 local function values(start, slots)
   local found = {}
   for from = 1, #slots, 1000 do
@@ -56,7 +56,7 @@ local function mutex(state, base)
   if value then return held(state, 0, base, value) end
   local key = base .. ':slot:released'
   value = read('GET', key)
-  -- unless it was granted again since, and has expired
+  -- not if the mutex was granted again and that lease has expired
   if value and read('HGET', state, 'released') ~= '0' then released(state, 0, key, value) end
 end
 
@@ -71,7 +71,7 @@ local function semaphore(state, base)
     end
   end
   for slot, value in pairs(values(base .. 'released:', free)) do
-    -- a lease that has expired since leaves its token
+    -- a later lease that has expired leaves its token behind
     if value and read('ZCOUNT', base .. 'tokens', slot, slot) == 0 then
       released(state, slot, base .. 'released:' .. slot, value)
     end

@@ -1,10 +1,10 @@
--- Inspect: the overrides of a semaphore, and which of its ticks was claimed last.
+-- Inspect: returns the overrides of a semaphore, and which of its ticks was claimed last.
 --
 -- KEYS[1] state: see acquire.lua and update.lua
--- ARGV[1] 'value': with the value
+-- ARGV[1] 'value': return the value, too
 --
 -- Returns {now µs, version, until µs, pause, limit, limit_order, trigger, at µs, tick µs, claimer,
--- value}, each '' if there is none
+-- value}; a missing field is ''
 
 local fields = {'version', 'until', 'pause', 'limit', 'limit_order', 'trigger', 'at', 'tick', 'claimer'}
 if ARGV[1] == 'value' then fields[#fields + 1] = 'value' end

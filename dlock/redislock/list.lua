@@ -1,7 +1,7 @@
--- List: the leases, as far as the index has them: after its loss they reappear with the next
+-- List: returns the leases in the index. After a loss of the index, leases reappear with later
 -- acquires.
 --
--- KEYS[1] index   ARGV[1] base   ARGV[2] slots, 0: mutex
+-- KEYS[1] index   ARGV[1] base   ARGV[2] slots; 0: a mutex
 --
 -- Returns {now ms, slot, time left ms, value, slot, time left ms, value …}
 

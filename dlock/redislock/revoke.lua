@@ -1,10 +1,10 @@
--- Revoke: mark a lease, right behind its token, so that extend.lua finds it. Everything else stays
--- as it is, including its expiry.
+-- Revoke: marks a lease as revoked, right after its token, so that extend.lua finds the mark.
+-- Nothing else changes, and the expiry stays.
 --
 -- KEYS[1] state: only determines the node of a Cluster
 -- ARGV[1] key of the slot   ARGV[2] fence   ARGV[3] origin (JSON)
 --
--- Returns 1, or 0 if the lease with that fence is not held
+-- Returns 1, or 0 if no lease with that fence is held
 
 local key = ARGV[1]
 local value = redis.pcall('GET', key)
@@ -13,7 +13,7 @@ if type(value) == 'table' then
 end
 local head, rest = string.match(value or '', '^({"token":"[^"]*")(,".*)$')
 if not head then return 0 end
-local revoked = string.sub(rest, 1, 11) == ',"revoked":' -- the first revocation is the one reported
+local revoked = string.sub(rest, 1, 11) == ',"revoked":' -- the first revocation is reported
 -- Quotes in the texts of an origin are escaped: see extend.lua.
 local from = revoked and string.find(rest, ',"fence":', 12, true) or 1
 if string.match(rest, '^,"fence":(%d+)', from) ~= ARGV[2] then return 0 end

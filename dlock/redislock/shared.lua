@@ -1,12 +1,13 @@
--- For an attempt that takes slots of further semaphores, in the same step. Their states are
--- KEYS[2…]. Each is looked at first, then a free slot of each is chosen, and only if all have one
--- are they taken.
+-- Functions for an attempt that takes slots of further semaphores in the same step. Their states
+-- are KEYS[2…]. The attempt first reads all semaphores, then chooses a free slot of each, and takes
+-- the slots only if every semaphore has one.
 local look_shared, extend_shared, certain, choose_shared, take_shared, taken_shared
 local rate_over, count_start
 
 if joint then
-  -- Returns the further semaphores. sizes: their numbers of slots, separated by blanks. ours: the
-  -- token holds the slot of the attempt itself. Then it must hold one of each; otherwise none.
+  -- Returns the further semaphores. sizes: their numbers of slots, separated by blanks. ours:
+  -- whether the token holds the slot of the attempt itself. If it does, it must hold a slot of each
+  -- further semaphore; otherwise it must hold none.
   function look_shared(sizes, token, mine, ours)
     local others = {}
     for word in string.gmatch(sizes, '%S+') do
@@ -48,8 +49,8 @@ if joint then
     return taken_shared(others)
   end
 
-  -- Returns a slot that is free according to its key, beginning with one that looks free, or nil:
-  -- there is none. The index is corrected.
+  -- Returns a slot that is free according to its key, or nil if there is none. The search begins
+  -- with a slot that looks free. It corrects the index.
   function certain(s, slot)
     for _ = 0, s.n do
       if not slot then return nil end
@@ -72,7 +73,7 @@ if joint then
   end
   local function append(log, last, n) return log .. string.format('%016.0f%010.0f', last, math.min(n, 9999999999)) end
 
-  -- Returns when the rate allows the next start (µs), or nil: now.
+  -- Returns when the rate allows the next start (µs), or nil if it allows one now.
   function rate_over(o)
     local log = o.starts
     if #log % 26 ~= 0 or find(log, '%D') then
@@ -97,7 +98,7 @@ if joint then
     end
   end
 
-  -- Returns the log with a start now.
+  -- Returns the log with one more start at the present time.
   function count_start(o)
     local log, bucket = o.starts, o.rate > 60 and math.ceil(o.per / 60) or 1
     local n, last = #log / 26, micros - micros % bucket + bucket
@@ -112,8 +113,8 @@ if joint then
     return append(log, last, 1)
   end
 
-  -- Chooses a free slot of each, or returns the refusal of the first that has none. info is that of
-  -- the attempt.
+  -- Chooses a free slot of each semaphore, or returns the refusal of the first semaphore that has
+  -- none. info is the INFO of the attempt.
   function choose_shared(others, info)
     for i, o in ipairs(others) do
       local about = info .. ' ' .. (i - 1) .. o.info
@@ -136,7 +137,7 @@ if joint then
     end
   end
 
-  -- Takes the slots that were chosen, and records the grants: see attempt.lua.
+  -- Takes the chosen slots and records the grants: see attempt.lua.
   function take_shared(others, token, mine)
     ends = ends or int(now + ttl)
     for _, o in ipairs(others) do
@@ -165,7 +166,7 @@ if joint then
     end
   end
 
-  -- Returns the part of the answer about the further semaphores.
+  -- Returns the words about the further semaphores for the answer.
   function taken_shared(others)
     local words = {}
     for i, o in ipairs(others) do words[i] = o.info .. ' ' .. o.slot .. ' ' .. o.fence_text .. o.abandoned end

@@ -1,10 +1,10 @@
--- For semaphores; created with the first one. Slots are texts. A search keeps its state in one
--- table:
+-- Functions for semaphores, created when the first semaphore needs them. Slots are texts. A search
+-- keeps its state in one table:
 --   base, index, n, limit   of the semaphore
---   gap              below it the index has every slot
---   fresh            there is no index yet
---   soonest, value   once the index was found to be full, the slot that ends first of those that
---                    count, and its value
+--   gap              the index has every slot below this number
+--   fresh            the index does not exist yet
+--   soonest, value   set once the index was found to be full: the slot whose lease ends first among
+--                    those that count, and its value
 local choose, full
 local function for_semaphores()
   local before = '(' .. now_text
@@ -12,7 +12,7 @@ local function for_semaphores()
     local slot = (member == '0' or find(member, '^[1-9]%d*$')) and member + 0
     return slot and slot < 10000 and slot or nil
   end
-  -- Removes members of the index that are not slots.
+  -- Returns the lowest slot of the index in a range, and removes members that are not slots.
   local function lowest(index, from, to)
     while true do
       local found = call('ZRANGEBYSCORE', index, from, to, 'LIMIT', '0', '1')[1]
@@ -21,19 +21,20 @@ local function for_semaphores()
       call('ZREM', index, found)
     end
   end
-  -- Whether a lease in that slot keeps the search from granting: one of ours, and under the limit
-  -- of an override every one.
+  -- Reports whether a lease in that slot counts against the number of slots. One of our n slots
+  -- always does; with an overridden limit, every slot does.
   local function counts(s, slot) return slot and (slot < s.n or s.limit > 0) end
-  -- Returns the first slot that the index lacks because someone removed members from it.
+  -- Returns the first slot that is missing in the index because it was removed by hand.
   local function missing(s)
     for i = s.gap or 0, s.n - 1 do
       s.gap = i
       if not call('ZSCORE', s.index, int(i)) then return int(i) end
     end
   end
-  -- A holder trusts its lease for ttl from when it asked last. A lease that ends later than ttl
-  -- from now was renewed before the clock was set back, and ends by then. A few are looked at:
-  -- those that end last. If other hosts have a longer ttl, none of them is wrong.
+  -- A holder trusts its lease for ttl from its last request. A lease that ends later than ttl from
+  -- now was renewed before the clock was set back; it is shortened to its own ttl. Only the few
+  -- leases that end last are checked. If other hosts use a longer ttl, their leases are not
+  -- changed.
   local function shorten(s)
     local late = call('ZCOUNT', s.index, '(' .. int(now + ttl), '+inf')
     if late == 0 then return end
@@ -54,9 +55,9 @@ local function for_semaphores()
       found, slot = lowest(index, '1000000', before)
       if not found then break end
       if slot < n then return found end
-      call('ZADD', index, found, found) -- beyond our N: mark it released for hosts with a larger N
+      call('ZADD', index, found, found) -- beyond our N: mark it as released for hosts with a larger N
     end
-    -- The index has 0 … size-1, as far as they were ever used. The next slot is new.
+    -- The index has slots 0 to size-1, as far as they were ever used. The next slot is new.
     local size = call('ZCARD', index)
     s.fresh = size == 0
     if size < n then
@@ -64,14 +65,14 @@ local function for_semaphores()
       if s.fresh or not call('ZSCORE', index, new) then return new end
       return missing(s)
     end
-    -- The index says full. That is true only if the keys of the slots that end first exist: a key
+    -- The index looks full. That is true only if the keys of the slots that end first exist: a key
     -- may have been deleted by hand or evicted.
     shorten(s)
     local soon = call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', '0', '8')
     local keys = {}
     for i = 1, #soon do keys[i] = s.base .. soon[i] end
     local values = #soon > 0 and call('MGET', unpack(keys))
-    local above = false -- whether one of them is beyond our N
+    local above = false -- whether one of these slots is beyond our N
     for i = 1, #soon do
       local slot = slot_of(soon[i])
       above = above or slot and slot >= n
@@ -81,29 +82,29 @@ local function for_semaphores()
         if not slot then
           call('ZREM', index, soon[i])
         elseif slot < n then
-          get(keys[i]) -- MGET returns nil for a key of another type; this raises its error
+          get(keys[i]) -- MGET returns nil for a key of the wrong type; get raises its error
           return soon[i]
         end
       end
     end
-    -- It is full if it has all of our slots, and they end later. It may lack one, and have another
-    -- beyond our N instead.
+    -- The index is full if it has all of our slots and their leases end later. Instead of one of
+    -- them it may have a slot beyond our N.
     local held = #soon
     if held == 8 and n > 8 then held = call('ZCOUNT', index, now_text, '+inf') end
     if above or held < n then return missing(s) end
     return nil
   end
-  -- Under the limit of an override there is room while fewer leases than that are held, in any
-  -- slots, because the limit may have been lowered. Leases that the index has lost are not counted:
-  -- if it was deleted by hand, the leases in the slots above the limit may be held in addition to
-  -- the limit, until they end.
+  -- With an overridden limit there is room while fewer leases than the limit are held. Leases in
+  -- all slots count, because the limit may have been lowered. Leases that are missing in the index
+  -- are not counted. If the index was deleted by hand, the leases in slots above the limit may
+  -- therefore be held in addition to the limit until they end.
   local function room(s)
     local index, last = s.index, int(s.n - 1)
     local function nth() return call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', last, '1')[1] end
     if not nth() then return true end
     shorten(s)
     for _, member in ipairs(call('ZRANGEBYSCORE', index, now_text, '+inf', 'LIMIT', '0', '8')) do
-      if not slot_of(member) then -- the keys of those that end first may be gone: see search
+      if not slot_of(member) then -- the keys of the slots that end first may be gone: see search
         call('ZREM', index, member)
       elseif not get(s.base .. member) then
         call('ZADD', index, member, member)

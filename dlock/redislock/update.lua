@@ -1,16 +1,16 @@
--- Update: change the overrides of a semaphore. A part that is '' stays as it is.
+-- Update: changes the overrides of a semaphore. An empty argument leaves its part unchanged.
 --
--- KEYS[1] state   see acquire.lua. Its overrides: version, until (µs: end of the pause; kept after
---         it, 0 once it was ended before), resumed (µs: when a pause, or a limit of 0, was ended
---         last), pause (JSON), limit (-1: as requests declare), limit_order (JSON), trigger (JSON),
---         at (µs: of the trigger), value. After the first update it does not expire
+-- KEYS[1] state   see acquire.lua. Its overrides: version; until (µs: end of the pause; kept after
+--         the pause, 0 if the pause was ended early); resumed (µs: when a pause, or a limit of 0,
+--         was last ended); pause (JSON); limit (-1: as requests declare); limit_order (JSON); trigger
+--         (JSON); at (µs: of the trigger); value. The state does not expire after the first update
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its origin
 -- ARGV[3] limit   ARGV[4] its origin
 -- ARGV[5] trigger
 -- ARGV[6] other   ARGV[7] form: see acquire.lua
--- ARGV[8] value   ARGV[9] the version that the state has to have; '': no value
+-- ARGV[8] value   ARGV[9] the version that the state must have; '': no value is set
 --
--- Returns the version; 0: it is not ARGV[9], so nothing was changed
+-- Returns the version, or 0 if the version is not ARGV[9] and nothing was changed
 
 local state = KEYS[1]
 local time = redis.call('TIME')
@@ -46,7 +46,7 @@ if ARGV[1] ~= '' then
     change('pause', ARGV[2])
   elseif micros < paused then
     paused = micros
-    -- not now: that would be a pause again if the clock is ahead, and is set back
+    -- not now: if the clock is ahead and is set back, that would be a pause again
     change('until', '0')
     resumed(ARGV[2])
   end

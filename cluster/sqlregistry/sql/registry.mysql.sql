@@ -142,7 +142,7 @@ ON DUPLICATE KEY UPDATE
 			+ CASE WHEN VALUES(up_for) = 0 THEN 0
 				WHEN {last_success} IS NULL OR VALUES(acquired_at) > {last_success} THEN 2
 				WHEN VALUES(expires_at) > {last_success} THEN 1 ELSE 0 END
-		ELSE 0 END, -- events and runs are written once
+		ELSE 0 END, -- events and runs are written only once
 	lock_name = IF({replaced}, VALUES(lock_name), lock_name), node_id = IF({replaced}, VALUES(node_id), node_id),
 	machine = IF({replaced}, VALUES(machine), machine),
 	pid = CASE WHEN sort IN ('fine', 'coarse') THEN pid + VALUES(pid) WHEN {replaced} THEN VALUES(pid) ELSE pid END,

@@ -106,7 +106,7 @@ WITH x AS (
 			WHEN excluded.released_at IS NULL AND excluded.expires_at > pg_catalog.statement_timestamp()
 				AND (t.released_at IS NOT NULL OR t.expires_at <= pg_catalog.statement_timestamp()) THEN true
 			ELSE excluded.acquired_at > t.acquired_at END
-		ELSE false END -- events and runs are written once
+		ELSE false END -- events and runs are written only once
 	RETURNING t.sort, t.detail IS NOT NULL AS known, t.slots AS counts
 ), counted AS (
 	INSERT INTO {table} AS t (sort, id, lock_name, node_id, machine, pid, holder_id, kind, slot, slots, fence, grant_id,

@@ -77,7 +77,7 @@ WHERE CASE t.sort
 		WHEN excluded.released_at IS NULL AND excluded.expires_at > {now}
 			AND (t.released_at IS NOT NULL OR t.expires_at <= {now}) THEN 1
 		ELSE excluded.acquired_at > t.acquired_at END
-	ELSE 0 END -- events and runs are written once
+	ELSE 0 END -- events and runs are written only once
 
 -- name: counts
 -- Whether the batch is counted. Executed before the batch is written.

@@ -1,7 +1,7 @@
--- Calls work for each of n names, with its KEYS[i] and three arguments, the first of which is
--- ARGV[3 * i + from], and returns {head, answer of each …}. An error of one name concerns that name
--- only. But READONLY must be the reply itself, or the driver would keep the connection to a
--- replica.
+-- Calls work for each of n names with the name's KEYS[i] and three arguments, starting at ARGV[3 *
+-- i + from], and returns {head, answer for each name …}. An error affects only its own name. The
+-- exception is READONLY: it must be the whole reply, otherwise the driver would keep the connection
+-- to a replica.
 local function each(head, n, from, work)
   local answers = {head}
   for i = 1, n do

@@ -1,21 +1,21 @@
--- Notes that a name is in use, in two sorted sets of the keys of states, with which Enumerate finds
+-- Notes that a name is in use, in two sorted sets of the keys of states, from which Enumerate finds
 -- all names:
---   names  in their own order: a page begins behind the last name of the one before, whatever
---          happened meanwhile
---   used   by when they were noted last (ms)
--- shared is what both keys begin with. Whoever writes kept calls this, so a name is noted again
--- with the first grant or extension that comes a quarter of short_retention after. No lease lasts
--- longer than another quarter, so names that were not noted for short_retention have none, and
--- leave both sets. Nothing but Enumerate depends on this, so errors are ignored.
+--   names  ordered by name: a page begins after the last name of the previous page, whatever
+--          happened in between
+--   used   ordered by when the name was last noted (ms)
+-- Both keys begin with shared. Every script that writes kept calls this function, so a name is
+-- noted again with its first grant or extension at least a quarter of short_retention later. No
+-- lease lasts longer than another quarter. So a name that was not noted for short_retention has no
+-- lease and leaves both sets. Only Enumerate depends on these sets, so errors are ignored.
 local function enlist(shared, state, now, now_text, short_retention)
   if shared == '' then return end
   local names, used = shared .. 'names', shared .. 'used'
-  -- While a slot of a Cluster is being moved, a key must not be made here that is still on the
-  -- other node, or the move would fail. MGET is an error then, and only then, unless both are here.
+  -- While a slot of a Cluster is being moved, creating a key here that is still on the other node
+  -- would make the move fail. In that case MGET of the two keys fails unless both are here.
   if string.sub(shared, 1, 1) == '{' and redis.pcall('MGET', names, used).err then return end
   redis.pcall('ZADD', names, '0', state)
   redis.pcall('ZADD', used, now_text, state)
-  -- A few at a time: as many as are noted meanwhile, or more.
+  -- Remove a few at a time: at least as many as are noted in the meantime.
   local before = string.format('(%.0f', now - short_retention)
   local old = redis.pcall('ZRANGEBYSCORE', used, '-inf', before, 'LIMIT', '0', '10')
   if #old > 0 then

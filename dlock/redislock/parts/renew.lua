@@ -1,8 +1,8 @@
--- Makes a lease last ttl from now. Its value ends with the ttl, which tells, with the time that its
--- key has left, when it was renewed. told is that end. A value with another ttl is written again.
--- If the server is out of memory, a lease is renewed without that, but not for longer than its
--- value says, because others would shorten it (see shorten in slots.lua): then renew returns the
--- error.
+-- Makes a lease last ttl from now. Its value ends with the ttl. The ttl and the remaining time of
+-- the key tell when the lease was renewed. told is that end of the value. A value with another ttl
+-- is written again. If the server is out of memory, the value cannot be written. Then the lease is
+-- extended only if ttl is no longer than the ttl in the value, because other hosts would shorten it
+-- (see shorten in slots.lua). Otherwise renew returns the error.
 local function renew(key, value, ttl, told)
   if string.sub(value, -#told) ~= told then
     local own = tonumber(string.match(value, ',"ttl":(%d+)}$'))

@@ -1,20 +1,20 @@
 -- name: holds_key
--- Whether the key of a run, r, still belongs to it, as the index of keys has it.
+-- Reports whether run r still has its key. The condition is the same as in the index of keys.
 CASE r.key_until WHEN 'started' THEN r.state = 'queued' AND r.attempt = 0
 	WHEN 'ended' THEN r.state IN ('queued', 'running') ELSE true END
 
 -- name: insert
--- $1: runs as JSON. The statement may be one of the application's transaction, so all names are
--- qualified, and the argument and the answer are texts, which every driver has. It answers what
--- came of each run: n, the id and whether it is fresh. The id is 0 if another transaction has
--- inserted the key since this statement began, or the run that had it has just started.
+-- $1: runs as JSON. The statement may run in a transaction of the application, so all names are
+-- qualified. Its argument and its answer are texts, which every driver supports. For each run it
+-- returns n, the id, and whether the run is new. The id is 0 if another transaction has inserted
+-- the key since this statement began, or if the run with the key has just started.
 WITH given AS MATERIALIZED (
 	SELECT pg_catalog.gen_random_uuid() AS nonce, x.* FROM pg_catalog.json_to_recordset($1::text::json) AS x(n integer,
 		handler text, run_at timestamptz, run_in bigint, priority smallint, attempts integer, key text, key_until text,
 		key_for bigint, partition text, payload text, by text, note text, traceparent text)
 ),
--- Takes keys from the runs that have had them for long enough. A row that another transaction has
--- changed meanwhile is looked at again.
+-- Takes expired keys from their runs. Postgres checks a row again if another transaction has
+-- changed it in the meantime.
 expired AS (
 	UPDATE {runs} AS r SET key = NULL
 	WHERE r.id = ANY (ARRAY(SELECT r.id FROM given AS g JOIN {runs} AS r ON r.handler = g.handler COLLATE "C"
@@ -30,14 +30,15 @@ fresh AS (
 		coalesce(g.run_at, pg_catalog.clock_timestamp() + g.run_in * interval '1 microsecond'), g.priority, g.attempts,
 		g.attempts, g.key, g.key_until, pg_catalog.clock_timestamp() + g.key_for * interval '1 microsecond',
 		g.partition, g.nonce, pg_catalog.decode(g.payload, 'base64'), g.by, g.note, nullif(g.traceparent, '')
-	FROM given AS g WHERE (SELECT count(*) FROM expired) >= 0 ORDER BY g.n -- expired is executed first
+	FROM given AS g WHERE (SELECT count(*) FROM expired) >= 0 ORDER BY g.n -- forces expired to run first
 	ON CONFLICT DO NOTHING
 	RETURNING id, handler, key, nonce
 )
 SELECT pg_catalog.json_agg(pg_catalog.json_build_object('n', g.n, 'id', coalesce(f.id, same.id,
 		(SELECT r.id FROM {runs} AS r WHERE r.handler = g.handler COLLATE "C" AND r.key = g.key COLLATE "C"
 			AND {holds_key} AND r.key_until <> 'started'),
-		-- It starts after this transaction, so that it sees what was changed in it.
+		-- The row lock makes a start of the run wait for this transaction, so the start sees the
+		-- changes made in it.
 		(SELECT r.id FROM {runs} AS r WHERE r.handler = g.handler COLLATE "C" AND r.key = g.key COLLATE "C"
 			AND {holds_key} AND r.key_until = 'started' FOR KEY SHARE), 0),
 	'fresh', f.id IS NOT NULL))::text
@@ -55,8 +56,8 @@ canceled AS (
 SELECT coalesce((SELECT state FROM was), '')
 
 -- name: requeue
--- A run that is queued again may wait beside others of its schedule. "which" is where the
--- filter is added.
+-- A run that is queued again may wait beside other runs of its schedule. The code adds the filter
+-- at "which".
 WITH old AS MATERIALIZED (
 	SELECT r.id FROM {runs} AS r WHERE r.state IN ('dead', 'canceled') AND r.finished_at IS NOT NULL /* which */
 	ORDER BY r.id DESC LIMIT $3::bigint
@@ -73,7 +74,8 @@ queued AS (
 SELECT (SELECT count(*) FROM queued), (SELECT CASE WHEN count(*) = $3::bigint THEN min(old.id) END FROM old)
 
 -- name: set_handler
--- $2: the limit, -1: none, NULL: it stays; $5: for how many microseconds to pause, NULL: it stays.
+-- $2: the limit (-1: none, NULL: unchanged); $5: the length of the pause in microseconds (NULL:
+-- unchanged).
 INSERT INTO {handlers} AS h (name, override, override_by, override_note, paused_until, paused_by, paused_note)
 SELECT $1::text, nullif($2::integer, -1), CASE WHEN $2::integer IS NULL THEN '' ELSE $3::text END,
 	CASE WHEN $2::integer IS NULL THEN '' ELSE $4::text END, p.until, CASE WHEN p.until IS NOT NULL THEN $3::text END,
@@ -88,8 +90,8 @@ ON CONFLICT (name) DO UPDATE SET
 	paused_note = CASE WHEN $5::bigint IS NULL THEN h.paused_note ELSE excluded.paused_note END
 
 -- name: set_schedule
--- $2: for how many microseconds to pause, 0: not any more; NULL: it stays. What is left of a pause
--- that is over says which ticks were of it, so that they are not caught up.
+-- $2: the length of the pause in microseconds (0: resume, NULL: unchanged). The columns of a pause
+-- that is over are kept: they show which ticks came due in it, so that those are not caught up.
 INSERT INTO {schedules} AS s (name, paused_at, paused_until, paused_by, paused_note)
 SELECT $1::text, now.at, now.at + $2::bigint * interval '1 microsecond', $3::text, $4::text
 FROM (SELECT clock_timestamp() AS at) AS now

@@ -19,16 +19,17 @@ SELECT a.attempt, a.worker, a.started_at, a.finished_at, a.outcome, a.error
 FROM {attempts} AS a WHERE a.run_id = $1::bigint ORDER BY a.attempt
 
 -- name: list_runs
--- "which" is where the runs come from.
+-- The code fills in the source of the runs at "which".
 SELECT NULL::bytea, {columns} FROM (/* which */) AS r ORDER BY r.id DESC LIMIT $1::bigint
 
 -- name: of_state
--- A part of list_runs: the newest runs of a state, of which there are few, or a backlog. "which" is
--- where the condition on the state and the filter are filled in, "after" the one on the id.
+-- A part of list_runs: the newest runs in a state, whether there are few of them or a backlog. The
+-- code fills in the condition on the state and the filter at "which", and the condition on the id
+-- at "after".
 --
--- Few are found by an index of their state, and sorted. Of a backlog that would read all, so the
--- newest are looked for among the newest of all runs, up to {max_scanned} of them. Only if these
--- are not enough, because the backlog is old, is all of it sorted.
+-- If there are few runs, the statement finds them by the index of their state and sorts them. With
+-- a backlog that would read every run in it. So the statement searches the newest {max_scanned}
+-- runs of any state, and sorts the whole backlog only if these do not include enough runs.
 WITH sample AS MATERIALIZED (
 	SELECT r.id FROM {runs} AS r WHERE /* which */ LIMIT {max_sorted} + 1
 ),
@@ -55,13 +56,14 @@ SELECT s.name, s.handler, s.spec, s.description, s.next_due_at, s.last_due_at, s
 FROM {schedules} AS s ORDER BY s.name
 
 -- name: list_handlers
--- $1: for how many microseconds a schedule must have been unseen for no worker to have it.
--- The handlers that have a row or a run. Of each no more than {max_counted} queued runs are
--- counted: each worker does this all the time, and a backlog may have millions. The first three
--- columns are the same in all rows, and if there is no handler there is one row with them. They are
--- computed once, not for each row.
+-- $1: after how many microseconds unseen a schedule counts as one that no worker has. Lists the
+-- handlers that have a row or a run. It counts no more than {max_counted} queued runs of each
+-- handler, because every worker runs this statement often and a backlog may have millions of runs.
+-- The first three columns are the same in all rows and are computed once. If there is no handler,
+-- there is one row with these columns.
 WITH RECURSIVE now AS MATERIALIZED (SELECT clock_timestamp() AS at),
--- The handlers that have queued runs: one look into the index for each, however many runs wait.
+-- The handlers that have queued runs, with one index probe per handler, no matter how many runs are
+-- queued.
 waiting AS (
 	(SELECT r.handler FROM {runs} AS r WHERE r.state = 'queued' ORDER BY r.handler LIMIT 1)
 	UNION ALL

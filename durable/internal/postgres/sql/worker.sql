@@ -1,12 +1,12 @@
 -- name: peers_of
--- The peers in a row, h: see store.Peers.
+-- The peers in row h: see store.Peers.
 SELECT substr(h.peers, 48 * i + 1, 16) AS key, substr(h.peers, 48 * i + 17, 16)::bigint AS seen,
 	substr(h.peers, 48 * i + 33, 16)::bigint AS asked
 FROM generate_series(0, length(h.peers) / 48 - 1) AS i
 
 -- name: peers_with
--- The peers in a row, h, with that of a worker, w, without those that are too old or too many. What
--- of it is NULL stays as it is. w.us is now.
+-- The peers in row h after an update by worker w, without those that are too old or too many. A
+-- NULL field of w leaves the value unchanged. w.us is now.
 SELECT string_agg(k.key || lpad(k.seen::text, 16, '0') || lpad(k.asked::text, 16, '0'), '') FROM (
 	(SELECT r.* FROM ({peers_of}) AS r
 		WHERE r.key <> w.key AND greatest(r.seen, r.asked) > w.us - {unseen_us}
@@ -18,9 +18,9 @@ SELECT string_agg(k.key || lpad(k.seen::text, 16, '0') || lpad(k.asked::text, 16
 ) AS k
 
 -- name: register
--- $1: the names of handlers, as JSON, with their limits, $2: the key of the worker. Rows are
--- written in the order of their names, so that workers who do so at once wait for each other, and
--- do not lock each other out.
+-- $1: handlers with their limits, as JSON; $2: the key of the worker. Rows are written in the order
+-- of their names, so that workers that register at the same time wait for each other instead of
+-- deadlocking.
 INSERT INTO {handlers} AS h (name, max_concurrency, max_per_partition, rate, per, seen_at, peers)
 SELECT x.name, x.max_concurrency, x.max_per_partition, x.rate, x.per, clock_timestamp(),
 	CASE WHEN x.max_concurrency > 1 THEN $2::text || lpad((extract(epoch FROM clock_timestamp())
@@ -36,10 +36,10 @@ ON CONFLICT (name) DO UPDATE SET max_concurrency = excluded.max_concurrency,
 			FROM (SELECT substr(excluded.peers, 17, 16)::bigint AS us) AS at) AS w) END
 
 -- name: register_schedules
--- $1: schedules as JSON, $2: whether to take over those that have another spec. A row that has been
--- seen within half a minute is not written again: with many workers it would be all the time. One
--- that was seen in the future is of a clock that was ahead: its next tick is planned again, and a
--- pause that was over then stays over.
+-- $1: schedules as JSON; $2: whether to take over those that have another spec. A row that was seen
+-- within the last half minute is not written again, because many workers would write it all the
+-- time. If seen_at is in the future, the clock was ahead when the row was written: the next tick is
+-- planned again, and a pause that was over by then stays over.
 INSERT INTO {schedules} AS s (name, handler, spec, description, seen_at)
 SELECT x.name, x.handler, x.spec, x.description, clock_timestamp()
 FROM json_to_recordset($1::text::json) AS x(name text, handler text, spec text, description text)
@@ -59,8 +59,9 @@ ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, seen_at = excluded.seen_a
 WHERE $2::boolean OR s.spec IN ('', excluded.spec)
 
 -- name: due
--- $1, $2: plan_at and name of the schedule behind which to begin, $3: how many at most. What is the
--- same in all rows is computed once, and each part looks only at the rows that it returns.
+-- $1, $2: plan_at and name of the schedule after which to begin; $3: the maximum number of
+-- schedules. Values that are the same in all rows are computed once, and each part reads only the
+-- rows that it returns.
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 next AS MATERIALIZED (
 	SELECT min(n.plan_at) AS at FROM (
@@ -76,9 +77,8 @@ FROM now CROSS JOIN next LEFT JOIN due AS s ON true
 ORDER BY s.plan_at, s.name
 
 -- name: materialize
--- $1: plans as JSON. One whose schedule is no longer as it was, or is locked, is left out. The
--- schedules stay locked until the end of the transaction, and their runs are inserted in the order
--- of their names.
+-- $1: plans as JSON. A plan is skipped if its schedule has changed or is locked. The schedules stay
+-- locked until the end of the transaction, and their runs are inserted in the order of their names.
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 plans AS MATERIALIZED (
 	SELECT * FROM json_to_recordset($1::text::json) AS p(name text, spec text, next_spec text, next_due_at timestamptz,
@@ -117,11 +117,11 @@ FROM done AS d WHERE s.name = d.name COLLATE "C"
 RETURNING s.name, d.queued, d.refused, d.skipped, d.ticks_paused
 
 -- name: claim_lock
--- $1: the handlers of the worker as JSON, $2: its limit for all of them together. It locks the rows
--- of the limits that they have, in the order of their names, and returns the names of those that it
--- could not lock. What is counted afterwards, by a statement of its own, has all that was committed
--- by those who had them before. $3: how many milliseconds to wait for a lock, in this transaction;
--- 0: it stays as it is.
+-- $1: the handlers of the worker as JSON; $2: its limit for all of them together; $3: how many
+-- milliseconds this transaction waits for a lock (0: unchanged). Locks the rows of the limits of
+-- these handlers, in the order of their names, and returns the names of those that it could not
+-- lock. A later statement that counts runs sees all changes that the previous holders of the locks
+-- committed.
 WITH wait AS MATERIALIZED (
 	SELECT CASE WHEN $3::bigint > 0 THEN set_config('lock_timeout', $3::bigint::text, true) END AS set
 ),
@@ -140,17 +140,17 @@ mine AS MATERIALIZED (
 SELECT name FROM limits WHERE name NOT IN (SELECT name FROM mine)
 
 -- name: claim_share
--- Waits until no override is being set, and has those wait that are, until this transaction ends. A
--- limit that is set where there was none has no row that a claim would have locked before. $1: the
--- number of the lock, which belongs to the tables.
+-- Waits until no transaction is setting an override, and blocks new overrides until this
+-- transaction ends. This is needed because a new limit has no row that an earlier claim could have
+-- locked. $1: the number of the lock, which belongs to the tables.
 SELECT pg_advisory_xact_lock_shared($1::bigint)
 
 -- name: priorities
 (VALUES (-1::smallint), (0::smallint), (1::smallint)) AS p(priority)
 
 -- name: candidates
--- The runs of a handler, l, that are due, the most urgent first. Each priority has its range of an
--- index. Somebody may have some of them locked, so there are $7 more than are wanted.
+-- The due runs of handler l, the most urgent first. Each priority is a range of an index. Other
+-- sessions may have locked some of the runs, so this selects $7 more than are wanted.
 SELECT r.id, r.run_at, p.priority FROM {priorities}, LATERAL (
 	SELECT q.id, q.run_at FROM {runs} AS q
 	WHERE q.state = 'queued' AND q.handler = l.name COLLATE "C" AND q.priority = p.priority AND q.run_at <= now.at
@@ -160,30 +160,30 @@ SELECT r.id, r.run_at, p.priority FROM {priorities}, LATERAL (
 ORDER BY p.priority, r.run_at, r.id
 
 -- name: next_partition
--- The first partition of a handler that has queued runs, behind another one.
+-- The first partition of handler p.name after p.key that has queued runs.
 SELECT q.partition_key FROM {runs} AS q
 WHERE q.state = 'queued' AND q.handler = p.name COLLATE "C" AND q.partition_key > p.key COLLATE "C"
 ORDER BY q.partition_key LIMIT 1
 
 -- name: free
--- Locks a candidate, c, unless somebody else has it locked, or has claimed it since this statement
--- began; then it may also have failed, and wait for its next attempt. It is found by its id, as in
--- finish.
+-- Locks candidate c. Skips it if another session has locked it, or has claimed it since this
+-- statement began; in that case the run may also have failed and wait for its next attempt. The run
+-- is found by its id, as in finish.
 SELECT r.id, coalesce(octet_length(r.payload), 0) AS bytes FROM {runs} AS r
 WHERE r.id = c.id AND r.state || '' = 'queued' AND r.run_at <= now.at
 FOR UPDATE SKIP LOCKED
 
 -- name: claim
--- $1: the handlers of the worker as JSON, $2: its limit for all of them together, $3: how many runs
--- it wants, $4: its name, $5: the lease in microseconds, $6: the random value of the claim, $7: how
--- many more runs it looks at than it wants, $8: how many bytes it carries, $9: behind which
--- partition of a handler it begins to look, as JSON, $10: how soon other workers look again in
--- microseconds, or 0, $11: the key of the worker.
+-- $1: the handlers of the worker as JSON; $2: its limit for all of them together; $3: how many runs
+-- it wants; $4: its name; $5: the lease in microseconds; $6: the random value of the claim; $7: how
+-- many more runs to read than are wanted; $8: the maximum number of payload bytes; $9: the
+-- partition of each handler after which to begin, as JSON; $10: how soon other workers look again,
+-- in microseconds, or 0; $11: the key of the worker.
 --
--- The columns before those of the run are the same in all rows, and if there is no run there is one
--- row with them: the time, when the next run is due or may start, whether some were left out
--- because of their size, whether some were left to other workers, whether there may be others
--- behind those that were looked at, and the next $9.
+-- The columns before the run's own are the same in all rows. If there is no run, there is one row
+-- with these columns. They are: the time, when the next run is due or may start, whether runs were
+-- left out because of their size, whether runs were left to other workers, whether there may be
+-- more runs after those that were read, and the next $9.
 WITH RECURSIVE now AS MATERIALIZED (
 	SELECT c.at, (extract(epoch FROM c.at) * 1000000)::bigint AS us FROM clock_timestamp() AS c(at)
 ),
@@ -191,8 +191,8 @@ asked AS MATERIALIZED (
 	SELECT x.* FROM json_to_recordset($1::text::json) AS x(name text, max_concurrency integer,
 		max_per_partition integer, max_attempts integer, rate integer, per bigint)
 ),
--- The starts of handlers with a rate, as package startlog has them: n, none of which was after
--- until. Those that were noted while the clock was ahead were before now.
+-- The starts of handlers with a rate, in the format of package startlog: n starts, none later than
+-- until. Starts that were noted while the clock was ahead count as starts before now.
 starts AS MATERIALIZED (
 	SELECT x.name, r.n, CASE WHEN substr(right(h.starts, 26), 1, 16)::bigint > now.us + {ahead_us} + x.per / 60
 		THEN least(r.until, now.us) ELSE r.until END AS until
@@ -202,9 +202,9 @@ starts AS MATERIALIZED (
 	) AS r
 	WHERE x.rate > 0
 ),
--- With how many workers this one shares the limits of handlers: with those that have looked for
--- runs and have room, and, unless a run has been due for so long that they would have found it,
--- with those that are registered. And when it has last looked itself.
+-- How many workers this worker shares the limits of handlers with, and when it last looked itself.
+-- Workers count if they have looked for runs and have room. Workers that are only registered count,
+-- too, until a run has been due for so long that they would have found it.
 shared AS MATERIALIZED (
 	SELECT h.name, h.peers, coalesce(h.override, x.max_concurrency) AS most, EXISTS (
 		SELECT FROM {priorities}, LATERAL (SELECT FROM {runs} AS q
@@ -221,9 +221,9 @@ peers AS MATERIALIZED (
 		ON greatest(r.seen, r.asked) <= now.us + {ahead_us}
 	GROUP BY h.name, h.most
 ),
--- The handlers that may start runs, and how many at most. A limit whose row is not locked by this
--- transaction, which its xmax tells, was set, or its row deleted, since the rows were locked: then
--- nothing is claimed that it limits.
+-- The handlers that may start runs, and how many at most. The xmax of a row tells whether this
+-- transaction has locked it. If it has not, the limit was set, or its row deleted, after the rows
+-- were locked. Then no run under that limit is claimed.
 limits AS MATERIALIZED (
 	SELECT l.*, least(l.free, l.share) AS room FROM (SELECT x.name, x.max_attempts, CASE
 		WHEN coalesce(h.override, nullif(greatest(x.max_concurrency, x.max_per_partition, x.rate), 0)) IS NULL THEN NULL
@@ -255,8 +255,8 @@ first AS MATERIALIZED (
 	FROM limits AS l, wanted, now, LATERAL ({candidates}) AS c
 	WHERE wanted.runs > 0 AND coalesce(l.room > 0, true)
 ),
--- The partitions that have queued runs, one probe of an index for each. Those that are full have as
--- many runs queued as they like: none of these is looked at.
+-- The partitions that have queued runs, with one index probe per partition. Queued runs of a full
+-- partition are not read, no matter how many there are.
 partitions(name, key, n) AS (
 	SELECT p.name, ({next_partition}), 1 FROM (
 		SELECT l.name, coalesce($9::text::json ->> l.name, '') AS key FROM limits AS l, wanted
@@ -293,9 +293,9 @@ candidates AS MATERIALIZED (
 	) AS c
 	WHERE rooms.room > 0
 ),
--- Of a handler with a limit no more rows are locked than it has room for: those that others have
--- locked take none of it. Nobody else is claiming them, who would have to pass over those that are
--- not picked in the end.
+-- For a handler with a limit, lock no more rows than it has room for. Rows that other sessions have
+-- locked do not use up that room. No other worker is claiming these runs at the same time, so none
+-- has to skip rows that are locked here but not picked in the end.
 bounded AS MATERIALIZED (
 	SELECT mine.* FROM limits AS l, wanted, now, LATERAL (
 		SELECT c.name, c.id, c.run_at, c.priority FROM (
@@ -311,18 +311,20 @@ due AS MATERIALIZED (
 	SELECT id, run_at, priority FROM candidates WHERE NOT limited
 	ORDER BY priority, run_at, id
 ),
--- Rows are locked one after the other, in the order of due, until there are enough.
+-- Locks rows one after the other, in the order of due, until there are enough.
 picked AS MATERIALIZED (
 	SELECT c.id, c.priority, c.run_at, free.bytes FROM now, due AS c, LATERAL ({free}) AS free
 	LIMIT (SELECT runs FROM wanted)
 ),
--- The answer has to come whole, through whatever link: the rest is for the next claim.
+-- The answer must arrive completely even over a slow link, so the remaining runs are left to the
+-- next claim.
 carried AS MATERIALIZED (
 	SELECT p.id FROM (
 		SELECT p.id, sum(p.bytes) OVER (ORDER BY p.priority, p.run_at, p.id) - p.bytes AS before FROM picked AS p
 	) AS p WHERE p.before < $8::bigint
 ),
--- Whether fewer were picked than there is room for, and all were looked at that could be.
+-- Whether fewer runs were picked than there is room for, although every run that could be read was
+-- read.
 short AS MATERIALIZED (
 	SELECT (SELECT count(*) FROM picked) < (SELECT runs FROM wanted) AND EXISTS (
 		SELECT FROM candidates AS c GROUP BY c.name, c.priority, c.room, c.limited
@@ -333,8 +335,8 @@ behind AS MATERIALIZED (
 	SELECT coalesce(json_object_agg(p.name, p.key)::text, '{}') AS partitions FROM partitions AS p
 	WHERE p.n = {partitions} AND p.key IS NOT NULL
 ),
--- The planner expects a tenth of the backlog in picked, so a join with it may read all runs in the
--- order of their ids. It expects an array to be short.
+-- The planner expects picked to have a tenth of the backlog, so for a join it may read all runs in
+-- the order of their ids. It expects an array to be short.
 claimed AS (
 	UPDATE {runs} AS r SET state = 'running', attempt = r.attempt + 1, worker = $4::text, claim = $6::bigint,
 		claimed_at = now.at,
@@ -343,11 +345,12 @@ claimed AS (
 	FROM limits AS l, now WHERE r.id = ANY (ARRAY(SELECT id FROM carried)) AND r.handler = l.name COLLATE "C"
 	RETURNING r.*
 ),
--- The starts with those of this claim. The 64th latest record stands for all before it, too.
+-- The starts, including those of this claim. The 64th latest record also counts all starts before
+-- it.
 started AS MATERIALIZED (
 	SELECT c.handler AS name, count(*) AS n FROM claimed AS c GROUP BY c.handler
 ),
--- The handlers of which some are due, also those that were claimed.
+-- The handlers that have due runs, counting the claimed runs.
 work AS MATERIALIZED (
 	SELECT l.name, coalesce((SELECT c.n FROM started AS c WHERE c.name = l.name), 0) AS n FROM limits AS l, now
 	WHERE (l.rate > 0 OR l.share IS NOT NULL) AND EXISTS (SELECT FROM {priorities}, LATERAL (SELECT FROM {runs} AS q
@@ -368,7 +371,7 @@ noted AS MATERIALIZED (
 		) AS u
 	) AS g GROUP BY g.name, least(g.i, 64)
 ),
--- That the worker has looked, if that was not noted lately; or that it has no more room.
+-- Notes that the worker has looked, if that was not noted recently, or that it has no more room.
 asks AS MATERIALIZED (
 	SELECT k.name, $11::text AS key, now.us, NULL::bigint AS seen, CASE WHEN filled.yes THEN 0 ELSE now.us END AS asked
 	FROM now, peers AS k JOIN limits AS l ON l.name = k.name,
@@ -393,8 +396,8 @@ next AS (
 			ORDER BY q.run_at LIMIT 1
 		) AS r
 		UNION ALL
-		-- A handler whose rate is reached may start the next run when that start was a window ago
-		-- with which, counted from the latest back, it is.
+		-- A handler that has reached its rate may start the next run one window after the start
+		-- that, counting back from the latest, reaches the rate.
 		SELECT now.at + (max(n.until) + l.rate_per - now.us) * interval '1 microsecond'
 		FROM now, limits AS l JOIN (
 			SELECT n.name, n.until, sum(n.n) OVER (PARTITION BY n.name ORDER BY n.until DESC) AS n FROM noted AS n
@@ -414,9 +417,9 @@ FROM now CROSS JOIN next CROSS JOIN short CROSS JOIN behind LEFT JOIN claimed AS
 ORDER BY r.priority, r.run_at, r.id
 
 -- name: renew
--- $1: claims of runs as JSON, $2: the worker, $3: the lease in microseconds. A row that is
--- locked is passed over (waited for without {skip}), and answered as one that is not sure.
--- Rows are found by their ids, as in finish.
+-- $1: claims of runs as JSON; $2: the worker; $3: the lease in microseconds. A locked row is
+-- skipped and reported as uncertain. Without {skip}, the statement waits for the row. Rows are
+-- found by their ids, as in finish.
 WITH keys AS MATERIALIZED (
 	SELECT * FROM json_to_recordset($1::text::json) AS k(id bigint, attempt integer, claim bigint)
 ),
@@ -439,19 +442,19 @@ WHERE r.id = ANY (ARRAY(SELECT id FROM keys)) AND r.attempt = k.attempt AND r.st
 	AND r.claim = k.claim AND r.worker = $2::text AND r.id NOT IN (SELECT id FROM mine)
 
 -- name: forget_attempts
--- Deletes attempts of the runs in {of}, by id and latest attempt: those that are neither among the
--- first nor among the latest.
+-- Deletes attempts of the runs in {of}, which has ids and latest attempts. It keeps the first and
+-- the latest attempts of each run.
 DELETE FROM {attempts} AS a
 WHERE a.run_id = ANY (ARRAY(SELECT id FROM {of} WHERE attempt > {first} + {last})) AND a.attempt > {first}
 	AND a.attempt <= (SELECT l.attempt - {last} FROM {of} AS l WHERE l.id = a.run_id)
 
 -- name: finish
--- $1: results as JSON, $2: the worker. A row that is locked is passed over, and answered as one
--- that is not sure; so is one that somebody has changed since this statement began.
+-- $1: results as JSON; $2: the worker. A row is skipped and reported as uncertain if it is locked
+-- or another session has changed it since this statement began.
 --
--- Rows are found by their ids, in an array. A connection may use a plan that was made while the
--- tables were empty, and that would read a whole index now: in a join, or the index of running
--- runs. "state || ''" matches no index.
+-- Rows are found by an array of their ids. A connection may use a plan that was made while the
+-- tables were empty. With a join or the index of running runs, such a plan might now read a whole
+-- index. "state || ''" matches no index.
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 results AS MATERIALIZED (
 	SELECT * FROM json_to_recordset($1::text::json) AS x(id bigint, attempt integer, claim bigint, outcome text,
@@ -497,8 +500,8 @@ WHERE r.id = ANY (ARRAY(SELECT id FROM results)) AND r.attempt = x.attempt AND r
 	AND r.claim = x.claim AND r.worker = $2::text AND r.id NOT IN (SELECT id FROM mine)
 
 -- name: reclaim
--- $1: how many runs at most, $2: what is noted as their error, $3: after how many lost leases a run
--- is dead; 0: any number.
+-- $1: the maximum number of runs; $2: the error to note; $3: after how many lost leases a run is
+-- dead (0: never).
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 expired AS MATERIALIZED (
 	SELECT r.id FROM {runs} AS r, now WHERE r.state = 'running' AND r.lease_until <= now.at
@@ -533,11 +536,11 @@ SELECT id, attempt, claim, max_attempts, crashes, handler, worker, coalesce(sche
 FROM reclaimed
 
 -- name: sweep
--- $1, $2, $3: for how long succeeded, dead and canceled runs are kept, $4: schedules and handlers
--- that no worker has, in microseconds, or NULL; $5: how many to delete of each at most. What has
--- been queued again, seen again or paused since this statement began is looked at once more, and
--- stays. A pause or a limit that is in force stays, too: without it, what was stopped would run as
--- soon as a worker has it again.
+-- $1, $2, $3: how long succeeded, dead and canceled runs are kept; $4: how long schedules and
+-- handlers that no worker has are kept, all in microseconds or NULL; $5: the maximum number of rows
+-- of each kind to delete. Postgres checks a row again if it was queued again, seen again or paused
+-- since this statement began, and such a row stays. A row with a pause or a limit in force also
+-- stays. Otherwise a stopped schedule or handler would run as soon as a worker registers it again.
 WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at),
 old AS MATERIALIZED (
 	SELECT d.id FROM now, (VALUES ('succeeded' COLLATE "C", $1::bigint), ('dead', $2::bigint), ('canceled', $3::bigint))

@@ -1,5 +1,6 @@
 -- name: insert
--- ?5 when it is due, or nothing: after ?6. Returns no row if an index refuses it.
+-- The run is due at ?5, or, if that is NULL, after ?6. Returns no row if a unique index refuses the
+-- run.
 INSERT INTO {runs} (handler, schedule, due_at, backfill, run_at, priority, own_max_attempts, max_attempts, key,
 	payload, by, note, traceparent, created_at, key_until, key_expires_at, partition_key)
 VALUES (?1, ?2, ?3, ?4, coalesce(?5, {now} + ?6), ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, {now}, ?14, {now} + ?15,
@@ -7,7 +8,7 @@ VALUES (?1, ?2, ?3, ?4, coalesce(?5, {now} + ?6), ?7, ?8, ?8, ?9, ?10, ?11, ?12,
 ON CONFLICT DO NOTHING RETURNING id
 
 -- name: holds_key
--- Whether the key of a run still belongs to it, as the index of keys has it.
+-- Reports whether the run still has its key. The condition is the same as in the index of keys.
 CASE key_until WHEN 'started' THEN state = 'queued' AND attempt = 0
 		WHEN 'ended' THEN state IN ('queued', 'running') ELSE true END
 
@@ -15,7 +16,7 @@ CASE key_until WHEN 'started' THEN state = 'queued' AND attempt = 0
 SELECT id FROM {runs} WHERE handler = ?1 AND key = ?2 AND {holds_key}
 
 -- name: release_key
--- Takes a key from the run that has had it for long enough.
+-- Takes an expired key from its run.
 UPDATE {runs} SET key = NULL WHERE handler = ?1 AND key = ?2 AND {holds_key} AND key_expires_at <= {now} RETURNING id
 
 -- name: state
@@ -28,13 +29,12 @@ UPDATE {runs} SET canceled_by = ?2, canceled_note = ?3,
 WHERE id = ?1
 
 -- name: to_requeue
--- The runs that can be queued again; the conditions of a filter are added.
+-- The runs that can be queued again. The code adds the conditions of a filter.
 SELECT id FROM {runs} WHERE state IN ('dead', 'canceled') AND finished_at IS NOT NULL
 
 -- name: requeue
--- ?1 who, ?2 why, ?3 the runs, as JSON.
--- A tick that never began must not be in the way of the one of its schedule that
--- waits, so it counts as one that is made up for.
+-- ?1 who, ?2 why, ?3 the runs, as JSON. A run of a tick that never began becomes a backfill, so
+-- that it does not conflict with the run of its schedule that waits.
 UPDATE {runs} SET state = 'queued', key = CASE key_until WHEN '' THEN key END, run_at = {now},
 	finished_at = NULL, by = ?1, note = ?2,
 	max_attempts = CASE max_attempts WHEN 0 THEN 0 ELSE max_attempts - attempts_before + attempt END,
@@ -43,8 +43,8 @@ UPDATE {runs} SET state = 'queued', key = CASE key_until WHEN '' THEN key END, r
 WHERE id IN (SELECT value FROM json_each(?3))
 
 -- name: set_handler
--- ?1 name; ?2 how long it is paused, 0: not any more; ?3 the override, -1: none; nothing leaves
--- what is there; ?4 who, ?5 why
+-- ?1 name; ?2 the length of the pause, 0: resume; ?3 the override, -1: none; NULL leaves a value
+-- unchanged; ?4 who, ?5 why
 INSERT INTO {handlers} AS h (name, paused_until, paused_by, paused_note, override, override_by, override_note)
 VALUES (?1,
 	CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?4 ELSE '' END, CASE WHEN ?2 > 0 THEN ?5 ELSE '' END,
@@ -58,8 +58,8 @@ ON CONFLICT (name) DO UPDATE SET
 	override_note = CASE WHEN ?3 IS NULL THEN h.override_note ELSE excluded.override_note END
 
 -- name: set_schedule
--- ?1 name; ?2 how long it is paused, 0: not any more; ?3 who, ?4 why. What is left of a pause that
--- is over says which ticks were of it, so that they are not caught up.
+-- ?1 name; ?2 the length of the pause, 0: resume; ?3 who, ?4 why. The columns of a pause that is
+-- over are kept: they show which ticks came due in it, so that those are not caught up.
 INSERT INTO {schedules} AS s (name, paused_at, paused_until, paused_by, paused_note, created_at)
 VALUES (?1, {now}, {now} + max(0, ?2), ?3, ?4, {now})
 ON CONFLICT (name) DO UPDATE SET

@@ -1,18 +1,18 @@
 -- name: schema
--- What workers of tickslot's package durable share. Times are microseconds since 1970.
+-- The data that workers of tickslot's package durable share. Times are microseconds since 1970.
 --
--- A schedule of which spec is '' was never registered by a worker: somebody has paused it before.
+-- A schedule whose spec is '' was paused before any worker registered it.
 CREATE TABLE IF NOT EXISTS {schedules} (
 	name            TEXT NOT NULL PRIMARY KEY,
 	handler         TEXT NOT NULL DEFAULT '',
-	spec            TEXT NOT NULL DEFAULT '',  -- what determines its ticks
-	text            TEXT NOT NULL DEFAULT '',  -- what people are shown
+	spec            TEXT NOT NULL DEFAULT '',  -- determines its ticks
+	text            TEXT NOT NULL DEFAULT '',  -- description for people
 	next_spec       TEXT NOT NULL DEFAULT '',  -- the spec for which next_due_at was computed
-	next_due_at     INTEGER,                   -- the next tick; none: there is none, or none is known yet
-	-- From when on it needs a plan; none: it needs none.
+	next_due_at     INTEGER,                   -- the next tick; NULL: none, or not computed yet
+	-- When the schedule next needs a plan; NULL: never.
 	plan_at         INTEGER AS (CASE WHEN next_spec <> spec THEN -1 ELSE next_due_at END),
 	last_due_at     INTEGER,                   -- the latest tick that was accounted for
-	paused_at       INTEGER,                   -- of the latest pause, as paused_until, also when it is over
+	paused_at       INTEGER,                   -- start of the latest pause, kept after its end
 	paused_until    INTEGER,
 	paused_by       TEXT NOT NULL DEFAULT '',
 	paused_note     TEXT NOT NULL DEFAULT '',
@@ -20,44 +20,44 @@ CREATE TABLE IF NOT EXISTS {schedules} (
 	ticks_coalesced INTEGER NOT NULL DEFAULT 0,
 	ticks_skipped   INTEGER NOT NULL DEFAULT 0,
 	ticks_paused    INTEGER NOT NULL DEFAULT 0,
-	seen_at         INTEGER,                   -- by a worker that has it
+	seen_at         INTEGER,                   -- when a worker last registered it
 	created_at      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- AUTOINCREMENT: the number of a run that was deleted is never given to another. (id, attempt,
--- claim) is the fence of all that a worker writes: attempt only grows, and an older copy of the
--- file that gives the same numbers again does not give the same claim.
+-- With AUTOINCREMENT, the number of a deleted run is never used again. Every write of a worker is
+-- fenced by (id, attempt, claim): attempt only grows, and a restored copy of the file may assign
+-- the same numbers again, but not the same claim.
 CREATE TABLE IF NOT EXISTS {runs} (
 	id               INTEGER PRIMARY KEY AUTOINCREMENT,
 	handler          TEXT NOT NULL,
-	schedule         TEXT,                        -- of which it is a tick
+	schedule         TEXT,                        -- schedule of the tick
 	due_at           INTEGER,                     -- the tick
-	backfill         INTEGER NOT NULL DEFAULT 0,  -- it may wait beside others of its schedule
+	backfill         INTEGER NOT NULL DEFAULT 0,  -- may wait beside other runs of its schedule
 	state            TEXT NOT NULL DEFAULT 'queued'
 		CHECK (state IN ('queued', 'running', 'succeeded', 'dead', 'canceled')),
 	priority         INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1 AND 1),
 	run_at           INTEGER NOT NULL,
 	attempt          INTEGER NOT NULL DEFAULT 0,
-	attempts_before  INTEGER NOT NULL DEFAULT 0,  -- that do not count: before a requeue, or given back
-	own_max_attempts INTEGER NOT NULL DEFAULT 0,  -- 0: what the handler says
-	max_attempts     INTEGER NOT NULL DEFAULT 0,  -- as said at the latest claim, with attempts_before; 0: any number
+	attempts_before  INTEGER NOT NULL DEFAULT 0,  -- attempts that do not count: before a requeue, or given back
+	own_max_attempts INTEGER NOT NULL DEFAULT 0,  -- limit of this run; 0: the limit of the handler
+	max_attempts     INTEGER NOT NULL DEFAULT 0,  -- limit at the latest claim, plus attempts_before; 0: any number
 	crashes          INTEGER NOT NULL DEFAULT 0,  -- attempts since a requeue whose leases were lost
-	failing_since    INTEGER,                     -- the first attempt since a requeue that failed began
+	failing_since    INTEGER,                     -- when the first failed attempt since a requeue began
 	key              TEXT,
-	-- Until when a second run of the handler with this key is refused: '' for ever, or the time in
-	-- key_expires_at has come, after which whoever wants the key takes it.
+	-- How long a second run of the handler with this key is refused. '' means forever. After the
+	-- time in key_expires_at, the next trigger with the key takes it over.
 	key_until        TEXT NOT NULL DEFAULT '' CHECK (key_until IN ('', 'started', 'ended')),
 	key_expires_at   INTEGER,
-	partition_key    TEXT NOT NULL DEFAULT '',    -- at most so many of them run at once; '': any number
-	nonce            TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))), -- no other run of any file has it
+	partition_key    TEXT NOT NULL DEFAULT '',    -- its runs share the limit max_per_partition; '': no limit
+	nonce            TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))), -- unique across all files
 	payload          BLOB,
-	by               TEXT NOT NULL DEFAULT '',    -- who has queued it, and why
+	by               TEXT NOT NULL DEFAULT '',    -- who queued it, and why
 	note             TEXT NOT NULL DEFAULT '',
-	traceparent      TEXT,                        -- of who has triggered it, as W3C Trace Context says
-	canceled_by      TEXT,                        -- somebody has asked for it: who, and why
+	traceparent      TEXT,                        -- trace of the trigger, in the W3C Trace Context format
+	canceled_by      TEXT,                        -- who requested cancellation, and why
 	canceled_note    TEXT,
 	worker           TEXT NOT NULL DEFAULT '',
-	claim            INTEGER NOT NULL DEFAULT 0,  -- the random value of the latest claim
+	claim            INTEGER NOT NULL DEFAULT 0,  -- random value of the latest claim
 	claimed_at       INTEGER,
 	lease_until      INTEGER,
 	last_error       TEXT NOT NULL DEFAULT '',
@@ -65,7 +65,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	finished_at      INTEGER
 ) STRICT;
 
--- One row for each attempt that has ended. Sweep deletes them with their run.
+-- One row for each attempt that has ended. Sweep deletes the rows with their run.
 CREATE TABLE IF NOT EXISTS {attempts} (
 	run_id      INTEGER NOT NULL,
 	attempt     INTEGER NOT NULL,
@@ -78,32 +78,32 @@ CREATE TABLE IF NOT EXISTS {attempts} (
 	PRIMARY KEY (run_id, attempt)
 ) STRICT, WITHOUT ROWID;
 
--- The handler '' stands for all of them together.
+-- The handler '' stands for all handlers together.
 CREATE TABLE IF NOT EXISTS {handlers} (
 	name            TEXT NOT NULL PRIMARY KEY,
-	max_concurrency INTEGER NOT NULL DEFAULT 0,   -- of the worker that registered it last; 0: any number
-	max_per_partition INTEGER NOT NULL DEFAULT 0, -- the same, as the next two
+	max_concurrency INTEGER NOT NULL DEFAULT 0,   -- from the worker that registered last; 0: any number
+	max_per_partition INTEGER NOT NULL DEFAULT 0, -- set in code, as are the next two
 	rate            INTEGER NOT NULL DEFAULT 0,   -- starts within any per
 	per             INTEGER NOT NULL DEFAULT 0,
-	starts          TEXT NOT NULL DEFAULT '',     -- those that count towards a rate: see package startlog
-	peers           TEXT NOT NULL DEFAULT '',     -- of workers that share max_concurrency: see store.Peers
-	override        INTEGER,                      -- takes the place of max_concurrency
+	starts          TEXT NOT NULL DEFAULT '',     -- starts that count towards a rate: see package startlog
+	peers           TEXT NOT NULL DEFAULT '',     -- workers that share max_concurrency: see store.Peers
+	override        INTEGER,                      -- replaces max_concurrency
 	override_by     TEXT NOT NULL DEFAULT '',
 	override_note   TEXT NOT NULL DEFAULT '',
 	paused_until    INTEGER,
 	paused_by       TEXT NOT NULL DEFAULT '',
 	paused_note     TEXT NOT NULL DEFAULT '',
-	seen_at         INTEGER                       -- by a worker that has it
+	seen_at         INTEGER                       -- when a worker last registered it
 ) STRICT, WITHOUT ROWID;
 
 -- name: indexes
--- Finds the schedules that need a plan, and the next tick.
+-- Finds the schedules that need a plan and the next tick.
 CREATE INDEX IF NOT EXISTS {plan_in} ON {schedules_name} (plan_at, name);
 
--- A tick has one run.
+-- Ensures that a tick has at most one run.
 CREATE UNIQUE INDEX IF NOT EXISTS {tick_in} ON {runs_name} (schedule, due_at) WHERE schedule IS NOT NULL;
 
--- One run of a schedule waits for its first attempt.
+-- Ensures that at most one run of a schedule waits for its first attempt.
 CREATE UNIQUE INDEX IF NOT EXISTS {waits_in} ON {runs_name} (schedule)
 	WHERE state = 'queued' AND attempt = 0 AND schedule IS NOT NULL AND NOT backfill;
 
@@ -111,22 +111,23 @@ CREATE UNIQUE INDEX IF NOT EXISTS {key_in} ON {runs_name} (handler, key) WHERE k
 	AND CASE key_until WHEN 'started' THEN state = 'queued' AND attempt = 0
 		WHEN 'ended' THEN state IN ('queued', 'running') ELSE true END;
 
--- Finds what to claim, in the order in which it is claimed. Here and below, state is in the index
--- so that SQLite need not look into the table for it.
+-- Finds runs in the order in which they are claimed. Here and below, the index includes state so
+-- that SQLite does not have to read it from the table.
 CREATE INDEX IF NOT EXISTS {claim_in} ON {runs_name} (handler, priority, run_at, id, state)
 	WHERE state = 'queued';
 
--- Counts what is running. A renewal does not change it, because it leaves out lease_until.
+-- Counts running runs. A renewal does not change this index, because the index does not contain
+-- lease_until.
 CREATE INDEX IF NOT EXISTS {running_in} ON {runs_name} (handler, state, partition_key) WHERE state = 'running';
 
--- Finds the partitions of a handler, and what is due of each.
+-- Finds the partitions of a handler and the due runs of each.
 CREATE INDEX IF NOT EXISTS {partition_in} ON {runs_name} (handler, partition_key, priority, run_at, id, state)
 	WHERE state = 'queued';
 
 -- Counts and lists dead letters.
 CREATE INDEX IF NOT EXISTS {dead_in} ON {runs_name} (handler, state) WHERE state = 'dead';
 
--- Finds what is too old.
+-- Finds runs that are too old.
 CREATE INDEX IF NOT EXISTS {ended_in} ON {runs_name} (state, finished_at) WHERE finished_at IS NOT NULL;
 
 -- Finds when the last run of a handler succeeded, and the outcomes of the last ones.

@@ -20,11 +20,11 @@ UPDATE {messages} AS m SET state = 'pending', tried = 0, crashes = 0, next_attem
 	requeued_at = {now}, failing_since = NULL, finished_at = NULL, note = {note}
 WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at >= {now} - {older}){where};
 
--- What is left is too old.
+-- The dead letters that are still there are too old.
 SELECT changes(), (SELECT count(*) FROM {messages} AS m WHERE m.state = 'dead'{where});
 
 -- name: delete
--- Foreign keys need not be enabled on this connection.
+-- Foreign keys may be disabled on this connection, so delete the attempts explicitly.
 DELETE FROM {attempts} WHERE message IN (SELECT m.seq FROM {messages} AS m WHERE m.state = 'dead'{where});
 
 DELETE FROM {messages} AS m WHERE m.state = 'dead'{where};

@@ -1,5 +1,5 @@
 -- name: append
--- Not INSERT IGNORE, which would hide other errors, too.
+-- Do not use INSERT IGNORE: it would hide other errors, too.
 INSERT INTO {messages} (message_id, topic, `key`, key_hash, payload, headers)
 VALUES ({id}, {topic}, {key}, {hash}, {payload}, {headers})
 
@@ -14,7 +14,8 @@ VALUES {rows}
 SELECT m.topic, m.`key`, HEX(m.payload) FROM {messages} AS m WHERE m.message_id = {id}
 
 -- name: appended_now
--- The message may have been committed since the transaction began, whose other reads do not see it.
+-- The message may have been committed after the transaction began. The other reads of the
+-- transaction do not see it.
 SELECT m.topic, m.`key`, HEX(m.payload) FROM {messages} AS m WHERE m.message_id = {id} LOCK IN SHARE MODE
 
 -- name: next_appended

@@ -1,6 +1,6 @@
 -- name: append
--- It is one of the application's transaction, so all names are qualified. Under a level at which
--- the transaction does not see a message that was committed since it began, it fails.
+-- The statement runs in the application's transaction, so all names are qualified. It fails if the
+-- message was committed after the transaction began and the isolation level hides it.
 INSERT INTO {messages} (message_id, topic, key, key_hash, payload, headers)
 VALUES ({id}, {topic}, {key}, {hash}, {payload}, {headers})
 ON CONFLICT (message_id) DO NOTHING

@@ -1,10 +1,10 @@
 -- Never run against a server.
 
 -- name: append
--- Who appends the same message at the same time waits for this transaction. So does who appends
--- another one whose ID falls between the same two: HOLDLOCK locks the gap in which an ID that is
--- not there would be, and two transactions that append into two gaps each can deadlock (1205). A
--- plain INSERT would lock the row only, but its error ends a transaction with XACT_ABORT ON.
+-- A transaction that appends the same message at the same time waits for this one. So does a
+-- transaction that appends a message whose ID falls into the same gap between IDs: HOLDLOCK locks
+-- the gap of a missing ID. Two transactions that append into two gaps each can deadlock (1205). A
+-- plain INSERT would lock only the row, but with XACT_ABORT ON its error ends the transaction.
 INSERT INTO {messages} (message_id, topic, [key], key_hash, payload, headers)
 SELECT {id}, {topic}, {key}, {hash}, {payload}, {headers}
 WHERE NOT EXISTS (SELECT 1 FROM {messages} AS m WITH (UPDLOCK, HOLDLOCK) WHERE m.message_id = {id})
@@ -13,7 +13,7 @@ WHERE NOT EXISTS (SELECT 1 FROM {messages} AS m WITH (UPDLOCK, HOLDLOCK) WHERE m
 SELECT COUNT_BIG(*) FROM {messages} AS m WITH (UPDLOCK, HOLDLOCK) WHERE m.message_id IN ({ids})
 
 -- name: append_all
--- The order says in which order the server numbers the rows.
+-- ORDER BY determines the order in which the server numbers the rows.
 INSERT INTO {messages} (message_id, topic, [key], key_hash, payload, headers)
 SELECT v.message_id, v.topic, v.[key], v.key_hash, v.payload, v.headers
 FROM (VALUES {rows}) AS v (message_id, topic, [key], key_hash, payload, headers, n)
@@ -28,7 +28,7 @@ FROM {messages} AS m
 WHERE m.state = 'pending' AND m.seq > {after} ORDER BY m.seq
 
 -- name: once
--- It locks the gap in which the row would be, as append does.
+-- Like append, this statement locks the gap in which the row would be.
 INSERT INTO {inbox} (consumer, message_id)
 SELECT {consumer}, {id}
 WHERE NOT EXISTS (SELECT 1 FROM {inbox} AS i WITH (UPDLOCK, HOLDLOCK)

@@ -69,13 +69,14 @@ FROM {layout} AS l
 	LEFT JOIN {messages} AS d ON d.seq = o.seq
 WHERE l.id = 1
 ORDER BY o.seq
-LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
+LIMIT 18446744073709551615 -- all rows, even if sql_select_limit is set
 
 -- name: last_requeued
 (SELECT MAX(q.seq) FROM {messages} AS q FORCE INDEX (requeued) WHERE q.is_requeued = 1)
 
 -- name: due_live
--- What was appended after all that is requeued, and has nothing of that before it in its key.
+-- Messages that were appended after the last requeued message and have no requeued message before
+-- them in their key.
 {bounded} SELECT {hint} {delivery}
 FROM (SELECT b.seq FROM (
 	SELECT w.seq, SUM(LENGTH(p.payload)) OVER (ORDER BY w.seq) - LENGTH(p.payload) AS ahead FROM (
@@ -108,7 +109,7 @@ ORDER BY d.seq
 LIMIT 18446744073709551615
 
 -- name: held_keys
--- Keys that are held back. In a list of values the server steps over each of them at once.
+-- Keys that are held back. Given a list of values, the server skips each of these keys in one step.
 {bounded} SELECT {hint} DISTINCT m.retried_key FROM {messages} AS m FORCE INDEX (retried) WHERE m.retried_key > {after}
 ORDER BY m.retried_key LIMIT {most_held}
 
@@ -136,9 +137,9 @@ ORDER BY d.`key`, d.seq
 LIMIT 18446744073709551615
 
 -- name: note_begun
--- A row that is locked is passed over: its message is delivered all the same. With a LIMIT the
--- server makes a table of the rows, and locks no other. MySQL refuses FOR UPDATE beside a
--- JSON_TABLE that is not in a subquery.
+-- Locked rows are skipped; their messages are delivered nevertheless. With a LIMIT, the server
+-- materializes the rows and locks no others. MySQL rejects FOR UPDATE next to a JSON_TABLE that is
+-- not in a subquery.
 {bounded} UPDATE {hint} (
 	SELECT m.seq, x.crashes FROM (SELECT * FROM JSON_TABLE(CONVERT({begun} USING utf8mb4), '$[*]' COLUMNS (
 		id CHAR(32) CHARACTER SET ascii PATH '$.id', seq BIGINT PATH '$.seq', attempts INT PATH '$.attempts',
@@ -156,21 +157,21 @@ SET m.crashes = o.crashes
 		error LONGTEXT CHARACTER SET utf8mb4 PATH '$.error', most_late BIGINT PATH '$.most_late')) AS r)
 
 -- name: forget
--- A part of mark, which deletes attempts that are neither among the first nor among the latest.
+-- A part of mark: deletes attempts, except the first and the latest ones of each message.
 {bounded} DELETE {hint} a FROM {results_as_rows} AS x STRAIGHT_JOIN {attempts} AS a FORCE INDEX (PRIMARY)
 	ON a.message = x.seq AND a.attempt = x.attempts + 1 - {last_attempts}
 WHERE FIND_IN_SET(x.seq, @tickslot_marked) AND a.attempt > {first_attempts};
 
 -- name: mark
--- A row that another transaction has locked is passed over, and answered as locked. If that is
--- a Mark that was cut off, it has inserted an attempt of the row, and whoever reads that waits
--- for it: the statements after the first read only rows that the first has locked. It first looks,
--- without a lock, which rows are there: to lock one that was deleted locks the gap in its place,
--- which may be the one where producers append.
+-- A row that another transaction has locked is skipped and reported as locked. That transaction may
+-- be an interrupted Mark that has inserted an attempt of the row, and reading the attempt would
+-- wait for it. So the statements after the first read only rows that the first has locked. The
+-- first statement checks, without a lock, which rows exist, because locking a deleted row would
+-- lock the gap in its place, and producers may append into that gap.
 {bounded} SELECT /*+ SET_VAR(group_concat_max_len = 4194304) */ GROUP_CONCAT(m.seq) INTO @tickslot_marked
 FROM (
 	SELECT x.* FROM {results_as_rows} AS x STRAIGHT_JOIN {messages} AS e FORCE INDEX (PRIMARY) ON e.seq = x.seq
-	LIMIT 18446744073709551615 -- makes a table of them
+	LIMIT 18446744073709551615 -- materializes the rows
 ) AS x STRAIGHT_JOIN {messages} AS m FORCE INDEX (PRIMARY) ON m.seq = x.seq
 WHERE m.message_id = UNHEX(x.id) AND m.attempts = x.attempts AND m.state = 'pending'
 FOR UPDATE SKIP LOCKED;
@@ -185,11 +186,12 @@ SET
 	m.attempts = x.attempts + 1,
 	m.tried = m.tried + 1,
 	m.crashes = 0,
-	-- Assigned first, because it needs the old next_attempt_at. MySQL does not promise this order.
+	-- Assign failing_since first, because it needs the old next_attempt_at. MySQL does not promise
+	-- this order.
 	m.failing_since = CASE
 		WHEN x.outcome = 'ok' THEN m.failing_since
 		WHEN m.failing_since IS NULL OR m.failing_since > UTC_TIMESTAMP(6) - INTERVAL x.took MICROSECOND THEN
-			UTC_TIMESTAMP(6) - INTERVAL x.took MICROSECOND -- later: the clock was ahead
+			UTC_TIMESTAMP(6) - INTERVAL x.took MICROSECOND -- in the future: the clock was ahead
 		WHEN TIMESTAMPDIFF(MICROSECOND, m.next_attempt_at, UTC_TIMESTAMP(6)) - x.took > x.most_late THEN m.failing_since
 			+ INTERVAL TIMESTAMPDIFF(MICROSECOND, m.next_attempt_at, UTC_TIMESTAMP(6)) - x.took MICROSECOND
 		ELSE m.failing_since END,

@@ -6,8 +6,8 @@ UPDATE {layout} SET shards = {shards}, epoch = epoch + 1 WHERE id = 1 AND shards
 
 -- name: unknown
 now AS MATERIALIZED (SELECT pg_catalog.clock_timestamp() AS at),
--- Topics whose messages wait: without a sink, or without a place. One step for each topic, however
--- many messages it has.
+-- Topics whose messages wait because they have no sink or no free place. The query takes one step
+-- per topic, no matter how many messages it has.
 topics(topic) AS (
 	(SELECT m.topic FROM {messages} AS m WHERE m.state = 'pending' AND {all} = 0 ORDER BY m.topic LIMIT 1)
 	UNION ALL
@@ -25,7 +25,7 @@ unknown AS MATERIALIZED (
 )
 
 -- name: edge
--- How far the walk in the order of the rows goes: what is behind it is looked for key by key.
+-- Where the scan in row order ends. Messages after this row are searched key by key.
 edge AS MATERIALIZED (
 	SELECT m.seq FROM {messages} AS m WHERE m.state = 'pending' ORDER BY m.seq OFFSET {window} LIMIT 1
 )
@@ -37,7 +37,7 @@ m.seq < coalesce((SELECT e.seq FROM edge AS e), 9223372036854775807)
 m.topic NOT IN (SELECT u.topic FROM unknown AS u)
 	AND (m.key = '' OR NOT EXISTS (
 		SELECT FROM {messages} AS e
-		WHERE e.key = m.key AND (e.key, e.seq) < (m.key, m.seq) -- no index of seq alone is to be thought of
+		WHERE e.key = m.key AND (e.key, e.seq) < (m.key, m.seq) -- keeps the planner from using an index of seq alone
 			AND e.state = 'pending' AND e.tried > 0 AND e.key <> ''))
 	AND (m.key = '' OR {stop} = 0 OR NOT EXISTS (
 		SELECT FROM {messages} AS e
@@ -97,7 +97,8 @@ WHERE l.id = 1
 ORDER BY d.seq
 
 -- name: due_live
--- What was appended after all that is requeued, and has nothing of that before it in its key.
+-- Messages that were appended after the last requeued message and have no requeued message before
+-- them in their key.
 WITH RECURSIVE {unknown},
 last AS MATERIALIZED (
 	SELECT max(m.seq) AS seq FROM {messages} AS m WHERE m.state = 'pending' AND m.requeued_at IS NOT NULL
@@ -132,7 +133,8 @@ WHERE d.ahead < {bytes}
 ORDER BY d.seq
 
 -- name: page
--- The first message of each of the next keys: one step for a key, however many messages it has.
+-- The first message of each of the next keys. The query takes one step per key, no matter how many
+-- messages it has.
 keys(key, n) AS (
 	SELECT (SELECT m.key FROM {messages} AS m WHERE m.state = 'pending' AND m.tried = 0 AND m.key > {after}
 		ORDER BY m.key LIMIT 1), 1
@@ -167,7 +169,7 @@ FROM (SELECT count(*) AS n, coalesce(max(o.key), '') AS key FROM page AS o) AS l
 ORDER BY d.key, d.seq
 
 -- name: note_begun
--- A row that is locked is passed over: its message is delivered all the same.
+-- Locked rows are skipped; their messages are delivered nevertheless.
 WITH begun AS MATERIALIZED (
 	SELECT * FROM pg_catalog.json_to_recordset({begun}::json)
 		AS x(id uuid, seq bigint, attempts integer, crashes integer)
@@ -181,9 +183,9 @@ UPDATE {messages} AS m SET crashes = mine.crashes FROM mine
 WHERE m.seq = ANY (ARRAY(SELECT y.seq FROM mine AS y)) AND m.seq = mine.seq
 
 -- name: mark
--- What another relay has written since this statement began is looked at once more, and stays. A
--- row that is locked is passed over, and answered as such. With an array the rows are found by
--- their keys, whatever the statistics are.
+-- Postgres checks rows again that another relay has written since this statement began, and such
+-- rows stay unchanged. Locked rows are skipped and reported as locked. The array makes the planner
+-- find the rows by their keys, no matter what the statistics say.
 WITH results AS MATERIALIZED (
 	SELECT *, pg_catalog.clock_timestamp() - x.took * interval '1 microsecond' AS began
 	FROM pg_catalog.json_to_recordset({results}::json) AS x(id uuid, seq bigint, attempts integer, outcome text,
@@ -204,7 +206,7 @@ written AS (
 			pg_catalog.clock_timestamp() + x.retry_in * interval '1 microsecond' ELSE m.next_attempt_at END,
 		failing_since = CASE
 			WHEN x.outcome = 'ok' THEN m.failing_since
-			WHEN m.failing_since IS NULL OR m.failing_since > x.began THEN x.began -- later: the clock was ahead
+			WHEN m.failing_since IS NULL OR m.failing_since > x.began THEN x.began -- in the future: the clock was ahead
 			WHEN x.began > m.next_attempt_at + x.most_late * interval '1 microsecond' THEN
 				m.failing_since + extract(epoch FROM x.began - m.next_attempt_at) * interval '1 second'
 			ELSE m.failing_since END,
@@ -234,8 +236,8 @@ WHERE m.seq = ANY (ARRAY(SELECT y.seq FROM results AS y)) AND x.seq NOT IN (SELE
 		OR a.message IS NULL AND m.attempts = x.attempts AND m.state = 'pending')
 
 -- name: sweep
--- What is locked is left to whoever has it, and what was requeued since this statement began is
--- looked at once more, and stays.
+-- Rows that another session has locked are skipped. Postgres checks rows again that were requeued
+-- since this statement began, and such rows stay.
 WITH now AS MATERIALIZED (SELECT pg_catalog.clock_timestamp() AS at),
 old AS MATERIALIZED (
 	SELECT o.seq FROM now, (VALUES ('dispatched' COLLATE "C", {dispatched}), ('dead', {dead})) AS k(state, kept),

@@ -1,5 +1,5 @@
 -- {now} is the current time in µs, exact to the millisecond, and constant within a statement.
--- julianday is the oldest function with milliseconds; round removes the error of its float64.
+-- julianday is the oldest function with milliseconds. round removes the error of its float64.
 
 -- name: now
 (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
@@ -11,8 +11,8 @@ SELECT l.shards, l.epoch FROM {layout} AS l WHERE l.id = 1
 UPDATE {layout} SET shards = {shards}, epoch = epoch + 1 WHERE id = 1 AND shards <> {shards}
 
 -- name: unknown
--- Topics whose messages wait: without a sink, or without a place. One step for each topic, however
--- many messages it has.
+-- Topics whose messages wait because they have no sink or no free place. The query takes one step
+-- per topic, no matter how many messages it has.
 topics(topic) AS (
 	SELECT min(m.topic) FROM {messages} AS m WHERE m.state = 'pending' AND {all} = 0
 	UNION ALL
@@ -27,7 +27,7 @@ unknown AS MATERIALIZED (
 )
 
 -- name: edge
--- How far the walk in the order of the rows goes: what is behind it is looked for key by key.
+-- Where the scan in row order ends. Messages after this row are searched key by key.
 edge AS MATERIALIZED (
 	SELECT m.seq FROM {messages} AS m WHERE m.state = 'pending' ORDER BY m.seq LIMIT 1 OFFSET {window}
 )
@@ -95,7 +95,8 @@ WHERE l.id = 1
 ORDER BY o.seq
 
 -- name: due_live
--- What was appended after all that is requeued, and has nothing of that before it in its key.
+-- Messages that were appended after the last requeued message and have no requeued message before
+-- them in their key.
 WITH RECURSIVE {unknown},
 last AS MATERIALIZED (
 	SELECT max(m.seq) AS seq FROM {messages} AS m WHERE m.state = 'pending' AND m.requeued_at IS NOT NULL
@@ -130,7 +131,8 @@ WHERE d.ahead < {bytes}
 ORDER BY d.seq
 
 -- name: page
--- The first message of each of the next keys: one step for a key, however many messages it has.
+-- The first message of each of the next keys. The query takes one step per key, no matter how many
+-- messages it has.
 keys(key, n) AS (
 	SELECT (SELECT min(m.key) FROM {messages} AS m WHERE m.state = 'pending' AND m.tried = 0 AND m.key > {after}), 1
 	UNION ALL
@@ -198,7 +200,7 @@ UPDATE {messages} AS m SET
 	next_attempt_at = CASE x.outcome WHEN 'transient' THEN {now} + x.retry_in ELSE m.next_attempt_at END,
 	failing_since = CASE
 		WHEN x.outcome = 'ok' THEN m.failing_since
-		WHEN m.failing_since IS NULL OR m.failing_since > {now} - x.took THEN -- later: the clock was ahead
+		WHEN m.failing_since IS NULL OR m.failing_since > {now} - x.took THEN -- in the future: the clock was ahead
 			{now} - x.took
 		WHEN {now} - x.took > m.next_attempt_at + x.most_late THEN m.failing_since + {now} - x.took - m.next_attempt_at
 		ELSE m.failing_since END,
@@ -234,7 +236,7 @@ SELECT o.seq FROM (
 	LIMIT {limit}) AS o
 
 -- name: sweep
--- Foreign keys need not be enabled on this connection.
+-- Foreign keys may be disabled on this connection, so delete the attempts explicitly.
 DELETE FROM {attempts} WHERE message IN ({old});
 
 DELETE FROM {messages} WHERE seq IN ({old});

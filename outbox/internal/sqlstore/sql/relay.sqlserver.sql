@@ -23,7 +23,7 @@ WHERE m.state = 'pending'
 		AND m.topic NOT IN (SELECT CONVERT(varbinary(200), k.value, 2) FROM OPENJSON({topics_with_sinks}) AS k));
 
 -- name: edge
--- How far the walk in the order of the rows goes: what is behind it is looked for key by key.
+-- Where the scan in row order ends. Messages after this row are searched key by key.
 DECLARE @edge bigint = (SELECT m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
 	WHERE m.state = 'pending' ORDER BY m.seq OFFSET {window} ROWS FETCH NEXT 1 ROWS ONLY);
 
@@ -60,7 +60,7 @@ d.seq, d.message_id, d.topic, d.[key], d.key_hash, d.payload, d.headers, d.attem
 	DATEDIFF_BIG(MICROSECOND, d.failing_since, d.next_attempt_at)
 
 -- name: due
--- Rows that an open transaction has locked are passed over, and found later.
+-- Rows that an open transaction has locked are skipped and found later.
 {begin}
 {unknown}
 {edge}
@@ -74,7 +74,7 @@ INSERT INTO @due (seq)
 SELECT TOP ({limit}) m.seq FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
 WHERE {again} AND m.next_attempt_at <= @now
 	AND {mine}
-	AND NOT EXISTS (SELECT 1 FROM @due AS x WHERE x.seq = m.seq) -- another relay may have marked it meanwhile
+	AND NOT EXISTS (SELECT 1 FROM @due AS x WHERE x.seq = m.seq) -- another relay may have marked it since
 ORDER BY m.next_attempt_at;
 DECLARE @next bigint = (
 	SELECT TOP (1) DATEDIFF_BIG(MICROSECOND, @now, m.next_attempt_at)
@@ -93,7 +93,8 @@ WHERE l.id = 1
 ORDER BY d.seq;
 
 -- name: due_live
--- What was appended after all that is requeued, and has nothing of that before it in its key.
+-- Messages that were appended after the last requeued message and have no requeued message before
+-- them in their key.
 {begin}
 {unknown}
 DECLARE @last bigint = (SELECT MAX(m.seq) FROM {messages} AS m WITH (READCOMMITTEDLOCK, READPAST)
@@ -154,7 +155,7 @@ ORDER BY d.[key], d.seq;
 
 -- name: note_begun
 {begin}
--- A row that is locked is passed over: its message is delivered all the same.
+-- Locked rows are skipped; their messages are delivered nevertheless.
 UPDATE m SET crashes = x.crashes
 FROM {messages} AS m WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK, READPAST)
 	JOIN OPENJSON({begun}) WITH (id char(32), seq bigint, attempts int, crashes int) AS x
@@ -172,18 +173,18 @@ FROM OPENJSON({results}) WITH (id char(32), seq bigint, attempts int, outcome va
 	took bigint, node nvarchar(1000), error nvarchar(max), most_late bigint) AS x;
 DECLARE @written TABLE (seq bigint, attempts int);
 BEGIN TRANSACTION;
--- A row that is locked is passed over, and answered as such.
+-- Locked rows are skipped and reported as locked.
 UPDATE m SET
 	attempts = x.attempts + 1,
 	tried = m.tried + 1,
 	crashes = 0,
 	state = CASE x.outcome WHEN 'ok' THEN 'dispatched' WHEN 'transient' THEN 'pending' ELSE 'dead' END,
 	next_attempt_at = CASE x.outcome WHEN 'transient' THEN
-		DATEADD(microsecond, x.retry_in % 1000000, DATEADD(second, x.retry_in / 1000000, @now)) -- it takes an int
+		DATEADD(microsecond, x.retry_in % 1000000, DATEADD(second, x.retry_in / 1000000, @now)) -- DATEADD takes an int
 		ELSE m.next_attempt_at END,
 	failing_since = CASE
 		WHEN x.outcome = 'ok' THEN m.failing_since
-		WHEN m.failing_since IS NULL OR m.failing_since > x.began THEN x.began -- later: the clock was ahead
+		WHEN m.failing_since IS NULL OR m.failing_since > x.began THEN x.began -- in the future: the clock was ahead
 		WHEN DATEDIFF_BIG(MICROSECOND, m.next_attempt_at, x.began) > x.most_late THEN
 			DATEADD(microsecond, DATEDIFF_BIG(MICROSECOND, m.next_attempt_at, x.began) % 1000000,
 				DATEADD(second, DATEDIFF_BIG(MICROSECOND, m.next_attempt_at, x.began) / 1000000, m.failing_since))

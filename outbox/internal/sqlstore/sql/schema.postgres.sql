@@ -1,35 +1,35 @@
 -- name: schema
--- The messages. Names are kept byte by byte. There is room on each page for new versions of its
--- rows: each message is written at least twice.
+-- The messages. Names are compared byte by byte. Each page has room for new versions of its rows,
+-- because each message is written at least twice.
 CREATE TABLE IF NOT EXISTS {messages} (
-	seq             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- the order in a key
+	seq             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- order within a key
 	message_id      uuid NOT NULL CONSTRAINT {message_id} UNIQUE,
 	topic           text COLLATE "C" NOT NULL,
-	key             text COLLATE "C" NOT NULL,          -- '': in no order
-	key_hash        bigint NOT NULL                     -- its remainder is the shard
+	key             text COLLATE "C" NOT NULL,          -- '': unordered
+	key_hash        bigint NOT NULL                     -- modulo the number of shards, it gives the shard
 		CHECK (key_hash BETWEEN 0 AND 4294967295),
 	payload         bytea NOT NULL,
-	headers         text COLLATE "C" NOT NULL           -- an object of JSON whose values are strings
-		CHECK (pg_catalog.json_typeof(headers::json) = 'object'), -- as jsonb it could have no NUL
+	headers         text COLLATE "C" NOT NULL           -- a JSON object whose values are strings
+		CHECK (pg_catalog.json_typeof(headers::json) = 'object'), -- jsonb could not store NUL
 	state           text COLLATE "C" NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'dispatched', 'dead')),
-	attempts        integer NOT NULL DEFAULT 0,         -- so far: only grows
+	attempts        integer NOT NULL DEFAULT 0,         -- total so far; only grows
 	tried           integer NOT NULL DEFAULT 0,         -- attempts since the latest requeue
-	crashes         integer NOT NULL DEFAULT 0,         -- relays that died delivering it, since the latest result
+	crashes         integer NOT NULL DEFAULT 0,         -- relays that died while delivering it, since the latest result
 	next_attempt_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	created_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	requeued_at     timestamptz,                        -- the latest time; NULL: never
-	failing_since   timestamptz,                        -- the first failed attempt since then; NULL: none
-	finished_at     timestamptz,                        -- NULL: it is pending
+	requeued_at     timestamptz,                        -- latest requeue; NULL: never
+	failing_since   timestamptz,                        -- first failed attempt since requeued_at; NULL: none
+	finished_at     timestamptz,                        -- NULL: pending
 	last_error      text COLLATE "C" NOT NULL DEFAULT '',
-	note            text COLLATE "C" NOT NULL DEFAULT '' -- of who requeued it
+	note            text COLLATE "C" NOT NULL DEFAULT '' -- set by a requeue
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500,
 	autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 500);
 
--- What became of each attempt, except those between the first and the latest of a message.
+-- The outcome of each attempt. For each message, only the first and the latest attempts are kept.
 CREATE TABLE IF NOT EXISTS {attempts} (
 	message bigint NOT NULL REFERENCES {messages} (seq) ON DELETE CASCADE,
 	attempt integer NOT NULL,
-	at      timestamptz NOT NULL,               -- its end
+	at      timestamptz NOT NULL,               -- end of the attempt
 	took    bigint NOT NULL,                    -- in microseconds
 	node    text COLLATE "C" NOT NULL,
 	outcome text COLLATE "C" NOT NULL CHECK (outcome IN ('ok', 'permanent', 'transient', 'exhausted',
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS {attempts} (
 	PRIMARY KEY (message, attempt)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- What receivers have had.
+-- The messages that receivers have processed.
 CREATE TABLE IF NOT EXISTS {inbox} (
 	consumer    text COLLATE "C" NOT NULL,
 	message_id  uuid NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS {inbox} (
 	PRIMARY KEY (consumer, message_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- How keys are spread over shards. It has one row.
+-- How keys are distributed over shards. The table has one row.
 CREATE TABLE IF NOT EXISTS {layout} (
 	id     integer PRIMARY KEY CHECK (id = 1),
 	shards integer NOT NULL,
@@ -54,30 +54,30 @@ CREATE TABLE IF NOT EXISTS {layout} (
 );
 
 -- name: indexes
--- Finds what can be delivered, in order.
+-- Finds deliverable messages in order.
 CREATE INDEX IF NOT EXISTS {pending} ON {messages} (seq) WHERE state = 'pending';
 
--- Finds the keys of what was not tried yet, and the first messages of each.
+-- Finds the keys of messages not tried yet, and the first messages of each key.
 CREATE INDEX IF NOT EXISTS {fresh} ON {messages} (key, seq) WHERE state = 'pending' AND tried = 0;
 
--- Finds the topics of pending messages, and what waits for a sink for its topic.
+-- Finds the topics of pending messages, and the messages that wait for a sink for their topic.
 CREATE INDEX IF NOT EXISTS {topics} ON {messages} (topic, key, seq) WHERE state = 'pending';
 
--- Find what holds back the later messages of a key.
+-- Find messages that hold back later messages of their key.
 CREATE INDEX IF NOT EXISTS {retried} ON {messages} (key, seq) WHERE state = 'pending' AND tried > 0 AND key <> '';
 CREATE INDEX IF NOT EXISTS {dead_keys} ON {messages} (key, seq) WHERE state = 'dead' AND key <> '';
 
--- Finds what is tried again, and when.
+-- Finds the messages to retry, and when.
 CREATE INDEX IF NOT EXISTS {backoff} ON {messages} (next_attempt_at) WHERE state = 'pending' AND tried > 0;
 
--- Finds what has failed for longest.
+-- Finds the messages that have failed for longest.
 CREATE INDEX IF NOT EXISTS {failing} ON {messages} (failing_since)
 	WHERE state = 'pending' AND failing_since IS NOT NULL;
 
--- Finds what was requeued last.
+-- Finds the messages that were requeued last.
 CREATE INDEX IF NOT EXISTS {requeued} ON {messages} (seq) WHERE state = 'pending' AND requeued_at IS NOT NULL;
 
--- Finds what is old, and counts what is dead.
+-- Finds old messages and counts dead letters.
 CREATE INDEX IF NOT EXISTS {finished} ON {messages} (state, finished_at) WHERE finished_at IS NOT NULL;
 
 -- Finds the messages of a topic that ended last.

@@ -1,17 +1,17 @@
 -- name: lock_timeouts
--- After an error the caller closes the connection, so the settings are not restored.
+-- After an error the caller closes the connection, so the procedure does not restore the settings.
 	DECLARE EXIT HANDLER FOR SQLEXCEPTION
 	BEGIN
 		ROLLBACK AND NO CHAIN NO RELEASE;
 		RESIGNAL;
 	END;
-	-- These take whole seconds only. They bound the waits for what cannot be skipped: a gap, or the
-	-- table.
+	-- These settings take whole seconds only. They bound the waits for locks that SKIP LOCKED
+	-- cannot skip: on a gap, or on the table.
 	SET SESSION innodb_lock_wait_timeout = GREATEST(1, p_wait DIV 1000),
 		SESSION lock_wait_timeout = GREATEST(1, p_wait DIV 1000);
 
 -- name: begin
--- A deadlock, or a row that changed after the snapshot (innodb_snapshot_isolation): start again.
+-- Start again after a deadlock, or if a row changed after the snapshot (innodb_snapshot_isolation).
 		DECLARE EXIT HANDLER FOR 1213, 1020
 		BEGIN
 			ROLLBACK AND NO CHAIN NO RELEASE;
@@ -19,7 +19,7 @@
 				RESIGNAL;
 			END IF;
 		END;
-		-- For the isolation level see acquire.sql.
+		-- For the isolation level, see acquire.sql.
 		ROLLBACK AND NO CHAIN NO RELEASE;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
@@ -28,19 +28,19 @@
 -- Takes a free slot, one start of a tick if the request has a tick, and a slot of each further
 -- semaphore, in one transaction.
 --
--- A refusal comes from one snapshot, takes no lock and writes nothing, except that a schedule
--- becomes known, and a lease from when the clock was ahead is shortened. If a slot looks free, the
--- procedure locks the row with slot -1 (of each semaphore) until it commits and reads everything
--- again. So grants of one name are serial, and no request is refused while a slot is free.
+-- A refusal comes from one snapshot and takes no lock. It writes only to make a schedule known, or
+-- to shorten a lease from a time when the clock was ahead. If a slot looks free, the procedure
+-- locks the row with slot -1 (of each semaphore) until it commits and reads everything again. So
+-- grants of one name are serial, and no request is refused while a slot is free.
 --
--- Locked rows are skipped (SKIP LOCKED) and tried again a little later: lock waits in the server
--- time out in whole seconds, which is longer than most callers wait. A row that another session
--- keeps locked therefore costs that one slot.
+-- The procedure skips locked rows (SKIP LOCKED) and tries them again a little later: lock waits in
+-- the server time out in whole seconds, which is longer than most callers wait. So a row that
+-- another session keeps locked makes only that one slot unavailable.
 --
--- It is a procedure because a client that drives a transaction can stop in the middle of it and
--- keep its locks.
+-- It is a procedure because a client that ran the transaction itself could stop in the middle of it
+-- and keep its locks.
 CREATE PROCEDURE {acquire}(
-	p_resource VARBINARY(544), -- binary, like all text: whatever the character set of the connection is
+	p_resource VARBINARY(544), -- binary, like all text, so the connection character set does not matter
 	p_slots INT,               -- 0: a mutex
 	p_token VARBINARY(64),
 	p_ttl BIGINT,              -- microseconds
@@ -52,7 +52,7 @@ CREATE PROCEDURE {acquire}(
 	p_host VARBINARY(1020), p_pid BIGINT, p_tag VARBINARY(1020),
 	p_wait BIGINT,             -- milliseconds to wait for a lock
 	p_also LONGTEXT CHARACTER SET utf8mb4, -- the further semaphores: [[name in hex, slots, rate, per], ...], or NULL
-	p_delay BIGINT             -- since the last lease ended, microseconds, or NULL; p_tick is NULL then
+	p_delay BIGINT             -- microseconds since the last lease ended, or NULL. With a delay, p_tick is NULL
 )
 MODIFIES SQL DATA
 SQL SECURITY INVOKER
@@ -61,7 +61,7 @@ BEGIN
 	DECLARE v_epoch DATETIME(6) DEFAULT TIMESTAMP'1970-01-01 00:00:00';
 	DECLARE v_began DATETIME(6) DEFAULT UTC_TIMESTAMP(6);
 	DECLARE v_lock BOOLEAN DEFAULT FALSE;
-	DECLARE v_busy VARCHAR(128); -- the rows that were locked
+	DECLARE v_busy VARCHAR(128); -- which rows were locked
 	DECLARE v_format BIGINT;
 	DECLARE v_refusal VARCHAR(128);
 	DECLARE v_head, v_n, v_low, v_high, v_starts, v_declared, v_limit, v_held, v_again, v_first, v_last, v_present,
@@ -73,7 +73,7 @@ BEGIN
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
 	DECLARE v_pause_origin, v_limit_origin BLOB;
 	DECLARE v_reason VARCHAR(16);
-	-- The further semaphores, and the one that is looked at.
+	-- The further semaphores, and the one that the loop is at.
 	DECLARE v_others INT DEFAULT COALESCE(JSON_LENGTH(p_also), 0);
 	DECLARE v_also LONGTEXT CHARACTER SET utf8mb4 DEFAULT '';
 	DECLARE v_i, v_size, v_o_n, v_o_declared, v_o_limit, v_o_slot, v_o_last INT;
@@ -81,8 +81,8 @@ BEGIN
 	DECLARE v_o_expires, v_o_paused DATETIME(6);
 	DECLARE v_o_pause_origin, v_o_limit_origin, v_o_origin BLOB;
 	DECLARE v_o_previous_expired BOOLEAN;
-	-- The starts that count towards its rate (see package startlog), and the same if they lay ahead
-	-- of the clock.
+	-- v_log has the starts that count towards its rate (see package startlog). v_believed is v_log
+	-- if these starts lie ahead of the clock.
 	DECLARE v_log, v_believed VARBINARY(1664);
 	DECLARE v_records, v_record INT;
 	DECLARE v_rate, v_per, v_counted, v_end, v_bucket, v_rate_wait BIGINT;
@@ -93,34 +93,34 @@ BEGIN
 	{lock_timeouts}
 
 	attempt: LOOP BEGIN
-		-- A duplicate row, a deadlock, or a row that changed after the snapshot
-		-- (innodb_snapshot_isolation): start again.
+		-- Start again after a duplicate row or a deadlock, or if a row changed after the snapshot
+		-- (innodb_snapshot_isolation).
 		DECLARE EXIT HANDLER FOR 1062, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE;
 
-		-- Other levels have a snapshot per statement, lock what they read, or write what a
-		-- statement-based binary log cannot hold. The level cannot be set within a transaction;
-		-- with autocommit = 0 there may be one.
+		-- Other isolation levels take a snapshot per statement, lock the rows that they read, or
+		-- cannot be used with a statement-based binary log. The level cannot be set within a
+		-- transaction. With autocommit = 0 a transaction may be open, so end it first.
 		ROLLBACK AND NO CHAIN NO RELEASE;
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
 			SET v_busy = COALESCE(v_busy, 'others were faster again and again');
 			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = v_busy;
 		END IF;
-		IF v_busy IS NOT NULL THEN -- a request that has waited for long tries more often
+		IF v_busy IS NOT NULL THEN -- a request that has waited longer tries more often
 			DO SLEEP(0.001 + 0.005 * RAND()
 				* (1 - LEAST(1, TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) / (p_wait * 1000))));
 			SET v_busy = NULL;
 		END IF;
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
-		IF v_create IS NOT NULL THEN -- so that it can be locked
-			SET v_name = v_create, v_create = NULL; -- first: if others have just created it, start again without
+		IF v_create IS NOT NULL THEN -- create the row so that it can be locked
+			SET v_name = v_create, v_create = NULL; -- first: the next attempt must not insert it again
 			INSERT INTO {table} (resource_name, slot) VALUES (v_name, -1);
 			COMMIT AND NO CHAIN NO RELEASE;
 			ITERATE attempt;
 		END IF;
 
-		-- 1. read: everything that decides. The first read without a lock takes the snapshot, after
-		-- the lock was taken.
+		-- 1. read: everything that the decision depends on. The first read without a lock takes the
+		-- snapshot. By then the lock is held.
 		SET v_head = NULL, v_tick = NULL, v_starts = NULL, v_schedule = NULL, v_asked = NULL, v_asked_at = NULL,
 			v_declared = NULL, v_succeeded = NULL, v_previous_expired = FALSE, v_again = NULL, v_first = NULL,
 			v_version = NULL, v_paused = NULL, v_resumed = NULL, v_limit = NULL,
@@ -135,7 +135,7 @@ BEGIN
 			FROM {table} WHERE resource_name = p_resource AND slot = -1 FOR UPDATE SKIP LOCKED;
 			IF v_head IS NULL THEN
 				SELECT slot INTO v_head FROM {table} WHERE resource_name = p_resource AND slot = -1;
-				IF v_head IS NULL THEN -- the row was deleted; what is locked now is the gap
+				IF v_head IS NULL THEN -- the row was deleted, so the SELECT has locked the gap
 					SET v_lock = FALSE;
 				ELSE
 					SET v_busy = 'the row of the name, with slot -1, was locked for too long';
@@ -166,10 +166,11 @@ BEGIN
 				v_tick_host, v_tick_pid, v_tick_tag
 			FROM {table} WHERE resource_name = p_resource AND slot = -1;
 		END IF;
-		-- Deleted rows are looked for in one window of slots at a time.
+		-- Each request looks for deleted rows in only one window of slots.
 		SET v_n = IF(v_limit > 0, v_limit, GREATEST(p_slots, 1)), v_low = FLOOR(v_random * ((v_n + 15) DIV 16)) * 16,
 			v_high = LEAST(v_low + 16, v_n);
-		-- A later version may use the table in a way that this one would misread: see tableFormat.
+		-- A later version may use the table in a way that this version would misread: see
+		-- tableFormat.
 		SELECT overrides_version INTO v_format FROM {table} WHERE resource_name = '' AND slot = -1;
 		IF v_format > 1 THEN
 			SET v_refusal = CONCAT('a later version of tickslot uses the table, with format ', v_format,
@@ -183,21 +184,22 @@ BEGIN
 		WHERE resource_name = p_resource AND slot BETWEEN 0 AND v_n - 1 ORDER BY expires_at, slot LIMIT 1;
 		SELECT slot, fence INTO v_again, v_again_fence FROM {table} FORCE INDEX (holders)
 		WHERE lock_id = p_token AND resource_name = p_resource AND slot >= 0 AND expires_at > UTC_TIMESTAMP(6) LIMIT 1;
-		-- The time is constant within a statement. This time is later than the snapshot, so all
-		-- leases found held were held at the same moment.
+		-- The time is constant within a statement. It is later than the snapshot, so all leases
+		-- that were found held were held at the same moment.
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock),
 			v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
-		-- What was noted while the clock was ahead must not refuse everything until then.
+		-- Values that were noted while the clock was ahead must not refuse requests until the clock
+		-- gets there.
 		SET v_tick = IF(v_tick > v_clock_us + p_ahead, NULL, v_tick),
 			v_asked = IF(v_asked_at > v_clock_us + p_ahead, NULL, v_asked),
 			v_succeeded = IF(v_succeeded > v_clock + INTERVAL p_ahead MICROSECOND, NULL, v_succeeded);
-		IF p_delay IS NOT NULL THEN -- it has no instant to compare with others
+		IF p_delay IS NOT NULL THEN -- a tick with a delay has no instant to compare with others
 			SET p_tick = v_clock_us, v_tick = NULL;
 		END IF;
 
-		-- 2. again: the same request, because its reply was lost. The lease is extended even if it
-		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
-		-- reports the revocation.
+		-- 2. again: the same request, repeated because its reply was lost. The lease is extended
+		-- even if it was revoked: the caller trusts it for p_ttl from this request on, and its
+		-- first heartbeat reports the revocation.
 		SET v_i = 0, v_held = 0;
 		WHILE v_i < v_others DO
 			SET v_name = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][0]')))), v_row = NULL;
@@ -221,7 +223,7 @@ BEGIN
 				SET expires_at = IF(expires_at = v_ends, v_ends + INTERVAL 1 MICROSECOND, v_ends),
 					renewed_at = v_clock
 			WHERE resource_name = p_resource AND slot = v_again AND lock_id = p_token AND expires_at > UTC_TIMESTAMP(6);
-			IF ROW_COUNT() = 0 THEN -- it has just ended
+			IF ROW_COUNT() = 0 THEN -- the lease has just ended
 				ITERATE attempt;
 			END IF;
 			SET v_i = 0, v_also = '';
@@ -241,7 +243,7 @@ BEGIN
 						renewed_at = v_clock
 				WHERE resource_name = v_name AND slot = v_o_slot AND lock_id = p_token
 					AND expires_at > UTC_TIMESTAMP(6);
-				IF ROW_COUNT() = 0 THEN -- it has just ended
+				IF ROW_COUNT() = 0 THEN -- the lease has just ended
 					ITERATE attempt;
 				END IF;
 				SELECT COALESCE(slots, 0), COALESCE(overrides_version, 0), COALESCE(slot_limit, 0)
@@ -253,8 +255,8 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 3. first: a missed tick of a schedule that is not known, or was not when it came due.
-		-- From then on the schedule is known.
+		-- 3. first: a missed tick whose schedule is unknown, or was unknown when the tick came due.
+		-- From now on the schedule is known.
 		IF p_missed IS NOT NULL AND p_tick <= v_clock_us + p_ahead
 			AND (v_tick IS NULL OR COALESCE(v_schedule, 0) <> p_schedule)
 			AND (NOT (v_asked <=> p_schedule) OR p_missed <= v_asked_at) THEN
@@ -271,8 +273,8 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 4 and 5. overrides, tick: nothing is granted under a pause or a limit of 0. The tick is
-		-- started at most p_max times, and never after a later one.
+		-- 4 and 5. overrides, tick: nothing is granted during a pause or under a limit of 0. The
+		-- tick is started at most p_max times, and never after a later tick.
 		SET v_reason = CASE
 			WHEN v_paused > v_clock OR v_limit = 0 THEN 'paused'
 			WHEN p_missed < TIMESTAMPDIFF(MICROSECOND, v_epoch, v_paused)
@@ -283,8 +285,8 @@ BEGIN
 			WHEN p_tick = v_tick AND v_starts >= p_max OR p_missed IS NOT NULL AND p_tick <= COALESCE(v_tick, 0)
 				THEN 'tick_taken'
 		END;
-		IF v_reason IS NULL AND p_missed IS NOT NULL THEN -- a host held a lease then, so the tick was not missed
-			-- in an IF it would lock what it reads
+		IF v_reason IS NULL AND p_missed IS NOT NULL THEN -- if a host held a lease then, the tick was not missed
+			-- within an IF this SELECT would lock the rows that it reads
 			SELECT COUNT(*) INTO v_held FROM {table} WHERE resource_name = p_resource AND slot >= 0
 				AND GREATEST(COALESCE(expires_at, v_epoch),
 					IF(released_at <= v_clock + INTERVAL p_ahead MICROSECOND, released_at, v_epoch))
@@ -295,9 +297,9 @@ BEGIN
 			LEAVE attempt;
 		END IF;
 
-		-- 6 and 7. slot, delay: a limit counts the leases of every slot: after it was lowered there
-		-- may be more than it allows. With a delay no lease may be held, and it counts from the end
-		-- of the last.
+		-- 6 and 7. slot, delay: with an overridden limit, the leases of every slot count, because a
+		-- lowered limit may be exceeded. With a delay, no lease may be held, and the delay counts
+		-- from the end of the last lease.
 		IF v_limit > 0 OR p_delay IS NOT NULL THEN
 			SELECT COUNT(*) INTO v_held FROM {table} FORCE INDEX (ends) WHERE resource_name = p_resource AND slot >= 0
 				AND expires_at > v_clock;
@@ -323,8 +325,8 @@ BEGIN
 			END IF;
 		END IF;
 
-		-- The slot is one that has ended and is not locked, a new one, or one whose row is
-		-- missing.
+		-- Choose a slot whose lease has ended and whose row is not locked, a new slot, or a slot
+		-- whose row is missing.
 		SET v_free = NULL, v_passed = 0;
 		IF v_first IS NULL THEN
 			SET v_free = 0;
@@ -363,15 +365,15 @@ BEGIN
 				END IF;
 				SET v_free = v_low, v_row = NULL;
 				SELECT slot INTO v_row FROM {table} WHERE resource_name = p_resource AND slot = v_free;
-				WHILE v_row IS NOT NULL DO -- not WHILE EXISTS (SELECT ...), which locks what it reads
+				WHILE v_row IS NOT NULL DO -- not WHILE EXISTS (SELECT ...), which locks the rows that it reads
 					SET v_free = v_free + 1, v_row = NULL;
 					SELECT slot INTO v_row FROM {table} WHERE resource_name = p_resource AND slot = v_free;
 				END WHILE;
 			END IF;
 		END IF;
 
-		-- 8. shared: the first further semaphore that has no free slot refuses the request. If
-		-- their rows are locked, take a slot of each.
+		-- 8. shared: the first further semaphore that has no free slot refuses the request. If the
+		-- request has locked their rows, it takes a slot of each.
 		SET v_i = 0, v_also = '';
 		WHILE v_i < v_others DO
 			SET v_name = UNHEX(JSON_UNQUOTE(JSON_EXTRACT(p_also, CONCAT('$[', v_i, '][0]')))),
@@ -405,7 +407,8 @@ BEGIN
 				IF v_records > 0
 					AND CAST(SUBSTRING(v_log, 26 * v_records - 25, 16) AS SIGNED) > v_clock_us + p_ahead + v_per DIV 60
 				THEN
-					-- They were counted while the clock was ahead, so they were before now.
+					-- These starts were counted while the clock was ahead, so they happened before
+					-- now.
 					WHILE v_records > 0
 						AND CAST(SUBSTRING(v_log, GREATEST(1, 26 * v_records - 25), 16) AS SIGNED) > v_clock_us DO
 						SET v_counted = v_counted + CAST(SUBSTRING(v_log, 26 * v_records - 9, 10) AS SIGNED),
@@ -430,7 +433,7 @@ BEGIN
 				END WHILE;
 			END IF;
 			IF v_reason IS NOT NULL THEN
-				ROLLBACK AND NO CHAIN NO RELEASE; -- what was taken
+				ROLLBACK AND NO CHAIN NO RELEASE; -- undo the slots taken so far
 				SET v_also = CONCAT(',[', v_i, ',0,', v_o_declared, ',0,', v_o_version, ',',
 					COALESCE(GREATEST(0, v_o_limit), 0), ']');
 				LEAVE attempt;
@@ -461,14 +464,14 @@ BEGIN
 					WHERE resource_name = v_name AND slot = v_o_slot
 						AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6)
 						AND (COALESCE(expires_at, v_epoch) > v_epoch) = v_o_previous_expired;
-					IF ROW_COUNT() = 0 THEN -- it has just been extended or released
+					IF ROW_COUNT() = 0 THEN -- the lease was just extended or released
 						ITERATE attempt;
 					END IF;
 				ELSE
 					SELECT MAX(slot) INTO v_o_last FROM {table} WHERE resource_name = v_name
 						AND slot BETWEEN 0 AND v_o_n - 1;
 					SET v_o_slot = COALESCE(v_o_last, -1) + 1;
-					IF v_o_slot = v_o_n THEN -- only where a row was deleted
+					IF v_o_slot = v_o_n THEN -- only if a row was deleted
 						SET v_o_slot = 0, v_row = 0;
 						WHILE v_row IS NOT NULL AND v_o_slot < v_o_n DO
 							SET v_row = NULL;
@@ -516,8 +519,8 @@ BEGIN
 		END IF;
 
 		IF v_head IS NULL THEN
-			-- The first grant of this name. Nothing was granted or updated since the snapshot:
-			-- either would have inserted this row.
+			-- This is the first grant of the name. Since the snapshot nothing was granted or
+			-- updated, because that would have inserted this row.
 			INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1);
 		ELSEIF NOT v_lock THEN
 			SET v_lock = TRUE;
@@ -533,7 +536,7 @@ BEGIN
 				process_tag = CONVERT(p_tag USING utf8mb4)
 			WHERE resource_name = p_resource AND slot = v_free AND COALESCE(expires_at, v_epoch) <= UTC_TIMESTAMP(6)
 				AND (COALESCE(expires_at, v_epoch) > v_epoch) = v_previous_expired;
-			IF ROW_COUNT() = 0 THEN -- it has just been extended or released
+			IF ROW_COUNT() = 0 THEN -- the lease was just extended or released
 				ITERATE attempt;
 			END IF;
 		ELSE
@@ -550,7 +553,7 @@ BEGIN
 			IF p_tick IS NOT NULL THEN
 				SET v_tick_host = p_host, v_tick_pid = p_pid, v_tick_tag = p_tag;
 			END IF;
-			-- MySQL assigns from left to right, and later expressions see the new values.
+			-- MySQL assigns from left to right, so later expressions see the new values.
 			UPDATE {table} SET tick = COALESCE(p_tick, tick), tick_starts = v_starts,
 				asked_schedule = IF(p_tick IS NULL OR tick_schedule <=> p_schedule, asked_schedule, NULL),
 				tick_schedule = IF(p_tick IS NULL, tick_schedule, p_schedule), slots = p_slots,
@@ -559,7 +562,7 @@ BEGIN
 			WHERE resource_name = p_resource AND slot = -1;
 		END IF;
 		IF TIMESTAMPDIFF(MICROSECOND, v_began, UTC_TIMESTAMP(6)) > p_wait * 1000 THEN
-			-- The caller no longer waits: the slot would be held for a TTL without a holder.
+			-- The caller has stopped waiting, so the slot would be held for a TTL without a holder.
 			SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'the slot was locked for too long';
 		END IF;
 		SET v_reason = 'ok';
@@ -569,7 +572,7 @@ BEGIN
 
 	IF v_reason = 'limit_rate' AND v_believed IS NOT NULL THEN
 		BEGIN
-			DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE; -- the next refusal does it
+			DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE; -- the next refusal tries again
 			SET v_row = NULL;
 			SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 			START TRANSACTION READ WRITE;
@@ -582,12 +585,13 @@ BEGIN
 		END;
 	END IF;
 
-	-- A lease that was renewed while the clock was ahead would last longer by that much. Its holder
-	-- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal
-	-- looks at the lease that ends last, and locks its row only if it is such a lease.
+	-- A lease that was renewed while the clock was ahead would last too long. Its holder trusts it
+	-- for one TTL from a moment in the past, so ending it one TTL from now is safe. Each refusal
+	-- looks at the lease that ends last, and locks its row only if that lease needs to be
+	-- shortened.
 	IF v_reason IN ('full', 'tick_held', 'limit_full') THEN
 		BEGIN
-			DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE; -- the next refusal does it
+			DECLARE EXIT HANDLER FOR 1205, 1213, 1020 ROLLBACK AND NO CHAIN NO RELEASE; -- the next refusal tries again
 			SET v_name = IF(v_reason = 'limit_full', v_name, p_resource), v_row = NULL, v_o_slot = NULL,
 				v_o_expires = NULL;
 			SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
@@ -597,7 +601,7 @@ BEGIN
 			IF v_o_expires > v_clock + INTERVAL p_ahead MICROSECOND THEN
 				SELECT slot INTO v_o_slot FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name
 					AND slot = v_row FOR UPDATE SKIP LOCKED;
-				-- MySQL assigns from left to right, and later expressions see the new values.
+				-- MySQL assigns from left to right, so later expressions see the new values.
 				UPDATE {table} FORCE INDEX (PRIMARY)
 					SET expires_at = v_clock + INTERVAL TIMESTAMPDIFF(MICROSECOND, renewed_at, expires_at) MICROSECOND,
 						renewed_at = v_clock

@@ -1,14 +1,14 @@
 -- name: create_update
--- Changes the overrides of a name. NULL leaves a value as it is.
+-- Changes the overrides of a name. NULL leaves a value unchanged.
 CREATE PROCEDURE {update}(
 	p_resource VARBINARY(544),
 	p_pause BIGINT,       -- microseconds from now; 0: resume
-	p_pause_origin BLOB,   -- who did it, and why
+	p_pause_origin BLOB,   -- who changed it, and why
 	p_limit INT,          -- slots; -1: as grants declare
 	p_limit_origin BLOB,
-	p_trigger_origin BLOB, -- ask for a run
+	p_trigger_origin BLOB, -- requests a run
 	p_value MEDIUMBLOB,
-	p_if_version BIGINT,   -- set the value, and all else, if the name has this version; NULL: do not set it
+	p_if_version BIGINT,   -- apply all changes, with the value, only if the name has this version; NULL: no value
 	p_wait BIGINT         -- milliseconds to wait for a lock
 )
 MODIFIES SQL DATA
@@ -26,7 +26,7 @@ BEGIN
 
 	attempt: LOOP BEGIN
 		{begin}
-		-- Once this row is locked nobody grants a slot; later grants see the update.
+		-- While this row is locked, no host can grant a slot. Later grants see the update.
 		INSERT INTO {table} (resource_name, slot) VALUES (p_resource, -1)
 			ON DUPLICATE KEY UPDATE overrides_version = overrides_version;
 		SET v_clock = UTC_TIMESTAMP(6),
@@ -34,7 +34,7 @@ BEGIN
 		SELECT COALESCE(overrides_version, 0) INTO v_version FROM {table} FORCE INDEX (PRIMARY)
 		WHERE resource_name = p_resource AND slot = -1 FOR UPDATE;
 		SET v_done = p_if_version IS NULL OR p_if_version = v_version;
-		-- MySQL assigns from left to right, and later expressions see the new values.
+		-- MySQL assigns from left to right, so later expressions see the new values.
 		UPDATE {table} FORCE INDEX (PRIMARY) SET
 			overrides_version = GREATEST(COALESCE(overrides_version, 0) + 1, v_clock_us),
 			pause_origin = CASE
@@ -46,13 +46,13 @@ BEGIN
 			resumed_at = CASE
 				WHEN p_pause > 0 THEN resumed_at
 				WHEN p_pause = 0 AND paused_until > v_clock THEN v_clock
-				-- nothing was missed under a limit of 0
+				-- ticks under a limit of 0 were not missed
 				WHEN slot_limit = 0 AND p_limit <> 0 AND COALESCE(paused_until < v_clock, TRUE) THEN v_clock
 				ELSE resumed_at
 			END,
 			paused_until = CASE
 				WHEN p_pause > 0 THEN v_clock + INTERVAL p_pause MICROSECOND
-				-- not the clock: that would be a pause again if it is ahead, and is set back
+				-- not the clock: if it is ahead and is set back, that would be a pause again
 				WHEN p_pause = 0 AND paused_until > v_clock THEN NULL
 				ELSE paused_until
 			END,
@@ -88,7 +88,7 @@ SELECT l.resource_name, COALESCE(l.overrides_version, 0),
 	IF(?, CAST(COALESCE(l.kept_value, X'') AS BINARY), X'')
 FROM JSON_TABLE(?, '$[*]' COLUMNS (n VARCHAR(1088) CHARACTER SET utf8mb4 PATH '$')) AS w
 STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.resource_name = UNHEX(w.n) AND l.slot = -1
-LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
+LIMIT 18446744073709551615 -- all rows, even if sql_select_limit is set
 
 -- name: create_revoke
 -- Marks the lease of a slot as revoked if it is held with that fence. The first revocation wins: a

@@ -1,7 +1,8 @@
 -- name: gap_locked
--- Another transaction that has locked a range of rows may, on MySQL, have locked a gap of the index
--- "ends", into which the new end of this lease falls. That costs the leases of this name, not those
--- that the call has changed already, unless the server rolls these back.
+-- On MySQL, another transaction that has locked a range of rows may also have locked the gap of the
+-- index "ends" into which the new end of this lease falls. Then the leases of this name cannot be
+-- extended. Leases that the call has already changed stay changed, unless the server rolls them
+-- back.
 					DECLARE EXIT HANDLER FOR 1205
 					BEGIN
 						IF @@GLOBAL.innodb_rollback_on_timeout THEN
@@ -11,7 +12,7 @@
 					END;
 
 -- name: retry_locked
--- Commits, and tries the leases again whose rows were locked, for half of p_wait.
+-- Commits, then retries the leases whose rows were locked, for half of p_wait.
 		CLOSE wanted;
 		COMMIT AND NO CHAIN NO RELEASE;
 		SET v_answers = CONCAT(v_answers, v_done_now);
@@ -26,9 +27,9 @@
 		DO SLEEP(0.001 + 0.004 * RAND());
 
 -- name: create_extend
--- Extends each lease that its token still holds, and that was not revoked, to p_ttl from now. It
--- skips locked rows and tries them again after it has committed the others. Those still locked
--- after half of p_wait are reported as unknown.
+-- Extends each lease to p_ttl from now if its token still holds it and it was not revoked. The
+-- procedure skips locked rows and tries them again after it has committed the others. It reports
+-- leases whose rows are still locked after half of p_wait as unknown.
 CREATE PROCEDURE {extend}(
 	p_ttl BIGINT,       -- microseconds
 	p_grants LONGTEXT CHARACTER SET utf8mb4, -- [[index, name in hex, slot, token], ...]
@@ -52,7 +53,7 @@ BEGIN
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
 	{lock_timeouts}
-	SET SESSION innodb_lock_wait_timeout = 1; -- the other leases wait, too
+	SET SESSION innodb_lock_wait_timeout = 1; -- the other leases have to wait, too
 
 	attempt: LOOP BEGIN
 		DECLARE wanted CURSOR FOR
@@ -78,13 +79,13 @@ BEGIN
 				SELECT COALESCE(slots, 0), COALESCE(overrides_version, 0) INTO v_declared, v_version FROM {table}
 					WHERE resource_name = v_name AND slot = -1;
 			END IF;
-			-- Rows are read by their whole key: anything else would lock gaps, or all rows that
-			-- were read. The read takes a lock because the snapshot may be older than a revocation.
+			-- Read rows by their whole key: any other read would lock gaps, or all rows that it
+			-- reads. The read takes a lock because the snapshot may be older than a revocation.
 			SET v_row = NULL, v_held = 0, v_revoked = NULL;
 			SELECT slot, COALESCE(lock_id = v_token AND expires_at > UTC_TIMESTAMP(6), FALSE), revoked
 				INTO v_row, v_held, v_revoked
 			FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = v_slot FOR UPDATE SKIP LOCKED;
-			IF v_row IS NULL THEN -- there is none, or it is locked
+			IF v_row IS NULL THEN -- the row is missing or locked
 				SELECT -1 INTO v_held FROM {table} FORCE INDEX (PRIMARY)
 				WHERE resource_name = v_name AND slot = v_slot AND lock_id = v_token AND expires_at > UTC_TIMESTAMP(6);
 			ELSEIF v_held = 0 THEN
@@ -113,7 +114,7 @@ BEGIN
 	END; END LOOP;
 
 	SET SESSION innodb_lock_wait_timeout = v_row_wait, SESSION lock_wait_timeout = v_table_wait;
-	SELECT CAST(CONCAT('[', SUBSTRING(v_answers, 2), ']') AS BINARY); -- whatever the character set of the connection is
+	SELECT CAST(CONCAT('[', SUBSTRING(v_answers, 2), ']') AS BINARY); -- independent of the connection character set
 END
 
 -- name: extend
@@ -121,8 +122,8 @@ CALL {extend}(?, ?, ?)
 
 -- name: create_release
 -- Ends each lease that its token still holds. The row stays: it stores the fence and the last
--- holder. Locked rows are handled as in extend.sql. A success is stored in the row with slot -1, so
--- that row must be free, too.
+-- holder. Locked rows are handled as in extend. A success is stored in the row with slot -1, so
+-- that row must not be locked either.
 CREATE PROCEDURE {release}(
 	p_grants LONGTEXT CHARACTER SET utf8mb4, -- [[index, name in hex, slot or -1, token, 1 if the work ended well], ...]
 	p_wait BIGINT       -- milliseconds to wait for a lock
@@ -142,10 +143,10 @@ BEGIN
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
 	{lock_timeouts}
-	SET SESSION innodb_lock_wait_timeout = 1; -- the other leases wait, too
+	SET SESSION innodb_lock_wait_timeout = 1; -- the other leases have to wait, too
 
 	attempt: LOOP BEGIN
-		-- A slot of -1 means the one that the token has. It is read without a lock, because a lock
+		-- A slot of -1 means the slot that the token holds. Read it without a lock, because a lock
 		-- on the index would include its gaps.
 		DECLARE wanted CURSOR FOR
 			SELECT w.i, UNHEX(w.n), IF(w.s >= 0, w.s, (
@@ -173,8 +174,8 @@ BEGIN
 				SET v_last = v_name, v_declared = 0;
 				SELECT COALESCE(slots, 0) INTO v_declared FROM {table} WHERE resource_name = v_name AND slot = -1;
 			END IF;
-			-- Rows are read by their whole key: anything else would lock gaps, or all rows that
-			-- were read.
+			-- Read rows by their whole key: any other read would lock gaps, or all rows that it
+			-- reads.
 			SET v_row = NULL, v_held = 0, v_head = -1;
 			SELECT slot, COALESCE(lock_id = v_token AND expires_at > UTC_TIMESTAMP(6), FALSE) INTO v_row, v_held
 			FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = v_slot FOR UPDATE SKIP LOCKED;
@@ -186,7 +187,7 @@ BEGIN
 					SELECT -2 INTO v_head FROM {table} FORCE INDEX (PRIMARY) WHERE resource_name = v_name AND slot = -1;
 				END IF;
 			END IF;
-			IF v_row IS NULL THEN -- there is none, or it is locked
+			IF v_row IS NULL THEN -- the row is missing or locked
 				SELECT -1 INTO v_held FROM {table} FORCE INDEX (PRIMARY)
 				WHERE resource_name = v_name AND slot = v_slot AND lock_id = v_token AND expires_at > UTC_TIMESTAMP(6);
 			ELSEIF v_head = -2 OR v_held = 1 AND v_gaps = v_name THEN
@@ -227,13 +228,13 @@ SELECT slot, CAST(COALESCE(host_name, X'') AS BINARY), COALESCE(process_id, 0),
 	TIMESTAMPDIFF(MICROSECOND, acquired_at, UTC_TIMESTAMP(6)),
 	TIMESTAMPDIFF(MICROSECOND, renewed_at, UTC_TIMESTAMP(6)), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
 FROM {table} WHERE resource_name = ? AND slot >= 0 AND expires_at > UTC_TIMESTAMP(6) ORDER BY slot
-LIMIT 18446744073709551615 -- all, whatever sql_select_limit is
+LIMIT 18446744073709551615 -- all rows, even if sql_select_limit is set
 
 -- name: enumerate
--- Returns the rows of a page, and says which of them are leases, of names with a prefix, that have
--- not ended or were released a short time ago. The prefix is no condition of the range, because a
--- page reads no more rows than its limit. It has no derived table, which would be written to disk.
--- To a session with EMPTY_STRING_IS_NULL an empty parameter is NULL.
+-- Returns the rows of a page. The first column says whether the row is a lease of a name with the
+-- prefix and has not ended or was released a short time ago. The prefix does not narrow the range,
+-- because a page reads no more rows than its limit. The statement has no derived table, because
+-- MySQL would write it to disk. In a session with EMPTY_STRING_IS_NULL, an empty parameter is NULL.
 SELECT COALESCE(slot >= 0 AND LEFT(resource_name, ?) = COALESCE(?, X'') AND (expires_at > UTC_TIMESTAMP(6)
 		OR expires_at = TIMESTAMP'1970-01-01 00:00:00'
 			AND ABS(TIMESTAMPDIFF(MICROSECOND, released_at, UTC_TIMESTAMP(6))) < ?), FALSE),
@@ -249,12 +250,12 @@ WHERE resource_name > COALESCE(?, X'') OR resource_name = COALESCE(?, X'') AND s
 ORDER BY resource_name, slot LIMIT ?
 
 -- name: create_cleanup
--- Deletes the rows of one page that have not been used for p_retention, one name and one short
--- transaction at a time. It skips a name if another session has one of its rows locked.
+-- Deletes the rows of one page that have not been used for p_retention, with one short transaction
+-- per name. It skips a name if another session has locked one of its rows.
 --
--- Slots are deleted from the highest one down, because a gap would hide a slot for a while. The row
--- with slot -1 is deleted by the first cleanup that finds no slot of that name. A row whose fence
--- is ahead of the clock stays, and so do the slots below it.
+-- It deletes slots from the highest down, because a gap would hide a slot for a while. The first
+-- cleanup that finds no slot of a name deletes its row with slot -1. A row whose fence is ahead of
+-- the clock stays, and so do the slots below it.
 CREATE PROCEDURE {cleanup}(
 	p_after VARBINARY(544), p_after_slot INT, -- the row before the page
 	p_limit INT,        -- rows in a page
@@ -276,7 +277,7 @@ BEGIN
 	DECLARE v_row_wait INT DEFAULT @@SESSION.innodb_lock_wait_timeout;
 	DECLARE v_table_wait INT DEFAULT @@SESSION.lock_wait_timeout;
 
-	-- The names in the page that have a row which may be deleted.
+	-- The names in the page that have a row to delete.
 	DECLARE idle CURSOR FOR
 		SELECT DISTINCT resource_name FROM {table} AS l
 		WHERE resource_name >= p_after AND (resource_name > p_after OR slot > p_after_slot)
@@ -286,14 +287,14 @@ BEGIN
 					COALESCE(released_at, v_epoch)) < v_before
 					AND fence < v_clock_us
 				ELSE GREATEST(COALESCE(tick, 0), COALESCE(asked_at, 0)) < v_clock_us - p_retention
-					AND overrides_version IS NULL -- overrides stay
+					AND overrides_version IS NULL -- keep overrides
 					AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0)
 				END
 		ORDER BY resource_name;
 	DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_done = TRUE;
 	{lock_timeouts}
 
-	-- For the isolation level see acquire.sql.
+	-- For the isolation level, see acquire.sql.
 	ROLLBACK AND NO CHAIN NO RELEASE;
 	SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 	START TRANSACTION READ WRITE;

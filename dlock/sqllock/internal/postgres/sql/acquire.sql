@@ -11,9 +11,9 @@ SET enable_hashjoin = off
 SET enable_mergejoin = off
 
 -- name: session
--- A session's settings may be those of the role, the database, or another client of a pooler. With
-	-- these a call would decide on stale rows, or be canceled while it waits, which looks like a
-	-- server that is down. The caller repeats it in a transaction that has ours.
+-- A session may have settings of its role, its database, or another client of a pooler. With these
+-- settings, a call would decide on stale rows, or be canceled while it waits, which would look like
+-- a server outage. The caller repeats the call in a transaction that has our settings.
 	IF current_setting('transaction_isolation') <> 'read committed'
 		OR nullif(current_setting('statement_timeout'), '0')::interval < p_wait * interval '0.5 millisecond' THEN
 		RAISE EXCEPTION 'the session has transaction_isolation = % and statement_timeout = %',
@@ -21,8 +21,7 @@ SET enable_mergejoin = off
 	END IF;
 
 -- name: lock_names
--- Locks the name, and those of the further semaphores, in an order that is the same for every
--- request.
+-- Locks the name and the names of the further semaphores, in the same order for every request.
 			v_locked := true;
 			PERFORM set_config('lock_timeout',
 				greatest(1, extract(epoch FROM v_until - clock_timestamp()) * 1000)::bigint::text, true);
@@ -39,18 +38,17 @@ SET enable_mergejoin = off
 -- Takes a free slot, one start of a tick if the request has a tick, and a slot of each further
 -- semaphore, in one transaction.
 --
--- A refusal comes from one statement on one snapshot, takes no lock that others wait for, and
--- writes nothing, except that a schedule becomes known, and a lease from when the clock was ahead
--- is shortened. An expired slot goes to the session that
--- locks its row first, so grants of one name do not wait for each other to commit. A request that
--- has a tick or further semaphores, needs a new row, has a limit to keep, or found all free rows
--- locked, takes an advisory lock on the name (and those of the semaphores) until it commits, and
--- reads again. So no request is refused while a slot is free, and none has to be repeated by its
--- caller.
+-- A refusal comes from one statement on one snapshot and takes no lock that others wait for. It
+-- writes only to make a schedule known, or to shorten a lease from a time when the clock was ahead.
+-- An expired slot goes to the session that locks its row first, so grants of one name do not wait
+-- for each other to commit. Some requests take an advisory lock on the name, and on those of the
+-- further semaphores, until they commit, and read again: requests that have a tick or further
+-- semaphores, need a new row, have a limit to keep, or found all free rows locked. So no request is
+-- refused while a slot is free, and callers do not have to repeat requests.
 --
--- No row is waited for while another slot is free: an open transaction may keep it locked for
--- hours. If the rows of all free slots are locked, the function tries again until p_wait is over,
--- because grants, releases and extensions keep rows locked for a moment only.
+-- The function waits for no row while another slot is free, because an open transaction may keep a
+-- row locked for hours. If the rows of all free slots are locked, it tries again until p_wait is
+-- over, because grants, releases and extensions lock rows only for a moment.
 CREATE OR REPLACE FUNCTION {acquire}(
 	p_resource text,
 	p_slots integer,      -- 0: a mutex
@@ -64,18 +62,18 @@ CREATE OR REPLACE FUNCTION {acquire}(
 	p_host text, p_pid bigint, p_tag text,
 	p_wait bigint,        -- ms to wait for a lock
 	p_also text DEFAULT NULL, -- the further semaphores: [[name, slots, rate, per in µs], …]
-	p_delay bigint DEFAULT NULL, -- since the last lease ended, µs, or null; p_tick is null then
+	p_delay bigint DEFAULT NULL, -- µs since the last lease ended, or null. With a delay, p_tick is null
 	OUT o_reason text,   -- ok, or the reason
 	OUT o_slot integer, OUT o_fence bigint,
 	OUT o_declared integer,
-	OUT o_success bigint, -- µs since a grant was last released as succeeded, 0: unknown
-	-- full: whose lease ends first, µs
+	OUT o_success bigint, -- µs since a grant was last released as succeeded; 0: unknown
+	-- full: the holder whose lease ends first, since when, and when it ends, µs
 	OUT o_host text, OUT o_pid bigint, OUT o_tag text, OUT o_since bigint, OUT o_ends bigint,
-	OUT o_previous_expired boolean, -- ok: the previous lease ended unreleased
+	OUT o_previous_expired boolean, -- ok: the previous lease expired without a release
 	OUT o_version bigint, -- of the overrides
-	OUT o_limit integer,  -- slots of the override, 0: there is none
-	OUT o_origin text,    -- paused: who did it, and why
-	OUT o_also text       -- of the further semaphores: [[slot, fence, declared, expired, version, limit], …]
+	OUT o_limit integer,  -- overridden number of slots; 0: none
+	OUT o_origin text,    -- paused: who paused it, and why
+	OUT o_also text       -- for each further semaphore: [[slot, fence, declared, expired, version, limit], …]
 )
 LANGUAGE plpgsql
 {settings}
@@ -93,11 +91,11 @@ DECLARE
 	v_leases record;
 	v_clock timestamptz;
 	v_clock_us bigint;
-	v_latest timestamptz;       -- what is later was noted while the clock was ahead
+	v_latest timestamptz;       -- later values were noted while the clock was ahead
 	v_over timestamptz;         -- when the delay is over
 	v_ended boolean;
-	v_locked boolean := false;  -- the name, by this transaction
-	v_skipped boolean := false; -- the slots that have ended, because others have their rows locked
+	v_locked boolean := false;  -- this transaction has locked the name
+	v_skipped boolean := false; -- the ended slots were skipped: other sessions have locked their rows
 	v_free integer;
 	v_sleep float8 := 0.001;
 	v_blocker integer;
@@ -106,29 +104,29 @@ DECLARE
 	v_others CONSTANT integer := coalesce(json_array_length(p_also::json), 0);
 	v_other record;
 	v_held integer;
-	v_busy boolean := false;    -- the rows of all free slots of a further semaphore are locked
+	v_busy boolean := false;    -- other sessions have locked the rows of all free slots of a further semaphore
 	v_slot integer;
 	v_fence bigint;
 	v_expired boolean;
 	v_full text;                -- the semaphore whose leases refuse the request
 	v_log text;                 -- the starts of a semaphore with a rate: see package startlog
-	v_logs text[];              -- of each further semaphore, with this start
+	v_logs text[];              -- the log of each further semaphore, with this start
 	v_records integer;
 	v_starts bigint;
 	v_last bigint;
 	v_bucket bigint;
 	v_end bigint;
-	v_believed text;            -- the log of v_full, if starts in it lie ahead of the clock
+	v_believed text;            -- the log of v_full if starts in it lie ahead of the clock
 BEGIN
 	{session}
-	IF current_setting('transaction_read_only') = 'on' THEN -- a replica may be behind
+	IF current_setting('transaction_read_only') = 'on' THEN -- a replica may lag behind
 		RAISE EXCEPTION 'nothing can be granted in a read-only transaction' USING ERRCODE = '25006';
 	END IF;
 	PERFORM set_config('lock_timeout', p_wait::text, true);
-	-- Of two requests with one token the second waits for the first and finds its grant. (Tokens
-	-- whose hashes collide only wait.)
+	-- If two requests have the same token, the second waits for the first and finds its grant. (If
+	-- the hashes of two tokens collide, the second request waits for no reason.)
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || p_token, 0));
-	-- A later version may use the table in a way that this one would misread: see tableFormat.
+	-- A later version may use the table in a way that this version would misread: see tableFormat.
 	IF (SELECT f.overrides_version FROM {table} AS f WHERE f.resource_name = '' AND f.slot = -1) > 1 THEN
 		RAISE EXCEPTION
 			'a later version of tickslot uses the table, with format %, and this one knows format 1: update this host',
@@ -142,7 +140,7 @@ BEGIN
 	LOOP
 		v_looks := v_looks + 1;
 		IF v_looks > 1 AND clock_timestamp() > v_until THEN
-			-- The process is known if it alone has the row locked.
+			-- The process is known if no other process has locked the row.
 			SELECT l.slot, (SELECT k.pid FROM pg_locks AS k WHERE k.locktype = 'transactionid'
 				AND k.transactionid = l.xmax AND k.granted LIMIT 1)
 			INTO v_free, v_blocker FROM {table} AS l
@@ -154,8 +152,8 @@ BEGIN
 				USING ERRCODE = 'lock_not_available';
 		END IF;
 
-		-- 1. read: everything that decides. Each part is written so that only one index fits: with
-		-- old statistics the planner may choose badly.
+		-- 1. read: everything that the decision depends on. Each part fits only one index, because
+		-- with old statistics the planner may choose badly.
 		SELECT head.slot AS head, head.tick, head.tick_starts, head.tick_schedule, head.asked_schedule, head.asked_at,
 			head.host_name AS tick_host,
 			head.process_id AS tick_pid, head.process_tag AS tick_tag,
@@ -168,7 +166,7 @@ BEGIN
 			first.process_tag,
 			(SELECT l.slot FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot BETWEEN 0 AND v_slots - 1
 				ORDER BY l.resource_name DESC, l.slot DESC LIMIT 1) AS last,
-			-- Deleted rows are looked for in one window of slots at a time.
+			-- Each request looks for deleted rows in only one window of slots.
 			(SELECT count(*) FROM (SELECT FROM {table} AS l WHERE l.resource_name = p_resource
 				AND l.slot BETWEEN v_low AND v_high - 1
 				ORDER BY l.resource_name, l.slot LIMIT v_window) AS there) AS present
@@ -181,11 +179,12 @@ BEGIN
 			ORDER BY l.resource_name, l.expires_at LIMIT 1) AS first ON true;
 		v_clock := clock_timestamp();
 		v_clock_us := extract(epoch FROM v_clock) * 1000000;
-		IF p_delay IS NOT NULL THEN -- it has no instant to compare with others
+		IF p_delay IS NOT NULL THEN -- a tick with a delay has no instant to compare with others
 			p_tick := v_clock_us;
 			v_seen.tick := NULL;
 		END IF;
-		-- What was noted while the clock was ahead must not refuse everything until then.
+		-- Values that were noted while the clock was ahead must not refuse requests until the clock
+		-- gets there.
 		v_latest := v_clock + p_ahead * interval '1 microsecond';
 		IF v_seen.tick > v_clock_us + p_ahead THEN
 			v_seen.tick := NULL;
@@ -200,9 +199,9 @@ BEGIN
 		o_version := coalesce(v_seen.overrides_version, 0);
 		o_limit := coalesce(v_seen.slot_limit, 0);
 
-		-- 2. again: the same request, because its reply was lost. The lease is extended even if it
-		-- was revoked: the caller trusts it for p_ttl from this request on, and its first heartbeat
-		-- reports the revocation.
+		-- 2. again: the same request, repeated because its reply was lost. The lease is extended
+		-- even if it was revoked: the caller trusts it for p_ttl from this request on, and its
+		-- first heartbeat reports the revocation.
 		IF v_others > 0 THEN
 			SELECT count(*) INTO v_held FROM json_array_elements(p_also::json) AS a
 			WHERE EXISTS (SELECT 1 FROM {table} AS l WHERE l.lock_id = p_token AND l.resource_name = a ->> 0
@@ -244,8 +243,8 @@ BEGIN
 			END;
 		END IF;
 
-		-- 3. first: a missed tick of a schedule that is not known, or was not when it came due.
-		-- From then on the schedule is known.
+		-- 3. first: a missed tick whose schedule is unknown, or was unknown when the tick came due.
+		-- From now on the schedule is known.
 		IF p_missed IS NOT NULL AND p_tick <= v_clock_us + p_ahead
 			AND (v_seen.tick IS NULL OR coalesce(v_seen.tick_schedule, 0) <> p_schedule)
 			AND (v_seen.asked_schedule IS DISTINCT FROM p_schedule OR p_missed <= v_seen.asked_at) THEN
@@ -287,14 +286,14 @@ BEGIN
 			END CASE;
 		END IF;
 
-		-- 5. tick: it is started at most p_max times, and never after a later one.
+		-- 5. tick: it is started at most p_max times, and never after a later tick.
 		o_reason := CASE
 			WHEN p_tick > v_clock_us + p_ahead THEN 'tick_ahead'
 			WHEN p_tick < coalesce(v_seen.tick, 0) THEN 'tick_late'
 			WHEN p_tick = v_seen.tick AND v_seen.tick_starts >= p_max
 				OR p_missed IS NOT NULL AND p_tick <= coalesce(v_seen.tick, 0) THEN 'tick_taken'
 		END;
-		IF o_reason IS NULL AND p_missed IS NOT NULL THEN -- a host held a lease then, so the tick was not missed
+		IF o_reason IS NULL AND p_missed IS NOT NULL THEN -- if a host held a lease then, the tick was not missed
 			IF EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
 				AND extract(epoch FROM greatest(l.expires_at,
 					CASE WHEN l.released_at <= v_latest THEN l.released_at END))
@@ -310,8 +309,8 @@ BEGIN
 		END IF;
 		IF o_reason IS NOT NULL THEN RETURN; END IF;
 
-		-- 6. slot: one that has ended, a new one, or one whose row is missing.
-		IF p_delay IS NOT NULL THEN -- no lease may be held, in whatever slot
+		-- 6. slot: one whose lease has ended, a new one, or one whose row is missing.
+		IF p_delay IS NOT NULL THEN -- no lease may be held in any slot
 			v_seen.slot_limit := 1;
 		END IF;
 		v_ended := coalesce(v_seen.expires_at <= v_clock, false);
@@ -322,11 +321,10 @@ BEGIN
 		IF v_free IS NULL AND v_seen.present < v_high - v_low THEN
 			v_free := (SELECT min(i) FROM generate_series(v_low, v_high - 1) AS i
 				WHERE NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot = i));
-			CONTINUE WHEN v_free IS NULL; -- that row was just inserted again
+			CONTINUE WHEN v_free IS NULL; -- the missing row was just inserted again
 		END IF;
 		IF v_seen.slot_limit IS NOT NULL THEN
-			-- The leases of every slot count: after the limit was lowered there may be more than it
-			-- allows.
+			-- The leases of every slot count, because a lowered limit may be exceeded.
 			SELECT count(*) OVER () AS held, l.host_name, l.process_id, l.process_tag, l.acquired_at, l.expires_at
 				INTO v_leases FROM {table} AS l
 			WHERE l.resource_name = p_resource AND l.slot >= 0 AND l.expires_at > v_clock
@@ -338,7 +336,7 @@ BEGIN
 				v_seen.acquired_at := v_leases.acquired_at; v_seen.expires_at := v_leases.expires_at;
 			END IF;
 		END IF;
-		IF v_free IS NULL AND v_ended THEN -- others have the rows of all free slots locked
+		IF v_free IS NULL AND v_ended THEN -- other sessions have locked the rows of all free slots
 			PERFORM pg_sleep(v_sleep);
 			v_sleep := least(2 * v_sleep, 0.05);
 			v_skipped := false;
@@ -413,7 +411,8 @@ BEGIN
 					v_starts := 0;
 					v_last := nullif(substr(v_log, 26 * v_records - 25, 16), '')::bigint;
 					IF v_records > 0 AND v_last > v_clock_us + p_ahead + v_other.per / 60 THEN
-						-- They were counted while the clock was ahead, so they were before now.
+						-- These starts were counted while the clock was ahead, so they happened
+						-- before now.
 						WHILE v_records > 0 AND substr(v_log, 26 * v_records - 25, 16)::bigint > v_clock_us LOOP
 							v_starts := v_starts + substr(v_log, 26 * v_records - 9, 10)::bigint;
 							v_records := v_records - 1;
@@ -438,7 +437,7 @@ BEGIN
 							EXIT attempts;
 						END IF;
 					END LOOP;
-					-- It is allowed: count this start.
+					-- The rate allows this start: count it.
 					v_bucket := CASE WHEN v_other.rate > 60 THEN (v_other.per + 59) / 60 ELSE 1 END;
 					v_end := v_clock_us - v_clock_us % v_bucket + v_bucket;
 					IF v_records > 0 AND v_last >= v_end THEN
@@ -456,8 +455,8 @@ BEGIN
 			END LOOP;
 		END IF;
 
-		-- 9. grant: a lease of each. The EXCEPTION block is a savepoint: what it had locked is
-		-- unlocked when it fails, so nobody waits for a row that was not granted after all.
+		-- 9. grant: a lease of each. The EXCEPTION block is a savepoint: when it fails, its locks
+		-- are released, so no session waits for a row that was not granted.
 		IF NOT v_locked AND (p_tick IS NOT NULL OR v_others > 0 OR NOT v_ended OR v_seen.slot_limit IS NOT NULL) THEN
 			{lock_names}
 			CONTINUE;
@@ -489,7 +488,7 @@ BEGIN
 						v_slot := (SELECT l.slot + 1 FROM {table} AS l
 							WHERE l.resource_name = v_other.name AND l.slot BETWEEN -1 AND v_other.n - 1
 							ORDER BY l.resource_name DESC, l.slot DESC LIMIT 1);
-						IF v_slot = v_other.n THEN -- only where a row was deleted
+						IF v_slot = v_other.n THEN -- only if a row was deleted
 							v_slot := (SELECT i FROM generate_series(0, v_other.n - 1) AS i WHERE NOT EXISTS (SELECT 1
 								FROM {table} AS l WHERE l.resource_name = v_other.name AND l.slot = i) LIMIT 1);
 							v_busy := v_slot IS NULL;
@@ -516,7 +515,7 @@ BEGIN
 					ELSIF v_other.rate > 0 THEN
 						PERFORM FROM {table} AS h WHERE h.resource_name = v_other.name AND h.slot = -1
 							FOR UPDATE SKIP LOCKED;
-						IF NOT FOUND THEN -- the start must be counted
+						IF NOT FOUND THEN -- the start must not go uncounted
 							v_busy := true;
 							RAISE SQLSTATE 'TS000';
 						END IF;
@@ -545,10 +544,10 @@ BEGIN
 					expires_at = v_clock + p_ttl * interval '1 microsecond', released_at = NULL, revoked = NULL,
 					host_name = p_host, process_id = p_pid, process_tag = p_tag
 				WHERE l.resource_name = p_resource AND l.slot = v_free
-					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no override was set meanwhile
+					AND v_seen.overrides_version IS NOT DISTINCT FROM -- no override was set in the meantime
 						(SELECT h.overrides_version FROM {table} AS h
 							WHERE h.resource_name = p_resource AND h.slot = -1)
-					AND (p_delay IS NULL OR greatest(l.expires_at, -- a lease may have come and gone
+					AND (p_delay IS NULL OR greatest(l.expires_at, -- a lease may have begun and ended since
 						CASE WHEN l.released_at <= v_latest THEN l.released_at END)
 						+ p_delay * interval '1 microsecond' <= v_clock)
 				RETURNING l.slot, l.fence INTO o_slot, o_fence;
@@ -617,9 +616,10 @@ BEGIN
 		END IF;
 	END IF;
 
-	-- A lease that was renewed while the clock was ahead would last longer by that much. Its holder
-	-- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal
-	-- looks at the lease that ends last, and locks its row only if it is such a lease.
+	-- A lease that was renewed while the clock was ahead would last too long. Its holder trusts it
+	-- for one TTL from a moment in the past, so ending it one TTL from now is safe. Each refusal
+	-- looks at the lease that ends last, and locks its row only if that lease needs to be
+	-- shortened.
 	SELECT l.slot, l.renewed_at INTO v_leases FROM {table} AS l WHERE l.resource_name = v_full AND l.slot >= 0
 	ORDER BY l.resource_name DESC, l.expires_at DESC LIMIT 1;
 	IF v_leases.renewed_at > v_latest THEN

@@ -1,5 +1,6 @@
 -- name: verify
--- Names are qualified: another user may have functions of the same name in the search path.
+-- Names are qualified because another user may have functions with the same names in the search
+-- path.
 SELECT pg_catalog.version(),
 	(SELECT pg_catalog.count(*) FROM pg_catalog.json_array_elements_text($1::text::json) AS f(name)
 		WHERE pg_catalog.to_regproc(f.name) IS NULL)
@@ -13,7 +14,7 @@ SELECT (extract(epoch FROM pg_catalog.clock_timestamp())::float8 * 1000000::floa
 	coalesce((SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user), false)
 
 -- name: privileges
--- Returns the documented privileges that the role lacks: on the table, and on functions.
+-- Returns the documented privileges on the table and on functions that the role lacks.
 SELECT
 	coalesce((SELECT pg_catalog.string_agg(r.name, ', '::text)
 		FROM pg_catalog.unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r(name)
@@ -23,8 +24,8 @@ SELECT
 		WHERE NOT pg_catalog.has_function_privilege(pg_catalog.to_regproc(f.name), 'EXECUTE')), '')
 
 -- name: vacuum
--- Returns the oldest transaction that keeps VACUUM from removing row versions, as far as the role
--- may see it, if it is older than $2 seconds; and the numbers of dead and of live rows.
+-- Returns the oldest transaction that keeps VACUUM from removing row versions, if the role may see
+-- it and it is older than $2 seconds, and the numbers of dead and live rows.
 SELECT
 	coalesce((SELECT
 		pg_catalog.format('process %s (user %s, %s), open since %s', a.pid, a.usename, a.state, a.xact_start)

@@ -1,15 +1,15 @@
 -- name: create_update
 -- Changes the overrides of a name, and returns the new version, or 0 if that is not p_if_version.
--- NULL leaves a value as it is.
+-- NULL leaves a value unchanged.
 CREATE OR REPLACE FUNCTION {update}(
 	p_resource text,
 	p_pause bigint,       -- µs from now; 0: resume
-	p_pause_origin text,  -- who did it, and why
+	p_pause_origin text,  -- who changed it, and why
 	p_limit integer,      -- slots; -1: as grants declare
 	p_limit_origin text,
-	p_trigger_origin text, -- ask for a run
+	p_trigger_origin text, -- requests a run
 	p_value text,
-	p_if_version bigint,  -- set the value, and all else, if the name has this version; NULL: do not set it
+	p_if_version bigint,  -- apply all changes, with the value, only if the name has this version; NULL: no value
 	p_wait bigint,        -- ms to wait for a lock
 	OUT o_version bigint
 )
@@ -26,9 +26,10 @@ BEGIN
 	IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
 		PERFORM set_config('synchronous_commit', 'on', true); -- an update must survive a crash of the server
 	END IF;
-	-- Grants in progress do not know of this limit. Those that have the name locked are waited for,
-	-- and counted, by the next request that knows the limit. The others have the row of a slot
-	-- locked, and are waited for here. Later ones find the rows locked or a new version.
+	-- Grants in progress do not know this limit. If they have locked the name, the next request
+	-- that knows the limit waits for them and counts them. The others have locked the row of a
+	-- slot, and this statement waits for them. Later grants find the rows locked or see a new
+	-- version.
 	IF p_limit IS NOT NULL THEN
 		PERFORM FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0
 			ORDER BY l.resource_name, l.slot FOR UPDATE;
@@ -52,13 +53,13 @@ BEGIN
 		overrides_version = greatest(head.overrides_version + 1, v_clock_us),
 		paused_until = CASE
 			WHEN p_pause > 0 THEN EXCLUDED.paused_until
-			-- not the clock: that would be a pause again if it is ahead, and is set back
+			-- not the clock: if it is ahead and is set back, that would be a pause again
 			WHEN p_pause = 0 AND head.paused_until > v_clock THEN NULL
 			ELSE head.paused_until END,
 		resumed_at = CASE
 			WHEN p_pause > 0 THEN head.resumed_at
 			WHEN p_pause = 0 AND head.paused_until > v_clock THEN v_clock
-			-- nothing was missed under a limit of 0
+			-- ticks under a limit of 0 were not missed
 			WHEN head.slot_limit = 0 AND p_limit <> 0 AND coalesce(head.paused_until < v_clock, true) THEN v_clock
 			ELSE head.resumed_at END,
 		pause_origin = CASE
@@ -74,7 +75,7 @@ BEGIN
 		kept_value = CASE WHEN p_if_version IS NULL THEN head.kept_value ELSE p_value END
 	WHERE p_if_version IS NULL OR coalesce(head.overrides_version, 0) = p_if_version
 	RETURNING head.overrides_version INTO o_version;
-	o_version := coalesce(o_version, 0); -- another has changed it
+	o_version := coalesce(o_version, 0); -- another request has changed it
 END
 $tickslot$;
 
@@ -82,7 +83,7 @@ $tickslot$;
 SELECT {update}($1::text, $2::bigint, $3::text, $4::integer, $5::text, $6::text, $7::text, $8::bigint, $9::bigint)
 
 -- name: create_inspect
--- Returns the overrides of those names that the table knows.
+-- Returns the overrides of the names that are in the table.
 CREATE OR REPLACE FUNCTION {inspect}(p_resources text, p_values boolean, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 {settings}

@@ -1,5 +1,5 @@
 -- name: retry_locked
--- Tries the leases again whose rows were locked, until v_until or until another one was found.
+-- Retries the leases whose rows were locked, until v_until or until another lease was changed.
 		EXIT WHEN v_left IS NULL;
 		IF v_done > 0 OR clock_timestamp() > v_until THEN
 			v_answers := v_answers || v_locked;
@@ -10,10 +10,10 @@
 		p_grants := v_left::text;
 
 -- name: create_extend
--- Extends each lease that its token still holds, and that was not revoked, to p_ttl from now. It
--- skips locked rows. If any other lease was extended, it returns at once and reports the locked
--- ones as -1, unknown, because it must not wait while it keeps rows locked; otherwise it tries
--- again for an eighth of p_wait.
+-- Extends each lease to p_ttl from now if its token still holds it and it was not revoked. The
+-- function skips locked rows. If it has extended any other lease, it must not wait, because it
+-- keeps rows locked. So it returns at once and reports the skipped leases as -1 (unknown).
+-- Otherwise it tries again for an eighth of p_wait.
 CREATE OR REPLACE FUNCTION {extend}(p_ttl bigint, p_grants text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 {settings}
@@ -78,7 +78,7 @@ SELECT {extend}($1::bigint, $2::text, $3::bigint)
 
 -- name: create_release
 -- Ends each lease that its token still holds. The row stays: it stores the fence and the last
--- holder. Locked rows are handled as in extend.sql, but it tries again for half of p_wait.
+-- holder. Locked rows are handled as in extend, but the function tries again for half of p_wait.
 CREATE OR REPLACE FUNCTION {release}(p_grants text, p_wait bigint, OUT o_answers text)
 LANGUAGE plpgsql
 {settings}
@@ -92,13 +92,13 @@ DECLARE
 	v_locked jsonb;
 	v_left json;
 	v_done bigint;
-	v_succeeded text[] := '{}'; -- the names of which a grant was released as succeeded
+	v_succeeded text[] := '{}'; -- names that had a grant released as succeeded
 	v_ended text[];
 	v_resource text;
 BEGIN
 	{session}
 	PERFORM set_config('lock_timeout', p_wait::text, true);
-	-- If the slot is unknown, its acquire may still be running: wait for it.
+	-- If a slot is unknown, the acquire may still be running: wait for it.
 	PERFORM pg_advisory_xact_lock(hashtextextended('tickslot token ' || x.t, 0))
 	FROM (SELECT y.t FROM json_to_recordset(p_grants::json) AS y(s integer, t text) WHERE y.s = -1 ORDER BY y.t) AS x;
 	-- A crash of the server may undo a release: then the lease ends with its TTL.
@@ -139,8 +139,8 @@ BEGIN
 		v_succeeded := v_succeeded || coalesce(v_ended, '{}');
 		{retry_locked}
 	END LOOP;
-	-- Last, because an acquire that has one of these rows locked waits for nothing more. If a row
-	-- stays locked its success is not stored: the release matters more.
+	-- This comes last, because an acquire that has locked one of these rows waits for nothing else.
+	-- If a row stays locked, the success is not stored: the release matters more.
 	FOR v_resource IN SELECT DISTINCT x FROM unnest(v_succeeded) AS x ORDER BY x LOOP
 		LOOP
 			PERFORM FROM {table} AS h WHERE h.resource_name = v_resource AND h.slot = -1 FOR UPDATE SKIP LOCKED;
@@ -181,7 +181,7 @@ BEGIN
 	) ORDER BY h.slot), '[]')::text
 	INTO o_held FROM (
 		SELECT l.slot, l.host_name, l.process_id, l.process_tag, l.fence, l.acquired_at, l.renewed_at, l.expires_at,
-			clock_timestamp() AS clock -- one for all columns
+			clock_timestamp() AS clock -- one instant for all columns
 		FROM {table} AS l WHERE l.resource_name = p_resource AND l.slot >= 0 AND l.expires_at > clock_timestamp()
 	) AS h;
 END
@@ -191,9 +191,9 @@ $tickslot$;
 SELECT {list}($1::text, $2::bigint)
 
 -- name: create_enumerate
--- Looks at the p_limit rows after (p_after, p_after_slot), and returns the leases among them, of
--- names with a prefix, that have not ended or were released less than p_released ago. The prefix is
--- no condition of the range, because a page reads no more than p_limit rows.
+-- Reads the p_limit rows after (p_after, p_after_slot). Among them, returns the leases of names
+-- with the prefix that have not ended or were released less than p_released ago. The prefix does
+-- not narrow the range, because a page reads no more than p_limit rows.
 CREATE OR REPLACE FUNCTION {enumerate}(p_prefix text, p_after text, p_after_slot integer, p_limit integer,
 	p_released bigint, p_wait bigint, OUT o_leases text, OUT o_seen bigint, OUT o_last text, OUT o_last_slot integer)
 LANGUAGE plpgsql
@@ -203,7 +203,7 @@ AS $tickslot$
 #variable_conflict use_variable
 BEGIN
 	{session}
-	PERFORM set_config('lock_timeout', p_wait::text, true); -- of the table: it waits for no row
+	PERFORM set_config('lock_timeout', p_wait::text, true); -- for the table: the function waits for no row
 	WITH page AS MATERIALIZED (
 		SELECT l.resource_name, l.slot, l.fence, l.acquired_at, l.renewed_at, l.expires_at, l.released_at, l.host_name,
 			l.process_id, l.process_tag
@@ -236,10 +236,11 @@ $tickslot$;
 SELECT * FROM {enumerate}($1::text, $2::text, $3::integer, $4::integer, $5::bigint, $6::bigint)
 
 -- name: create_cleanup
--- Deletes the rows of the names after p_after that have been idle for p_retention, until it has
--- seen p_limit rows. It waits for no lock, because what it has deleted stays locked until it
--- commits; it skips names and rows that another session has locked. It locks a name while it
--- deletes its rows, from the highest slot down, because a gap would hide a slot for a while.
+-- Deletes rows that have been idle for p_retention, of the names after p_after, until it has seen
+-- p_limit rows. The function waits for no lock, because deleted rows stay locked until it commits.
+-- It skips names and rows that another session has locked. It locks a name while it deletes the
+-- rows of that name. It deletes slots from the highest down, because a gap would hide a slot for a
+-- while.
 CREATE OR REPLACE FUNCTION {cleanup}(p_retention bigint, p_after text, p_limit integer, OUT o_seen bigint,
 	OUT o_deleted bigint, OUT o_last text)
 LANGUAGE plpgsql
@@ -283,7 +284,7 @@ BEGIN
 		o_deleted := o_deleted + v_rows;
 		PERFORM FROM {table} AS h WHERE h.resource_name = p_after AND h.slot = -1
 			AND coalesce(greatest(h.tick, h.asked_at), 0) < v_clock_us - p_retention
-				AND h.overrides_version IS NULL -- overrides stay
+				AND h.overrides_version IS NULL -- keep overrides
 			AND NOT EXISTS (SELECT FROM {table} AS l WHERE l.resource_name = p_after AND l.slot >= 0)
 		FOR UPDATE SKIP LOCKED;
 		IF FOUND THEN

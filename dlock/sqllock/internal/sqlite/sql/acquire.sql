@@ -1,8 +1,8 @@
 -- name: snapshot
--- Reads in one snapshot all that decides about an acquire.
+-- Reads, in one snapshot, everything that decides an acquire.
 --
 -- ?1 resource_name, ?2 number of slots (at least 1) unless overridden, ?3 token, ?4 a random
--- number, which selects one window of ?5 slots in which deleted rows are noticed, ?6 whether the
+-- number, which selects the window of ?5 slots in which deleted rows are noticed, ?6 whether the
 -- end of the last lease is needed, ?7 whether the leases of all slots count.
 SELECT {now}, head.tick, head.tick_starts, coalesce(head.tick_schedule, 0), head.asked_schedule,
 	coalesce(head.asked_at, 0), head.slots, head.succeeded_at,
@@ -41,18 +41,18 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 	asked_schedule = excluded.asked_schedule, asked_at = excluded.asked_at
 
 -- name: shorten
--- Has each lease of name ?1 that was renewed while the clock was ahead end a TTL from now: its
--- holder trusts it for its TTL from a moment that is over. Otherwise it would last longer by that
--- much.
+-- Makes each lease of name ?1 that was renewed while the clock was ahead end one TTL from now.
+-- Otherwise the lease would last too long. Its holder trusts it for one TTL from a moment in the
+-- past.
 UPDATE {table} SET expires_at = {now} + expires_at - renewed_at, renewed_at = {now}
 WHERE resource_name = ?1 AND slot >= 0 AND renewed_at > {now} + {ahead} AND expires_at >= {now}
 
 -- name: count_start
--- Stores the starts ?2 of name ?1, unless others have stored some since ?3 was read.
+-- Stores the starts ?2 of name ?1 if no other host has stored starts since ?3 was read.
 UPDATE {table} SET starts = ?2 WHERE resource_name = ?1 AND slot = -1 AND coalesce(starts, '') = ?3
 
 -- name: regrant
--- Extends the lease that token ?2 has to ?3 from now, even if it was revoked: the caller trusts the
+-- Extends the lease of token ?2 to ?3 from now, even if it was revoked: the caller trusts the
 -- answer for that long, and its first heartbeat reports the revocation.
 UPDATE {table} SET expires_at = {now} + ?3, renewed_at = {now}
 WHERE lock_id = ?2 AND +resource_name = ?1 AND slot >= 0 AND expires_at >= {now}
@@ -65,8 +65,8 @@ SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = ?1 AND 
 		AND NOT EXISTS (SELECT 1 FROM {table} WHERE resource_name = ?1 AND slot = before.slot + 1)) END
 
 -- name: name_row
--- Counts a start of tick ?2 of schedule ?7 by the holder (?4, ?5, ?6), unless the tick is null, and
--- stores the declared number of slots ?3. The caller has checked that no later tick was claimed.
+-- Stores the declared number of slots ?3. If tick ?2 is not null, counts a start of it, for
+-- schedule ?7 and the holder (?4, ?5, ?6). The caller has checked that no later tick was claimed.
 INSERT INTO {table} (resource_name, slot, tick, tick_starts, tick_schedule, slots, host_name, process_id, process_tag)
 VALUES (?1, -1, ?2, 1, ?7, ?3, CASE WHEN ?2 IS NOT NULL THEN ?4 END, CASE WHEN ?2 IS NOT NULL THEN ?5 END,
 	CASE WHEN ?2 IS NOT NULL THEN ?6 END)

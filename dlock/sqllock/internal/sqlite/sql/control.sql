@@ -1,8 +1,8 @@
 -- name: update
 -- Changes the overrides of name ?1: a pause for ?2 (0: resume) by the origin ?3, a limit of ?4
--- slots (-1: as declared) by the origin ?5, a run by the origin ?6. NULL leaves a value as it is.
--- If ?8 is not NULL, kept_value becomes ?7, provided that the name has version ?8: otherwise
--- nothing is changed. A pause ends when the clock shows more than paused_until, as a lease does.
+-- slots (-1: as declared) by the origin ?5, a run requested by the origin ?6. NULL leaves a value
+-- unchanged. If ?8 is not NULL and the name has version ?8, kept_value becomes ?7. If the name has
+-- another version, nothing changes. Like a lease, a pause ends when the clock is past paused_until.
 INSERT INTO {table} (resource_name, slot, overrides_version, paused_until, pause_origin, slot_limit, limit_origin,
 	triggered_at, trigger_origin, kept_value)
 SELECT ?1, -1, {now}, CASE WHEN ?2 > 0 THEN {now} + ?2 END, CASE WHEN ?2 > 0 THEN ?3 END, nullif(?4, -1), ?5,
@@ -12,13 +12,13 @@ ON CONFLICT (resource_name, slot) DO UPDATE SET
 	overrides_version = max(coalesce(overrides_version, 0) + 1, excluded.overrides_version),
 	paused_until = CASE
 		WHEN ?2 > 0 THEN excluded.paused_until
-		-- not now: that would be a pause again if the clock is ahead, and is set back
+		-- not now: if the clock is ahead and is set back, that would be a pause again
 		WHEN ?2 = 0 AND paused_until >= {now} THEN NULL
 		ELSE paused_until END,
 	resumed_at = CASE
 		WHEN ?2 > 0 THEN resumed_at
 		WHEN ?2 = 0 AND paused_until >= {now} THEN {now}
-		-- nothing was missed under a limit of 0
+		-- ticks under a limit of 0 were not missed
 		WHEN slot_limit = 0 AND ?4 <> 0 AND coalesce(paused_until, 0) < {now} THEN {now}
 		ELSE resumed_at END,
 	pause_origin = CASE

@@ -1,6 +1,6 @@
 -- name: extend
--- Extends each lease that its token still holds to ?1 from now, unless it was revoked. It returns
--- the leases that are held.
+-- Extends each lease to ?1 from now if its token still holds it and it was not revoked. Returns the
+-- leases that are held.
 UPDATE {table} SET expires_at = CASE WHEN revoked IS NULL THEN {now} + ?1 ELSE expires_at END,
 	renewed_at = CASE WHEN revoked IS NULL THEN {now} ELSE renewed_at END
 FROM (SELECT json_extract(value, '$.n') AS n, json_extract(value, '$.s') AS s, json_extract(value, '$.t') AS t
@@ -38,9 +38,9 @@ FROM (
 )
 
 -- name: enumerate
--- Looks at the ?4 rows after (?2, ?3), and returns the leases among them, of names with the prefix
--- ?1, that have not ended or were released less than ?5 ago. The prefix is no condition of the
--- range, because a page reads no more than ?4 rows.
+-- Reads the ?4 rows after (?2, ?3). Among them, returns the leases of names with the prefix ?1 that
+-- have not ended or were released less than ?5 ago. The prefix does not narrow the range, because a
+-- page reads no more than ?4 rows.
 WITH page AS MATERIALIZED (
 	SELECT resource_name, slot, fence, acquired_at, renewed_at, expires_at, released_at, host_name, process_id,
 		process_tag, {now} AS now
@@ -68,10 +68,10 @@ SELECT (SELECT count(*) FROM page),
 	coalesce((SELECT slot FROM page ORDER BY resource_name DESC, slot DESC LIMIT 1), 0)
 
 -- name: cleanup
--- Deletes, of the rows after (?1, ?2) up to the last one of name ?3, those that have not been used
--- for ?4. Slots of a name are deleted from the highest one down and all at once, because a gap
--- would hide a slot for a while. The row with slot -1 is deleted by the first cleanup that finds no
--- slot of that name.
+-- Deletes rows that have not been used for ?4, among those after (?1, ?2) and up to the last row of
+-- name ?3. It deletes the slots of a name from the highest down and all at once, because a gap
+-- would hide a slot for a while. The first cleanup that finds no slot of a name deletes its row
+-- with slot -1.
 WITH used AS MATERIALIZED (
 	SELECT resource_name, max(slot) AS slot FROM {table}
 	WHERE resource_name >= ?1 AND resource_name <= ?3 AND slot >= 0
@@ -83,6 +83,6 @@ DELETE FROM {table}
 WHERE (resource_name, slot) > (?1, ?2) AND resource_name <= ?3
 AND CASE WHEN slot >= 0
 	THEN slot > coalesce((SELECT used.slot FROM used WHERE used.resource_name = {name}.resource_name), -1)
-	ELSE max(coalesce(tick, 0), coalesce(asked_at, 0)) < {now} - ?4 AND overrides_version IS NULL -- overrides stay
+	ELSE max(coalesce(tick, 0), coalesce(asked_at, 0)) < {now} - ?4 AND overrides_version IS NULL -- keep overrides
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = {name}.resource_name AND s.slot >= 0)
 	END

@@ -1,12 +1,12 @@
 -- Never run against a server.
 
 -- name: acquire
--- Takes a free slot, and one start of a tick if the request has a tick, in one transaction. It is
--- one batch, which the server completes even if the client goes away, so no client can stop in the
--- middle of a transaction.
+-- Takes a free slot, and one start of a tick if the request has a tick, in one transaction. The
+-- server completes the batch even if the client disconnects, so no client can stop in the middle of
+-- a transaction.
 --
--- An application lock on the name makes its grants serial. While it is held nobody else can grant a
--- slot, so no request is refused while a slot is free.
+-- An application lock on the name serializes its grants. While a session holds the lock, no other
+-- session can grant a slot, so no request is refused while a slot is free.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 DECLARE @resource varbinary(544) = @p1, @slots int = @p2, @token varbinary(64) = @p3, @ttl bigint = @p4,
@@ -29,14 +29,14 @@ EXEC @locked = sp_getapplock @Resource = @name, @LockMode = 'Exclusive', @LockOw
 IF @locked < 0
 	THROW 51222, 'tickslot: the name was locked for too long', 1;
 
--- 1. read: everything that decides.
+-- 1. read: everything that the decision depends on.
 --
--- A later version may use the table in a way that this one would misread: see tableFormat.
+-- A later version may use the table in a way that this version would misread: see tableFormat.
 IF EXISTS (SELECT 1 FROM {table} WHERE resource_name = 0x AND slot = -1 AND overrides_version > 1)
 	THROW 51223, 'a later version of tickslot uses the table, with a format beyond 1: update this host', 1;
 DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);
--- DATEADD takes an int: milliseconds, rounded up, last for 24 days.
+-- DATEADD takes an int. As milliseconds, rounded up, an int is enough for 24 days.
 DECLARE @until datetime2(6) = DATEADD(MILLISECOND, (@ttl + 999) / 1000, @clock);
 SELECT @head = slot, @last_tick = tick, @last_schedule = tick_schedule,
 	@asked = asked_schedule, @asked_at = asked_at, @starts = tick_starts, @declared = slots,
@@ -46,7 +46,8 @@ SELECT @head = slot, @last_tick = tick, @last_schedule = tick_schedule,
 	@limit_origin = limit_origin,
 	@claimer = host_name, @claimer_pid = process_id, @claimer_tag = process_tag
 FROM {table} WHERE resource_name = @resource AND slot = -1;
--- What was noted while the clock was ahead must not refuse everything until then.
+-- Values that were noted while the clock was ahead must not refuse requests until the clock gets
+-- there.
 DECLARE @latest datetime2(6) = DATEADD(MICROSECOND, @ahead, @clock);
 IF @last_tick > @clock_us + @ahead
 	SET @last_tick = NULL;
@@ -59,19 +60,19 @@ IF @resumed > @latest
 DECLARE @n int = CASE WHEN @limit > 0 THEN @limit WHEN @slots > 0 THEN @slots ELSE 1 END;
 SELECT TOP (1) @first = slot, @ends = expires_at, @since = acquired_at, @who = host_name, @who_pid = process_id,
 	@who_tag = process_tag
--- none that is locked
+-- skips locked rows
 FROM {table} WITH (INDEX (ends), READCOMMITTEDLOCK, READPAST) WHERE resource_name = @resource AND slot >= 0
 	AND slot < @n ORDER BY expires_at;
 
--- 2. again: the same request, because its reply was lost. The lease is extended even if it was
--- revoked: the caller trusts it for @ttl from this request on, and its first heartbeat reports the
--- revocation.
+-- 2. again: the same request, repeated because its reply was lost. The lease is extended even if it
+-- was revoked: the caller trusts it for @ttl from this request on, and its first heartbeat reports
+-- the revocation.
 UPDATE {table} SET expires_at = @until, renewed_at = @clock, @slot = slot, @fence = fence
 WHERE lock_id = @token AND resource_name = @resource AND slot >= 0 AND expires_at > SYSUTCDATETIME();
 IF @slot IS NOT NULL
 	SET @reason = 'ok';
--- 3. first: a missed tick of a schedule that is not known, or was not when it came due. From then
--- on the schedule is known.
+-- 3. first: a missed tick whose schedule is unknown, or was unknown when the tick came due. From
+-- now on the schedule is known.
 ELSE IF @missed IS NOT NULL AND @tick <= @clock_us + @ahead
 	AND (@last_tick IS NULL OR COALESCE(@last_schedule, 0) <> @schedule)
 	AND (@asked IS NULL OR @asked <> @schedule OR @missed <= @asked_at)
@@ -89,21 +90,21 @@ ELSE IF @paused > @clock OR @limit = 0 OR @missed < DATEDIFF_BIG(MICROSECOND, '1
 	OR @missed < DATEDIFF_BIG(MICROSECOND, '1970-01-01', @resumed)
 	SELECT @reason = 'paused', @origin = CASE
 		WHEN @limit = 0 AND (@paused IS NULL OR @paused <= @clock) THEN @limit_origin ELSE @pause_origin END;
--- 5. tick: it is started at most @max times, and never after a later one.
+-- 5. tick: it is started at most @max times, and never after a later tick.
 ELSE IF @tick > @clock_us + @ahead
 	SET @reason = 'tick_ahead';
 ELSE IF @tick < COALESCE(@last_tick, 0)
 	SET @reason = 'tick_late';
 ELSE IF @tick = @last_tick AND @starts >= @max OR @missed IS NOT NULL AND @tick <= COALESCE(@last_tick, 0)
 	SELECT @reason = 'tick_taken', @who = @claimer, @who_pid = @claimer_pid, @who_tag = @claimer_tag;
--- A host held a lease then, so the tick was not missed.
+-- If a host held a lease when the tick came due, the tick was not missed.
 ELSE IF @missed IS NOT NULL AND EXISTS (
 	SELECT 1 FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0
 	AND (DATEDIFF_BIG(MICROSECOND, '1970-01-01', expires_at) > @missed
 		OR released_at <= @latest AND DATEDIFF_BIG(MICROSECOND, '1970-01-01', released_at) > @missed))
 	SET @reason = 'tick_held';
--- 6. slot: one that ended, a new one, or one whose row was deleted. A limit counts the leases of
--- every slot: after it was lowered there may be more than it allows.
+-- 6. slot: one whose lease has ended, a new one, or one whose row was deleted. With an overridden
+-- limit, the leases of every slot count, because a lowered limit may be exceeded.
 ELSE IF @limit > 0 AND @limit <= (
 	SELECT COUNT(DISTINCT slot) FROM {table} WITH (READCOMMITTEDLOCK) WHERE resource_name = @resource AND slot >= 0
 		AND expires_at > @clock)
@@ -116,10 +117,10 @@ BEGIN
 END
 ELSE
 BEGIN
-	-- 7. delay: no request has one here. See KeepsDelay.
-	-- 8. shared: no request has further semaphores here. See TakesShared.
-	-- 9. grant: the lease, of a slot that ended. It is looked at again: it may have been extended
-	-- at the last moment.
+	-- 7. delay: no request on SQL Server has one. See KeepsDelay.
+	-- 8. shared: no request on SQL Server has further semaphores. See TakesShared.
+	-- 9. grant: the lease of a slot that has ended. The UPDATE checks the lease again, because it
+	-- may have been extended at the last moment.
 	IF @ends <= @clock
 		UPDATE {table} SET lock_id = @token,
 			@fence = fence = CASE WHEN fence + 1 > @clock_us THEN fence + 1 ELSE @clock_us END,
@@ -166,9 +167,9 @@ BEGIN
 			WHERE resource_name = @resource AND slot = -1;
 	END
 END
--- A lease that was renewed while the clock was ahead would last longer by that much. Its holder
--- trusts it for its TTL from a moment that is over, so it ends a TTL from now. Each refusal looks
--- at the lease that ends last.
+-- A lease that was renewed while the clock was ahead would last too long. Its holder trusts it for
+-- one TTL from a moment in the past, so ending it one TTL from now is safe. Each refusal looks at
+-- the lease that ends last.
 IF @reason IN ('full', 'tick_held')
 	UPDATE {table} WITH (READPAST) SET renewed_at = @clock,
 		expires_at = DATEADD(MILLISECOND,
@@ -183,7 +184,7 @@ SELECT @reason, COALESCE(@slot, 0), COALESCE(@fence, 0), COALESCE(@declared, 0),
 	CASE WHEN @reason IN ('full', 'tick_taken') THEN COALESCE(@who, N'') ELSE N'' END,
 	CASE WHEN @reason IN ('full', 'tick_taken') THEN COALESCE(@who_pid, 0) ELSE 0 END,
 	CASE WHEN @reason IN ('full', 'tick_taken') THEN COALESCE(@who_tag, N'') ELSE N'' END,
-	-- if all rows are locked, nothing is known
+	-- if all rows are locked, the values are unknown
 	CASE @reason WHEN 'full' THEN COALESCE(DATEDIFF_BIG(MICROSECOND, @since, @clock), 0) ELSE 0 END,
 	CASE WHEN @reason = 'full' THEN COALESCE(DATEDIFF_BIG(MICROSECOND, @clock, @ends), 0)
 		WHEN @reason = 'paused' AND @paused > @clock THEN DATEDIFF_BIG(MICROSECOND, @clock, @paused) ELSE 0 END,

@@ -2,9 +2,9 @@
 
 -- name: update
 -- Changes the overrides of a name: a pause for @p2 µs (0: resume) by the origin @p3, a limit of @p4
--- slots (-1: as declared) by the origin @p5, one run by the origin @p6. NULL leaves a value as it
--- is. If @p9 is not NULL, kept_value becomes @p8, provided that the name has version @p9: otherwise
--- nothing is changed.
+-- slots (-1: as declared) by the origin @p5, a run requested by the origin @p6. NULL leaves a value
+-- unchanged. If @p9 is not NULL and the name has version @p9, kept_value becomes @p8. If the name
+-- has another version, nothing changes.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
@@ -28,13 +28,13 @@ UPDATE {table} SET
 	paused_until = CASE
 		-- DATEADD takes an int
 		WHEN @pause > 0 THEN DATEADD(MICROSECOND, @pause % 1000000, DATEADD(SECOND, @pause / 1000000, @clock))
-		-- not the clock: that would be a pause again if it is ahead, and is set back
+		-- not the clock: if it is ahead and is set back, that would be a pause again
 		WHEN @pause = 0 AND paused_until > @clock THEN NULL
 		ELSE paused_until END,
 	resumed_at = CASE
 		WHEN @pause > 0 THEN resumed_at
 		WHEN @pause = 0 AND paused_until > @clock THEN @clock
-		-- nothing was missed under a limit of 0
+		-- ticks under a limit of 0 were not missed
 		WHEN slot_limit = 0 AND @limit <> 0 AND (paused_until IS NULL OR paused_until < @clock) THEN @clock
 		ELSE resumed_at END,
 	pause_origin = CASE
@@ -54,7 +54,7 @@ COMMIT TRANSACTION;
 SELECT @rows;
 
 -- name: inspect
--- The names are in hex, here and in the answer.
+-- Names are in hex, both here and in the answer.
 DECLARE @names nvarchar(max) = @p1;
 DECLARE @clock datetime2(6) = SYSUTCDATETIME();
 DECLARE @clock_us bigint = DATEDIFF_BIG(MICROSECOND, '1970-01-01', @clock);

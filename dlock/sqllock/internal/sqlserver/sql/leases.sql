@@ -1,8 +1,8 @@
 -- Never run against a server.
 
 -- name: extend
--- Extends each lease that its token still holds, and that was not revoked, to @p1 µs from now. It
--- skips locked rows and reports those leases as unknown.
+-- Extends each lease to @p1 µs from now if its token still holds it and it was not revoked. The
+-- statement skips locked rows and reports their leases as unknown.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
@@ -26,13 +26,13 @@ LEFT JOIN {table} AS r WITH (READCOMMITTEDLOCK, READPAST) ON r.resource_name = w
 	AND r.expires_at > SYSUTCDATETIME()
 	AND h.slot IS NULL
 LEFT JOIN {table} AS there WITH (NOLOCK) ON there.resource_name = w.n AND there.slot = w.s AND there.lock_id = w.t
-	AND there.expires_at > SYSUTCDATETIME() AND h.slot IS NULL -- also if it is locked
+	AND there.expires_at > SYSUTCDATETIME() AND h.slot IS NULL -- also if the row is locked
 LEFT JOIN {table} AS head WITH (READCOMMITTEDLOCK, READPAST) ON head.resource_name = w.n AND head.slot = -1;
 SELECT CONCAT('[', @answers, ']');
 
 -- name: release
 -- Ends each lease that its token still holds. The row stays: it stores the fence and the last
--- holder. Locked rows are handled as in extend.sql.
+-- holder. Locked rows are handled as in extend.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
@@ -77,10 +77,10 @@ DECLARE @held nvarchar(max) = (
 SELECT COALESCE(@held, N'[]');
 
 -- name: enumerate
--- Looks at the @p4 rows after (@p2, @p3), and returns the leases among them, of names with the
--- prefix @p1, that have not ended or were released less than @p5 µs ago. The prefix is no condition
--- of the range, because a page reads no more than @p4 rows. It waits for no row that is locked, and
--- does not leave it out either: a lease must not vanish from a list while it is extended.
+-- Reads the @p4 rows after (@p2, @p3). Among them, returns the leases of names with the prefix @p1
+-- that have not ended or were released less than @p5 µs ago. The prefix does not narrow the range,
+-- because a page reads no more than @p4 rows. The statement neither waits for locked rows nor skips
+-- them: a lease must not vanish from a list while it is extended.
 SET NOCOUNT ON;
 SET LOCK_TIMEOUT {wait};
 DECLARE @prefix varbinary(544) = @p1, @after varbinary(544) = @p2, @slot int = @p3, @limit int = @p4,
@@ -108,10 +108,10 @@ SELECT COALESCE(@leases, N'[]'), (SELECT COUNT(*) FROM @page),
 	COALESCE((SELECT TOP (1) slot FROM @page ORDER BY resource_name DESC, slot DESC), 0);
 
 -- name: cleanup
--- Deletes, of the @p3 rows after (@p1, @p2), those that have not been used for @p4 µs. Slots are
--- deleted from the highest one down, because a gap would hide a slot for a while. The row with slot
--- -1 is deleted when no slot of that name is left. A row whose fence is ahead of the clock stays,
--- and so does one that another session has locked.
+-- Deletes rows that have not been used for @p4 µs, among the @p3 rows after (@p1, @p2). It deletes
+-- slots from the highest down, because a gap would hide a slot for a while. It deletes the row with
+-- slot -1 when the name has no slot left. A row stays if its fence is ahead of the clock or another
+-- session has locked it.
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET LOCK_TIMEOUT {wait};
@@ -130,7 +130,7 @@ WHERE l.slot >= 0 AND l.fence < @clock_us
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot > l.slot
 			AND (s.acquired_at > @before OR s.expires_at > @before OR s.released_at > @before OR s.fence >= @clock_us))
 	OR l.slot = -1 AND COALESCE(l.tick, 0) < @clock_us - @retention
-		AND COALESCE(l.asked_at, 0) < @clock_us - @retention AND l.overrides_version IS NULL -- overrides stay
+		AND COALESCE(l.asked_at, 0) < @clock_us - @retention AND l.overrides_version IS NULL -- keep overrides
 		AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.resource_name = l.resource_name AND s.slot >= 0);
 SET @deleted = @@ROWCOUNT;
 SELECT COUNT(*), @deleted, COALESCE((SELECT TOP (1) resource_name FROM @page ORDER BY resource_name DESC, slot DESC),
