@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// MaxNameLen is how many bytes the name of a handler, a schedule or a worker may have.
+	// MaxNameLen is the maximum length in bytes of the name of a handler, a schedule or a worker.
 	MaxNameLen = 200
 
 	maxRuns     = 10_000
-	maxAttempts = 1_000 // and crashes
+	maxAttempts = 1_000 // also the maximum of MaxCrashes
 	maxBackfill = 10_000
 	minTTL      = time.Second
 	maxTTL      = 24 * time.Hour
@@ -25,9 +25,10 @@ const (
 	maxInterval = 24 * time.Hour
 	maxJitter   = 0.9
 	maxWait     = 24 * time.Hour
-	// minUnseen leaves a worker that cannot reach the database time to register again.
+	// minUnseen is the minimum of Retention.Unseen. It leaves a worker that cannot reach the
+	// database time to register again.
 	minUnseen = 10 * registerInterval
-	// Not every database can store other years.
+	// firstYear and lastYear bound times, because not every database can store other years.
 	firstYear, lastYear = 1970, 9999
 )
 
@@ -192,7 +193,7 @@ func (h HandlerOptions) withDefaults() HandlerOptions {
 
 // check returns every fault of options whose defaults are filled in.
 func (h HandlerOptions) check(fault func(field, format string, args ...any)) {
-	if h.MaxConcurrency < 0 || h.MaxConcurrency > maxRuns { // a larger one fits no column, and would limit nothing
+	if h.MaxConcurrency < 0 || h.MaxConcurrency > maxRuns { // a larger limit does not fit the column
 		fault("MaxConcurrency", "%d: use 1 to %d, or 0 for any number", h.MaxConcurrency, maxRuns)
 	}
 	if h.MaxPerPartition < 0 || h.MaxPerPartition > maxRuns {
@@ -241,8 +242,8 @@ func checkSchedule(s schedule.Schedule, o ScheduleOptions, fault func(field, for
 		if err := schedule.CheckShared(s); err != nil {
 			fault("Schedule", "%w", err)
 		}
-		// Not every database can store other text, and a database must return exactly what was
-		// stored.
+		// Not every database can store invalid UTF-8 or NUL, and a database must return exactly the
+		// text that was stored.
 		for _, text := range []string{schedule.Identity(s), schedule.Describe(s)} {
 			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 				fault("Schedule", "its String %q is not valid UTF-8, or has a NUL: use text", text)

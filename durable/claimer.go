@@ -22,8 +22,8 @@ const lockedAgain = 500 * time.Millisecond
 
 var errClaimedLate = errors.New("the answer to the claim came so late that the lease was nearly over")
 
-// A claimer claims due runs, at most as many as there are free places, and passes them to the
-// runner. A place that becomes free wakes its loop.
+// A claimer claims at most as many due runs as there are free places, and passes them to the
+// runner. A place that becomes free wakes the claimer's loop.
 type claimer struct {
 	*loop.Loop
 	store    store.Worker
@@ -35,11 +35,11 @@ type claimer struct {
 	request  store.ClaimRequest // only its Limit changes
 	draining atomic.Bool        // no further run starts
 
-	wakeOthers func()    // in the fleet
-	wokeAt     time.Time // when wakeOthers was last called; of the loop's goroutine
+	wakeOthers func()    // wakes the claimers of the fleet
+	wokeAt     time.Time // when wakeOthers was last called; used only by the loop's goroutine
 
-	mu       sync.Mutex           // of the readers of checks
-	locked   map[string]time.Time // since when another session locks the row of a limit
+	mu       sync.Mutex           // guards locked and reported, which checks read
+	locked   map[string]time.Time // limits whose rows another session keeps locked, and since when
 	reported map[string]bool      // the limits in locked that were logged
 }
 
@@ -62,7 +62,7 @@ func (c *claimer) claim() time.Duration {
 	})
 	c.batch.Ended(now().since(sent), err)
 	if err != nil {
-		return afterFailure() // if it has claimed runs, they are reclaimed
+		return afterFailure() // any runs that the failed call has claimed will be reclaimed
 	}
 	c.noteLocked(claimed.Locked)
 	for _, row := range claimed.Runs {
@@ -79,7 +79,7 @@ func (c *claimer) claim() time.Duration {
 	wait := loop.Never
 	switch {
 	case len(claimed.Runs) == limit || claimed.More:
-		return 0 // there may be more
+		return 0 // more runs may be due
 	case !claimed.Next.IsZero():
 		wait = claimed.Next.Sub(claimed.Now)
 	}
@@ -92,7 +92,7 @@ func (c *claimer) claim() time.Duration {
 	return wait
 }
 
-// heldBack wakes the workers to which runs were left, at most once per Patience, and returns how
+// heldBack wakes the workers for which runs were left, at most once per Patience. It returns how
 // soon this worker may take those runs itself.
 func (c *claimer) heldBack() time.Duration {
 	if time.Since(c.wokeAt) >= c.request.Patience {
@@ -124,7 +124,7 @@ func (c *claimer) noteLocked(names []string) {
 	c.reported = told
 }
 
-// limitsFree returns an error for each limit whose row another session has kept locked for
+// limitsFree returns an error that names each limit whose row another session has kept locked for
 // lockedFor.
 func (c *claimer) limitsFree() error {
 	c.mu.Lock()

@@ -22,10 +22,11 @@ const sleepCheck = time.Second
 // An instant is a reading of a clock that never steps and does not stop while the machine sleeps.
 type instant struct {
 	awake time.Time     // Go's monotonic clock, which stops during sleep
-	slept time.Duration // so far
+	slept time.Duration // total sleep so far
 }
 
-// now reads the sleep first, so that a pause of the process between the two readings counts.
+// now reads the sleep time first, so that a pause of the process between the two readings counts as
+// elapsed time.
 func now() instant {
 	slept := suspended()
 	return instant{time.Now(), slept}

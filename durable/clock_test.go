@@ -9,11 +9,11 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// When the database's clock was ahead and is right again, every schedule has runs again within a
-// minute, in which workers notice it, plus its own interval. That includes a schedule that was
-// registered while the clock was ahead. A pause that was ended during that time stays ended.
+// After the database's clock was ahead and is set right, workers notice within a minute, and every
+// schedule has runs again within that minute plus its own interval. That includes a schedule that
+// was registered while the clock was ahead. A pause that ended during that time stays ended.
 //
-// Fails when Register believes that a schedule was seen in the future.
+// Fails when Register trusts a seen_at that lies in the future.
 func TestDatabaseClockWasAhead(t *testing.T) {
 	for _, by := range []time.Duration{10 * time.Minute, 2 * time.Hour, 400 * 24 * time.Hour} {
 		t.Run(fmt.Sprint(by), func(t *testing.T) {

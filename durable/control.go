@@ -15,20 +15,21 @@ import (
 const (
 	maxPause     = 10 * 366 * day
 	maxActive    = 1_000_000
-	requeueBatch = 1_000 // bounds the statement's time
+	requeueBatch = 1_000 // bounds the duration of the statement
 )
 
 // A Control changes handlers, schedules and runs in the whole fleet at run time, through the
-// database: workers need not be reachable. They apply a change with their next claim,
+// database. Workers do not have to be reachable. They apply a change with their next claim,
 // materialization or renewal. The database keeps a pause or a limit until it is changed. Each call
-// takes a driver.Cause, which says who makes the change and why, in at most 256 bytes each.
+// takes a driver.Cause, which says who makes the change and why. Each of the two texts has at most
+// 256 bytes.
 //
-// A handler or a schedule that no worker has ever had can be changed, too, because it may be
-// deployed later. As its name may also be misspelt, such a change is logged as a warning to
+// Handlers and schedules that no worker has ever had can be changed, too, because they may be
+// deployed later. The name may also be misspelled, so such a change is logged as a warning to
 // slog.Default().
 //
-// After an error the change may or may not be in force: call again. All calls except Trigger are
-// idempotent.
+// After an error, the change may or may not have been made: call again. All calls except Trigger
+// are idempotent.
 //
 // Store.Control returns it.
 type Control struct{ store *Store }
@@ -45,7 +46,7 @@ func (c *Control) Pause(ctx context.Context, handler string, until time.Time, by
 	return c.setHandler(ctx, handler, store.Override{PausedUntil: &left}, by, checkPause(left, until))
 }
 
-// Resume ends the pause of a handler. It has no effect on one that is not paused.
+// Resume ends the pause of a handler. It has no effect if the handler is not paused.
 func (c *Control) Resume(ctx context.Context, handler string, by driver.Cause) error {
 	return c.setHandler(ctx, handler, store.Override{PausedUntil: new(time.Duration)}, by, nil)
 }
@@ -61,7 +62,7 @@ func checkPause(left time.Duration, until time.Time) error {
 }
 
 // SetMaxConcurrency overrides HandlerOptions.MaxConcurrency with n for all workers. The override
-// applies as soon as the call returns. n is 1 to 10,000, or 0: nothing starts. Runs in progress
+// applies as soon as the call returns. n is 1 to 10,000, or 0 to start no run. Runs in progress
 // continue, and no further run is claimed until fewer than n are running.
 func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, by driver.Cause) error {
 	var fault error
@@ -71,7 +72,7 @@ func (c *Control) SetMaxConcurrency(ctx context.Context, handler string, n int, 
 	return c.setHandler(ctx, handler, store.Override{MaxConcurrency: &n}, by, fault)
 }
 
-// ResetMaxConcurrency removes the override: HandlerOptions.MaxConcurrency applies again.
+// ResetMaxConcurrency removes the override, so that HandlerOptions.MaxConcurrency applies again.
 func (c *Control) ResetMaxConcurrency(ctx context.Context, handler string, by driver.Cause) error {
 	return c.setHandler(ctx, handler, store.Override{MaxConcurrency: new(-1)}, by, nil)
 }
@@ -118,15 +119,15 @@ func warnIfUnseen(what, name string, err error, seen bool) {
 // PauseSchedule keeps a schedule from queueing runs until the given time, at most ten years ahead.
 // Ticks that come due during the pause, by the database's clock, count as paused and are not caught
 // up, even if no worker was running. Ticks that were due before the pause still run, and so do
-// queued runs. Pausing a schedule that is paused moves the end of its pause. Only the latest pause
-// is remembered: if no worker has run since the pause before it, the ticks of that earlier pause
-// count as missed, and CatchUp decides about them.
+// queued runs. Pausing a paused schedule moves the end of its pause. Only the latest pause is
+// remembered. If no worker has run since an earlier pause, the ticks of that pause count as missed,
+// and CatchUp decides about them.
 func (c *Control) PauseSchedule(ctx context.Context, schedule string, until time.Time, by driver.Cause) error {
 	left := time.Until(until)
 	return c.setSchedule(ctx, schedule, left, by, checkPause(left, until))
 }
 
-// ResumeSchedule ends the pause of a schedule. It has no effect on one that is not paused.
+// ResumeSchedule ends the pause of a schedule. It has no effect if the schedule is not paused.
 func (c *Control) ResumeSchedule(ctx context.Context, schedule string, by driver.Cause) error {
 	return c.setSchedule(ctx, schedule, 0, by, nil)
 }
@@ -148,8 +149,8 @@ func (c *Control) setSchedule(ctx context.Context, schedule string, left time.Du
 }
 
 // SetMaxActive overrides Config.MaxActive with n for all workers, including those without a
-// MaxActive. The override applies as soon as the call returns. n is 1 to 1,000,000, or 0: nothing
-// starts. Runs in progress continue.
+// MaxActive. The override applies as soon as the call returns. n is 1 to 1,000,000, or 0 to start
+// no run. Runs in progress continue.
 func (c *Control) SetMaxActive(ctx context.Context, n int, by driver.Cause) error {
 	var fault error
 	if n < 0 || n > maxActive {
@@ -158,7 +159,7 @@ func (c *Control) SetMaxActive(ctx context.Context, n int, by driver.Cause) erro
 	return c.setMaxActive(ctx, n, by, fault)
 }
 
-// ResetMaxActive removes the override: Config.MaxActive applies again.
+// ResetMaxActive removes the override, so that Config.MaxActive applies again.
 func (c *Control) ResetMaxActive(ctx context.Context, by driver.Cause) error {
 	return c.setMaxActive(ctx, -1, by, nil)
 }
@@ -172,10 +173,10 @@ func (c *Control) setMaxActive(ctx context.Context, n int, by driver.Cause, faul
 
 // Cancel ends a run for good, and returns its state before the call. A queued run is canceled
 // immediately. The context of a running run ends (ErrCanceled) when its worker next renews its
-// leases, within Config.TTL/3; the run is not tried again, but it succeeds if its handler returns
-// nil before that. A dead letter is discarded: it is canceled, and counts no longer. A run that
-// succeeded or was canceled before does not change. If there is no such run, the error matches
-// ErrNoRun.
+// leases, within Config.TTL/3; the run is not retried. If its handler returns nil before that, the
+// run succeeds. A dead letter is discarded: it becomes a canceled run and no longer counts as dead.
+// A run that has already succeeded or been canceled does not change. If the run does not exist, the
+// error matches ErrNoRun.
 func (c *Control) Cancel(ctx context.Context, id int64, by driver.Cause) (was State, err error) {
 	if err := c.check(ctx, by); err != nil {
 		return "", fmt.Errorf("durable: run %d: %w", id, err)
@@ -188,10 +189,10 @@ func (c *Control) Cancel(ctx context.Context, id int64, by driver.Cause) (was St
 }
 
 // Requeue queues dead letters again, due immediately, each with as many attempts and as much time
-// as its handler allows. Waits between attempts begin with Retry.FirstWait again, and the numbers
-// of attempts continue from the last one. Requeue takes the newest first, 1,000 in one transaction,
-// and returns how many it has queued; after an error it may have queued more. It queues canceled
-// runs again only if the filter names their state, and refuses other states.
+// as its handler allows. Waits between attempts begin with Retry.FirstWait again, and attempt
+// numbers continue from the last one. Requeue processes 1,000 runs per transaction, newest first,
+// and returns how many it has queued. After an error it may have queued more. It queues canceled
+// runs only if the filter names their state, and refuses other states.
 func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause) (int, error) {
 	fault := which.check()
 	if len(which.States) == 0 {
@@ -206,7 +207,7 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause)
 	if err := c.check(ctx, by, fault); err != nil {
 		return 0, fmt.Errorf("durable: requeue: %w", err)
 	}
-	// Each run is visited once, so the loop ends even if requeued runs become dead letters again.
+	// The loop visits each run once, so it ends even if requeued runs become dead letters again.
 	all := 0
 	for rest := which.inStore(); ; {
 		n, beforeID, err := c.store.store.Requeue(ctx, rest, store.Cause(by), requeueBatch)
@@ -218,9 +219,9 @@ func (c *Control) Requeue(ctx context.Context, which RunFilter, by driver.Cause)
 	}
 }
 
-// Forget deletes the row of a schedule that was removed from the code, and returns false if there
-// is no such row. The schedule's runs are kept. If a worker still has the schedule, it registers it
-// again as a new one within a minute, without its pause and its history.
+// Forget deletes the row of a schedule that was removed from the code. It returns false if the row
+// does not exist. The schedule's runs are kept. If a worker still has the schedule, the worker
+// registers it again within a minute as a new schedule, without its pause and history.
 func (c *Control) Forget(ctx context.Context, schedule string, by driver.Cause) (bool, error) {
 	if err := c.check(ctx, by, checkName(schedule)); err != nil {
 		return false, fmt.Errorf("durable: schedule %.60q: %w", schedule, err)
@@ -229,8 +230,8 @@ func (c *Control) Forget(ctx context.Context, schedule string, by driver.Cause) 
 	return ok, named(err)
 }
 
-// Trigger queues a run of a handler, in a transaction of its own: see Store.Trigger.
-// TriggerOptions.By is required.
+// Trigger queues a run of a handler in its own transaction: see Store.Trigger. TriggerOptions.By is
+// required.
 func (c *Control) Trigger(ctx context.Context, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
 	if err := options.By.Validate(); err != nil {

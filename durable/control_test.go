@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Every change of a Control can be read back, with who made it and why.
+// Every change made by a Control can be read back, including who made it and why.
 func TestControlShows(t *testing.T) {
 	t.Parallel()
 	s, _ := onFile(t)
@@ -109,8 +109,8 @@ func TestControlShows(t *testing.T) {
 	}
 }
 
-// Fails when Requeue leaves out runs that one batch has no room for, or takes a run twice that has
-// failed again in between.
+// Fails when Requeue leaves out the runs that do not fit into one batch, or requeues a run twice
+// that has failed again in between.
 func TestRequeueInBatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -135,7 +135,7 @@ func TestRequeueInBatches(t *testing.T) {
 	})
 }
 
-// cancels is a store that cancels every run again as soon as it was requeued.
+// cancels is a store that cancels every run again as soon as it is requeued.
 type cancels struct{ *memory.Store }
 
 func (c cancels) Requeue(ctx context.Context, which store.Filter, by store.Cause, limit int) (int, int64, error) {
@@ -196,7 +196,7 @@ func TestControlRefusesBadInput(t *testing.T) {
 	_, noState := s.Runs(ctx, durable.RunFilter{States: []durable.State{"Dead"}}, 1)
 	_, page := s.Runs(ctx, durable.RunFilter{BeforeID: -1}, 1)
 	_, limit := s.Runs(ctx, durable.RunFilter{}, 0)
-	_, noIDs := c.Requeue(ctx, durable.RunFilter{IDs: []int64{}}, ann) // an empty list selects no run, and not all
+	_, noIDs := c.Requeue(ctx, durable.RunFilter{IDs: []int64{}}, ann) // an empty list does not select all runs
 	_, noStates := s.Runs(ctx, durable.RunFilter{States: []durable.State{}}, 1)
 	for i, step := range []struct {
 		err  error
@@ -261,8 +261,8 @@ func TestRunsArePaged(t *testing.T) {
 	}
 }
 
-// A change to a name that no worker has ever had is made, and logged as a warning. The test is not
-// parallel, because it replaces the default logger.
+// A change to a name that no worker has ever had takes effect and is logged as a warning. The test
+// is not parallel, because it replaces the default logger.
 func TestControlWarnsOfUnknownNames(t *testing.T) {
 	s, _ := onFile(t)
 	c := s.Control()

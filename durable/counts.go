@@ -8,17 +8,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are what happened to the runs of a handler on this worker.
+// counts has the counters of a handler on this worker.
 type counts struct {
-	mu        sync.Mutex // of all parts
+	mu        sync.Mutex // used by all parts
 	attempts  map[Outcome]uint64
 	discarded uint64              // results that did not count
-	losses    uint64              // leases
-	duration  prometheus.Observer // of attempts, in s; nil: no metrics
-	delay     prometheus.Observer // from due to claimed, in s; nil: no metrics
+	losses    uint64              // lost leases
+	duration  prometheus.Observer // of attempts, in seconds; nil: no metrics
+	delay     prometheus.Observer // from due to claimed, in seconds; nil: no metrics
 }
 
-// started counts an attempt. delay is the time from when it was due to its claim.
+// started counts an attempt. delay is the time between its due time and its claim.
 func (c *counts) started(delay time.Duration) {
 	if c.delay != nil {
 		c.delay.Observe(delay.Seconds())
@@ -56,7 +56,7 @@ func (c *counts) read() (attempts map[Outcome]uint64, discarded, losses uint64) 
 
 // ticksCounts counts the ticks of a schedule that this worker has materialized, by their outcome.
 type ticksCounts struct {
-	mu  sync.Mutex // of all parts
+	mu  sync.Mutex // used by all parts
 	sum TickCounts
 }
 

@@ -24,17 +24,17 @@ const (
 	opRead        = "read"
 )
 
-// A database bounds the calls to the store, and knows whether they succeed.
+// A database bounds the time of calls to the store and records whether they succeed.
 type database struct{ *answers.Calls }
 
-// newDatabase returns a database. It waits for a late answer for TTL, because the runs in the
-// answer to a claim can be given back as long as their leases last, which costs them no attempt.
+// newDatabase returns a database that waits up to TTL for a late answer. As long as their leases
+// last, the runs in a late answer to a claim can be given back, which uses up no attempt.
 func newDatabase(name string, c Config, v *events) *database {
 	return &database{answers.New(answers.Options{Name: name, Timeout: c.CallTimeout,
 		Behind: max(c.TTL, stallAfter(c)),
 		Failed: func(op string, err error, first bool) {
 			level := slog.LevelDebug
-			if first { // later failures were announced by the first
+			if first { // the first failure announces the outage
 				level = slog.LevelWarn
 			}
 			v.Log(level, "durable: a call to the database failed", "call", op, "err", err)

@@ -1,5 +1,5 @@
 // Package durable runs recurring and triggered work that must not be lost: each run is a row in a
-// database until it has succeeded, or becomes a dead letter that an operator has to look at.
+// database until it succeeds or becomes a dead letter for an operator to handle.
 //
 //	store := pgxdurable.New(pool, durable.Options{}) // or SQLite
 //	worker, err := durable.NewWorker(store, durable.Config{MaxRuns: 16})
@@ -18,20 +18,20 @@
 //
 // # What is promised
 //
-// A run that was committed is never lost. It is tried until its handler returns nil or Permanent,
-// until it has failed for three weeks (Retry bounds that, by time and by count), or until an
-// operator cancels it. If a worker dies, hangs or loses its database, another worker reclaims its
-// runs within TTL + PollInterval, without having to know their handler. A run whose leases were
-// lost MaxCrashes times becomes a dead letter, because it may be what kills the workers.
+// A committed run is never lost. It is tried until its handler returns nil or an error marked by
+// Permanent, until it has failed for three weeks (Retry sets other bounds, by time and by count),
+// or until an operator cancels it. If a worker dies, hangs or loses its database, another worker
+// reclaims its runs within TTL + PollInterval, even without having their handler. A run that has
+// lost its lease MaxCrashes times becomes a dead letter, because it may be killing the workers.
 //
 // A run has one owner at a time: the worker that holds its lease. Before the lease can go to
-// another worker, the run's context has ended (context.Cause matches ErrLeaseLost). After a pause
-// of the whole process (SIGSTOP) Run.Valid is false immediately, and the context ends within a
-// second. After a sleep of the machine the same holds on Linux only, whose clocks tell exactly how
-// long the sleep was. A worker's writes about a run that it no longer owns change nothing, because
-// every write names the attempt.
+// another worker, the run's context has ended (context.Cause matches ErrLeaseLost). When the whole
+// process was paused (SIGSTOP) beyond its lease, Run.Valid is false immediately afterwards, and the
+// context ends within a second. After a sleep of the machine, the same holds only on Linux, where
+// clocks measure the sleep exactly. A worker's writes for a run that it no longer owns change
+// nothing, because every write names the attempt.
 //
-// Each tick of a schedule has at most one run, and is counted once: queued, coalesced, skipped or
+// Each tick of a schedule has at most one run and is counted once, as queued, coalesced, skipped or
 // paused.
 //
 // Three limits hold at every instant, in the whole fleet:
@@ -43,9 +43,10 @@
 // # What is not promised
 //
 // A handler may be called, and may even finish, more than once for a run: after a crash, after a
-// lost lease, and if its result cannot be written. So it has to be idempotent: Run.Key is the same
-// for all attempts. A handler that ignores its context keeps running after its lease is lost; it
-// then counts in no limit of the fleet, but keeps its place on its worker.
+// lost lease, and if its result cannot be written. So it has to be idempotent. Run.Key, which is
+// the same for all attempts, helps with that. A handler that ignores its context keeps running
+// after its lease is lost. It then no longer counts towards the limits of the fleet, but keeps its
+// place on its worker.
 //
 // If the database's clock is set forward, leases end early. A worker notices with its next renewal,
 // within a third of the lease; until then a run may have two owners.
@@ -53,12 +54,13 @@
 // Runs are claimed in the order of priority and due time, but may end in another order, and several
 // workers may execute the runs of one handler in any order.
 //
-// It is no general job queue: there are no workflows, and no uniqueness by arguments. See
-// docs/which-one.md for when to use a timer, a durable run, the outbox, or River.
+// Package durable is not a general job queue: it has no workflows and no uniqueness by arguments.
+// docs/which-one.md explains when to use a timer, a durable run, the outbox, or River.
 //
 // # Lines in the log
 //
-// These lines keep their text and keys. At a …, the line continues with an explanation.
+// These lines keep their text and keys across versions. At a …, the line continues with an
+// explanation.
 //
 //	"durable: worker started"                   Info: worker, handlers, schedules, max_runs, ttl
 //	"durable: draining"                         Info: cause
@@ -83,26 +85,26 @@
 //
 // A line about a run also has run, handler, attempt and worker; for the run of a tick, also
 // schedule and due_at. drain is how long the drain took; still_running names the handlers that did
-// not return, if any. Each handler's failed attempts and dead letters have ten lines a minute; the
-// rest are logged at Debug, and left_out says how many. The database passes over runs that another
-// worker has claimed, so there is no line about them.
+// not return, if any. Each handler logs at most ten lines a minute about failed attempts and dead
+// letters. Further ones are logged at Debug, and left_out says how many. The database skips runs
+// that another worker has claimed, so no line reports them.
 //
 // # Databases
 //
 // Postgres 13 or newer (package pgxdurable), also behind a PgBouncer in transaction mode, and
 // SQLite 3.38 or newer, for the processes of one machine. Call Store.Migrate once per deployment,
-// or at every start. All deadlines are computed by the database's clock: those of hosts may differ
-// by any amount.
+// or at every start. All deadlines are computed by the database's clock, so the clocks of hosts may
+// differ by any amount.
 //
 // A run that is triggered in a transaction becomes visible when the transaction commits, and starts
-// when a worker next looks: within PollInterval, or within milliseconds after Store.Notify
-// (Postgres). Worker.Trigger without a transaction wakes its own worker immediately. A due tick is
-// started by the worker that is the first to queue it. If that worker has no room, it notifies the
+// at the next poll of a worker: within PollInterval, or within milliseconds after Store.Notify
+// (Postgres). Worker.Trigger without a transaction wakes its own worker immediately. The worker
+// that is first to queue a due tick starts its run. If that worker has no room, it notifies the
 // others.
 //
 // # Fixed times
 //
-// These cannot be set:
+// These times cannot be configured:
 //
 //   - A tick counts as missed (CatchUp) when it is queued more than LateAfter (1 min) late, or when
 //     a later one is due as well.

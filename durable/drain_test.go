@@ -18,9 +18,9 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A worker that shuts down waits for its runs, then ends their contexts, and gives back those that
-// have not finished. Another worker continues with them immediately, and no attempt is used up,
-// however often that happens.
+// A worker that shuts down waits for its runs, then ends their contexts, and gives back the
+// unfinished runs. Another worker continues with them immediately, and no attempt is used up, no
+// matter how often that happens.
 //
 // Fails when a run is not given back, or giving it back costs an attempt.
 func TestDrainGivesBack(t *testing.T) {
@@ -28,7 +28,7 @@ func TestDrainGivesBack(t *testing.T) {
 		f := newFleet(t)
 		options := durable.HandlerOptions{Retry: durable.Retry{MaxAttempts: 2}}
 		c := durable.Config{DrainTimeout: 10 * time.Second, PreStopDelay: 3 * time.Second}
-		causes := make(chan error, 2) // of the long run, and of one that was claimed late
+		causes := make(chan error, 2) // of the long run and of a run that was claimed late
 		h := f.add(c).handle("report", func(ctx context.Context, run *durable.Run) error {
 			if run.Key == "short" {
 				return sleeps(12*time.Second)(ctx, run)
@@ -80,10 +80,10 @@ func TestDrainGivesBack(t *testing.T) {
 	})
 }
 
-// A handler that ignores its context at the end is named, its lease is left to expire, and the run
-// is run again elsewhere.
+// If a handler ignores its context at the end, Run names it and leaves its lease to expire, and
+// another worker executes the run again.
 //
-// Fails when Run waits forever, or writes a result for it.
+// Fails when Run waits forever, or writes a result for the handler.
 func TestStuckHandlerIsNamed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -120,9 +120,9 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 	})
 }
 
-// A claim in progress when draining begins gives back the runs that it brings.
+// A worker gives back the runs of a claim that was in progress when draining began.
 //
-// Fails when draining cuts the claim off, or starts what it brings.
+// Fails when draining cuts the claim off, or starts the claimed runs.
 func TestClaimUnderWayIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -144,7 +144,8 @@ func TestClaimUnderWayIsGivenBack(t *testing.T) {
 	})
 }
 
-// If the database is down at the end, Run still ends and says what it could not write.
+// If the database is down when Run ends, Run still returns and says which results it could not
+// write.
 //
 // Fails when Run waits for the database.
 func TestDrainWithoutTheDatabase(t *testing.T) {
@@ -177,8 +178,8 @@ func TestDrainWithoutTheDatabase(t *testing.T) {
 	}
 }
 
-// If the database is not set up right, Run ends immediately. If it does not answer, Run asks until
-// it does, and can be ended meanwhile.
+// If the database is not set up correctly, Run ends immediately. If it does not answer, Run keeps
+// asking until it does, and can be stopped in the meantime.
 //
 // Fails when Run waits for a missing table, or an outage ends the program.
 func TestStartWithoutTheDatabase(t *testing.T) {
@@ -201,7 +202,7 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 				t.Errorf("%s: %v, %v, %v", what, h.Started(), h.Ready(), h.Checks()["database-answers"]())
 			}
 			if what == hang {
-				break // Run is ended
+				break // stop Run
 			}
 			h.link.set(well)
 			id := f.trigger("report", durable.TriggerOptions{})
@@ -216,7 +217,7 @@ func TestStartWithoutTheDatabase(t *testing.T) {
 
 // All faults of a registration are returned together, before anything starts.
 //
-// Fails when one of them hides another.
+// Fails when one fault hides another.
 func TestAllFaultsAtOnce(t *testing.T) {
 	nothing := func(context.Context, *durable.Run) error { return nil }
 	f := newFleet(t)
@@ -306,10 +307,10 @@ func TestTriggerFaults(t *testing.T) {
 	})
 }
 
-// A Run that finds faults leaves no metrics behind: a Worker without the faults can use the same
-// Registerer.
+// A Run that finds faults leaves no metrics registered, so a Worker without the faults can use the
+// same Registerer.
 //
-// Fails when only a Run that has begun unregisters them.
+// Fails when metrics are unregistered only if Run has begun its work.
 func TestRunThatFindsFaultsFreesItsRegistry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

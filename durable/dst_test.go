@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// In the nights in which clocks change, each tick of the schedule has its run, even if no worker
-// was running that night.
+// On nights when clocks change, each tick of the schedule has its run, even if no worker was
+// running that night.
 //
-// Fails when other ticks are caught up than those that came due.
+// Fails when the ticks that are caught up differ from those that came due.
 func TestNightsInWhichClocksChange(t *testing.T) {
 	for night, before := range map[string]time.Time{
 		"an hour less": time.Date(2000, 3, 24, 23, 0, 0, 0, time.UTC),

@@ -16,7 +16,7 @@ import (
 var errRefused = errors.New("the store belongs to others")
 
 // If a process belongs to another environment than the fleet, its worker registers nothing and
-// claims no run. Its Run, Ready and Started say why.
+// claims no run. The errors of Run, Ready and Started say why.
 //
 // Fails when the worker does not ask the registry, or asks only after it has called the database.
 func TestWorkerOfAnotherEnvironment(t *testing.T) {
@@ -64,8 +64,8 @@ func TestWorkerOfAnotherEnvironment(t *testing.T) {
 	})
 }
 
-// A worker that is refused while it works claims no further run, and waits for those in progress as
-// at its end, but without PreStopDelay.
+// A worker that is refused while it is running claims no further run. It waits for runs in progress
+// as it does at shutdown, but without PreStopDelay.
 //
 // Fails when a run is claimed after that, or a run in progress is cut off.
 func TestWorkerThatIsRefusedLater(t *testing.T) {
@@ -81,7 +81,7 @@ func TestWorkerThatIsRefusedLater(t *testing.T) {
 		})
 		h.start()
 		first := f.trigger("report", durable.TriggerOptions{})
-		pass(6 * time.Second) // more than a poll
+		pass(6 * time.Second) // longer than a poll interval
 		refuse(errRefused)
 		second := f.queue("report", durable.TriggerOptions{})
 		pass(time.Minute)

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// ErrLeaseLost is the cause of a run's context when its lease has ended: another worker may own
-	// the run now or soon.
+	// ErrLeaseLost is the cause of a run's context after its lease has ended. Another worker may
+	// own the run now or soon.
 	ErrLeaseLost = errors.New("durable: the lease of the run was lost")
 	// ErrMaxRunTime is the cause of a run's context after HandlerOptions.MaxRunTime.
 	ErrMaxRunTime = errors.New("durable: the run reached its MaxRunTime")
@@ -27,7 +27,7 @@ var (
 	errGoexit     = guard.Goexit("handler")
 )
 
-// named prefixes an error of a store with the name of this package. nil stays nil.
+// named prefixes an error of a store with the name of this package. named(nil) is nil.
 func named(err error) error {
 	if err == nil {
 		return nil
@@ -35,7 +35,7 @@ func named(err error) error {
 	return fmt.Errorf("durable: %w", err)
 }
 
-// plural returns one if n is 1; otherwise many, with n in place of its %d.
+// plural returns one if n is 1; otherwise it returns many with n in place of its %d.
 func plural(n int64, one, many string) string {
 	if n == 1 {
 		return one
@@ -53,12 +53,12 @@ func (c *CanceledError) Error() string { return fmt.Sprintf("durable: the run wa
 // Is makes errors.Is(err, ErrCanceled) true.
 func (c *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
-// A PanicError is the error of a handler that panicked. Value is the argument of panic, and Stack
+// A PanicError is the error of a handler that panicked. Value is the argument of panic. Stack is
 // the stack of the handler's goroutine, as debug.Stack returns it.
 type PanicError = guard.PanicError
 
-// A StuckError is returned by Run when a handler or a schedule's Next has not returned, so that its
-// goroutine still runs. The leases of the handlers are left to expire, and other workers run their
+// Run returns a StuckError when a handler or a schedule's Next has not returned and its goroutine
+// is still running. The leases of the handlers are left to expire, and other workers execute their
 // runs again.
 type StuckError struct {
 	Handlers  []string // by name, once per run
@@ -81,8 +81,8 @@ func (s *StuckError) Error() string {
 	return "durable: shut down with " + strings.Join(left, ", and ")
 }
 
-// Permanent marks an error that another attempt would not fix: the run becomes a dead letter
-// immediately. errors.Is and errors.As see through the mark. Permanent(nil) is nil.
+// Permanent marks an error that another attempt would not fix, so that the run becomes a dead
+// letter immediately. errors.Is and errors.As see through the mark. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -90,10 +90,10 @@ func Permanent(err error) error {
 	return &markedError{err: err, permanent: true}
 }
 
-// RetryAfter marks an error so that the run is tried again after d and not after the wait of
+// RetryAfter marks an error so that the run is tried again after d instead of the wait of
 // HandlerOptions.Retry, for example because a service has answered with Retry-After. The attempt
-// counts. A negative d counts as 0, and more than 366 days as 366 days. errors.Is and errors.As see
-// through the mark. RetryAfter(d, nil) is nil.
+// counts. A negative d counts as 0, and a d of more than 366 days counts as 366 days. errors.Is and
+// errors.As see through the mark. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -114,7 +114,7 @@ func (m *markedError) Error() string { return m.err.Error() }
 
 func (m *markedError) Unwrap() error { return m.err }
 
-// markOf returns the mark of an error; nil: it has no mark. It calls methods of the user's error,
+// markOf returns the mark of an error, or nil if it has none. It calls methods of the user's error,
 // which may panic.
 func markOf(err error) *markedError {
 	mark, _ := guard.As[*markedError](err)
@@ -129,7 +129,7 @@ func unmarked(err error) error {
 	return err
 }
 
-// maxErrorLen is how many bytes of an error the database keeps.
+// maxErrorLen is the maximum number of bytes of an error that the database keeps.
 const maxErrorLen = 4096
 
 func textOf(err error) string { return guard.Text(err, maxErrorLen) }

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/durable"
 )
 
-// A run is a row until it has succeeded: here on SQLite, which needs nothing installed.
+// A run is a row until it has succeeded. This example uses SQLite, which needs no installation.
 func Example() {
 	dir, err := os.MkdirTemp("", "durable-example-")
 	if err != nil {
@@ -94,7 +94,8 @@ func migrated() (store *durable.Store, remove func()) {
 	}
 }
 
-// However often a program says that the search index is stale, only one run waits to update it.
+// No matter how often a program reports that the search index is stale, only one run waits to
+// update it.
 func ExampleStore_TriggerMany() {
 	ctx := context.Background()
 	store, remove := migrated() // see the example of the package
@@ -104,13 +105,13 @@ func ExampleStore_TriggerMany() {
 		stale = append(stale, durable.TriggerManyParams{Handler: "index", Payload: []byte(tenant),
 			Options: durable.TriggerOptions{Key: tenant, KeyUntil: durable.KeyUntilStarted}})
 	}
-	fmt.Println(store.TriggerMany(ctx, nil, stale)) // in a service: in the transaction that changes what is indexed
+	fmt.Println(store.TriggerMany(ctx, nil, stale)) // in a service: in the transaction that changes the indexed data
 	// Output:
 	// [{1 false} {2 false} {1 true}] <nil>
 }
 
-// A receiver that accepts two requests in 100 ms gets no more, however many workers there are: the
-// third run waits until the database allows the next start.
+// A receiver that accepts two requests per 100 ms gets no more, no matter how many workers there
+// are. The third run waits until the database allows the next start.
 func ExampleHandlerOptions_rate() {
 	store, remove := migrated() // see the example of the package
 	defer remove()
@@ -134,7 +135,7 @@ func ExampleHandlerOptions_rate() {
 		}
 	}
 	fmt.Println(worker.Run(ctx))
-	runs, err := store.Runs(context.Background(), durable.RunFilter{}, 3) // the newest first
+	runs, err := store.Runs(context.Background(), durable.RunFilter{}, 3) // newest first
 	if err != nil {
 		log.Fatal(err)
 	}

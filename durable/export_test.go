@@ -8,9 +8,9 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// FakeSleep lets a test put the machine to sleep: each call of the function that it returns adds to
-// the time slept. Call it outside the bubble. It replaces a variable of the package, so the test
-// must not be parallel; it calls Setenv to make sure of that.
+// FakeSleep simulates sleep of the machine: each call of the returned function adds to the time
+// slept. Call FakeSleep outside the bubble. It replaces a variable of the package, so the test must
+// not be parallel. FakeSleep calls Setenv, which panics in a parallel test.
 func FakeSleep(t *testing.T) func(time.Duration) {
 	t.Setenv("DURABLE_TEST_SLEEP", "fake")
 	var slept atomic.Int64
@@ -23,12 +23,12 @@ func FakeSleep(t *testing.T) func(time.Duration) {
 // NewStore returns a Store for tests.
 func NewStore(s store.Store) *Store { return &Store{store: s} }
 
-// Defaults returns the configs of the zero values with all defaults.
+// Defaults returns a zero Config and HandlerOptions with all defaults filled in.
 func Defaults() (Config, HandlerOptions) {
 	return Config{}.withDefaults(), HandlerOptions{}.withDefaults()
 }
 
-// Defaults of settings that tests calculate with.
+// Defaults that tests use in calculations.
 const (
 	DefaultTTL            = defaultTTL
 	DefaultPollInterval   = defaultPollInterval

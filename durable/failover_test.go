@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// When the primary is killed and a synchronous standby takes over, no committed run is lost, and no
-// worker has to be restarted: the URL of the pool has both servers.
+// When the primary is killed and a synchronous standby takes over, no committed run is lost and no
+// worker has to be restarted. The URL of the pool names both servers.
 //
 // Fails when a worker keeps using connections to a server that is gone.
 func TestStandbyTakesOver(t *testing.T) {
@@ -70,7 +70,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		id, err := store.Trigger(ctx, nil, "h", nil, durable.TriggerOptions{
-			RunIn: time.Duration(len(committed)%200) * 20 * time.Millisecond}) // so most are due later than the end
+			RunIn: time.Duration(len(committed)%200) * 20 * time.Millisecond}) // so most are due after the failover
 		if err == nil {
 			committed = append(committed, id)
 		}

@@ -13,12 +13,11 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// Every call to the database has every fault, every second time and for a quarter of an hour. No
-// tick or triggered run is lost, no tick has two runs, no run has two valid owners, no limit is
-// exceeded. When the database is well again, all runs are completed.
+// Every call to the database has every fault: on every second call, for a quarter of an hour. No
+// tick or triggered run is lost, no tick has two runs, no run has two valid owners, and no limit is
+// exceeded. When the database has recovered, all runs are completed.
 //
-// Fails when a part takes a lost answer for a call that was not carried out, or does something
-// twice.
+// Fails when a part treats a call with a lost answer as not carried out, or does something twice.
 func TestEveryCallWithEveryFault(t *testing.T) {
 	ops := []string{"materialize", "claim", "renew", "finish", "reclaim", "due", "register", "sweep", "stats", "listen"}
 	faults := []fault{lost, twice, zombie, stopped, refused, slow, answer, hang}
@@ -67,7 +66,7 @@ func everySecondCall(t *testing.T, op string, what fault) {
 	f.end()
 }
 
-// firstTick returns the earliest tick of a schedule that has a run.
+// firstTick returns the earliest tick of the schedule that has a run.
 func (f *fleet) firstTick(name string) (first time.Time) {
 	for _, r := range f.runs() {
 		if r.Schedule == name && (first.IsZero() || r.DueAt.Before(first)) {
@@ -77,7 +76,7 @@ func (f *fleet) firstTick(name string) (first time.Time) {
 	return first
 }
 
-// An outage of ten minutes is reported once, and so is its end; a renewal that panics counts as
+// An outage of ten minutes is reported once, and so is its end. A renewal that panics counts as
 // failed.
 //
 // Fails when each failed call is reported.
@@ -99,7 +98,7 @@ func TestOutageIsReportedOnce(t *testing.T) {
 		if s := h.Status(); s.Database.Up || s.Database.Err == "" {
 			t.Errorf("%+v", s.Database)
 		}
-		renewals := 0 // every second one panics: three in a row, with no other call between, are an outage
+		renewals := 0 // every second one panics; three consecutive failures are an outage
 		h.link.on(func(op string) (fault, time.Duration) {
 			if op != "renew" {
 				return well, 0
@@ -125,9 +124,9 @@ func TestOutageIsReportedOnce(t *testing.T) {
 	})
 }
 
-// A hook or a logger that panics or hangs does no harm, and Run names a hook that hangs at the end.
+// A hook or logger that panics or hangs does no harm. Run names a hook that hangs at the end.
 //
-// Fails when a part calls one itself.
+// Fails when a part calls a hook or logger on its own goroutine.
 func TestHooksHarmNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -158,11 +157,12 @@ func TestHooksHarmNobody(t *testing.T) {
 	})
 }
 
-// A call that ignores its context is left behind, and not made again until it returns. Live then
-// fails, because only a restart may help. The other calls continue, and the worker can stop.
+// The worker abandons a call that ignores its context, and does not repeat it until it returns.
+// Live then fails, because only a restart may help. The other calls continue, and the worker can
+// stop.
 //
-// Fails when Live passes although a call does not return, or fails in an outage, when such calls
-// pile up, when results are not written meanwhile, or when Run waits for the call.
+// Fails when Live passes although a call does not return, when Live fails during an outage, when
+// such calls pile up, when results are not written in the meantime, or when Run waits for the call.
 func TestCallThatDoesNotReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -219,9 +219,9 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// If a driver ends its goroutine, the call fails, but no part of the worker ends.
+// If a driver ends its goroutine, the call fails, but all parts of the worker continue.
 //
-// Fails when the loop that made the call has ended.
+// Fails when the loop that made the call ends.
 func TestDriverThatEndsItsGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -235,7 +235,7 @@ func TestDriverThatEndsItsGoroutine(t *testing.T) {
 		}
 		h.link.set(well)
 		id := f.trigger("report", durable.TriggerOptions{})
-		pass(2 * time.Minute) // a worker registers once a minute, or a little later
+		pass(2 * time.Minute) // a worker registers about once a minute
 		if run, _ := f.run(id); run.State != store.StateSucceeded || h.Checks()["database-answers"]() != nil {
 			t.Errorf("%+v, %v", run, h.Checks()["database-answers"]())
 		}
@@ -243,10 +243,10 @@ func TestDriverThatEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-// If one kind of call always fails while all others succeed, the check of the database fails within
-// three times CallTimeout, and names the call.
+// If one kind of call always fails while all others succeed, the database check fails within three
+// times CallTimeout and names the call.
 //
-// Fails when the calls that succeed hide the one that fails.
+// Fails when successful calls hide the failing one.
 func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

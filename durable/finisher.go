@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxResults is how many results one call writes at most.
+	// maxResults is the maximum number of results that one call writes.
 	maxResults = 500
-	// lockedFor is how long a row is locked before that is logged.
+	// lockedFor is how long a row must be locked before the lock is logged.
 	lockedFor = 2 * time.Second
 )
 
@@ -28,12 +28,13 @@ type finished struct {
 	attempt  *attempt
 	result   store.Result
 	err      error // returned by the handler
-	reported bool  // its locked row was logged; of the finisher's goroutine
+	reported bool  // its locked row was logged; used only by the finisher's goroutine
 }
 
-// A finisher writes results. It makes one call at a time, with all waiting results: a single result
-// is written immediately, and under load each call writes many. If a call fails, all its results
-// are tried again. A result whose row is locked is tried again later and does not delay the others.
+// A finisher writes results. It makes one call at a time, with all waiting results. So a single
+// result is written immediately, and under load each call writes many. If a call fails, the
+// finisher tries all its results again. If the row of a result is locked, the finisher tries that
+// result again later without delaying the others.
 type finisher struct {
 	worker   string
 	store    store.Worker
@@ -43,7 +44,7 @@ type finisher struct {
 	batch    *answers.Batch
 	wake     chan struct{} // signals that a result waits
 
-	mu      sync.Mutex // of all callers
+	mu      sync.Mutex // used by all callers
 	waiting []*finished
 }
 
@@ -61,7 +62,7 @@ func (f *finisher) putBack(batch []*finished) {
 	f.waiting = append(f.waiting, batch...)
 }
 
-// take takes up to n waiting results.
+// take removes and returns up to n waiting results.
 func (f *finisher) take(n int) []*finished {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +90,7 @@ func (f *finisher) run(ctx context.Context) {
 			case err != nil:
 				wake = nil // a new result would fail as well
 			case len(batch) == limit && len(left) < len(batch):
-				continue // there may be results that were not tried yet
+				continue // there may be results that it has not tried yet
 			}
 			again = time.After(wait/2 + rand.N(wait))
 		}
@@ -103,8 +104,8 @@ func (f *finisher) run(ctx context.Context) {
 	}
 }
 
-// write writes a batch, and returns what is left of it: all if the call fails, or those whose
-// rows are locked.
+// write writes a batch and returns the remaining results: all of them if the call fails, otherwise
+// those whose rows are locked.
 func (f *finisher) write(batch []*finished) (left []*finished, err error) {
 	results := make([]store.Result, len(batch))
 	for i, r := range batch {

@@ -17,16 +17,16 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Schedules that many tests need.
+// Schedules that many tests use.
 var (
-	everyMinute = schedule.Every(time.Minute).Offset(0) // at each full minute, whatever its name
+	everyMinute = schedule.Every(time.Minute).Offset(0) // at each full minute, whatever the schedule's name
 	after       = schedule.After(time.Minute)
 	dailyAtNoon = schedule.Daily("12:00", "")
 )
 
 var errDown = errors.New("the database is down")
 
-// bubble runs a test in virtual time, which fails if a goroutine is left.
+// bubble runs a test in virtual time. The test fails if a goroutine is left at the end.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -89,7 +89,7 @@ func (f *fleet) add(config durable.Config) *host {
 	return h
 }
 
-// handle adds a handler to the host, whose limit is watched.
+// handle adds a handler to the host, and has its limit watched.
 func (h *host) handle(name string, handle durable.Handler, options durable.HandlerOptions) *host {
 	h.Handle(name, handle, options)
 	h.fleet.watch.limit(name, options.MaxConcurrency)
@@ -124,15 +124,15 @@ func (h *host) stop() error {
 	return err
 }
 
-// kill ends the process now: it makes no further call, and nothing that its handlers do counts. end
-// cleans it up.
+// kill simulates the death of the process: it makes no further call, and nothing that its handlers
+// do counts. end cleans up.
 func (h *host) kill() {
 	h.link.set(dead)
 	h.fleet.watch.killed(h)
 	h.cancel()
 }
 
-// end ends all hosts that are alive, and reports the faults that the watch has seen.
+// end stops all live hosts and reports the faults that the watch has seen.
 func (f *fleet) end() {
 	f.t.Helper()
 	for _, h := range f.hosts {
@@ -151,7 +151,8 @@ func (f *fleet) end() {
 	}
 }
 
-// queue queues a run, which hosts that have just looked find at their next poll.
+// queue queues a run without waking the hosts. Hosts that have just polled find the run at their
+// next poll.
 func (f *fleet) queue(handler string, options durable.TriggerOptions) int64 {
 	f.t.Helper()
 	id, err := durable.NewStore(f.store).Trigger(f.t.Context(), nil, handler, nil, options)
@@ -181,7 +182,7 @@ func (f *fleet) run(id int64) (store.Run, []store.Attempt) {
 	return run, attempts
 }
 
-// runs returns all runs of a state, the newest first.
+// runs returns all runs in the given states, newest first.
 func (f *fleet) runs(states ...store.State) []store.Run {
 	f.t.Helper()
 	runs, err := f.store.Runs(f.t.Context(), store.Filter{States: states}, 1<<30)
@@ -215,7 +216,7 @@ func outcomes(attempts []store.Attempt) (list []store.Outcome) {
 	return list
 }
 
-// sleeps returns a handler that works for d, unless its context ends.
+// sleeps returns a handler that works for d or until its context ends.
 func sleeps(d time.Duration) durable.Handler {
 	return func(ctx context.Context, _ *durable.Run) error {
 		select {
@@ -227,7 +228,7 @@ func sleeps(d time.Duration) durable.Handler {
 	}
 }
 
-// A text is what a Logger has written.
+// A text collects the output of a Logger.
 type text struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -31,11 +31,11 @@ func (h *handler) try(ctx context.Context, run *Run) error {
 	return guard.Call("handler", func() error { return h.call(ctx, run) })
 }
 
-// wait returns how long to wait after a number of attempts that count: FirstWait, doubled for each
-// attempt after the first, at most MaxWait, and shortened at random by up to half.
+// wait returns how long to wait after the given number of counted attempts: FirstWait, doubled for
+// each attempt after the first, at most MaxWait, and shortened at random by up to half.
 func (r Retry) wait(attempt int) time.Duration { return loop.Backoff(r.FirstWait, r.MaxWait, attempt) }
 
-// result decides the result of an attempt from the cause of its context and the handler's error.
+// result returns the result of an attempt, given the cause of its context and the handler's error.
 func (h *handler) result(run store.Run, took time.Duration, cause, err error) store.Result {
 	r := store.Result{RunKey: run.RunKey, Error: textOf(err), Took: took}
 	mark := markOf(err)
@@ -73,7 +73,7 @@ func (h *handler) result(run store.Run, took time.Duration, cause, err error) st
 }
 
 // failingFor returns how long a run has been failing: from the beginning of its first failed
-// attempt to the end of this one, which has failed.
+// attempt to the end of the current attempt, which has failed.
 func failingFor(run store.Run, took time.Duration) time.Duration {
 	if run.FailingSince.IsZero() {
 		return took
@@ -81,7 +81,7 @@ func failingFor(run store.Run, took time.Duration) time.Duration {
 	return max(0, run.ClaimedAt.Sub(run.FailingSince)) + took
 }
 
-// timeLeft returns how soon the last attempt may begin of a run that has been failing for elapsed.
+// timeLeft returns how soon a run that has been failing for elapsed may begin its last attempt.
 func (r Retry) timeLeft(elapsed time.Duration) time.Duration {
 	if r.MaxElapsedTime == NoLimit {
 		return math.MaxInt64

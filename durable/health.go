@@ -16,26 +16,26 @@ import (
 // stallAfter returns how long a call to the database may take before Live fails.
 func stallAfter(c Config) time.Duration { return loop.StallAfter(c.CallTimeout) }
 
-// Live returns an error if a call to the database ignores its context, or if a loop has stalled:
-// then only a restart of the process helps. It does not fail because the database is down.
+// Live returns an error if a call to the database ignores its context or a loop has stalled. Then
+// only a restart of the process helps. Live does not fail because the database is down.
 func (w *Worker) Live() error {
 	err := loop.Stalled(w.config.CallTimeout, append(w.askingLoops(), w.renewer.Loop)...)
 	return cmp.Or(err, w.database.Hanging(stallAfter(w.config)))
 }
 
-// Started returns an error until Run has begun and one call to the database has ended, even with an
-// error: a database that is down does not keep a process from starting.
+// Started returns an error until Run has begun and one call to the database has ended, successfully
+// or not. So a database that is down does not keep a process from starting.
 func (w *Worker) Started() error { return w.life.Started("database", w.database.WasCalled()) }
 
 // Ready returns an error unless Run is running and its context has not ended. A database that is
-// down does not make a worker unready, because all would be unready at once.
+// down does not make a worker unready, because all workers would be unready at once.
 func (w *Worker) Ready() error { return w.life.Ready() }
 
 // Checks returns checks by name, so that a Worker is a health.Source. A worker with a failing check
-// is degraded, but can serve. The name of a check says what is well while it passes; its error says
-// what is wrong and what to do. Checks read memory only. Those of runs and handlers judge the whole
-// fleet by data that is read from the database about every half minute, and pass if that data is
-// more than two minutes old. They fail for these reasons:
+// is degraded, but can serve. The name of a check describes the healthy state. Its error says what
+// is wrong and what to do. Checks read only memory. The checks of runs and handlers cover the whole
+// fleet. They use data that is read from the database about every half minute, and pass if that
+// data is more than two minutes old. Checks fail for these reasons:
 //
 //   - database-answers: the database has not answered three times in a row, or calls of one kind
 //     have failed for longer than three times CallTimeout
@@ -122,7 +122,7 @@ func (w *Worker) fewDead() error {
 	return fmt.Errorf("%d dead letters, more than %d: %v", dead, w.config.MaxDead, of)
 }
 
-// handlersKnown returns an error for each handler whose runs wait although no worker has it.
+// handlersKnown returns an error that names each handler whose runs wait because no worker has it.
 func (w *Worker) handlersKnown() error {
 	stats, fresh := w.sampler.Latest()
 	if !fresh {
@@ -152,8 +152,8 @@ func (w *Worker) schedulesWork() error {
 	return errors.Join(errs...)
 }
 
-// Runners shows the Worker with its phase, and its loops, so that it is a cluster.Runner. It reads
-// memory only.
+// Runners shows the Worker with its phase and its loops, so that the Worker is a cluster.Runner. It
+// reads only memory.
 func (w *Worker) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	p, changedAt := w.life.Current()
 	show("worker", w.config.Name, string(p), changedAt, nil)

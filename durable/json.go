@@ -7,8 +7,8 @@ import (
 )
 
 // JSON makes a Handler of a function that takes the payload, decoded from JSON. An empty payload
-// gives the zero value. A payload that cannot be decoded fails the attempt like any other error:
-// the run is tried again, because a worker of a newer version may understand the payload.
+// gives the zero value. A payload that cannot be decoded fails the attempt like any other error.
+// The run is retried, because a worker of a newer version may understand the payload.
 func JSON[T any](handle func(ctx context.Context, payload T) error) Handler {
 	if handle == nil {
 		return nil // Handle refuses nil

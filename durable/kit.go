@@ -35,8 +35,8 @@ func init() {
 	}
 }
 
-// callOnce calls a handler as a runner does, on this goroutine, and writes nothing. Fields that the
-// run leaves out have their values of a first attempt.
+// callOnce calls a handler as a runner does, on this goroutine, and writes nothing. Zero fields of
+// the run get the values of a first attempt.
 func (w *Worker) callOnce(ctx context.Context, run Run) (result RunResult, retryIn time.Duration, err error) {
 	if err := w.Check(); err != nil {
 		return result, 0, err

@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// An attempt is a run that this worker has claimed. Its upper fields do not change.
+// An attempt is a run that this worker has claimed. The fields that the mutex does not guard never
+// change.
 type attempt struct {
 	run       *Run
 	row       store.Run
@@ -22,17 +23,17 @@ type attempt struct {
 
 	// Guarded by the book's mutex.
 	trustedFrom instant   // just before the latest request that extended the lease
-	lost        bool      // the lease is no longer trusted, and not renewed
+	lost        bool      // the lease is neither trusted nor renewed any more
 	returned    bool      // the handler has returned, or was not called
-	overAt      time.Time // when a renewal first found that the context had ended; zero: it has not
-	ignores     bool      // the handler ignores that, and the lease is no longer renewed
+	overAt      time.Time // when a renewal first saw that the context had ended; zero if it has not
+	ignores     bool      // the handler ignores the end of its context, so the lease is no longer renewed
 }
 
 func (a *attempt) key() store.RunKey { return a.row.RunKey }
 
 // A leaseBook holds the attempts of this worker, each from its claim until its result is in the
 // database. Until then the attempt takes one of the MaxRuns places, even if its lease is lost and
-// its handler keeps running. The book decides how long a lease is trusted.
+// its handler keeps running. The leaseBook decides how long a lease is trusted.
 type leaseBook struct {
 	places int
 	ttl    time.Duration
@@ -41,18 +42,18 @@ type leaseBook struct {
 	freed    func()         // when a place becomes free, or claims are allowed again
 	renewNow func()         // when renewalInDoubt is set, which only a renewal can reset
 
-	mu       sync.Mutex // of all parts
+	mu       sync.Mutex // used by all parts
 	attempts map[store.RunKey]*attempt
-	latest   map[int64]*attempt // the attempt of each run that was claimed last
+	latest   map[int64]*attempt // the latest attempt of each run
 	// renewedAt is just before the latest successful renewal was sent. renewalInDoubt is set when
 	// an attempt whose renewal is overdue ends or loses its lease; the next successful renewal
 	// resets it. Without it, a worker whose claims succeed but whose renewals fail would claim more
 	// runs as soon as it has lost all its leases.
 	renewedAt      instant
 	renewalInDoubt bool
-	expiry         *time.Timer   // calls expire; nil: there was no lease yet
-	expiryAt       time.Time     // when expiry fires; zero: it is stopped
-	empty          chan struct{} // closed when there is no attempt; nil: no caller waits for that
+	expiry         *time.Timer   // calls expire; nil before the first lease
+	expiryAt       time.Time     // when expiry fires; zero if it is stopped
+	empty          chan struct{} // closed when there is no attempt; nil if no caller waits
 }
 
 func newLeaseBook(places int, ttl time.Duration) *leaseBook {
@@ -60,9 +61,9 @@ func newLeaseBook(places int, ttl time.Duration) *leaseBook {
 		latest: map[int64]*attempt{}}
 }
 
-// trust returns how long a lease is trusted, counted from before its request was sent. The rest of
-// the TTL allows for clocks of slightly different speeds and for the time that it takes to end the
-// handler's context.
+// trust returns how long a lease is trusted, counted from just before its request was sent. The
+// rest of the TTL allows for clocks that run at slightly different speeds and for the time that it
+// takes to end the handler's context.
 func (l *leaseBook) trust() time.Duration { return l.ttl - min(l.ttl/10, time.Second) }
 
 // room returns how many places are free.
@@ -87,8 +88,8 @@ func (l *leaseBook) add(a *attempt) {
 	l.tellLost(lost)
 }
 
-// watch sets the timer of expire: to when the lease of an attempt stops being trusted, or earlier,
-// to check whether the machine was asleep. t is now. Called with mu held.
+// watch sets the timer of expire to the instant at which the lease of a stops being trusted, or to
+// an earlier instant to check whether the machine was asleep. t is now. Called with mu held.
 func (l *leaseBook) watch(a *attempt, t instant) {
 	wait := max(0, min(l.trust()-t.since(a.trustedFrom), sleepCheck))
 	at := t.awake.Add(wait)
@@ -104,7 +105,8 @@ func (l *leaseBook) watch(a *attempt, t instant) {
 }
 
 // expire ends the leases that are no longer trusted. It has its own timer, so that no call to the
-// database can delay it. A renewal does not move the timer; expire sets it again when it fires.
+// database can delay it. A renewal does not move the timer. When the timer fires, expire sets it
+// again.
 func (l *leaseBook) expire() {
 	var lost []*attempt
 	l.mu.Lock()
@@ -139,7 +141,7 @@ func (l *leaseBook) lose(a *attempt, lost []*attempt) []*attempt {
 }
 
 func (l *leaseBook) tellLost(lost []*attempt) {
-	for _, a := range lost { // before anything that takes time
+	for _, a := range lost { // end the contexts before doing anything slow
 		a.cancel(ErrLeaseLost)
 	}
 	for _, a := range lost {
@@ -154,12 +156,12 @@ func (l *leaseBook) valid(a *attempt) bool {
 	return !a.lost && !a.returned && now().since(a.trustedFrom) < l.trust()
 }
 
-// late reports whether more than half of a lease is over. Its run must not start, because the lease
-// could hardly be renewed before it ends.
+// late reports whether more than half of a lease has passed. A run with a late lease must not
+// start, because the lease could hardly be renewed before it ends.
 func (l *leaseBook) late(from instant) bool { return now().since(from) > l.ttl/2 }
 
-// renewedLately reports whether renewals work, as far as this worker knows. They do not if a lease
-// is overdue, or was overdue when it ended and no renewal has succeeded since.
+// renewedLately reports whether renewals work, as far as this worker knows. They do not work if a
+// lease is overdue, or if a lease was overdue when it ended and no renewal has succeeded since.
 func (l *leaseBook) renewedLately() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,12 +188,13 @@ func (l *leaseBook) overdue(a *attempt, t instant) bool {
 	return !a.lost && !a.ignores && t.since(last) > l.ttl*2/3
 }
 
-// noRun is the key of no run. The renewer renews it when there is no lease, to find out whether
+// noRun is a key that no run has. The renewer renews it when there is no lease, to find out whether
 // renewals work.
 var noRun = store.RunKey{}
 
-// toRenew returns the keys of the attempts to renew: all whose leases are still trusted, except
-// those whose handlers ignore that their context has ended, which it returns separately.
+// toRenew returns the keys of the attempts to renew: those whose leases are still trusted. It
+// separately returns the attempts whose handlers ignore the end of their context, which are not
+// renewed.
 func (l *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +218,7 @@ func (l *leaseBook) toRenew() (keys []store.RunKey, ignoring []*attempt) {
 	return keys, ignoring
 }
 
-// renewed applies the answer to a renewal. Leases that were asked for but are missing in the answer
+// renewed applies the answer to a renewal. Leases that were requested but are missing in the answer
 // are lost.
 func (l *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.Renewed) {
 	kept := make(map[store.RunKey]bool, len(answer))
@@ -232,7 +235,7 @@ func (l *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.R
 	for _, key := range asked {
 		a := l.attempts[key]
 		switch {
-		case a == nil || a.lost: // its result was written meanwhile, or its lease is no longer trusted
+		case a == nil || a.lost: // its result was written in the meantime, or its lease is no longer trusted
 		case kept[key]:
 			if sent.after(a.trustedFrom) {
 				a.trustedFrom = sent
@@ -248,7 +251,7 @@ func (l *leaseBook) renewed(sent instant, asked []store.RunKey, answer []store.R
 	}
 }
 
-// find returns an attempt; nil: it has ended.
+// find returns an attempt, or nil if it has ended.
 func (l *leaseBook) find(key store.RunKey) *attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -296,7 +299,7 @@ func (l *leaseBook) stopExpiry() {
 	}
 }
 
-// whenEmpty returns a channel that is closed when there is no attempt.
+// whenEmpty returns a channel that is closed once there is no attempt.
 func (l *leaseBook) whenEmpty() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -311,8 +314,8 @@ func (l *leaseBook) whenEmpty() <-chan struct{} {
 	return empty
 }
 
-// giveUp returns the handlers that have not returned, once per run, and how many results were not
-// written. Their leases are left to expire.
+// giveUp returns the handlers that have not returned, once per run, and the number of unwritten
+// results. The leases of these runs are left to expire.
 func (l *leaseBook) giveUp() (stuck []string, unwritten int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,7 +331,7 @@ func (l *leaseBook) giveUp() (stuck []string, unwritten int) {
 	return stuck, unwritten
 }
 
-// list returns the attempts whose handlers are running, by their start.
+// list returns the attempts whose handlers are running, in the order of their start.
 func (l *leaseBook) list() []*attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// reclaimBound is the promise: TTL + PollInterval, with its jitter.
+// reclaimBound returns the promised bound for a reclaim: TTL + PollInterval with its jitter.
 func reclaimBound(c durable.Config) time.Duration {
 	poll := c.PollInterval
 	if poll == 0 {
@@ -31,7 +31,8 @@ func reclaimBound(c durable.Config) time.Duration {
 // If a worker is killed in the middle of a run, nothing is lost: another worker, which does not
 // have the handler, reclaims the run within TTL + PollInterval, and a third one runs it.
 //
-// Fails when a reclaim asks for handlers, or waits for more than a poll.
+// Fails when a reclaim is limited to the worker's handlers, or waits for longer than a poll
+// interval.
 func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -57,10 +58,10 @@ func TestRunOfAKilledWorkerIsRunAgain(t *testing.T) {
 	})
 }
 
-// A run that kills its worker each time becomes a dead letter after MaxCrashes, however long it may
-// be tried, and hooks report that.
+// A run that kills its worker each time becomes a dead letter after MaxCrashes, no matter how long
+// it may be tried. Hooks report that.
 //
-// Fails when a lost attempt does not count, or the default is any number.
+// Fails when a lost attempt does not count, or MaxCrashes is unlimited by default.
 func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -93,7 +94,7 @@ func TestRunThatKillsItsWorkersIsADeadLetter(t *testing.T) {
 // A worker that cannot reach the database ends the context of its run before another worker can own
 // it. A handler that ignores its context finds Run.Valid false, and its result changes nothing.
 //
-// Fails when a lease is trusted from the answer on, or when a result does not name its attempt.
+// Fails when trust in a lease begins with the answer, or when a result does not name its attempt.
 func TestRunEndsBeforeAnotherHasIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -137,9 +138,9 @@ func TestRunEndsBeforeAnotherHasIt(t *testing.T) {
 	})
 }
 
-// The database's clock may show any time, because nothing is computed from the clocks of hosts.
+// The database's clock may show any time, because no deadline is computed from the clocks of hosts.
 //
-// Fails when a time of day crosses the boundary.
+// Fails when a time of day is exchanged with the database.
 func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -170,8 +171,8 @@ func TestClocksOfHostsAreAnHourOff(t *testing.T) {
 	}
 }
 
-// A worker whose renewals fail claims nothing, although claims would succeed. When renewals succeed
-// again, it claims again.
+// A worker whose renewals fail claims nothing, even though claims would succeed. It claims again
+// when renewals succeed again.
 //
 // Fails when a claim does not depend on successful renewals.
 func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
@@ -204,8 +205,8 @@ func TestWorkerThatCannotRenewClaimsNothing(t *testing.T) {
 	})
 }
 
-// If the answer to a claim comes after half of the lease, its runs are given back and not started,
-// which costs no attempt. If the answer is lost, its runs are reclaimed.
+// If the answer to a claim arrives after half of the lease, the worker gives the runs back instead
+// of starting them, which uses up no attempt. If the answer is lost, the runs are reclaimed.
 //
 // Fails when a late answer starts runs.
 func TestLateAnswerToAClaimStartsNothing(t *testing.T) {
@@ -235,10 +236,11 @@ func TestLateAnswerToAClaimStartsNothing(t *testing.T) {
 	})
 }
 
-// A canceled run does not begin if it is queued, and ends within a third of the lease if it is
-// running.
+// If a queued run is canceled, it does not begin. If a running run is canceled, it ends within a
+// third of the lease.
 //
-// Fails when a renewal does not notice, or the handler's result is taken for a success.
+// Fails when a renewal does not notice the cancellation, or the handler's result counts as a
+// success.
 func TestCancel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -274,10 +276,10 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A canceled run of a worker that dies is not run again, and hooks report its end, with the
-// attempts that it might have had.
+// A canceled run whose worker dies is not executed again. Hooks report its end and its allowed
+// number of attempts.
 //
-// Fails when a reclaim queues it, and when the lost attempt is shown as the last one allowed.
+// Fails when a reclaim queues the run, or when the lost attempt is shown as the last one allowed.
 func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -304,9 +306,9 @@ func TestCanceledRunOfAKilledWorkerEnds(t *testing.T) {
 	})
 }
 
-// Two workers of one name do no harm: a run belongs to an attempt.
+// Two workers with the same name do no harm, because a run belongs to an attempt.
 //
-// Fails when the name of the worker decides whose run it is.
+// Fails when the name of the worker decides who owns a run.
 func TestTwoWorkersOfOneName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -331,8 +333,8 @@ func TestTwoWorkersOfOneName(t *testing.T) {
 	})
 }
 
-// A handler that ignores the end of its context keeps its place on the worker, but not its lease:
-// another worker has the run after MaxRunTime, CancelGrace, a renewal and a lease.
+// A handler that ignores the end of its context keeps its place on the worker but loses its lease.
+// Another worker gets the run after MaxRunTime, CancelGrace, a renewal interval and a lease.
 //
 // Fails when the lease is renewed forever.
 func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
@@ -369,8 +371,8 @@ func TestHandlerThatIgnoresItsContextLosesItsLease(t *testing.T) {
 	})
 }
 
-// A lease is trusted from when its request was sent, however late the answer comes, because the
-// database may have counted from then on.
+// A lease is trusted from the time its request was sent, no matter how late the answer arrives,
+// because the database may have counted from then on.
 //
 // Fails when the trust begins with the answer.
 func TestTrustCountsFromTheRequest(t *testing.T) {
@@ -413,8 +415,8 @@ func TestTrustCountsFromTheRequest(t *testing.T) {
 // If the database's clock jumps, leases seem to have expired, and other workers get the runs. The
 // old owners find out with their next renewal.
 //
-// Fails when a run continues although it is missing in the answer, or the answer has a run that the
-// worker no longer owns.
+// Fails when a run continues although it is missing in the answer, or when the answer contains a
+// run that the worker no longer owns.
 func TestDatabaseClockJumps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -449,8 +451,8 @@ func TestDatabaseClockJumps(t *testing.T) {
 	})
 }
 
-// If a worker's machine was asleep for longer than a lease, its runs are lost: they are not valid
-// when it wakes, and their contexts end within a second.
+// If a worker's machine was asleep for longer than a lease, its runs are lost. They are not valid
+// when the machine wakes, and their contexts end within a second.
 //
 // Fails when the trust is measured by a clock that stops during sleep.
 func TestMachineThatWasAsleep(t *testing.T) {

@@ -15,22 +15,23 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// Run works until ctx ends, and then drains: Ready fails immediately, PreStopDelay passes, and
-// nothing more starts. Handlers have DrainTimeout to finish; then their contexts end, and they have
-// another CancelGrace. Their results are written, interrupted runs are given back, and queued hook
-// calls have HookGrace. Then Run returns nil, a *StuckError, or an error that says how many results
-// could not be written, because the database did not answer or another session kept the rows
-// locked: those runs are run again when their leases have expired. When Run has returned, its
-// metrics are unregistered, and no goroutine of the Worker is left except those that a StuckError
-// names and calls of a driver that ignores their contexts. Run can be called once.
+// Run works until ctx ends, and then drains. Ready fails immediately, PreStopDelay passes, and then
+// no further run starts. Handlers have DrainTimeout to finish. Then their contexts end, and they
+// have another CancelGrace to return. Run writes their results, gives interrupted runs back, and
+// allows queued hook calls HookGrace. Then Run returns nil, a *StuckError, or an error that says
+// how many results could not be written, because the database did not answer or another session
+// kept the rows locked. Those runs are executed again when their leases have expired. When Run has
+// returned, its metrics are unregistered and the Worker has no goroutines left, except those that a
+// StuckError names and driver calls that ignore their contexts. Run can be called only once.
 //
-// If Check finds faults, Run returns them and starts nothing: make another Worker. If the database
-// answers but is not set up right, for example because Store.Migrate was not called, Run returns an
-// error that matches dlock.ErrSetup. If the database does not answer, Run asks again until it does.
+// If Check finds faults, Run returns them and starts nothing; then create another Worker. If the
+// database answers but is not set up correctly, for example because Store.Migrate was not called,
+// Run returns an error that matches dlock.ErrSetup. If the database does not answer, Run retries
+// until it does.
 //
-// Before it starts anything, Run calls the function that AdmitBy was given, such as Admit of a
-// cluster.Registry. If it refuses this process, Run starts nothing and returns the error. If it
-// refuses later, Run ends as when ctx ends, but without PreStopDelay.
+// Before it starts anything, Run calls the function passed to AdmitBy, such as Admit of a
+// cluster.Registry. If the function refuses this process, Run starts nothing and returns the error.
+// If it refuses the process later, Run ends as if ctx had ended, but without PreStopDelay.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.life.Begin(ctx); err != nil {
 		return err
@@ -45,9 +46,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.life.Work(ctx, w.run)
 }
 
-// AdmitBy makes Run call ask before it claims a run: an error keeps Run from starting, and a later
-// call of refused stops it. Ready and Started return the error, too. Registry.Add of package
-// cluster calls AdmitBy, so that a process on the database of another environment takes no run.
+// AdmitBy makes Run call ask before it claims a run. An error of ask keeps Run from starting, and a
+// later call of refused stops it. Ready and Started return the error, too. Registry.Add of package
+// cluster calls AdmitBy, so that a process connected to the database of another environment claims
+// no run.
 func (w *Worker) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
 	w.life.AdmitBy(ask)
 }
@@ -84,7 +86,7 @@ func withHook(err error, hook string) error {
 	return errors.Join(err, &StuckError{Hook: hook})
 }
 
-// begin gives the parts the contexts that exist only once Run has begun.
+// begin passes to the parts the contexts that exist only once Run has begun.
 func (w *Worker) begin(life, base context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +108,7 @@ func (w *Worker) begin(life, base context.Context) {
 		"schedules", len(w.schedules), "max_runs", w.config.MaxRuns, "ttl", w.config.TTL)
 }
 
-// work runs the parts until ctx ends, and drains.
+// work runs the parts until ctx ends, and then drains.
 func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.CancelCauseFunc) error {
 	var asking, writing sync.WaitGroup
 	writes, stopWriting := context.WithCancel(context.Background())
@@ -133,7 +135,7 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	endAsks()
 	idle := make(chan struct{})
 	writing.Go(func() {
-		asking.Wait() // for the calls in progress: runs that a claim still brings are given back
+		asking.Wait() // for calls in progress: the worker gives back runs that such a claim returns
 		select {
 		case <-w.book.whenEmpty():
 			close(idle)
@@ -154,8 +156,8 @@ func (w *Worker) work(ctx context.Context, endLife func(), endRuns context.Cance
 	return w.left(stuck, unwritten)
 }
 
-// listen wakes the claimer when another process has queued runs, if the database has notifications.
-// They are hints: a run whose notification is lost is found by polling.
+// listen wakes the claimer when another process has queued runs, if the database supports
+// notifications. Notifications are hints: polling finds runs whose notification is lost.
 func (w *Worker) listen(ctx context.Context) {
 	lifecycle.KeepListening(ctx,
 		func(ctx context.Context) error { return w.store.store.Listen(ctx, w.claimer.Wake) },
@@ -181,7 +183,7 @@ func (w *Worker) drain(idle <-chan struct{}, endRuns context.CancelCauseFunc) bo
 	}, CancelGrace)
 }
 
-// left returns an error for the handlers and results that are left when Run ends.
+// left returns an error that names the handlers and counts the results that are left when Run ends.
 func (w *Worker) left(stuck []string, unwritten int) error {
 	var errs []error
 	if unwritten > 0 {

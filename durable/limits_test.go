@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// All three limits hold at every instant, and are reached: those of a handler and of all handlers
-// in the fleet, with workers of two versions that differ in them, and that of a worker.
+// All three limits hold at every instant and are reached: the fleet limits of one handler and of
+// all handlers, even if workers of two versions have different values, and the limit of a worker.
 //
 // Fails when a claim does not count, or a worker claims more than it has room for.
 func TestLimits(t *testing.T) {
@@ -42,9 +42,9 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// An override of a limit binds every worker, and 0 stops a handler, until it is taken back.
+// An override of a limit binds every worker until it is removed. An override of 0 stops a handler.
 //
-// Fails when a worker uses the limit in its code.
+// Fails when a worker uses the limit from its code.
 func TestOverrideOfALimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -75,8 +75,8 @@ func TestOverrideOfALimit(t *testing.T) {
 	})
 }
 
-// The more urgent runs are claimed first, then those that have been due longer. A run that is due
-// later begins then.
+// More urgent runs are claimed first, and among those, the runs that have been due longer. A run
+// that is due later begins when it is due.
 //
 // Fails when claims have another order.
 func TestOrderOfClaims(t *testing.T) {
@@ -106,7 +106,7 @@ func TestOrderOfClaims(t *testing.T) {
 	})
 }
 
-// A free place is used immediately: four workers with ten places each keep at least 95 % of a limit
+// A free place is used immediately. Four workers with ten places each keep at least 95 % of a limit
 // of 40 busy with runs of five seconds (river#1145 reports half of that).
 //
 // Fails when a place that has become free waits for a poll.
@@ -132,8 +132,8 @@ func TestSlotUtilization(t *testing.T) {
 	})
 }
 
-// Each pause between polls is drawn at random from the whole range; without jitter all are the
-// same.
+// Each pause between polls is drawn at random from the whole range. Without jitter, all pauses are
+// the same.
 //
 // Fails when a worker draws only once, or from another range.
 func TestPollJitter(t *testing.T) {
@@ -154,7 +154,7 @@ func TestPollJitter(t *testing.T) {
 				share := map[float64]float64{0: durable.DefaultPollJitter, 0.5: 0.5, durable.NoJitter: 0}[jitter]
 				for _, op := range []string{"due", "claim", "reclaim"} {
 					least, most := time.Hour, time.Duration(0)
-					for i := 2; i < len(polls[op]); i++ { // the listener has woken the first
+					for i := 2; i < len(polls[op]); i++ { // the listener woke the first poll
 						pause := polls[op][i].Sub(polls[op][i-1])
 						least, most = min(least, pause), max(most, pause)
 					}
@@ -198,8 +198,8 @@ func TestIdleWorkerOnlyPolls(t *testing.T) {
 	})
 }
 
-// Notify wakes the workers of other processes, even after connections were lost; without it they
-// poll.
+// Notify wakes the workers of other processes, even after connections were lost. Without Notify,
+// they poll.
 //
 // Fails when a listener does not reconnect.
 func TestNotify(t *testing.T) {
@@ -214,7 +214,7 @@ func TestNotify(t *testing.T) {
 				t.Fatal("it was found without a hint")
 			}
 			if i%2 == 0 {
-				f.store.Disconnect() // the listener looks when it has reconnected
+				f.store.Disconnect() // the listener triggers a poll when it has reconnected
 			} else {
 				durable.NewStore(f.store).Notify()
 			}
@@ -229,7 +229,7 @@ func TestNotify(t *testing.T) {
 
 // If a worker without room has queued a tick, another worker is notified and starts it.
 //
-// Fails when the worker keeps it to itself.
+// Fails when the worker does not notify the others.
 func TestTickGoesToAWorkerWithRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// At Debug, each cycle of a worker logs what it found, and each run logs lines with the name of the
-// worker, which is in the run's rows, too. At Info there are no such lines.
+// At Debug, each cycle of a worker logs what it found, and each run logs lines with the name of its
+// worker, as in the run's rows. At Info there are no such lines.
 //
-// Fails when a line of doc.go gets another text or loses a key.
+// Fails when a line that doc.go lists changes its text or loses a key.
 func TestLinesInTheLog(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestLinesInTheLog(t *testing.T) {
 						return nil
 					}, durable.HandlerOptions{}).schedule("often", "report", everyMinute, durable.ScheduleOptions{})
 					h.link.on(func(op string) (fault, time.Duration) {
-						// Both see the tick before one of them gets it.
+						// Both workers see the tick before one of them queues it.
 						if op == "due" {
 							return answer, 100 * time.Millisecond
 						}
@@ -83,7 +83,7 @@ func TestLinesInTheLog(t *testing.T) {
 
 // The default name of a worker consists of its host, its process, and a random part.
 //
-// Fails when two workers of one process, or of two containers, have one name.
+// Fails when two workers of one process, or of two containers, have the same name.
 func TestDefaultNameOfAWorker(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -102,9 +102,9 @@ func TestDefaultNameOfAWorker(t *testing.T) {
 	}
 }
 
-// The registry of a fleet shows a worker and its loops, like leaders.
+// The registry of a fleet shows a worker and its loops, as it shows leaders.
 //
-// Fails when a loop is missing, or its state is not that of its calls.
+// Fails when a loop is missing, or when its state does not reflect its calls.
 func TestRegistryShowsAWorker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

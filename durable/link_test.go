@@ -16,15 +16,15 @@ type fault uint8
 
 const (
 	well    fault = iota
-	refused       // not done, an error
+	refused       // not done, returns an error
 	lost          // done, and the answer is lost
 	slow          // done late, and answered
 	answer        // done, and answered late
 	twice         // done, done again a while later, and answered
 	zombie        // not answered, and done after the caller has given up
 	hang          // not done: the caller's time-out ends it
-	stopped       // done, and answered late, whatever the context says: the process was stopped
-	unset         // not done: the database is not set up right
+	stopped       // done, and answered late regardless of the context: the process was stopped
+	unset         // not done: the database is not set up correctly
 	dead          // not done: the process is gone
 )
 
@@ -138,7 +138,7 @@ func do[T any](ctx context.Context, l *link, op string, f func(context.Context) 
 	case stopped:
 		select {
 		case <-time.After(by):
-		case <-l.net.Done(): // Listen may be in a fault when the test ends
+		case <-l.net.Done(): // Listen may hang in a fault when the test ends
 		}
 	case twice:
 		go onItsWay(l, by, f)
@@ -146,7 +146,7 @@ func do[T any](ctx context.Context, l *link, op string, f func(context.Context) 
 	return v, err
 }
 
-// onItsWay makes a call later, without a caller that waits for it.
+// onItsWay makes a call after a delay, without a waiting caller.
 func onItsWay[T any](l *link, by time.Duration, f func(context.Context) (T, error)) {
 	arrived := time.NewTimer(by)
 	defer arrived.Stop()
@@ -179,7 +179,7 @@ func (l *link) Due(ctx context.Context, after store.DueSchedule, limit int) (sto
 	})
 }
 
-// largest records the largest size of a call.
+// largest records the largest batch that a call had.
 func (l *link) largest(op string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +218,7 @@ func (l *link) Finish(ctx context.Context, worker string, results []store.Result
 	})
 }
 
-// lock makes another session keep the rows of runs locked from now on.
+// lock simulates another session that keeps the rows of the runs locked from now on.
 func (l *link) lock(ids ...int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,5 +8,5 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// TestMain checks that no goroutine is left after the tests. Bubbles check that for each test.
+// TestMain checks that no goroutine is left after all tests. Bubbles check that for each test.
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }

@@ -17,12 +17,12 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// Many schedules that are new in one deploy, and come due at the same time, are registered and
-// planned in calls of bounded size, page by page. A schedule that belongs to another worker, or
-// fails, does not hold up those after it.
+// If a deploy adds many schedules that come due at the same time, they are registered and planned
+// page by page, in calls of bounded size. A schedule that belongs to another worker, or fails, does
+// not hold up the schedules after it.
 //
-// Fails when a call has all schedules, so that it times out, or when the schedules behind the first
-// page have no ticks.
+// Fails when a call contains all schedules, so that it times out, or when the schedules after the
+// first page have no ticks.
 func TestManySchedules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const schedules = 2500
@@ -61,7 +61,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// In a deploy with many schedules that come due together (20,000 in the long form), all have their
+// After a deploy with many schedules that come due together (20,000 in the long test), each has its
 // run on Postgres.
 //
 // Fails when a call grows with the number of schedules, so that it times out.
@@ -87,7 +87,7 @@ func TestDeployWithManySchedules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// late enough for a slow machine to register all: an instant that has passed has no run
+	// late enough for a slow machine to register all schedules: an instant in the past has no run
 	due := schedule.At(time.Now().Add(time.Duration(15+schedules/1000) * time.Second))
 	for i := range schedules {
 		worker.Schedule(fmt.Sprint("schedule", i), "none", due, durable.ScheduleOptions{})

@@ -1,7 +1,7 @@
 package durable
 
-// IsPermanent tells middleware whether Permanent has marked an error: then the attempt is the last,
-// even if its worker shuts down.
+// IsPermanent reports to middleware whether Permanent has marked an error. A marked error makes the
+// attempt the last one, even if its worker shuts down.
 func IsPermanent(err error) bool {
 	mark := markOf(err)
 	return mark != nil && mark.permanent

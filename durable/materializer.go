@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// maxDue is how many schedules one call asks for. The next call asks for those that follow.
+	// maxDue is how many schedules one call requests. The next call requests those that follow.
 	maxDue = 1000
 	// maxPlans and maxPlannedRuns bound the plans, and the runs in them, that one call carries out.
 	maxPlans       = 100
 	maxPlannedRuns = 10 * maxPlanned
-	// replanDelay is how soon a worker looks again after its plan was not carried out. Nearly
-	// always another worker was faster, but the schedule's row may also have been locked, for
-	// example by a registration or a pause; then its ticks are still due.
+	// replanDelay is how soon a worker looks again after its plan was not carried out. Usually
+	// another worker was faster. But the schedule's row may also have been locked, for example by a
+	// registration or a pause, and then its ticks are still due.
 	replanDelay = time.Second
 )
 
-// A materializer queues the runs of due ticks, for the schedules that this worker has. All workers
-// do so, and the database decides which was first.
+// A materializer queues the runs of due ticks for the schedules that this worker has. All workers
+// do so, and the database decides which worker was first.
 type materializer struct {
 	*loop.Loop
 	store     store.Worker
@@ -34,14 +34,14 @@ type materializer struct {
 	events    *events
 	schedules map[string]*scheduled
 	queued    func(runs int64) // called when runs were queued
-	batch     *answers.Batch   // of plans
+	batch     *answers.Batch   // batch size for plans
 
-	// The state of a cycle, which takes one step for each page of schedules that need a plan.
-	after        store.DueSchedule // the last of the previous page; zero: the cycle begins
-	more, missed bool              // a page left ticks that are due, or plans that were not carried out
+	// The state of a cycle. A cycle takes one step for each page of schedules that need a plan.
+	after        store.DueSchedule // last schedule of the previous page; zero when the cycle begins
+	more, missed bool              // a page left due ticks, or plans that were not carried out
 
-	mu        sync.Mutex        // of all readers
-	faults    map[string]string // of schedules that could not be planned
+	mu        sync.Mutex        // guards the fields below
+	faults    map[string]string // why schedules could not be planned
 	elsewhere map[string]bool   // schedules that a worker of another version has taken over
 }
 
@@ -72,7 +72,7 @@ func (m *materializer) materialize() time.Duration {
 		})
 		m.batch.Wrote(len(batch), time.Since(began), err)
 		if err != nil {
-			queued++ // there may be runs
+			queued++ // there may be new runs
 			m.missed = true
 			continue
 		}
@@ -105,7 +105,7 @@ func (m *materializer) materialize() time.Duration {
 	return wait
 }
 
-// firstBatch returns the first plans that one call can carry out: at most most.
+// firstBatch returns the first plans, at most most of them, that one call can carry out.
 func firstBatch(plans []store.Plan, most int) []store.Plan {
 	runs, bytes := 0, 0
 	for i, p := range plans {
@@ -124,7 +124,7 @@ func firstBatch(plans []store.Plan, most int) []store.Plan {
 func (m *materializer) plan(due store.Due) (plans []store.Plan) {
 	for _, d := range due.Schedules {
 		s := m.schedules[d.Name]
-		if s == nil || d.Spec == d.NextSpec && d.NextDueAt.IsZero() { // another version has it, or it has no more ticks
+		if s == nil || d.Spec == d.NextSpec && d.NextDueAt.IsZero() { // taken over by another version, or without ticks
 			continue
 		}
 		takenOver := d.Spec != s.spec
@@ -184,8 +184,8 @@ func (m *materializer) record(s *scheduled, err error) {
 	m.events.Log(slog.LevelError, "durable: a schedule fails, so its ticks wait", "schedule", s.name, "err", err)
 }
 
-// tell counts and logs which plans were carried out, and calls hooks. It returns how many runs were
-// queued, and whether a plan left ticks that are due.
+// tell counts and logs the plans that were carried out, and calls hooks. It returns how many runs
+// were queued and whether a plan left due ticks.
 func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now time.Time) (queued int64, more bool) {
 	by := make(map[string]store.Materialized, len(done))
 	for _, d := range done {
@@ -213,14 +213,14 @@ func (m *materializer) tell(batch []store.Plan, done []store.Materialized, now t
 	return queued, more
 }
 
-// faulty returns the schedules that cannot be planned, with the reasons.
+// faulty returns the schedules that cannot be planned and the reasons.
 func (m *materializer) faulty() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.faults)
 }
 
-// stuck returns the schedules whose Next has not returned. Called when the loop has ended.
+// stuck returns the schedules whose Next has not returned. It is called when the loop has ended.
 func (m *materializer) stuck() (names []string) {
 	for name, s := range m.schedules {
 		if s.asking == nil {

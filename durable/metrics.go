@@ -8,8 +8,9 @@ import (
 )
 
 // metrics are the Prometheus metrics of a worker. Counters and gauges are computed when Prometheus
-// collects them; those of the fleet show what the sampler last read. There is no label for the
-// worker (Prometheus adds instance) or the run, because the number of either is not bounded.
+// collects them. Metrics of the fleet show what the sampler last read. There is no label for the
+// worker (Prometheus adds instance) or the run, because the number of workers and runs is not
+// bounded.
 type metrics struct {
 	worker *Worker
 
@@ -89,7 +90,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		// A name in the database may not be valid UTF-8. Then only its own series is left out.
+		// A name in the database may be invalid UTF-8. Then only the series of that name is left
+		// out.
 		if metric, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...); err == nil {
 			ch <- metric
 		}
@@ -131,7 +133,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.fleet(gauge)
 }
 
-// fleet shows what the sampler last read, if that is not too old.
+// fleet exports the gauges of the fleet from the sampler's last data, if the data is not too old.
 func (m *metrics) fleet(gauge func(*prometheus.Desc, float64, ...string)) {
 	stats, fresh := m.worker.sampler.Latest()
 	if !fresh {

@@ -35,10 +35,10 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A tick belongs to a pause if it comes due during it, no matter when a worker looks.
+// A tick belongs to a pause if it comes due during the pause, no matter when a worker polls.
 //
-// Fails when the ticks of a pause that no worker has seen are caught up, or those before and after
-// it count as paused.
+// Fails when ticks of a pause that no worker has seen are caught up, or when ticks before or after
+// the pause count as paused.
 func TestPauseThatNoWorkerSees(t *testing.T) {
 	backfill := durable.CatchUp{Policy: durable.CatchUpBackfill}
 	for _, c := range []struct {

@@ -13,29 +13,30 @@ const (
 	// planTimeout is how long a schedule's Next may take.
 	planTimeout = time.Second
 	// maxPlanned and maxPlannedBytes bound the runs of a plan, so that no statement is too long.
-	// The next plan has the rest.
+	// The next plan has the remaining runs.
 	maxPlanned      = 100
 	maxPlannedBytes = 4 << 20
-	// tickResolution is the shortest time between two ticks: package schedule rounds them up to it.
+	// tickResolution is the shortest time between two ticks: package schedule rounds ticks up to
+	// it.
 	tickResolution = time.Microsecond
 )
 
 // A scheduled is a registered schedule with its options.
 type scheduled struct {
 	name, handler string
-	schedule      schedule.Schedule // called name when registered
+	schedule      schedule.Schedule // with the name under which it was registered
 	options       ScheduleOptions
 	spec, text    string
 	ticks         ticksCounts
 
-	// Of the materializer.
-	asking   chan planned // of a call that has not returned; nil: none
+	// Used only by the materializer.
+	asking   chan planned // receives the answer of a call in progress; nil if there is none
 	askedFor store.DueSchedule
 	slow     bool   // the call has taken longer than planTimeout
-	fault    string // why it could not be planned, as last logged; "": no fault
+	fault    string // the last logged reason why it could not be planned; "" if there is none
 }
 
-// A planned is the answer of a goroutine that plans a schedule.
+// A planned is the answer of the goroutine that plans a schedule.
 type planned struct {
 	plan store.Plan
 	err  error
@@ -46,19 +47,19 @@ func (s *scheduled) row() store.Schedule {
 	return store.Schedule{Name: s.name, Handler: s.handler, Spec: s.spec, Text: s.text}
 }
 
-// specOf identifies the ticks of a schedule and their handler. If workers have different specs, the
-// one that started last decides.
+// specOf returns a text that identifies the ticks of a schedule and their handler. If workers have
+// different specs, the worker that started last decides.
 func specOf(handler string, s schedule.Schedule) string { return handler + "\n" + schedule.Identity(s) }
 
-// ask returns the plan for a schedule. The schedule may be user code that hangs, so it is asked on
-// a goroutine of its own, and is not asked again before that call has returned.
+// ask returns the plan for a schedule. The schedule may be user code that hangs, so ask calls it on
+// a separate goroutine, and does not call it again before that call has returned.
 func (s *scheduled) ask(d store.DueSchedule, now time.Time) (store.Plan, error) {
 	if s.asking == nil {
 		answer := make(chan planned, 1)
 		s.asking, s.askedFor = answer, d
 		go func() {
 			p := planned{err: errGoexit}
-			defer func() { answer <- p }() // package schedule returns a panic as an error
+			defer func() { answer <- p }() // package schedule turns a panic into an error
 			p.plan, p.err = s.plan(d, now)
 		}()
 	}
@@ -73,7 +74,8 @@ func (s *scheduled) ask(d store.DueSchedule, now time.Time) (store.Plan, error) 
 	return p.plan, p.err
 }
 
-// answer waits for the schedule that was asked, unless it was waited for before.
+// answer waits for the answer of the schedule. If an earlier call has already waited, it does not
+// wait again.
 func (s *scheduled) answer() (p planned, ok bool) {
 	wait := planTimeout
 	if s.slow {
@@ -87,12 +89,12 @@ func (s *scheduled) answer() (p planned, ok bool) {
 
 var errStuckSchedule = fmt.Errorf("its Next does not return within %v", planTimeout)
 
-// plan accounts for the ticks that are due, and finds the next tick. now is the database's time.
-// Every due tick has a run, or is counted in exactly one of the plan's numbers.
+// plan accounts for the due ticks and finds the next tick. now is the database's time. Every due
+// tick has a run or is counted in exactly one of the plan's numbers.
 func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error) {
 	p := store.Plan{Schedule: d, Handler: s.handler}
 	first := d.NextDueAt
-	if first.IsZero() || first.After(now) { // it is new, or has a new spec
+	if first.IsZero() || first.After(now) { // the schedule is new, or has a new spec
 		next, err := schedule.Next(s.schedule, now)
 		p.Next = next
 		return p, err
@@ -132,15 +134,15 @@ func (s *scheduled) plan(d store.DueSchedule, now time.Time) (store.Plan, error)
 	return p, nil
 }
 
-// A stretch is all ticks from first to last. The search for them ended at end.
+// A stretch has all ticks from first to last. The search for them ended at end.
 type stretch struct {
 	first, last, end time.Time
-	ticks            int64 // how many; 0: none
+	ticks            int64 // number of ticks
 }
 
 // due returns the due ticks in three stretches (before, during and after the pause), and the first
-// tick that is not due. A tick belongs to the pause if it came due during it, no matter when a
-// worker looks.
+// tick that is not due. A tick belongs to the pause if it came due during the pause, no matter when
+// a worker polls.
 func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tick time.Time, err error) {
 	tick = d.NextDueAt
 	for i, end := range []time.Time{d.PausedAt.Add(-tickResolution), d.PausedUntil.Add(-tickResolution), now} {
@@ -154,7 +156,7 @@ func (s *scheduled) due(d store.DueSchedule, now time.Time) (due [3]stretch, tic
 		missed := uint64(0)
 		if d.Spec == d.NextSpec {
 			st.last, tick, missed, err = schedule.Advance(s.schedule, tick, end)
-		} else { // the old spec promised this tick; later ticks follow the new spec
+		} else { // keep the next tick of the old spec; later ticks follow the new spec
 			tick, err = schedule.Next(s.schedule, now)
 		}
 		if err == nil && missed >= schedule.MaxMissed { // Advance has given up, so last is not the latest tick
@@ -179,8 +181,8 @@ func (s *scheduled) run(tick time.Time) store.NewRun {
 		Payload: s.options.Payload}
 }
 
-// backfill plans a run for each due tick outside of the pause, except ticks older than Window or
-// beyond Max. If one plan cannot hold all these runs, it ends before the first tick left out, which
+// backfill plans a run for each due tick outside the pause, except ticks older than Window or
+// beyond Max. If one plan cannot hold all these runs, it ends before the first omitted tick, which
 // becomes the next due tick.
 func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store.Plan, error) {
 	var ticks []time.Time
@@ -212,7 +214,7 @@ func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store
 		ticks = ticks[:most]
 		switch paused := due[1]; {
 		case paused.first.After(p.Next):
-			p.PausedTicks = 0 // they come after the ticks that are left
+			p.PausedTicks = 0 // they come after the remaining ticks
 		case paused.last.After(p.Last):
 			p.Last = paused.last
 		}
@@ -223,8 +225,8 @@ func (s *scheduled) backfill(p store.Plan, due [3]stretch, now time.Time) (store
 	return p, nil
 }
 
-// latest returns the latest ticks from first to now, in order and at most most. It searches back
-// from now in growing steps, because there may be millions of ticks.
+// latest returns the latest ticks from first to now, in order, at most most of them. It searches
+// back from now in growing steps, because there may be millions of ticks.
 func (s *scheduled) latest(first, now time.Time, most int) ([]time.Time, error) {
 	for back := time.Second; ; back *= 4 {
 		from := now.Add(-back)

@@ -11,12 +11,12 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// Two workers together start as many attempts of a handler as its rate allows, including retries,
-// and no window of length Per has more, wherever it begins. They wake when the next start is
-// allowed.
+// Two workers together start as many attempts of a handler as its rate allows, including retries.
+// No window of length Per has more, no matter when it begins. The workers wake when the next start
+// is allowed.
 //
-// Fails when each worker counts for itself, a retry does not count, or a worker polls for the next
-// start.
+// Fails when each worker counts only its own starts, a retry does not count, or a worker waits for
+// its next poll to start a run.
 func TestRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// A rate that is out of bounds, or has no Per, is refused with advice.
+// A rate that is out of bounds or has no Per is refused, with an error that says how to fix it.
 //
 // Fails when a rate is accepted that the database cannot enforce.
 func TestFaultsOfARate(t *testing.T) {
@@ -91,7 +91,7 @@ func TestFaultsOfARate(t *testing.T) {
 	}
 }
 
-// After the database's clock was set back by an hour, earlier starts count for one more window, and
+// After the database's clock was set back by an hour, earlier starts count for one more window but
 // no longer.
 //
 // Fails when a handler waits until the clock has caught up, or its starts are forgotten.

@@ -10,11 +10,11 @@ import (
 	"github.com/tickslot/tickslot/internal/loop"
 )
 
-// maxReclaimed is how many runs one call reclaims at most.
+// maxReclaimed is the maximum number of runs that one call reclaims.
 const maxReclaimed = 100
 
-// A reclaimer takes runs whose leases have expired from their workers, also runs whose handler this
-// worker does not have.
+// A reclaimer takes runs whose leases have expired from their workers, even if this worker does not
+// have their handlers.
 type reclaimer struct {
 	*loop.Loop
 	store     store.Worker

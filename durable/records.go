@@ -11,39 +11,40 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// The records below can be marshaled as JSON: unknown or missing values are left out, instants are
-// in UTC, and the names of fields do not change between versions.
+// The records below can be marshaled as JSON. Unknown and missing values are omitted, times are in
+// UTC, and field names do not change between versions.
 
 // A RunRecord is a run in the database.
 type RunRecord struct {
 	ID       int64     `json:"id"`
 	Handler  string    `json:"handler"`
-	Schedule string    `json:"schedule,omitempty"` // "": it was triggered
-	DueAt    time.Time `json:"due_at,omitzero"`    // the tick; zero: it was triggered
-	Backfill bool      `json:"backfill,omitempty"` // it may wait beside other runs of its schedule
+	Schedule string    `json:"schedule,omitempty"` // "" if the run was triggered
+	DueAt    time.Time `json:"due_at,omitzero"`    // the tick; zero if the run was triggered
+	Backfill bool      `json:"backfill,omitempty"` // the run may wait beside other runs of its schedule
 	State    State     `json:"state"`
 	Priority Priority  `json:"priority"`
-	RunAt    time.Time `json:"run_at"` // when it may first be claimed
+	RunAt    time.Time `json:"run_at"` // earliest time of the next claim
 	Attempt  int       `json:"attempt"`
-	// See Run.MaxAttempts. 0: any number, or not known before the run is claimed.
+	// See Run.MaxAttempts. 0 means any number, or that the number is unknown until the run is
+	// claimed.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// FailingFrom is when the first failed attempt began; zero: none has failed.
+	// FailingFrom is when the first failed attempt began, or zero if none has failed.
 	FailingFrom time.Time    `json:"failing_from,omitzero"`
 	Key         string       `json:"key"` // see Run.Key
 	PayloadLen  int          `json:"payload_bytes"`
-	TriggeredBy driver.Cause `json:"triggered_by,omitzero"` // or who queued it again
+	TriggeredBy driver.Cause `json:"triggered_by,omitzero"` // the trigger or the latest Requeue
 	TraceParent string       `json:"traceparent,omitempty"`
-	CanceledBy  driver.Cause `json:"canceled_by,omitzero"` // who asked for it
+	CanceledBy  driver.Cause `json:"canceled_by,omitzero"` // who requested the cancellation
 	Worker      string       `json:"worker,omitempty"`     // of the latest attempt
-	ClaimedAt   time.Time    `json:"claimed_at,omitzero"`  // the latest attempt
-	LeaseUntil  time.Time    `json:"lease_until,omitzero"` // zero: it is not running
+	ClaimedAt   time.Time    `json:"claimed_at,omitzero"`  // time of the latest claim
+	LeaseUntil  time.Time    `json:"lease_until,omitzero"` // zero if the run is not running
 	LastError   string       `json:"last_error,omitempty"`
 	EnqueuedAt  time.Time    `json:"enqueued_at"`
-	FinishedAt  time.Time    `json:"finished_at,omitzero"` // zero: it has not ended
+	FinishedAt  time.Time    `json:"finished_at,omitzero"` // zero if the run has not ended
 
 	// Only Store.Run fills these in.
 	Payload []byte `json:"payload,omitempty"`
-	// Attempts that have ended, by number: the first 10 and the latest 40.
+	// Attempts are the ended attempts by number: the first 10 and the latest 40.
 	Attempts []AttemptRecord `json:"attempts,omitempty"`
 }
 
@@ -66,20 +67,20 @@ type PauseRecord struct {
 // A LimitRecord is an override of a limit.
 type LimitRecord struct {
 	driver.Cause
-	Limit int `json:"limit"` // 0: nothing starts
+	Limit int `json:"limit"` // 0: no run starts
 }
 
 // A HandlerRecord is a handler in the database.
 type HandlerRecord struct {
-	Name string `json:"name"` // "": all handlers together, of which only Override counts: of MaxActive
-	// As last registered by a worker; 0: any number.
+	Name string `json:"name"` // "" stands for all handlers together; then only Override applies, to MaxActive
+	// MaxConcurrency is the value that a worker last registered; 0 means any number.
 	MaxConcurrency  int           `json:"max_concurrency"`
-	MaxPerPartition int           `json:"max_per_partition,omitempty"` // the same
-	Rate            int           `json:"rate,omitempty"`              // the same: starts within any Per
+	MaxPerPartition int           `json:"max_per_partition,omitempty"` // likewise
+	Rate            int           `json:"rate,omitempty"`              // likewise: starts within any Per
 	Per             time.Duration `json:"per_ns,omitempty"`
-	Override        *LimitRecord  `json:"override,omitempty"` // replaces MaxConcurrency; nil: no override
-	Pause           *PauseRecord  `json:"pause,omitempty"`    // nil: it is not
-	SeenAt          time.Time     `json:"seen_at,omitzero"`   // by a worker that has it; zero: never
+	Override        *LimitRecord  `json:"override,omitempty"` // replaces MaxConcurrency; nil if there is no override
+	Pause           *PauseRecord  `json:"pause,omitempty"`    // nil if it is not paused
+	SeenAt          time.Time     `json:"seen_at,omitzero"`   // when a worker last registered it; zero if none has
 	Queued          int64         `json:"queued"`             // Postgres counts up to 100,000
 	Running         int64         `json:"running"`
 	Dead            int64         `json:"dead"`
@@ -103,24 +104,24 @@ type HandlerHistory struct {
 type ScheduleRecord struct {
 	Name      string       `json:"name"`
 	Handler   string       `json:"handler,omitempty"` // "": no worker has ever had the schedule
-	Text      string       `json:"text,omitempty"`    // for people
+	Text      string       `json:"text,omitempty"`    // description for people
 	NextDueAt time.Time    `json:"next_due_at,omitzero"`
 	LastDueAt time.Time    `json:"last_due_at,omitzero"` // the latest accounted tick
-	SeenAt    time.Time    `json:"seen_at,omitzero"`     // by a worker that has it; zero: never
-	Pause     *PauseRecord `json:"pause,omitempty"`      // nil: it is not
+	SeenAt    time.Time    `json:"seen_at,omitzero"`     // when a worker last registered it; zero if none has
+	Pause     *PauseRecord `json:"pause,omitempty"`      // nil if it is not paused
 	TickCounts
 }
 
-// A RunFilter selects the runs that match all fields that are set. The zero value selects all. An
-// empty list that is not nil is refused, so that a search that found nothing does not select
-// everything.
+// A RunFilter selects the runs that match all fields that are set. The zero value selects all runs.
+// A list that is empty but not nil is refused, so that passing on an empty search result does not
+// select all runs.
 type RunFilter struct {
 	IDs            []int64
 	Handler        string
 	Schedule       string
 	States         []State   // any of them
 	EnqueuedBefore time.Time // before this instant
-	BeforeID       int64     // with a smaller ID: the next page, after the last ID of this one
+	BeforeID       int64     // with a smaller ID: pass the last ID of a page to get the next page
 }
 
 func (r RunFilter) check() error {
@@ -151,10 +152,10 @@ func (r RunFilter) inStore() store.Filter {
 	return which
 }
 
-// MaxRunRecords is how many runs Store.Runs returns at most.
+// MaxRunRecords is the maximum number of runs that Store.Runs returns.
 const MaxRunRecords = 10_000
 
-// Runs returns up to limit runs, the newest first.
+// Runs returns up to limit runs, newest first.
 func (s *Store) Runs(ctx context.Context, which RunFilter, limit int) ([]RunRecord, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, named(err)
@@ -208,7 +209,7 @@ func recordOf(r store.Run) RunRecord {
 		EnqueuedAt: utc(r.CreatedAt), FinishedAt: utc(r.FinishedAt)}
 }
 
-// Schedules returns all schedules that workers have, or have had within Retention.Unseen, by name.
+// Schedules returns, by name, all schedules that workers have or have had within Retention.Unseen.
 // The ticks of a schedule that no worker has any more are not materialized.
 func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
 	if err := s.ready(ctx); err != nil {
@@ -227,8 +228,8 @@ func (s *Store) Schedules(ctx context.Context) ([]ScheduleRecord, error) {
 	return list, nil
 }
 
-// Handlers returns all handlers that workers have, or have had within Retention.Unseen, and those
-// that were paused or limited, by name.
+// Handlers returns, by name, all handlers that workers have or have had within Retention.Unseen,
+// and those that were paused or limited.
 func (s *Store) Handlers(ctx context.Context) ([]HandlerRecord, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, named(err)

@@ -14,14 +14,14 @@ import (
 const (
 	// registerInterval is how often a worker registers its handlers and schedules.
 	registerInterval = time.Minute
-	// unseenAfter is how long after its last registration a handler or a schedule counts as one
-	// that no worker has.
+	// unseenAfter is the time since its last registration after which a handler or a schedule
+	// counts as one that no worker has.
 	unseenAfter = store.UnseenAfter
 	// maxRegistered is how many schedules one call registers.
 	maxRegistered = 1000
 )
 
-// A registrar tells the database which handlers and schedules this worker has.
+// A registrar registers the handlers and schedules of this worker in the database.
 type registrar struct {
 	*loop.Loop
 	worker    string
@@ -33,15 +33,16 @@ type registrar struct {
 	schedules []store.Schedule
 	takenOver func() map[string]bool // schedules of a worker of another version
 
-	seen map[string]sighting // when they were last registered; of the loop's goroutine
+	seen map[string]sighting // last registrations; used only by the loop's goroutine
 }
 
-// A sighting is the last registration of a schedule: at by the database's clock. since is when this
-// host first read that value, by its own clock.
+// A sighting is the last registration of a schedule. at is the time of the registration by the
+// database's clock. since is when this host first read that value, by its own clock.
 type sighting struct{ at, since time.Time }
 
-// first makes the first registration, and takes over schedules for which the database has another
-// spec. It tries until it succeeds, ctx ends, or the database reports that it is not set up right.
+// first makes the first registration and takes over schedules for which the database has another
+// spec. It retries until it succeeds, ctx ends, or the database reports that it is not set up
+// correctly.
 func (r *registrar) first(ctx context.Context, verify func(context.Context) error) error {
 	return lifecycle.FirstAnswer(ctx, dlock.ErrSetup, func() error {
 		_, err := call(r.database, opVerify, func(ctx context.Context) (none struct{}, err error) {
@@ -62,8 +63,8 @@ func (r *registrar) register() time.Duration {
 	return loop.Never
 }
 
-// takeAbandoned takes back schedules that another version has taken over, if no worker of that
-// version is left. That happens when a deploy is rolled back while this worker runs.
+// takeAbandoned takes back schedules from another version of which no worker is left. That happens
+// when a deploy is rolled back while this worker runs.
 func (r *registrar) takeAbandoned() {
 	names := r.takenOver()
 	if len(names) == 0 {
@@ -101,7 +102,7 @@ func (r *registrar) takeAbandoned() {
 	}
 }
 
-// call registers all handlers, and the schedules in batches of maxRegistered.
+// call registers all handlers, and registers the schedules in batches of maxRegistered.
 func (r *registrar) call(takeOver bool, schedules []store.Schedule) error {
 	handlers := r.handlers
 	for {

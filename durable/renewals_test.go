@@ -10,12 +10,11 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// While renewals hang and all other calls succeed, a worker loses the leases that it has, once, and
-// the check fails all the time. When renewals succeed again, the worker continues without a
-// restart.
+// While renewals hang and all other calls succeed, a worker loses its leases once, and the check
+// keeps failing. When renewals succeed again, the worker continues without a restart.
 //
-// Fails when a worker that has lost all its leases claims again: it would repeatedly lose each run
-// that takes longer than a lease.
+// Fails when a worker that has lost all its leases claims again. It would then lose each run that
+// takes longer than a lease, again and again.
 func TestWorkerThatLosesItsLeasesClaimsNoMore(t *testing.T) {
 	for _, what := range []struct {
 		name      string
@@ -63,10 +62,10 @@ func TestWorkerThatLosesItsLeasesClaimsNoMore(t *testing.T) {
 	}
 }
 
-// A handler that ignores the end of its context loses its lease. That does not mean that renewals
-// fail, so the worker keeps claiming.
+// A handler that ignores the end of its context loses its lease. That does not count as a failed
+// renewal, so the worker keeps claiming.
 //
-// Fails when a lease that must not be renewed counts as one whose renewal failed.
+// Fails when a lease that must not be renewed counts as a failed renewal.
 func TestHandlerThatIgnoresItsContextStopsNoClaims(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

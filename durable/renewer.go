@@ -11,8 +11,8 @@ import (
 )
 
 // A renewer extends the leases of all attempts in one statement, every third of a lease, or sooner
-// after a failure. Without attempts it calls the database only to find out whether renewals work
-// again.
+// after a failure. If there are no attempts, it calls the database only to find out whether
+// renewals work again.
 type renewer struct {
 	*loop.Loop
 	worker   string
@@ -22,7 +22,7 @@ type renewer struct {
 	runner   *runner
 	events   *events
 	renewals atomic.Uint64         // how many leases were extended
-	reported map[store.RunKey]bool // logged because their handlers ignore their contexts; of the loop's goroutine
+	reported map[store.RunKey]bool // logged because their handlers ignore their contexts; used by the loop only
 }
 
 // renew is a step of the loop.
@@ -49,7 +49,7 @@ func (r *renewer) renew() time.Duration {
 	return loop.Never
 }
 
-// tell logs, once for each, handlers that ignore their contexts.
+// tell logs each run whose handler ignores its context, once per run.
 func (r *renewer) tell(ignoring []*attempt) {
 	told := map[store.RunKey]bool{}
 	for _, a := range ignoring {

@@ -9,11 +9,11 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A lockedSchedule is a database in which another session has the row of a schedule locked for a
-// moment when its tick is due.
+// A lockedSchedule is a store in which another session briefly locks the row of a schedule when its
+// tick is due.
 type lockedSchedule struct {
 	store.Store
-	left int // how often the row is still locked
+	left int // how many more times the row is locked
 }
 
 func (l *lockedSchedule) Materialize(ctx context.Context, plans []store.Plan) ([]store.Materialized, error) {
@@ -24,10 +24,10 @@ func (l *lockedSchedule) Materialize(ctx context.Context, plans []store.Plan) ([
 	return l.Store.Materialize(ctx, plans)
 }
 
-// A tick whose schedule was locked when it came due, for example by a registration, does not wait
-// for a poll.
+// If the row of a schedule is locked when its tick comes due, for example by a registration, the
+// tick does not wait for a poll.
 //
-// Fails when a worker assumes that another one was faster.
+// Fails when a worker assumes that another worker was faster.
 func TestTickWhoseScheduleIsLocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -45,8 +45,8 @@ func TestTickWhoseScheduleIsLocked(t *testing.T) {
 	})
 }
 
-// If the call for a tick, a run or an expired lease fails when it is due, it is repeated soon, even
-// if polls are rare.
+// If the call for a due tick, a due run or an expired lease fails, it is repeated soon, even if
+// polls are rare.
 //
 // Fails when a failed call is repeated only with the next poll.
 func TestCallThatFailsIsRepeatedSoon(t *testing.T) {
@@ -73,7 +73,7 @@ func TestCallThatFailsIsRepeatedSoon(t *testing.T) {
 					t.Errorf("%+v, want one run, at noon", runs)
 				}
 				if op == "reclaim" {
-					pass(18 * time.Hour) // later than the next poll, and sooner than the one after it
+					pass(18 * time.Hour) // after the next poll and before the one after it
 				}
 				if failed != 2 {
 					t.Errorf("%d calls failed, want the first to be repeated", failed)

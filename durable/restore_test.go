@@ -16,12 +16,12 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// While handlers run, the database is restored from an older copy, and then assigns the same IDs
-// and attempt numbers to other runs. Those runs are carried out, by this worker or another, and the
-// results of the earlier handlers count for none of them.
+// While handlers run, the database is restored from an older copy, which then assigns the same IDs
+// and attempt numbers to other runs. Those runs are executed, by this worker or another, and the
+// results of the earlier handlers do not count for them.
 //
-// Fails when only ID and attempt identify a result, so that a run succeeds without a call of its
-// handler, or when a worker takes a new run for the one that it has.
+// Fails when only the ID and the attempt identify a result, so that a run succeeds without a call
+// of its handler, or when a worker confuses a new run with the run that it has.
 func TestDatabaseThatIsPutBack(t *testing.T) {
 	t.Parallel()
 	server := sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}})
@@ -70,7 +70,7 @@ func putBack(t *testing.T, server *sqltest.Server, others bool) {
 		mu.Lock()
 		started[string(run.Payload)]++
 		mu.Unlock()
-		<-release[string(run.Payload)] // even if the context has ended
+		<-release[string(run.Payload)] // wait even if the context has ended
 		mu.Lock()
 		defer mu.Unlock()
 		returned[run.Key] = true
@@ -146,7 +146,7 @@ func putBack(t *testing.T, server *sqltest.Server, others bool) {
 	wait("new", runs)
 	close(release["old"])
 	trigger("probe")
-	wait("probe", 1) // so there is a free place: the earlier results were written or dropped
+	wait("probe", 1) // proves that a place is free: the earlier results were written or dropped
 	if n := states("succeeded"); n > 1 {
 		t.Errorf("%d runs have succeeded, and no handler has returned for %d of them", n, n-1)
 	}

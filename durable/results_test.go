@@ -26,7 +26,7 @@ func TestResults(t *testing.T) {
 		state   store.State
 		want    []store.Outcome
 		says    string
-		between [2]time.Duration // wait between the attempts; 0: any
+		between [2]time.Duration // bounds of the wait between the attempts; 0 means any
 	}{
 		{what: "nil", handle: func(context.Context, *durable.Run) error { return nil },
 			state: "succeeded", want: []store.Outcome{"ok"}},
@@ -108,9 +108,9 @@ func (badError) Error() string { panic("no text") }
 
 func (badError) Unwrap() error { panic("nothing inside") }
 
-// The waits between attempts double, are shortened by up to half, and end at MaxWait.
+// The waits between attempts double up to MaxWait, and each is shortened by up to half.
 //
-// Fails when runs that failed together are tried again together.
+// Fails when runs that failed at the same time are retried at the same time.
 func TestRetryWaitsGrowAndVary(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -142,7 +142,8 @@ func TestRetryWaitsGrowAndVary(t *testing.T) {
 	})
 }
 
-// Attempts that do not count (those before a Requeue, and those given back) make no wait longer.
+// Attempts that do not count (those before a Requeue, and those given back) do not lengthen the
+// wait.
 //
 // Fails when the wait is computed from the number of the attempt.
 func TestRetryWaitsBeginAgainAfterARequeue(t *testing.T) {
@@ -186,8 +187,8 @@ func TestRetryWaitsBeginAgainAfterARequeue(t *testing.T) {
 	})
 }
 
-// Results that cannot be written are kept and written when the database is back. The handler is not
-// called again, because the lease is still renewed.
+// Results that cannot be written are kept and are written when the database is back. The handler is
+// not called again, because the lease is still renewed.
 //
 // Fails when a result is dropped, or a lease whose handler has returned is not renewed.
 func TestResultsAreKept(t *testing.T) {
@@ -228,7 +229,7 @@ func TestResultsAreKept(t *testing.T) {
 
 // Under load, one call writes many results, and one call claims many runs.
 //
-// Fails when each result has its own call.
+// Fails when each result is written by its own call.
 func TestManyResultsAreWrittenTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -252,7 +253,7 @@ func TestManyResultsAreWrittenTogether(t *testing.T) {
 
 // The key of a run is the same for all attempts, and no other run has it.
 //
-// Fails when the key is made of the attempt, or two ticks have one.
+// Fails when the key depends on the attempt, or two ticks have the same key.
 func TestKeyIsTheSameForAllAttempts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -286,10 +287,11 @@ func TestKeyIsTheSameForAllAttempts(t *testing.T) {
 	})
 }
 
-// Another session keeps the row of a run locked whose handler has returned. That costs one place:
-// later results are written, and new runs start. When the row is free, the result is written.
+// Another session keeps the row of a run locked after the handler of the run has returned. That
+// takes up only one place: later results are written, and new runs start. When the row is free, the
+// result is written.
 //
-// Fails when a call that could not write one result is repeated before newer ones are written.
+// Fails when a call that could not write one result is repeated before newer results are written.
 func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -330,10 +332,11 @@ func TestLockedRowHoldsUpNoOtherResult(t *testing.T) {
 	})
 }
 
-// The database refuses the result of one run each time, for example because a trigger fails.
+// The database always refuses the result of one run, for example because a database trigger fails.
+// The other results are written.
 //
-// Fails when other results wait for longer than a few calls, or when the worker does not write the
-// result once the database takes it.
+// Fails when other results wait for more than a few calls, or when the worker does not write the
+// result once the database accepts it.
 func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

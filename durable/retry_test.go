@@ -11,12 +11,12 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// By default a run whose handler fails is tried for three weeks, at least every hour, and its last
-// attempt begins when these are over. A Requeue gives it another three weeks. Its first 10 and its
-// latest 40 attempts are kept.
+// By default, a run whose handler fails is tried for three weeks, at least every hour, and its last
+// attempt begins after those three weeks. A Requeue gives it another three weeks. The database
+// keeps its first 10 and its latest 40 attempts.
 //
 // Fails when attempts are limited by default, a wait is longer than an hour, or a Requeue does not
-// begin anew.
+// restart the three weeks.
 func TestRunIsTriedForThreeWeeks(t *testing.T) {
 	testkit.Long(t)
 	bubble(t, func(t *testing.T) {
@@ -51,9 +51,9 @@ func TestRunIsTriedForThreeWeeks(t *testing.T) {
 	})
 }
 
-// If both MaxElapsedTime and MaxAttempts are set, the first that is reached ends a run.
+// If both MaxElapsedTime and MaxAttempts are set, the one that is reached first ends the run.
 //
-// Fails when one of them is ignored, a wait goes beyond MaxElapsedTime, or an attempt that was
+// Fails when one of them is ignored, a wait extends beyond MaxElapsedTime, or an attempt that was
 // given back uses up time.
 func TestRetryIsBoundedByTimeAndByCount(t *testing.T) {
 	for name, c := range map[string]struct {

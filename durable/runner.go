@@ -11,22 +11,23 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A runner carries out attempts, each on a goroutine of its own: it calls the handler with its
-// context, and hands the result to the finisher.
+// A runner executes each attempt on its own goroutine: it calls the handler with the attempt's
+// context and hands the result to the finisher.
 type runner struct {
 	worker   string
 	handlers map[string]*handler
 	book     *leaseBook
 	finisher *finisher
 	events   *events
-	// base is the parent of all contexts of runs. It has the values of Run's context, and ends when
-	// draining takes too long. Set when Run begins.
+	// base is the parent of the contexts of all runs. It has the values of Run's context, and ends
+	// when draining takes too long. It is set when Run begins.
 	base   context.Context
 	gaveUp atomic.Bool // Run no longer waits for handlers
 }
 
-// attempt returns a new attempt of a claimed run. sent is when the claim was sent. It returns nil
-// if this worker does not have the handler, although a database should never hand out such a run.
+// attempt returns a new attempt of a claimed run. sent is when the claim was sent. attempt returns
+// nil if this worker does not have the handler, although a database should never hand out such a
+// run.
 func (r *runner) attempt(row store.Run, sent instant) *attempt {
 	h := r.handlers[row.Handler]
 	if h == nil {
@@ -45,7 +46,7 @@ func (r *runner) attempt(row store.Run, sent instant) *attempt {
 	return a
 }
 
-// end ends the context of an attempt, if it has not ended, and frees its resources.
+// end ends the context of an attempt if it has not ended yet, and frees its resources.
 func (a *attempt) end() {
 	a.cancel(nil)
 	a.stop()
@@ -63,7 +64,7 @@ func (r *runner) start(row store.Run, sent instant, claimedAt time.Time) {
 	go r.carryOut(a)
 }
 
-// release gives back a claimed run that does not start. That costs it no attempt.
+// release gives back a claimed run that does not start. That uses up no attempt.
 func (r *runner) release(row store.Run, sent instant, why error) {
 	a := r.attempt(row, sent)
 	if a == nil {
@@ -111,7 +112,7 @@ func (r *runner) cancel(a *attempt, by store.Cause) {
 	r.events.Log(slog.LevelInfo, "durable: a run was canceled", a.info().line("by", by.By, "note", by.Note)...)
 }
 
-// info returns an attempt as hooks see it.
+// info returns the RunInfo of an attempt for hooks.
 func (a *attempt) info() RunInfo {
 	r := a.run
 	return RunInfo{ID: r.ID, Handler: r.Handler, Schedule: r.Schedule, DueAt: r.DueAt, Attempt: r.Attempt,

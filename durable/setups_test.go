@@ -19,12 +19,12 @@ import (
 )
 
 // Tables are created, ticks and runs triggered in transactions of pgx and of database/sql are
-// carried out, and payloads arrive unchanged: with each mode of pgx, with sessions of strange
-// settings (they are serializable), with a pool of one connection and a schema whose name needs
-// quotes, and also behind a PgBouncer in transaction mode.
+// executed, and payloads arrive unchanged. That holds with each mode of pgx, with unusual session
+// settings (serializable transactions), with a pool of one connection and a schema whose name needs
+// quotes, and behind a PgBouncer in transaction mode.
 //
-// Fails when a call needs a second connection of the pool, or a name is not quoted, or a statement
-// does not fit a mode.
+// Fails when a call needs a second connection of the pool, a name is not quoted, or a statement
+// does not work in a mode.
 func TestSetUpsOfPostgres(t *testing.T) {
 	t.Parallel()
 	server := sqltest.Postgres(t, sqltest.Options{Settings: []string{"fsync=off"}})
@@ -39,7 +39,7 @@ func TestSetUpsOfPostgres(t *testing.T) {
 		for _, mode := range modes {
 			bouncer := dsn != server.DSN("", "", "")
 			if bouncer && (mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeDescribeExec) {
-				continue // pgx says that these do not work with it
+				continue // pgx documents that these modes do not work with PgBouncer
 			}
 			what := fmt.Sprintf("%v, PgBouncer %t", mode, bouncer)
 			config, err := pgxpool.ParseConfig(dsn)
@@ -54,7 +54,7 @@ func TestSetUpsOfPostgres(t *testing.T) {
 	}
 }
 
-// setUp makes a worker carry out ticks, and runs triggered in each kind of transaction.
+// setUp makes a worker execute ticks and runs triggered in each kind of transaction.
 func setUp(t *testing.T, config *pgxpool.Config, name string) error {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()

@@ -23,16 +23,16 @@ var (
 		"proofs are wanted")
 )
 
-// Five workers have ticks and triggered runs. Their calls are lost, late, doubled or never
-// answered; some workers are killed, stopped for longer than their lease, cut off, or replaced;
-// their handlers fail, panic, or ignore their context. Nothing is lost, no tick has two runs, no
-// run has two valid owners, no limit is exceeded, only results of owners count, and the one worker
-// that is always well reclaims an expired lease within a poll.
+// Five workers have ticks and triggered runs. Their calls are lost, late, duplicated or never
+// answered. Some workers are killed, stopped for longer than their lease, cut off, or replaced.
+// Their handlers fail, panic, or ignore their context. Nothing is lost, no tick has two runs, no
+// run has two valid owners, no limit is exceeded, and only results of owners count. The one worker
+// that is always healthy reclaims an expired lease within a poll interval.
 //
 // The order of goroutines is not part of the seed, so a seed reproduces a fault most of the time,
 // but not always.
 //
-// Fails with each of the planted bugs that proof/mutants lists for it.
+// Fails for each of the planted bugs that proof/mutants lists for it.
 func TestSimulate(t *testing.T) {
 	seeds := testkit.Rounds(t, 3, 100)
 	if *simulateSeeds > 0 {
@@ -48,12 +48,12 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// A world is a fleet with a nemesis.
+// A world is a fleet and the source of its faults.
 type world struct {
 	*fleet
-	mu       sync.Mutex // of all goroutines
+	mu       sync.Mutex // used by all goroutines
 	random   *rand.Rand
-	late     time.Duration // the latest reclaim
+	late     time.Duration // the longest delay of a reclaim
 	calm     atomic.Bool   // handlers do not misbehave any more
 	triggers int
 }
@@ -108,9 +108,10 @@ func (w *world) play() {
 	w.judge()
 }
 
-// begin starts a worker. The first never has trouble.
+// begin starts a worker. The first worker never gets faults.
 func (w *world) begin(name string) {
-	// In one of some hundred worlds, a run loses five leases and would be a dead letter.
+	// In about one of several hundred worlds, a run loses five leases and would become a dead
+	// letter.
 	h := w.add(durable.Config{Name: name, MaxRuns: 4, MaxActive: 9, TTL: simulatedLease, CallTimeout: 3 * time.Second,
 		PollInterval: simulatedPoll, DrainTimeout: 5 * time.Second, MaxCrashes: durable.NoLimit})
 	often := durable.Retry{MaxAttempts: 1000, FirstWait: time.Millisecond, MaxWait: time.Second}
@@ -125,7 +126,7 @@ func (w *world) begin(name string) {
 	h.start()
 }
 
-// trouble returns the fault of a call: one of six calls fails in some way.
+// trouble returns the fault of a call. About one of six calls fails in some way.
 func (w *world) trouble(string) (fault, time.Duration) {
 	if w.n(6) > 0 {
 		return well, time.Duration(w.n(20)) * time.Millisecond
@@ -143,7 +144,7 @@ func (w *world) work(maxSeconds int) durable.Handler {
 			trouble = 10
 		}
 		switch trouble {
-		case 0, 3, 4: // it ignores its context, which may have ended
+		case 0, 3, 4: // the handler ignores its context, which may have ended
 			time.Sleep(time.Duration(w.n(maxSeconds*1000)) * time.Millisecond)
 			return nil
 		case 1:
@@ -164,7 +165,7 @@ func (w *world) queue() {
 	}
 }
 
-// harm does something to a worker, but not to the first.
+// harm kills, stops, cuts off or redeploys a worker other than the first.
 func (w *world) harm() {
 	h := w.hosts[len(w.hosts)-1-w.n(workers-1)]
 	if h == w.hosts[0] || w.watch.isDead(h) {
@@ -174,7 +175,7 @@ func (w *world) harm() {
 	case 0: // kill -9, and started again
 		h.kill()
 		w.begin([]string{h.name, fmt.Sprint("w", len(w.hosts))}[w.n(2)])
-	case 1, 2, 3, 4: // stopped, for longer than the lease or not
+	case 1, 2, 3, 4: // stopped, possibly for longer than the lease
 		until := time.Now().Add(time.Duration(w.n(40)) * time.Second)
 		h.link.on(func(op string) (fault, time.Duration) {
 			if left := time.Until(until); left > 0 {
@@ -191,14 +192,14 @@ func (w *world) harm() {
 			}
 			return w.trouble(op)
 		})
-	case 9: // deployed anew; its handlers may ignore their context, and its database be away
+	case 9: // redeployed; its handlers may ignore their context, and its database may be away
 		h.cancel()
 		h.replaced = true
 		w.begin(fmt.Sprint("w", len(w.hosts)))
 	}
 }
 
-// judge reports what went wrong.
+// judge reports every broken promise.
 func (w *world) judge() {
 	t := w.t
 	succeeded := w.runs(store.StateSucceeded)

@@ -8,11 +8,12 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// Each of four workers has its share of the runs of a handler with a limit, from the first burst
-// on. When one worker is killed, the others get its share as soon as its leases have ended, even if
-// two of them are away: no place stays free while a run waits for more than three poll intervals.
+// From the first burst on, each of four workers gets its share of the runs of a handler with a
+// limit. When one worker is killed, the others get its share as soon as its leases have ended, even
+// if two of them are away. No place stays free while a run waits for more than three poll
+// intervals.
 //
-// Fails when the worker that looks first takes all runs, or a place is kept for a worker that is
+// Fails when the worker that polls first takes all runs, or a place is kept for a worker that is
 // gone.
 func TestLimitIsShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {

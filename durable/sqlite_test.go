@@ -23,7 +23,7 @@ import (
 
 var ann = driver.Cause{By: "Ann", Note: "stocktaking"}
 
-// onFile returns a store in a fresh file, and its pool.
+// onFile returns a store in a new file, and its pool.
 func onFile(t testing.TB) (*durable.Store, *sql.DB) {
 	t.Helper()
 	db := openSQLite(t, "file:"+filepath.Join(t.TempDir(), "durable.db")+"?_pragma=synchronous(off)")
@@ -64,7 +64,8 @@ func allRuns(t testing.TB, store *durable.Store) []durable.RunRecord {
 	return runs
 }
 
-// A run belongs to the transaction that triggers it: COMMIT queues it, and ROLLBACK leaves nothing.
+// A run belongs to the transaction that triggers it: COMMIT queues the run, and ROLLBACK leaves
+// nothing.
 //
 // Fails when Trigger does not use the transaction.
 func TestTriggerBelongsToTheTransaction(t *testing.T) {
@@ -101,7 +102,7 @@ func TestTriggerBelongsToTheTransaction(t *testing.T) {
 			t.Errorf("commit %t: %d sales, and the runs %+v", commit, sales, runs)
 		}
 	}
-	// The handler need not be known, and payloads may be nil or have the maximum length.
+	// The handler does not have to be known, and payloads may be nil or have the maximum length.
 	for _, payload := range [][]byte{nil, make([]byte, durable.MaxPayloadLen)} {
 		id, err := store.Trigger(t.Context(), nil, "nobody's", payload, durable.TriggerOptions{})
 		if err != nil {
@@ -119,7 +120,7 @@ func named(err error) bool {
 	return strings.HasPrefix(err.Error(), "durable: ") && strings.Count(err.Error(), "durable: ") == 1
 }
 
-// Triggers that cannot be queued are refused, inside a transaction and outside of one, and leave
+// Triggers that cannot be queued are refused, both inside and outside a transaction, and leave
 // nothing.
 func TestTriggerRefusesBadInput(t *testing.T) {
 	t.Parallel()
@@ -164,8 +165,8 @@ func TestTriggerRefusesBadInput(t *testing.T) {
 	}
 }
 
-// A store with a fault returns it from every method, without a panic. Without tables every method
-// says what to do, and Run returns.
+// Every method of a store with a fault returns the fault and does not panic. Without tables, every
+// method says what to do, and Run returns.
 func TestStoreThatCannotBe(t *testing.T) {
 	t.Parallel()
 	db := openSQLite(t, "file::memory:")
@@ -182,7 +183,7 @@ func TestStoreThatCannotBe(t *testing.T) {
 		_, schedules := store.Schedules(t.Context())
 		_, handlers := store.Handlers(t.Context())
 		_, schema := store.Schema()
-		store.Notify() // has no effect, and does no harm
+		store.Notify() // has no effect
 		for i, err := range []error{triggered, runs, run, schedules, handlers, schema, store.Verify(t.Context()),
 			store.Migrate(t.Context()),
 			store.Control().Pause(t.Context(), "report", time.Now().Add(time.Hour), ann)} {
@@ -206,7 +207,7 @@ func TestStoreThatCannotBe(t *testing.T) {
 	}
 }
 
-// A worker works on a database in memory with a single connection, as users' tests may have it.
+// A worker works on an in-memory database with a single connection, as in tests of users.
 func TestWorkerInMemory(t *testing.T) {
 	t.Parallel()
 	db := openSQLite(t, "file::memory:")
@@ -238,7 +239,7 @@ func TestWorkerInMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store.Notify() // within this process, it wakes the worker
+	store.Notify() // wakes the worker in this process
 	testkit.Eventually(t, testkit.Patience, "the run succeeds", func(ctx context.Context) error {
 		run, err := store.Run(ctx, id)
 		if err == nil && run.State != durable.StateSucceeded {

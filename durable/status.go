@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// A Status is a snapshot of what a Worker knows, taken from memory without a call to the database.
-// It can be marshaled as JSON.
+// A Status is a snapshot of a Worker, taken from memory without a call to the database. It can be
+// marshaled as JSON.
 type Status struct {
 	Name     string         `json:"name"`
 	Phase    Phase          `json:"phase"`
 	Database DatabaseStatus `json:"database"`
 	MaxRuns  int            `json:"max_runs"`
-	// Attempts whose handlers are running, or whose results are not written yet.
+	// Places is the number of attempts whose handlers are running or whose results are not written
+	// yet.
 	Places        int              `json:"places"`
 	Handlers      []HandlerStatus  `json:"handlers"`  // by name
 	Schedules     []ScheduleStatus `json:"schedules"` // by name
@@ -21,15 +22,15 @@ type Status struct {
 	DroppedEvents uint64           `json:"dropped_events"`
 }
 
-// DatabaseStatus is the state of the database, by the latest calls.
+// DatabaseStatus is the state of the database as seen by the latest calls.
 type DatabaseStatus struct {
 	Name      string    `json:"name"`                // postgres or sqlite
-	Up        bool      `json:"up"`                  // false also before the first call
-	ChangedAt time.Time `json:"changed_at,omitzero"` // when it went down or came back; zero: it was never down
-	Err       string    `json:"err,omitempty"`       // of the last call; "": it succeeded
+	Up        bool      `json:"up"`                  // also false before the first call
+	ChangedAt time.Time `json:"changed_at,omitzero"` // when it went down or came back; zero if it was never down
+	Err       string    `json:"err,omitempty"`       // error of the last call; "" if it succeeded
 }
 
-// HandlerStatus is a handler of this worker, with the outcomes of its attempts here.
+// HandlerStatus is a handler of this worker, with the outcomes of its attempts on this worker.
 type HandlerStatus struct {
 	Name            string             `json:"name"`
 	MaxConcurrency  int                `json:"max_concurrency"`             // 0: any number
@@ -39,16 +40,16 @@ type HandlerStatus struct {
 	MaxAttempts     int                `json:"max_attempts"`
 	Attempts        map[Outcome]uint64 `json:"attempts"`
 	Discarded       uint64             `json:"discarded"`   // results that did not count
-	LeasesLost      uint64             `json:"leases_lost"` // while the handler was running
+	LeasesLost      uint64             `json:"leases_lost"` // leases lost while the handler was running
 }
 
-// ScheduleStatus is a schedule of this worker, with the ticks that this worker accounted for.
+// ScheduleStatus is a schedule of this worker, with the ticks that this worker has accounted for.
 type ScheduleStatus struct {
 	Name    string `json:"name"`
 	Handler string `json:"handler"`
 	Text    string `json:"text"`
 	TickCounts
-	Fault string `json:"fault,omitempty"` // why its ticks wait; "": they do not
+	Fault string `json:"fault,omitempty"` // why its ticks wait; "" if they do not
 }
 
 // Status returns a snapshot.

@@ -12,18 +12,18 @@ import (
 
 // A Store keeps schedules, runs and attempts in a database. Make one with SQLite, or pgxdurable.New
 // for Postgres. Its methods may be called from any goroutine, and return when their context ends.
-// An error matches dlock.ErrSetup if the database answers but is not set up right: tables, a right
-// or an option are missing.
+// An error matches dlock.ErrSetup if the database answers but is not set up correctly: a table, a
+// privilege or an option is missing.
 type Store struct {
 	store store.Store
-	fault error // of the options; every method returns it
+	fault error // fault of the options, which every method returns
 
 	hint   lifecycle.Hint
 	closed atomic.Bool
 }
 
-// StoreOn returns a Store on an internal one, or with the fault that its methods return. Only
-// package pgxdurable calls it: the parameter's type is internal.
+// StoreOn returns a Store that uses an internal store, or a Store whose methods return fault. Only
+// package pgxdurable calls it, because the type of the parameter is internal.
 func StoreOn(s store.Store, fault error) *Store {
 	if fault != nil {
 		return &Store{fault: fault}
@@ -31,8 +31,8 @@ func StoreOn(s store.Store, fault error) *Store {
 	return &Store{store: s}
 }
 
-// ready returns why a call must not be made, or nil. The error does not have the package's name
-// yet.
+// ready returns why a call must not be made, or nil. The error does not have the package name as a
+// prefix yet.
 func (s *Store) ready(ctx context.Context) error {
 	switch {
 	case s == nil || s.store == nil && s.fault == nil:
@@ -56,8 +56,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return named(s.store.Migrate(ctx))
 }
 
-// Verify returns nil if the tables are as this version needs them, and an error that matches
-// dlock.ErrSetup if not. Call it at start-up if something else applies the schema.
+// Verify returns nil if the tables have the schema that this version needs. Otherwise, it returns
+// an error that matches dlock.ErrSetup. Call Verify at startup if another tool applies the schema.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return named(err)
@@ -65,9 +65,9 @@ func (s *Store) Verify(ctx context.Context) error {
 	return named(s.store.Verify(ctx))
 }
 
-// Schema returns the statements that Migrate executes on an empty database, for those who apply
-// their own migrations. They include those that record the applied migrations. Each migration
-// begins with a comment that has its number.
+// Schema returns the statements that Migrate executes on an empty database, for users who apply
+// their own migrations. They include the statements that record applied migrations. Each migration
+// begins with a comment that contains its number.
 func (s *Store) Schema() ([]string, error) {
 	if err := s.ready(context.Background()); err != nil {
 		return nil, named(err)
@@ -76,9 +76,9 @@ func (s *Store) Schema() ([]string, error) {
 	return statements, named(err)
 }
 
-// Close closes the connections that the store has opened for its workers, but never the pool that
-// it was made from. Call it when Run of all its workers has returned. Later calls fail with an
-// error that matches dlock.ErrClosed.
+// Close closes the connections that the store has opened for its workers, but not the pool that it
+// was made from. Call it when Run of all its workers has returned. Later calls fail with an error
+// that matches dlock.ErrClosed.
 func (s *Store) Close() error {
 	if s == nil || s.closed.Swap(true) {
 		return nil

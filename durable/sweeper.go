@@ -10,7 +10,7 @@ import (
 
 const (
 	sweepBatch = 1000
-	sweepPause = 200 * time.Millisecond // between full batches: deletes 5,000 rows a second, more than can end
+	sweepPause = 200 * time.Millisecond // between full batches: faster than runs can end
 )
 
 // newSweeper returns a sweeper that deletes old rows.

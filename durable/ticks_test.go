@@ -15,8 +15,8 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// accounted fails the test unless each tick, from first to the last in the schedule's row, was
-// counted once.
+// accounted fails the test unless each tick, from first to the last tick in the schedule's row, was
+// counted exactly once.
 func (f *fleet) accounted(name string, s schedule.Schedule, first time.Time) store.ScheduleRow {
 	f.t.Helper()
 	row := f.ticks(name)
@@ -58,8 +58,8 @@ func TestCatchUp(t *testing.T) {
 	for _, c := range []struct {
 		what                       string
 		catchUp                    durable.CatchUp
-		away                       time.Duration // by how much the worker is late for the end of a minute
-		queued, coalesced, skipped int64         // of the missed ticks, and of one on time, if there is one
+		away                       time.Duration // how long after the end of a minute the worker starts
+		queued, coalesced, skipped int64         // of the missed ticks, and of a tick on time if there is one
 	}{
 		{"coalesce", durable.CatchUp{}, time.Hour + 30*time.Second, 1, 59, 0},
 		{"coalesce, in the window", durable.CatchUp{Window: time.Second}, time.Hour + 30*time.Second, 1, 59, 0},
@@ -107,10 +107,10 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// A single tick that is more than LateAfter late follows the policy, too. One that is less late
+// A single tick that is more than LateAfter late follows the policy, too. A tick that is less late
 // runs.
 //
-// Fails when a late tick is skipped, or a missed one is not.
+// Fails when a late tick is skipped, or a missed tick is not.
 func TestTickThatIsLate(t *testing.T) {
 	hourly := schedule.Every(time.Hour).Offset(0)
 	for _, c := range []struct {
@@ -150,8 +150,8 @@ func TestTickThatIsLate(t *testing.T) {
 	}
 }
 
-// While a run of a schedule waits for its first attempt, the next ticks are coalesced with it; with
-// CatchUpBackfill each has its own run. Triggered runs do not matter.
+// While a run of a schedule waits for its first attempt, the next ticks are coalesced with it. With
+// CatchUpBackfill, each tick has its own run. Triggered runs do not matter.
 //
 // Fails when the index allows more than one waiting run for a schedule, or does not exempt
 // backfill.
@@ -179,7 +179,7 @@ func TestTicksWhileARunWaits(t *testing.T) {
 	}
 }
 
-// A version with another spec takes over a schedule when it starts: a tick that is already due
+// A version with another spec takes over a schedule when it starts. A tick that is already due
 // still runs, then the new spec applies, and the old version leaves the schedule alone. The worker
 // that starts last decides.
 //
@@ -230,9 +230,9 @@ func TestTwoVersionsOfASchedule(t *testing.T) {
 	})
 }
 
-// If a version takes over a schedule and is gone soon after, as in a deploy that is rolled back,
-// the schedule does not stop: workers that kept running take it back within some minutes, but not
-// from a version that still has a worker.
+// If a version takes over a schedule and soon disappears, as in a deploy that is rolled back, the
+// schedule does not stop. Workers that kept running take it back within a few minutes, but not from
+// a version that still has a worker.
 //
 // Fails when only a starting worker takes over a schedule, or a version with a live worker loses
 // it.
@@ -291,11 +291,11 @@ func TestPromisedTickSurvivesAChange(t *testing.T) {
 	})
 }
 
-// A schedule that gets another name is another schedule. A schedule that no worker has any more has
-// no ticks; if it comes back, it has missed ticks; after Retention.Unseen it is forgotten.
+// A renamed schedule is another schedule. A schedule that no worker has any more has no ticks. If
+// it comes back, it has missed ticks. After Retention.Unseen, its row is deleted.
 //
-// Fails when ticks of a schedule that no worker has are queued, one of its runs is lost, or it
-// makes checks fail.
+// Fails when ticks of a schedule that no worker has are queued, when one of its runs is lost, or
+// when it makes checks fail.
 func TestRenamedAndRemovedSchedules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -337,8 +337,8 @@ func TestRenamedAndRemovedSchedules(t *testing.T) {
 	})
 }
 
-// If a newer version renames a handler, the ticks go to the new name when that version starts, and
-// runs queued for the old name are not lost while a worker of the old version runs.
+// If a newer version renames a handler, ticks go to the new name when that version starts. Runs
+// queued for the old name are not lost while a worker of the old version runs.
 //
 // Fails when the old version keeps queueing runs for a handler that no worker will have.
 func TestRenamedHandler(t *testing.T) {
@@ -366,7 +366,7 @@ func TestRenamedHandler(t *testing.T) {
 	})
 }
 
-// nexts is a user's schedule.
+// nexts is a schedule with a Next function of the user.
 type nexts struct {
 	name string
 	next func(time.Time) time.Time
@@ -377,7 +377,8 @@ func (n nexts) Next(t time.Time) time.Time { return n.next(t) }
 func (n nexts) String() string { return n.name }
 
 // A schedule that panics, hangs, or goes back in time delays only its own ticks. The log and the
-// check name it, and it recovers without help. If it hangs at the end, Run says so.
+// check name it, and it recovers without intervention. If it hangs when Run ends, the error of Run
+// names it.
 //
 // Fails when the loop waits for a schedule.
 func TestScheduleThatFails(t *testing.T) {
@@ -436,10 +437,10 @@ func TestScheduleThatFails(t *testing.T) {
 	})
 }
 
-// If a schedule has missed so many ticks that they cannot be counted one by one, it continues with
-// the latest, and in time.
+// If a schedule has missed too many ticks to count them one by one, it continues with the latest
+// tick without a delay.
 //
-// Fails when the latest tick is an old one.
+// Fails when it continues with an older tick.
 func TestVeryManyMissedTicks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -33,7 +33,7 @@ func onPostgres(t testing.TB) (*durable.Store, *pgxpool.Pool) {
 	return store, pool
 }
 
-// A way is how an application triggers runs in its own transaction.
+// A way is one way in which an application triggers runs in its own transaction.
 type way struct {
 	name  string
 	store *durable.Store
@@ -63,8 +63,8 @@ func waysToTrigger(t testing.TB) []way {
 	}
 }
 
-// After ROLLBACK, Trigger has no effect; after COMMIT, a worker carries out the run, whatever
-// driver the application's transaction has.
+// After ROLLBACK, Trigger has no effect. After COMMIT, a worker executes the run. Both hold for
+// every driver of the application's transaction.
 //
 // Fails when Trigger does not use the transaction.
 func TestTriggerInATransactionOfEachDriver(t *testing.T) {
@@ -100,8 +100,8 @@ func TestTriggerInATransactionOfEachDriver(t *testing.T) {
 	}
 }
 
-// carriedOut makes a worker carry out this number of runs, and returns their payloads when it has
-// ended.
+// carriedOut makes a worker execute the given number of runs, and returns their payloads when the
+// worker has stopped.
 func carriedOut(t *testing.T, way way, runs int) (payloads []string) {
 	t.Helper()
 	worker, err := durable.NewWorker(way.store, durable.Config{Logger: slog.New(slog.DiscardHandler)})

@@ -11,15 +11,15 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// MaxPayloadLen is the longest payload of a run, in bytes (1 MiB).
+// MaxPayloadLen is the maximum length of a run's payload in bytes (1 MiB).
 const MaxPayloadLen = 1 << 20
 
 // TriggerOptions are the options of Trigger. The zero value is fine. Trigger returns all faults at
 // once.
 type TriggerOptions struct {
-	// RunAt is when the run is due, by the database's clock, in the years 1970 to 9999. RunIn says
-	// the same as a duration from now, at most 366 days. Only one of them may be set. Default: at
-	// once.
+	// RunAt is when the run is due, by the database's clock, in the years 1970 to 9999. RunIn sets
+	// the same time as a duration from now, at most 366 days. Only one of them may be set. Default:
+	// immediately.
 	RunAt time.Time
 	RunIn time.Duration
 
@@ -29,39 +29,40 @@ type TriggerOptions struct {
 	// Key makes Trigger idempotent: while the database keeps a run of the handler with this Key,
 	// even one that has ended, Trigger returns the ID of that run and queues nothing. Run.Key is
 	// this Key. With KeyUntil or KeyFor, another run can have the Key earlier. While the
-	// transaction of the first Trigger is open, a second one waits for its end; after a rollback
-	// the second one queues the run.
+	// transaction of the first Trigger is open, a second Trigger waits for its end. After a
+	// rollback, the second Trigger queues the run.
 	//
 	// In a Postgres transaction under REPEATABLE READ or SERIALIZABLE, Trigger fails with SQLSTATE
-	// 40001 if another run with this Key was committed since the transaction began. Repeat the
-	// transaction then, as these levels require anyway.
+	// 40001 if another run with this Key was committed since the transaction began. Then repeat the
+	// transaction, as these levels require anyway.
 	//
-	// At most 200 bytes. It must not begin with "run:" or "tick:", as the keys of other runs do.
-	// Default "": the run gets a key of its own.
+	// At most 200 bytes. It must not begin with "run:" or "tick:", because generated keys do.
+	// Default "": the run gets a generated key.
 	Key string
 
 	// KeyUntil says until when Key belongs to the run that this call queues. A run that has given
-	// up its Key does not get it back by a retry or a Requeue. Unless KeyUntil is KeyForever, later
-	// runs may have the same Key, so Run.Key is drawn at random. Default KeyForever.
+	// up its Key does not get it back by a retry or a Requeue. With any KeyUntil other than
+	// KeyForever, later runs may have the same Key, so Run.Key is drawn at random. Default
+	// KeyForever.
 	KeyUntil KeyUntil
 
 	// KeyFor says how long Key belongs to the run that this call queues, by the database's clock,
-	// whether the run has ended or not. It excludes KeyUntil. Run.Key is drawn at random. At most
-	// 366 days. Default 0: KeyUntil applies.
+	// whether or not the run has ended. KeyFor and KeyUntil exclude each other. Run.Key is drawn at
+	// random. At most 366 days. Default 0: KeyUntil applies.
 	KeyFor time.Duration
 
-	// Partition is what HandlerOptions.MaxPerPartition counts, such as a tenant: any text of at
-	// most 200 bytes, without control characters. Default "": MaxPerPartition does not count the
-	// run.
+	// Partition groups the runs that HandlerOptions.MaxPerPartition counts, for example by tenant.
+	// It is any text of at most 200 bytes without control characters. Default "": MaxPerPartition
+	// does not count the run.
 	Partition string
 
-	// MaxAttempts replaces the handler's Retry.MaxAttempts for this run. 1 to 1,000. Default 0:
-	// that of the handler.
+	// MaxAttempts replaces the handler's Retry.MaxAttempts for this run. 1 to 1,000. Default 0: the
+	// handler's value.
 	MaxAttempts int
 
-	// By is who triggers the run, and why, for readers of its row. By and Note have at most
-	// 256 bytes each, and By must not be empty if Note is set. Required by Control.Trigger.
-	// Default: nobody in particular.
+	// By says who triggers the run and why, for readers of its row. By and Note have at most 256
+	// bytes each, and By must not be empty if Note is set. Required by Control.Trigger. Default:
+	// none.
 	By driver.Cause
 
 	// TraceParent is the traceparent (W3C Trace Context) of the trace to which the attempts of the
@@ -75,24 +76,24 @@ type KeyUntil string
 const (
 	// KeyForever lasts until the row of the run is deleted: see Config.Retention.
 	KeyForever KeyUntil = ""
-	// KeyUntilStarted lasts until the first attempt begins, or the run is canceled before. So the
-	// run whose ID Trigger returns sees every change made before the Trigger or in its transaction:
-	// while the transaction is open, that run does not begin.
+	// KeyUntilStarted lasts until the first attempt begins or the run is canceled before that. So
+	// the run whose ID Trigger returns sees every change made before the Trigger or in its
+	// transaction, because that run does not begin while the transaction is open.
 	KeyUntilStarted KeyUntil = "started"
 	// KeyUntilEnded lasts until the run has succeeded, is a dead letter, or was canceled. The key
 	// also belongs to a run that waits for its next attempt. A run that has started may miss a
-	// later change, for which a Trigger is then a duplicate: use KeyUntilStarted if every change
-	// needs a run.
+	// later change, and the Trigger for that change is then a duplicate. If every change needs a
+	// run, use KeyUntilStarted.
 	KeyUntilEnded KeyUntil = "ended"
 )
 
 // A Tx is a transaction of the caller: see SQLTx and pgxdurable.Tx.
 type Tx = store.Tx
 
-// Trigger queues a run of a handler and returns the run's ID. If tx is nil, it uses a transaction
-// of its own. This process need not have the handler. With tx the run exists only if and when the
-// transaction commits. Without tx, the run may or may not be queued after an error: set Key, and
-// call again. TriggerMany also tells whether the run is a duplicate.
+// Trigger queues a run of a handler and returns the run's ID. If tx is nil, Trigger uses its own
+// transaction. This process does not need to have the handler. With tx, the run exists only if and
+// when the transaction commits. Without tx, the run may or may not be queued after an error, so set
+// Key and call again. TriggerMany also reports whether the run is a duplicate.
 func (s *Store) Trigger(ctx context.Context, tx Tx, handler string, payload []byte, options TriggerOptions) (id int64,
 	err error) {
 	done, err := s.TriggerMany(ctx, tx, []TriggerManyParams{{handler, payload, options}})
@@ -112,19 +113,18 @@ type TriggerManyParams struct {
 // Triggered is the outcome of a trigger.
 type Triggered struct {
 	ID int64 // of the run
-	// Duplicate is true if nothing was queued because Options.Key belongs to a run. ID is that
-	// run's, whose payload and options are those of the trigger that queued it.
+	// Duplicate is true if nothing was queued because Options.Key belongs to a run. ID is the ID of
+	// that run, which keeps the payload and options of the trigger that queued it.
 	Duplicate bool
 }
 
-// TriggerMany is like Trigger, for many runs. It returns the outcome of each, in the order of
-// params. All are queued in one transaction, the caller's or its own. If one is invalid, none is
-// queued.
+// TriggerMany is like Trigger for many runs. It returns the outcome of each, in the order of
+// params. All runs are queued in one transaction, either the caller's or its own. If one is
+// invalid, none is queued.
 //
-// On Postgres a statement queues up to 1,000 runs or 4 MiB of payloads. Two transactions that
-// trigger the same keys in a different order may wait for each other, until Postgres ends one of
-// them (SQLSTATE 40P01): sort by Key, or repeat the transaction. If tx is nil, TriggerMany repeats
-// it.
+// On Postgres, a statement queues up to 1,000 runs or 4 MiB of payloads. Two transactions that
+// trigger the same keys in a different order may deadlock, and Postgres then aborts one of them
+// (SQLSTATE 40P01). Sort by Key, or repeat the transaction. If tx is nil, TriggerMany repeats it.
 func (s *Store) TriggerMany(ctx context.Context, tx Tx, params []TriggerManyParams) ([]Triggered, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, named(err)
@@ -214,11 +214,11 @@ func checkTrigger(handler string, payload []byte, o TriggerOptions) error {
 	return errors.Join(errs...)
 }
 
-// Notify wakes the workers of all processes (Postgres), or those of this Store (SQLite), so that
-// they look for runs immediately and not within their PollInterval. Call it after the commit of a
-// transaction that has triggered many or urgent runs. It does not wait and does not fail, because
-// polling finds a run even if the notification is lost. The first Notify calls the database
-// immediately; those of the next 10 ms share one more call.
+// Notify wakes the workers of all processes (Postgres), or only those of this Store (SQLite), so
+// that they poll for runs immediately. Call it after committing a transaction that has triggered
+// many or urgent runs. Notify does not wait and does not fail, because polling finds a run even if
+// the notification is lost. The first Notify calls the database immediately. The calls of the next
+// 10 ms share one more call to the database.
 func (s *Store) Notify() {
 	if s.ready(context.Background()) == nil {
 		s.hint.Give(s.store.Notify)

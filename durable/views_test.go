@@ -27,7 +27,7 @@ var (
 
 // Hooks, metrics and Status report the same events.
 //
-// Fails when one of them misses an event, or a series gets another name.
+// Fails when one of them misses an event, or a time series is renamed.
 func TestViews(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -61,7 +61,7 @@ func TestViews(t *testing.T) {
 		f.trigger("nobody", durable.TriggerOptions{})
 		pass(5 * time.Second)
 		other.kill()
-		pass(110 * time.Second) // until after the second attempt, and the next sample after it
+		pass(110 * time.Second) // until after the second attempt and the sample that follows it
 		s := h.Status()
 		if len(s.Running) != 1 || s.Running[0].Attempt != 2 || !s.Running[0].Valid || s.Places != 1 ||
 			s.Phase != "running" {
@@ -109,7 +109,7 @@ func TestViews(t *testing.T) {
 	})
 }
 
-// checkMetrics fails the test unless a registry has these samples, one on each line.
+// checkMetrics fails the test unless the registry has the samples in want, one per line.
 func checkMetrics(t *testing.T, registry *prometheus.Registry, want string) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -137,10 +137,10 @@ func checkMetrics(t *testing.T, registry *prometheus.Registry, want string) {
 	}
 }
 
-// A check fails while an operator has to look at something: runs that wait too long, dead letters,
-// a handler that no worker has. Checks read memory only.
+// A check fails while an operator has to look into a problem: runs that wait too long, dead
+// letters, or a handler that no worker has. Checks read only memory.
 //
-// Fails when a check does not notice that, or calls the database.
+// Fails when a check does not notice such a problem, or calls the database.
 func TestChecks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -194,7 +194,7 @@ func TestChecks(t *testing.T) {
 	})
 }
 
-// Rows are deleted after their retention, and not before.
+// Rows are deleted after their retention and not earlier.
 //
 // Fails when a worker deletes nothing, or deletes young rows.
 func TestRetention(t *testing.T) {
@@ -226,7 +226,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// An oldRows is a database in which many rows are too old.
+// An oldRows is a store in which many rows are too old.
 type oldRows struct {
 	store.Store
 	left        int
@@ -244,7 +244,7 @@ func (o *oldRows) Sweep(_ context.Context, _ store.Retention, limit int) (int, e
 	return n, nil
 }
 
-// One worker deletes old runs faster than it can carry out new ones, which is some thousands a
+// One worker deletes old runs faster than it can execute new ones, which is a few thousand per
 // second.
 //
 // Fails when the pauses between full batches are so long that a busy table grows forever.
@@ -264,9 +264,9 @@ func TestSweepKeepsUp(t *testing.T) {
 }
 
 // A JSON handler gets the decoded payload, or the zero value if the payload is empty. If the
-// payload does not fit the type, the attempt fails.
+// payload does not match the type, the attempt fails.
 //
-// Fails when a payload that does not fit is a success.
+// Fails when a payload that does not match counts as a success.
 func TestJSON(t *testing.T) {
 	var got []int
 	handler := durable.JSON(func(_ context.Context, payload struct{ N int }) error {
@@ -289,7 +289,7 @@ func TestJSON(t *testing.T) {
 
 // Code called by a handler finds the run in the context, also in a unit test.
 //
-// Fails when the run is not there.
+// Fails when the context lacks the run.
 func TestRunFromContext(t *testing.T) {
 	if _, ok := durable.RunFromContext(t.Context()); ok {
 		t.Error("a run out of nothing")

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/memory"
 )
 
-// A watch sees every call of a handler in the fleet, and finds broken promises: two valid owners of
-// a run, more valid runs than a limit allows, more calls on a worker than its MaxRuns.
+// A watch sees every handler call in the fleet and finds broken promises: two valid owners of a
+// run, more valid runs than a limit allows, or more calls on a worker than its MaxRuns.
 type watch struct {
 	store *memory.Store
 
@@ -19,8 +19,8 @@ type watch struct {
 	now       map[*durable.Run]*host // calls in progress
 	dead      map[*host]bool
 	perHost   map[string]int // MaxRuns
-	perFleet  int            // the largest MaxActive; 0: any number
-	perName   map[string]int // the largest MaxConcurrency
+	perFleet  int            // largest MaxActive; 0: any number
+	perName   map[string]int // largest MaxConcurrency
 	unlimited map[string]bool
 	calls     map[int64]int // by run
 	most      map[string]int
@@ -104,7 +104,7 @@ func (w *watch) begin(ctx context.Context, h *host, run *durable.Run) (end func(
 	}
 }
 
-// atMost is called with mu held, like fault.
+// atMost reports a fault if n exceeds most. Called with mu held, like fault.
 func (w *watch) atMost(what string, n, most int) {
 	w.most[what] = max(w.most[what], n)
 	if n > most {
@@ -133,7 +133,7 @@ func (w *watch) isDead(h *host) bool {
 	return w.dead[h]
 }
 
-// called returns how often the handler of a run was called on hosts that were alive.
+// called returns how often the handler of a run was called on live hosts.
 func (w *watch) called(id int64) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

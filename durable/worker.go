@@ -18,7 +18,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A Worker queues the runs of due ticks, and carries out runs. Make one with NewWorker, give it its
+// A Worker queues the runs of due ticks and executes runs. Create one with NewWorker, register its
 // handlers and schedules, and call Run. Its methods may be called from any goroutine.
 type Worker struct {
 	store  *Store
@@ -37,17 +37,18 @@ type Worker struct {
 	registrar    *registrar
 	sampler      *lifecycle.Sampler[store.Stats]
 	sweeper      *retention.Sweeper
-	metrics      *metrics // nil: no Config.Registerer
+	metrics      *metrics // nil without Config.Registerer
 
-	mu        sync.Mutex // of all callers
-	faults    []error    // of Handle and Schedule
+	mu        sync.Mutex // used by all callers
+	faults    []error    // found by Handle and Schedule
 	handlers  map[string]*handler
 	schedules map[string]*scheduled
 }
 
-// A Phase is a stage in the life of a Worker, in this order: "created" until Run has asked whether
-// it may begin; "running"; "pre_stop" during PreStopDelay, when runs are still claimed but Ready
-// fails; "draining" while Run waits for the last handlers and their results; "stopped".
+// A Phase is a stage in the life of a Worker. The phases are, in order: "created" until Run has
+// asked whether it may begin; "running"; "pre_stop" during PreStopDelay, when runs are still
+// claimed but Ready fails; "draining" while Run waits for the last handlers and their results; and
+// "stopped".
 type Phase = lifecycle.Phase
 
 // NewWorker returns a Worker, or an error with every fault of the store's options and of config. It
@@ -72,7 +73,7 @@ func NewWorker(s *Store, config Config) (*Worker, error) {
 	return w, nil
 }
 
-// assemble wires the parts.
+// assemble creates and connects the parts of w.
 func (w *Worker) assemble(s store.Store) {
 	c, d, v := w.config, w.database, w.events
 	w.book = newLeaseBook(c.MaxRuns, c.TTL)
@@ -100,11 +101,11 @@ func (w *Worker) assemble(s store.Store) {
 	w.book.ended, w.book.freed, w.book.renewNow = w.runner.lost, w.claimer.Wake, w.renewer.Wake
 }
 
-// sampleInterval is how often a worker reads what health and metrics show.
+// sampleInterval is how often a worker reads the data for health checks and metrics.
 const sampleInterval = 30 * time.Second
 
 // queued wakes the claimer when the materializer has queued runs. If this worker has no room for
-// them, it also wakes other workers, if the database has notifications.
+// them and the database supports notifications, queued also wakes other workers.
 func (w *Worker) queued(runs int64) {
 	w.claimer.Wake()
 	if int64(w.book.room()) < runs {
@@ -112,15 +113,15 @@ func (w *Worker) queued(runs int64) {
 	}
 }
 
-// wakeOthers wakes other workers to look for runs, if the database has notifications.
+// wakeOthers makes other workers poll for runs, if the database supports notifications.
 func (w *Worker) wakeOthers() {
 	_, _ = call(w.database, opNotify, func(ctx context.Context) (none struct{}, err error) {
 		return none, w.store.store.Notify(ctx)
 	})
 }
 
-// Handle registers a handler, so that this worker carries out its runs. Call it before Run. Check
-// and Run report invalid arguments.
+// Handle registers a handler, so that this worker executes its runs. Call it before Run. Check and
+// Run report invalid arguments.
 func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	h := &handler{name: name, options: options.withDefaults()}
 	var errs []error
@@ -150,25 +151,26 @@ func (w *Worker) Handle(name string, handle Handler, options HandlerOptions) {
 	w.faults = append(w.faults, errs...)
 }
 
-// Schedule runs a handler at the ticks of a schedule: each tick has at most one run in the fleet,
-// however many workers have the schedule. The handler must be registered with Handle, before or
-// after. Call Schedule before Run. Check and Run report invalid arguments.
+// Schedule runs a handler at the ticks of a schedule. Each tick has at most one run in the fleet,
+// no matter how many workers have the schedule. The handler must be registered with Handle, before
+// or after this call. Call Schedule before Run. Check and Run report invalid arguments.
 //
-// The database keeps the schedule, too. If two versions of a program give the same name different
-// schedules or handlers, the worker that started last decides, until no worker of its version has
-// been seen for some minutes. A tick of the old schedule that is already due still runs; after it
-// the new schedule applies. A schedule under another name is another schedule, whose first tick is
-// the first one after its registration. A schedule that no worker has any more has no ticks. If it
-// is registered again within Retention.Unseen, CatchUp decides about the ticks that it missed.
+// The database stores the schedule, too. If two versions of a program use the same name for
+// different schedules or handlers, the worker that started last decides, until no worker of its
+// version has been seen for a few minutes. A tick of the old schedule that is already due still
+// runs. After that, the new schedule applies. A schedule under another name is another schedule,
+// whose first tick is the first one after its registration. A schedule that no worker has any more
+// has no ticks. If it is registered again within Retention.Unseen, CatchUp decides about the ticks
+// that it missed.
 //
 // The row of a schedule that was removed from the code is kept for Retention.Unseen, or longer
-// while the schedule is paused; Control.Forget deletes it earlier.
+// while the schedule is paused. Control.Forget deletes it earlier.
 //
-// The schedule's Next is called on its own goroutine, and may take a second. A Next that fails or
-// hangs delays the ticks of its own schedule only.
+// The schedule's Next is called on a separate goroutine and may take up to a second. A Next that
+// fails or hangs delays only the ticks of its own schedule.
 //
-// With many schedules, those with the oldest ticks are planned first; planning all of them after a
-// deploy takes some seconds for each 10,000.
+// With many schedules, those with the oldest ticks are planned first. After a deploy, planning
+// takes a few seconds per 10,000 schedules.
 func (w *Worker) Schedule(name, handler string, s schedule.Schedule, options ScheduleOptions) {
 	var errs []error
 	fault := func(field, format string, args ...any) {

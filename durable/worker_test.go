@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A triggered run is carried out once, and a tick when it is due.
+// A triggered run is executed once, and a tick runs when it is due.
 //
 // Fails when a worker only polls.
 func TestRunsAndTicks(t *testing.T) {
@@ -47,9 +47,9 @@ func TestRunsAndTicks(t *testing.T) {
 	})
 }
 
-// The defaults are those that the comments of the fields state.
+// The defaults are the values that the field comments state.
 //
-// Fails when one is changed in the code only.
+// Fails when a default is changed only in the code.
 func TestDefaultsAreDocumented(t *testing.T) {
 	t.Parallel()
 	c, h := durable.Defaults()

@@ -34,7 +34,7 @@
 --         takes slots of further semaphores is also the only one; their states follow its own
 -- ARGV[1] quarantine  ms; 0: none, because the server is embedded or restarts cannot be detected
 -- ARGV[2] long_retention   ms after which an unused name with ticks or overrides may be forgotten
--- ARGV[3] short_retention  ms after which any other name may; at least four times as long as a lease
+-- ARGV[3] short_retention  ms after which any other name may; at least four lease times
 -- ARGV[4] ahead   µs that a tick may lie ahead of the clock
 -- ARGV[5] form    of the keys: plain or tagged   ARGV[6] note, see above; '': use the state
 -- ARGV[7] ttl     ms   ARGV[8] holder: JSON members to store, readable with redis-cli
@@ -57,16 +57,15 @@
 --   quarantine INFO and when it ends (ms)
 --   paused INFO and when the pause ends (µs) or 0; text: the origin (JSON)
 --   tick_taken INFO; text: the claimer
---   limit_full INFO, the index of the further semaphore (from 0), its INFO, and when its first lease
---      ends (ms); text: the value of its key
+--   limit_full INFO, the index of the further semaphore (from 0), its INFO, and when its first
+--      lease ends (ms); text: the value of its key
 --   limit_rate INFO, the same index and INFO, and when the rate allows the next start (µs)
 --   limit_paused INFO, the same index and INFO, and when the pause ends (µs) or 0; text: the origin
 --   tick_early INFO and when the delay is over (µs)
 --   another reason INFO
 --   error; text: what is wrong with this name
--- INFO is: slots as declared before, when the last success was (µs) or 0, version of the overrides or
--- 0, limit of the override or 0
--- overrides or 0, limit of the override or 0
+-- INFO is: slots as declared before, when the last success was (µs) or 0, version of the overrides
+-- or 0, limit of the override or 0
 
 -- While this script runs, every other call of every host waits. A command takes about 1 µs, INFO 10
 -- µs, and reading or writing a field of a hash 0.5 µs. Formatting a number costs as much as a

@@ -1,7 +1,7 @@
 -- Release: ends leases if their tokens still hold them.
 --
--- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all leases have the same
---         state, and the keys of the leases follow
+-- KEYS[i] state of the name of the i-th lease, see acquire.lua. On a Cluster all leases have the
+--         same state, and the keys of the leases follow
 -- ARGV[1] short_retention: see acquire.lua
 -- ARGV[2] keep    ms for which the release is kept, with its holder; '0': it is not kept
 -- ARGV[3…] of each lease: slot ('' for a mutex; -1: the slot that the token holds); token; 1 if the

@@ -2,8 +2,9 @@
 --
 -- KEYS[1] state   see acquire.lua. Its overrides: version; until (µs: end of the pause; kept after
 --         the pause, 0 if the pause was ended early); resumed (µs: when a pause, or a limit of 0,
---         was last ended); pause (JSON); limit (-1: as requests declare); limit_order (JSON); trigger
---         (JSON); at (µs: of the trigger); value. The state does not expire after the first update
+--         was last ended); pause (JSON); limit (-1: as requests declare); limit_order (JSON);
+--         trigger (JSON); at (µs: of the trigger); value. The state does not expire after the first
+--         update
 -- ARGV[1] pause   µs from now; 0: resume    ARGV[2] its origin
 -- ARGV[3] limit   ARGV[4] its origin
 -- ARGV[5] trigger

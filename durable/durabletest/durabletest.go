@@ -1,12 +1,12 @@
 // Package durabletest tests programs that trigger and handle durable runs. It needs no server.
 //
 //	store := durabletest.NewStore(t) // in memory; a test of transactions uses SQLite or Postgres
-//	placeOrder(ctx, store, order)    // yours, which calls store.Trigger
+//	placeOrder(ctx, store, order)    // your code, which calls store.Trigger
 //	run := durabletest.RequireQueued(t, store, nil, "invoice")[0]
 //	payload := durabletest.Payload[Order](t, run)
 //
-// Call calls one handler once, with its middleware. WorkOff makes a worker do everything that is
-// due, including retries and schedules, in virtual time: see package testing/synctest.
+// Call calls one handler once, with its middleware. WorkOff makes a worker execute everything that
+// is due, including retries and schedules, in virtual time: see package testing/synctest.
 package durabletest
 
 import (
@@ -27,21 +27,22 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// callTimeout bounds each use of a database.
+// callTimeout bounds each call to a database.
 const callTimeout = 30 * time.Second
 
 // NewStore returns a store in the memory of this process. It passes the same tests as the
-// databases, and its clock is time.Now, which is virtual inside synctest.Test. It has no
-// transactions: pass nil to Trigger. It is for tests only, because its data is lost with it.
+// databases. Its clock is time.Now, which is virtual inside synctest.Test. It has no transactions:
+// pass nil to Trigger. It is only for tests, because it does not keep its data.
 func NewStore(t testing.TB) *durable.Store {
 	t.Helper()
 	return kit.NewStore(memory.New()).(*durable.Store)
 }
 
-// RequireQueued fails the test immediately unless exactly one run waits for an attempt for each
-// time a handler is named, in the order in which the runs were queued. It returns the runs with
-// their payloads, and ignores runs of other handlers. With tx it sees what that transaction sees,
-// and fills in only the ID and what Trigger was given; nil: committed runs.
+// RequireQueued fails the test immediately unless the waiting runs of the named handlers are
+// exactly the listed ones, one run for each name, in the order in which they were queued. It
+// returns the runs with their payloads and ignores runs of other handlers. With tx, it sees what
+// that transaction sees, and fills in only the ID and the values passed to Trigger. If tx is nil,
+// it sees committed runs.
 func RequireQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ...string) []durable.RunRecord {
 	t.Helper()
 	if len(handlers) == 0 {
@@ -57,8 +58,8 @@ func RequireQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ...st
 	return runs
 }
 
-// RequireNotQueued fails the test immediately if a run of one of these handlers (of any handler, if
-// none is named) waits for an attempt. See RequireQueued for tx.
+// RequireNotQueued fails the test immediately if a run of a named handler waits for an attempt.
+// Without a name, runs of all handlers count. See RequireQueued for tx.
 func RequireNotQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ...string) {
 	t.Helper()
 	all := queued(t, s, tx)
@@ -99,7 +100,7 @@ func queued(t testing.TB, s *durable.Store, tx durable.Tx) (runs []durable.RunRe
 	return runs
 }
 
-// listed describes runs in a message.
+// listed describes runs for a message.
 func listed(runs []durable.RunRecord) string {
 	if len(runs) == 0 {
 		return "nothing is queued"
@@ -113,8 +114,8 @@ func listed(runs []durable.RunRecord) string {
 	return text.String()
 }
 
-// Payload returns the payload of a run, decoded from JSON. The test fails immediately if it is no
-// T.
+// Payload returns the payload of a run, decoded from JSON. The test fails immediately if the
+// payload is not a T.
 func Payload[T any](t testing.TB, run durable.RunRecord) (payload T) {
 	t.Helper()
 	if err := json.Unmarshal(run.Payload, &payload); err != nil {
@@ -124,16 +125,17 @@ func Payload[T any](t testing.TB, run durable.RunRecord) (payload T) {
 	return payload
 }
 
-// A Result is the state of a run after Call: StateQueued if it is tried again.
+// A Result is the state of a run after Call. The state is StateQueued if the run would be tried
+// again.
 type Result struct {
 	durable.RunResult
 	RetryIn time.Duration // until the next attempt, with StateQueued
 }
 
-// Call calls a handler of a worker once, as the worker does: with its middleware, the run in its
-// context, and MaxRunTime; the handler's Retry decides the Result. A panic is an error, and
-// t.FailNow in the handler ends the test. Nothing is written. Only run.Handler is required; fields
-// that are zero have their values of a first attempt.
+// Call calls a handler of a worker once, as the worker does: with its middleware, with the run in
+// its context, and with MaxRunTime. The handler's Retry decides the Result. A panic becomes an
+// error, and t.FailNow in the handler ends the test. Call writes nothing. Only run.Handler is
+// required. Zero fields get the values of a first attempt.
 func Call(t testing.TB, w *durable.Worker, run durable.Run) Result {
 	t.Helper()
 	if w == nil {
@@ -146,13 +148,13 @@ func Call(t testing.TB, w *durable.Worker, run durable.Run) Result {
 	return Result{result.(durable.RunResult), retryIn}
 }
 
-// WorkOff runs a worker in virtual time until no run is left and no schedule has a tick, but at
-// most for atMost, and then drains it. It returns the runs that ended during the call, in the order
-// of their ends, with their attempts. The worker's store must come from NewStore, and both must be
-// made inside synctest.Test. A virtual day of an idle worker takes about 0.9 s of CPU time, for its
-// polls and heartbeats. With a Config.PollInterval of an hour it takes 0.1 s, and delays nothing:
-// the worker wakes for each run and tick that it knows of. The worker cannot run again: to
-// continue, make another one on the same store.
+// WorkOff runs a worker in virtual time until no run is left and no schedule has a tick, but for at
+// most atMost, and then drains it. It returns the runs that ended during the call, with their
+// attempts, in the order in which they ended. The worker's store must come from NewStore, and both
+// must be created inside synctest.Test. A virtual day of an idle worker takes about 0.9 s of CPU
+// time for its polls and heartbeats. With a Config.PollInterval of an hour, it takes 0.1 s. That
+// delays nothing, because the worker wakes for each run and tick that it knows of. The worker
+// cannot run again. To continue, create another worker on the same store.
 func WorkOff(t testing.TB, w *durable.Worker, atMost time.Duration) (ended []durable.RunRecord) {
 	t.Helper()
 	below, err := kit.StoreOf(w)
@@ -165,7 +167,7 @@ func WorkOff(t testing.TB, w *durable.Worker, atMost time.Duration) (ended []dur
 	l := &look{t: t, store: kit.NewStore(below).(*durable.Store), open: map[int64]time.Time{},
 		until: time.Now().Add(atMost)}
 	l.look()
-	l.ended = nil // runs that had ended before
+	l.ended = nil // discard runs that had ended before
 	testkit.WorkOff(t, w.Run, atMost, l.look)
 	l.look()
 	slices.SortFunc(l.ended, func(a, b durable.RunRecord) int {
@@ -174,7 +176,7 @@ func WorkOff(t testing.TB, w *durable.Worker, atMost time.Duration) (ended []dur
 	return l.ended
 }
 
-// A look follows runs until they end.
+// A look tracks runs until they end.
 type look struct {
 	t     testing.TB
 	store *durable.Store

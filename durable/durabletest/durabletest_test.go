@@ -32,7 +32,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// failure returns the message of a test that must fail.
+// failure runs a test that must fail, and returns its message.
 func failure(t *testing.T, test func(t testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -94,7 +94,7 @@ func TestRequireQueued(t *testing.T) {
 	}), "not a durabletest_test.order", "text")
 }
 
-// Fails when a transaction does not see what it has triggered, or others do.
+// Fails when a transaction does not see the runs that it has triggered, or when others see them.
 func TestRequireQueuedInATransaction(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "a.db")+"?_pragma=busy_timeout(5000)")
@@ -201,7 +201,7 @@ func TestCall(t *testing.T) {
 }
 
 // Fails when WorkOff returns before a run that is due later or tried again, misses a run, returns
-// runs that had ended before, or takes longer than atMost.
+// discard runs that had ended before, or takes longer than atMost.
 func TestWorkOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := durabletest.NewStore(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// The order and its run are committed together, or neither is.
+// Either both the order and its run are committed, or neither is.
 func ExampleTx() {
 	place := func(ctx context.Context, pool *pgxpool.Pool, store *durable.Store, order []byte) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -25,8 +25,8 @@ func ExampleTx() {
 	_ = place
 }
 
-// The pool is the application's. Workers have a few connections of their own, made from its
-// settings.
+// The pool belongs to the application. Workers have a few separate connections with the settings of
+// the pool.
 func ExampleNew() {
 	run := func(ctx context.Context, pool *pgxpool.Pool, invoice, report durable.Handler) error {
 		store := pgxdurable.New(pool, durable.Options{})

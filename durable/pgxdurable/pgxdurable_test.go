@@ -10,11 +10,11 @@ import (
 	"github.com/tickslot/tickslot/durable/pgxdurable"
 )
 
-// If the pool is nil or the options fit no table, every method returns an error that says what is
-// wrong; if the transaction is nil, Trigger does. Nothing panics, and NewWorker refuses such a
+// If the pool is nil or the options are invalid, every method returns an error that says what is
+// wrong. If the transaction is nil, Trigger does. Nothing panics, and NewWorker refuses such a
 // store.
 //
-// Fails when the faults of New are dropped, or a nil pointer is used.
+// Fails when the faults of New are dropped, or when a nil pointer is dereferenced.
 func TestFaultsOfNewAreErrors(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {

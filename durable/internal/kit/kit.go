@@ -1,5 +1,5 @@
-// Package kit lets package durabletest reach into package durable, which sets these variables. So
-// users see no method that only tests may call.
+// Package kit lets package durabletest use internals of package durable, which sets these
+// variables. So users do not see methods that only tests may call.
 package kit
 
 import (

@@ -73,7 +73,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Cause,
 				r.MaxAttempts += r.Attempt - r.before
 			}
 			r.before, r.crashes, r.FailingSince = r.Attempt, 0, time.Time{}
-			if r.Attempt == 0 && r.Schedule != "" { // it must not conflict with a waiting run
+			if r.Attempt == 0 && r.Schedule != "" { // keep it from conflicting with a waiting run
 				r.Backfill, r.scheduled = true, false
 			}
 			s.queued[r.ID] = r

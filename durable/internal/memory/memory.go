@@ -1,4 +1,4 @@
-// Package memory is a store.Store in memory, for the tests of package durable: it keeps the same
+// Package memory is an in-memory store.Store for the tests of package durable. It keeps the same
 // contract as the databases, in virtual time, and tests can inspect all its rows.
 package memory
 
@@ -13,25 +13,25 @@ import (
 	"github.com/tickslot/tickslot/internal/startlog"
 )
 
-// A Store keeps schedules, runs and attempts. Its methods may be called from any goroutine; each is
-// atomic and has one instant as its time.
+// A Store keeps schedules, runs and attempts. Its methods may be called from any goroutine. Each
+// call is atomic and happens at one instant.
 type Store struct {
-	// Reclaimed is called, with a mutex held, when an expired lease is taken: late is the time
-	// since its end. May be nil.
+	// Reclaimed is called, with a mutex held, when a call reclaims an expired lease. late is the
+	// time since the end of the lease. May be nil.
 	Reclaimed func(late time.Duration)
-	// NoNotifications makes it a database that cannot notify: Listen only waits.
+	// NoNotifications simulates a database without notifications: Listen only waits.
 	NoNotifications bool
 
-	ahead atomic.Int64 // ns by which its clock is ahead of this process's
+	ahead atomic.Int64 // ns by which the store's clock is ahead of this process's clock
 
-	mu        sync.Mutex // of all callers
+	mu        sync.Mutex // used by all callers
 	lastID    int64
 	schedules map[string]*scheduleRow
 	handlers  map[string]*handlerRow
 	runs      map[int64]*runRow
-	queued    map[int64]*runRow // the queued runs of runs
-	running   map[int64]*runRow // the running runs of runs
-	ticks     map[tick]bool     // ticks that have a run: the unique index
+	queued    map[int64]*runRow // the runs that are queued
+	running   map[int64]*runRow // the runs that are running
+	ticks     map[tick]bool     // ticks that have a run, as in the unique index
 	attempts  map[int64][]attempt
 	listeners map[int]chan struct{}
 	lastHeard int
@@ -46,11 +46,11 @@ type tick struct {
 type scheduleRow struct {
 	store.ScheduleRow
 	nextSpec              string
-	pausedAt, pausedUntil time.Time // of the latest pause, even when it is over
+	pausedAt, pausedUntil time.Time // of the latest pause, even if it is over
 }
 
 type handlerRow struct {
-	store.Handler // as it was registered last
+	store.Handler // as last registered
 	starts        startlog.Log
 	peers         store.Peers
 	override      int // -1: none
@@ -68,14 +68,14 @@ type runRow struct {
 	store.Run
 	before    int  // attempts that do not count
 	most      int  // MaxAttempts of the latest claim
-	ownMost   int  // of the trigger; 0: the handler's
+	ownMost   int  // limit set by the trigger; 0: the handler's limit
 	crashes   int  // attempts that count whose leases were lost
 	canceled  bool // a cancellation was requested
-	scheduled bool // it is in the index of one queued run for each schedule
+	scheduled bool // counts in the unique index of one queued run per schedule
 	// The trigger's key, and until when it belongs to the run.
 	key          string
 	keyUntil     store.KeyUntil
-	keyExpiresAt time.Time // zero: no such instant
+	keyExpiresAt time.Time // zero if there is none
 }
 
 // New returns an empty store.
@@ -103,7 +103,7 @@ func (s *Store) Now() time.Time {
 	return time.Now().Add(time.Duration(s.ahead.Load())).UTC().Truncate(time.Microsecond)
 }
 
-// AdvanceClock sets the clock forward, or back.
+// AdvanceClock sets the clock forward, or back if by is negative.
 func (s *Store) AdvanceClock(by time.Duration) { s.ahead.Add(int64(by)) }
 
 // lock locks the store and returns the call's instant, or an error if its context has ended.

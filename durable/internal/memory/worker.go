@@ -35,7 +35,7 @@ func (s *Store) Register(ctx context.Context, worker string, handlers []store.Ha
 		if row.Spec == c.Spec || row.Spec == "" || takeOver {
 			if row.SeenAt.After(now.Add(store.MaxAhead)) { // the clock was ahead
 				row.nextSpec = ""
-				if !row.pausedUntil.After(row.SeenAt) && row.pausedUntil.After(now) { // the pause was over then
+				if !row.pausedUntil.After(row.SeenAt) && row.pausedUntil.After(now) { // the pause was over by then
 					row.Pause, row.pausedAt, row.pausedUntil = nil, time.Time{}, time.Time{}
 				}
 			}
@@ -121,7 +121,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 			continue
 		}
 		if !row.due().Equal(p.Schedule) {
-			continue // somebody else was faster
+			continue // another worker was faster
 		}
 		m := store.Materialized{Schedule: p.Schedule.Name, Coalesced: p.Coalesced, Skipped: p.Skipped,
 			PausedTicks: p.PausedTicks}
@@ -145,7 +145,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 	return done, nil
 }
 
-// insert queues a run, unless a unique index refuses it. Called with mu held.
+// insert queues a run unless a unique index refuses it. Called with mu held.
 func (s *Store) insert(n store.NewRun, now time.Time) (id int64, fresh bool) {
 	if n.Key != "" {
 		for _, r := range s.runs {
@@ -258,8 +258,8 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.Claime
 	return c, nil
 }
 
-// nextStart returns when the next run may start of those handlers whose rate is reached and that
-// have due runs; zero: there are none. Called with mu held.
+// nextStart considers the handlers that have due runs and have reached their rate. It returns when
+// the next of their runs may start, or zero if there is no such handler. Called with mu held.
 func (s *Store) nextStart(req store.ClaimRequest, due []*runRow, now time.Time) (next time.Time) {
 	for _, h := range req.Handlers {
 		wait := s.handler(h.Name).starts.Wait(now.UnixMicro(), h.Rate, startlog.Micros(h.Per))
@@ -274,7 +274,8 @@ func (s *Store) nextStart(req store.ClaimRequest, due []*runRow, now time.Time) 
 
 const unlimited = 1 << 30
 
-// limit returns the limit of a handler that is in force; 0: no limit, or nothing starts.
+// limit returns the limit in force for a handler. 0 means that there is no limit, or that an
+// override of 0 lets nothing start.
 func (h *handlerRow) limit(registered store.Handler) int {
 	if h.override >= 0 {
 		return h.override
@@ -282,8 +283,8 @@ func (h *handlerRow) limit(registered store.Handler) int {
 	return registered.MaxConcurrency
 }
 
-// room returns how many runs of each handler this worker may claim, and how many are free for all
-// workers. Paused handlers are missing. Called with mu held.
+// room returns how many runs of each handler this worker may claim, and how many all workers
+// together may claim. The maps omit paused handlers. Called with mu held.
 func (s *Store) room(req store.ClaimRequest, now time.Time) (room, free map[string]int) {
 	running, mine, waits := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, r := range s.running {
@@ -315,8 +316,8 @@ func (s *Store) room(req store.ClaimRequest, now time.Time) (room, free map[stri
 	return room, free
 }
 
-// roomOfPartitions returns a function that reports whether a run's partition has room. Call it just
-// before the run is claimed. Called with mu held.
+// roomOfPartitions returns a function that reports whether a run's partition has room. The function
+// must be called just before the run is claimed. Called with mu held.
 func (s *Store) roomOfPartitions(req store.ClaimRequest) func(*runRow) bool {
 	limits := map[string]int{}
 	for _, h := range req.Handlers {
@@ -401,8 +402,8 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 	return renewed, nil
 }
 
-// owned returns the run that a worker has claimed with that key, unless it was reclaimed; nil:
-// there is none. Called with mu held.
+// owned returns the run that a worker has claimed with the key. It returns nil if there is none, or
+// if the run was reclaimed. Called with mu held.
 func (s *Store) owned(worker string, key store.RunKey) *runRow {
 	r := s.running[key.ID]
 	if r == nil || r.RunKey != key || r.Worker != worker {
@@ -452,7 +453,7 @@ func (s *Store) written(worker string, result store.Result) bool {
 	})
 }
 
-// end ends the attempt of a run that is running. Called with mu held.
+// end ends the attempt of a running run. Called with mu held.
 func (s *Store) end(r *runRow, result store.Result, now time.Time) {
 	began := now.Add(-result.Took.Truncate(time.Microsecond))
 	if began.Before(r.ClaimedAt) || result.Outcome == store.OutcomeLeaseLost {

@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// BenchmarkRuns claims and finishes runs in batches of 16, with a number of loops. An operation is
-// a run.
+// BenchmarkRuns claims and finishes runs in batches of 16, with different numbers of loops. One
+// operation is one run.
 func BenchmarkRuns(b *testing.B) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
 		for _, limit := range []int{0, 1000} {

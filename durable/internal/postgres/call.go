@@ -14,7 +14,7 @@ import (
 type statement struct {
 	text string
 	args []any
-	row  func(pgx.Rows) error // called for each row; nil: rows are ignored
+	row  func(pgx.Rows) error // called for each row; nil to ignore the rows
 }
 
 // A source lends a connection for one call.
@@ -27,7 +27,7 @@ func (s *Store) owned(ctx context.Context, call func(*pgx.Conn) error) error {
 		return err
 	}
 	err = errPanicked
-	defer func() { s.own.give(conn, err) }() // deferred: a tracer of the application may panic
+	defer func() { s.own.give(conn, err) }() // deferred, because a tracer of the application may panic
 	err = call(conn)
 	return err
 }

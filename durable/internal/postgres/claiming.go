@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// claimTries is how often a claim looks, if others have locked all runs that it has seen.
+	// claimTries is how often a claim looks for runs if other sessions have locked all runs that it
+	// has seen.
 	claimTries = 3
-	// limitWait is how long a claim waits for the rows of limits, which other claims lock for a
-	// moment. If one stays locked for longer, claims do not wait during the next limitSkip: they
-	// claim only runs that no locked row limits.
+	// limitWait is how long a claim waits for the rows of limits, which other claims lock briefly.
+	// If a row stays locked for longer, claims do not wait for such rows during the next limitSkip.
+	// They then claim only runs whose limits are not locked.
 	limitWait = 500 * time.Millisecond
 	limitSkip = 2 * time.Second
 )
@@ -28,7 +29,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.
 		behind := s.behind.Load()
 		next, isShort, err := s.claimLimited(ctx, r, slack)
 		if err != nil && len(claimed.Runs) > 0 {
-			return claimed, nil // these runs are claimed already
+			return claimed, nil // these runs are already claimed
 		}
 		if err != nil {
 			return claimed, err
@@ -42,7 +43,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.
 			s.slack.Store(slack)
 			continue
 		case r.Limit > 0 && (behind != noneBehind || s.behind.Load() != noneBehind):
-			continue // look at the other partitions
+			continue // look at the remaining partitions
 		case try == 0: // a smaller slack may be enough
 			s.slack.CompareAndSwap(slack, max(claimSlack, slack/2))
 		}
@@ -51,8 +52,8 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (claimed store.
 	return claimed, nil
 }
 
-// claimLimited claims. It waits for the rows of the limits first, unless one was locked for too
-// long lately.
+// claimLimited first waits for the rows of the limits and then claims. If a row was recently locked
+// for too long, it does not wait.
 func (s *Store) claimLimited(ctx context.Context, r store.ClaimRequest, slack int64) (claimed store.Claimed,
 	isShort bool, err error) {
 	began := time.Now().UnixNano()
@@ -72,8 +73,8 @@ func (s *Store) claimLimited(ctx context.Context, r store.ClaimRequest, slack in
 	return claimed, isShort, err
 }
 
-// claimOnce claims in one call. isShort reports that there may be more runs behind those it has
-// seen.
+// claimOnce claims in one call. isShort reports that there may be more runs beyond those that it
+// has seen.
 func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64, lock string, wait time.Duration) (
 	claimed store.Claimed, isShort bool, err error) {
 	handlers := handlersJSON(r.Handlers)

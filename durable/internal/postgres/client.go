@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// insertTries is how often Insert tries a key that another transaction inserts, or a sweep
-	// deletes, at the same moment.
+	// insertTries is how often Insert tries a key that another transaction inserts, or that a sweep
+	// deletes, at the same time.
 	insertTries = 5
-	// maxInserted and maxInsertedBytes bound the runs that one statement inserts: the run with
-	// which the payloads reach maxInsertedBytes is its last.
+	// maxInserted and maxInsertedBytes bound the runs that one statement inserts. The run whose
+	// payload reaches maxInsertedBytes is the last.
 	maxInserted      = 1000
 	maxInsertedBytes = 4 << 20
 )
@@ -143,14 +143,15 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, by store.Cause,
 	return n, beforeID, err
 }
 
-// whichRuns is the placeholder of a filter's conditions, and afterRun that of the condition on the
-// ID.
+// whichRuns is the placeholder for a filter's conditions. afterRun is the placeholder for the
+// condition on the ID.
 const (
 	whichRuns = "/* which */"
 	afterRun  = "/* after */"
 )
 
-// conditions returns the conditions that a filter adds to a WHERE, and appends their arguments.
+// conditions returns the conditions that a filter adds to a WHERE clause, and appends their
+// arguments to args.
 func conditions(which store.Filter, args *[]any) string {
 	var b strings.Builder
 	add := func(condition string, arg any) {
@@ -178,7 +179,8 @@ func conditions(which store.Filter, args *[]any) string {
 	return b.String()
 }
 
-// pauseFor returns how long an override pauses, in microseconds; nil: the pause does not change.
+// pauseFor returns the length of an override's pause in microseconds, or nil if the pause does not
+// change.
 func pauseFor(change store.Override) *int64 {
 	if change.PausedUntil == nil {
 		return nil

@@ -16,11 +16,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// ways are how a database is reached.
+// ways are the ways to reach a database.
 var ways = map[string]struct {
 	mode    pgx.QueryExecMode
 	bouncer bool
-	user    string // "": the owner
+	user    string // "" means the owner
 }{
 	"directly":                   {},
 	"simple protocol":            {mode: pgx.QueryExecModeSimpleProtocol},
@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			rounds := testkit.Rounds(t, 1, 5)
 			if way != "directly" {
-				testkit.Long(t) // the same store, reached in another way
+				testkit.Long(t) // same store, reached in another way
 				rounds = 1
 			}
 			p := newPlace(t, how.mode, how.bouncer, how.user)
@@ -49,15 +49,15 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// A place is a database whose tables tests use one after the other.
+// A place is a database whose tables are reused by one test after the other.
 type place struct {
-	direct *pgxpool.Pool // to the server
+	direct *pgxpool.Pool // connects directly to the server
 	pool   *pgxpool.Pool // as the stores reach it
 	own    *connections  // of all stores
-	user   string        // "": the owner
+	user   string        // "" means the owner
 
 	mu   sync.Mutex
-	free []string // empty tables that no test uses
+	free []string // empty sets of tables that no test uses
 }
 
 func newPlace(t testing.TB, mode pgx.QueryExecMode, bouncer bool, user string) *place {
@@ -75,7 +75,7 @@ func newPlace(t testing.TB, mode pgx.QueryExecMode, bouncer bool, user string) *
 	return p
 }
 
-// take returns the name of tables that are empty.
+// take returns the name of an empty set of tables.
 func (p *place) take(t testing.TB) string {
 	t.Helper()
 	p.mu.Lock()
@@ -113,7 +113,7 @@ func (p *place) harness(rounds int) storetest.Harness {
 				if _, gone := refused.Load(n["runs"]); gone {
 					return
 				}
-				// Not TRUNCATE: each connection would plan all its statements again.
+				// Do not use TRUNCATE: each connection would have to plan all its statements again.
 				for _, of := range []string{"attempts", "runs", "handlers", "schedules"} {
 					if _, err := p.direct.Exec(context.Background(), "DELETE FROM "+n[of]); err != nil {
 						t.Error(err)
@@ -152,7 +152,7 @@ func (p *place) harness(rounds int) storetest.Harness {
 	}
 }
 
-// grant grants rights that are documented for other tables.
+// grant executes grants that are documented for other table names.
 func (s *Store) grant(t testing.TB, grants []string) {
 	t.Helper()
 	for _, grant := range grants {

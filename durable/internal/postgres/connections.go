@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// maxOwn suffices for the loops of a worker, each of which makes one call at a time.
+	// maxOwn is enough for the loops of a worker, each of which makes one call at a time.
 	maxOwn = 4
 
-	// idleFor is how long an unused connection stays open. It is short, so that none is left soon
-	// after a worker has ended.
+	// idleFor is how long an unused connection stays open. It is short, so that connections close
+	// soon after a worker has ended.
 	idleFor = 10 * time.Second
 
 	// surelyAlive is how long after its last use a connection is used without checking whether the
@@ -27,14 +27,14 @@ const (
 	surelyAlive = time.Second
 )
 
-// connections are the connections of a store's workers. They are not a pgxpool.Pool, because a pool
-// has goroutines until it is closed, and not every program closes its store.
+// connections are the connections of a store's workers. They do not use a pgxpool.Pool, because a
+// pool has goroutines until it is closed, and not every program closes its store.
 type connections struct {
 	config *pgxpool.Config // the pool's
-	turns  chan struct{}   // holds one element for each connection in use or being made
+	turns  chan struct{}   // holds one element for each connection that is in use or being opened
 
 	mu   sync.Mutex
-	idle []idleConnection // the most recently used is the last
+	idle []idleConnection // the most recently used comes last
 }
 
 type idleConnection struct {
@@ -47,7 +47,7 @@ func newConnections(pool *pgxpool.Pool) *connections {
 	return &connections{config: config, turns: make(chan struct{}, maxOwn)}
 }
 
-// take returns a connection that no other call uses. Give it back.
+// take returns a connection that no other call uses. The caller must give it back.
 func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
 	select {
 	case c.turns <- struct{}{}:
@@ -65,7 +65,7 @@ func (c *connections) take(ctx context.Context) (*pgx.Conn, error) {
 		}
 		pgxkit.HangUp(conn.Conn)
 	}
-	made := false // deferred: hooks of the application that run on connecting may panic
+	made := false // deferred, because connection hooks of the application may panic
 	defer func() {
 		if !made {
 			<-c.turns
@@ -91,7 +91,7 @@ func (c *connections) pop() (idleConnection, bool) {
 func (c *connections) give(conn *pgx.Conn, err error) {
 	defer func() { <-c.turns }()
 	if isAway(err) {
-		// The other connections lead to the same server, and the next call should connect anew.
+		// The other connections lead to the same server, so the next call should open a new one.
 		pgxkit.HangUp(conn)
 		c.close()
 		return
@@ -127,8 +127,8 @@ func (c *connections) expire() {
 	}
 }
 
-// isAway reports whether an error shows that the server is gone or no longer the primary. The error
-// of a canceled call says nothing about the server.
+// isAway reports whether an error shows that the server is gone or is no longer the primary. The
+// error of a canceled call says nothing about the server.
 func isAway(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false

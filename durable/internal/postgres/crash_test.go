@@ -23,7 +23,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// postgresChild makes the test binary a child process, see storetest.Crash.
+// postgresChild is the environment variable that makes the test binary a child process: see
+// storetest.Crash.
 const postgresChild = "TICKSLOT_TEST_DURABLE_POSTGRES_CHILD"
 
 func init() {
@@ -37,18 +38,18 @@ func init() {
 	})
 }
 
-// readers are the statements that only operators and migrations execute, and parts of other
+// readers are the statements that only operators and migrations execute, and the parts of other
 // statements.
 var readers = []string{"cancel", "candidates", "columns", "flow", "forget_attempts", "forget_schedule", "free", "holds_key",
 	"indexes", "list_attempts", "list_histories", "list_runs", "list_schedules", "next_partition", "next_queued",
 	"of_state", "peers_of", "peers_with", "priorities", "requeue", "run", "schema", "set_handler", "set_schedule"}
 
-// Three processes share one server, and are killed one after the other at every statement that a
-// worker sends: before it, so that the server has only the previous statements, and after it, so
-// that the server gets no further ones.
+// Three processes share one server. They are killed one after the other at every statement that a
+// worker sends: before the statement, so that the server has only the previous statements, and
+// after it, so that the server gets no further statements.
 //
-// Fails when Finish writes the attempt and the state of a run in two transactions, or a statement
-// of the worker is not executed by a cycle.
+// Fails when Finish writes the attempt and the state of a run in two transactions, or when a cycle
+// does not execute a statement of the worker.
 func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -56,8 +57,8 @@ func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 	c := storetest.Crash{Store: s, Env: postgresChild, Arg: d.server.DSN("", "", d.name)}
 	list := c.Statements(t)
 	for name := range s.texts {
-		// The same statement with a wait: locks of other processes decide which of the two a cycle
-		// executes.
+		// A variant of the same statement waits: locks of other processes decide which of the two a
+		// cycle executes.
 		plain := strings.TrimSuffix(name, "_and_wait")
 		if !slices.Contains(list, plain) && !slices.Contains(list, plain+"_and_wait") &&
 			!slices.Contains(readers, name) {
@@ -67,8 +68,8 @@ func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 	c.Kill(list, testkit.Rounds(t, 4, 2*len(list)))
 }
 
-// As above, but the connection is cut and the worker continues: it does not know what the server
-// has done, and calls again.
+// As above, but the connection is cut and the worker continues. The worker does not know what the
+// server has done, and calls again.
 func TestConnectionsAreCutAtEveryStatement(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -120,14 +121,14 @@ func TestConnectionsAreCutAtEveryStatement(t *testing.T) {
 
 var errCut = errors.New("the connection was cut by the test")
 
-// statements sees every statement before it is sent. Only one worker at a time may use it.
+// statements observes every statement before it is sent. Only one worker at a time may use it.
 type statements struct {
 	of   **Store // the store with the texts of the statements
 	next func(name string) (begun func())
 }
 
-// statementPool returns a pool whose connections report every statement. Nothing is prepared, so
-// that each statement is sent with its text.
+// statementPool returns a pool whose connections report every statement. The pool prepares nothing,
+// so that each statement is sent with its text.
 func statementPool(dsn string, tell *statements) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -151,7 +152,7 @@ type statementConn struct {
 	rest    []byte // of an incomplete message
 }
 
-// Write implements net.Conn. It passes on the messages one by one.
+// Write implements net.Conn. It passes the messages on one by one.
 func (c *statementConn) Write(p []byte) (_ int, err error) {
 	defer func() {
 		if cut := recover(); cut == errCut {
@@ -163,7 +164,7 @@ func (c *statementConn) Write(p []byte) (_ int, err error) {
 	}()
 	c.rest = append(c.rest, p...)
 	for {
-		head := 5 // the type and the length of a message; the first of a connection has no type
+		head := 5 // type and length of a message; the first message of a connection has no type
 		if !c.greeted {
 			head = 4
 		}
@@ -187,7 +188,7 @@ func (c *statementConn) pass(message []byte) error {
 	var begun func()
 	switch {
 	case !c.greeted:
-	case message[0] == 'P': // Parse: a name, which is empty, and the text
+	case message[0] == 'P': // Parse: an empty name and the text
 		_, text, _ := strings.Cut(string(message[5:]), "\x00")
 		c.text, _, _ = strings.Cut(text, "\x00")
 	case message[0] == 'E': // Execute
@@ -197,7 +198,7 @@ func (c *statementConn) pass(message []byte) error {
 	}
 	_, err := c.Conn.Write(message)
 	if begun != nil {
-		time.Sleep(rand.N(2 * time.Millisecond)) // the server may have executed it, or not
+		time.Sleep(rand.N(2 * time.Millisecond)) // the server may or may not have executed it
 		begun()
 	}
 	return err

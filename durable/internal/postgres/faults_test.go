@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// running queues and claims runs.
+// running queues n runs, claims them, and returns them.
 func (s *Store) running(t testing.TB, n int) []store.Run {
 	t.Helper()
 	if err := s.Register(t.Context(), "w", orders, nil, true); err != nil {
@@ -62,15 +62,15 @@ func (d database) hold(t testing.TB, statements ...string) (release func()) {
 		}
 	}
 	return func() {
-		_, _ = conn.Exec(context.Background(), "ROLLBACK") // once it is answered, nothing is locked any more
+		_, _ = conn.Exec(context.Background(), "ROLLBACK") // once the server has answered, nothing is locked any more
 		_ = conn.Close(context.Background())
 	}
 }
 
-// A row that another session keeps locked affects its own run, and no other.
+// A row that another session keeps locked affects only its own run.
 //
-// Fails when Renew waits for a row before it has renewed the others, or Finish waits for one at
-// all.
+// Fails when Renew waits for a row before it has renewed the others, or when Finish waits for a row
+// at all.
 func TestRowThatIsLocked(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -91,7 +91,7 @@ func TestRowThatIsLocked(t *testing.T) {
 	if err != nil || len(done.Counted) != 2 || !slices.Equal(done.Locked, keysOf(runs[1:2])) {
 		t.Errorf("Finish: %+v, %v; want two of three, and that the other is locked", done, err)
 	}
-	// The only row is locked, which is no failure of the database: the worker continues.
+	// If the only row is locked, that is not a failure of the database, so the worker continues.
 	for range 2 {
 		if renewed, err := s.Renew(brief(), "w", keysOf(runs[1:2]), time.Hour); err != nil || len(renewed) != 0 {
 			t.Errorf("Renew: %v, %v; want none, and no error", renewed, err)
@@ -121,7 +121,8 @@ func TestRowThatIsLocked(t *testing.T) {
 }
 
 // Rows that another session keeps locked use up neither the limit of their handler nor the room of
-// another one: runs behind them are claimed, the most urgent first, and never more than the limit.
+// another handler. Runs after them are claimed, the most urgent first, and never more than the
+// limit.
 //
 // Fails when a claim reads only as many runs of a limited handler as it has room for.
 func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
@@ -129,9 +130,9 @@ func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
 	d := newDatabase(t)
 	s := d.migrated(t)
 	for _, c := range []struct {
-		limits    [2]int // of two handlers, whose 6 runs each are queued in turn; 0: none
+		limits    [2]int // limits of two handlers, whose 6 runs each are queued alternately; 0 means no limit
 		maxActive int
-		locked    []int // which of these 12 runs
+		locked    []int // which of these 12 runs are locked
 		limit     int
 		want      []int
 	}{
@@ -198,7 +199,7 @@ func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
 		}
 		ids = append(ids, done[0].ID)
 	}
-	// This stops the claim between taking its snapshot and locking rows.
+	// This pauses the claim after it takes its snapshot and before it locks rows.
 	claim := strings.Replace(s.texts["claim"], "FROM clock_timestamp() AS c(at)",
 		"FROM pg_advisory_xact_lock(42), clock_timestamp() AS c(at)", 1)
 	if claim == s.texts["claim"] {
@@ -233,7 +234,7 @@ func TestRunThatFailsDuringAClaimIsNotDue(t *testing.T) {
 	}
 }
 
-// A worker needs no connection of the application's pool.
+// A worker works even if handlers use all connections of the application's pool.
 func TestHandlersUseAllConnections(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -260,8 +261,8 @@ func TestHandlersUseAllConnections(t *testing.T) {
 	}
 }
 
-// When the server does not answer, or is gone, a call returns when its context ends; when the
-// server is back, the next one works.
+// When the server does not answer or is gone, a call returns when its context ends. When the server
+// is back, the next call works.
 func TestLinkThatFails(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

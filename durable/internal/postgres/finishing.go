@@ -17,9 +17,9 @@ type keyJSON struct {
 	Claim   int64 `json:"claim"`
 }
 
-// Renew implements store.Worker. It renews the leases whose rows are not locked first, and then
-// waits for the locked rows. If that takes too long, their runs are given up. The call does not
-// fail then, even if there was no other run: a worker whose renewals fail claims nothing.
+// Renew implements store.Worker. It first renews the leases whose rows are not locked, and then
+// waits for the locked rows. If that takes too long, it gives up their runs. The call does not fail
+// then, even if there was no other run, because a worker whose renewals fail claims nothing.
 func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, ttl time.Duration) (
 	renewed []store.Renewed, err error) {
 	text, waiting := s.texts["renew"], false

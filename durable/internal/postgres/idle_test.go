@@ -11,14 +11,14 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Each poll of an idle worker is one round trip with the same number of statements, whether it has
-// one schedule or a thousand: BEGIN, the settings, COMMIT, and those counted here.
-// durable.TestIdleWorkerOnlyPolls shows how often it polls. So with the default intervals a worker
-// sends 185 statements in 40 round trips per minute: 12 each for runs, for ticks and for expired
-// leases, two for health, and one each to register and to sweep. The pings of the connection that
-// listens are no statements.
+// Each poll of an idle worker is one round trip with the same number of statements, whether the
+// worker has one schedule or a thousand: BEGIN, the settings, COMMIT, and the statements counted
+// here. durable.TestIdleWorkerOnlyPolls shows how often a worker polls. So with the default
+// intervals, a worker sends 185 statements in 40 round trips per minute: 12 each for runs, for
+// ticks and for expired leases, two for health, and one each to register and to sweep. The pings of
+// the listening connection do not count as statements.
 //
-// Fails when a poll takes a statement for each schedule, or one more than it needs.
+// Fails when a poll takes one statement for each schedule, or more statements than it needs.
 func TestIdlePollsAreFewStatements(t *testing.T) {
 	t.Parallel()
 	const frame = 3 // BEGIN, the settings, COMMIT
@@ -37,7 +37,7 @@ func TestIdlePollsAreFewStatements(t *testing.T) {
 		d.exec(t, "UPDATE "+s.names["schedules"]+" SET next_spec = spec, next_due_at = now() + interval '1 year'")
 		var statements, trips int64
 		for name, poll := range polls {
-			if err := poll(t.Context()); err != nil { // connects, and prepares
+			if err := poll(t.Context()); err != nil { // connects and prepares
 				t.Fatal(name, err)
 			}
 			statementsBefore, tripsBefore := wire.Statements(), wire.RoundTrips()
@@ -58,7 +58,7 @@ func TestIdlePollsAreFewStatements(t *testing.T) {
 	}
 }
 
-// far returns n schedules.
+// far returns n schedules with distinct names.
 func far(n int) []store.Schedule {
 	list := make([]store.Schedule, n)
 	for i := range list {
@@ -67,7 +67,7 @@ func far(n int) []store.Schedule {
 	return list
 }
 
-// idlePolls are the calls that a worker makes while there is nothing to do.
+// idlePolls returns the calls that a worker makes while there is nothing to do.
 func idlePolls(s *Store, schedules []store.Schedule) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Claim":   func(ctx context.Context) error { _, err := s.claim(ctx, 16); return err },
@@ -85,10 +85,11 @@ func idlePolls(s *Store, schedules []store.Schedule) map[string]func(context.Con
 	}
 }
 
-// Workers that have the same schedules together write their rows twice a minute, however many
-// workers there are, and each worker once when it starts.
+// Workers that have the same schedules together write the rows twice a minute, no matter how many
+// workers there are. Each worker also writes them once when it starts.
 //
-// Fails when each worker writes all rows each minute, or no worker does when they get old.
+// Fails when each worker writes all rows each minute, or when no worker writes them when they get
+// old.
 func TestWorkersOfTheSameSchedulesWriteThemOnce(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// While another session has a table locked, calls fail when their context ends.
+// While another session keeps a table locked, calls fail when their context ends.
 func TestTableThatIsLocked(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -42,8 +42,8 @@ func TestTableThatIsLocked(t *testing.T) {
 	}
 }
 
-// A transaction that waits for a lock ends when the time of its call is over, even if its client is
-// cut off and cannot cancel it.
+// A transaction that waits for a lock ends when the time-out of its call is over, even if its
+// client is cut off and cannot cancel it.
 //
 // Fails when the server waits without a limit.
 func TestClientThatIsCutOffWhileItWaits(t *testing.T) {
@@ -56,7 +56,7 @@ func TestClientThatIsCutOffWhileItWaits(t *testing.T) {
 		_, err := s.Renew(ctx, "w", []store.RunKey{{ID: 1, Attempt: 1}}, time.Minute)
 		return err
 	}
-	if err := renew(t.Context()); err != nil { // prepares the statements, outside of a transaction
+	if err := renew(t.Context()); err != nil { // prepares the statements outside a transaction
 		t.Fatal(err)
 	}
 	release := d.hold(t, "LOCK TABLE "+s.names["runs"])
@@ -87,8 +87,8 @@ func TestClientThatIsCutOffWhileItWaits(t *testing.T) {
 		func(ctx context.Context) error { return waiting(ctx, 0) })
 }
 
-// A client that stops after it has sent the first half of a call holds the locks of that half only
-// until the time of the call is over.
+// If a client stops after it has sent the first half of a call, it holds the locks of that half
+// only until the time-out of the call is over.
 //
 // Fails when the idle time of a transaction is not bounded.
 func TestClientThatStopsInTheMiddle(t *testing.T) {
@@ -124,10 +124,10 @@ func TestClientThatStopsInTheMiddle(t *testing.T) {
 	}
 }
 
-// Another session keeps the row of a limit locked, in any mode: the limited runs wait, and all
+// Another session keeps the row of a limit locked, in any mode. The limited runs wait, and all
 // others are claimed. When the row is free, the limited runs are claimed, too.
 //
-// Fails when a claim waits for the rows of limits until its time is over, and then claims nothing.
+// Fails when a claim waits for the rows of limits until its time-out, and then claims nothing.
 func TestLimitThatIsLocked(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -186,8 +186,8 @@ func TestLimitThatIsLocked(t *testing.T) {
 	}
 }
 
-// Many queued runs that another session keeps locked do not delay others, of handlers with and
-// without a limit.
+// Many queued runs that another session keeps locked do not delay other runs, with and without a
+// limit on their handler.
 //
 // Fails when a claim reads only the first due runs, all of which may be locked.
 func TestManyRunsThatAreLocked(t *testing.T) {

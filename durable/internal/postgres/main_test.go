@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Fi
 
 var sharedPostgres servertest.Shared[*sqltest.Server]
 
-// quickPostgres does not wait for its disk: only a crash, which no test has, would lose data.
+// quickPostgres returns a server that does not wait for its disk. Only a crash of the machine would
+// lose data, and no test has one.
 func quickPostgres(t testing.TB) *sqltest.Server {
 	t.Helper()
 	sqltest.RequirePostgres(t)
@@ -32,7 +33,7 @@ func quickPostgres(t testing.TB) *sqltest.Server {
 type database struct {
 	server *sqltest.Server
 	name   string
-	mode   pgx.QueryExecMode // 0: pgx's default
+	mode   pgx.QueryExecMode // 0 means pgx's default
 }
 
 func newDatabase(t testing.TB) database {
@@ -41,8 +42,8 @@ func newDatabase(t testing.TB) database {
 	return database{server: server, name: server.NewDatabase(t)}
 }
 
-// pool opens a pool, which is closed after the test. If addr is empty, it connects to the server;
-// if user is empty, as the database's owner.
+// pool opens a pool that is closed after the test. If addr is empty, it connects to the server
+// itself. If user is empty, it connects as the database's owner.
 func (d database) pool(t testing.TB, addr, user string) *pgxpool.Pool {
 	t.Helper()
 	dsn := strings.Replace(d.server.DSN(user, "", d.name), d.server.Addr(), cmp.Or(addr, d.server.Addr()), 1)
@@ -62,7 +63,7 @@ func (d database) pool(t testing.TB, addr, user string) *pgxpool.Pool {
 	return pool
 }
 
-// on returns a store on a pool, whose own connections are closed after the test.
+// on returns a store on a pool. The store's own connections are closed after the test.
 func on(t testing.TB, pool *pgxpool.Pool, table string) *Store {
 	t.Helper()
 	s, err := New(pool, Options{TableName: table, Schema: "public"})
@@ -73,7 +74,7 @@ func on(t testing.TB, pool *pgxpool.Pool, table string) *Store {
 	return s
 }
 
-// migrated returns a store whose tables have been made.
+// migrated returns a store whose tables exist.
 func (d database) migrated(t testing.TB) *Store {
 	t.Helper()
 	s := on(t, d.pool(t, "", ""), "durable")
@@ -94,7 +95,7 @@ func (d database) exec(t testing.TB, statements ...string) {
 	}
 }
 
-// pgxTx is like the Tx that pgxdurable.Tx makes.
+// pgxTx is like the Tx that pgxdurable.Tx returns.
 type pgxTx struct{ tx pgx.Tx }
 
 func (t pgxTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {

@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A hundred thousand schedules that come due at the same time are found a thousand at a time: a
-// call reads its page, and computes once what is the same for all rows.
+// A hundred thousand schedules that come due at the same time are found in pages of a thousand. A
+// call reads only its page, and computes values that are the same for all rows only once.
 //
-// Fails when a part of the statement is executed for each row of the answer (that took 14 s for
-// 20,000 rows, so that no call was ever answered), or when a call reads all due schedules.
+// Fails when a part of the statement is executed for each row of the answer (which took 14 s for
+// 20,000 rows, so that every call timed out), or when a call reads all due schedules.
 func TestManySchedulesAreDueAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -67,7 +67,7 @@ func TestManySchedulesAreDueAtOnce(t *testing.T) {
 
 var loopCount = regexp.MustCompile(`Scan.* loops=(\d+)\)`)
 
-// loops returns the largest number of executions of a scan in a plan.
+// loops returns how often the most frequent scan of a plan was executed.
 func loops(t *testing.T, plan string) (most int) {
 	t.Helper()
 	for _, m := range loopCount.FindAllStringSubmatch(plan, -1) {
@@ -93,7 +93,7 @@ func (t countingTx) QueryRow(ctx context.Context, query string, args ...any) sto
 
 // Many runs are queued in few statements, each of which is bounded in runs and in bytes.
 //
-// Fails when each run has its own statement, or when one statement has all runs.
+// Fails when each run has its own statement, or when one statement contains all runs.
 func TestManyRunsAreFewStatements(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

@@ -32,10 +32,10 @@ func (*tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 
 func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The application's functions that pgx calls when it connects or sends may panic: the worker
-// reports that, and continues when they no longer do.
+// The application's functions that pgx calls when it connects or sends may panic. The worker
+// reports the panic, and continues when the functions no longer panic.
 //
-// Fails when a call that panics keeps its connection: after four of them, all other calls would
+// Fails when a call that panics keeps its connection. After four such calls, all other calls would
 // wait forever.
 func TestApplicationPanicsInACall(t *testing.T) {
 	t.Parallel()

@@ -18,8 +18,8 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// crowded fills the tables as after weeks of work: many ended runs, a few of them old; some delayed
-// runs, one of them with the highest priority; few due or running ones.
+// crowded fills the tables as after weeks of work: many ended runs, of which a few are old; some
+// delayed runs, one of them with the highest priority; and few due or running runs.
 func (d database) crowded(t testing.TB, s *Store, ended, delayed int) {
 	t.Helper()
 	runs, attempts := s.names["runs"], s.names["attempts"]
@@ -40,10 +40,11 @@ func (d database) crowded(t testing.TB, s *Store, ended, delayed int) {
 			s.names["handlers"]))
 }
 
-// The regular statements of a worker find their rows by the partial indexes, however many runs have
-// ended or are delayed, with and without statistics, and with generic and custom plans.
+// The regular statements of a worker find their rows by the partial indexes, no matter how many
+// runs have ended or are delayed. That holds with and without statistics, and with generic and
+// custom plans.
 //
-// Fails when an index is missing, or a condition no longer matches that of its index.
+// Fails when an index is missing, or when a condition no longer matches the condition of its index.
 func TestPlansUseTheIndexes(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -87,7 +88,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 					continue
 				}
-				most := 400                         // there are fewer schedules
+				most := 400                         // there are fewer schedules than this
 				if strings.Contains(name, "dead") { // a listing reads a third of the newest runs
 					most = 15_000
 				}
@@ -106,7 +107,7 @@ func pin(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// explainPlan returns the plan of a statement, which it executes and rolls back.
+// explainPlan executes a statement, rolls it back, and returns its plan.
 func (s *Store) explainPlan(ctx context.Context, name string, args []any, generic bool) (plan string, err error) {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
@@ -133,8 +134,8 @@ func (s *Store) explainPlan(ctx context.Context, name string, args []any, generi
 
 var removed = regexp.MustCompile(`Rows Removed by (?:Filter|Join Filter|Index Recheck): (\d+)`)
 
-// checkPlan fails the test if a plan scans a table or an index, and reads more than most rows in
-// vain.
+// checkPlan fails the test if a plan scans a whole table, or if one of its steps discards more than
+// most rows.
 func checkPlan(t *testing.T, what, plan string, most int) {
 	t.Helper()
 	if strings.Contains(plan, "Seq Scan on durable_runs") || strings.Contains(plan, "Seq Scan on durable_attempts") ||
@@ -148,10 +149,10 @@ func checkPlan(t *testing.T, what, plan string, most int) {
 	}
 }
 
-// A backlog is counted only up to a number, but the run that has been due longest is always found,
-// whatever its priority.
+// A backlog is counted only up to a maximum, but the run that has been due longest is always found,
+// regardless of its priority.
 //
-// Fails when the cost of regular counting grows with the backlog.
+// Fails when the cost of the regular counting grows with the backlog.
 func TestBacklogIsCountedUpToANumber(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -181,10 +182,10 @@ func TestBacklogIsCountedUpToANumber(t *testing.T) {
 }
 
 // The newest runs of a backlog, or of dead letters that are kept forever, are found without reading
-// all of them. They are also found if the backlog is older than many other runs, or if few runs
-// have the state.
+// all of them. They are also found if the backlog is older than many other runs, or if few runs are
+// in the state.
 //
-// Fails when a listing reads the whole backlog, or leaves out runs that are older than others.
+// Fails when a listing reads the whole backlog, or leaves out older runs.
 func TestBacklogIsListedFromItsEnd(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -233,10 +234,10 @@ func TestBacklogIsListedFromItsEnd(t *testing.T) {
 	}
 }
 
-// A statement about a few runs reads a few pages, even if the statistics say that most rows are
-// queued or running, and however many runs have ended.
+// A statement about a few runs reads few pages, even if the statistics say that most rows are
+// queued or running, and no matter how many runs have ended.
 //
-// Fails when a plan joins the few rows with a whole index, because it expects many of them.
+// Fails when a plan joins the few rows with a whole index because it expects many rows.
 func TestBatchesReadFewPages(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -268,9 +269,9 @@ func TestBatchesReadFewPages(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				most := 500 // includes the index entries that it writes
+				most := 500 // includes the index entries that the statement writes
 				if name == "reclaim" {
-					most = 850 // it reads all runs in progress, because no index has their leases
+					most = 850 // reclaim reads all runs in progress, because no index contains their leases
 				}
 				if n := pagesRead(t, plan); n > most {
 					t.Errorf("%s of %s, generic %t: it reads %d pages:\n%s", name, what, generic, n, plan)
@@ -280,7 +281,7 @@ func TestBatchesReadFewPages(t *testing.T) {
 	}
 }
 
-// A full partition may have thousands of queued runs that are due before all others: a claim reads
+// A full partition may have thousands of queued runs that are due before all others. A claim reads
 // few of them, with and without statistics, and finds the runs of other partitions.
 //
 // Fails when a claim reads all runs of a partition that has no room.
@@ -337,7 +338,7 @@ func TestFullPartitionIsNotRead(t *testing.T) {
 }
 
 // onBatch returns the arguments of statements that claim 16 runs, or that concern 16 runs whose
-// first attempt is running: every hundredth run from ID first on.
+// first attempt is running. These are every hundredth run, beginning with ID first.
 func onBatch(first int) map[string][]any {
 	var keys []keyJSON
 	var results []resultJSON
@@ -354,11 +355,11 @@ func onBatch(first int) map[string][]any {
 		"renew":  {inJSON(keys), "w", int64(1_000_000)}}
 }
 
-// A plan that a connection has kept since the tables were empty also works for full tables: the
-// rows of a batch are found by their IDs.
+// A plan that a connection has kept since the tables were empty also works for full tables, because
+// it finds the rows of a batch by their IDs.
 //
-// Fails when the planner may read a whole index, which it believes to be empty, instead of looking
-// up a few IDs.
+// Fails when the planner may choose to read a whole index that it believes to be empty, instead of
+// looking up a few IDs.
 func TestPlansOfEmptyTablesServeFullOnes(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -435,15 +436,16 @@ func pagesRead(t *testing.T, plan string) (n int) {
 	return n
 }
 
-// Renewals write to no index, and autovacuum starts in time: the tables have the settings of the
-// schema.
+// Renewals write to no index, and autovacuum starts in time, because the tables have the settings
+// of the schema.
 //
 // Fails when lease_until gets an index, or a setting is missing.
 func TestRenewalsAreHOT(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	s := d.migrated(t)
-	// One page has room for all versions of these rows, even if no old one is removed meanwhile.
+	// One page has room for all versions of these rows, even if no old version is removed in the
+	// meantime.
 	const claims, rounds = 3, 4
 	keys := keysOf(s.running(t, claims))
 	pool := d.pool(t, "", "")
@@ -455,7 +457,7 @@ func TestRenewalsAreHOT(t *testing.T) {
 		}
 		return all, hot
 	}
-	s.own.close() // a connection reports its statistics when it ends
+	s.own.close() // a server session reports its statistics when it ends
 	testkit.Eventually(t, testkit.Patience, "the claims are counted", func() bool {
 		all, _ := updates()
 		return all == claims

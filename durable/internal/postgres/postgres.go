@@ -1,12 +1,12 @@
 // Package postgres keeps durable runs in a Postgres database, 13 or newer.
 //
-// Each call is one transaction, sent and answered as a whole: one round trip. So a client that
-// stops in the middle of a call holds no lock that others wait for. Each call sets the
-// transaction's level and time-outs itself, so that neither the server's defaults nor a PgBouncer
+// Each call is one transaction, sent and answered as a whole, in one round trip. So a client that
+// stops in the middle of a call holds no lock that others wait for. Each call sets the isolation
+// level and the time-outs of its transaction, so that neither the server's defaults nor a PgBouncer
 // in transaction mode make a difference.
 //
-// Workers use a few connections of the store's own, with the settings of the application's pool, so
-// that no lease is lost when handlers use all connections of the pool. Other calls take a
+// Workers use a few connections that belong to the store and have the settings of the application's
+// pool. So no lease is lost when handlers use all connections of the pool. Other calls take a
 // connection of the pool.
 package postgres
 
@@ -36,38 +36,39 @@ var files embed.FS
 
 // Options are the names of the tables.
 type Options struct {
-	TableName string // what the names of the tables begin with
+	TableName string // prefix of the names of the tables
 	Schema    string // default "public"
 }
 
-// maxTableName leaves room for the suffixes of tables and indexes within the 63 bytes that Postgres
-// keeps of a name.
+// maxTableName leaves room for the suffixes of tables and indexes within the 63 bytes to which
+// Postgres truncates names.
 const maxTableName = 40
 
 // tables are the names of the tables, without TableName.
 var tables = []string{"schedules", "handlers", "runs", "attempts"}
 
-// claimSlack is how many more runs of a handler than wanted a claim reads at first, because other
-// transactions may claim or lock some of them at the same moment. If that is not enough, claims
-// read claimWider times as many, up to maxClaimSlack.
+// claimSlack is how many more runs of a handler than wanted a claim initially reads, because other
+// transactions may claim or lock some of them at the same time. If that is not enough, claims read
+// claimWider times as many, up to maxClaimSlack.
 const (
 	claimSlack    = 64
 	claimWider    = 8
 	maxClaimSlack = 1 << 17
 )
 
-// maxPartitions is how many partitions of a handler a claim looks at, in addition to those of the
-// runs that have been due longest.
+// maxPartitions is how many partitions of a handler a claim looks at, in addition to the partitions
+// of the runs that have been due longest.
 const maxPartitions = 500
 
-const noneBehind = "{}" // the claim has seen all partitions
+const noneBehind = "{}" // stored when the claim has seen all partitions
 
-// maxCounted is how many queued runs of a handler are counted.
+// maxCounted is the maximum number of queued runs of a handler that are counted.
 const maxCounted = 100_000
 
-// maxSorted is how many runs of a state are sorted to list the newest; more count as a backlog.
-// maxScanned is how many of the newest runs of all states are read to find the newest of a backlog.
-// If the backlog is older, that read was in vain and the whole backlog is sorted.
+// maxSorted is how many runs of a state are sorted to list the newest; more runs count as a
+// backlog. maxScanned is how many of the newest runs of all states are read to find the newest of a
+// backlog. If the backlog is older than these, the read was in vain and the whole backlog is
+// sorted.
 const (
 	maxSorted  = 10_000
 	maxScanned = 100_000
@@ -78,16 +79,17 @@ type Store struct {
 	pool    *pgxpool.Pool
 	own     *connections
 	schema  sqlmigrate.Schema
-	names   map[string]string // of tables and indexes, quoted
+	names   map[string]string // quoted names of tables and indexes
 	texts   sqlkit.Texts      // the statements
-	channel string            // of NOTIFY
+	channel string            // channel of NOTIFY
 
 	claimLock int64        // the number of the lock between claims and overrides
-	slack     atomic.Int64 // how many more runs than wanted the next claim looks at
-	// Until when claims do not wait for rows of limits, because one is kept locked; in ns.
+	slack     atomic.Int64 // how many more runs than wanted the next claim reads
+	// skipUntil is the time, in ns, until which claims do not wait for the rows of limits, because
+	// another session keeps one locked.
 	skipUntil atomic.Int64
-	// The partition behind which the next claim begins, for each handler whose partitions the
-	// latest claim has not all seen; as JSON.
+	// behind is JSON with an entry for each handler whose partitions the latest claim has not all
+	// seen: the partition after which the next claim begins.
 	behind atomic.Value
 }
 
@@ -150,11 +152,11 @@ func (s *Store) read() {
 	s.texts = sqlkit.ReadTexts(files, sqlkit.Postgres, values)
 	s.texts["renew_and_wait"], s.texts["claim_lock_and_wait"] = waiting["renew"], waiting["claim_lock"]
 	for name, of := range map[string]string{"reclaim": "reclaimed", "finish": "finished"} {
-		s.texts[name] = strings.ReplaceAll(s.texts[name], "{of}", of) // of forget_attempts
+		s.texts[name] = strings.ReplaceAll(s.texts[name], "{of}", of) // in forget_attempts
 	}
 }
 
-// instant returns a time as Postgres reads it; "" for the zero time.
+// instant returns a time in a format that Postgres reads, or "" for the zero time.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -162,7 +164,7 @@ func instant(t time.Time) string {
 	return t.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano)
 }
 
-// orNull returns nil for an empty text. Postgres would refuse that as a time in JSON.
+// orNull returns nil for an empty text, which Postgres would refuse as a time in JSON.
 func orNull(text string) *string {
 	if text == "" {
 		return nil

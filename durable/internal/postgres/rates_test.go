@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// Starts recorded while the clock was two hours ahead count as if they were now, in addition to
-// earlier ones.
+// Starts recorded while the clock was two hours ahead count as if they had happened now, in
+// addition to earlier starts.
 //
 // Fails when a handler waits until the clock has caught up, or the starts are forgotten.
 func TestStartsOfAClockThatWasAhead(t *testing.T) {
@@ -35,7 +35,7 @@ func TestStartsOfAClockThatWasAhead(t *testing.T) {
 		}
 		return claimed
 	}
-	claimed := claim(1) // two of three starts were before
+	claimed := claim(1) // two of the three starts happened before
 	wait := claimed.Next.Sub(claimed.Now)
 	if wait <= 0 || wait > time.Second+time.Millisecond {
 		t.Fatalf("the next may start in %v", wait)

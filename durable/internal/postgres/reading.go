@@ -29,9 +29,9 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) (runs [
 	return runs, err
 }
 
-// listing returns the statement that lists runs. Each state has its own part, because each has its
-// own index. Nearly all runs have succeeded, so those are found among the newest. The runs of
-// another state are few, or a backlog: see of_state.
+// listing returns the statement that lists runs. Each state has its own part, because each state
+// has its own index. Nearly all runs have succeeded, so those are found among the newest. The runs
+// of any other state are few, or are a backlog: see of_state.
 func (s *Store) listing(which store.Filter, limit int) (text string, args []any) {
 	states := slices.Compact(slices.Sorted(slices.Values(which.States)))
 	which.States = nil

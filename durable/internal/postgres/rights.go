@@ -12,8 +12,8 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// explain adds advice to the error of a call. If a right on a table is missing, Postgres's error
-// names only the table, so explain queries which right it is.
+// explain adds advice to the error of a call. If a privilege on a table is missing, the error of
+// Postgres names only the table, so explain queries which privilege it is.
 func (s *Store) explain(ctx context.Context, from source, err error) error {
 	explained := sqlkit.Explain(err)
 	refusal, ok := errors.AsType[*pgconn.PgError](err)

@@ -51,7 +51,8 @@ func (c *column[T]) Scan(value any) error {
 	return nil
 }
 
-// scanRun scans a run from the columns of the SQL part "columns", and the columns before them.
+// scanRun scans the columns of the SQL part "columns" into a run, and the columns before them into
+// before.
 func scanRun(rows pgx.Rows, r *store.Run, before ...any) error {
 	return rows.Scan(append(before, into(&r.Payload), into(&r.ID), into(&r.Attempt), into(&r.Claim), into(&r.Handler),
 		into(&r.Schedule), into(&r.DueAt), into(&r.Backfill), into(&r.State), into(&r.Priority),
@@ -77,7 +78,7 @@ func inJSON[T any](list []T) string {
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
-		panic(err) // such values always marshal
+		panic(err) // such values can always be marshaled
 	}
 	return string(text)
 }

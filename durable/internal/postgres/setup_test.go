@@ -15,11 +15,11 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// If the tables or rights are not set up right, each call returns an error that matches
-// dlock.ErrSetup and says what to do. Migrate creates what is missing, and changes no table that is
-// different.
+// If tables or privileges are not set up correctly, each call returns an error that matches
+// dlock.ErrSetup and says what to do. Migrate creates missing tables, and does not change a table
+// that differs.
 //
-// Fails when a worker takes old or missing tables for an outage that will end.
+// Fails when a worker treats old or missing tables as an outage that will end.
 func TestSetUpThatIsWrong(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -50,7 +50,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 	d.exec(t, "DROP TABLE durable_attempts, durable_runs, durable_handlers, durable_schedules, durable_migrations")
 	migrated("when all was dropped")
 
-	// The tables of an older version, and of a newer one.
+	// The tables of an older version, and those of a newer version.
 	d.exec(t, "DELETE FROM durable_migrations WHERE version > 0")
 	migrated("of an older version")
 	d.exec(t, "ALTER TABLE durable_runs ADD COLUMN newer text")
@@ -65,7 +65,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 	}
 }
 
-// sqlTx is like the Tx that durable.SQLTx makes.
+// sqlTx is like the Tx that durable.SQLTx returns.
 type sqlTx struct {
 	query func(ctx context.Context, query string, args ...any) store.Row
 }
@@ -74,8 +74,8 @@ func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Ro
 	return t.query(ctx, query, args...)
 }
 
-// A transaction that has ended, or was aborted by an error, queues no run, and the error says why,
-// with pgx and with database/sql.
+// A transaction that has ended or was aborted by an error queues no run, and the error says why.
+// That holds with pgx and with database/sql.
 //
 // Fails when the run is queued in another transaction.
 func TestTransactionsThatAreWrong(t *testing.T) {
@@ -140,10 +140,11 @@ func documented(t testing.TB, heading string) []string {
 	return grants
 }
 
-// With its rights in docs/sql.md, each role can make its calls and no others. If one right is
-// missing, the error names it.
+// With its privileges from docs/sql.md, each role can make its calls and no others. If one
+// privilege is missing, the error names it.
 //
-// Fails when a statement needs a right that is not documented, or a documented right is not needed.
+// Fails when a statement needs an undocumented privilege, or when a documented privilege is not
+// needed.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -206,7 +207,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
-// oneRightLess takes away each right in turn, and fails the test unless an error names it.
+// oneRightLess revokes each privilege in turn, and fails the test unless an error names it.
 func oneRightLess(t *testing.T, d database, role string, grants []string, try func() []error) {
 	t.Helper()
 	for _, right := range sqltest.Rights(grants) {
@@ -233,10 +234,10 @@ func oneRightLess(t *testing.T, d database, role string, grants []string, try fu
 	}
 }
 
-// A user with CREATE on the schema can migrate, and then make every call. Without that right the
-// error of Migrate names it.
+// A user with CREATE on the schema can migrate and then make every call. Without that privilege,
+// the error of Migrate names it.
 //
-// Fails when a migration needs a right that is not documented.
+// Fails when a migration needs an undocumented privilege.
 func TestWhoMigrates(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/tickslot/tickslot/proof/servertest"
 )
 
-// proxy starts a proxy in front of the server that counts the messages for whose answers a client
-// waits.
+// proxy starts a proxy in front of the server. It counts the messages whose answers a client waits
+// for.
 func (d database) proxy(t testing.TB) (waits *atomic.Int64, p *servertest.Proxy) {
 	t.Helper()
 	waits = new(atomic.Int64)
@@ -31,11 +31,12 @@ func (d database) proxy(t testing.TB) (waits *atomic.Int64, p *servertest.Proxy)
 	return waits, p
 }
 
-// wire reads the messages of a client, which waits for the answers to Sync and Query.
+// wire reads the messages of a client and counts Sync and Query, whose answers the client waits
+// for.
 func wire(conn net.Conn, waits *atomic.Int64) func() ([]byte, error) {
 	greeted := false
 	return func() ([]byte, error) {
-		// the type and the length of a message; the first of a connection has no type
+		// type and length of a message; the first message of a connection has no type
 		head := make([]byte, 5)
 		if !greeted {
 			head = head[:4]
@@ -66,7 +67,7 @@ func (s *Store) claim(ctx context.Context, limit int) ([]store.Run, error) {
 	return c.Runs, err
 }
 
-// A call calls a method of a store, which has work if there are runs and a schedule.
+// A call calls a method of a store. The method has work if there are runs and a schedule.
 type call struct {
 	name string
 	make func(ctx context.Context) error
@@ -141,7 +142,7 @@ func calls(s *Store) []call {
 	}
 }
 
-// failing makes all calls, and returns their errors.
+// failing makes all calls and returns their errors.
 func failing(t testing.TB, s *Store) map[string]error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -155,8 +156,8 @@ func failing(t testing.TB, s *Store) map[string]error {
 	return failed
 }
 
-// Each call takes one round trip once pgx has prepared its statements, or always if it prepares
-// none.
+// Each call takes one round trip once pgx has prepared its statements. If pgx prepares none, every
+// call takes one.
 //
 // Fails when a call waits for the answer to one statement before it sends the next.
 func TestCallsAreOneRoundTrip(t *testing.T) {
@@ -169,7 +170,7 @@ func TestCallsAreOneRoundTrip(t *testing.T) {
 		s := on(t, d.pool(t, p.Addr(), ""), "durable")
 		for round := range 2 {
 			for _, call := range calls(s) {
-				if round == 0 { // connects, and prepares
+				if round == 0 { // connects and prepares
 					if err := call.make(t.Context()); err != nil {
 						t.Error(err)
 					}
@@ -179,7 +180,7 @@ func TestCallsAreOneRoundTrip(t *testing.T) {
 					t.Error(err)
 				}
 				want := int64(1)
-				if call.name == "Verify" { // one more for the last migration
+				if call.name == "Verify" { // one more, for the last migration
 					want = 2
 				}
 				if n := waits.Load() - before; n > want && round == 1 {
@@ -190,11 +191,11 @@ func TestCallsAreOneRoundTrip(t *testing.T) {
 	}
 }
 
-// No setting of the server or the application changes what a transaction sees and how it is
+// No setting of the server or the application changes what a transaction sees or how it is
 // committed.
 //
-// Fails when transactions have the server's isolation level: workers that claim at the same time
-// would get errors.
+// Fails when transactions have the server's isolation level. Workers that claim at the same time
+// would then get errors.
 func TestTransactionsHaveTheirOwnSettings(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -234,9 +235,9 @@ func TestTransactionsHaveTheirOwnSettings(t *testing.T) {
 }
 
 // No setting of the server or the application changes how an answer is read, even when nothing is
-// prepared, and instants and bytes come as text.
+// prepared and times and bytes arrive as text.
 //
-// Fails when an answer has a form that was configured for people.
+// Fails when an answer has a format that was configured for people.
 func TestAnswersAreReadWhateverTheirFormIs(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{0, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {

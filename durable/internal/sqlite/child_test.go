@@ -19,8 +19,8 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/storetest"
 )
 
-// sqliteChild is a variable that makes the test binary a child process. It says what to do, at
-// which statement to be killed, and the path of the file.
+// sqliteChild is the environment variable that makes the test binary a child process. Its value has
+// the task, the statement at which to be killed, and the path of the file.
 const sqliteChild = "TICKSLOT_TEST_DURABLE_CHILD"
 
 func init() {
@@ -72,7 +72,7 @@ func (k *killer) statement(text string) {
 	if begun == nil {
 		return
 	}
-	go func() { // while it is being executed
+	go func() { // kill the process during the statement
 		for end := time.Now().Add(rand.N(300 * time.Microsecond)); time.Now().Before(end); {
 		}
 		begun()

@@ -72,7 +72,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) (store.Cl
 	})
 }
 
-// rates are the latest starts of handlers with a Rate, by name.
+// rates maps the names of handlers with a Rate to their latest starts.
 type rates map[string]startlog.Log
 
 // grain is the resolution of SQLite's clock, in µs.
@@ -93,7 +93,7 @@ func (l looked) rates(handlers map[string]store.Handler) (rates, error) {
 	return r, nil
 }
 
-// left returns how many more runs of a handler may start now.
+// left returns how many more runs of a handler its rate allows to start now.
 func (r rates) left(h store.Handler, now time.Time) int {
 	if h.Rate == 0 {
 		return math.MaxInt
@@ -108,8 +108,8 @@ func (r rates) add(h store.Handler, now time.Time) {
 	}
 }
 
-// next returns when the next run may start of those handlers whose rate is reached and that have
-// due runs; zero: there are none.
+// next considers the handlers that have due runs and have reached their rate. It returns when the
+// next of their runs may start, or zero if there is no such handler.
 func (r rates) next(handlers map[string]store.Handler, l looked) (next time.Time) {
 	for _, p := range l.each {
 		h := handlers[p.handler]
@@ -121,7 +121,7 @@ func (r rates) next(handlers map[string]store.Handler, l looked) (next time.Time
 	return next
 }
 
-// noteStarts writes the starts of these runs' handlers to the database.
+// noteStarts writes the starts of the handlers of these runs to the database.
 func (s *Store) noteStarts(conn *sql.Conn, runs []store.Run, rates rates) error {
 	noted := map[string]bool{}
 	for _, r := range runs {
@@ -137,10 +137,10 @@ func (s *Store) noteStarts(conn *sql.Conn, runs []store.Run, rates rates) error 
 	return nil
 }
 
-// A share is how much of a handler's limit a worker may use.
+// A share is the part of a handler's limit that a worker may use.
 type share struct {
 	peers store.Peers
-	room  int // how many more runs it may claim
+	room  int // how many more runs the worker may claim
 }
 
 // shares returns the shares of handlers that have a limit, by name.
@@ -162,8 +162,8 @@ func (l looked) shares(handlers map[string]store.Handler, r store.ClaimRequest) 
 	return shares
 }
 
-// notePeers writes that the worker has looked for runs, and reports whether it has left some to
-// others.
+// notePeers writes that the worker has looked for runs, and reports whether it has left some runs
+// to others.
 func (s *Store) notePeers(conn *sql.Conn, l looked, shares map[string]share, handlers map[string]store.Handler,
 	r store.ClaimRequest, runs []store.Run) (held bool, err error) {
 	claimed, due := map[string]int{}, map[string]int{}
@@ -200,7 +200,7 @@ type looked struct {
 	each []part
 }
 
-// A part is the due runs of one handler and priority, and the limits that apply to them.
+// A part has the due runs of one handler and priority, and the limits that apply to them.
 type part struct {
 	handler string
 	paused  bool
@@ -208,17 +208,19 @@ type part struct {
 	peers   string // of its workers: see store.Peers
 	mine    int    // running runs of this worker
 	usage
-	// With MaxPerPartition: the partition ("": none), and how many of its runs are running.
+	// With MaxPerPartition: the partition ("" if none) and how many of its runs are running.
 	partition         string
 	n, runningOfThese int
 	due               string    // [[priority, run_at, id], …]
-	next              time.Time // when the next run becomes due; zero: none waits
+	next              time.Time // when the next run becomes due; zero if none waits
 }
 
-// usage is an override of a limit (-1: none) and how many runs count towards the limit.
+// usage has the override of a limit (-1 if none) and the number of runs that count towards the
+// limit.
 type usage struct{ override, running int }
 
-// limit returns the limit that is in force. The parameter is the limit in the code; 0: any number.
+// limit returns the limit in force. The parameter is the limit from the code, where 0 means any
+// number.
 func (u usage) limit(limit int) int {
 	switch {
 	case u.override >= 0:
@@ -234,7 +236,7 @@ func (u usage) room(limit int) int {
 	return max(0, u.limit(limit)-u.running)
 }
 
-// look reads what a claim of up to limit runs needs to decide.
+// look reads the data that a claim of up to limit runs needs for its decision.
 func (s *Store) look(conn *sql.Conn, wanted string, limit int, worker string) (l looked, all usage, err error) {
 	if _, err := found(conn, s.texts["look_all"], nil, at{&l.now}, &all.override, &all.running); err != nil {
 		return l, all, err
@@ -246,14 +248,15 @@ func (s *Store) look(conn *sql.Conn, wanted string, limit int, worker string) (l
 }
 
 const (
-	// maxPartitions is how many partitions of a handler a claim looks at in one statement, and
-	// maxPages how many such statements it executes.
+	// maxPartitions is how many partitions of a handler a claim looks at in one statement. maxPages
+	// is how many such statements it executes.
 	maxPartitions = 1000
 	maxPages      = 5
 )
 
 // lookAtPartitions replaces the parts of handlers with MaxPerPartition by one part for each
-// partition. It reads no runs of full partitions, which may have any number of runs queued.
+// partition. It does not read the runs of full partitions, which may have any number of queued
+// runs.
 func (s *Store) lookAtPartitions(conn *sql.Conn, known looked, handlers map[string]store.Handler, limit int) (
 	each []part, err error) {
 	looked := map[string]bool{}
@@ -264,10 +267,10 @@ func (s *Store) lookAtPartitions(conn *sql.Conn, known looked, handlers map[stri
 			continue
 		}
 		if looked[p.handler] {
-			continue // the part of another priority
+			continue // same handler, another priority
 		}
 		looked[p.handler] = true
-		due, seen := 0, map[string]int{} // page by partition
+		due, seen := 0, map[string]int{} // the page of each partition
 		for i := range maxPages {
 			behind := s.behindPartition(p.handler)
 			page, err := rows(conn, s.texts["look_partitions"], func(row *part) []any {
@@ -300,8 +303,8 @@ func (s *Store) lookAtPartitions(conn *sql.Conn, known looked, handlers map[stri
 	return each, nil
 }
 
-// behindPartition returns the partition of a handler behind which the next claim begins to look;
-// "": it begins with the first.
+// behindPartition returns the partition of a handler after which the next claim begins, or "" if it
+// begins with the first.
 func (s *Store) behindPartition(handler string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,7 +335,7 @@ type candidate struct {
 	priority, runAt, id int64
 }
 
-// choose returns which runs to claim, in order and at most limit.
+// choose returns the runs to claim, in order, at most limit of them.
 func (l looked) choose(handlers map[string]store.Handler, rates rates, shares map[string]share, limit int) (
 	chosen []candidate, err error) {
 	var candidates []candidate
@@ -405,7 +408,7 @@ func (s *Store) Renew(ctx context.Context, worker string, runs []store.RunKey, t
 }
 
 // Finish implements store.Worker. It returns no Locked runs, because SQLite locks the whole file
-// and no rows.
+// instead of rows.
 func (s *Store) Finish(ctx context.Context, worker string, results []store.Result) (store.Finished, error) {
 	if len(results) == 0 {
 		return store.Finished{}, ctx.Err()
@@ -417,7 +420,7 @@ func (s *Store) Finish(ctx context.Context, worker string, results []store.Resul
 		defer written.close()
 		for _, r := range results {
 			counts, err := end.attempt(worker, r, r.Took.Microseconds())
-			if err == nil && !counts { // the answer to an earlier call may have been lost
+			if err == nil && !counts { // an earlier call may have written it and lost its answer
 				counts, err = written.found([]any{r.ID, r.Attempt, worker, string(r.Outcome), r.Claim}, new(int))
 			}
 			if err != nil {
@@ -445,8 +448,8 @@ func (e ending) close() {
 	e.forget.close()
 }
 
-// attempt ends the attempt of a worker, and reports whether it was still running. took is in µs;
-// nil: until now.
+// attempt ends the attempt of a worker and reports whether it was still running. took is in µs; nil
+// means until now.
 func (e ending) attempt(worker string, r store.Result, took any) (bool, error) {
 	n, err := e.insert.exec(r.ID, r.Attempt, worker, string(r.Outcome), r.Error, took, r.Claim)
 	if err != nil || n == 0 {

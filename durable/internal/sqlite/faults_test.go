@@ -102,7 +102,7 @@ func everything(s store.Store) map[string]func(context.Context) error {
 	}
 }
 
-// refuses fails the test unless each call's error says that the set-up is wrong.
+// refuses fails the test unless the error of each call says that the setup is wrong.
 func refuses(t *testing.T, s store.Store, want string, but ...string) {
 	t.Helper()
 	for name, call := range everything(s) {
@@ -115,8 +115,8 @@ func refuses(t *testing.T, s store.Store, want string, but ...string) {
 	}
 }
 
-// If the file or its tables are not set up right, calls return an error that matches dlock.ErrSetup
-// and says what to do.
+// If the file or its tables are not set up correctly, calls return an error that matches
+// dlock.ErrSetup and says what to do.
 func TestSetUpThatIsWrong(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "durable.db")
@@ -137,10 +137,10 @@ func TestSetUpThatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, on(t, open(t, "file:"+path+"?mode=ro")), "able to write",
-		"Due Stats Runs Run Schedules Handlers", "Reclaim Sweep Requeue") // these only read, or have nothing to write
+		"Due Stats Runs Run Schedules Handlers", "Reclaim Sweep Requeue") // these write nothing
 	refuses(t, on(t, open(t, filepath.Join(path, "no folder"))), "")
 
-	// Migrate makes what is missing.
+	// Migrate creates whatever is missing.
 	for _, statement := range []string{"DROP INDEX tickslot_durable_runs_tick", "DROP TABLE tickslot_durable_attempts",
 		"DELETE FROM tickslot_durable_migrations"} {
 		exec(statement)
@@ -148,7 +148,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 			t.Errorf("%s: Verify: %v", statement, err)
 		}
 		if statement == "DROP TABLE tickslot_durable_attempts" {
-			exec("DROP TABLE tickslot_durable_runs") // from which Migrate knows that it has to begin again
+			exec("DROP TABLE tickslot_durable_runs") // its absence tells Migrate to begin again
 		}
 		if err := s.Migrate(t.Context()); err != nil {
 			t.Errorf("%s: Migrate: %v", statement, err)
@@ -160,7 +160,7 @@ func TestSetUpThatIsWrong(t *testing.T) {
 		t.Errorf("the tables of a newer version: %v", err)
 	}
 
-	// It changes no table that is different.
+	// Migrate does not change a table that differs.
 	exec("ALTER TABLE tickslot_durable_handlers DROP COLUMN paused_note")
 	for name, call := range map[string]func(context.Context) error{"Verify": s.Verify, "Migrate": s.Migrate} {
 		if err := call(t.Context()); !errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "paused_note") {
@@ -169,8 +169,8 @@ func TestSetUpThatIsWrong(t *testing.T) {
 	}
 }
 
-// A file that another connection has locked is no error of the set-up. Calls that write return in
-// time and say what they waited for; calls that read do not wait.
+// A file that another connection has locked is not a setup error. Calls that write return in time
+// and say what they waited for. Calls that read do not wait.
 func TestLockedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "durable.db")
@@ -205,7 +205,7 @@ func TestLockedFile(t *testing.T) {
 			continue
 		}
 		if err == nil || errors.Is(err, dlock.ErrSetup) || !strings.Contains(err.Error(), "locked") &&
-			!errors.Is(err, context.DeadlineExceeded) { // all that a busy machine may report in time
+			!errors.Is(err, context.DeadlineExceeded) { // a busy machine may report only this error in time
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -226,7 +226,7 @@ func TestLockedFile(t *testing.T) {
 	}
 }
 
-// After a call that failed, no transaction is left open, and no connection is lost.
+// After a failed call, no transaction is left open and no connection is lost.
 func TestFailedCallsLeaveNothingOpen(t *testing.T) {
 	t.Parallel()
 	db := open(t, dsn(filepath.Join(t.TempDir(), "durable.db")))
@@ -283,7 +283,7 @@ func TestTransactionsThatAreWrong(t *testing.T) {
 	}
 }
 
-// postgresTx answers like a transaction of Postgres.
+// postgresTx answers like a Postgres transaction.
 type postgresTx struct{}
 
 func (t postgresTx) QueryRow(context.Context, string, ...any) store.Row { return t }
@@ -295,10 +295,10 @@ type syntaxError struct{}
 func (syntaxError) Error() string    { return `ERROR: syntax error at or near "ON" (SQLSTATE 42601)` }
 func (syntaxError) SQLState() string { return "42601" }
 
-// The statements of a worker's loops read only the rows that they concern, however many runs wait
-// or have ended.
+// The statements of a worker's loops read only the rows that they concern, no matter how many runs
+// wait or have ended.
 //
-// Fails when an index is missing, or a condition does not fit it.
+// Fails when an index is missing, or when a condition does not match its index.
 func TestStatementsUseIndexes(t *testing.T) {
 	t.Parallel()
 	db := open(t, dsn(filepath.Join(t.TempDir(), "durable.db")))

@@ -9,7 +9,7 @@ import (
 )
 
 // local is the context of all statements. No statement needs to be interrupted, because only locks
-// take long in SQLite, and Go code waits for those.
+// take long in SQLite, and Go code waits for the locks.
 var local = context.Background()
 
 // none is the answer of a call without an answer.
@@ -29,7 +29,8 @@ func rows[R any](conn *sql.Conn, query string, dest func(*R) []any, args ...any)
 	return list, err
 }
 
-// found executes a statement that returns one row or none.
+// found executes a statement that returns at most one row, scans the row into dest, and reports
+// whether there was one.
 func found(conn *sql.Conn, query string, args []any, dest ...any) (bool, error) {
 	err := sqlkit.QueryRow(local, conn, query, args, dest...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -38,7 +39,7 @@ func found(conn *sql.Conn, query string, args []any, dest ...any) (bool, error) 
 	return err == nil, err
 }
 
-// exec executes a statement, and returns how many rows it has written.
+// exec executes a statement and returns the number of rows that it has written.
 func exec(conn *sql.Conn, query string, args ...any) (int64, error) {
 	result, err := conn.ExecContext(local, query, args...)
 	if err != nil {
@@ -64,7 +65,7 @@ func (s statement) close() {
 	}
 }
 
-// exec executes the statement, and returns how many rows it has written.
+// exec executes the statement and returns the number of rows that it has written.
 func (s statement) exec(args ...any) (int64, error) {
 	if s.err != nil {
 		return 0, s.err
@@ -76,7 +77,8 @@ func (s statement) exec(args ...any) (int64, error) {
 	return result.RowsAffected()
 }
 
-// found executes the statement. If the answer has a row, found scans its columns into dest.
+// found executes the statement. If the answer has a row, found scans its columns into dest and
+// returns true.
 func (s statement) found(args []any, dest ...any) (bool, error) {
 	if s.err != nil {
 		return false, s.err

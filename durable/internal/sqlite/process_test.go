@@ -24,7 +24,7 @@ func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 }
 
 // A process that is stopped within a transaction keeps the lock. Calls that write return in time,
-// calls that read still work, and when the process is killed, everything works immediately.
+// and calls that read still work. When the process is killed, everything works immediately.
 func TestStoppedWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "durable.db")

@@ -15,7 +15,8 @@ import (
 	"github.com/tickslot/tickslot/internal/sqlkit"
 )
 
-// Insert implements store.Client. A statement costs no round trip here, so each run has its own.
+// Insert implements store.Client. It executes one statement per run, because statements take no
+// round trip in SQLite.
 func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) ([]store.Inserted, error) {
 	runs = slices.Clone(runs)
 	for i := range runs { // the statements may still be executed after ctx has ended
@@ -61,7 +62,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) (
 	return all, nil
 }
 
-// maxInserted is how many runs share one time-out if the caller has set none.
+// maxInserted is how many runs share one time-out if the caller has not set one.
 const maxInserted = 100
 
 func (s *Store) insert(runs []store.NewRun, query func(string, []any, *int64) (bool, error)) ([]store.Inserted, error) {
@@ -101,8 +102,7 @@ func insertArgs(r store.NewRun) []any {
 }
 
 // An otherDatabaseError is the error of a caller's transaction that belongs to Postgres or another
-// server and not to SQLite. It leaves out that server's own message, which complains about SQLite's
-// SQL.
+// server and not to SQLite. It omits that server's own message, which complains about SQLite's SQL.
 type otherDatabaseError struct {
 	state string
 	err   error
@@ -170,7 +170,7 @@ func filter(f store.Filter, args ...any) (string, []any) {
 	if f.BeforeID > 0 {
 		add("id < ?%d", f.BeforeID)
 	}
-	if len(f.States) > 0 { // as text: SQLite uses a partial index only if it sees its condition
+	if len(f.States) > 0 { // literal text: SQLite uses a partial index only if the statement contains its condition
 		states := make([]string, len(f.States))
 		ended := true
 		for i, state := range f.States {
@@ -207,14 +207,14 @@ func (s *Store) Runs(ctx context.Context, which store.Filter, limit int) ([]stor
 				return runs, err
 			}
 		}
-		// SQLite finds the runs by the index of their state, and sorts them.
+		// SQLite finds the runs by the index of their state and sorts them.
 		return rows(conn, all+" ORDER BY +id DESC LIMIT ?1", columns, args...)
 	})
 }
 
-// maxSorted is how many runs are sorted to list the newest; more count as a backlog. maxScanned is
-// how many of the newest runs of all states are read to find the newest of a backlog. If the
-// backlog is older, that read was in vain and the whole backlog is sorted.
+// maxSorted is how many runs are sorted to list the newest; more runs count as a backlog.
+// maxScanned is how many of the newest runs of all states are read to find the newest of a backlog.
+// If the backlog is older than these, the read was in vain and the whole backlog is sorted.
 const (
 	maxSorted  = 10_000
 	maxScanned = 100_000

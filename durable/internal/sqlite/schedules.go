@@ -84,7 +84,7 @@ func (s *Store) Materialize(ctx context.Context, plans []store.Plan) ([]store.Ma
 	})
 }
 
-// A planner has the statements that carry out plans.
+// A planner has the statements that execute plans.
 type planner struct{ move, insert, count statement }
 
 func (p planner) close() {
@@ -93,7 +93,7 @@ func (p planner) close() {
 	p.count.close()
 }
 
-// carryOut carries out a plan. ok is false if another process was faster.
+// carryOut executes a plan. ok is false if another process was faster.
 func (p planner) carryOut(plan store.Plan) (m store.Materialized, ok bool, err error) {
 	is := plan.Schedule
 	moved, err := p.move.exec(is.Name, is.Spec, is.NextSpec, micros(is.NextDueAt), micros(is.PausedAt),
@@ -160,9 +160,9 @@ func (s *Store) Schedules(ctx context.Context) ([]store.ScheduleRow, error) {
 	})
 }
 
-// pause holds a row's columns about a pause.
+// pause holds the columns of a row that describe a pause.
 type pause struct {
-	until    time.Time // zero: no pause
+	until    time.Time // zero if there is no pause
 	by, note string
 }
 

@@ -2,8 +2,8 @@
 // any driver for database/sql.
 //
 // SQLite has one write lock per file, and each writing method is one transaction that holds it from
-// the beginning. So no rows are locked by others, and what a method has read cannot change before
-// it writes.
+// the beginning. So other transactions lock no rows, and data that a method has read cannot change
+// before it writes.
 //
 // Processes cannot wake each other: a worker finds runs queued by another process by polling.
 // Notify wakes the callers of Listen on the same Store.
@@ -31,21 +31,21 @@ var files embed.FS
 type Store struct {
 	file   *sqlkit.File
 	schema sqlmigrate.Schema
-	runs   string       // the quoted name of the table of runs
+	runs   string       // quoted name of the table of runs
 	texts  sqlkit.Texts // the statements
 
 	mu        sync.Mutex
-	listeners map[chan none]bool // each has a buffer of one
-	behind    map[string]string  // by handler: the partition behind which the next claim begins
+	listeners map[chan none]bool // each channel has a buffer of one
+	behind    map[string]string  // by handler: the partition after which the next claim begins
 }
 
 var _ store.Store = (*Store)(nil)
 
-// maxTableName is the limit of Postgres, so that a name fits both databases.
+// maxTableName is the same limit as on Postgres, so that a name is valid on both databases.
 const maxTableName = 40
 
-// New returns the store of the tables whose names begin with table, or a fault of its arguments.
-// schema must be empty. New does not open the file.
+// New returns a store for the tables whose names begin with table, or an error with the faults of
+// its arguments. schema must be empty. New does not open the file.
 func New(db *sql.DB, table, schema string) (*Store, error) {
 	d := sqlkit.SQLite
 	err := d.CheckNames(sqlkit.TableNames{Table: table, Schema: schema, MaxTable: maxTableName, NoPool: db == nil})
@@ -75,8 +75,8 @@ func New(db *sql.DB, table, schema string) (*Store, error) {
 
 func (s *Store) String() string { return "sqlite" }
 
-// Schema implements store.Store. It leaves out journal_mode, which cannot be changed within a
-// transaction, where migration tools would execute it.
+// Schema implements store.Store. It omits journal_mode, because migration tools execute statements
+// within a transaction, where that setting cannot be changed.
 func (s *Store) Schema() ([]string, error) { return s.schema.Statements(), nil }
 
 // errSchema is matched by errors of Migrate and Verify when tables are missing, old, or different
@@ -132,11 +132,11 @@ func (s *Store) Listen(ctx context.Context, woken func()) error {
 	}
 }
 
-// roundUp rounds up to the milliseconds of SQLite's clock. A lease ends when the clock shows more
-// than its start plus this, so it never ends while its holder still trusts it.
+// roundUp rounds a duration up to the milliseconds of SQLite's clock. A lease ends when the clock
+// is past its start plus this duration, so it never ends while its holder still trusts it.
 func roundUp(d time.Duration) int64 { return (d.Microseconds() + 999) / 1000 * 1000 }
 
-// micros returns an instant in µs; nil for the zero time.
+// micros returns an instant in µs, or nil for the zero time.
 func micros(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -144,7 +144,7 @@ func micros(t time.Time) any {
 	return t.UnixMicro()
 }
 
-// orNil returns a text; nil for an empty one.
+// orNil returns a text, or nil if it is empty.
 func orNil(text string) any {
 	if text == "" {
 		return nil

@@ -18,7 +18,7 @@ import (
 
 const table = "tickslot_durable"
 
-// open opens a pool, which is closed after the test.
+// open opens a pool that is closed after the test.
 func open(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", dsn)
@@ -29,7 +29,7 @@ func open(t testing.TB, dsn string) *sql.DB {
 	return db
 }
 
-// dsn returns the name of a file without syncs at commits, because no test cuts the power.
+// dsn returns the data source name of a file. Commits do not sync, because no test cuts the power.
 func dsn(path string) string { return "file:" + path + "?_pragma=synchronous(off)" }
 
 // on returns a store on a pool.
@@ -42,7 +42,7 @@ func on(t testing.TB, db *sql.DB) *sqlite.Store {
 	return s
 }
 
-// migrated makes the tables.
+// migrated creates the tables of s and returns s.
 func migrated(t testing.TB, s store.Store) store.Store {
 	t.Helper()
 	if err := s.Migrate(t.Context()); err != nil {

@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// UnseenAfter is how long after its last registration a worker counts as gone.
+// UnseenAfter is the time since its last registration after which a worker counts as gone.
 const UnseenAfter = 3*time.Minute + 30*time.Second
 
 const (
-	// MaxPeers is how many workers of a handler are kept. If there are more, the limit is shared as
-	// if there were MaxPeers.
+	// MaxPeers is the maximum number of workers that are kept for a handler. If there are more, the
+	// limit is shared as if there were MaxPeers.
 	MaxPeers = 64
 	// peerWidth is the length of a peer as text: 16 characters each for key, Seen and Asked.
 	peerWidth = 48
 )
 
-// Peers are the workers that share the limit of a handler, by WorkerKey. On Postgres, SQL does the
-// same as these methods, on the text that String returns.
+// Peers are the workers that share the limit of a handler, by WorkerKey. On Postgres, SQL
+// statements do the same as these methods with the text that String returns.
 type Peers map[string]Peer
 
 // A Peer is a worker. Seen is when it last registered. Asked is when it last claimed while it had
-// room left and runs were due. In µs of the database's clock; 0: never, or it had no room left
-// since.
+// room left and runs were due. Both are in µs of the database's clock. 0 means never, or that the
+// worker has had no room left since.
 type Peer struct{ Seen, Asked int64 }
 
-// WorkerKey returns a short key of a worker, made from its name.
+// WorkerKey returns a short key that is derived from a worker's name.
 func WorkerKey(worker string) string {
 	sum := sha256.Sum256([]byte(worker))
 	return fmt.Sprintf("%x", sum[:8])
@@ -57,12 +57,12 @@ func (p Peers) String() string {
 }
 
 // within reports whether at is less than micros before now. An instant more than MaxAhead after now
-// does not count: it is from a clock that was ahead.
+// does not count, because it was noted while the clock was ahead.
 func within(at, now, micros int64) bool { return at > now-micros && at <= now+MaxAhead.Microseconds() }
 
-// Share returns how many of limit runs a worker may have. It shares them with the workers that have
-// asked within twice the patience. Unless waits reports that a run has been due for the patience,
-// it also shares them with those that are only registered.
+// Share returns how many of limit runs a worker may have. The worker shares them with the workers
+// that have asked within twice the patience. If waits is false, no run has been due for the
+// patience, and the worker also shares them with workers that are only registered.
 func (p Peers) Share(limit int, key string, waits bool, now int64, patience time.Duration) int {
 	if patience == 0 || limit < 2 {
 		return limit
@@ -77,8 +77,8 @@ func (p Peers) Share(limit int, key string, waits bool, now int64, patience time
 	return (limit + n - 1) / n
 }
 
-// Ask records that a worker has claimed, whether it is full, and whether there was something to
-// run. It returns false if nothing has to be written.
+// Ask records that a worker has claimed, whether it is full, and whether there were due runs. It
+// returns false if nothing has to be written.
 func (p Peers) Ask(key string, full, work bool, now int64, patience time.Duration) bool {
 	peer := p[key]
 	switch {
@@ -98,7 +98,7 @@ func (p Peers) Ask(key string, full, work bool, now int64, patience time.Duratio
 // See records that a worker has registered.
 func (p Peers) See(key string, now int64) { p.put(key, Peer{now, p[key].Asked}, now) }
 
-// put stores a peer, and removes peers that are too old, and the oldest if there are too many.
+// put stores a peer. It removes peers that are too old, and the oldest peer if there are too many.
 func (p Peers) put(key string, peer Peer, now int64) {
 	delete(p, key)
 	for other, o := range p {

@@ -18,13 +18,13 @@ type check struct {
 
 	ctx  context.Context
 	h    Harness
-	open func() store.Store // opens one more client
+	open func() store.Store // opens another client
 }
 
 const (
 	callTimeout = 20 * time.Second
-	lease       = time.Minute           // does not end during a test
-	short       = 50 * time.Millisecond // ends during a test
+	lease       = time.Minute           // longer than a test
+	short       = 50 * time.Millisecond // shorter than a test
 	worker      = "worker-1"
 )
 
@@ -64,13 +64,13 @@ func (c *check) duePage(after store.DueSchedule, limit int) (due store.Due) {
 	return due
 }
 
-// now returns the database's time.
+// now returns the time of the database's clock.
 func (c *check) now() time.Time {
 	c.Helper()
 	return c.due().Now
 }
 
-// dueSchedule returns a schedule as Due returns it.
+// dueSchedule returns the named schedule from Due.
 func (c *check) dueSchedule(name string) store.DueSchedule {
 	c.Helper()
 	due := c.due()
@@ -104,7 +104,7 @@ func (c *check) insert(run store.NewRun) (id int64) {
 	return id
 }
 
-// insertMany queues runs in one call, of which wantFresh must be fresh; -1: any number.
+// insertMany queues runs in one call. wantFresh of them must be fresh; -1 means any number.
 func (c *check) insertMany(wantFresh int, runs ...store.NewRun) (done []store.Inserted) {
 	c.Helper()
 	c.call("Insert", func(ctx context.Context) (err error) { done, err = c.Insert(ctx, nil, runs...); return err })
@@ -138,7 +138,7 @@ func (c *check) claim(request store.ClaimRequest) (claimed store.Claimed) {
 	return claimed
 }
 
-// claims makes a claim that must return want runs.
+// claims makes a claim and fails the test unless it returns want runs.
 func (c *check) claims(want int, request store.ClaimRequest) []store.Run {
 	c.Helper()
 	claimed := c.claim(request)
@@ -163,7 +163,7 @@ func (c *check) renew(worker string, runs ...store.RunKey) (renewed []store.Rene
 	return renewed
 }
 
-// finish writes results, and repeats those whose rows are locked until they are not.
+// finish writes results. It repeats those whose rows are locked until the rows are free.
 func (c *check) finish(results ...store.Result) (counted []store.RunKey) {
 	c.Helper()
 	testkit.Eventually(c, testkit.Patience, "no row is locked", func() bool {
@@ -189,27 +189,27 @@ func (c *check) finishes(results ...store.Result) {
 	}
 }
 
-// succeeded is the result of a run that has succeeded.
+// succeeded returns the result of a run that has succeeded.
 func succeeded(run store.Run) store.Result {
 	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeOK, State: store.StateSucceeded}
 }
 
-// failed is the result of a run that has failed and is tried again immediately.
+// failed returns the result of a run that has failed and is tried again immediately.
 func failed(run store.Run) store.Result {
 	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeFailed, State: store.StateQueued, Error: "no paper"}
 }
 
-// dead is the result of a run that has failed for good.
+// dead returns the result of a run that has failed for good.
 func dead(run store.Run) store.Result {
 	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeFailed, State: store.StateDead, Error: "no paper"}
 }
 
-// givenBack is the result of a run whose worker shuts down.
+// givenBack returns the result of a run whose worker shuts down.
 func givenBack(run store.Run) store.Result {
 	return store.Result{RunKey: run.RunKey, Outcome: store.OutcomeInterrupted, State: store.StateQueued}
 }
 
-// maxCrashes is how many lost leases make a run dead in these tests.
+// maxCrashes is the number of lost leases after which a run is dead in these tests.
 const maxCrashes = 4
 
 func (c *check) reclaim(limit int) (reclaimed []store.Reclaimed) {
@@ -267,7 +267,8 @@ func (c *check) stats() store.Stats {
 	return c.statsOf(callTimeout)
 }
 
-// statsOf returns Stats. Schedules that no worker has registered for unseen have no worker.
+// statsOf returns Stats. Schedules that no worker has registered for unseen count as having no
+// worker.
 func (c *check) statsOf(unseen time.Duration) (stats store.Stats) {
 	c.Helper()
 	c.call("Stats", func(ctx context.Context) (err error) { stats, err = c.Stats(ctx, unseen); return err })
@@ -294,7 +295,8 @@ func (c *check) run(id int64) (run store.Run, attempts []store.Attempt) {
 	return run, attempts
 }
 
-// inState fails the test unless a run has the state and this number of ended attempts.
+// inState fails the test unless a run has the given state and number of ended attempts. It returns
+// the run.
 func (c *check) inState(id int64, state store.State, attempts int) store.Run {
 	c.Helper()
 	run, list := c.run(id)
@@ -338,7 +340,7 @@ func (c *check) handler(name string) (row store.HandlerRow) {
 	return row
 }
 
-// near fails the test unless at is not before from, and not long after it.
+// near fails the test if at is before from or long after it.
 func (c *check) near(what string, at, from time.Time) {
 	c.Helper()
 	// A database's clock may count only milliseconds.

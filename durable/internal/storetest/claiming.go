@@ -181,5 +181,5 @@ var claiming = []promise{
 	}},
 }
 
-// sameRun compares runs without their payloads.
+// sameRun reports whether two runs without payloads are equal.
 func sameRun(a, b store.Run) bool { return fmt.Sprintf("%+v", a) == fmt.Sprintf("%+v", b) }

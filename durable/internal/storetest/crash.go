@@ -20,23 +20,23 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// A Crash lets three processes share one database, and kills them one after the other at every
-// statement that a worker executes: before it, and in the middle of it. It checks that nothing
-// committed is lost, nothing is done twice, and no limit is exceeded.
+// A Crash lets three processes share one database. It kills them one after the other at every
+// statement that a worker executes: before the statement, and in the middle of it. It checks that
+// nothing committed is lost, nothing is done twice, and no limit is exceeded.
 //
 // The processes run the test's own program, which calls Child when the variable Env is set.
 type Crash struct {
-	Store store.Store // not used before
+	Store store.Store // must be unused
 	Env   string
-	Arg   string // says where the database is
+	Arg   string // location of the database
 
 	t     testing.TB
-	first time.Time // first tick of the schedule
+	first time.Time // the schedule's first tick
 
-	mu      sync.Mutex       // of the goroutines that read the processes' output
-	queued  map[string]int64 // IDs by key of runs whose Insert has returned
+	mu      sync.Mutex       // used by the goroutines that read the output of the processes
+	queued  map[string]int64 // IDs, by key, of runs whose Insert has returned
 	counted map[store.RunKey]int
-	killed  map[string]int // how many processes, by "before" or "during" and the statement's name
+	killed  map[string]int // number of processes, by "before" or "during" and the statement's name
 }
 
 // Statements returns the names of the statements that a worker executes in one cycle.
@@ -64,7 +64,7 @@ func (c *Crash) Statements(t testing.TB) (names []string) {
 	return names
 }
 
-// Kill kills as many processes as kills says: at all points (two for each statement), or at some of
+// Kill kills the given number of processes: at all points (two for each statement), or at some of
 // them, chosen at random.
 func (c *Crash) Kill(statements []string, kills int) {
 	points := Points(statements)
@@ -102,7 +102,8 @@ func (c *Crash) Kill(statements []string, kills int) {
 	c.Check()
 }
 
-// Points returns a unique name for each statement: its name, "#", and the number of its occurrence.
+// Points returns a unique name for each statement, which consists of the statement's name, "#", and
+// the number of its occurrence.
 func Points(statements []string) []string {
 	points, times := make([]string, len(statements)), map[string]int{}
 	for i, name := range statements {
@@ -112,8 +113,8 @@ func Points(statements []string) []string {
 	return points
 }
 
-// covered fails the test if not all processes were killed. If there were enough kills for all
-// points, it also fails if none was killed before or during some statement.
+// covered fails the test unless all processes were killed. If there were enough kills for all
+// points, it also fails if no process was killed before or during some statement.
 func (c *Crash) covered(statements []string, kills int) {
 	c.t.Helper()
 	n := 0
@@ -164,7 +165,7 @@ func (c *Crash) planFirst() {
 	}
 }
 
-// note records a line that a process has printed. The last one may have been cut off.
+// note records a line that a process has printed. The last line may be truncated.
 func (c *Crash) note(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +227,7 @@ func (c *Crash) drain() {
 	})
 }
 
-// Check ends all remaining runs, and compares the database with what the processes have printed.
+// Check ends all remaining runs, and compares the database with the output of the processes.
 func (c *Crash) Check() {
 	t, s := c.t, c.Store
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	crashPeriod = 20 * time.Millisecond // of the schedule
+	crashPeriod = 20 * time.Millisecond // period of the schedule
 	crashLease  = 300 * time.Millisecond
 	crashActive = 3
 )
@@ -26,18 +26,18 @@ var (
 	crashHandlers = []store.Handler{crashing, {Name: "mails", MaxAttempts: 1000}}
 )
 
-// A Killer kills this process at a statement, so that none of its code runs any more. A wrapper
-// between the store and its database calls Statement before each statement.
+// A Killer kills this process at a statement, so that no further code runs. A wrapper between the
+// store and its database calls Statement before each statement.
 type Killer struct {
-	when string // "count": never
-	at   string // its name, "#", and how often it was executed then
+	when string // "count" means never
+	at   string // the statement's name, "#", and the number of its execution
 
 	mu       sync.Mutex
 	executed map[string]int
 }
 
-// Statement must be called just before a statement of that name is executed. If the process must
-// die during the statement, begun is not nil: call it once the statement has begun. begun does not
+// Statement must be called just before the named statement is executed. If the process must die
+// during the statement, begun is not nil. Call begun once the statement has begun; it does not
 // return.
 func (k *Killer) Statement(name string) (begun func()) {
 	k.mu.Lock()
@@ -62,8 +62,8 @@ func (k *Killer) Statement(name string) (begun func()) {
 	return die
 }
 
-// Child runs a worker until it is killed at a statement, or its input ends. env is the value of
-// Crash.Env; ok is false if it is empty.
+// Child runs a worker until it is killed at a statement or its input ends. env is the value of
+// Crash.Env. ok is false if env is empty.
 func Child(env string, open func(arg string, k *Killer) (store.Store, error)) (ok bool) {
 	k := &Killer{executed: map[string]int{}}
 	var arg string
@@ -90,7 +90,7 @@ func Child(env string, open func(arg string, k *Killer) (store.Store, error)) (o
 			if err := Cycle(s, name, i); err != nil {
 				return err
 			}
-			time.Sleep(2 * time.Millisecond) // gives the other processes a turn
+			time.Sleep(2 * time.Millisecond) // let the other processes work
 		}
 	}()
 	if err != nil {
@@ -101,7 +101,7 @@ func Child(env string, open func(arg string, k *Killer) (store.Store, error)) (o
 	return true
 }
 
-// Cycle makes every call that a worker makes, and prints what it knows to be committed.
+// Cycle makes every call that a worker makes, and prints the changes that it knows to be committed.
 func Cycle(s store.Store, name string, i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -142,7 +142,7 @@ func Cycle(s store.Store, name string, i int) error {
 		switch {
 		case r.Attempt == 1 && r.ID%3 == 0:
 			result.Outcome, result.State = store.OutcomeFailed, store.StateQueued
-		case r.Attempt == 1 && r.ID%3 == 1: // given back
+		case r.Attempt == 1 && r.ID%3 == 1: // give the run back
 			result.Outcome, result.State = store.OutcomeInterrupted, store.StateQueued
 		}
 		results = append(results, result)

@@ -291,7 +291,7 @@ var finishing = []promise{
 		results := []store.Result{succeeded(runs[0]), failed(runs[1]), dead(runs[2]), givenBack(runs[3])}
 		c.finishes(results[:3]...)
 		was, _ := c.run(runs[1].ID)
-		c.finishes(results...) // one is new
+		c.finishes(results...) // one of them is new
 		c.finishes(results...)
 		again := c.claims(2, request(4, orders))
 		c.finishes(results...)

@@ -11,33 +11,34 @@ import (
 
 // A Harness gives Run access to a store.
 type Harness struct {
-	// New makes fresh, migrated tables: each call of open returns one more client of them. It is
+	// New creates and migrates new tables. Each call of open returns another client of them. New is
 	// called for every test, concurrently unless Virtual is set. Close resources in a t.Cleanup.
 	New func(t testing.TB) (open func() store.Store)
 
-	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
-	// that does no I/O. Otherwise tests run in parallel. Default false.
+	// Virtual runs every test in a testing/synctest bubble. It is for a store that does no I/O and
+	// whose clock is time.Now. Otherwise tests run in parallel. Default false.
 	Virtual bool
 
 	// Rounds is how often concurrent tests repeat their work. Default 1.
 	Rounds int
 
-	// NotifiesOnlyItself says that Notify of one client wakes no Listen of another. Default false.
+	// NotifiesOnlyItself says that Notify of one client does not wake Listen of another client.
+	// Default false.
 	NotifiesOnlyItself bool
 
-	// NoNotifications says that no Listen is woken, for example because of a proxy in between.
+	// NoNotifications says that Notify wakes no Listen, for example because of a proxy in between.
 	// Default false.
 	NoNotifications bool
 
-	// Begin begins an application's transaction in the database of a store that New has made.
-	// Default nil: transactions are not tested.
+	// Begin begins an application's transaction in the database of a store from New. Default nil:
+	// transactions are not tested.
 	Begin func(t testing.TB, s store.Store) Transaction
 
 	// SeenAhead moves the last registration of all schedules into the future, as if the database's
 	// clock had been ahead by that much at the time.
 	SeenAhead func(t testing.TB, s store.Store, by time.Duration)
 
-	// Refuse makes the database refuse to insert runs of a handler. Default nil: that is not
+	// Refuse makes the database refuse to insert runs of a handler. Default nil: refusals are not
 	// tested.
 	Refuse func(t testing.TB, s store.Store, handler string)
 }
@@ -76,7 +77,7 @@ type promise struct {
 	show func(*check)
 }
 
-// promises are all promises, in the order of their tests.
+// promises has all promises in the order of their tests.
 var promises = join(setUp, registering, planning, planningAtOnce, claiming, limits, partitions, rates, spread,
 	limitsAtOnce, renewing, finishing, reclaiming, inserting, steering, sweeping, reading, texts)
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/internal/testkit"
 )
 
-// limited is orders with a limit in the fleet.
+// limited returns orders with a limit in the fleet.
 func limited(limit int) store.Handler {
 	return store.Handler{Name: "orders", MaxAttempts: 3, MaxConcurrency: limit}
 }
@@ -163,12 +163,12 @@ var limits = []promise{
 	}},
 }
 
-// perTenant is orders with a limit for each partition.
+// perTenant returns orders with a limit for each partition.
 func perTenant(limit int) store.Handler {
 	return store.Handler{Name: "orders", MaxAttempts: 3, MaxPerPartition: limit}
 }
 
-// tenants queues n runs of orders with a partition.
+// tenants queues n runs of orders in a partition.
 func (c *check) tenants(partition string, n int) {
 	c.Helper()
 	runs := make([]store.NewRun, n)
@@ -204,14 +204,14 @@ var partitions = []promise{
 		c.claims(1, request(1, perTenant(3)))
 		for _, run := range first {
 			if run.Partition == "a" {
-				c.finishes(failed(run)) // keeps its partition
+				c.finishes(failed(run)) // the run keeps its partition
 			}
 		}
 		if of := partitionsOf(c.claims(1, request(20, perTenant(2)))); of["a"] != 1 { // one is still running
 			c.Errorf("%v", of)
 		}
 		c.claims(0, request(20, perTenant(2)))
-		c.claims(20, request(20, store.Handler{Name: "orders", MaxAttempts: 3})) // without a limit
+		c.claims(20, request(20, store.Handler{Name: "orders", MaxAttempts: 3})) // this handler has no limit
 	}},
 	{"partitions/the most urgent of each come first, and the order of all is kept", func(c *check) {
 		c.ready(perTenant(1))
@@ -268,7 +268,7 @@ var partitions = []promise{
 			return taken >= full
 		})
 		c.claims(0, request(100, perTenant(1)))
-		for i := full; i < all; i++ { // behind all full partitions
+		for i := full; i < all; i++ { // after all full partitions
 			c.tenants(fmt.Sprintf("%04d", i), 2)
 		}
 		testkit.Eventually(c, testkit.Patience, "those that are not full are found", func() bool {
@@ -417,7 +417,7 @@ func (c *check) stops(set, reset func(*check)) {
 	}
 }
 
-// crowdPause is how long a worker that has found nothing leaves the machine to others.
+// crowdPause is how long a worker that has found no run lets the others work.
 const crowdPause = time.Millisecond
 
 // crowd lets several workers run orders and mails, and checks how many of each are in progress.
@@ -429,7 +429,7 @@ func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, ma
 	c.inserts("mails", total)
 	var finished atomic.Int64
 	var mu sync.Mutex
-	var active [2]int64 // orders and mails whose Claim has returned, and whose Finish was not called
+	var active [2]int64 // orders and mails whose Claim has returned and whose Finish was not called yet
 	count := func(c *check, runs []store.Run, by int64) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -445,7 +445,7 @@ func (c *check) crowd(orders store.Handler, maxActive int, holds func(orders, ma
 		}
 	}
 	c.atOnce(6, func(i int, c *check) {
-		if i == 0 { // the first one only looks
+		if i == 0 { // the first worker only looks
 			for finished.Load() < int64(2*total) && !c.Failed() {
 				running := map[string]int64{}
 				for _, h := range c.stats().ByHandler {

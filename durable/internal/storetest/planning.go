@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// tick is a run of a schedule.
+// tick returns a run of a schedule.
 func tick(of store.Schedule, at time.Time) store.NewRun {
 	return store.NewRun{Handler: of.Handler, Schedule: of.Name, DueAt: at, RunAt: at}
 }
@@ -197,7 +197,7 @@ var planning = []promise{
 			{Schedule: "daily", Queued: 1, Coalesced: 2}, {Schedule: "daily", Coalesced: 3}} {
 			c.planned(daily, at)
 			p := plan(c.dueSchedule("daily"), tick(daily, at))
-			p.Runs[0].Backfill = i == 1 // not refused because another run waits
+			p.Runs[0].Backfill = i == 1 // a backfill is not refused when another run waits
 			p.Coalesced = 2
 			if done := c.materialize(p); len(done) != 1 || done[0] != want {
 				c.Errorf("%+v, want %+v", done, want)
@@ -304,7 +304,7 @@ var planningAtOnce = []promise{
 				}
 			}
 		})
-		// of schedule0 one run waits
+		// schedule0 has one waiting run
 		if want := int64((schedules-1)*ticks + 1); queued.Load() != want || coalesced.Load() != int64(ticks-1) {
 			c.Errorf("queued %d, coalesced %d; want %d, %d", queued.Load(), coalesced.Load(), want, ticks-1)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// rated is orders with a rate in the fleet.
+// rated returns orders with a rate in the fleet.
 func rated(rate int, per time.Duration) store.Handler {
 	return store.Handler{Name: "orders", MaxAttempts: 3, Rate: rate, Per: per}
 }
@@ -23,7 +23,7 @@ var rates = []promise{
 		}
 		c.inserts("orders", 10)
 		c.inserts("mails", 2)
-		if first := c.claim(request(1, hourly)); !first.Next.IsZero() { // two more may start now
+		if first := c.claim(request(1, hourly)); !first.Next.IsZero() { // two more runs may start now
 			c.Errorf("%+v", first)
 		} else {
 			c.finishes(succeeded(first.Runs[0]))
@@ -40,7 +40,7 @@ var rates = []promise{
 		if wait := last.Next.Sub(last.Now); wait <= 0 || wait > time.Hour+short {
 			c.Errorf("the next may start in %v", wait)
 		}
-		// Neither a pause nor deleting ended runs gives a start back.
+		// Neither pausing nor deleting ended runs gives a start back.
 		c.setHandler("orders", store.Override{PausedUntil: ptr(time.Hour)})
 		if paused := c.claim(request(10, hourly)); !paused.Next.IsZero() || len(paused.Runs) > 0 {
 			c.Errorf("%+v", paused)
@@ -52,7 +52,8 @@ var rates = []promise{
 		}
 		c.ready(hourly)
 		c.claims(0, request(10, hourly))
-		// Workers with different rates count the same starts; workers without a rate do not count.
+		// Workers with different rates count the same starts. Workers without a rate do not count
+		// starts.
 		c.claims(1, request(10, rated(4, time.Hour)))
 		c.claims(0, request(10, rated(4, 2*time.Hour)))
 		c.claims(2, request(2, orders))
@@ -81,7 +82,7 @@ var rates = []promise{
 			c.claims(1, request(1, largest))
 		}
 		c.claims(0, request(10, rated(35, time.Hour)))
-		for range 2 { // each with a record of its own
+		for range 2 { // each start has its own record
 			c.claims(17, request(17, rated(1_000_000, time.Hour)))
 		}
 		c.claims(0, request(10, rated(69, time.Hour)))

@@ -267,7 +267,7 @@ var reading = []promise{
 		}
 		go func() { ended <- listener.Listen(ctx, func() { woken <- struct{}{} }) }()
 		select {
-		case <-woken: // once it is connected
+		case <-woken: // woken once after connecting
 			c.call("Notify", c.Notify)
 			if !c.h.NoNotifications {
 				select {
@@ -278,7 +278,7 @@ var reading = []promise{
 			}
 			stop()
 			<-ended
-		case err := <-ended: // it cannot
+		case err := <-ended: // this store cannot listen
 			stop()
 			c.Logf("Listen: %v", err)
 			c.call("Notify", c.Notify)
@@ -286,7 +286,7 @@ var reading = []promise{
 	}},
 }
 
-// awkward are names that must be stored unchanged.
+// awkward has names that must be stored unchanged.
 var awkward = []string{
 	"orders", "Orders", "orders ", " orders", "o'r\"d`e\\r;s--", "%_[]{}$1?:a@b", "a\nb\tc\r\x01\x1f\x7f", "{payload}",
 	"\U0001F600 grüße 日本", "e\u0301", "\u00e9", strings.Repeat("ü", 100), strings.Repeat("a", 200), "null",

@@ -67,7 +67,7 @@ var setUp = []promise{
 	}},
 }
 
-// nothing fails the test unless the tables are empty.
+// nothing fails the test unless all tables are empty.
 func (c *check) nothing() {
 	c.Helper()
 	if runs := c.runs(store.Filter{}, 10); len(runs) != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// sharing is a claim of a worker that leaves runs to others for the patience.
+// sharing returns a claim by a worker that leaves runs to others for the patience.
 func sharing(worker string, limit int, patience time.Duration, handlers ...store.Handler) store.ClaimRequest {
 	r := request(limit, handlers...)
 	r.Worker, r.Patience = worker, patience
@@ -25,7 +25,8 @@ func (c *check) workers(h store.Handler, names ...string) {
 	}
 }
 
-// takes makes a claim that must return want runs, and held for whether it has left some.
+// takes makes a claim. It fails the test unless the claim returns want runs and reports with held
+// whether runs were left to others.
 func (c *check) takes(want int, held bool, request store.ClaimRequest) []store.Run {
 	c.Helper()
 	claimed := c.claim(request)
@@ -58,7 +59,7 @@ var spread = []promise{
 		c.inserts("orders", 20)
 		runs := c.takes(2, true, sharing("a", 10, time.Hour, h))
 		c.takes(0, true, sharing("a", 10, time.Hour, h))
-		c.takes(2, true, sharing("b", 10, time.Hour, h)) // c has none yet
+		c.takes(2, true, sharing("b", 10, time.Hour, h)) // c has no run yet
 		c.takes(1, false, sharing("c", 10, time.Hour, h))
 		c.takes(0, false, sharing("c", 10, time.Hour, h)) // the limit is reached
 		c.endAll("a", runs...)
@@ -80,14 +81,14 @@ var spread = []promise{
 		c.inserts("orders", 20)
 		c.pass(c.now().Add(2 * short))
 		runs := c.takes(4, false, sharing("a", 10, short, h))
-		c.takes(0, false, sharing("b", 10, time.Hour, h)) // finds nothing
+		c.takes(0, false, sharing("b", 10, time.Hour, h)) // b finds no run
 		c.endAll("a", runs[:3]...)
 		c.takes(1, true, sharing("a", 10, time.Hour, h))
 		c.takes(1, false, sharing("b", 1, time.Hour, h))
-		// b is full now, and does not count; but it is registered.
+		// b is full now and does not count as looking, but it is registered.
 		c.takes(0, true, sharing("a", 10, time.Hour, h))
 		c.takes(1, false, sharing("a", 10, short, h))
-		// b claims again, and then is gone.
+		// b claims again and then is gone.
 		c.takes(0, false, sharing("b", 10, short, h))
 		c.endAll("a", runs[3])
 		c.takes(0, true, sharing("a", 10, time.Hour, h))
@@ -114,7 +115,7 @@ var spread = []promise{
 		}
 		c.workers(h, names...)
 		c.inserts("orders", 10)
-		c.takes(2, true, sharing(names[99], 10, time.Hour, h)) // as if there were 64
+		c.takes(2, true, sharing(names[99], 10, time.Hour, h)) // shares as if there were 64 workers
 		c.takes(2, true, sharing(names[0], 10, time.Hour, h))
 	}},
 }

@@ -107,7 +107,7 @@ var inserting = []promise{
 			c.Errorf("%+v has a key that others may have", claimed)
 		}
 		second := c.inserting(run, true)
-		c.finishes(failed(claimed)) // and is queued again, beside the second
+		c.finishes(failed(claimed)) // and is queued again next to the second run
 		if id := c.inserting(run, false); id != second {
 			c.Errorf("%d, want %d", id, second)
 		}
@@ -164,7 +164,7 @@ var inserting = []promise{
 		long.KeyFor = time.Hour
 		first := c.inserting(run, true)
 		c.pass(c.now().Add(short))
-		second := c.inserting(long, true) // although the first one waits
+		second := c.inserting(long, true) // although the first run waits
 		if id := c.inserting(run, false); id != second {
 			c.Errorf("%d, want %d", id, second)
 		}
@@ -173,7 +173,7 @@ var inserting = []promise{
 				c.Errorf("%+v has a key that others may have", run)
 			}
 		}
-		if id := c.inserting(run, false); id != second || id == first { // although it has ended
+		if id := c.inserting(run, false); id != second || id == first { // although the run has ended
 			c.Errorf("%d, want %d", id, second)
 		}
 	}},
@@ -245,7 +245,7 @@ var inserting = []promise{
 			}
 			c.claims(0, request(1, orders))
 			c.insert(store.NewRun{Handler: "orders"})
-			c.claims(1, request(2, orders)) // the run without the key
+			c.claims(1, request(2, orders)) // claims the run without the key
 			if err := tx.Commit(); err != nil {
 				c.Fatal(err)
 			}
@@ -332,7 +332,7 @@ var inserting = []promise{
 			c.atOnce(4, func(i int, c *check) {
 				runs := many
 				if i%2 == 1 {
-					runs = back // so each may wait for the other
+					runs = back // so that each may wait for the other
 				}
 				c.call("Insert", func(ctx context.Context) error {
 					done, err := c.Insert(ctx, nil, runs...)
@@ -415,8 +415,8 @@ var inserting = []promise{
 	}},
 }
 
-// seesQueued fails the test unless a transaction sees runs with these keys queued, in this order,
-// and the last with all its fields.
+// seesQueued fails the test unless a transaction sees queued runs with these keys in this order,
+// and the last run with all its fields.
 func (c *check) seesQueued(tx store.Tx, keys ...string) {
 	c.Helper()
 	var after int64

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// ended makes one run for each state, and returns their IDs.
+// ended creates one run in each final state and returns their IDs.
 func (c *check) ended() map[store.State]int64 {
 	c.Helper()
 	c.ready(orders)
@@ -122,7 +122,7 @@ var sweeping = []promise{
 			c.register(true, []store.Handler{mails}, store.Schedule{Name: "hourly", Spec: "1"})
 			n := c.sweep(store.Retention{Unseen: unseen}, 100)
 			if c.now().Sub(seen) >= unseen && unseen < time.Minute {
-				// The machine may be so busy that rows just seen count as unseen, too.
+				// On a busy machine, rows that were just seen may count as unseen, too.
 				c.register(true, []store.Handler{orders, mails}, daily, store.Schedule{Name: "hourly", Spec: "1"})
 				continue
 			}
