@@ -107,7 +107,7 @@
 // These times cannot be configured:
 //
 //   - A tick counts as missed (CatchUp) when it is queued more than LateAfter (1 min) late, or when
-//     a later one is due as well.
+//     a later tick is due as well.
 //   - A worker registers its handlers and schedules every minute. It counts as gone three and a
 //     half minutes after its last registration.
 //   - If the answer to a claim took longer than half of TTL, the worker gives back the claimed

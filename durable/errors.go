@@ -57,9 +57,9 @@ func (c *CanceledError) Is(target error) bool { return target == ErrCanceled }
 // the stack of the handler's goroutine, as debug.Stack returns it.
 type PanicError = guard.PanicError
 
-// Run returns a StuckError when a handler or a schedule's Next has not returned and its goroutine
-// is still running. The leases of the handlers are left to expire, and other workers execute their
-// runs again.
+// A StuckError is the error of Run when a handler or a schedule's Next has not returned and its
+// goroutine is still running. The leases of the handlers are left to expire, and other workers
+// execute their runs again.
 type StuckError struct {
 	Handlers  []string // by name, once per run
 	Schedules []string // whose Next does not return

@@ -41,11 +41,11 @@ func (w *Worker) Ready() error { return w.life.Ready() }
 //     have failed for longer than three times CallTimeout
 //   - leases-renewed: a lease of this worker went without a renewal for two thirds of its length,
 //     and no renewal has succeeded since
-//   - runs-on-time: a run, or a tick, has been due for longer than MaxDueAge
-//   - few-dead-runs: there are more dead letters than MaxDead
+//   - runs-on-time: a run or a tick has been due for longer than MaxDueAge
+//   - few-dead-runs: there are more dead letters than MaxDead allows
 //   - handlers-have-workers: runs wait for a handler that no worker has
 //   - limits-unlocked: another session keeps the row of a limit locked, so that its runs wait
-//   - schedules-work: a schedule of this worker fails, or does not return
+//   - schedules-work: a schedule of this worker fails or does not return
 func (w *Worker) Checks() map[string]func() error {
 	return map[string]func() error{
 		"database-answers": lifecycle.Advised(w.database.Working,

@@ -33,10 +33,10 @@ func (l slowLink) Due(ctx context.Context, r store.DueRequest) (store.Due, error
 	}
 }
 
-// A link can carry 5 messages in the time of a call, and 100 messages are due.
+// The link can carry 5 messages within the time-out of a call, and 100 messages are due.
 //
-// Fails when a relay asks for as many messages again after a call that timed out, because then
-// nothing is ever delivered.
+// Fails when a relay requests as many messages again after a call that timed out. Then nothing
+// would ever be delivered.
 func TestABatchThatIsTooLargeForItsTime(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -50,9 +50,10 @@ func TestABatchThatIsTooLargeForItsTime(t *testing.T) {
 	})
 }
 
-// A relay behind a link of 2 MB/s has calls of at most two seconds for messages of 12 MB in total.
+// The calls of a relay behind a link of 2 MB/s may take at most two seconds, and its messages have
+// 12 MB in total.
 //
-// Fails when each call asks for more messages than the link can carry in that time.
+// Fails when each call requests more messages than the link can carry in that time.
 func TestLargeMessagesOnASlowLink(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)

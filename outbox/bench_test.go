@@ -49,7 +49,7 @@ func benchEach(b *testing.B, bench func(b *testing.B, p place, box *outbox.Outbo
 	}
 }
 
-// appendAll appends n messages of 1,000 keys, a hundred in each transaction.
+// appendAll appends n messages with 1,000 keys, a hundred per transaction.
 func appendAll(b *testing.B, p place, box *outbox.Outbox, n int) {
 	b.Helper()
 	for from := 0; from < n; from += 100 {
@@ -90,7 +90,7 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-// BenchmarkCommitToDeliver appends one message after the other, and waits until it is delivered.
+// BenchmarkCommitToDeliver appends one message after the other, and waits until each is delivered.
 func BenchmarkCommitToDeliver(b *testing.B) {
 	benchEach(b, func(b *testing.B, p place, box *outbox.Outbox) {
 		delivered := make(chan struct{})
@@ -118,7 +118,7 @@ func BenchmarkCommitToDeliver(b *testing.B) {
 	})
 }
 
-// BenchmarkAppend appends ten messages in each transaction.
+// BenchmarkAppend appends ten messages per transaction.
 func BenchmarkAppend(b *testing.B) {
 	benchEach(b, func(b *testing.B, p place, box *outbox.Outbox) {
 		tx, commit, _ := p.begin(b)

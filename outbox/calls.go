@@ -27,7 +27,7 @@ func newCalls(name string, c RelayConfig, v *events) *calls {
 	return &calls{answers.New(answers.Options{Name: name, Timeout: c.CallTimeout, Behind: stallAfter(c),
 		Failed: func(op string, err error, first bool) {
 			level := slog.LevelDebug
-			if first { // later failures were announced by the first
+			if first { // the first failure announces the outage
 				level = slog.LevelWarn
 			}
 			v.Log(level, "outbox: a call to the database failed", "call", op, "err", err)
@@ -48,7 +48,7 @@ func call[T any](c *calls, op string, f func(context.Context) (T, error)) (T, er
 	return answers.Do(c.Life(), c.Calls, op, f)
 }
 
-// callFor makes a call for a shard. If the call hangs, it does not delay other shards.
+// callFor makes a call for a shard. A call that hangs does not delay other shards.
 func callFor[T any](
 	ctx context.Context, s *shard, op string, f func(context.Context) (T, error),
 ) (T, error) {

@@ -20,16 +20,16 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// The clock of the relay's host is an hour ahead of the database's, or behind it. Only the
-// database's clock counts: a message is delivered immediately, a retry comes after its back-off,
-// later messages of its key wait for it, and a message is neither dead nor deleted earlier or later
-// than usual.
+// The clock of the relay's host is an hour ahead of the database's clock, or an hour behind it.
+// Only the database's clock counts: a message is delivered immediately, a retry comes after its
+// back-off, later messages of its key wait for it, and messages become dead or are deleted at the
+// usual time.
 //
-// Fails when an instant of the host's clock reaches the database, or one of the database's is
-// compared with the host's clock.
+// Fails when a time of the host's clock reaches the database, or when a time of the database's
+// clock is compared with the host's clock.
 func TestClockOfTheHostIsAnHourOff(t *testing.T) {
 	t.Parallel()
-	testkit.Long(t) // it starts two servers
+	testkit.Long(t) // the test starts two servers
 	for name, ahead := range map[string]time.Duration{"behind": time.Hour, "ahead": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +72,7 @@ func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 			t.Error(err)
 		}
 	})
-	// The relay leads, and has nothing to do.
+	// The relay leads and has nothing to do.
 	first := commit(t, box, pool, "first")
 	testkit.Eventually(t, testkit.Patience, "the relay delivers", func() bool { return len(sink.of("first")) == 1 })
 
@@ -82,7 +82,7 @@ func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 		return len(sink.of("after retried")) > 0 && len(sink.of("after dead")) > 0
 	})
 	for _, what := range []string{"good", "retried", "dead"} {
-		// A poll would come after IdleDelay, a retry after half of wait.
+		// A poll would come after IdleDelay, and a retry after half of wait.
 		if took := sink.of(what)[0].Sub(committed); took > 10*time.Second {
 			t.Errorf("%s: delivered after %v", what, took)
 		}
@@ -126,7 +126,8 @@ func clockIsOff(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// commit appends and commits messages with these texts: "after x" has the key of "x".
+// commit appends and commits messages with the given texts. The message "after x" has the same key
+// as "x".
 func commit(t *testing.T, box *outbox.Outbox, pool *pgxpool.Pool, texts ...string) (ids []outbox.ID) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -149,8 +150,8 @@ func commit(t *testing.T, box *outbox.Outbox, pool *pgxpool.Pool, texts ...strin
 	return ids
 }
 
-// times is a sink that records when it was called. The text of a message says whether it fails once
-// or always.
+// times is a sink that records when it is called. The text of a message decides whether its
+// delivery fails once, always or never.
 type times struct {
 	mu   sync.Mutex
 	at   map[string][]time.Time
@@ -176,7 +177,8 @@ func (s *times) of(text string) []time.Time {
 	return slices.Clone(s.at[text])
 }
 
-// oddestAge returns a negative age of a delivery, if there was one, or else the greatest age.
+// oddestAge returns a negative age of a delivery if there was one. Otherwise, it returns the
+// greatest age.
 func (s *times) oddestAge() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

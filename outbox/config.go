@@ -49,9 +49,9 @@ const (
 	maxDeliveries   = 1_000
 	minPollInterval = 10 * time.Millisecond
 
-	// A lease is renewed every TTL/3, and one call to its store may take DefaultStoreTimeout.
+	// minTTL allows for a renewal every TTL/3 whose call to the store takes DefaultStoreTimeout.
 	minTTL = 3 * dlock.DefaultStoreTimeout
-	// The bounds of package leader.
+	// minRetryInterval and maxRetryInterval are the bounds of package leader.
 	minRetryInterval = 10 * time.Millisecond
 	maxRetryInterval = time.Hour
 )
@@ -59,129 +59,133 @@ const (
 // RelayConfig has the settings of a relay. Sinks or DefaultSink is required; 0 stands for the
 // default of every other field. NewRelay returns all faults of the settings at once.
 type RelayConfig struct {
-	// Name identifies this relay to operators, in logs and attempts. Two relays with one name do no
-	// harm. At most 200 bytes of text without control characters. Default: host name, process id
-	// and a random part.
+	// Name identifies this relay to operators, in logs and attempts. Two relays with the same name
+	// do no harm. At most 200 bytes of text without control characters. Default: host name, process
+	// id and a random part.
 	Name string
 
-	// Holder is this process in the locks of the shards. Give it Registry.Holder of package
-	// cluster, so that the registry shows the shards under this host. Default: host name, process
-	// id and a random part.
+	// Holder identifies this process in the locks of the shards. Set it to Registry.Holder of
+	// package cluster, so that the registry shows the shards under this host. Default: host name,
+	// process id and a random part.
 	Holder dlock.Holder
 
 	// Decorate wraps the locks of the shards. With Registry.Decorate of package cluster, the fleet
-	// sees which host delivers: each shard is a lease leader:outbox:…. Default nil: the locks are
-	// not wrapped.
+	// sees which host delivers: each shard appears as a lease leader:outbox:…. Default nil: the
+	// locks are not wrapped.
 	Decorate func(dlock.DistributedLock) dlock.DistributedLock
 
-	// Sinks has the sink of each topic; a topic has 1 to 200 bytes. A message of a topic that is
-	// not in it, if there is no DefaultSink, waits for a relay with a sink for it (UnknownTopic can
-	// change that): it uses no attempts, holds back the later messages of its key, and fails a
-	// health check. Required without DefaultSink.
+	// Sinks maps topics of 1 to 200 bytes to their sinks. If there is no DefaultSink, a message
+	// whose topic is not in Sinks waits for a relay that has a sink for it (UnknownTopic can change
+	// that). While it waits, the message uses no attempts, holds back the later messages of its
+	// key, and fails a health check. Required without DefaultSink.
 	Sinks map[string]Sink
 
 	// DefaultSink gets the messages of all topics that are not in Sinks. Default nil: none.
 	DefaultSink Sink
 
-	// UnknownTopic says what becomes of a message without a sink. Default UnknownTopicWait.
+	// UnknownTopic says what happens to a message without a sink. Default UnknownTopicWait.
 	UnknownTopic UnknownTopicPolicy
 
-	// Shards is the number of parts into which messages are divided, by their key. One relay at a
-	// time delivers a shard. The relay that starts last sets the number for all relays. A key is
-	// delivered under a new number only when every relay has stopped delivering under the old one.
-	// 1 to 64. Default 0: the number that is set already, or 1 if none is.
+	// Shards is the number of parts into which messages are divided by key. Each shard is delivered
+	// by one relay at a time. The relay that starts last sets the number for all relays. A relay
+	// delivers a key under a new number only when every relay has stopped delivering under the old
+	// one. 1 to 64. Default 0: the number that is already set, or 1 if none is.
 	Shards int
 
-	// TTL is how long the shards of a dead host stay with it. Their leases are renewed every TTL/3.
-	// 3 s to 24 h. Default 15 s.
+	// TTL is how long the shards of a dead host stay with it. Relays renew the leases of their
+	// shards every TTL/3. 3 s to 24 h. Default 15 s.
 	TTL time.Duration
 
-	// RetryInterval is how often a host that does not lead a shard tries to. 10 ms to 1 h. Default
-	// 1 s.
+	// RetryInterval is how often a host tries to lead a shard that it does not lead. 10 ms to 1 h.
+	// Default 1 s.
 	RetryInterval time.Duration
 
-	// Retry says how often and when a message is delivered again. Default: that of each of its
-	// fields.
+	// Retry decides how often and when a message is delivered again. Default: the default of each
+	// of its fields.
 	Retry Retry
 
-	// MaxCrashes is how many relays in a row may die in the delivery of a message, without a result
-	// in between, before the message is dead, because it may be what kills them. A relay that is
-	// cut off during a delivery counts like one that has died.
+	// MaxCrashes is how many relays in a row may die during the delivery of a message, without a
+	// result in between. Then the message is dead, because it may be killing the relays. A relay
+	// that is cut off during a delivery counts as one that has died.
 	//
-	// Once a relay has died, its successor records which deliveries it begins. The first death
-	// after that is blamed on all messages that were being delivered, so at least two are needed;
-	// from then on these messages are delivered one at a time.
+	// Once a relay has died, its successor records which deliveries it begins. The next death is
+	// blamed on all messages that were being delivered, so at least two deaths are needed. From
+	// then on, these messages are delivered one at a time.
 	//
 	// 2 to 1,000; NoLimit: any number. Default 5.
 	MaxCrashes int
 
-	// OnDead says what becomes of the later messages of a key when one of its messages is dead.
+	// OnDead says what happens to the later messages of a key when one of its messages is dead.
 	// Default DeadContinue.
 	OnDead DeadPolicy
 
-	// BatchSize is how many messages one call of the database returns at most. A call also stops
-	// after 4 MiB of payloads. After a call that CallTimeout has ended, the next one asks for half
-	// as many messages, so large payloads on a slow link take longer but arrive. 1 to 1,000.
-	// Default 32.
+	// BatchSize is the maximum number of messages that one call to the database returns. A call
+	// also stops after 4 MiB of payloads. After a call that has exceeded CallTimeout, the next call
+	// requests half as many messages. So large payloads on a slow link take longer but arrive. 1 to
+	// 1,000. Default 32.
 	BatchSize int
 
-	// MaxDeliveries is how many messages of one topic, each of another key, a shard delivers at
-	// once. Each topic has its own places, so that a receiver that hangs does not take those of
-	// other topics. All topics of a shard together have at most 2,000. 1 to 1,000. Default 8.
+	// MaxDeliveries is how many messages of one topic, with different keys, a shard delivers at the
+	// same time. Each topic has its own places, so that a receiver that hangs does not take the
+	// places of other topics. All topics of a shard together have at most 2,000 places. 1 to 1,000.
+	// Default 8.
 	MaxDeliveries int
 
 	// DeliverTimeout is how long a delivery may take. Then its context ends, and the delivery has
 	// failed. A sink that has not returned 5 s later keeps its place, one of MaxDeliveries, until
-	// it does. More than 0. Default 30 s.
+	// it returns. More than 0. Default 30 s.
 	DeliverTimeout time.Duration
 
-	// IdleDelay is how often a relay looks for messages while the database notifies it of new ones,
+	// IdleDelay is how often a relay polls for messages while the database notifies it of new ones,
 	// as Postgres does. Each pause is up to 20 % shorter or longer, at random. At least
 	// PollInterval. Default 30 s.
 	IdleDelay time.Duration
 
-	// PollInterval is how often a relay looks for messages while the database cannot notify it: on
-	// other databases, behind a PgBouncer in transaction mode, and while the connection that
-	// listens is broken. After it has found a message, it looks again after 10 ms, and then after
+	// PollInterval is how often a relay polls for messages while the database cannot notify it: on
+	// other databases, behind a PgBouncer in transaction mode, and while the listening connection
+	// is broken. After it has found a message, the relay polls again after 10 ms, and then after
 	// pauses that double up to PollInterval. 10 ms to IdleDelay. Default 1 s, or IdleDelay if that
 	// is shorter.
 	PollInterval time.Duration
 
-	// Retention is how long rows are kept. Default: that of each of its fields.
+	// Retention is how long rows are kept. Default: the default of each of its fields.
 	Retention Retention
 
-	// InboxRetention is how long the receivers remember the messages that they have had. It must be
-	// longer than Retry.MaxElapsedTime, and Requeue refuses older messages. If the receiver's inbox
-	// is in this database, the relay also deletes its records after this time. Default 60 days.
+	// InboxRetention is how long receivers remember the messages that they have processed. It must
+	// be longer than Retry.MaxElapsedTime, and Requeue refuses older messages. If a receiver's
+	// inbox is in this database, the relay also deletes the inbox's records after this time.
+	// Default 60 days.
 	InboxRetention time.Duration
 
-	// SweepInterval is how often, on average, the relay that leads the first shard deletes what is
-	// older than Retention. More than 0. Default 1 min.
+	// SweepInterval is how often, on average, the relay that leads the first shard deletes rows
+	// that are older than Retention allows. More than 0. Default 1 min.
 	SweepInterval time.Duration
 
 	// CallTimeout bounds every call to the database. More than 0. Default 5 s.
 	CallTimeout time.Duration
 
-	// DrainTimeout is how long Run waits for deliveries in progress, after its context has ended,
+	// DrainTimeout is how long Run, after its context has ended, waits for deliveries in progress
 	// before it ends their contexts. Default 30 s.
 	DrainTimeout time.Duration
 
 	// Health has the thresholds of Relay.Checks. A host with a failing check is degraded. Default:
-	// that of each of its fields.
+	// the default of each of its fields.
 	Health Thresholds
 
-	// Unready has the thresholds of Relay.Ready. A host for which it fails gets no more requests.
-	// It fails on all hosts of the fleet at about the same time, so set a threshold only if serving
-	// nobody is better than serving while messages are not delivered. Default: never.
+	// Unready has the thresholds of Relay.Ready. A host whose Ready fails gets no more requests.
+	// Ready fails on all hosts of the fleet at about the same time. So set a threshold only if
+	// rejecting all requests is better than serving them while messages are not delivered. Default:
+	// never.
 	Unready Thresholds
 
-	// Logger gets what an operator should see: attempts that fail (at Warn) and dead messages (at
-	// Error), up to ten lines a minute of each topic, and a database that does not answer; at Debug
-	// also each message that is delivered. If it panics, the line is lost. Default slog.Default().
+	// Logger gets the events that an operator should see: failed attempts (at Warn) and dead
+	// messages (at Error), up to ten lines per minute and topic, and outages of the database. At
+	// Debug, it also gets each delivered message. If it panics, the line is lost. Default
+	// slog.Default().
 	Logger *slog.Logger
 
-	// Hooks report what happens on this relay. They are called on a goroutine of their own.
-	// Default: none.
+	// Hooks report what happens on this relay. They are called on a separate goroutine. Default:
+	// none.
 	Hooks Hooks
 
 	// Registerer is where NewRelay registers the relay's metrics, whose names begin with
@@ -189,39 +193,39 @@ type RelayConfig struct {
 	Registerer prometheus.Registerer
 }
 
-// A Retry says how often and when a message is delivered again after a failure.
+// A Retry decides how often and when a message is delivered again after a failure.
 type Retry struct {
 	// MaxElapsedTime is how long a message is tried before it is dead, counted from the start of
-	// its first failed attempt. The last attempt begins when this time is over. A Requeue starts it
-	// anew; without Force, it ends at the latest InboxRetention after the message was appended.
+	// its first failed attempt. The last attempt begins when this time is over. A Requeue restarts
+	// the time. Without Force, it ends no later than InboxRetention after the message was appended.
 	//
-	// It must be shorter than InboxRetention. A receiver that carried out the first attempt, but
-	// whose answer was lost, then still knows the message when the last attempt comes.
+	// It must be shorter than InboxRetention. Then a receiver that processed the first attempt, but
+	// whose answer was lost, still knows the message when the last attempt comes.
 	//
 	// It is measured by the database's clock. If a message was due for longer than a tenth of this
-	// time, or for a day, before it was tried, that time does not count: no relay was running, or
-	// the clock was set forward. If the clock was ahead and is set back, the time starts anew. So a
-	// clock that is set makes no message dead early, and each outage of all relays of a day or more
-	// makes it dead that much later.
+	// time, or for more than a day, before it was tried, that delay does not count: no relay was
+	// running, or the clock was set forward. If the clock was ahead and is set back, the time
+	// restarts. So setting the clock makes no message dead early, and an outage of all relays of a
+	// day or more delays a message's death by as much.
 	//
-	// At least 1 ms. NoLimit: until somebody decides, or until MaxAttempts are used up; receivers
-	// must then remember for ever. Default 54 days, 9/10 of InboxRetention.
+	// At least 1 ms. NoLimit: until an operator intervenes, or until MaxAttempts are used up; then
+	// receivers must remember messages forever. Default 54 days, 9/10 of InboxRetention.
 	MaxElapsedTime time.Duration
 
-	// MaxAttempts is how many attempts a message has at most before it is dead. Those before a
+	// MaxAttempts is the maximum number of attempts before a message is dead. Attempts before a
 	// Requeue do not count. 1 to 1,000; with 1 there is no retry. Default 0: any number.
 	MaxAttempts int
 
 	// FirstWait is the wait before the second attempt. Each further wait is twice as long as the
-	// one before, up to MaxWait. Each is shortened at random by up to half. More than 0. Default
-	// 1 s, or MaxWait if that is shorter.
+	// previous one, up to MaxWait. Each wait is shortened at random by up to half. More than 0.
+	// Default 1 s, or MaxWait if that is shorter.
 	FirstWait time.Duration
 
 	// MaxWait is the longest wait, and the longest time that a message waits after an outage of its
-	// receiver. With 1 h, a message that fails has about 12 attempts in the first hour and 32 a day
-	// afterwards; with 5 min about 380 a day. If messages of a key fail, only the first of them is
-	// tried. At least FirstWait, at most 24 h, which also bounds what RetryAfter asks for. Default
-	// 1 h, or FirstWait if that is longer.
+	// receiver. With 1 h, a failing message has about 12 attempts in the first hour and 32 per day
+	// afterwards. With 5 min, it has about 380 per day. If messages of a key fail, only the first
+	// of them is tried. At least FirstWait, at most 24 h, which also bounds the waits that
+	// RetryAfter requests. Default 1 h, or FirstWait if that is longer.
 	MaxWait time.Duration
 }
 
@@ -233,14 +237,15 @@ type Retention struct {
 	Dead time.Duration
 }
 
-// Thresholds say when the checks of a relay, or its Ready, fail. In RelayConfig.Health, 0 is the
-// default that each field names; in RelayConfig.Unready, 0 is never. NoLimit: never.
+// Thresholds say when the checks of a relay, or its Ready, fail. In RelayConfig.Health, 0 means the
+// default of the field. In RelayConfig.Unready, 0 means never. NoLimit means never.
 type Thresholds struct {
-	// DueAge is how long a message may be due: it has a sink, and nothing holds it back. If one is
-	// due for longer, no relay delivers, or they are too slow. Default 1 min.
+	// DueAge is how long a message may be due. A message is due if it has a sink and nothing holds
+	// it back. If a message is due for longer, no relay delivers, or the relays are too slow.
+	// Default 1 min.
 	DueAge time.Duration
 	// PendingAge is how long a message may be pending after it was appended or requeued, including
-	// its waits for attempts. If one is pending for longer, a receiver fails. Default 1 h.
+	// its waits for attempts. If a message is pending for longer, a receiver fails. Default 1 h.
 	PendingAge time.Duration
 	// Dead is how many messages may be dead. Default 0: any number.
 	Dead int64
@@ -250,10 +255,10 @@ type Thresholds struct {
 type UnknownTopicPolicy uint8
 
 const (
-	// UnknownTopicWait: the message waits. In a rolling deploy the hosts that have the sink may
+	// UnknownTopicWait lets the message wait. In a rolling deploy, the hosts that have the sink may
 	// still be starting.
 	UnknownTopicWait UnknownTopicPolicy = iota
-	// UnknownTopicDead: the message is dead immediately, with the outcome permanent.
+	// UnknownTopicDead makes the message dead immediately, with the outcome permanent.
 	UnknownTopicDead
 )
 
@@ -261,9 +266,9 @@ const (
 type DeadPolicy uint8
 
 const (
-	// DeadContinue: the later messages are delivered without it.
+	// DeadContinue delivers the later messages without it.
 	DeadContinue DeadPolicy = iota
-	// DeadStop: the later messages wait until the dead one is requeued or deleted.
+	// DeadStop makes the later messages wait until the dead message is requeued or deleted.
 	DeadStop
 )
 

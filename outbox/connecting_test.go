@@ -14,11 +14,11 @@ import (
 )
 
 // The network between a relay and Postgres accepts data but returns none, until all connections of
-// the relay have failed and others are being opened. Then it works again, but connections opened
-// before stay silent.
+// the relay have failed and new ones are being opened. Then the network works again, but
+// connections opened earlier stay silent.
 //
-// Fails when such connections keep the places of the relay's pool for the driver's own time-out of
-// two minutes.
+// Fails when such connections keep their places in the relay's pool until the driver's own time-out
+// of two minutes.
 func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	t.Parallel()
 	server := sqltest.SharedPostgres(t)
@@ -55,7 +55,8 @@ func TestConnectionsThatGetNoAnswer(t *testing.T) {
 	dispatched := func(n int) {
 		t.Helper()
 		direct.appended(t, box, "key", 2*shards)
-		// Less than two minutes. On a busy machine calls of 16 shards take longer than CallTimeout.
+		// This is less than two minutes. On a busy machine, calls of 16 shards take longer than
+		// CallTimeout.
 		testkit.Eventually(t, 2*testkit.Patience, "the messages are dispatched", func() bool {
 			list, err := box.Messages(t.Context(), outbox.Filter{State: outbox.StateDispatched}, 1000)
 			if err != nil {

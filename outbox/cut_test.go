@@ -14,13 +14,14 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// The network of a relay fails in the middle of a request that writes results: the server has
-// received the first part, keeps the locks, and waits. The next relay delivers all messages without
-// these locks, and the rest when the server gives up the connection.
+// The network of a relay fails in the middle of a request that writes results. The server has
+// received the first part, keeps the locks, and waits. The next relay delivers the messages whose
+// rows are not locked, and the rest when the server gives up the connection.
 //
 // Fails when a relay waits for a row that such a connection has locked.
 //
-// It runs before the parallel tests: with them, calls last longer than its short time-outs.
+// It runs before the parallel tests, because next to them calls would take longer than its short
+// time-outs.
 func TestMarkThatIsCutOff(t *testing.T) {
 	for _, name := range []string{"Postgres", "MariaDB"} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestMarkThatIsCutOff(t *testing.T) {
 			go func() { ended <- stop() }()
 			p.appended(t, box, "late", messages)
 			stopSecond := relay(box, func() {})
-			// Two batches of the first relay may be locked: the interrupted one, and its
+			// Two batches of the first relay may be locked: the interrupted batch and its
 			// repetition.
 			dispatched(2*messages - 2*20)
 			proxy.CutRequests(false)

@@ -13,22 +13,22 @@ const DefaultTableName = "tickslot_outbox"
 
 // Options are the settings of an Outbox. The zero value is valid.
 type Options struct {
-	// TableName is what the names of the tables and indexes begin with, so that one database can
-	// hold several outboxes. It is quoted, so any text without braces is valid. At most 36 bytes.
+	// TableName is the prefix of the names of all tables and indexes, so that one database can hold
+	// several outboxes. It is quoted, so any text without braces is valid. At most 36 bytes.
 	// Default "tickslot_outbox".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the tables. SQLite has
-	// none. At most 63 bytes. Default "public" on Postgres, whatever the search_path is; elsewhere
-	// the schema or database of the connection.
+	// none. At most 63 bytes. Default "public" on Postgres, regardless of the search_path;
+	// elsewhere, the schema or database of the connection.
 	Schema string
 }
 
-// roleName is the role of the relays. It can be the same everywhere, because every outbox has its
-// own locks.
+// roleName is the role of the relays. All outboxes can use the same name, because every outbox has
+// its own locks.
 const roleName = "outbox"
 
-// locks are the relays' locks, in the same database.
+// locks are the locks of the relays, in the same database.
 type locks interface {
 	dlock.DistributedLock
 	driver.Enumerator

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// A place is a real database, and how an application makes transactions in it.
+// A place is a real database and a way in which an application makes transactions in it.
 type place struct {
 	open  func() *outbox.Outbox
 	begin func(t testing.TB) (tx outbox.Tx, commit, rollback func() error)
@@ -122,7 +122,7 @@ func mariaDBAt(t testing.TB, dsn string) place {
 	return place{open: func() *outbox.Outbox { return outbox.MySQL(db, outbox.Options{}) }, begin: inSQL(db)}
 }
 
-// running runs a relay until stop is called, which returns the error of Run.
+// running runs a relay until stop is called. stop returns the error of Run.
 func running(t *testing.T, box *outbox.Outbox, config outbox.RelayConfig) (stop func() error) {
 	config.Logger = slog.New(slog.DiscardHandler)
 	relay, err := outbox.NewRelay(box, config)
@@ -135,7 +135,7 @@ func running(t *testing.T, box *outbox.Outbox, config outbox.RelayConfig) (stop 
 	return func() error { cancel(); return <-ended }
 }
 
-// appended appends messages of several keys in one transaction.
+// appended appends n messages for each of several keys in one transaction.
 func (p place) appended(t *testing.T, box *outbox.Outbox, keys string, n int) {
 	t.Helper()
 	tx, commit, rollback := p.begin(t)
@@ -152,7 +152,7 @@ func (p place) appended(t *testing.T, box *outbox.Outbox, keys string, n int) {
 	}
 }
 
-// An order and its message are committed together, or neither is; two relays deliver; the receiver
+// An order and its message are both committed, or neither is. Two relays deliver, and the receiver
 // has every effect once. Fails when a message is delivered although its transaction was rolled
 // back, or is not delivered although it was committed.
 func TestFromProducerToReceiver(t *testing.T) {
@@ -235,10 +235,10 @@ func TestFromProducerToReceiver(t *testing.T) {
 	})
 }
 
-// If any table is missing, including those of the locks, every call's error names it and matches
-// ErrSetup, and nothing is delivered. When the table exists again, everything continues.
+// If any table is missing, including the tables of the locks, the error of every call names it and
+// matches ErrSetup, and nothing is delivered. When the table exists again, everything continues.
 //
-// Fails when a relay starts although a table is missing that it needs only later.
+// Fails when a relay starts although a table that it needs only later is missing.
 func TestTableThatIsMissing(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
@@ -284,15 +284,15 @@ func TestTableThatIsMissing(t *testing.T) {
 	})
 }
 
-// The transaction that appends first commits last, long after a later message of another key was
+// The transaction that appends first commits last, long after a later message with another key was
 // delivered (ThreeDotsLabs/watermill#311).
 //
-// Fails when the relay looks only behind the last message that it has had.
+// Fails when the relay looks only for messages after the last one that it has read.
 func TestCommitsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {
 		if strings.HasSuffix(t.Name(), "SQLite") {
-			return // it has one writer at a time
+			return // SQLite has one writer at a time
 		}
 		box := p.open()
 		t.Cleanup(func() { box.Close() })
@@ -350,8 +350,8 @@ func TestCommitsOutOfOrder(t *testing.T) {
 // Appending a message again, even with other headers, adds no second message. The same ID with
 // another topic, key or payload is an error.
 //
-// Fails when a message that is appended again counts as new, or another message with the same ID
-// goes unnoticed.
+// Fails when a message that is appended again counts as new, or when another message with the same
+// ID goes unnoticed.
 func TestSameID(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, p place) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// maxErrorLen is how many bytes of an error are kept with an attempt.
+// maxErrorLen is the maximum number of bytes of an error that are kept with an attempt.
 const maxErrorLen = 2000
 
 // An attempt is the outcome of a delivery.
@@ -22,15 +22,16 @@ type attempt struct {
 	message store.Pending
 	result  store.Result
 	err     error
-	// abandoned: the delivery failed because this host had to stop. It does not count as an
-	// attempt.
+	// abandoned is true if the delivery failed because this host had to stop. Then it does not
+	// count as an attempt.
 	abandoned bool
-	// settled is called when the result is written; may be nil.
+	// settled is called when the result is written. It may be nil.
 	settled func()
 }
 
-// deliver gives a message to its sink. It calls done once, with the result, and then returned when
-// the sink has returned. The two are apart if a sink ignores the end of its context.
+// deliver passes a message to its sink. It calls done once with the result, and then calls returned
+// when the sink has returned. If a sink ignores the end of its context, it may return long after
+// done was called.
 func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt), returned func()) {
 	ctx, cancel := context.WithTimeoutCause(base, r.config.DeliverTimeout, errTimeout)
 	defer cancel()
@@ -51,7 +52,7 @@ func (r *Relay) deliver(base context.Context, m store.Pending, done func(attempt
 	returned()
 }
 
-// countStuck counts the sinks of a topic that ignore their contexts.
+// countStuck adds n to the number of sink calls of a topic that ignore their contexts.
 func (r *Relay) countStuck(topic string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,16 +76,16 @@ func (r *Relay) try(ctx context.Context, m store.Pending) error {
 	return sink.Deliver(ctx, Delivery{Message: fromStored(m.Message), Seq: m.Seq, Attempt: m.Attempts + 1, Age: m.Age})
 }
 
-// An unreadableError is the error of a message that is dead because its row cannot be read.
+// An unreadableError is the error of a dead message whose row cannot be read.
 type unreadableError string
 
 func (u unreadableError) Error() string { return "outbox: its row cannot be read: " + string(u) }
 
-// errNoSink is the error of a message that is dead because its topic has no sink.
+// errNoSink is the error of a dead message whose topic has no sink.
 var errNoSink = errors.New("outbox: no sink has this topic")
 
-// attempt decides the outcome of a delivery. cause is why the delivery's context has ended;
-// stopping says that this host has to stop.
+// attempt returns the outcome of a delivery. cause is the reason for which the delivery's context
+// has ended. stopping is true if this host has to stop.
 func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, stopping bool) attempt {
 	a := attempt{message: m, err: err, result: store.Result{ID: m.ID, Seq: m.Seq, Attempts: m.Attempts, Took: took,
 		MostLate: r.config.Retry.mostLate()}}
@@ -124,12 +125,12 @@ func (r *Relay) attempt(m store.Pending, took time.Duration, err, cause error, s
 // marksOf returns the marks that Permanent and RetryAfter have put on an error.
 func marksOf(err error) (permanent bool, wait time.Duration, waits bool) {
 	if after, ok := guard.As[*RetryAfterError](err); ok && after != nil {
-		wait, waits = min(max(after.Wait, 0), maxWait), true // a caller may have made the error itself, with any Wait
+		wait, waits = min(max(after.Wait, 0), maxWait), true // an error made by other code may have any Wait
 	}
 	return guard.Is(err, ErrPermanent), wait, waits
 }
 
-// timeLeft returns how soon the last attempt may begin of a message whose attempt has failed.
+// timeLeft returns how soon a message whose attempt has failed may begin its last attempt.
 func (r RelayConfig) timeLeft(m store.Pending, took time.Duration) time.Duration {
 	if r.Retry.MaxElapsedTime == NoLimit {
 		return math.MaxInt64
@@ -143,8 +144,8 @@ func (r RelayConfig) timeLeft(m store.Pending, took time.Duration) time.Duration
 	return left
 }
 
-// mostLate returns store.Result.MostLate: a longer delay comes from no queue, but from an outage of
-// all relays or a step of the database's clock.
+// mostLate returns store.Result.MostLate. A longer delay is not caused by queueing, but by an
+// outage of all relays or a step of the database's clock.
 func (r Retry) mostLate() time.Duration {
 	if r.MaxElapsedTime == NoLimit {
 		return day
@@ -192,7 +193,7 @@ func (r *Relay) report(a attempt, counts bool) {
 	tell(r.events, "Attempted", r.events.hooks.Attempted, a.info())
 }
 
-// info returns an attempt as hooks see it.
+// info returns the AttemptInfo of an attempt for hooks.
 func (a attempt) info() AttemptInfo {
 	m := a.message
 	return AttemptInfo{ID: ID(m.ID), Topic: m.Topic, Key: m.Key, Attempt: m.Attempts + 1,

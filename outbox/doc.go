@@ -1,6 +1,6 @@
-// Package outbox sends the messages that belong to a change of state: change and message are
-// committed together, or neither is. A relay delivers the messages, in order for each key, and
-// receivers drop duplicates, so that every message has its effect once.
+// Package outbox sends messages that belong to a change of state: either both the change and its
+// message are committed, or neither is. A relay delivers the messages, in order for each key.
+// Receivers drop duplicates, so that every message takes effect once.
 //
 //	box := pgxoutbox.New(pool, outbox.Options{}) // or MySQL, SQLite
 //
@@ -20,12 +20,12 @@
 //	fresh, err := box.Inbox().Once(ctx, pgxoutbox.Tx(tx), "billing", id)
 //
 // Without an outbox, a service that writes to its database and then sends a message loses the
-// message if it dies in between, and cannot tell which ones are lost (the dual write).
+// message if it dies in between, and cannot tell which messages are lost (the dual-write problem).
 //
 // # What is promised
 //
 // A message whose transaction was committed is never lost. It is pending until a sink accepts it;
-// then it is dispatched. It is dead once a sink has rejected it, has failed for
+// then it is dispatched. A message is dead once a sink has rejected it or has failed for
 // Retry.MaxElapsedTime (54 days), or once the message has killed MaxCrashes relays. A dead message
 // stays, with the history of its attempts, until an operator requeues or deletes it. A message
 // whose transaction was rolled back does not exist.
@@ -33,25 +33,26 @@
 // Delivery is at least once. If the receiver uses Inbox.Once or a Window, each message takes effect
 // once.
 //
-// Messages of one key are delivered in the order in which they were appended, even with retries:
-// while a message waits for its next attempt, the later messages of its key wait, too. Other keys
-// continue.
+// Messages with the same key are delivered in the order in which they were appended, even with
+// retries: while a message waits for its next attempt, the later messages of its key wait, too.
+// Other keys continue.
 //
-// One host delivers at a time; with RelayConfig.Shards, one host for each shard, and a key belongs
-// to one shard. When a host dies, another takes over within RelayConfig.TTL + RetryInterval.
+// One host delivers at a time. With RelayConfig.Shards, one host at a time delivers each shard, and
+// each key belongs to one shard. When a host dies, another host takes over within RelayConfig.TTL +
+// RetryInterval.
 //
 // # What is not promised
 //
-// There is no order between keys, nor between messages without a key. If two transactions append to
-// one key at the same time, their messages are delivered in the order of their rows. That may
-// differ from the order of the commits, and the second may be delivered before the first is
-// committed. So transactions that append to the same key must run one after the other, as they do
-// anyway if they update the same row.
+// There is no order between keys or between messages without a key. If two transactions append
+// messages with the same key at the same time, the messages are delivered in the order of their
+// rows. That order may differ from the order of the commits, and the second message may be
+// delivered before the first is committed. So transactions that append messages with the same key
+// must run one after the other, as they do anyway if they update the same row.
 //
-// A relay that was stopped (SIGSTOP) in the middle of a delivery may finish it after another relay
-// has delivered the same message and later ones. A receiver that records the messages it has had
-// drops the second copy. A receiver without such a record needs the version of the state in the
-// message, to tell an old message from a new one.
+// A relay that was stopped (SIGSTOP) in the middle of a delivery may finish the delivery after
+// another relay has delivered the same message and later ones. A receiver that records processed
+// messages drops the second copy. A receiver without such a record needs the version of the state
+// in the message to tell an old message from a new one.
 //
 // Append returns before the message is delivered. A caller that must show the result immediately
 // reads it from its own database.
@@ -67,14 +68,14 @@
 //	(empty)    0                     0      0:1:01:0                                097c4388-b2bb-5446-98c4-4a36a89acd9d
 //	größe 😀    18446744073709551615  -1     12:größe 😀20:184467440737095516152:-1   4cb3a9d0-a4c2-565d-983f-3dd43eaa9027
 //
-// It may also insert messages itself, into the columns topic, key, payload, and:
+// Such a program may also insert messages itself, into the columns topic, key, payload, and:
 //
-//   - message_id: a UUID; on MySQL, MariaDB and SQLite its 16 bytes.
+//   - message_id: a UUID, or its 16 bytes on MySQL, MariaDB and SQLite.
 //   - headers: a JSON object whose values are strings, {} if there are none. A number is not a
 //     string: {"retries": "3"}.
 //   - key_hash: the CRC-32 (IEEE, as in zlib and gzip) of the bytes of key, from 0 to 4294967295.
-//     For a message without a key, whose key is empty, the first four bytes of its ID, the highest
-//     first. A wrong hash breaks the order of the key.
+//     For a message without a key, it is the first four bytes of the ID, most significant first. A
+//     wrong hash breaks the order of the key.
 //
 // For example:
 //
@@ -84,24 +85,24 @@
 //	(empty)   3457d5ae-dd45-50af-8990-1ee9bc64d5fe  878171566
 //	(empty)   d61cb410-7c32-5ef1-b3ae-78904734d4ca  3592205328
 //
-// The tables refuse most invalid rows. If an invalid row is inserted nevertheless, no sink is
-// called for it: the message is dead with OutcomeUnreadable and an error that says what is wrong,
-// and all others are delivered. Correct the row, and Requeue the message.
+// The tables refuse most invalid rows. If an invalid row is inserted nevertheless, the relay calls
+// no sink for it. The message is dead with OutcomeUnreadable and an error that says what is wrong,
+// and all other messages are delivered. Correct the row, and Requeue the message.
 //
 // # Many pending messages
 //
-// However many messages wait behind another one of their key, were dispatched or are dead, a relay
-// does not read them all. It reads the first 128 pending messages of all shards, or twice
-// RelayConfig.BatchSize if that is more, and then goes from key to key:
+// A relay never reads all messages that wait for an earlier message of their key, were dispatched
+// or are dead, no matter how many there are. It reads the first 128 pending messages of all shards,
+// or twice RelayConfig.BatchSize if that is more, and then searches key by key:
 //
 //   - One call reads up to 256 keys, or eight times BatchSize if that is more. On MySQL, MariaDB
-//     and SQL Server it reads that many messages instead; MySQL and MariaDB leave out the messages
-//     of 500 keys that wait for their next attempt. If more keys wait, further calls read the rest.
-//     After a call that finds nothing the relay pauses for as long as that call took. A new message
-//     behind ten thousand waiting keys is found after about forty calls, or a few times as many on
-//     MySQL, MariaDB and SQL Server.
-//   - A call returns at most eight messages of a key that is behind the first messages. The next
-//     ones follow when these are delivered.
-//   - Behind the first messages, messages without a key are read one by one if their topic has no
+//     and SQL Server, it reads that many messages instead. MySQL and MariaDB skip the messages of
+//     500 keys that wait for their next attempt. If more keys wait, further calls read the rest.
+//     After a call that finds nothing, the relay pauses for as long as that call took. A new
+//     message after ten thousand waiting keys is found with about forty calls, or a few times as
+//     many on MySQL, MariaDB and SQL Server.
+//   - For a key beyond the first messages, a call returns at most eight messages. The next ones
+//     follow when these are delivered.
+//   - Beyond the first messages, messages without a key are read one by one if their topic has no
 //     sink or if they belong to another shard.
 package outbox

@@ -42,7 +42,8 @@ func (r *Relay) currentLayout() store.Layout {
 	return r.layout
 }
 
-// electAll takes part in the elections of the current layout, and of each layout that replaces it.
+// electAll takes part in the elections of the current layout, and then in those of each layout that
+// replaces it.
 func (r *Relay) electAll(ctx context.Context, session *dlock.Session) error {
 	for ctx.Err() == nil {
 		if err := r.elect(ctx, session, r.currentLayout()); err != nil {
@@ -67,13 +68,13 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 				Run: func(ctx context.Context, t *leader.Term) error {
 					err := r.lead(ctx, layout, t)
 					if r.currentLayout() != layout {
-						end() // it must not lead again: other relays wait until no relay leads under the old layout
+						end() // do not lead again: other relays wait until no relay leads under the old layout
 					}
 					return err
 				},
 			})
 			if errs[i] != nil {
-				end() // Run returns the error, so the other elections have to stop, too
+				end() // Run returns the error, so the other elections must stop, too
 			}
 		})
 	}
@@ -87,7 +88,7 @@ func (r *Relay) elect(ctx context.Context, session *dlock.Session, layout store.
 	return errors.Join(errs...)
 }
 
-// roleOf returns the name of the role that relays compete for. Each layout has its own name.
+// roleOf returns the name of the role for which relays compete. Each layout has its own name.
 func roleOf(epoch int64) string { return fmt.Sprintf("%s:%d", roleName, epoch) }
 
 // lead delivers the messages of a shard for one term.
@@ -113,9 +114,10 @@ func (r *Relay) lead(ctx context.Context, layout store.Layout, term *leader.Term
 	return nil
 }
 
-// waitForOldLayouts waits until no relay holds a shard of another layout, so that one relay at a
-// time delivers a key. It returns false if ctx ends first or the layout changes. No relay can start
-// to deliver under an old layout meanwhile, because Due answers only under the current one.
+// waitForOldLayouts waits until no relay holds a shard of another layout, so that only one relay at
+// a time delivers a key. It returns false if ctx ends first or the layout changes. While it waits,
+// no relay can start to deliver under an old layout, because Due answers only under the current
+// layout.
 func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool {
 	prefix, own := "leader:"+roleName+":", "leader:"+roleOf(layout.Epoch)
 	for {
@@ -137,7 +139,7 @@ func (r *Relay) waitForOldLayouts(ctx context.Context, layout store.Layout) bool
 	}
 }
 
-// anyHeld reports whether one of the locks is held.
+// anyHeld reports whether any lock whose name which accepts is held.
 func anyHeld(ctx context.Context, locks driver.Enumerator, which func(name string) bool) (bool, error) {
 	after := ""
 	for {

@@ -16,7 +16,7 @@ import (
 var errRefused = errors.New("the store belongs to others")
 
 // If a process belongs to another environment than the fleet, its relay delivers nothing and leads
-// no shard. Its Run, Ready and Started say why.
+// no shard. The errors of Run, Ready and Started say why.
 //
 // Fails when the relay does not ask the registry, or asks only after it has called the database.
 func TestRelayOfAnotherEnvironment(t *testing.T) {
@@ -60,8 +60,8 @@ func TestRelayOfAnotherEnvironment(t *testing.T) {
 	})
 }
 
-// A relay that is refused while it works begins no further delivery, waits for those in progress,
-// and releases its shards.
+// A relay that is refused while it is running begins no further delivery, waits for deliveries in
+// progress, and releases its shards.
 //
 // Fails when a message is delivered after that, or a shard is kept.
 func TestRelayThatIsRefusedLater(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// OnMemory returns an Outbox on a store in memory with these locks.
+// OnMemory returns an Outbox on an in-memory store with the given locks.
 func OnMemory(s store.Store, locks kit.Locks) *Outbox { return kit.New(s, locks).(*Outbox) }
 
 // Lead delivers the messages of a term's shard until ctx ends, even if the term is over.
@@ -17,13 +17,13 @@ func (r *Relay) Lead(ctx context.Context, term *leader.Term) {
 	newShard(r, store.Layout{Shards: 1, Epoch: 1}, term).run(ctx)
 }
 
-// Defaults returns the zero RelayConfig with all defaults.
+// Defaults returns a zero RelayConfig with all defaults filled in.
 func Defaults() RelayConfig { return RelayConfig{}.withDefaults() }
 
 // Hash returns the value of the column key_hash.
 func (m Message) Hash() uint32 { return m.hash() }
 
-// Defaults of settings that tests calculate with.
+// Defaults that tests use in calculations.
 const (
 	DefaultMaxElapsedTime = defaultMaxElapsedTime
 	DefaultMaxWait        = defaultMaxWait

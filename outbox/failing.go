@@ -9,17 +9,17 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// MaxFailing is how many messages Failing reads at most, so that it is cheap however many are
-// failing.
+// MaxFailing is the maximum number of messages that Failing reads, so that it is cheap no matter
+// how many messages fail.
 const MaxFailing = store.MaxFailing
 
-// A FailingTopic is a topic with messages that have failed and are tried again.
+// A FailingTopic is a topic with messages that have failed and will be retried.
 type FailingTopic struct {
 	Topic     string
-	Messages  int64         // that are tried again; at most MaxFailing of all topics together
+	Messages  int64         // number of such messages; at most MaxFailing for all topics together
 	Since     time.Time     // Record.FailingFrom of the message that has been failing longest
-	For       time.Duration // since then, by the database's clock
-	LastError string        // of that message
+	For       time.Duration // time since then, by the database's clock
+	LastError string        // latest error of that message
 }
 
 // String returns a line for people: topic "orders": 12 messages are failing, since …, last error:
@@ -36,9 +36,9 @@ func (f FailingTopic) String() string {
 		f.Since.UTC().Format(time.RFC3339), f.For.Round(time.Second), mask.Text(f.LastError))
 }
 
-// Failing returns up to 20 topics with messages that have failed and are tried again, the longest
-// failing first. It counts only the MaxFailing messages that have been failing longest. It is one
-// statement.
+// Failing returns up to 20 topics with messages that have failed and will be retried, the longest
+// failing first. It counts only the MaxFailing messages that have been failing longest. It executes
+// one statement.
 func (o *Outbox) Failing(ctx context.Context) ([]FailingTopic, error) {
 	if err := o.ready(ctx); err != nil {
 		return nil, err

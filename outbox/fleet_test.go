@@ -15,7 +15,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/memory"
 )
 
-// A fleet is some relays in virtual time, and the receiver of their messages.
+// A fleet has relays in virtual time, and the receiver of their messages.
 type fleet struct {
 	t     testing.TB
 	store *memory.Store
@@ -35,7 +35,7 @@ func newFleet(t testing.TB) *fleet {
 		receiver: &receiver{effects: map[outbox.ID]int{}, seqs: map[string][]int64{}}}
 }
 
-// A receiver has each effect once, and records the order in which messages came.
+// A receiver applies each effect once, and records the order in which messages arrive.
 type receiver struct {
 	mu         sync.Mutex
 	deliveries int
@@ -67,7 +67,8 @@ func (r *receiver) Deliver(ctx context.Context, d outbox.Delivery) error {
 	return nil
 }
 
-// inOrder fails the test if the messages of a key came in another order than they were appended.
+// inOrder fails the test unless the messages of each key arrived in the order in which they were
+// appended.
 func (r *receiver) inOrder(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
@@ -87,7 +88,7 @@ func (r *receiver) had() int {
 	return len(r.effects)
 }
 
-// append commits n messages of a key, whose topic is "t".
+// append commits n messages with the key and the topic "t".
 func (f *fleet) append(key string, n int) []outbox.ID {
 	f.t.Helper()
 	return f.appendTo("t", key, n)
@@ -109,7 +110,7 @@ func (f *fleet) appendTo(topic, key string, n int) (ids []outbox.ID) {
 	return ids
 }
 
-// relay runs a relay until stop is called, or the test ends. stop returns the error of Run.
+// relay runs a relay until stop is called or the test ends. stop returns the error of Run.
 func (f *fleet) relay(config outbox.RelayConfig) (stop func() error) {
 	f.t.Helper()
 	_, stop = f.relayOf(config)
@@ -131,7 +132,7 @@ func (f *fleet) relayOf(config outbox.RelayConfig) (*outbox.Relay, func() error)
 	return r, f.run(r)
 }
 
-// run runs a relay until stop is called, or the test ends.
+// run runs a relay until stop is called or the test ends.
 func (f *fleet) run(r *outbox.Relay) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -141,7 +142,8 @@ func (f *fleet) run(r *outbox.Relay) (stop func() error) {
 	return stop
 }
 
-// until waits in virtual time.
+// until waits in virtual time until done returns true, and returns how long that took. The test
+// fails if it takes longer than within.
 func (f *fleet) until(what string, within time.Duration, done func() bool) time.Duration {
 	f.t.Helper()
 	began := time.Now()

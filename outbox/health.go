@@ -16,19 +16,19 @@ import (
 // stallAfter returns how long a call to the database may take before Live fails.
 func stallAfter(c RelayConfig) time.Duration { return loop.StallAfter(c.CallTimeout) }
 
-// Live returns an error if a call to the database ignores its context, or if a loop has stalled:
-// then only a restart of the process helps. It does not fail because the database is down.
+// Live returns an error if a call to the database ignores its context or a loop has stalled. Then
+// only a restart of the process helps. Live does not fail because the database is down.
 func (r *Relay) Live() error {
 	return cmp.Or(loop.Stalled(r.config.CallTimeout, r.sampler.Loop), r.calls.Hanging(stallAfter(r.config)))
 }
 
-// Started returns an error until Run has begun and one call to the database has ended, even with an
-// error: a database that is down does not keep a process from starting.
+// Started returns an error until Run has begun and one call to the database has ended, successfully
+// or not. So a database that is down does not keep a process from starting.
 func (r *Relay) Started() error { return r.life.Started("database", r.calls.WasCalled()) }
 
-// Ready returns an error unless Run is running and its context has not ended, and also if a
-// threshold of RelayConfig.Unready is exceeded. A database that is down does not make a relay
-// unready, because all relays would become unready at the same time.
+// Ready returns an error if Run is not running, if its context has ended, or if a threshold of
+// RelayConfig.Unready is exceeded. A database that is down does not make a relay unready, because
+// all relays would become unready at the same time.
 func (r *Relay) Ready() error {
 	if err := r.life.Ready(); err != nil {
 		return err
@@ -38,24 +38,24 @@ func (r *Relay) Ready() error {
 }
 
 // Checks returns checks by name, so that a Relay is a health.Source. A relay with a failing check
-// is degraded, but can serve. The name of a check says what is well while it passes; its error says
-// what is wrong and what to do. Checks read memory only. Those of messages, receivers and topics
-// judge by data that this relay reads from the database about every 15 s, and pass if that data is
-// more than a minute old. Every host checks the whole outbox, whether it delivers or not, so other
-// hosts notice a relay that has stalled. They fail for these reasons:
+// is degraded, but can serve. The name of a check describes the healthy state. Its error says what
+// is wrong and what to do. Checks read only memory. The checks of messages, receivers and topics
+// use data that this relay reads from the database about every 15 s, and pass if that data is more
+// than a minute old. Every host checks the whole outbox, whether or not it delivers, so other hosts
+// notice a relay that has stalled. Checks fail for these reasons:
 //
-//   - database-answers: three calls in a row have failed, and none has succeeded since; or calls of
+//   - database-answers: three calls in a row have failed and none has succeeded since, or calls of
 //     one kind have failed for longer than three times CallTimeout
-//   - messages-on-time: a message has been due for longer than Thresholds.DueAge: no relay
-//     delivers, or they are too slow
-//   - receivers-accept: a message has been pending for longer than Thresholds.PendingAge: a
+//   - messages-on-time: a message has been due for longer than Thresholds.DueAge, because no relay
+//     delivers or the relays are too slow
+//   - receivers-accept: a message has been pending for longer than Thresholds.PendingAge, because a
 //     receiver fails. The error says, for each topic, how many messages fail, since when, and why
-//   - few-dead-messages: more messages are dead than Thresholds.Dead
+//   - few-dead-messages: more messages are dead than Thresholds.Dead allows
 //   - topics-have-sinks: messages wait for a topic for which this relay has no sink
 //   - rows-unlocked: results of deliveries cannot be written, because another session of the
-//     database keeps the rows locked, or the database refuses the results
-//   - sinks-return: calls of this relay to a sink do not return, although their contexts have
-//     ended. They keep the places of their topic, and only a restart of the process frees them
+//     database keeps the rows locked, or because the database refuses the results
+//   - sinks-return: calls of this relay to a sink do not return although their contexts have ended.
+//     They keep the places of their topic, and only a restart of the process frees these
 func (r *Relay) Checks() map[string]func() error {
 	return map[string]func() error{
 		"database-answers": lifecycle.Advised(r.calls.Working, "messages wait until it answers: check the database "+
@@ -142,8 +142,8 @@ func sinksReturn(r *Relay) error {
 		strings.Join(stuck, ", "))
 }
 
-// Runners shows the Relay and the shards that it delivers, so that it is a cluster.Runner. It reads
-// memory only.
+// Runners shows the Relay and the shards that it delivers, so that the Relay is a cluster.Runner.
+// It reads only memory.
 func (r *Relay) Runners(show func(kind, name, state string, changedAt time.Time, err error)) {
 	phase, changedAt := r.life.Current()
 	r.mu.Lock()

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// Every host notices a relay that is stuck, a receiver that fails, and dead messages, with one
-// threshold for being degraded and another for not being ready.
+// Every host notices a stuck relay, a failing receiver, and dead messages, with one threshold for
+// being degraded and another for being unready.
 //
-// Fails when a check passes, blames the relay for a receiver, or cannot be turned off.
+// Fails when a check passes, blames the relay for a receiver's failure, or cannot be turned off.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -41,7 +41,7 @@ func TestHealth(t *testing.T) {
 		}
 		one, _ := f.host().relayOf(config)
 		time.Sleep(time.Second)
-		two, _ := f.host().relayOf(config) // delivers nothing
+		two, _ := f.host().relayOf(config) // this relay delivers nothing
 		config.Health = outbox.Thresholds{DueAge: outbox.NoLimit, PendingAge: outbox.NoLimit, Dead: outbox.NoLimit}
 		config.Unready = outbox.Thresholds{}
 		off, _ := f.host().relayOf(config)
@@ -73,7 +73,7 @@ func TestHealth(t *testing.T) {
 		time.Sleep(time.Minute)
 		want("nothing to do", true)
 
-		f.append("slow", 1) // takes the only place
+		f.append("slow", 1) // this message takes the only place
 		f.append("behind", 1)
 		f.box.Notify()
 		time.Sleep(2 * time.Minute)
@@ -104,15 +104,15 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// Calls of one kind fail, and all others succeed: for example, messages cannot be read, but health
-// can read how old they are. The check database-answers names the failing call, soon after three
-// such calls may have ended, and no check says that the relay is too slow.
+// Calls of one kind fail, and all others succeed. For example, messages cannot be read, but the
+// health data about their age can. The check database-answers names the failing call soon after
+// three such calls may have ended, and no check says that the relay is too slow.
 //
-// Fails when calls that succeed hide one kind that fails, or when the check does not recover.
+// Fails when successful calls hide a kind of call that fails, or when the check does not recover.
 func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 	t.Parallel()
 	for op, within := range map[string]time.Duration{"due": 0, "mark": 0, "layout": 10 * time.Second,
-		"stats": 25 * time.Second} { // the pauses between two calls
+		"stats": 25 * time.Second} { // pause between two calls
 		t.Run(op, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
@@ -134,8 +134,8 @@ func TestCallThatAlwaysFailsIsSeen(t *testing.T) {
 				f.box.Notify()
 				most := 3*outbox.DefaultCallTimeout + 2*time.Second + within
 				f.until("the check fails", most, func() bool { return check() != nil })
-				time.Sleep(most) // earlier, three failures in a row are an outage, which another call may end
-				named := 0       // not each error names the call: three failures in a row count as an outage
+				time.Sleep(most) // before this, three failures in a row count as an outage, which another call may end
+				named := 0       // not every error names the call: three failures in a row count as an outage
 				for range 300 {
 					err := check()
 					if err == nil || !strings.Contains(err.Error(), errReceiver.Error()) {

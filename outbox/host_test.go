@@ -22,10 +22,11 @@ import (
 // A host reaches the database of a fleet over its own link.
 type host struct {
 	*fleet
-	cut   atomic.Bool // no answer arrives: calls hang until their contexts end
+	cut   atomic.Bool // if true, no answer arrives, and calls hang until their contexts end
 	lag   atomic.Int64
-	calls atomic.Int64 // in progress
-	// most is how many keys and messages a relay had in memory, at most, when it called Due.
+	calls atomic.Int64 // calls in progress
+	// most is the maximum number of keys and messages that a relay had in memory when it called
+	// Due.
 	most atomic.Int64
 }
 
@@ -35,7 +36,7 @@ func (f *fleet) host() *host {
 	return h
 }
 
-// ask returns when the request of a call has arrived, and answer when its answer has arrived.
+// ask returns when the request of a call has arrived. answer returns when its answer has arrived.
 func (h *host) ask(ctx context.Context) error    { return h.pass(ctx) }
 func (h *host) answer(ctx context.Context) error { return h.pass(ctx) }
 
@@ -50,7 +51,7 @@ func (h *host) pass(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// linked is the store as a host reaches it.
+// linked is the store behind the link of a host.
 type linked struct {
 	*memory.Store
 	host *host
@@ -91,7 +92,7 @@ func (l linked) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 	return over(ctx, l.host, func() (store.Stats, error) { return l.Store.Stats(ctx, topics, stopOnDead) })
 }
 
-// linkedLocks are the locks as a host reaches them.
+// linkedLocks are the locks behind the link of a host.
 type linkedLocks struct {
 	*memlock.Store
 	host *host
@@ -113,7 +114,7 @@ func (l linkedLocks) Enumerate(ctx context.Context, after string, limit int) (dr
 	return over(ctx, l.host, func() (driver.LeasePage, error) { return l.Store.Enumerate(ctx, after, limit) })
 }
 
-// A leader is cut off from its database in the middle of its work, and comes back. Fails when a
+// A leader is cut off from its database in the middle of its work and comes back. Fails when a
 // message is lost or has two effects, when another relay takes over later than TTL + RetryInterval,
 // or when the order of a key is broken.
 func TestLeaderIsCutOff(t *testing.T) {
@@ -148,7 +149,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 	})
 }
 
-// Fails when Run returns during a call to the database, which its user closes next.
+// Fails when Run returns during a call to the database. The user might then close the database
+// during the call.
 func TestRunWaitsForItsCalls(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -171,8 +173,8 @@ func TestRunWaitsForItsCalls(t *testing.T) {
 	})
 }
 
-// Fails when a key is delivered by two relays, or in another order, while the number of shards
-// changes and messages wait.
+// Fails when two relays deliver a key, or when its messages are reordered, while the number of
+// shards changes and messages wait.
 func TestShardsChangeWhileMessagesWait(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -207,7 +209,7 @@ func TestShardsChangeWhileMessagesWait(t *testing.T) {
 	})
 }
 
-// Fails when messages are lost, doubled or overtaken while answers are lost and calls fail.
+// Fails when messages are lost, duplicated or reordered while answers are lost and calls fail.
 func TestDatabaseThatFails(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -243,8 +245,8 @@ func TestDatabaseThatFails(t *testing.T) {
 	})
 }
 
-// A draining relay finishes its deliveries in progress, and another one continues immediately.
-// Fails when a message is delivered twice, or the fail-over takes as long as after a crash.
+// A draining relay finishes its deliveries in progress, and another relay continues immediately.
+// Fails when a message is delivered twice, or when the failover takes as long as after a crash.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -277,7 +279,7 @@ func TestDrain(t *testing.T) {
 // A sink that ignores its context blocks only its own place and key.
 //
 // Fails when the relay calls the sink again before it has returned, until no place is left for
-// others, or when Run does not name the sink that does not return.
+// other messages, or when Run does not name the sink that does not return.
 func TestSinkThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -312,9 +314,9 @@ func TestSinkThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// Two hosts have relays of the same name, like two containers with one configuration, and the one
-// that delivers is cut off again and again. Fails when a message is lost or comes out of order, or
-// when the history of a message has an attempt twice.
+// Two hosts have relays with the same name, like two containers with the same configuration, and
+// the delivering host is cut off again and again. Fails when a message is lost or arrives out of
+// order, or when the history of a message has an attempt twice.
 func TestTwoRelaysOfOneName(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -363,8 +365,8 @@ func TestTwoRelaysOfOneName(t *testing.T) {
 	})
 }
 
-// A sink is in the middle of a long delivery when its relay is cut off. Fails when its context has
-// not ended before another relay delivers the message.
+// A sink is in the middle of a long delivery when its relay is cut off. Fails when another relay
+// delivers the message before the context of the first delivery has ended.
 func TestDeliveryEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -400,7 +402,7 @@ type halfStuck struct {
 	*memory.Store
 	stuck atomic.Bool
 	free  chan struct{}
-	calls atomic.Int32 // how many were stuck
+	calls atomic.Int32 // number of calls that were stuck
 }
 
 func (s *halfStuck) Due(ctx context.Context, q store.DueRequest) (store.Due, error) {
@@ -411,12 +413,12 @@ func (s *halfStuck) Due(ctx context.Context, q store.DueRequest) (store.Due, err
 	return s.Store.Due(ctx, q)
 }
 
-// A call that ignores its context is left behind, and not made again for its shard until it
+// The relay abandons a call that ignores its context, and does not repeat it for its shard until it
 // returns. Live then fails, because only a restart may help. The other shards continue, and the
 // relay can stop.
 //
 // Fails when the call holds up another shard, when such calls pile up, when Live passes, when Run
-// waits for the call, or when the shard is not delivered once the call has returned.
+// waits for the call, or when the shard does not deliver once the call has returned.
 func TestCallThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -459,9 +461,9 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// If a driver ends its goroutine, the call fails, but no part of the relay ends.
+// If a driver ends its goroutine, the call fails, but all parts of the relay continue.
 //
-// Fails when the part that made the call has ended.
+// Fails when the part that made the call ends.
 func TestDriverThatEndsItsGoroutine(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

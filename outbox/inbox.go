@@ -8,25 +8,25 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// An Inbox records in the receiver's database which messages the receiver has had. Its table is one
-// of the outbox's tables, so Outbox.Migrate of that database creates it, and a relay there deletes
-// old records. Outbox.Inbox returns it.
+// An Inbox records in the receiver's database which messages the receiver has processed. Its table
+// is one of the outbox's tables. So Outbox.Migrate creates it in that database, and a relay there
+// deletes old records. Outbox.Inbox returns an Inbox.
 type Inbox struct{ outbox *Outbox }
 
-// Inbox returns the inbox among the tables of o. A receiver makes an Outbox on its own database to
-// get it, even if it sends no messages.
+// Inbox returns the inbox among the tables of o. To get an inbox, a receiver creates an Outbox on
+// its own database, even if it sends no messages.
 func (o *Outbox) Inbox() *Inbox { return &Inbox{o} }
 
 // Once reports whether the consumer, such as "billing", gets the message for the first time, and
 // records the message in the caller's transaction. If it returns false, do nothing and report
-// success to the sender. Otherwise apply the message's effect in the same transaction, and commit:
-// then record and effect are committed together or not at all, and a second delivery has no second
-// effect.
+// success to the sender. Otherwise, apply the message's effect in the same transaction and commit.
+// Then the record and the effect are committed together or not at all, and a second delivery has no
+// second effect.
 //
 // If two transactions call Once for the same message, the second waits until the first has ended.
-// After an error the transaction can only be rolled back. On Postgres with REPEATABLE READ or
+// After an error, the transaction can only be rolled back. On Postgres with REPEATABLE READ or
 // SERIALIZABLE, Once fails with SQLSTATE 40001 if another transaction has recorded the message
-// since this one began: repeat the transaction.
+// since this one began. Then repeat the transaction.
 //
 // Records are kept for RelayConfig.InboxRetention of the relay on this database, or forever if no
 // relay runs there.

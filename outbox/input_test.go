@@ -33,7 +33,7 @@ func TestSinksThatAnswerNonsense(t *testing.T) {
 		odd := map[string]struct {
 			answer func() error
 			want   outbox.Outcome
-			within time.Duration // when the next attempt comes, at the latest
+			within time.Duration // latest time of the next attempt
 		}{
 			"no text":           {func() error { return errors.New("") }, transient, time.Second},
 			"nil of a type":     {func() error { return none }, transient, time.Second},

@@ -36,7 +36,7 @@ func init() {
 	}
 }
 
-// noTables are locks that need no tables.
+// noTables wraps locks that need no tables.
 type noTables struct{ kit.Locks }
 
 func (noTables) Migrate(context.Context) error { return nil }
@@ -44,8 +44,8 @@ func (noTables) Verify(context.Context) error  { return nil }
 func (noTables) Schema() ([]string, error)     { return nil, nil }
 func (noTables) Close() error                  { return nil }
 
-// deliverOnce delivers a message as deliver does, on this goroutine, and writes nothing. Fields
-// that the delivery leaves out have their values of a first attempt.
+// deliverOnce delivers a message as deliver does, on this goroutine, and writes nothing. Zero
+// fields of the delivery get the values of a first attempt.
 func (r *Relay) deliverOnce(base context.Context, d Delivery) (info AttemptInfo, err error) {
 	if d.ID == (ID{}) {
 		d.ID = RandomID()

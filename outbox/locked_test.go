@@ -14,11 +14,12 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Somebody locks the row of one message, and goes to lunch. All others are delivered and marked.
-// The relay that ends reports one unwritten result, and the next relay delivers one message again.
+// An operator locks the row of one message and leaves. All other messages are delivered and marked.
+// The relay reports one unwritten result when it ends, and the next relay delivers one message
+// again.
 //
-// Fails when the results of other messages wait for the row, or a marked message is delivered again
-// after a fail-over.
+// Fails when the results of other messages wait for the row, or when a marked message is delivered
+// again after a failover.
 func TestOneRowIsLocked(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(testing.TB) place{"Postgres": onPostgres, "MariaDB": onMariaDB} {
@@ -37,7 +38,7 @@ func TestOneRowIsLocked(t *testing.T) {
 			defer unlock()
 			seq := int64(0)
 			for _, query := range []string{"SELECT seq FROM tickslot_outbox",
-				"SELECT seq FROM tickslot_outbox WHERE seq = %d FOR UPDATE"} { // by its Seq: locks no other row
+				"SELECT seq FROM tickslot_outbox WHERE seq = %d FOR UPDATE"} { // by Seq, which locks no other row
 				if strings.Contains(query, "%d") {
 					query = fmt.Sprintf(query, seq)
 				}
@@ -88,8 +89,8 @@ func TestOneRowIsLocked(t *testing.T) {
 	}
 }
 
-// Fails when the check does not name a row that has been locked for long, or still fails when no
-// row is locked any more.
+// Fails when the check does not name a row that has been locked for long, or when it still fails
+// after no row is locked any more.
 func TestCheckOfLockedRows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,12 +125,13 @@ func TestCheckOfLockedRows(t *testing.T) {
 	})
 }
 
-// Another session keeps hundreds of rows locked. The results of all other messages are written, and
-// those of the locked rows once these are free, without another delivery. If thousands of rows are
-// locked, the relay stops delivering before it has more results than it can keep.
+// Another session keeps hundreds of rows locked. The results of all other messages are written. The
+// results of the locked rows are written once the rows are free, without another delivery. If
+// thousands of rows are locked, the relay stops delivering before it has more results than it can
+// keep.
 //
-// Fails when results that cannot be written keep other messages from being delivered, or have no
-// bound.
+// Fails when results that cannot be written keep other messages from being delivered, or when their
+// number is not bounded.
 func TestManyRowsAreLocked(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

@@ -33,7 +33,7 @@ func many(n int) (list []outbox.Message) {
 }
 
 // Fails when AppendMany needs a statement for each message, loses the order, reports wrongly which
-// are fresh, or takes another message for an existing one.
+// messages are fresh, or confuses another message with an existing one.
 func TestAppendMany(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "a.db")+"?_pragma=busy_timeout(5000)")
@@ -72,7 +72,7 @@ func TestAppendMany(t *testing.T) {
 		t.Error(fresh, err, tx.n)
 	}
 	append1000(1, 0, list[:5])
-	append1000(300+3, 5, list) // the messages of the first statement one by one
+	append1000(300+3, 5, list) // the messages of the first statement, one by one
 	append1000(1000, 1000, list)
 	heavy := many(4)
 	for i := range heavy {
@@ -96,7 +96,8 @@ func TestAppendMany(t *testing.T) {
 	}
 }
 
-// Fails when a fault of one message is found after others were appended, or when there is no bound.
+// Fails when a fault of one message is found after others were appended, or when the number of
+// messages is not bounded.
 func TestAppendManyChecksAllFirst(t *testing.T) {
 	t.Parallel()
 	box := outboxtest.New(t)

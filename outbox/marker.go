@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	// maxResults is how many results one call writes at most.
+	// maxResults is the maximum number of results that one call writes.
 	maxResults         = 500
 	emptyCheckInterval = 5 * time.Millisecond
 	// lockedThreshold is how long results may stay unwritten before a check fails.
 	lockedThreshold = 15 * time.Second
-	// maxAlone is how many results are tried, each in a call of its own, before the relay waits.
+	// maxAlone is how many results are tried in separate calls before the relay waits.
 	maxAlone = 8
 )
 
-// A marker writes results. It makes one call at a time, with all waiting results: so no result
+// A marker writes results. It makes one call at a time, with all waiting results. So no result
 // waits for a batch to fill, and under load each call writes many. Results that cannot be written
-// are kept and tried again; until they are written, the shard reads no messages of their keys in
-// this term. A row that another session keeps locked, or a result that the database refuses, delays
-// no other result for long.
+// are kept and tried again. Until they are written, the shard reads no messages of their keys in
+// this term. A row that another session keeps locked, or a result that the database refuses, does
+// not delay other results for long.
 //
-// If the database refuses one result, its error may be anything. So a result counts as refused if a
+// If the database refuses a result, it may return any error. So a result counts as refused if a
 // call with only this result has failed and the next call, with only another result, has succeeded.
-// While no call succeeds, all results wait in their order: if a later result of a key were written
-// first and this relay died, the next relay would deliver the earlier message after the later one.
+// While no call succeeds, all results wait in order. If a later result of a key were written first
+// and this relay died, the next relay would deliver the earlier message after the later one.
 type marker struct {
 	relay *Relay
 	batch *answers.Batch
 	wake  chan struct{} // signals that a result waits
 
-	mu      sync.Mutex // of all callers
+	mu      sync.Mutex // used by all callers
 	waiting []*unwritten
 	writing bool // a call is writing results
-	// failed has the results whose calls of their own have failed in this round. They are in
-	// waiting, too. A round begins when a call has succeeded, or after a wait.
+	// failed has the results whose separate calls have failed in this round. They are also in
+	// waiting. A round begins when a call has succeeded, or after a wait.
 	failed      []*unwritten
 	locked      kept
-	refused     kept      // with the later results of their keys, in order
+	refused     kept      // includes the later results of their keys, in order
 	refusedLast bool      // the latest call was for a refused result
-	failure     error     // of the latest call for waiting results; nil: a call has succeeded since
+	failure     error     // error of the latest call for waiting results; nil if a call has succeeded since
 	since       time.Time // when failure was first set
 }
 
@@ -56,21 +56,21 @@ type marker struct {
 type unwritten struct {
 	attempt
 	written func(counts bool)
-	kept    func() // called once, when the result is kept
+	kept    func() // called once when the result is kept
 
 	told      bool      // kept was called
-	keptSince time.Time // zero: not kept
+	keptSince time.Time // zero if not kept
 	refused   error     // error of the latest call with only this result
-	alone     int       // how many such calls failed
-	retried   bool      // it was refused again after others had been written
+	alone     int       // number of such calls that have failed
+	retried   bool      // the result was refused again after others had been written
 }
 
-// kept has results that cannot be written while others can. They are tried again after a wait, so
-// that they do not delay others.
+// kept has results that cannot be written although others can. They are tried again after a wait,
+// so that they do not delay other results.
 type kept struct {
 	results []*unwritten
 	wait    time.Duration
-	again   time.Time // when they are tried again
+	again   time.Time // when to try them again
 
 	n      int // len(results) after the latest call
 	oldest *unwritten
@@ -90,14 +90,14 @@ func (m *marker) put(a attempt, written func(counts bool), kept func()) {
 	}
 }
 
-// left returns how many results are not written.
+// left returns the number of results that are not written.
 func (m *marker) left() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.waiting) + len(m.locked.results) + len(m.refused.results)
 }
 
-// waitEmpty waits until all results are written except those that cannot be, or until ctx ends.
+// waitEmpty waits until all results that can be written are written, or until ctx ends.
 func (m *marker) waitEmpty(ctx context.Context) {
 	untried := func(u *unwritten) bool { return !u.retried && u.refused != errBehind }
 	for lifecycle.Sleep(ctx, emptyCheckInterval) {
@@ -110,10 +110,10 @@ func (m *marker) waitEmpty(ctx context.Context) {
 	}
 }
 
-// run writes results until ctx ends, and returns how many it could not write.
+// run writes results until ctx ends and returns how many it could not write.
 func (m *marker) run(ctx context.Context) (left int) {
 	wait := lifecycle.MinWait
-	var round time.Time // when the next round begins; zero: no call with a single result has failed
+	var round time.Time // when the next round begins; zero if no call with a single result has failed
 	for {
 		batch, from, later, moved := m.take()
 		m.tell(moved)
@@ -162,13 +162,14 @@ func (m *marker) anyFailed() bool {
 	return len(m.failed) > 0
 }
 
-// take takes a batch: of kept results whose time has come, or else of waiting ones. later is how
-// soon kept results are tried again; 0: no others are kept.
+// take takes a batch of kept results whose time has come. If there are none, it takes waiting
+// results. later is how soon kept results are tried again, or 0 if no others are kept.
 //
-// It takes at most one result for a row, because some databases refuse two together, and others may
-// confuse them. Two exist if this relay lost its shard before it wrote the first and leads it
-// again; or if the database was restored from a copy and has reused the number of the row for
-// another message. moved has the results that became kept in this call.
+// It takes at most one result for each row, because some databases refuse two in one call, and
+// others may confuse them. A row can have two results if this relay lost its shard before it wrote
+// the first result and leads the shard again, or if the database was restored from a copy and has
+// reused the number of the row for another message. moved has the results that became kept in this
+// call.
 func (m *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Duration, moved []*unwritten) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,9 +212,9 @@ func (m *marker) take() (batch []*unwritten, from *[]*unwritten, later time.Dura
 	return batch, from, later, moved
 }
 
-// another returns the waiting result with the fewest calls of its own, among those that are the
-// first of their key and have not failed in this round. It returns none if maxAlone have failed.
-// The caller holds mu.
+// another considers the waiting results that are the first of their key and have not failed in this
+// round, and returns the one with the fewest separate calls. It returns none if maxAlone results
+// have failed. The caller holds mu.
 func (m *marker) another() (least []*unwritten) {
 	if len(m.failed) == maxAlone {
 		return nil
@@ -230,14 +231,14 @@ func (m *marker) another() (least []*unwritten) {
 	return least
 }
 
-// nextRound lets the results that have failed in this round be tried again.
+// nextRound begins a round, in which the failed results can be tried again.
 func (m *marker) nextRound() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failed = nil
 }
 
-// write writes a batch. If that fails, it puts the batch back.
+// write writes a batch. If the call fails, it puts the batch back.
 func (m *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	results := make([]store.Result, len(batch))
 	for i, u := range batch {
@@ -266,7 +267,7 @@ func (m *marker) write(batch []*unwritten, from *[]*unwritten) error {
 	for _, u := range still {
 		u.refused = nil
 	}
-	// A call has succeeded, so results whose batch of locked rows has failed are now tried alone.
+	// A call has succeeded, so try results separately if their batch of locked rows has failed.
 	apart := slices.DeleteFunc(slices.Clone(m.locked.results), func(u *unwritten) bool { return u.refused == nil })
 	m.locked.results = without(m.locked.results, apart)
 	refused := append(m.failed, apart...)
@@ -295,7 +296,7 @@ func without(list, some []*unwritten) []*unwritten {
 	return slices.DeleteFunc(list, func(u *unwritten) bool { return slices.Contains(some, u) })
 }
 
-// tell calls kept for results that are newly kept. The caller must not hold mu: kept waits for the
+// tell calls kept for newly kept results. The caller must not hold mu, because kept waits for the
 // shard, which may be in put.
 func (m *marker) tell(results []*unwritten) {
 	for _, u := range results {
@@ -325,7 +326,7 @@ func (m *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
 		if alone {
 			m.failed = append(m.failed, batch[0])
 		}
-	case from == &m.locked.results: // one of them may be refused now
+	case from == &m.locked.results: // one of them may now be refused
 		for _, u := range batch {
 			u.refused = err
 		}
@@ -341,8 +342,8 @@ func (m *marker) putBack(batch []*unwritten, from *[]*unwritten, err error) {
 	}
 }
 
-// followers moves waiting results to the refused ones if an earlier result of their key is refused,
-// and returns them. The caller holds mu.
+// followers moves a waiting result to the refused results if an earlier result of its key is
+// refused. It returns the moved results. The caller holds mu.
 func (m *marker) followers() (moved []*unwritten) {
 	if len(m.refused.results) == 0 {
 		return nil
@@ -364,9 +365,9 @@ func (m *marker) followers() (moved []*unwritten) {
 
 var errBehind = errors.New("an earlier one of its key is refused")
 
-// keep adds results to the list and sets when to try it again. written: the latest call took its
-// results from the list and wrote all of them, so the others are tried immediately. tried: it took
-// them from the list and did not write all.
+// keep adds results to the list and sets when to try the list again. written is true if the latest
+// call took its results from the list and wrote all of them; then the others are tried immediately.
+// tried is true if the call took them from the list and did not write all of them.
 func (k *kept) keep(results []*unwritten, written, tried bool) {
 	now := time.Now()
 	for _, u := range results {
@@ -381,7 +382,7 @@ func (k *kept) keep(results []*unwritten, written, tried bool) {
 		return
 	case written:
 		k.wait, k.again = 0, now
-	case tried || k.again.IsZero(): // otherwise newly kept results would postpone it forever
+	case tried || k.again.IsZero(): // otherwise newly kept results would postpone the time forever
 		k.wait = min(max(lifecycle.MinWait, 2*k.wait), lifecycle.MaxWait)
 		k.again = now.Add(k.wait/2 + rand.N(k.wait))
 	}
@@ -390,7 +391,7 @@ func (k *kept) keep(results []*unwritten, written, tried bool) {
 	})
 }
 
-// unlocked returns an error if results could not be written for lockedThreshold.
+// unlocked returns an error if results have been unwritten for lockedThreshold.
 func (m *marker) unlocked() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

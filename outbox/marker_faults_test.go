@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// weather makes a database misbehave: calls fail, or their answers are lost; some results are
-// refused, and some rows locked, for a while.
+// weather makes a database misbehave: calls fail or their answers are lost, and for a while some
+// results are refused and some rows are locked.
 type weather struct {
 	t *testing.T
 
@@ -20,11 +20,11 @@ type weather struct {
 	random  *rand.Rand
 	fine    bool
 	down    bool
-	bad     map[outbox.ID]bool // refused; locked if they have no key
+	bad     map[outbox.ID]bool // messages with refused results, or with locked rows if they have no key
 	keys    map[outbox.ID]string
 	numbers map[outbox.ID]int
-	count   map[string]int // messages of a key
-	next    map[string]int // result of a key
+	count   map[string]int // number of messages of each key
+	next    map[string]int // next expected result of each key
 	written int
 }
 
@@ -55,8 +55,8 @@ func (w *weather) refuses(id store.ID) error {
 	return nil
 }
 
-// locked reports whether a result cannot be written, because its row is locked. Every result to be
-// written passes here.
+// locked reports whether a result cannot be written because its row is locked. It is called for
+// every result to be written.
 func (w *weather) locked(of store.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,7 @@ func (w *weather) locked(of store.ID) bool {
 	return false
 }
 
-// appends appends some messages, and changes the weather sometimes.
+// appends appends some messages and sometimes changes the weather.
 func (w *weather) appends(f *fleet) (n int) {
 	w.mu.Lock()
 	if w.random.IntN(60) == 0 {
@@ -104,10 +104,10 @@ func (w *weather) appends(f *fleet) (n int) {
 	return n
 }
 
-// The database fails, loses answers, refuses results and has locked rows; then all is well.
+// The database fails, loses answers, refuses results and has locked rows. Then it recovers.
 //
-// Fails when a result is not written within a minute after that, or after a later result of its
-// key.
+// Fails when a result is not written within a minute after that, or is written after a later result
+// of its key.
 func TestResultsUnderFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(10) {

@@ -16,11 +16,11 @@ import (
 )
 
 // A relay delivers, the database fails for longer than a TTL, and the same relay leads again before
-// it could write its results; then the same happens once more. So it delivers the unmarked messages
-// again, and has three results for each.
+// it could write its results. Then the same happens once more. So the relay delivers the unmarked
+// messages again and has three results for each.
 //
-// Fails when the relay repeatedly writes two of them in one call, which databases refuse; or when
-// nothing is delivered any more.
+// Fails when the relay repeatedly writes two results of a message in one call, which databases
+// refuse, or when nothing is delivered any more.
 func TestRelayThatLeadsAgainHasTwoResults(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -32,7 +32,7 @@ func TestRelayThatLeadsAgainHasTwoResults(t *testing.T) {
 			return nil
 		}
 		h := f.host()
-		h.box = outbox.OnMemory(f.store, linkedLocks{f.locks, h}) // only the locks use its link
+		h.box = outbox.OnMemory(f.store, linkedLocks{f.locks, h}) // only the locks use the host's link
 		h.relay(outbox.RelayConfig{TTL: 5 * time.Second, CallTimeout: time.Second, RetryInterval: time.Second})
 		time.Sleep(10 * time.Second)
 		failing.Store(true)
@@ -55,10 +55,10 @@ func TestRelayThatLeadsAgainHasTwoResults(t *testing.T) {
 	})
 }
 
-// The database is restored from a copy while the results of three messages wait, which the copy
-// lacks. It reuses the numbers of their rows for other messages, whose deliveries fail.
+// While the results of three messages wait, the database is restored from a copy that lacks these
+// messages. It reuses the numbers of their rows for other messages, whose deliveries fail.
 //
-// Fails when two results of one row are in one call, so that the database confuses them.
+// Fails when one call has two results of the same row, so that the database confuses them.
 func TestResultsOfRowsThatAreOtherMessagesNow(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -98,10 +98,10 @@ func TestResultsOfRowsThatAreOtherMessagesNow(t *testing.T) {
 	})
 }
 
-// The database refuses the result of one message each time, for example because a trigger fails.
+// The database always refuses the result of one message, for example because a trigger fails.
 //
-// Fails when other results wait for longer than a few calls, when the check rows-unlocked does not
-// name the message, or when the relay does not write the result once the database takes it.
+// Fails when other results wait for more than a few calls, when the check rows-unlocked does not
+// name the message, or when the relay does not write the result once the database accepts it.
 func TestResultThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -137,8 +137,8 @@ func TestResultThatTheDatabaseRefuses(t *testing.T) {
 
 // The database refuses all results for five minutes, and then only three of them.
 //
-// Fails when the others are not written within seconds, or when the check rows-unlocked passes
-// meanwhile.
+// Fails when the other results are not written within seconds, or when the check rows-unlocked
+// passes while results are refused.
 func TestResultsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -164,8 +164,8 @@ func TestResultsAfterAnOutage(t *testing.T) {
 	})
 }
 
-// A row was locked and is free again, while another result is refused and so much is delivered that
-// the relay is always writing. Fails when the result of the row waits until there is less to do.
+// A row was locked and is free again, while another result is refused and the relay delivers so
+// much that it is always writing. Fails when the result of the row waits until the load decreases.
 func TestLockedRowIsFreeUnderLoad(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -206,7 +206,7 @@ func (r *receiver) delivered() int {
 	return r.deliveries
 }
 
-// dispatches waits until n messages are dispatched.
+// dispatches fails the test unless n messages are dispatched within the given time.
 func (f *fleet) dispatches(n int, within time.Duration) {
 	f.t.Helper()
 	f.until("messages are dispatched", within, func() bool {
@@ -219,8 +219,8 @@ func (f *fleet) dispatches(n int, within time.Duration) {
 	})
 }
 
-// Ten rows were locked and are free again; then the result of one of them is refused. Fails when
-// the other nine wait for it, even while results of other messages are written.
+// Ten rows were locked and are free again, and then the result of one of them is refused. Fails
+// when the other nine results wait for it while results of other messages are written.
 func TestLockedRowsOfWhichOneIsRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -247,7 +247,8 @@ func TestLockedRowsOfWhichOneIsRefused(t *testing.T) {
 }
 
 // A thousand rows are locked, and then the database fails for a minute. Fails when the relay makes
-// a call for each of these rows, or a new result has to wait for them when the database is back.
+// a call for each of these rows, or when a new result has to wait for them after the database is
+// back.
 func TestLockedRowsInAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -283,12 +284,12 @@ func TestLockedRowsInAnOutage(t *testing.T) {
 			m, _, err := f.box.Message(t.Context(), id)
 			return err == nil && m.State == outbox.StateDispatched
 		})
-		f.dispatches(locked, 10*time.Second) // at most as many as one call lists
+		f.dispatches(locked, 10*time.Second) // no more than one call lists
 	})
 }
 
 // The first hundred results are refused, and then every second one. Fails when other results wait
-// for each of these, or nothing is delivered any more.
+// for each refused result, or when nothing is delivered any more.
 func TestManyResultsAreRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -318,8 +319,8 @@ func TestManyResultsAreRefused(t *testing.T) {
 }
 
 // Fails when a later result of a key is written before an earlier one that the database refuses, or
-// could not write for half a minute: the next relay would deliver the earlier message after the
-// later one.
+// could not write for half a minute. The next relay would then deliver the earlier message after
+// the later one.
 func TestResultsOfAKeyAreWrittenInOrder(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string]int{"one is refused": 1, "none can be written": 20} {
@@ -359,8 +360,8 @@ func TestResultsOfAKeyAreWrittenInOrder(t *testing.T) {
 	}
 }
 
-// The database does not answer for a minute, and is back a second after the relay was stopped.
-// Fails when the relay gives up results that it can still write.
+// The database does not answer for a minute and is back a second after the relay was stopped. Fails
+// when the relay gives up results that it can still write.
 func TestResultsAreWrittenAtTheEnd(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -381,9 +382,9 @@ func TestResultsAreWrittenAtTheEnd(t *testing.T) {
 	})
 }
 
-// Like TestResultThatTheDatabaseRefuses, with a trigger on real databases.
+// This is TestResultThatTheDatabaseRefuses with a trigger on real databases.
 //
-// Fails when the error of a trigger stops the results of others.
+// Fails when the error of a trigger stops the results of other messages.
 func TestResultThatATriggerRefuses(t *testing.T) {
 	t.Parallel()
 	for name, on := range map[string]struct {

@@ -15,24 +15,25 @@ import (
 )
 
 const (
-	// MaxPayloadLen is how many bytes a payload may have. Keep larger data in a table or a file,
-	// and put its name into the payload.
+	// MaxPayloadLen is the maximum length of a payload in bytes. Keep larger data in a table or a
+	// file, and put its name into the payload.
 	MaxPayloadLen = 1 << 20
-	// MaxNameLen is how many bytes a topic, a key, or the name of a consumer may have.
+	// MaxNameLen is the maximum length in bytes of a topic, a key, or the name of a consumer.
 	MaxNameLen = 200
-	// MaxAppend is how many messages one AppendMany takes, and MaxAppendLen how many bytes their
-	// payloads and headers may have together.
+	// MaxAppend is the maximum number of messages in one AppendMany. MaxAppendLen is the maximum
+	// total length in bytes of their payloads and headers.
 	MaxAppend    = 10_000
 	MaxAppendLen = 64 << 20
-	// MaxHeadersLen is how many bytes the headers of a message may have together.
+	// MaxHeadersLen is the maximum total length in bytes of a message's headers.
 	MaxHeadersLen = 16 << 10
 )
 
-// HeaderID is the header in which sinks pass on the ID of a message, so that the receiver can drop
-// duplicates.
+// HeaderID is the header with which sinks pass on the ID of a message, so that the receiver can
+// drop duplicates.
 const HeaderID = "Message-Id"
 
-// An ID is the identity of a message, a UUID. A receiver drops messages whose ID it has had.
+// An ID is a UUID that identifies a message. A receiver drops messages whose ID it has already
+// processed.
 type ID [16]byte
 
 // String returns the ID in the usual form: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6".
@@ -56,12 +57,12 @@ func (i *ID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// namespace is the namespace of all IDs that NewID makes. It must never change.
+// namespace is the namespace of all IDs that NewID returns. It must never change.
 var namespace = uuid.MustParse("6b2ac5f1-4b1f-5d0e-9f0b-8a7f4c5a3e21")
 
-// NewID returns the ID of the message with this index among those that a source, such as
-// "order-42", has produced at this version of its state. The same arguments give the same ID, so
-// that a producer that repeats its work after a crash appends nothing twice. Another source,
+// NewID returns the ID of the message with the given index among the messages that a source, such
+// as "order-42", has produced at the given version of its state. The same arguments give the same
+// ID, so that a producer that repeats its work after a crash appends nothing twice. Another source,
 // version or index gives another ID.
 //
 // The ID is a UUID of version 5 (RFC 9562), with the namespace
@@ -85,24 +86,25 @@ func RandomID() ID { return ID(uuid.New()) }
 type Message struct {
 	// ID is required: see NewID and RandomID.
 	ID ID
-	// Topic says what kind of message it is and selects its sink. Required.
+	// Topic is the kind of the message and selects its sink. Required.
 	Topic string
-	// Key groups messages that are delivered in order, such as "order-42". Default "": no order.
+	// Key groups messages that are delivered in order. An example is "order-42". Default "": no
+	// order.
 	Key string
 	// Payload has at most MaxPayloadLen bytes. The outbox does not interpret it.
 	Payload []byte
-	// Headers are passed on with the message, for example the context of a trace. They are stored
+	// Headers are passed on with the message, for example a trace context. They are stored
 	// unencrypted, so keep credentials in the sink (httpsink.Options.Header), not here.
 	Headers map[string]string
 }
 
-// A Delivery is a message with what a sink may need to know about the attempt.
+// A Delivery is a message with details of the attempt for its sink.
 type Delivery struct {
 	Message
-	// Seq is the number of the message's row. It grows with the messages of a key, and is the same
+	// Seq is the number of the message's row. It grows with the messages of a key and is the same
 	// for all attempts.
 	Seq int64
-	// Attempt is 1 for the first one.
+	// Attempt is 1 for the first attempt.
 	Attempt int
 	// Age is how long ago the message was appended.
 	Age time.Duration
@@ -141,7 +143,7 @@ func (m Message) check() error {
 	return errors.Join(errs...)
 }
 
-// headersLen is how many bytes the headers have together.
+// headersLen returns the total length of the headers in bytes.
 func (m Message) headersLen() (total int) {
 	for name, value := range m.Headers {
 		total += len(name) + len(value)
@@ -149,7 +151,7 @@ func (m Message) headersLen() (total int) {
 	return total
 }
 
-// checkText reports text that not every database stores unchanged.
+// checkText reports a fault if not every database stores the text unchanged.
 func checkText(text, field string, fault func(field, format string, args ...any)) {
 	switch {
 	case len(text) > MaxNameLen:
@@ -174,7 +176,7 @@ func (m Message) row() store.Message {
 		Headers: m.Headers}
 }
 
-// hash determines the shard. It is stored, so it must never change.
+// hash returns the number that determines the shard. It is stored, so it must never change.
 func (m Message) hash() uint32 {
 	if m.Key == "" {
 		return binary.BigEndian.Uint32(m.ID[:4])

@@ -16,8 +16,8 @@ import (
 )
 
 // NewID returns the IDs of the test vectors in the package's comment, for programs in other
-// languages. Fails when IDs change: then a producer that repeats its work after an upgrade appends
-// its messages twice.
+// languages. Fails when IDs change. A producer that repeats its work after an upgrade would then
+// append its messages twice.
 func TestIDsNeverChange(t *testing.T) {
 	t.Parallel()
 	for _, v := range idVectors {
@@ -40,7 +40,8 @@ var idVectors = []struct {
 	{"größe 😀", math.MaxUint64, -1, "4cb3a9d0-a4c2-565d-983f-3dd43eaa9027"},
 }
 
-// Fails when two sources, versions or indexes have one ID, because their texts run together.
+// Fails when two sources, versions or indexes have the same ID, because their concatenated texts
+// are equal.
 func TestIDsDoNotCollide(t *testing.T) {
 	t.Parallel()
 	seen := map[outbox.ID]string{}
@@ -63,7 +64,7 @@ func TestIDsDoNotCollide(t *testing.T) {
 	}
 }
 
-// Fails when an invalid message is appended, or one that not every database can keep.
+// Fails when a message is appended that is invalid or that not every database can store.
 func TestMessagesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -112,7 +113,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Fails when a config that cannot work is accepted, or one fault hides another.
+// Fails when a config that cannot work is accepted, or when one fault hides another.
 func TestConfigsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	sink := outbox.SinkFunc(func(context.Context, outbox.Delivery) error { return nil })
@@ -140,7 +141,7 @@ func TestConfigsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Fails when a window forgets IDs for which it has room, remembers more, or counts an ID twice.
+// Fails when a window forgets IDs for which it has room, remembers too many, or counts an ID twice.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	var ids []outbox.ID
@@ -165,10 +166,10 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// Programs in other languages compute IDs, and the hash of a key, as the comment of the package
-// says.
+// Programs in other languages can compute IDs and the hash of a key as the package comment says.
 //
-// Fails when the comment has another value than NewID returns, or Append stores.
+// Fails when the comment has a value that differs from the result of NewID or from the value that
+// Append stores.
 func TestVectorsInTheComment(t *testing.T) {
 	t.Parallel()
 	ids := vectorsOf(t, 5, "source", "version", "index", "name", "ID")
@@ -196,7 +197,7 @@ func TestVectorsInTheComment(t *testing.T) {
 	}
 }
 
-// vectorsOf returns the rows of the table with these columns in the comment of the package.
+// vectorsOf returns the rows of the table in the package comment that has the given columns.
 func vectorsOf(t *testing.T, rows int, columns ...string) (table [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")

@@ -29,8 +29,8 @@ func (c *counts) of(outcome Outcome) uint64 {
 }
 
 // metrics are the Prometheus metrics of a relay. Counters and gauges are computed when Prometheus
-// collects them; those of the outbox show what the sampler last read. There is no label for a topic
-// or a key, because the number of either is not bounded.
+// collects them. Metrics of the outbox show what the sampler last read. There is no label for a
+// topic or a key, because the number of topics and keys is not bounded.
 type metrics struct {
 	relay    *Relay
 	duration prometheus.Histogram
@@ -75,7 +75,7 @@ func newMetrics(r *Relay) *metrics {
 	return m
 }
 
-// observe counts how long a sink took. m may be nil.
+// observe records how long a sink took. m may be nil.
 func (m *metrics) observe(took time.Duration) {
 	if m != nil {
 		m.duration.Observe(took.Seconds())
@@ -105,7 +105,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	counter(m.swept, r.sweeper.Rows())
 	counter(m.dropped, r.events.Dropped())
-	up := 1. // 1 also before the first call: a process that has just started must not raise an alarm
+	up := 1. // also 1 before the first call: a process that has just started must not raise an alarm
 	if r.calls.Reachable() != nil {
 		up = 0
 	}

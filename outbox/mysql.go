@@ -8,21 +8,21 @@ import (
 )
 
 // MySQL returns an Outbox on MySQL 8.0 or MariaDB 10.6, or newer, with any driver for database/sql.
-// It does not call the server. With go-sql-driver/mysql add interpolateParams=true to the data
-// source name: otherwise most statements take two round trips.
+// It does not call the server. With go-sql-driver/mysql, add interpolateParams=true to the data
+// source name. Otherwise, most statements take two round trips.
 //
-// Relays use db, so give the sinks a pool of their own, or allow db more connections than sinks use
-// at the same time: otherwise a relay cannot write what it has delivered.
+// Relays use db, so give the sinks a separate pool, or allow db more connections than the sinks use
+// at the same time. Otherwise, a relay cannot write the results of its deliveries.
 //
-// If several transactions append a message with the same ID, one at a time continues and the others
-// wait. If that one is rolled back, MySQL may end one that waits with a deadlock error (1213):
-// repeat that transaction.
+// If several transactions append a message with the same ID, one of them continues and the others
+// wait. If that transaction is rolled back, MySQL may end a waiting one with a deadlock error
+// (1213). Then repeat the ended transaction.
 //
-// If a host is cut off, the server keeps its transaction, with its locks, until wait_timeout: 8
-// hours by default. If a relay was writing results, the next relay delivers those messages again,
-// and cannot write their results until then. Other messages are not affected, but a change of the
-// table's schema waits, and all further statements behind it. So give relays a short wait_timeout:
-// add wait_timeout=60 to their data source name.
+// If a host is cut off, the server keeps its transaction and locks until wait_timeout, which is 8
+// hours by default. If a relay was writing results, the next relay delivers those messages again
+// and cannot write their results until then. Other messages are not affected. But a change of the
+// table's schema has to wait, and all further statements wait for that change. So give relays a
+// short wait_timeout by adding wait_timeout=60 to their data source name.
 //
 // Processes cannot wake each other: a relay finds a message that another process has appended
 // within RelayConfig.PollInterval.

@@ -12,20 +12,20 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// An Outbox is a set of tables in a database. Make one with MySQL, SQLite or SQLServer, or
+// An Outbox is a set of tables in a database. Create one with MySQL, SQLite or SQLServer, or with
 // pgxoutbox.New for Postgres. Its methods may be called from any goroutine, and return when their
 // context ends. An error matches dlock.ErrSetup if the database answers but is not set up
-// correctly: a table, a right or an option is missing.
+// correctly: a table, a privilege or an option is missing.
 type Outbox struct {
 	store    store.Store
 	locks    *lazyLocks
-	closeOwn func() error // closes the pool of the relays; nil: they use the caller's
+	closeOwn func() error // closes the pool of the relays; nil if they use the caller's pool
 	hint     lifecycle.Hint
-	fault    error // of the options; every method returns it
+	fault    error // fault of the options, which every method returns
 	closed   atomic.Bool
 
 	mu     sync.Mutex
-	relays map[*Relay]struct{} // those that run in this process
+	relays map[*Relay]struct{} // relays running in this process
 }
 
 // ready returns why a call must not be made, or nil.
@@ -45,7 +45,7 @@ func (o *Outbox) ready(ctx context.Context) error {
 
 // Migrate creates or upgrades the tables, including those of the relays' locks. Any number of hosts
 // may call it, at the same time and at every start. If nothing is missing, the database user needs
-// no right to create anything.
+// no privilege to create anything.
 func (o *Outbox) Migrate(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (o *Outbox) Migrate(ctx context.Context) error {
 	return errors.Join(o.store.Migrate(ctx), o.locks.get().Migrate(ctx))
 }
 
-// Verify returns nil if the tables are as this version needs them, and an error that matches
-// dlock.ErrSetup if not. Call it at start-up if something else applies the schema.
+// Verify returns nil if the tables have the schema that this version needs. Otherwise, it returns
+// an error that matches dlock.ErrSetup. Call Verify at startup if another tool applies the schema.
 func (o *Outbox) Verify(ctx context.Context) error {
 	if err := o.ready(ctx); err != nil {
 		return err
@@ -62,8 +62,8 @@ func (o *Outbox) Verify(ctx context.Context) error {
 	return errors.Join(o.store.Verify(ctx), o.locks.get().Verify(ctx))
 }
 
-// Schema returns the statements that Migrate executes on an empty database, for those who apply
-// their own migrations. They include those that record the applied migrations.
+// Schema returns the statements that Migrate executes on an empty database, for users who apply
+// their own migrations. They include the statements that record applied migrations.
 func (o *Outbox) Schema() ([]string, error) {
 	if err := o.ready(context.Background()); err != nil {
 		return nil, err
@@ -76,9 +76,9 @@ func (o *Outbox) Schema() ([]string, error) {
 	return append(messages, locks...), err
 }
 
-// Close closes the connections that the outbox has opened for its relays, but never the pool that
-// it was made from. Call it when all use of the outbox has ended. Later calls fail with an error
-// that matches dlock.ErrClosed.
+// Close closes the connections that the outbox has opened for its relays, but not the pool that it
+// was made from. Call it when all use of the outbox has ended. Later calls fail with an error that
+// matches dlock.ErrClosed.
 func (o *Outbox) Close() error {
 	if o == nil || o.store == nil || o.closed.Swap(true) {
 		return nil
@@ -93,14 +93,16 @@ func (o *Outbox) Close() error {
 // A Tx is a transaction of the caller: see SQLTx and pgxoutbox.Tx.
 type Tx = store.Tx
 
-// Append adds a message to the caller's transaction and does nothing else: the message exists if
-// and when the transaction commits. If a message with this ID exists already, Append returns false
-// if its topic, key and payload are the same, and an error that matches ErrOtherMessage if they
-// differ. Headers may differ, because a producer that repeats its work has another trace.
+// Append adds a message to the caller's transaction and does nothing else. The message exists if
+// and when the transaction commits. If a message with this ID already exists, Append compares its
+// topic, key and payload. If they are the same, Append returns false. If they differ, it returns an
+// error that matches ErrOtherMessage. Headers may differ, because a producer that repeats its work
+// has another trace.
 //
-// After an error the transaction can only be rolled back. On Postgres with REPEATABLE READ or
+// After an error, the transaction can only be rolled back. On Postgres with REPEATABLE READ or
 // SERIALIZABLE, Append fails with SQLSTATE 40001 if another transaction has committed a message
-// with the same ID since this one began: repeat the transaction, as these levels ask for anyway.
+// with the same ID since this one began. Then repeat the transaction, as these levels require
+// anyway.
 func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err error) {
 	if err := o.ready(ctx); err != nil {
 		return false, err
@@ -127,14 +129,15 @@ func (o *Outbox) Append(ctx context.Context, tx Tx, m Message) (fresh bool, err 
 // message, because servers refuse statements that are too long.
 const appendBytes = 2 << 20
 
-// AppendMany is like Append, for many messages, which keep the order of the list. It executes two
-// statements for every 300 messages or 2 MB; if an ID among these exists already, one or two for
-// each of them. It returns, for each message, whether it is fresh. It checks every message before
-// the first statement, and refuses two with one ID: after such an error the transaction can
-// continue. At most MaxAppend messages and MaxAppendLen bytes. Without messages it does nothing.
+// AppendMany is like Append for many messages, which keep the order of the list. It executes two
+// statements for every 300 messages or 2 MB. If an ID among these already exists, it executes one
+// or two statements for each of them. It returns, for each message, whether it is fresh. AppendMany
+// checks every message before the first statement, and refuses two messages with the same ID. After
+// such an error, the transaction can continue. At most MaxAppend messages and MaxAppendLen bytes.
+// Without messages, AppendMany does nothing.
 //
 // On Postgres, MySQL and SQL Server, if another transaction appends one of the messages at the same
-// moment, the error says to repeat the transaction.
+// time, the error says to repeat the transaction.
 func (o *Outbox) AppendMany(ctx context.Context, tx Tx, messages ...Message) (fresh []bool, err error) {
 	if err := o.ready(ctx); err != nil {
 		return nil, err
@@ -198,12 +201,13 @@ func checkMany(messages []Message) error {
 	return errors.Join(errs...)
 }
 
-// Notify makes relays look for messages immediately: those of this process, and on Postgres those
-// of all processes. Call it after the commit. It does not wait and does not fail, because without
-// it a relay finds the message when it next looks: within RelayConfig.IdleDelay on Postgres while
-// notifications work for sure, otherwise within RelayConfig.PollInterval. Append does not notify,
-// because a NOTIFY in the transaction would make all commits of the server wait for each other. The
-// first Notify calls the database immediately; those of the next 10 ms share one more call.
+// Notify makes the relays of this process, and on Postgres of all processes, poll for messages
+// immediately. Call it after the commit. Notify does not wait and does not fail, because without it
+// a relay finds the message at its next poll. That is within RelayConfig.IdleDelay on Postgres
+// while notifications certainly work, and otherwise within RelayConfig.PollInterval. Append does
+// not notify, because a NOTIFY in the transaction would make all commits of the server wait for
+// each other. The first Notify calls the database immediately. The calls of the next 10 ms share
+// one more call to the database.
 func (o *Outbox) Notify() {
 	if o.ready(context.Background()) != nil {
 		return
@@ -212,8 +216,8 @@ func (o *Outbox) Notify() {
 	o.hint.Give(o.store.Notify)
 }
 
-// tell is like Notify, but waits until the database has been called: otherwise a program that exits
-// next would notify no relay. If the call fails, messages are only found later.
+// tell is like Notify, but waits until the database has been called. Otherwise, a program that
+// exits next would notify no relay. If the call fails, relays find the messages later.
 func (o *Outbox) tell(ctx context.Context) {
 	o.wake()
 	ctx, cancel := context.WithTimeout(ctx, lifecycle.HintTimeout)
@@ -221,7 +225,7 @@ func (o *Outbox) tell(ctx context.Context) {
 	_ = o.store.Notify(ctx)
 }
 
-// wake makes the relays of this process look for messages immediately.
+// wake makes the relays of this process poll for messages immediately.
 func (o *Outbox) wake() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

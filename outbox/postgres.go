@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/sqlstore"
 )
 
-// PostgresOn returns an Outbox on locks and on a pool for its relays, which Close closes. Only
-// package pgxoutbox calls it: the type of its first parameter is internal.
+// PostgresOn returns an Outbox with locks and with a pool for its relays, which Close closes. Only
+// package pgxoutbox calls it, because the type of its first parameter is internal.
 func PostgresOn(relays sqlstore.Pool, open func(sqllock.Options) *sqllock.Store, opts Options) *Outbox {
 	opts = opts.withDefaults()
 	s, err := sqlstore.Postgres(relays, sqlstore.Options(opts))

@@ -16,15 +16,15 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Hundreds of messages wait behind one that is tried again in an hour, or there are so many that
-// each shard has few of the first ones. Messages of other keys and without a key are delivered
-// meanwhile, each key in its order, without a notification.
+// Hundreds of messages wait for an earlier message that is retried in an hour, or there are so many
+// messages that each shard has few of the first ones. Messages with other keys and without a key
+// are delivered in the meantime, each key in order, without a notification.
 //
-// Fails when Due has left out messages of a key that it has returned, and the relay does not look
+// Fails when Due has left out messages of a key that it has returned and the relay does not look
 // for them again. TestSearchThatFindsNothingPauses shows that the relay continues a search.
 func TestOthersGoOnBesideALongQueue(t *testing.T) {
 	t.Parallel()
-	// rounds returns n rounds of keys, each with every key once.
+	// rounds returns the list of keys repeated n times.
 	rounds := func(n int, keys ...string) (list []string) {
 		for range n {
 			list = append(list, keys...)
@@ -55,8 +55,8 @@ func TestOthersGoOnBesideALongQueue(t *testing.T) {
 	}
 }
 
-// othersGoOn appends messages of these keys, and fails the test unless all are delivered except
-// those of the key "long", which fail.
+// othersGoOn appends messages with the given keys. The messages of the key "long" fail. othersGoOn
+// fails the test unless all others are delivered.
 func othersGoOn(t *testing.T, p place, config outbox.RelayConfig, keys []string) {
 	box := p.open()
 	t.Cleanup(func() { box.Close() })
@@ -113,11 +113,11 @@ func othersGoOn(t *testing.T, p place, config outbox.RelayConfig, keys []string)
 	}
 }
 
-// A dead message is requeued while a later one of its key waits for its next attempt. Both are
-// delivered, the later one when its time has come.
+// A dead message is requeued while a later message of its key waits for its next attempt. Both are
+// delivered, the later one when it is due.
 //
-// Fails when the relay does not look again after the first message, which has hidden when the
-// second is due.
+// Fails when the relay does not poll again after the first message, which has hidden the due time
+// of the second.
 func TestRequeuedBeforeOneThatIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -139,18 +139,19 @@ func TestRequeuedBeforeOneThatIsTriedAgain(t *testing.T) {
 		if n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		if err := f.store.Notify(t.Context()); err != nil { // like another process: once
+		if err := f.store.Notify(t.Context()); err != nil { // notify once, as another process would
 			t.Fatal(err)
 		}
 		f.until("both are delivered", 2*time.Minute, func() bool { return f.had() == 2 })
 	})
 }
 
-// A search goes through thousands of waiting keys. It pauses after each call for as long as that
-// took, continues to its end, and begins again only if the relay was notified meanwhile.
+// A search goes through thousands of waiting keys. After each call, it pauses for as long as the
+// call took. It continues to its end, and begins again only if the relay was notified in the
+// meantime.
 //
-// Fails when calls that find nothing follow each other without a pause, or when the end of a pause
-// begins a new search.
+// Fails when there is no pause between calls that find nothing, or when the end of a pause begins a
+// new search.
 func TestSearchThatFindsNothingPauses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

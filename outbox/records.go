@@ -13,7 +13,7 @@ import (
 // State is the state of a message.
 type State string
 
-// The states of a message. A message that is delivered again is pending.
+// The states of a message. A message that will be delivered again is pending.
 const (
 	StatePending    = State(store.StatePending)
 	StateDispatched = State(store.StateDispatched)
@@ -26,27 +26,27 @@ type Outcome string
 // The outcomes of an attempt.
 const (
 	OutcomeOK = Outcome(store.OutcomeOK) // the message is dispatched
-	// OutcomePermanent: the sink has returned Permanent, or the topic has no sink and the relay has
-	// UnknownTopicDead. The message is dead.
+	// OutcomePermanent means that the sink has returned an error marked by Permanent, or that the
+	// topic has no sink and the relay has UnknownTopicDead. The message is dead.
 	OutcomePermanent = Outcome(store.OutcomePermanent)
 	OutcomeTransient = Outcome(store.OutcomeTransient) // another attempt follows
-	OutcomeExhausted = Outcome(store.OutcomeExhausted) // that was the last attempt: the message is dead
-	// OutcomeUnreadable: no sink was called, because the row is no valid message: another program
-	// has inserted it. The message is dead.
+	OutcomeExhausted = Outcome(store.OutcomeExhausted) // the last attempt has failed: the message is dead
+	// OutcomeUnreadable means that no sink was called, because another program has inserted a row
+	// that is not a valid message. The message is dead.
 	OutcomeUnreadable = Outcome(store.OutcomeUnreadable)
 )
 
 var outcomes = [...]Outcome{OutcomeOK, OutcomePermanent, OutcomeTransient, OutcomeExhausted, OutcomeUnreadable}
 
-// A Filter selects the messages that match all fields that are set. An empty list of IDs that is
-// not nil is refused, so that a search that found nothing does not select everything.
+// A Filter selects the messages that match all fields that are set. A list of IDs that is empty but
+// not nil is refused, so that passing on an empty search result does not select all messages.
 type Filter struct {
 	IDs           []ID
 	Topic, Key    string
 	State         State
 	CreatedFrom   time.Time // appended at this instant or later
 	CreatedBefore time.Time // appended before this instant
-	BeforeSeq     int64     // with a smaller Seq: the next page, after the last Seq of this one
+	BeforeSeq     int64     // with a smaller Seq: pass the last Seq of a page to get the next page
 }
 
 func (f Filter) check() error {
@@ -65,22 +65,23 @@ func (f Filter) inStore() store.Filter {
 	return s
 }
 
-// A Record is a message as operators see it. Its instants are of the database's clock.
+// A Record is a message with its state, for operators. Its times are those of the database's clock.
 type Record struct {
 	Message
-	Seq           int64 // of its row
+	Seq           int64 // number of its row
 	State         State
 	Attempts      int
-	NextAttemptAt time.Time // if it is pending
+	NextAttemptAt time.Time // set if the message is pending
 	CreatedAt     time.Time
-	// FailingFrom is when the first failed attempt began; zero: none has failed. A Requeue makes it
-	// zero. See Retry.MaxElapsedTime for what else changes it.
+	// FailingFrom is when the first failed attempt began, or zero if none has failed. A Requeue
+	// resets it to zero. Retry.MaxElapsedTime describes other changes.
 	FailingFrom time.Time
-	FinishedAt  time.Time // zero: it is pending
+	FinishedAt  time.Time // zero if the message is pending
 	LastError   string
 }
 
-// An Attempt is a delivery that was tried. The first 10 and the latest 40 of a message are kept.
+// An Attempt is a delivery that was tried. The outbox keeps the first 10 and the latest 40 attempts
+// of a message.
 type Attempt struct {
 	Number     int
 	FinishedAt time.Time
@@ -90,26 +91,28 @@ type Attempt struct {
 	Error      string
 }
 
-// MaxBacklog is how far Backlog counts, so that it is cheap however many messages wait.
+// MaxBacklog is the number up to which Backlog counts, so that it is cheap no matter how many
+// messages wait.
 const MaxBacklog = store.MaxCount
 
 // A Backlog describes the messages that wait in an outbox, by the database's clock.
 type Backlog struct {
-	// How many messages are in each state; MaxBacklog: that many or more.
+	// Pending and Dead are the numbers of messages in each state. MaxBacklog stands for that many
+	// or more.
 	Pending, Dead int64
 	// DueAge is how long the oldest due message has been ready for delivery. It is the lag of the
-	// relays, unless that message waits for something that Outbox.Backlog does not know. A message
-	// that waits for its next attempt is not due, nor are the later messages of its key. PendingAge
-	// is how long the oldest pending message has been pending, since it was appended or requeued.
-	// 0: there is no such message.
+	// relays, except if that message waits for a condition that Outbox.Backlog does not know. A
+	// message that waits for its next attempt is not due, and neither are the later messages of its
+	// key. PendingAge is how long the oldest pending message has been pending since it was appended
+	// or requeued. Both are 0 if there is no such message.
 	DueAge, PendingAge time.Duration
 }
 
 // Backlog describes the waiting messages of all topics. It does not know how the relays are
-// configured: it counts a message as due even if its topic has no sink, or if DeadStop holds it
-// back behind a dead one of its key. It executes one statement, and up to nine more if there are
-// many pending messages and none of the first is due. It is as cheap as what relays read for their
-// metrics.
+// configured. So it counts a message as due even if its topic has no sink, or if DeadStop makes it
+// wait for a dead message of its key. Backlog executes one statement, and up to nine more if there
+// are many pending messages and none of the first is due. It costs as little as the statements with
+// which relays read their metrics.
 func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 	if err := o.ready(ctx); err != nil {
 		return Backlog{}, err
@@ -121,10 +124,10 @@ func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 	return Backlog{stats.Pending, stats.Dead, stats.OldestDue, stats.OldestPending}, nil
 }
 
-// MaxPage is how many messages one call returns at most.
+// MaxPage is the maximum number of messages that one call returns.
 const MaxPage = 1000
 
-// Messages returns up to limit messages (at most MaxPage), without payload and headers, the newest
+// Messages returns up to limit messages (at most MaxPage), without payload and headers, newest
 // first.
 func (o *Outbox) Messages(ctx context.Context, which Filter, limit int) ([]Record, error) {
 	if err := cmp.Or(o.ready(ctx), which.check()); err != nil {
@@ -144,8 +147,8 @@ func (o *Outbox) Messages(ctx context.Context, which Filter, limit int) ([]Recor
 	return list, nil
 }
 
-// Message returns a message with its payload, and its attempts in order. If there is no such
-// message, the error matches ErrNoMessage.
+// Message returns a message with its payload, and its attempts in order. If the message does not
+// exist, the error matches ErrNoMessage.
 func (o *Outbox) Message(ctx context.Context, id ID) (Record, []Attempt, error) {
 	if err := o.ready(ctx); err != nil {
 		return Record{}, nil, err
@@ -171,25 +174,27 @@ func record(r store.Record) Record {
 
 // RequeueOptions are the options of Requeue. The zero value is fine.
 type RequeueOptions struct {
-	// InboxRetention is how long the receivers remember the messages that they have had: see
-	// RelayConfig. Older messages are left out, and Requeue returns an error that matches
-	// ErrTooOld. Default 60 days.
+	// InboxRetention is how long receivers remember the messages that they have processed: see
+	// RelayConfig. Requeue skips older messages and returns an error that matches ErrTooOld.
+	// Default 60 days.
 	InboxRetention time.Duration
-	// Force also requeues older messages: the receiver may have their effect twice. Default false.
+	// Force also requeues older messages, which may take effect twice at the receiver. Default
+	// false.
 	Force bool
-	// Note is kept with the message: who requeues it, and why. At most 200 bytes. Default "": none.
+	// Note says who requeues the messages, and why. It is stored with each message. At most 200
+	// bytes. Default "": none.
 	Note string
 }
 
-// requeueBatch is how many messages one transaction of Requeue visits.
+// requeueBatch is how many messages one transaction of Requeue processes.
 const requeueBatch = 1000
 
-// Requeue makes dead messages pending again, due immediately, 1,000 in one transaction, and returns
-// how many it has requeued; after an error it may have requeued more. It notifies relays like
-// Notify, but waits for that call. Relays share their work equally between the requeued messages
-// and those appended later. The messages get a new budget of attempts and of time (see Retry), and
-// keep the history of their attempts. A filter without IDs, Topic, Key, CreatedFrom and
-// CreatedBefore is refused: it would requeue every message that has ever failed.
+// Requeue makes dead messages pending again, due immediately. It processes 1,000 messages per
+// transaction and returns how many it has requeued. After an error, it may have requeued more. It
+// notifies relays like Notify, but waits for that call. Relays share their work equally between the
+// requeued messages and those appended later. The messages get a new budget of attempts and time
+// (see Retry) and keep the history of their attempts. Requeue refuses a filter without IDs, Topic,
+// Key, CreatedFrom and CreatedBefore, which would select every message that has ever failed.
 func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptions) (int, error) {
 	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err
@@ -227,8 +232,8 @@ func (o *Outbox) Requeue(ctx context.Context, which Filter, options RequeueOptio
 	return n, nil
 }
 
-// Delete deletes dead messages with their attempts, and returns how many: they are lost. It refuses
-// the same filters as Requeue.
+// Delete deletes dead messages and their attempts permanently, and returns how many messages it has
+// deleted. It refuses the same filters as Requeue.
 func (o *Outbox) Delete(ctx context.Context, which Filter) (int, error) {
 	if err := o.checkChange(ctx, which); err != nil {
 		return 0, err

@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/memory"
 )
 
-// Deleting or requeueing the results of a search that found nothing changes nothing, whatever else
-// the filter says.
+// Deleting or requeueing an empty search result changes nothing, no matter what else the filter
+// contains.
 //
 // Fails when an empty list of IDs that is not nil selects all messages.
 func TestAnEmptyListOfIDsIsNotAll(t *testing.T) {
@@ -46,7 +46,7 @@ func TestAnEmptyListOfIDsIsNotAll(t *testing.T) {
 	})
 }
 
-// A teller is a database with its own way to notify relays.
+// A teller is a store with its own way to notify relays.
 type teller struct {
 	*memory.Store
 	tell func(context.Context) error
@@ -58,8 +58,8 @@ func (t teller) Notify(ctx context.Context) error { return t.tell(ctx) }
 // otherwise find it only after its IdleDelay. The process that requeues it may end as soon as
 // Requeue returns.
 //
-// Fails when Requeue does not notify, notifies after it has returned or although it has changed
-// nothing, or fails because the notification failed.
+// Fails when Requeue does not notify, notifies after it has returned, notifies although it has
+// changed nothing, or fails because the notification failed.
 func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -106,10 +106,10 @@ func TestRequeuedMessagesAreDeliveredAtOnce(t *testing.T) {
 	})
 }
 
-// Thousands of messages are requeued, 1,000 in one transaction, and one transaction fails.
+// Thousands of messages are requeued, 1,000 per transaction, and one transaction fails.
 //
-// Fails when Requeue is one transaction, never ends, or reports that nothing was requeued although
-// something was.
+// Fails when Requeue uses a single transaction, never ends, or reports that nothing was requeued
+// although messages were.
 func TestRequeueOfThousands(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -161,9 +161,9 @@ func TestRequeueOfThousands(t *testing.T) {
 	})
 }
 
-// A message that was dead for two days is requeued, and its receiver works.
+// A message that was dead for two days is requeued, and its receiver works again.
 //
-// Fails when a check, or Ready, says that it has been pending for two days.
+// Fails when a check or Ready says that the message has been pending for two days.
 func TestRequeuedMessageIsPendingSinceThen(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

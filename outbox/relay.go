@@ -19,19 +19,19 @@ import (
 
 const (
 	idleJitter = 0.2
-	// layoutInterval is how often a relay reads how keys are spread over shards. A relay that leads
-	// also gets that with every answer to Due.
+	// layoutInterval is how often a relay reads the layout, which says how keys are distributed
+	// over shards. A leading relay also gets the layout with every answer to Due.
 	layoutInterval = 5 * time.Second
 	// writeGrace is how long Run tries to write results at its end.
 	writeGrace = 5 * time.Second
 )
 
-// A Relay delivers the messages of the shards that it leads. Make one with NewRelay. Its methods
+// A Relay delivers the messages of the shards that it leads. Create one with NewRelay. Its methods
 // may be called from any goroutine.
 type Relay struct {
 	outbox *Outbox
 	config RelayConfig
-	topics []string // topics with a sink; nil: all
+	topics []string // topics with a sink; nil means all topics
 	store  store.Store
 	events *events
 	calls  *calls
@@ -41,15 +41,15 @@ type Relay struct {
 	listener *listener
 	sampler  *lifecycle.Sampler[sample]
 	sweeper  *retention.Sweeper
-	metrics  *metrics // nil: no RelayConfig.Registerer
+	metrics  *metrics // nil without RelayConfig.Registerer
 	counts   counts
 
-	mu      sync.Mutex // of all callers
+	mu      sync.Mutex // used by all callers
 	layout  store.Layout
-	shards  map[int]*shard // those that this relay leads
-	stuckIn map[string]int // sinks that ignore their contexts, by topic
+	shards  map[int]*shard // shards that this relay leads
+	stuckIn map[string]int // sink calls that ignore their contexts, by topic
 
-	alone chan struct{} // full while a message is delivered that may have killed relays
+	alone chan struct{} // full while the relay delivers a message that may have killed relays
 }
 
 // NewRelay returns a Relay, or an error with every fault of the outbox's options and of config. It
@@ -93,19 +93,20 @@ func (r RelayConfig) sink(topic string) Sink {
 	return r.DefaultSink
 }
 
-// Run takes part in the election of each shard, and delivers the messages of those that this host
-// leads, until ctx ends. Then it starts no further delivery, waits for those in progress, writes
-// their results, and releases the shards, so that other hosts take over immediately. Then it
-// returns nil, or an error that names a sink or a hook that does not return, or says how many
-// results could not be written: those messages are delivered again. Run can be called once.
+// Run takes part in the election of each shard and delivers the messages of the shards that this
+// host leads, until ctx ends. Then it starts no further delivery, waits for deliveries in progress,
+// writes their results, and releases the shards, so that other hosts take over immediately. Run
+// returns nil, or an error that names a sink or a hook that does not return, or that says how many
+// results could not be written. The messages of unwritten results are delivered again. Run can be
+// called only once.
 //
-// If the database's first answer shows that it is not set up right, for example because
+// If the first answer of the database shows that it is not set up correctly, for example because
 // Outbox.Migrate was not called, Run returns an error that matches dlock.ErrSetup. If the database
-// does not answer, Run asks again until it does.
+// does not answer, Run retries until it does.
 //
-// Before it starts anything, Run calls the function that AdmitBy was given, such as Admit of a
-// cluster.Registry. If it refuses this process, Run starts nothing and returns the error. If it
-// refuses later, Run ends as when ctx ends.
+// Before it starts anything, Run calls the function passed to AdmitBy, such as Admit of a
+// cluster.Registry. If the function refuses this process, Run starts nothing and returns the error.
+// If it refuses the process later, Run ends as if ctx had ended.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.life.Begin(ctx); err != nil {
 		return err
@@ -116,9 +117,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	return r.life.Work(ctx, r.run)
 }
 
-// AdmitBy makes Run call ask before it delivers anything: an error keeps Run from starting, and a
-// later call of refused stops it. Ready and Started return the error, too. Registry.Add of package
-// cluster calls AdmitBy, so that a process on the database of another environment delivers nothing.
+// AdmitBy makes Run call ask before it delivers anything. An error of ask keeps Run from starting,
+// and a later call of refused stops it. Ready and Started return the error, too. Registry.Add of
+// package cluster calls AdmitBy, so that a process connected to the database of another environment
+// delivers nothing.
 func (r *Relay) AdmitBy(ask func(ctx context.Context, refused func(error)) (stop func(), err error)) {
 	r.life.AdmitBy(ask)
 }
@@ -149,8 +151,8 @@ func (r *Relay) run(ctx context.Context) error {
 	return err
 }
 
-// first verifies the tables and sets the layout. It tries until it succeeds, ctx ends, or the
-// database reports that it is not set up right.
+// first verifies the tables and sets the layout. It retries until it succeeds, ctx ends, or the
+// database reports that it is not set up correctly.
 func (r *Relay) first(ctx context.Context) error {
 	return lifecycle.FirstAnswer(ctx, dlock.ErrSetup, func() error {
 		_, err := call(r.calls, opVerify, func(ctx context.Context) (none struct{}, err error) {
@@ -163,7 +165,7 @@ func (r *Relay) first(ctx context.Context) error {
 	})
 }
 
-// work runs the parts until ctx ends, and drains.
+// work runs the parts until ctx ends, and then drains.
 func (r *Relay) work(ctx context.Context, endLife func()) error {
 	var locks dlock.DistributedLock = r.outbox.locks.get()
 	if r.config.Decorate != nil {
@@ -186,7 +188,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 
 	ended := make(chan time.Time, 1)
 	defer context.AfterFunc(ctx, func() { ended <- time.Now() })()
-	err = r.electAll(ctx, session) // waits for the deliveries in progress
+	err = r.electAll(ctx, session) // waits for deliveries in progress
 	draining := time.Now()
 	select {
 	case draining = <-ended:
@@ -222,7 +224,7 @@ func (r *Relay) work(ctx context.Context, endLife func()) error {
 	return err
 }
 
-// wake makes the shards look for messages immediately.
+// wake makes the shards poll for messages immediately.
 func (r *Relay) wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

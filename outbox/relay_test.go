@@ -12,7 +12,7 @@ import (
 )
 
 // Fails when a message is delivered although its transaction was not committed, or is not delivered
-// although it was.
+// although its transaction was committed.
 func TestMessagesOfCommittedTransactionsAreDelivered(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -34,9 +34,9 @@ func TestMessagesOfCommittedTransactionsAreDelivered(t *testing.T) {
 	})
 }
 
-// Fails when a message waits for IdleDelay although the database has no notifications, when a relay
-// that is notified waits at all, or when a relay that is not notified, although the database has
-// notifications, waits for longer than IdleDelay.
+// Fails when a message waits for IdleDelay although the database does not support notifications,
+// when a relay that is notified waits at all, or when a relay without a notification waits for
+// longer than IdleDelay.
 func TestHowSoonMessagesAreDelivered(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -85,7 +85,7 @@ func TestOrderIsKeptThroughRetries(t *testing.T) {
 			f.append(fmt.Sprint("good", i), 3)
 		}
 		f.fail = func(d outbox.Delivery) error {
-			if slices.Index(bad, d.ID)%3 == 0 && d.Attempt < 4 { // the messages between could overtake them
+			if slices.Index(bad, d.ID)%3 == 0 && d.Attempt < 4 { // other messages in between could overtake them
 				return errReceiver
 			}
 			return nil
@@ -97,7 +97,7 @@ func TestOrderIsKeptThroughRetries(t *testing.T) {
 	})
 }
 
-// Fails when an outcome differs from what the sink has asked for.
+// Fails when an outcome differs from the one that the sink has requested.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -146,8 +146,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// Fails when a dead message stops its key against OnDead, or does not stop it; and when the key
-// stays stopped after the message was requeued.
+// Fails when OnDead does not decide whether a dead message stops its key, or when the key stays
+// stopped after the message was requeued.
 func TestWhatDeadMessagesHoldBack(t *testing.T) {
 	t.Parallel()
 	for _, on := range []outbox.DeadPolicy{outbox.DeadContinue, outbox.DeadStop} {
@@ -183,8 +183,8 @@ func TestWhatDeadMessagesHoldBack(t *testing.T) {
 	}
 }
 
-// Fails when a message whose topic has no sink spends attempts, does not hold back its key, or when
-// health does not name it.
+// Fails when a message whose topic has no sink uses attempts or does not hold back its key, or when
+// the health check does not name the topic.
 func TestTopicsWithoutASink(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -216,10 +216,10 @@ func TestTopicsWithoutASink(t *testing.T) {
 	})
 }
 
-// Without a relay, Backlog says how many messages wait, how long the oldest due one has been due,
-// and how old the oldest pending one is, whatever holds it back.
+// Without a relay, Backlog says how many messages wait, how long the oldest due message has been
+// due, and how old the oldest pending message is, no matter what holds it back.
 //
-// Fails when Backlog finds nothing without the topics of a relay, or confuses the two ages.
+// Fails when Backlog finds nothing without the topics of a relay, or when it confuses the two ages.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -254,10 +254,12 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// Ten thousand keys have one message each, and a hot key, which came first, has ten thousand. The
-// other keys do not wait for it, and it needs no more calls than its messages fill batches.
+// Ten thousand keys have one message each, and a hot key, which came first, has ten thousand
+// messages. The other keys do not wait for the hot key, and reading the hot key takes no more calls
+// than its messages fill batches.
 //
-// Fails when a key with many messages keeps others from being read, or is read one by one.
+// Fails when a key with many messages keeps others from being read, or when its messages are read
+// one by one.
 func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -266,7 +268,7 @@ func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
 		for i := range keys {
 			f.append(fmt.Sprint(i), 1)
 		}
-		calls := map[string]int{} // by the only relay, one call of each kind at a time
+		calls := map[string]int{} // the only relay makes one call of each kind at a time
 		f.store.Fault = func(op string) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -298,8 +300,8 @@ func TestTenThousandKeysOfWhichOneIsHot(t *testing.T) {
 	})
 }
 
-// A sink asks for a day before each further attempt, which is longer than the receiver remembers
-// messages.
+// A sink requests a wait of a day before each further attempt, which is longer than the receiver
+// remembers messages.
 //
 // Fails when the last attempt comes after the receiver has forgotten the first one.
 func TestRetryAfterLongerThanTheInboxRemembers(t *testing.T) {

@@ -8,12 +8,12 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The database is restored from a copy, or a standby that lagged is promoted, while the relay has
+// The database is restored from a copy, or a lagging standby is promoted, while the relay has
 // results that it could not write yet. Messages that are committed afterwards get the row numbers
-// of those that the copy lacks. Every message that the database has is delivered.
+// of messages that the copy lacks. Every message that the database has is delivered.
 //
-// Fails when the result of a lost message is written to the message that has its number now, which
-// is then dispatched although no sink has had it.
+// Fails when the result of a lost message is written to the message that now has its number. That
+// message would be dispatched although no sink has received it.
 func TestDatabaseIsPutBackToACopy(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

@@ -11,12 +11,12 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// By default a message whose receiver fails is tried for nine tenths of the time for which
+// By default, a message whose receiver fails is tried for nine tenths of the time for which
 // receivers remember it, at least every hour. If it is requeued, it is tried until receivers forget
-// it; with Force, for as long as at first.
+// it. With Force, it is tried for as long as at first.
 //
 // Fails when attempts are limited by default, a wait is longer than an hour, the last attempt comes
-// after the receiver may have forgotten the first one, or a Requeue does not begin anew.
+// after the receiver may have forgotten the first one, or a Requeue does not restart the time.
 func TestMessageIsTriedForAsLongAsReceiversRemember(t *testing.T) {
 	t.Parallel()
 	if outbox.DefaultMaxElapsedTime != outbox.DefaultInboxRetention/10*9 {
@@ -72,10 +72,10 @@ func calm(remembers time.Duration) outbox.RelayConfig {
 	return outbox.RelayConfig{InboxRetention: remembers, TTL: time.Hour, IdleDelay: time.Hour, SweepInterval: time.Hour}
 }
 
-// If both MaxElapsedTime and MaxAttempts are set, the first that is reached ends the attempts. A
-// receiver that asks for a longer wait gets it, up to the end.
+// If both MaxElapsedTime and MaxAttempts are set, the one that is reached first ends the attempts.
+// A receiver that requests a longer wait gets it, up to the end of MaxElapsedTime.
 //
-// Fails when one of them is ignored, or a wait goes beyond MaxElapsedTime.
+// Fails when one of them is ignored, or when a wait extends beyond MaxElapsedTime.
 func TestRetryIsBoundedByTimeAndByCount(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -115,7 +115,7 @@ func TestRetryIsBoundedByTimeAndByCount(t *testing.T) {
 }
 
 // The clock of the database is set 400 days forward while messages fail, once during a delivery.
-// They are tried for as long as any other message.
+// The messages are tried for as long as any other message.
 //
 // Fails when messages are dead early because a clock stepped.
 func TestClockOfTheDatabaseIsSetForward(t *testing.T) {
@@ -154,11 +154,12 @@ func TestClockOfTheDatabaseIsSetForward(t *testing.T) {
 	})
 }
 
-// A receiver fails for days. Some attempts of each minute are logged as warnings, and the last
-// attempt as an error that says how many there were in how long. Meanwhile the check
-// receivers-accept says which topic fails, since when, and why, without secrets.
+// A receiver fails for days. In each minute, some attempts are logged as warnings. The last attempt
+// is logged as an error that says how many attempts there were and how long they took. In the
+// meantime, the check receivers-accept says which topic fails, since when, and why, without
+// secrets.
 //
-// Fails when an operator has to look into the database to see what fails, and since when.
+// Fails when an operator has to query the database to see which receiver fails and since when.
 func TestFailingReceiverIsSeen(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -168,7 +169,7 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 			}
 			return nil
 		}
-		var log bytes.Buffer // written by the relay, and read when that has stopped
+		var log bytes.Buffer // the relay writes it, and the test reads it after the relay has stopped
 		began := time.Now()
 		relay, stop := f.relayOf(outbox.RelayConfig{Retry: outbox.Retry{MaxElapsedTime: 10 * time.Hour},
 			Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -212,7 +213,7 @@ func TestFailingReceiverIsSeen(t *testing.T) {
 				}
 			}
 		}
-		if warned < 12 || dead != 10 { // of 12 that died in the same minute; the others are at Debug
+		if warned < 12 || dead != 10 { // of 12 that died in the same minute; the others are logged at Debug
 			t.Errorf("%d warnings, and %d lines of dead messages", warned, dead)
 		}
 		if strings.Contains(log.String()+text, "hunter2") {

@@ -8,10 +8,10 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// sampleInterval is how often a relay reads what health and metrics show.
+// sampleInterval is how often a relay reads the data for health checks and metrics.
 const sampleInterval = 15 * time.Second
 
-// A sample is what the sampler has read.
+// A sample is the data that the sampler has read.
 type sample struct {
 	store.Stats
 	failing []FailingTopic

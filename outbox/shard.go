@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// minPause is how soon a relay looks again after it has found a message, if the database has no
-	// notifications.
+	// minPause is how soon a relay polls again after it has found a message, if the database does
+	// not support notifications.
 	minPause = minPollInterval
 	// returnGrace is how long a sink has to return after its context has ended.
 	returnGrace = 5 * time.Second
-	// maxActive bounds the calls of sinks of a shard, for all topics together.
+	// maxActive bounds the sink calls of a shard for all topics together.
 	maxActive = 2_000
-	// maxHeld bounds the results of a shard that wait for locked rows. Each is kept in memory, and
-	// its message is left out of each answer of Due.
+	// maxHeld bounds the results of a shard that wait for locked rows. Each result is kept in
+	// memory, and each answer of Due leaves out its message.
 	maxHeld = 5_000
-	// While topics are full, the shard looks for messages of other topics at most every minBeside,
+	// While topics are full, the shard polls for messages of other topics at most every minBeside,
 	// and rests for besideShare times as long as the last such call took, because the call may have
-	// to search behind all messages of the full topics.
+	// to skip all messages of the full topics.
 	minBeside   = 50 * time.Millisecond
 	besideShare = 9
 	// termCheckInterval is how often a draining shard checks whether it still leads.
@@ -42,63 +42,63 @@ var (
 	errTimeout  = errors.New("outbox: the sink took longer than DeliverTimeout")
 )
 
-// A shard delivers the messages of one shard, for one term of its leader. All its state belongs to
-// the goroutine of run; other goroutines post functions to it.
+// A shard delivers the messages of one shard for one term of its leader. All its state belongs to
+// the goroutine of run. Other goroutines post functions to that goroutine.
 type shard struct {
 	relay  *Relay
 	term   *leader.Term
 	layout store.Layout
-	base   context.Context // of deliveries
+	base   context.Context // parent of the contexts of deliveries
 	end    context.CancelCauseFunc
 	posts  chan func()
-	gone   chan struct{} // run has returned
+	gone   chan struct{} // closed when run has returned
 	wakes  chan struct{}
 
 	lanes    map[laneID]*lane
 	topics   map[string]*topic
-	active   int // calls of sinks, of all topics
+	active   int // sink calls in progress, for all topics
 	unmarked int // results that are not written yet
-	held     int // those of them whose rows are locked
+	held     int // unmarked results whose rows are locked
 
-	look     bool      // there may be messages
-	besideAt time.Time // when to look next for messages beside those of full topics
-	after    string    // the key after which the current search continues; "": no search
+	look     bool      // there may be new messages
+	besideAt time.Time // when to poll next for messages of topics that are not full
+	after    string    // key after which the current search continues; "" without a search
 	fetching bool
 	reading  sync.WaitGroup
 	batch    *answers.Batch
-	retryAt  time.Time // no call before this, because one failed or found nothing
+	retryAt  time.Time // no call before this time, because a call failed or found nothing
 	callWait time.Duration
-	pause    time.Duration    // before the next look, while notifications do not work
-	changed  bool             // the layout has changed
-	wary     bool             // the relay before this one died: see suspects.go
+	pause    time.Duration    // before the next poll while notifications do not work
+	changed  bool             // whether the layout has changed
+	wary     bool             // the previous relay died: see suspects.go
 	first    []start          // deliveries that must be recorded before they begin
 	noting   bool             // deliveries are being recorded
-	notNoted map[store.ID]int // Crashes of messages given back, because recording them failed
+	notNoted map[store.ID]int // Crashes of messages that were given back because recording them failed
 	stopped  <-chan struct{}
 }
 
 // A laneID is a key, or a message without a key.
 type laneID struct {
 	key string
-	seq int64 // 0 if there is a key
+	seq int64 // 0 for a key
 }
 
 // A topic has its own places, so that a receiver that hangs delays only its own topics.
 type topic struct {
-	active int     // calls of its sink
-	ready  []*lane // lanes whose next message is of this topic, first come, first served
-	left   bool    // the latest Due left out messages of the topic, because it is full
+	active int     // calls of its sink in progress
+	ready  []*lane // lanes whose next message has this topic, first come, first served
+	left   bool    // the latest Due left out messages of the topic because it is full
 }
 
-// A lane holds the messages of one key that were read, until all their results are written. They
-// are delivered one after the other. While a lane exists, Due leaves out its key.
+// A lane holds the messages of one key from when they are read until all their results are written.
+// They are delivered one after the other. While a lane exists, Due leaves out its key.
 type lane struct {
 	id       laneID
 	waiting  []message
 	busy     bool // a message is being delivered
-	called   bool // the sink has not returned, even if its delivery has failed already
+	called   bool // the sink has not returned, even if its delivery has already failed
 	unmarked int
-	verdict  bool // the previous message is dead, but that is not written yet
+	verdict  bool // the previous message is dead, but its result is not written yet
 	more     bool // Due may have left out messages of the key
 }
 
@@ -118,7 +118,7 @@ func newShard(r *Relay, layout store.Layout, term *leader.Term) *shard {
 	return s
 }
 
-// wake makes the shard look for messages immediately.
+// wake makes the shard poll for messages immediately.
 func (s *shard) wake() {
 	select {
 	case s.wakes <- struct{}{}:
@@ -126,7 +126,7 @@ func (s *shard) wake() {
 	}
 }
 
-// post makes run call f, unless run has returned.
+// post makes run call f. It does nothing if run has returned.
 func (s *shard) post(f func()) {
 	select {
 	case s.posts <- f:
@@ -134,15 +134,15 @@ func (s *shard) post(f func()) {
 	}
 }
 
-// run delivers until ctx ends or the layout changes, and then waits for the deliveries in progress.
+// run delivers until ctx ends or the layout changes, and then waits for deliveries in progress.
 func (s *shard) run(ctx context.Context) {
-	defer s.reading.Wait() // for reads that were cut off, so that no call outlives Run
+	defer s.reading.Wait() // wait for abandoned reads, so that no call outlives Run
 	defer close(s.gone)
 	defer s.end(nil)
 	s.stopped = ctx.Done()
 	reads, endReads := context.WithCancel(s.relay.calls.Life())
 	defer endReads()
-	timer := time.NewTimer(0) // looks at once
+	timer := time.NewTimer(0) // poll immediately
 	defer timer.Stop()
 	for ctx.Err() == nil && !s.changed {
 		s.deliver()
@@ -155,16 +155,17 @@ func (s *shard) run(ctx context.Context) {
 		case <-s.wakes:
 			s.look, s.pause = true, minPause
 		case <-timer.C:
-			s.look = s.look || s.after == "" // a search in progress continues: it finds all due messages
+			s.look = s.look || s.after == "" // a search in progress continues, because it finds all due messages
 		}
 	}
 	endReads()
 	s.drain()
 }
 
-// takePosts calls the other posted functions, so that one call of Due fills all free places, and
-// not one call for each place. Before it returns it yields, so that deliveries that have ended but
-// wait for a processor can post, too. It does return, because no delivery begins meanwhile.
+// takePosts calls the other posted functions, so that one call of Due fills all free places instead
+// of one call for each place. Before it returns, it yields so that deliveries that have ended but
+// wait for a processor can post, too. It always returns, because no delivery begins in the
+// meantime.
 func (s *shard) takePosts() {
 	for yielded := false; ; {
 		select {
@@ -188,7 +189,7 @@ func (s *shard) deliver() {
 	for name, t := range s.topics {
 		for len(t.ready) > 0 && t.active < c.MaxDeliveries && s.active < maxActive &&
 			s.unmarked-s.held < 4*max(c.BatchSize, c.MaxDeliveries) && s.held < maxHeld {
-			if !s.term.Valid() { // also when the process has just woken: another relay may lead
+			if !s.term.Valid() { // also if the process has just woken: another relay may lead
 				return
 			}
 			l := t.ready[0]
@@ -218,11 +219,11 @@ func (s *shard) deliver() {
 	}
 }
 
-// full reports whether a topic has as many messages as it can soon deliver.
+// full reports whether a topic already has as many messages as it can deliver soon.
 func (s *shard) full(t *topic) bool { return len(t.ready) >= s.relay.config.MaxDeliveries }
 
-// makeReady queues a lane for a place of the topic of its next message, if it has one that may be
-// delivered now.
+// makeReady queues a lane for a place of its next message's topic, if that message may be delivered
+// now.
 func (s *shard) makeReady(l *lane) {
 	if len(l.waiting) == 0 || l.busy || l.called || l.verdict {
 		return
@@ -257,8 +258,9 @@ func (s *shard) delivered(l *lane, a attempt) {
 	switch {
 	case a.result.Outcome == store.OutcomeOK:
 	case a.result.Outcome != store.OutcomeTransient && s.relay.config.OnDead == DeadContinue:
-		// Until the verdict is written it may be lost with this relay, and the next relay may
-		// deliver the message after all. So later messages of its key must not be delivered yet.
+		// Until the verdict is written, it may be lost with this relay, and the next relay may
+		// deliver the message after all. So the later messages of its key must not be delivered
+		// yet.
 		l.verdict = true
 	default:
 		s.forget(l)
@@ -268,7 +270,7 @@ func (s *shard) delivered(l *lane, a attempt) {
 	if a.settled == nil {
 		a.settled = func() {}
 	}
-	held := false // its row is locked; of run's goroutine
+	held := false // its row is locked; used only by run's goroutine
 	s.relay.marker.put(a, func(counts bool) {
 		a.settled()
 		s.post(func() {
@@ -283,7 +285,7 @@ func (s *shard) delivered(l *lane, a attempt) {
 	})
 }
 
-// returned handles the return of a sink. Until then the next message of its key waits.
+// returned handles the return of a sink, for which the next message of its key has waited.
 func (s *shard) returned(l *lane, of string) {
 	s.active--
 	s.topics[of].active--
@@ -292,7 +294,7 @@ func (s *shard) returned(l *lane, of string) {
 	s.settle(l)
 }
 
-// marked handles the writing of a result.
+// marked is called when a result has been written.
 func (s *shard) marked(l *lane, counts bool) {
 	l.unmarked--
 	s.unmarked--
@@ -306,7 +308,7 @@ func (s *shard) marked(l *lane, counts bool) {
 	s.settle(l)
 }
 
-// settle removes a lane that has nothing left.
+// settle removes a lane that has nothing left to do.
 func (s *shard) settle(l *lane) {
 	if l.busy || l.called || l.unmarked > 0 || len(l.waiting) > 0 {
 		return
@@ -315,7 +317,7 @@ func (s *shard) settle(l *lane) {
 	s.look = s.look || l.more
 }
 
-// fetch calls Due, if there may be messages and there is room for them.
+// fetch calls Due if there may be messages and there is room for them.
 func (s *shard) fetch(ctx context.Context, timer *time.Timer) {
 	c := s.relay.config
 	if !s.look && s.after == "" || s.fetching {
@@ -359,13 +361,13 @@ func (s *shard) fetch(ctx context.Context, timer *time.Timer) {
 			}
 			s.fetched(timer, due, took, err)
 			if err == nil && len(full) == 0 && !due.Full && due.After == "" {
-				s.wary = false // everything that the previous relay may have begun was read
+				s.wary = false // all messages that the previous relay may have begun have been read
 			}
 		})
 	})
 }
 
-// fullTopics returns the topics that Due must leave out, and records that in them.
+// fullTopics returns the topics that Due must leave out, and marks them as left out.
 func (s *shard) fullTopics() (full []string) {
 	for name, t := range s.topics {
 		if s.full(t) {
@@ -396,7 +398,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 		m := message{pending, s.wary}
 		if crashes, ok := s.notNoted[m.ID]; ok {
 			m.wary = true
-			if m.Crashes == crashes+1 { // the failed call did record it, but this relay has not died
+			if m.Crashes == crashes+1 { // the failed call did record the message, but this relay has not died
 				m.Crashes = crashes
 			}
 		}
@@ -411,15 +413,15 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 		if first {
 			s.makeReady(l)
 		}
-		// If a message was tried before, Due has left out the later ones of its key. If it was
-		// requeued, NextIn does not cover a later one that waits for its next attempt.
+		// If a message was tried before, Due has left out the later messages of its key. If it was
+		// requeued, NextIn does not cover a later message that waits for its next attempt.
 		l.more = l.more || due.Full || due.More || m.Attempts > 0
 	}
 	switch {
 	case len(due.Messages) > 0:
 		s.pause = minPause
 	case s.after != "":
-		s.retryAt = time.Now().Add(took) // a search of many calls rests for half of the time
+		s.retryAt = time.Now().Add(took) // a search of many calls rests half of the time
 	}
 	if due.Full {
 		s.look = true
@@ -437,7 +439,7 @@ func (s *shard) fetched(timer *time.Timer, due store.Due, took time.Duration, er
 	timer.Reset(wait)
 }
 
-// drain waits for deliveries, and then for their results to be written. It ends the contexts of
+// drain waits for deliveries and then for their results to be written. It ends the contexts of
 // deliveries after DrainTimeout, or immediately if the term is over.
 func (s *shard) drain() {
 	c := s.relay.config

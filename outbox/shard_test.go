@@ -11,8 +11,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The process of a relay was stopped for longer than its lease: its term has ended, but the shard
-// does not know yet. Fails when the shard begins a delivery, because another relay may lead.
+// The process of a relay was stopped for longer than its lease, so its term has ended, but the
+// shard does not know yet. Fails when the shard begins a delivery, because another relay may lead.
 func TestShardWhoseTermHasEndedBeginsNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

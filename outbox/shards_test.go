@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A lineOfKeys is a receiver that checks that the messages of each key come one at a time, in
+// A lineOfKeys is a receiver that checks that the messages of each key arrive one at a time, in
 // order, and once.
 type lineOfKeys struct {
 	mu     sync.Mutex
@@ -59,10 +59,11 @@ func (l *lineOfKeys) count() int {
 	return len(l.had)
 }
 
-// Relays with other numbers of shards begin and end while messages wait: at the same time, and one
-// after another. Each message comes once, and those of a key come one at a time and in order.
+// Relays with different numbers of shards begin and end while messages wait, some at the same time
+// and some one after another. Each message arrives once, and the messages of a key arrive one at a
+// time and in order.
 //
-// Fails when a relay does not wait until relays of the old number have stopped, or when a key
+// Fails when a relay does not wait until relays with the old number have stopped, or when a key
 // belongs to no shard.
 func TestShardsChangeOnRealDatabases(t *testing.T) {
 	t.Parallel()
@@ -120,9 +121,9 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 		one := relay(1)
 		until(1)
 		one()
-		four := relay(4) // after it
+		four := relay(4) // after the first relay has ended
 		until(2)
-		three := relay(3) // beside the relay with four, which follows
+		three := relay(3) // while the relay with four still runs
 		until(3)
 		relay(2)
 		until(4)
@@ -137,10 +138,11 @@ func TestShardsChangeOnRealDatabases(t *testing.T) {
 	})
 }
 
-// A relay with another number of shards begins while one delivers. Messages wait only until that
-// one has stopped, and until the next try to lead.
+// A relay with another number of shards begins while a relay delivers. Messages wait only until the
+// old relay has stopped and the next attempt to lead comes.
 //
-// Fails when a relay leads once more under the old number, because all others wait for that.
+// Fails when a relay leads once more under the old number, because all other relays would wait for
+// it.
 func TestShardsAreHandedOverSoon(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

@@ -8,9 +8,9 @@ import (
 
 // A Sink passes messages on. Deliver is called from several goroutines, at the same time for
 // different keys but never for two messages of one key. If it returns nil, the message is
-// dispatched. After an error the message is delivered again later, unless Permanent has marked the
-// error. Deliver should return soon after its context has ended: then its time is over, or another
-// host delivers.
+// dispatched. After an error that Permanent has not marked, the message is delivered again later.
+// Deliver should return soon after its context has ended, because its time is over or another host
+// delivers.
 //
 // A message can be delivered more than once, so pass on its ID, or make the effect idempotent.
 type Sink interface {

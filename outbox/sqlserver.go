@@ -11,18 +11,19 @@ import (
 // database/sql that numbers its parameters @p1, @p2 and so on, as microsoft/go-mssqldb does. It
 // does not call the server.
 //
-// It is EXPERIMENTAL: it has not been run against a server. Its statements, and those of its locks
-// (see sqllock.SQLServer), follow the documentation, and only their texts are tested. Run your own
-// tests on it before you rely on it, and tell us. It may change or be removed in any release.
+// SQLServer is EXPERIMENTAL: it has not been run against a server. Its statements, and those of its
+// locks (see sqllock.SQLServer), follow the documentation, and only their texts are tested. Run
+// your own tests before you rely on it, and tell us the results. It may change or be removed in any
+// release.
 //
-// Append and Inbox.Once lock not only their row but, until the transaction ends, the gap between
-// its neighbours in the index of IDs. Calls whose IDs fall into the same gap wait; in a small table
-// most of them do. Two transactions with two calls each can wait for each other, until the server
-// ends one with an error that says to repeat it. So make these calls the last of the transaction,
+// Until the transaction ends, Append and Inbox.Once lock not only their row but also the gap
+// between its neighbors in the index of IDs. Calls whose IDs fall into the same gap wait; in a
+// small table, most of them do. Two transactions with two calls each can deadlock, and the server
+// then ends one with an error that says to repeat it. So make these calls last in the transaction,
 // and be ready to repeat it.
 //
-// Relays use db, so give the sinks a pool of their own, or allow db more connections than sinks use
-// at the same time: otherwise a relay cannot write what it has delivered.
+// Relays use db, so give the sinks a separate pool, or allow db more connections than the sinks use
+// at the same time. Otherwise, a relay cannot write the results of its deliveries.
 //
 // Processes cannot wake each other: a relay finds a message that another process has appended
 // within RelayConfig.PollInterval.

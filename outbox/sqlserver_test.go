@@ -14,8 +14,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A noted driver records the statements, and refuses all except INSERT. The texts of the statements
-// are tested in package sqlstore, without a server.
+// A noted driver records the statements and refuses all except INSERT. Package sqlstore tests the
+// texts of the statements without a server.
 type noted struct {
 	mu    sync.Mutex
 	texts []string
@@ -53,10 +53,10 @@ type noObject struct{}
 func (noObject) Error() string         { return "mssql: Invalid object name" }
 func (noObject) SQLErrorNumber() int32 { return 208 }
 
-// Switching to SQL Server takes one constructor, which brings the tables of messages and of locks.
+// Switching to SQL Server takes only another constructor, which includes the tables of messages and
+// locks.
 //
-// Fails when the Outbox or its locks use another database, or when options that cannot work are
-// accepted.
+// Fails when the Outbox or its locks use another database, or when invalid options are accepted.
 func TestSQLServer(t *testing.T) {
 	t.Parallel()
 	script := &noted{}

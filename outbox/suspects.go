@@ -11,19 +11,19 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A message that kills its relay leaves no result, and so no trace: each next relay would deliver
-// it and die, too. Recording every delivery before it begins would double the work of the database,
-// so relays do that only when there is a reason. A relay whose predecessor died is wary: until it
-// has read all due messages, it records those it reads before it delivers them, in one call for all
-// that begin together. If it dies as well, its deliveries in progress are suspect: their rows say
-// so to every later leader. Suspects are delivered one at a time, so that a further death is blamed
-// on one message. A result clears its message. Messages that are not suspect are delivered at the
-// same time.
+// A message that kills its relay leaves no result and therefore no trace, so each following relay
+// would deliver it and die, too. Recording every delivery before it begins would double the work of
+// the database, so relays do that only when there is a reason. A relay whose predecessor died is
+// wary. Until it has read all due messages, it records messages before it delivers them, with one
+// call for all deliveries that begin together. If this relay dies as well, its deliveries in
+// progress become suspect, and their rows say so to every later leader. Suspects are delivered one
+// at a time, so that a further death is blamed on one message only. A result clears its message.
+// Messages that are not suspect are delivered concurrently.
 
 // A message is a message that was read.
 type message struct {
 	store.Pending
-	wary bool // its delivery must be recorded before it begins
+	wary bool // the delivery must be recorded before it begins
 }
 
 // A start is a delivery that is about to begin.
@@ -33,14 +33,15 @@ type start struct {
 	topic string
 }
 
-// A crashedError is the error of a message that is dead because this many relays have died with it.
+// A crashedError is the error of a dead message. It is the number of relays that have died while
+// delivering the message.
 type crashedError int
 
 func (c crashedError) Error() string {
 	return fmt.Sprintf("outbox: %d relays in a row died, or were cut off, while delivering it", int(c))
 }
 
-// killed reports whether a message is dead because of the relays that died with it.
+// killed reports whether a message is dead because too many relays died while delivering it.
 func (r RelayConfig) killed(m store.Pending) bool {
 	return r.MaxCrashes != NoLimit && m.Crashes >= r.MaxCrashes
 }
@@ -51,7 +52,7 @@ func (s *shard) start(d start) {
 		func() { s.post(func() { s.returned(d.lane, d.topic) }) })
 }
 
-// begin records the deliveries in first, and then starts them.
+// begin records the deliveries in first and then starts them.
 func (s *shard) begin() {
 	if s.noting || len(s.first) == 0 {
 		return
@@ -67,7 +68,7 @@ func (s *shard) begin() {
 	}()
 }
 
-// startAlone delivers a suspect when this relay delivers no other suspect.
+// startAlone delivers a suspect once this relay delivers no other suspect.
 func (s *shard) startAlone(d start) {
 	select {
 	case s.relay.alone <- struct{}{}:
@@ -80,7 +81,7 @@ func (s *shard) startAlone(d start) {
 	s.startNoted(d, s.noteAll([]start{d}), sync.OnceFunc(func() { <-s.relay.alone }))
 }
 
-// startNoted delivers a recorded message if may is true, and calls done when the next suspect may
+// startNoted delivers a recorded message if may is true. It calls done when the next suspect may
 // begin.
 func (s *shard) startNoted(d start, may bool, done func()) {
 	if !may {
@@ -91,10 +92,10 @@ func (s *shard) startNoted(d start, may bool, done func()) {
 	s.relay.deliver(s.base, d.m, func(a attempt) {
 		if a.abandoned {
 			if s.term.Valid() {
-				s.note([]start{d}, 0) // stopping this host is no crash
+				s.note([]start{d}, 0) // stopping this host is not a crash
 			}
 			done()
-		} else { // until the result is written, another death would be blamed on this message, too
+		} else { // until the result is written, another death would also be blamed on this message
 			a.settled = done
 			time.AfterFunc(2*s.relay.config.CallTimeout, done)
 		}
@@ -102,7 +103,8 @@ func (s *shard) startNoted(d start, may bool, done func()) {
 	}, func() { s.post(func() { s.returned(d.lane, d.topic) }) })
 }
 
-// noteAll records that messages are about to be delivered, and reports whether they may be.
+// noteAll records that messages are about to be delivered, and reports whether they may be
+// delivered.
 func (s *shard) noteAll(list []start) bool {
 	if !s.note(list, 1) {
 		return false
@@ -120,7 +122,8 @@ func (s *shard) noteAll(list []start) bool {
 	return false
 }
 
-// note records, for each message, that more relays have died with it if this relay dies now.
+// note records each message's number of crashes, increased by more, which takes effect if this
+// relay dies now.
 func (s *shard) note(list []start, more int) bool {
 	begun := make([]store.Begun, len(list))
 	for i, d := range list {
@@ -132,7 +135,7 @@ func (s *shard) note(list []start, more int) bool {
 	return err == nil
 }
 
-// release gives back a delivery that has not begun: the message is read again after a pause.
+// release gives back a delivery that has not begun. The message is read again after a pause.
 func (s *shard) release(d start) { s.post(func() { s.given(d) }) }
 
 func (s *shard) given(d start) {

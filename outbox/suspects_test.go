@@ -11,7 +11,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// dies makes a host die in each delivery of a message: none of its deliveries in progress ends.
+// dies returns a sink with which a host dies in each delivery of the killer message. None of the
+// host's deliveries in progress ends.
 func (f *fleet) dies(h *host, killer outbox.ID, others time.Duration) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		if d.ID == killer {
@@ -27,16 +28,17 @@ func (f *fleet) dies(h *host, killer outbox.ID, others time.Duration) outbox.Sin
 	})
 }
 
-// A message kills its relay as soon as its delivery begins, each time with 7 others in progress and
-// more behind it. It is dead after it has killed MaxCrashes relays that had recorded its delivery.
-// No other message is dead, none is lost, and the order of each key is kept, also with two shards.
+// A message kills its relay as soon as its delivery begins, each time with 7 other deliveries in
+// progress and more messages waiting. It is dead after it has killed MaxCrashes relays that had
+// recorded its delivery. No other message is dead, none is lost, and the order of each key is kept,
+// also with two shards.
 //
-// Fails when a relay does not count the death of the previous one, or when other messages in
+// Fails when a relay does not count the death of the previous relay, or when other messages in
 // progress are blamed.
 func TestMessageThatKillsItsRelay(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{1, 2} {
-		for _, most := range []int{0, 2, 3} { // 0: the default
+		for _, most := range []int{0, 2, 3} { // 0 means the default
 			t.Run(fmt.Sprint(shards, " shards, MaxCrashes ", most), func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(t *testing.T, f *fleet) { kills(t, f, shards, most) })
@@ -72,7 +74,7 @@ func kills(t *testing.T, f *fleet, shards, most int) {
 		time.Sleep(10 * time.Second)
 		_ = stop()
 	}
-	want := outbox.DefaultMaxCrashes + 1 // the first relay had no reason to record it
+	want := outbox.DefaultMaxCrashes + 1 // the first relay had no reason to record the delivery
 	if most > 0 {
 		want = most + 1
 	}
@@ -93,11 +95,11 @@ func kills(t *testing.T, f *fleet, shards, most int) {
 	}
 }
 
-// After a relay has died, the calls that record deliveries are carried out, but their answers are
-// lost. The messages wait, and are delivered when answers arrive again.
+// After a relay has died, the calls that record deliveries take effect, but their answers are lost.
+// The messages wait and are delivered when answers arrive again.
 //
-// Fails when a relay takes its own records for the deaths of others: then the messages are dead
-// although no sink has had them.
+// Fails when a relay treats its own records as deaths of other relays. Then the messages would be
+// dead although no sink has received them.
 func TestAnswersAboutWhatBeginsAreLost(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -132,7 +134,7 @@ func TestAnswersAboutWhatBeginsAreLost(t *testing.T) {
 	})
 }
 
-// While no relay dies, no delivery is recorded. After one has died, there is one call for each
+// While no relay dies, no delivery is recorded. After a relay has died, there is one call for each
 // batch of deliveries that begins, until the messages due at that time have been read.
 //
 // Fails when a relay records deliveries without a reason, one by one, or forever.
@@ -201,7 +203,7 @@ func TestHostThatStopsHasNotDied(t *testing.T) {
 				<-ctx.Done()
 			}
 		}
-		for range 2 { // makes the message suspect
+		for range 2 { // make the message suspect
 			h := f.host()
 			h.relay(config)
 			time.Sleep(7 * time.Second)
@@ -223,10 +225,10 @@ func TestHostThatStopsHasNotDied(t *testing.T) {
 	})
 }
 
-// A suspect hangs. Messages of other keys are delivered meanwhile, and so is the next suspect when
-// the time of the first is over.
+// A suspect hangs. Messages with other keys are delivered in the meantime. The next suspect is
+// delivered when the first has timed out.
 //
-// Fails when one suspect stops all others, or ends only with the process.
+// Fails when one suspect stops all others, or when its delivery ends only with the process.
 func TestSuspectThatHangs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

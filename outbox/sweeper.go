@@ -27,7 +27,7 @@ func newSweeper(r *Relay) *retention.Sweeper {
 		}}
 }
 
-// leadsFirst reports whether this relay leads the first shard: then it deletes for all shards.
+// leadsFirst reports whether this relay leads the first shard. Then it sweeps for all shards.
 func (r *Relay) leadsFirst() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// A receiver that hangs delays only its own topic, however many of its messages wait, whether or
-// not it ignores its context, and whether it has its own sink or shares one with all topics.
+// A receiver that hangs delays only its own topic, no matter how many of its messages wait, whether
+// it ignores its context, and whether it has its own sink or shares one with all topics.
 //
-// Fails when topics share places, when messages of the topic that hangs keep those of others from
-// being read, or when they are read until all are in memory.
+// Fails when topics share places, when messages of the hanging topic keep messages of other topics
+// from being read, or when all messages of the hanging topic are read into memory.
 func TestHangingTopicCostsOnlyItself(t *testing.T) {
 	t.Parallel()
 	for _, waiting := range []int{8, 64, 1000} {
@@ -67,8 +67,8 @@ func hangs(t *testing.T, waiting int, ignores, fallback bool) {
 		if ignores != (err != nil) || ignores && (!strings.Contains(err.Error(), `"bad": 8`)) {
 			t.Errorf("the check sinks-return says %v", err)
 		}
-		// Of the topic that hangs: the messages being delivered, as many that are ready, and one
-		// answer; of the other topic all.
+		// For the hanging topic: the messages being delivered, as many that are ready, and one
+		// answer. For the other topic: all its messages.
 		if most := h.most.Load(); most > 8+8+32+50 {
 			t.Errorf("%d messages in memory", most)
 		}
@@ -83,8 +83,9 @@ func hangs(t *testing.T, waiting int, ignores, fallback bool) {
 	})
 }
 
-// When a message is dead, the later ones of its key wait until that is written: if the relay dies
-// before, the next relay delivers the dead message again, and it may then be accepted.
+// When a message is dead, the later messages of its key wait until its result is written. If the
+// relay dies before that, the next relay delivers the dead message again, and the receiver may then
+// accept it.
 //
 // Fails when a lost verdict breaks the order of a key.
 func TestVerdictIsWrittenBeforeTheNextOfItsKey(t *testing.T) {
@@ -114,7 +115,7 @@ func TestVerdictIsWrittenBeforeTheNextOfItsKey(t *testing.T) {
 	})
 }
 
-// A dead message holds back the later ones of its key only until its result is written.
+// A dead message holds back the later messages of its key only until its result is written.
 func TestVerdictThatIsWrittenLetsTheNextGo(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

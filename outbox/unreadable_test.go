@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// Another program inserts rows that are no valid messages. The table refuses them. Rows that were
-// inserted before the table had these checks are dead, each with the reason; all others are
+// Another program inserts rows that are not valid messages. The table refuses them. Rows that were
+// inserted before the table had these checks are dead, each with the reason. All others are
 // delivered.
 //
 // Fails when one such row stops the relay, or keeps operators from listing messages.
@@ -22,9 +22,9 @@ func TestRowThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		open    func(testing.TB) place
-		lenient string // makes the table accept everything
-		strict  string // undoes lenient for the next user of the connection
-		id      string // the ID made of a digit
+		lenient string // statement that makes the table accept all rows
+		strict  string // statement that undoes lenient for the next user of the connection
+		id      string // the ID as SQL, for a digit
 		payload string
 	}{
 		"Postgres": {onPostgres, "ALTER TABLE tickslot_outbox DROP CONSTRAINT tickslot_outbox_headers_check",
@@ -79,7 +79,7 @@ func TestRowThatCannotBeRead(t *testing.T) {
 				err := insert("", r.id, r.headers)
 				if err != nil {
 					refused = append(refused, r)
-				} else if r.headers != `{"retries": 3}` { // a CHECK cannot check each value
+				} else if r.headers != `{"retries": 3}` { // a CHECK constraint cannot check each value
 					t.Errorf("the table takes the ID %s and the headers %s", r.id, r.headers)
 				}
 			}

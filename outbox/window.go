@@ -5,10 +5,10 @@ import "sync"
 // defaultWindow is how many IDs a Window remembers by default.
 const defaultWindow = 1024
 
-// A Window remembers, in memory, the latest messages that a receiver has had. It is for a receiver
-// that keeps its own log (an aggregate, for example) and rebuilds the window from it. When the
-// window is full, it forgets the oldest message. It must be larger than the number of other
-// messages that may arrive between two deliveries of the same message.
+// A Window remembers, in memory, the latest messages that a receiver has processed. It is for a
+// receiver, for example an aggregate, that keeps its own log and rebuilds the window from that log.
+// When the window is full, it forgets the oldest message. It must be larger than the number of
+// other messages that may arrive between two deliveries of the same message.
 //
 // The zero value has room for 1,024 IDs. Its methods may be called from any goroutine.
 type Window struct {
@@ -19,10 +19,10 @@ type Window struct {
 	has  map[ID]bool
 }
 
-// NewWindow returns a Window with room for size IDs; 0: for 1,024.
+// NewWindow returns a Window with room for size IDs, or for 1,024 if size is 0.
 func NewWindow(size int) *Window { return &Window{size: max(0, size)} }
 
-// Add adds an ID, and reports whether it is new to the window. Call it when the effect of the
+// Add adds an ID and reports whether it is new to the window. Call it when the effect of the
 // message is in the receiver's log.
 func (w *Window) Add(id ID) (fresh bool) {
 	w.mu.Lock()
@@ -56,7 +56,7 @@ func (w *Window) Has(id ID) bool {
 	return w.has[id]
 }
 
-// Load empties the window and fills it with IDs from the receiver's own log, the oldest first.
+// Load empties the window and fills it with IDs from the receiver's own log, oldest first.
 func (w *Window) Load(ids []ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

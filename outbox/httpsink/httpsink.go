@@ -16,33 +16,33 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The headers of a request. The last three are left out if they would be empty.
+// The headers of a request. HeaderOrder is omitted if the message has no key.
 const (
-	// HeaderKey is the ID of the message, in quotes, as in the IETF's
+	// HeaderKey has the ID of the message in quotes, as in the IETF's
 	// draft-ietf-httpapi-idempotency-key-header. It is the same for each attempt.
 	HeaderKey = "Idempotency-Key"
-	// HeaderID is the ID of the message, without quotes.
+	// HeaderID has the ID of the message without quotes.
 	HeaderID = outbox.HeaderID
-	// HeaderTopic and HeaderOrder are the topic and the key of the message. Bytes that are not
+	// HeaderTopic and HeaderOrder have the topic and the key of the message. Bytes that are not
 	// allowed in a header are escaped as in a URL.
 	HeaderTopic = "Message-Topic"
 	HeaderOrder = "Message-Key"
-	// HeaderAttempt is the number of the attempt, from 1. An attempt whose relay died may not be
-	// counted, so only the ID shows whether a message is new to the receiver.
+	// HeaderAttempt has the number of the attempt, beginning with 1. An attempt whose relay died
+	// may not be counted, so only the ID shows whether a message is new to the receiver.
 	HeaderAttempt = "Message-Attempt"
 )
 
-// maxErrorLen is how many bytes of an answer are kept as an error.
+// maxErrorLen is the maximum number of bytes of an answer that are kept as an error.
 const maxErrorLen = 500
 
 // Options are the settings of a sink. The zero value is fine.
 type Options struct {
-	// Client sends the requests. It needs no time-out: a request ends with the context of its
-	// delivery, see outbox.RelayConfig.DeliverTimeout. Redirects are not followed: they would turn
-	// a POST into a GET. Default http.DefaultClient.
+	// Client sends the requests. It needs no time-out, because a request ends with the context of
+	// its delivery: see outbox.RelayConfig.DeliverTimeout. The sink does not follow redirects,
+	// which would turn a POST into a GET. Default http.DefaultClient.
 	Client *http.Client
 
-	// Header has headers of every request, such as Authorization. They are not kept in the
+	// Header has headers for every request, such as Authorization. They are not stored in the
 	// database, and a message cannot replace them. Default: Content-Type application/octet-stream,
 	// which a message can replace.
 	Header http.Header
@@ -52,16 +52,17 @@ type Options struct {
 }
 
 // New returns a sink that sends the payload of each message to a URL, with the headers of this
-// package, those of Options, and those of the message. A header that is invalid in HTTP makes each
-// attempt fail. If the URL is empty or invalid, outbox.NewRelay returns an error. All other headers
-// of a message pass through, such as Cookie or X-Forwarded-For: a producer that may append messages
-// speaks to the server with the rights of the relay. Errors, which are kept with each attempt, name
-// only the host of the URL, because a webhook has its secret in the path or the query.
+// package, those of Options, and those of the message. If a header is invalid in HTTP, each attempt
+// fails. If the URL is empty or invalid, outbox.NewRelay returns an error. All other headers of a
+// message pass through, including Cookie and X-Forwarded-For. So any producer that can append
+// messages can send requests to the server with the permissions of the relay. Errors are stored
+// with each attempt. They name only the host of the URL, because the path or the query of a webhook
+// contains its secret.
 //
 // An answer of 2xx is a success. After 401, 403, 404, 407, 408, 421, 425, 429, 3xx and 5xx, and if
 // there is no answer, the message is delivered again, because the server or the address may be
 // fixed without changing the message. It waits for as long as Retry-After says. With any other
-// answer the server has refused the message itself, which is dead immediately.
+// answer, the server has refused the message itself, and the message is dead immediately.
 func New(address string, options Options) outbox.Sink {
 	s := sink{header: options.Header, method: cmp.Or(options.Method, http.MethodPost)}
 	s.client = *cmp.Or(options.Client, http.DefaultClient)
@@ -80,7 +81,7 @@ func New(address string, options Options) outbox.Sink {
 
 type sink struct {
 	url    *url.URL
-	fault  error // of the URL
+	fault  error // fault of the URL
 	method string
 	header http.Header
 	client http.Client
@@ -123,8 +124,8 @@ func (s *sink) Deliver(ctx context.Context, d outbox.Delivery) error {
 	return result(response, text)
 }
 
-// failed returns the error of a request without an answer. It replaces package http's error, which
-// has the whole URL.
+// failed returns the error of a request without an answer. It replaces the error of package http,
+// which contains the whole URL.
 func (s *sink) failed(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		err = of.Err
@@ -132,7 +133,8 @@ func (s *sink) failed(err error) error {
 	return fmt.Errorf("httpsink: %s %s: %w", s.method, s.url.Host, err)
 }
 
-// result returns the outcome that an answer means.
+// result returns nil if the answer is a success. Otherwise, it returns an error with the mark that
+// the answer requires.
 func result(response *http.Response, text []byte) error {
 	code := response.StatusCode
 	if code/100 == 2 {
@@ -155,7 +157,7 @@ func result(response *http.Response, text []byte) error {
 	return err
 }
 
-// retryAfter parses the header: a number of seconds, or a date.
+// retryAfter parses the header Retry-After, which is a number of seconds or a date.
 func retryAfter(text string) (wait time.Duration, ok bool) {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second, true
@@ -166,7 +168,7 @@ func retryAfter(text string) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// escaped returns a text with the bytes escaped that are not allowed in a header.
+// escaped returns a text in which the bytes that are not allowed in a header are escaped.
 func escaped(text string) string {
 	const hex = "0123456789ABCDEF"
 	var b []byte

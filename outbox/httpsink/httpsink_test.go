@@ -21,8 +21,8 @@ var message = outbox.Delivery{Message: outbox.Message{ID: outbox.NewID("order-42
 	Key: "a\nb", Payload: []byte("hello"), Headers: map[string]string{"traceparent": "00-1", "authorization": "mine"}},
 	Attempt: 3}
 
-// Fails when a request lacks what the server needs to drop duplicates, and when a message can
-// replace the headers by which the relay identifies itself.
+// Fails when a request lacks a header that the server needs to drop duplicates, or when a message
+// can replace the headers that identify the relay.
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	var got *http.Request
@@ -53,7 +53,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// outcome returns a relay's outcome for an error.
+// outcome returns the outcome that a relay would store for an error.
 func outcome(err error) string {
 	switch {
 	case err == nil:
@@ -65,7 +65,7 @@ func outcome(err error) string {
 	}
 }
 
-// Fails when an answer has another meaning than in the documentation of New.
+// Fails when an answer has a meaning that differs from the documentation of New.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	code := 0
@@ -122,12 +122,12 @@ func TestURLThatIsNone(t *testing.T) {
 	}
 }
 
-// answers is a function that is a RoundTripper.
+// answers makes a function an http.RoundTripper.
 type answers func(*http.Request) (*http.Response, error)
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
-// Fails when a server is called again before the time in its Retry-After is over.
+// Fails when a server is called again before the wait in its Retry-After is over.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, header := range map[string]func(time.Time) string{
@@ -151,8 +151,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// Fails when an error has the password, the path or the query of a URL, which are the secret of a
-// webhook: errors are kept with the attempt, and are in log lines and on the page.
+// Fails when an error contains the password, the path or the query of a URL, which are the secret
+// of a webhook. Errors are stored with the attempt, and appear in log lines and on the page.
 func TestErrorsKeepTheSecretOfAURL(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
@@ -170,7 +170,7 @@ func TestErrorsKeepTheSecretOfAURL(t *testing.T) {
 	}
 }
 
-// Fails when the headers of a message without a key can pretend that it has one.
+// Fails when the headers of a message without a key can give it one.
 func TestMessageWithoutAKey(t *testing.T) {
 	t.Parallel()
 	var got http.Header

@@ -16,7 +16,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/httpsink"
 )
 
-// rawServer starts a server that calls answer for each request, and then closes the connection.
+// rawServer starts a server that calls answer for each request and then closes the connection.
 func rawServer(t *testing.T, answer func(c net.Conn)) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,7 +43,7 @@ func rawServer(t *testing.T, answer func(c net.Conn)) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// endless repeats a text until the client has gone.
+// endless repeats a text until the client is gone.
 func endless(c net.Conn, text string) {
 	text = strings.Repeat(text, 1000)
 	for {
@@ -53,7 +53,7 @@ func endless(c net.Conn, text string) {
 	}
 }
 
-// A server that answers nonsense has neither accepted a message nor refused it.
+// A nonsensical answer means that the server has neither accepted nor refused the message.
 //
 // Fails when a nonsensical answer loses a message, holds up a delivery for longer than its context,
 // or fills the memory.
@@ -117,8 +117,8 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// A server accepts a message, and then sends nothing more. Fails when the message is delivered
-// again for that reason.
+// A server accepts a message and then sends nothing more. Fails when the message is delivered again
+// because of that.
 func TestTakenAndNoEnd(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,19 +130,19 @@ func TestTakenAndNoEnd(t *testing.T) {
 	}
 }
 
-// A silent body has nothing to read until the context of its request has ended.
+// A silent body returns no data until the context of its request has ended.
 type silent func()
 
 func (s silent) Read([]byte) (int, error) { s(); return 0, context.Canceled }
 func (s silent) Close() error             { return nil }
 
-// Fails when a Retry-After that is invalid, or asks for years, decides when a message is tried
+// Fails when a Retry-After that is invalid, or that requests years, decides when a message is tried
 // again.
 func TestRetryAfterNonsense(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const day = 24 * time.Hour
-		for header, want := range map[string]time.Duration{ // -1: the wait of RelayConfig.Retry
+		for header, want := range map[string]time.Duration{ // -1 means the wait of RelayConfig.Retry
 			"": -1, "-1": -1, "1.5": -1, "1e3": -1, "0x10": -1, " ": -1, "soon": -1, "1 hour": -1,
 			"99999999999999999999": -1, "\x00": -1, "Sun Nov 31 00:00:00": -1, "١٢": -1,
 			"0": 0, "2147483647": day, "Fri, 31 Dec 9999 23:59:59 GMT": day, "Mon, 01 Jan 0001 00:00:00 GMT": 0,

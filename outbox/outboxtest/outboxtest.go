@@ -8,7 +8,7 @@
 //	message := outboxtest.RequireAppended(t, box, nil, "invoice.create")[0]
 //	payload := outboxtest.Payload[Order](t, message)
 //
-// Deliver calls one sink once. WorkOff makes a relay deliver everything, including retries, in
+// Deliver calls one sink once. WorkOff makes a relay deliver all messages, including retries, in
 // virtual time: see package testing/synctest.
 package outboxtest
 
@@ -30,20 +30,20 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/memory"
 )
 
-// callTimeout bounds each use of a database.
+// callTimeout bounds each call to a database.
 const callTimeout = 30 * time.Second
 
 // New returns an Outbox in the memory of this process. Its messages wait, fail and die by the same
-// rules as in a database, and its clock is time.Now, which is virtual inside synctest.Test. It is
-// for tests only, because its data is lost with it. Its transactions come from InTx: test code that
+// rules as in a database. Its clock is time.Now, which is virtual inside synctest.Test. It is only
+// for tests, because it does not keep its data. Its transactions come from InTx. Test code that
 // needs a *sql.Tx or a pgx.Tx with a database, such as outbox.SQLite.
 func New(t testing.TB) *outbox.Outbox {
 	t.Helper()
 	return kit.New(memory.New(), memlock.New()).(*outbox.Outbox)
 }
 
-// InTx calls f with a transaction of an Outbox that New has made, and commits it if f returns nil.
-// If f returns an error, the test fails immediately.
+// InTx calls f with a transaction of an Outbox from New, and commits the transaction if f returns
+// nil. If f returns an error, the test fails immediately.
 func InTx(t testing.TB, box *outbox.Outbox, f func(tx outbox.Tx) error) {
 	t.Helper()
 	below, err := kit.StoreOf(box)
@@ -62,10 +62,11 @@ func InTx(t testing.TB, box *outbox.Outbox, f func(tx outbox.Tx) error) {
 	tx.Commit()
 }
 
-// RequireAppended fails the test immediately unless exactly one message is pending for each time a
-// topic is named, in the order in which the messages were appended. It returns the messages with
-// their payloads, and ignores messages of other topics. With tx it sees what that transaction sees,
-// and fills in only the Seq and what was appended; nil: committed messages.
+// RequireAppended fails the test immediately unless the pending messages of the named topics are
+// exactly the listed ones, one message for each name, in the order in which they were appended. It
+// returns the messages with their payloads and ignores messages of other topics. With tx, it sees
+// what that transaction sees, and fills in only the Seq and the appended fields. If tx is nil, it
+// sees committed messages.
 func RequireAppended(t testing.TB, box *outbox.Outbox, tx outbox.Tx, topics ...string) []outbox.Record {
 	t.Helper()
 	if len(topics) == 0 {
@@ -81,8 +82,8 @@ func RequireAppended(t testing.TB, box *outbox.Outbox, tx outbox.Tx, topics ...s
 	return list
 }
 
-// RequireNotAppended fails the test immediately if a message of one of these topics (of any topic,
-// if none is named) is pending. See RequireAppended for tx.
+// RequireNotAppended fails the test immediately if a message of a named topic is pending. Without a
+// name, messages of all topics count. See RequireAppended for tx.
 func RequireNotAppended(t testing.TB, box *outbox.Outbox, tx outbox.Tx, topics ...string) {
 	t.Helper()
 	all := pending(t, box, tx)
@@ -151,8 +152,8 @@ func listed(list []outbox.Record) string {
 	return text.String()
 }
 
-// Payload returns the payload of a message, decoded from JSON. The test fails immediately if it is
-// no T.
+// Payload returns the payload of a message, decoded from JSON. The test fails immediately if the
+// payload is not a T.
 func Payload[T any](t testing.TB, m outbox.Record) (payload T) {
 	t.Helper()
 	if err := json.Unmarshal(m.Payload, &payload); err != nil {
@@ -162,10 +163,10 @@ func Payload[T any](t testing.TB, m outbox.Record) (payload T) {
 	return payload
 }
 
-// Deliver gives a message to the sink of its topic once, as the relay does: with DeliverTimeout;
-// the relay's Retry decides the outcome. A panic is an error, and t.FailNow in the sink ends the
-// test. Nothing is written. Only d.Topic is required; fields that are zero have their values of a
-// first attempt.
+// Deliver passes a message to the sink of its topic once, with DeliverTimeout, as the relay does.
+// The relay's Retry decides the outcome. A panic becomes an error, and t.FailNow in the sink ends
+// the test. Deliver writes nothing. Only d.Topic is required. Zero fields get the values of a first
+// attempt.
 func Deliver(t testing.TB, r *outbox.Relay, d outbox.Delivery) outbox.AttemptInfo {
 	t.Helper()
 	if r == nil {
@@ -178,11 +179,11 @@ func Deliver(t testing.TB, r *outbox.Relay, d outbox.Delivery) outbox.AttemptInf
 	return info.(outbox.AttemptInfo)
 }
 
-// WorkOff runs a relay in virtual time until no message is pending, but at most for atMost, and
-// then drains it. It returns the messages that were dispatched or died during the call, in the
-// order of their ends, with their payloads. The relay's Outbox must come from New, and both must be
-// made inside synctest.Test. A virtual day of an idle relay takes about 1.1 s of CPU time. The
-// relay cannot run again: to continue, make another one on the same Outbox.
+// WorkOff runs a relay in virtual time until no message is pending, but for at most atMost, and
+// then drains it. It returns the messages that were dispatched or died during the call, with their
+// payloads, in the order in which they ended. The relay's Outbox must come from New, and both must
+// be created inside synctest.Test. A virtual day of an idle relay takes about 1.1 s of CPU time.
+// The relay cannot run again. To continue, create another relay on the same Outbox.
 func WorkOff(t testing.TB, r *outbox.Relay, atMost time.Duration) (ended []outbox.Record) {
 	t.Helper()
 	below, err := kit.StoreOf(r)
@@ -194,7 +195,7 @@ func WorkOff(t testing.TB, r *outbox.Relay, atMost time.Duration) (ended []outbo
 	}
 	l := &look{t: t, box: kit.OutboxOf(r).(*outbox.Outbox), open: map[outbox.ID]time.Time{}}
 	l.look()
-	l.ended = nil // messages that had ended before
+	l.ended = nil // discard messages that had ended before
 	testkit.WorkOff(t, r.Run, atMost, l.look)
 	l.look()
 	slices.SortFunc(l.ended, func(a, b outbox.Record) int {
@@ -203,7 +204,7 @@ func WorkOff(t testing.TB, r *outbox.Relay, atMost time.Duration) (ended []outbo
 	return l.ended
 }
 
-// A look follows messages until they end.
+// A look tracks messages until they end.
 type look struct {
 	t     testing.TB
 	box   *outbox.Outbox
@@ -225,7 +226,7 @@ func (l *look) look() (left bool, dueAt time.Time) {
 	for _, id := range slices.Collect(maps.Keys(l.open)) {
 		m, _, err := l.box.Message(ctx, id)
 		switch {
-		case err != nil: // it was deleted
+		case err != nil: // the message was deleted
 			delete(l.open, id)
 		case m.State == outbox.StatePending:
 			l.open[id] = m.NextAttemptAt

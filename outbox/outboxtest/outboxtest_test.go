@@ -70,7 +70,7 @@ func put(t *testing.T, box *outbox.Outbox, messages ...outbox.Message) {
 }
 
 // Fails when RequireAppended accepts a missing message, another number of messages, or another
-// order, or sees uncommitted messages.
+// order, or when it sees uncommitted messages.
 func TestRequireAppended(t *testing.T) {
 	t.Parallel()
 	box := outboxtest.New(t)
@@ -114,7 +114,8 @@ func TestRequireAppended(t *testing.T) {
 	}, "order", "text")
 }
 
-// Fails when a transaction of a database does not see what it has appended, or others do.
+// Fails when a transaction of a database does not see the messages that it has appended, or when
+// others see them.
 func TestRequireAppendedInATransaction(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "a.db")+"?_pragma=busy_timeout(5000)")
@@ -203,8 +204,8 @@ func TestDeliver(t *testing.T) {
 	fails(t, func(t testing.TB) { outboxtest.Deliver(t, nil, outbox.Delivery{}) }, "nil")
 }
 
-// Fails when WorkOff returns before a message that is tried again, misses a message, returns
-// messages that had ended before, or takes longer than atMost.
+// Fails when WorkOff returns before a retry, misses a message, returns messages that had ended
+// before, or takes longer than atMost.
 func TestWorkOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		box := outboxtest.New(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// The order and the message about it are committed together, or neither is.
+// Either both the order and the message about it are committed, or neither is.
 func ExampleTx() {
 	place := func(ctx context.Context, pool *pgxpool.Pool, box *outbox.Outbox, id string, order []byte) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -25,8 +25,8 @@ func ExampleTx() {
 	_ = place
 }
 
-// The pool is the application's. Relays have a few connections of their own, made from its
-// settings.
+// The pool belongs to the application. Relays have a few separate connections with the settings of
+// the pool.
 func ExampleNew() {
 	run := func(ctx context.Context, pool *pgxpool.Pool, invoices outbox.Sink) error {
 		box := pgxoutbox.New(pool, outbox.Options{})

@@ -3,8 +3,8 @@
 //	box := pgxoutbox.New(pool, outbox.Options{})
 //	_, err := box.Append(ctx, pgxoutbox.Tx(tx), message)
 //
-// It is a package of its own so that a program with its messages in another database does not link
-// pgx. For its promises see package outbox.
+// It is a separate package so that a program with its messages in another database does not link
+// pgx. Package outbox documents the promises.
 package pgxoutbox
 
 import (
@@ -24,35 +24,35 @@ import (
 )
 
 const (
-	// maxOwn is how many connections of their own relays have: one each for Due, Mark, Stats and
+	// maxOwn is the number of separate connections of relays: one each for Due, Mark, Stats and
 	// Sweep.
 	maxOwn = 4
 	// idleFor is how long an unused connection stays open.
 	idleFor = 30 * time.Second
 )
 
-// New returns an Outbox on Postgres 13 or newer, with the encoding UTF8. It does not call the
-// server, and the caller keeps the pool and closes it.
+// New returns an Outbox on Postgres 13 or newer, with the encoding UTF8. New does not call the
+// server. The pool still belongs to the caller, who closes it.
 //
-// Relays open connections of their own when they need them, with the settings of the pool: up to
-// four for calls, one for LISTEN, and up to four for the locks that decide which relay delivers. So
-// a sink that uses up the pool cannot keep a relay from writing what it has delivered. An attempt
-// to connect fails after 2 s, or after the pool's ConnectTimeout if that is at most 10 s. Append
-// and Inbox.Once use the connection of their transaction.
+// Relays open separate connections with the settings of the pool when they need them: up to four
+// for calls, one for LISTEN, and up to four for the locks that decide which relay delivers. So a
+// sink that uses up the pool cannot keep a relay from writing the results of its deliveries. An
+// attempt to connect fails after 2 s, or after the pool's ConnectTimeout if that is at most 10 s.
+// Append and Inbox.Once use the connection of their transaction.
 //
 // Behind a PgBouncer in transaction mode, set pgx.QueryExecModeExec or
-// pgx.QueryExecModeSimpleProtocol. NOTIFY does not reach relays through it: they notice that, and
-// look for messages at least every RelayConfig.PollInterval.
+// pgx.QueryExecModeSimpleProtocol. NOTIFY does not reach relays through it. They notice that and
+// poll for messages at least every RelayConfig.PollInterval.
 //
-// docs/sql.md lists the rights that each role needs.
+// docs/sql.md lists the privileges that each role needs.
 func New(pool *pgxpool.Pool, opts outbox.Options) *outbox.Outbox {
 	open := func(l sqllock.Options) *sqllock.Store { return pgxlock.New(pool, l) }
 	if pool == nil {
 		return outbox.PostgresOn(sqlstore.Pool{}, open, opts)
 	}
 	config := pgxkit.OwnPool(pool, maxOwn, "tickslot outbox")
-	// Not a pgxpool.Pool: a sql.DB counts, for Relay.Checks, how many of its connections are in
-	// use, including attempts to connect, and ends such an attempt with its call.
+	// Do not use a pgxpool.Pool: a sql.DB counts, for Relay.Checks, how many of its connections are
+	// in use, including attempts to connect, and it ends such an attempt when its call ends.
 	with := []stdlib.OptionOpenDB{stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {
 		return false // a ping would be a second round trip
 	})}
@@ -76,8 +76,8 @@ func New(pool *pgxpool.Pool, opts outbox.Options) *outbox.Outbox {
 	return outbox.PostgresOn(sqlstore.Pool{DB: db, Transact: pgxkit.TransactSQL, Listen: listen}, open, opts)
 }
 
-// Tx wraps a transaction of pgx for Append and Inbox.Once. Their statements are not prepared, so
-// each is one round trip.
+// Tx wraps a pgx transaction for Append and Inbox.Once. Their statements are not prepared, so each
+// takes one round trip.
 func Tx(tx pgx.Tx) outbox.Tx { return transaction{tx} }
 
 type transaction struct{ tx pgx.Tx }

@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// If the pool is nil or the options fit no table, every method returns an error that says what is
-// wrong. Nothing panics, NewRelay refuses such an Outbox, and it can be closed.
+// If the pool is nil or the options are invalid, every method returns an error that says what is
+// wrong. Nothing panics, NewRelay refuses such an Outbox, and the Outbox can be closed.
 //
-// Fails when the faults of New are dropped, or a nil pointer is used.
+// Fails when the faults of New are dropped, or when a nil pointer is dereferenced.
 func TestFaultsOfNewAreErrors(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {

@@ -1,10 +1,11 @@
 // Package redissink adds messages of an outbox to Redis streams.
 //
-// Its Redis user needs only the right to XADD, and to the names of the streams:
+// Its Redis user needs permission only for XADD and for the names of the streams:
 //
 //	ACL SETUSER relay on >secret resetchannels resetkeys ~outbox:* -@all +xadd
 //
-// Without one of these rights a delivery fails with an error that says so, and is tried again.
+// If one of these permissions is missing, a delivery fails with an error that says so, and is tried
+// again.
 package redissink
 
 import (
@@ -19,29 +20,29 @@ import (
 	"github.com/tickslot/tickslot/outbox"
 )
 
-// The fields of an entry. FieldKey and FieldHeaders are left out if the message has none.
+// The fields of an entry. FieldKey and FieldHeaders are omitted if the message has none.
 const (
-	FieldID      = "id" // for the reader to drop duplicates
+	FieldID      = "id" // with it, readers drop duplicates
 	FieldTopic   = "topic"
 	FieldKey     = "key"
 	FieldPayload = "payload"
 	FieldHeaders = "headers" // a JSON object
-	FieldAttempt = "attempt" // from 1
+	FieldAttempt = "attempt" // begins with 1
 )
 
 // Options are the settings of a sink. The zero value is fine.
 type Options struct {
-	// Stream returns the name of the stream of a topic. Default nil: "outbox:" and the topic.
+	// Stream returns the name of the stream for a topic. Default nil: "outbox:" and the topic.
 	Stream func(topic string) string
 
-	// MaxLen is about how many entries a stream keeps. Older ones are deleted, whether they were
-	// read or not. Default 0: all are kept.
+	// MaxLen is the approximate number of entries that a stream keeps. Older entries are deleted,
+	// whether or not they were read. Default 0: all entries are kept.
 	MaxLen int64
 }
 
-// New returns a sink that adds each message to the stream of its topic, in one round trip. The
-// stream has the messages of a key in their order. If an answer was lost, the stream has the
-// message twice, with the same FieldID.
+// New returns a sink that adds each message to the stream of its topic in one round trip. The
+// stream has the messages of a key in order. If an answer was lost, the stream has the message
+// twice, with the same FieldID.
 func New(client redis.UniversalClient, options Options) outbox.Sink {
 	return outbox.SinkFunc(func(ctx context.Context, d outbox.Delivery) error {
 		if client == nil {

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// Fails when entries of the stream lack what a reader needs, or are in another order than the
-// messages.
+// Fails when entries of the stream lack a field that a reader needs, or when their order differs
+// from the order of the messages.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	redistest.Require(t)
@@ -60,7 +60,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// The rights in the package's documentation are enough. If one is missing, the error says so.
+// The permissions in the package documentation are enough. If one is missing, the error says so.
 //
 // Fails when a delivery needs another command.
 func TestRights(t *testing.T) {

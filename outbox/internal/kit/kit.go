@@ -1,5 +1,5 @@
-// Package kit lets package outboxtest reach into package outbox, which sets these variables. So
-// users see no method that only tests may call.
+// Package kit lets package outboxtest use internals of package outbox, which sets these variables.
+// So users do not see methods that only tests may call.
 package kit
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Locks are the relays' locks.
+// Locks are the locks of the relays.
 type Locks interface {
 	dlock.DistributedLock
 	driver.Enumerator
@@ -23,7 +23,7 @@ var (
 	StoreOf func(outboxOrRelay any) (store.Store, error)
 	// OutboxOf returns the *outbox.Outbox of an *outbox.Relay.
 	OutboxOf func(relay any) any
-	// Deliver gives an outbox.Delivery to the sink of its topic once, on this goroutine, as an
-	// *outbox.Relay does, and returns an outbox.AttemptInfo.
+	// Deliver passes an outbox.Delivery to the sink of its topic once, on this goroutine, as an
+	// *outbox.Relay does. It returns an outbox.AttemptInfo.
 	Deliver func(ctx context.Context, relay, delivery any) (info any, err error)
 )

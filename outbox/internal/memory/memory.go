@@ -1,5 +1,5 @@
-// Package memory is an outbox's database in memory, for tests in virtual time. It keeps the
-// contract of package store, and can be made to fail.
+// Package memory is an in-memory database for an outbox, for tests in virtual time. It keeps the
+// contract of package store and can be made to fail.
 package memory
 
 import (
@@ -13,17 +13,18 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// Store is a store.Store in memory. Make one with New.
+// Store is an in-memory store.Store. Create one with New.
 type Store struct {
-	// Fault is called before each call, with its name; if it returns an error, the call returns
-	// that and does nothing. After is called after each call; the call returns its error although
-	// it was carried out. Nil: nothing fails.
+	// Fault is called with the name of each call before the call. If it returns an error, the call
+	// does nothing and returns that error. After is called after each call. If it returns an error,
+	// the call returns that error although it has taken effect. If they are nil, nothing fails.
 	Fault, After func(op string) error
-	// Locked reports whether another session keeps a row locked. Nil: no row.
+	// Locked reports whether another session keeps a row locked. If it is nil, no row is locked.
 	Locked func(id store.ID) bool
-	// Refuses returns why Mark cannot write the result of a message. Nil: it can write all.
+	// Refuses returns why Mark cannot write the result of a message. If it is nil, Mark can write
+	// all results.
 	Refuses func(id store.ID) error
-	// Ahead returns by how much the store's clock is ahead. Nil: 0.
+	// Ahead returns by how much the store's clock is ahead. If it is nil, the clock is right.
 	Ahead func() time.Duration
 
 	mu       sync.Mutex
@@ -41,7 +42,7 @@ type Store struct {
 type row struct {
 	store.Record
 	budget, crashes int
-	requeuedAt      time.Time // zero: never
+	requeuedAt      time.Time // zero if never requeued
 }
 
 type had struct {
@@ -87,8 +88,8 @@ func (s *Store) after(op string) error {
 	return s.After(op)
 }
 
-// Copy copies all committed data, and returns a function that restores it, like a restored backup,
-// or the promotion of a standby that lagged. Row numbers are then assigned again.
+// Copy copies all committed data and returns a function that restores the copy, like a restored
+// backup or the promotion of a lagging standby. Row numbers are then assigned again.
 func (s *Store) Copy() (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +118,7 @@ type Tx struct {
 	ended    bool
 }
 
-// An appended is a message of a transaction.
+// An appended is a message that a transaction has appended.
 type appended struct {
 	seq int64
 	store.Message
@@ -143,14 +144,14 @@ func (t *Tx) Commit() {
 	t.ended = true
 }
 
-// Rollback ends a transaction as if nothing had been done in it. After Commit it does nothing.
+// Rollback ends a transaction and discards its changes. After Commit, it does nothing.
 func (t *Tx) Rollback() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	t.ended = true
 }
 
-// QueryRow implements store.Tx. Memory has no statements.
+// QueryRow implements store.Tx. It panics, because this store has no statements.
 func (t *Tx) QueryRow(context.Context, string, ...any) store.Row { panic("memory has no statements") }
 
 // Exec implements store.Tx.
@@ -158,7 +159,8 @@ func (t *Tx) Exec(context.Context, string, ...any) (int64, error) { panic("memor
 
 var errTx = errors.New("the transaction has ended, or is not one of this store, which is in memory")
 
-// mine returns tx as a transaction of this store, or an error. The caller holds mu.
+// mine returns tx as a *Tx, or an error if it is not an open transaction of this store. The caller
+// holds mu.
 func (s *Store) mine(tx store.Tx) (*Tx, error) {
 	if t, ok := tx.(*Tx); ok && t.store == s && !t.ended {
 		return t, nil
@@ -166,7 +168,8 @@ func (s *Store) mine(tx store.Tx) (*Tx, error) {
 	return nil, errTx
 }
 
-// Append implements store.Producer. Messages are in the order of their Append, not of their Commit.
+// Append implements store.Producer. Messages have the order in which they were appended, not the
+// order in which they were committed.
 func (s *Store) Append(_ context.Context, tx store.Tx, m store.Message) (bool, store.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,7 +328,7 @@ func (s *Store) Due(_ context.Context, q store.DueRequest) (due store.Due, err e
 	return due, s.after("due")
 }
 
-// failing returns Pending.Failing of a message.
+// failing returns the value of Pending.Failing for a message.
 func failing(m *row) time.Duration {
 	if m.FailingSince.IsZero() {
 		return 0
@@ -344,7 +347,7 @@ func (s *Store) Misused() error {
 	return s.misused
 }
 
-// refuses returns why Mark must write none of these results, or nil.
+// refuses returns why Mark must not write any of these results, or nil.
 func (s *Store) refuses(results []store.Result) error {
 	seen := map[int64]bool{}
 	for _, r := range results {

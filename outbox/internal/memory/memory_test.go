@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/storetest"
 )
 
-// Messages have the same outcomes as on databases. Transactions and contexts are only imitated.
+// Messages have the same outcomes as on databases. The store only imitates transactions and
+// contexts.
 //
 // Fails when this store, which tests in virtual time use, behaves differently from the databases.
 func TestConformance(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// BenchmarkBatch appends a batch in one transaction, reads it with Due, and marks it.
+// BenchmarkBatch appends a batch in one transaction, reads the batch with Due, and marks its
+// messages.
 func BenchmarkBatch(b *testing.B) {
 	for _, way := range databases {
 		b.Run(way, func(b *testing.B) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// ways are how a database is reached.
+// ways are the ways to reach a database.
 var ways = map[string]func(t testing.TB) subject{
 	"Postgres": func(t testing.TB) subject { return postgresOn(t, quickPostgres(t), "") },
 	"Postgres, simple protocol": func(t testing.TB) subject {
@@ -44,17 +44,17 @@ func TestConformance(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(way, ",") || way == "MySQL itself" {
-				testkit.Long(t) // the same store, reached in another way, or on a related server
+				testkit.Long(t) // same store, reached in another way or on a related server
 			}
 			storetest.Run(t, newPlace(t, of(t)).harness())
 		})
 	}
 }
 
-// A place is a database whose tables tests use one after the other.
+// A place is a database whose tables are reused by one test after the other.
 type place struct {
 	subject
-	pool *sql.DB // of the stores, and of applications
+	pool *sql.DB // used by the stores and by applications
 
 	mu    sync.Mutex
 	pools map[store.Store]*sql.DB
@@ -97,7 +97,7 @@ func (p *place) harness() storetest.Harness {
 	}
 }
 
-// migrate creates tables with a name that has to be quoted.
+// migrate creates tables whose names must be quoted.
 func (p *place) migrate(t testing.TB, s subject, db *sql.DB) *sqlstore.Store {
 	t.Helper()
 	made := s.on(t, db, strings.TrimSuffix(sqltest.Unique("t'o\"th`er"), ":"))

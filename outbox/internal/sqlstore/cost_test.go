@@ -16,16 +16,17 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// A dialect fills tables, and counts what statements read, on one kind of database.
+// A dialect fills tables and counts the pages or rows that statements read, on one kind of
+// database.
 type dialect struct {
 	of func(t testing.TB) subject
-	// id is a message id made of a text, series a query of the numbers from 1 to n, and later an
-	// instant in an hour.
+	// These return SQL: id returns a message ID made of a text, series returns a query for the
+	// numbers from 1 to n, and later is an instant an hour from now.
 	id     func(text string) string
 	series func(n int) string
 	now    string
 	later  string
-	// reads returns how many pages, or rows of indexes, a statement reads.
+	// reads returns how many pages or index rows a statement reads.
 	reads func(t *testing.T, conn *sql.Conn, st sqlstore.Explained) int
 	most  int
 }
@@ -41,7 +42,7 @@ var dialects = map[string]dialect{
 		of: func(t testing.TB) subject { return mysqlOn(t, quickMariaDB(t), oneTrip) },
 		id: func(text string) string { return "UNHEX(LEFT(SHA2(" + text + ", 256), 32))" },
 		series: func(n int) string {
-			return fmt.Sprintf("SELECT seq AS i FROM seq_1_to_%d", n) // the engine SEQUENCE
+			return fmt.Sprintf("SELECT seq AS i FROM seq_1_to_%d", n) // uses the SEQUENCE engine
 		},
 		now: "UTC_TIMESTAMP(6)", later: "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", most: 1900, reads: rowsOfMariaDB,
 	},
@@ -56,7 +57,7 @@ var dialects = map[string]dialect{
 	},
 }
 
-// fill inserts n messages of a key in a state.
+// fill inserts n messages with the given key and state.
 func (d dialect) fill(t *testing.T, s subject, name, key, state string, tried int, next string, n int) {
 	t.Helper()
 	finished := "NULL"
@@ -74,12 +75,12 @@ func (d dialect) fill(t *testing.T, s subject, name, key, state string, tried in
 		"FROM (%s) AS n", quotedKey(s), d.id(name), key, payload, state, tried, next, finished, d.series(n)))
 }
 
-// A hundred thousand messages wait behind one in back-off, and their key has as many dead ones. Ten
-// thousand wait behind the first messages of a thousand keys, and as many without a key are in
-// back-off themselves. Due messages of other keys are found by reading some hundreds of rows at a
-// time, and so are the numbers that health shows.
+// A hundred thousand messages wait for a message of their key in back-off, and the key has as many
+// dead messages. Ten thousand messages wait for the first messages of a thousand keys, and as many
+// messages without a key are in back-off themselves. Due messages with other keys are found by
+// reading a few hundred rows at a time, and so are the numbers for health checks.
 //
-// Fails when a search reads through waiting, dead or dispatched messages, instead of going from key
+// Fails when a search reads through waiting, dead or dispatched messages instead of going from key
 // to key, or from one message in back-off to the next.
 func TestCostBehindALongQueue(t *testing.T) {
 	t.Parallel()
@@ -104,7 +105,7 @@ func TestCostBehindALongQueue(t *testing.T) {
 				}
 				return "CONCAT('" + prefix + "', " + number + ")"
 			}
-			// before and behind the long key
+			// before and after the long key
 			heads := fewer / 10
 			d.fill(t, s, "a", key("held", "i"), "pending", 1, d.later, heads)
 			d.fill(t, s, "b", key("held", "(i % "+strconv.Itoa(heads)+") + 1"), "pending", 0, d.now, fewer)
@@ -124,7 +125,7 @@ func TestCostBehindALongQueue(t *testing.T) {
 						}
 						for file, st := range search {
 							most := d.most
-							if file == "stats" { // it counts up to MaxCount
+							if file == "stats" { // stats counts up to MaxCount
 								most += 5 * store.MaxCount
 							}
 							if n := d.reads(t, conn, st); n > most {
@@ -167,7 +168,7 @@ func TestCostBehindALongQueue(t *testing.T) {
 	}
 }
 
-// pagesOfPostgres counts pages, each as often as it is read.
+// pagesOfPostgres returns the number of page reads of a statement.
 func pagesOfPostgres(t *testing.T, conn *sql.Conn, st sqlstore.Explained) (most int) {
 	t.Helper()
 	for _, mode := range []string{customPlan, genericPlan} {
@@ -180,7 +181,7 @@ func pagesOfPostgres(t *testing.T, conn *sql.Conn, st sqlstore.Explained) (most 
 	return most
 }
 
-// rowsOfMariaDB counts steps in indexes.
+// rowsOfMariaDB returns the number of index steps of a statement.
 func rowsOfMariaDB(t *testing.T, conn *sql.Conn, st sqlstore.Explained) int {
 	t.Helper()
 	steps := func() (n int) {
@@ -197,7 +198,7 @@ func rowsOfMariaDB(t *testing.T, conn *sql.Conn, st sqlstore.Explained) int {
 	return steps() - before
 }
 
-// pagesOfSQLite counts pages, each as often as it is read.
+// pagesOfSQLite returns the number of page reads of a statement.
 func pagesOfSQLite(t *testing.T, conn *sql.Conn, st sqlstore.Explained) (n int) {
 	t.Helper()
 	status := func() (n int) {

@@ -19,7 +19,7 @@ func (s *Store) split(text string) []string {
 	return sqlmigrate.Statements(text)
 }
 
-// literal returns an ID as a literal in SQL.
+// literal returns an ID as an SQL literal.
 func (s *Store) literal(id store.ID) string {
 	switch s.dialect {
 	case sqlkit.Postgres:
@@ -30,7 +30,7 @@ func (s *Store) literal(id store.ID) string {
 	return fmt.Sprintf("x'%x'", id[:])
 }
 
-// instantOf returns the SQL expression for the instant of a parameter, which is in µs since 1970.
+// instantOf returns the SQL expression that converts a parameter in µs since 1970 to an instant.
 func (s *Store) instantOf(param string) string {
 	switch s.dialect {
 	case sqlkit.Postgres:
@@ -58,11 +58,11 @@ func (s *Store) rowOfMessage() string {
 // MySQL's names of the unique indexes.
 const (
 	indexOfMessages = "message_id"
-	indexOfRecords  = "PRIMARY" // of the inbox
+	indexOfRecords  = "PRIMARY" // primary key of the inbox
 )
 
-// isThere reports whether an insert failed because this unique index has the row already. On
-// Postgres and SQLite no insert fails so, thanks to ON CONFLICT.
+// isThere reports whether an insert failed because the unique index already has the row. On
+// Postgres and SQLite, ON CONFLICT prevents this error.
 func (s *Store) isThere(err error, index string) bool {
 	switch s.dialect {
 	case sqlkit.MySQL:
@@ -70,8 +70,8 @@ func (s *Store) isThere(err error, index string) bool {
 		return sqlkit.MySQLNumber(err) == "1062" &&
 			(strings.Contains(err.Error(), "'"+index+"'") || strings.Contains(err.Error(), "."+index+"'"))
 	case sqlkit.SQLServer:
-		// The error numbers for a unique index and for a primary key. Each of the two tables has
-		// only one of them, besides the row number that the server assigns.
+		// Unique indexes and primary keys have different error numbers. Each of the two tables has
+		// only one of them, apart from the row number that the server assigns.
 		if index == indexOfRecords {
 			return sqlServerNumber(err) == 2627
 		}
@@ -80,23 +80,24 @@ func (s *Store) isThere(err error, index string) bool {
 	return false
 }
 
-// isLater reports whether the application has to repeat its transaction because of another one.
+// isLater reports whether the application has to repeat its transaction because of another
+// transaction.
 func (s *Store) isLater(err error) bool {
 	switch s.dialect {
 	case sqlkit.MySQL:
 		return sqlkit.Conflicts(err)
 	case sqlkit.SQLite:
-		// It has not waited long enough for the file's write lock, or has begun with a read, and
-		// another transaction has written since.
+		// The transaction has not waited long enough for the file's write lock, or it has begun
+		// with a read and another transaction has written since.
 		return sqlkit.SQLiteLocked(err)
 	case sqlkit.SQLServer:
-		// It was the victim of a deadlock, or reads a snapshot that is out of date.
+		// The transaction was the victim of a deadlock, or its snapshot is out of date.
 		return sqlServerNumber(err) == 1205 || sqlServerNumber(err) == 3960
 	}
 	return sqlkit.State(err) == "40001"
 }
 
-// sqlServerNumber returns SQL Server's number of an error, or 0.
+// sqlServerNumber returns SQL Server's number for an error, or 0.
 func sqlServerNumber(err error) int32 {
 	var refusal interface{ SQLErrorNumber() int32 }
 	if !errors.As(err, &refusal) {

@@ -65,8 +65,8 @@ func (s *Store) ExplainedDue(stopOnDead bool) Explained {
 	return Explained{st.Text, st.Args}
 }
 
-// ExplainedSearch returns the statements by which a relay and health search for due messages, by
-// file, in the form that they have after a first call.
+// ExplainedSearch returns the statements with which relays and health checks search for due
+// messages, by name, in the form that they have after a first call.
 func (s *Store) ExplainedSearch(ctx context.Context, stopOnDead bool, keys ...string) (map[string]Explained, error) {
 	texts := map[string]sqlkit.Params{
 		"due": dueParams(store.DueRequest{Layout: store.Layout{Shards: 1, Epoch: 1}, Limit: 32, StopOnDead: stopOnDead,

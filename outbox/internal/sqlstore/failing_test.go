@@ -8,11 +8,11 @@ import (
 )
 
 // The clock of a database was an hour ahead when a message failed for the first time, and is then
-// set back. FailingSince moves to the next attempt that fails, and does not stay in the future for
-// that hour.
+// set back. FailingSince moves to the next failing attempt and does not stay in the future for that
+// hour.
 //
-// Fails when an instant in the future is kept, so that the message is tried for that much longer,
-// or has failed for a negative time.
+// Fails when an instant in the future is kept, so that the message is tried for an hour longer, or
+// has been failing for a negative time.
 func TestInstantOfAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	for kind, d := range dialects {

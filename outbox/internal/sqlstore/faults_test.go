@@ -19,10 +19,10 @@ import (
 	"github.com/tickslot/tickslot/outbox/pgxoutbox"
 )
 
-// databases has one of ways for each kind of database.
+// databases has one entry of ways for each kind of database.
 var databases = []string{"Postgres", "MySQL", "SQLite"}
 
-// everyCall makes every call, and returns the errors.
+// everyCall makes every call and returns the errors.
 func everyCall(t testing.TB, s subject) map[string]error {
 	t.Helper()
 	all := map[string]error{}
@@ -34,10 +34,11 @@ func everyCall(t testing.TB, s subject) map[string]error {
 	return all
 }
 
-// If tables are missing, older or different, a store's errors say so, and Migrate repairs what it
-// can. Tables with more columns than this version knows, and later migrations, are accepted.
+// If tables are missing, older or different, the errors of a store say so, and Migrate repairs what
+// it can. Tables with more columns than this version knows are accepted, and so are later
+// migrations.
 //
-// Fails when such an error counts as an outage, which would be tried again forever.
+// Fails when such an error counts as an outage. The call would then be retried forever.
 func TestTablesThatAreNotRight(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -119,9 +120,9 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// If another transaction has appended a message since this one began, Append finds it if the
-// isolation level shows it. Otherwise the error says that the transaction has to be repeated, and
-// repeating it helps.
+// If another transaction has appended a message since this one began, Append finds the message if
+// the isolation level shows it. Otherwise, the error says that the transaction has to be repeated,
+// and repeating it helps.
 //
 // Fails when a duplicate whose row the transaction does not see counts as new, or as an empty
 // message.
@@ -147,7 +148,7 @@ func TestDuplicateThatTheTransactionDoesNotSee(t *testing.T) {
 				}
 				t.Cleanup(func() { _ = tx.Rollback() })
 				if _, err := tx.ExecContext(t.Context(), "SELECT count(*) FROM tickslot_outbox_layout"); err != nil {
-					t.Fatal(err) // from here on the transaction sees one state of the database
+					t.Fatal(err) // from now on, the transaction sees this state of the database
 				}
 				return tx
 			}
@@ -190,11 +191,11 @@ func TestDuplicateThatTheTransactionDoesNotSee(t *testing.T) {
 	}
 }
 
-// If an index that a user has added refuses a message, Append returns an error, and does not treat
-// it as a duplicate.
+// If an index that a user has added refuses a message, Append returns an error and does not treat
+// the message as a duplicate.
 //
-// Fails when every conflict is ignored, and not only that of the ID: repeating the transaction does
-// not help.
+// Fails when Append ignores every conflict instead of only the conflict of the ID. Repeating the
+// transaction would not help.
 func TestConflictWithSomethingElse(t *testing.T) {
 	t.Parallel()
 	for _, way := range databases {
@@ -219,7 +220,7 @@ func TestConflictWithSomethingElse(t *testing.T) {
 	}
 }
 
-// On Postgres, nothing counts as appended in a transaction that an error has aborted.
+// On Postgres, Append reports no success in a transaction that an error has aborted.
 func TestAbortedTransaction(t *testing.T) {
 	t.Parallel()
 	s := ways["Postgres"](t)
@@ -240,7 +241,7 @@ func TestAbortedTransaction(t *testing.T) {
 	}
 }
 
-// A transaction of pgx works like one of database/sql.
+// A transaction of pgx works like a transaction of database/sql.
 func TestTransactionOfPgx(t *testing.T) {
 	t.Parallel()
 	s := ways["Postgres"](t)
@@ -285,7 +286,7 @@ func TestTransactionOfPgx(t *testing.T) {
 	}
 }
 
-// On Postgres, Notify of one client wakes the Listen of another; other databases have no
+// On Postgres, Notify of one client wakes Listen of another client. Other databases do not support
 // notifications.
 func TestListen(t *testing.T) {
 	t.Parallel()
@@ -337,11 +338,12 @@ func TestListen(t *testing.T) {
 }
 
 // Each change by a relay or an operator takes one round trip. On MySQL, a Sweep takes two for each
-// table, of which the second counts, and a Mark takes the six of its transaction, two of them for
-// its begin and its end. A Requeue takes one more, which finds where its 1,000 messages end.
+// table, the second of which counts rows. A Mark takes the six of its transaction, two of them for
+// its beginning and its end. A Requeue takes one more, which finds where its 1,000 messages end.
 //
-// Fails when a call takes one more round trip, or when another call than Mark has a transaction: if
-// the network of the host fails, a server keeps that with its locks, which delay all others.
+// Fails when a call takes one more round trip, or when a call other than Mark has a transaction. If
+// the network of the host fails, a server keeps the transaction and its locks, which delay all
+// other relays.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	for way, trips := range map[string]map[string]int64{"Postgres": {"Requeue": 2},
@@ -352,7 +354,7 @@ func TestRoundTrips(t *testing.T) {
 			_, db := s.migrated(t)
 			proxy := s.server.NewCountingProxy(t)
 			through := s.db(t, proxy.Addr(), "")
-			through.SetMaxOpenConns(1) // prepares each statement once
+			through.SetMaxOpenConns(1) // so that each statement is prepared once
 			box := s.on(t, through, "")
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
@@ -394,7 +396,7 @@ func TestRoundTrips(t *testing.T) {
 			}
 			for name, call := range calls {
 				for range 2 {
-					if err := call(t.Context()); err != nil { // the driver prepares its statement
+					if err := call(t.Context()); err != nil { // the driver prepares the statement
 						t.Fatal(err)
 					}
 				}
@@ -411,11 +413,11 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// A search behind a long queue fails, or takes too long, after messages in front of the queue were
-// found.
+// A search past a long queue fails, or takes too long, after it has found messages before the
+// queue.
 //
-// Fails when these messages are not returned, or when the next call begins the search anew, because
-// that may end as early.
+// Fails when these messages are not returned, or when the next call restarts the search, which
+// might fail at the same place again.
 func TestSearchThatFails(t *testing.T) {
 	t.Parallel()
 	for kind, d := range dialects {
@@ -431,7 +433,7 @@ func TestSearchThatFails(t *testing.T) {
 				t.Errorf("nothing was found, and no error is returned: %+v", due)
 			}
 			s.exec(t, "DELETE FROM tickslot_outbox")
-			box = s.on(t, db, "") // does not know yet where the first messages end
+			box = s.on(t, db, "") // this store does not know yet where the first messages end
 			box.Spoil("due_by_key")
 			d.fill(t, s, "a", "'a'", "pending", 0, d.now, 1)
 			d.fill(t, s, "h", "'long'", "pending", 1, d.later, 1)
@@ -448,7 +450,7 @@ func TestSearchThatFails(t *testing.T) {
 	}
 }
 
-// Faults of the options are returned before anything is written.
+// Faults of the options are returned before the store writes anything.
 func TestOptionsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	db := sqliteFile(t).db(t, "", "")

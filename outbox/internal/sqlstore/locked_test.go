@@ -11,11 +11,11 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// In the regular calls of relays, a row that another session keeps locked delays only changes of
+// In the regular calls of relays, a row that another session keeps locked delays only changes to
 // that row.
 //
-// Fails when the result of another message is not written, when that of the locked one is reported
-// as written or as not counting, or when old rows beside a locked one are kept.
+// Fails when the result of another message is not written, when the result of the locked message is
+// reported as written or as not counting, or when other old rows are kept because one is locked.
 func TestWhatALockedRowCosts(t *testing.T) {
 	t.Parallel()
 	for kind, d := range map[string]dialect{"Postgres": dialects["Postgres"], "MariaDB": dialects["MariaDB"]} {

@@ -25,16 +25,16 @@ func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Fi
 
 // A subject is a database and a way to reach it.
 type subject struct {
-	// db opens a pool, which is closed after the test, to an address ("": the server's) as a user
-	// ("": the owner of the database).
+	// db opens a pool that is closed after the test. An empty addr means the address of the server,
+	// and an empty user means the owner of the database.
 	db func(t testing.TB, addr, user string) *sql.DB
-	// of returns a store on such a pool.
+	// of returns a store on a pool from db.
 	of func(t testing.TB, db *sql.DB, table string) (*sqlstore.Store, error)
 
-	server   *sqltest.Server // nil: SQLite
+	server   *sqltest.Server // nil for SQLite
 	database string
-	prepares bool // the driver makes more round trips
-	behind   bool // there is a proxy between store and server
+	prepares bool // the driver makes more round trips to prepare statements
+	behind   bool // there is a proxy between the store and the server
 }
 
 // on returns a store on a pool.
@@ -47,7 +47,7 @@ func (s subject) on(t testing.TB, db *sql.DB, table string) *sqlstore.Store {
 	return store
 }
 
-// migrated returns a store whose tables have been made.
+// migrated returns a store whose tables exist, and its pool.
 func (s subject) migrated(t testing.TB) (*sqlstore.Store, *sql.DB) {
 	t.Helper()
 	db := s.db(t, "", "")
@@ -69,7 +69,8 @@ func (s subject) exec(t testing.TB, statements ...string) {
 	}
 }
 
-// Servers that do not wait for their disks: only a crash, which no test has, would lose data.
+// Servers that do not wait for their disks. Only a crash of the machine would lose data, and no
+// test has one.
 var sharedPostgres, sharedMariaDB, sharedMySQL servertest.Shared[*sqltest.Server]
 
 func quickMySQL(t testing.TB) *sqltest.Server {
@@ -88,12 +89,12 @@ func quickMariaDB(t testing.TB) *sqltest.Server {
 	})
 }
 
-// oneTrip makes the driver put the arguments into the statement.
+// oneTrip makes the driver insert the arguments into the text of the statement.
 const oneTrip = "?interpolateParams=true"
 
 func mysqlOn(t testing.TB, server *sqltest.Server, params string) subject {
 	t.Helper()
-	// with a collation that ignores case
+	// the collation ignores case
 	database := server.NewDatabase(t, "CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
 	return subject{server: server, database: database, prepares: !strings.Contains(params, oneTrip),
 		of: func(_ testing.TB, db *sql.DB, table string) (*sqlstore.Store, error) {
@@ -125,7 +126,8 @@ func opened(t testing.TB, driver, dsn string) *sql.DB {
 	return db
 }
 
-// onPgx returns a Pool like pgxoutbox. It listens at dsn; "": it does not listen.
+// onPgx returns a Pool like the one of pgxoutbox. It listens at dsn, or does not listen if dsn is
+// empty.
 func onPgx(db *sql.DB, dsn string) sqlstore.Pool {
 	p := sqlstore.Pool{DB: db, Transact: pgxkit.TransactSQL}
 	if dsn != "" {
@@ -167,7 +169,7 @@ func sqliteFile(t testing.TB) subject {
 		}}
 }
 
-// sqlTx is like the Tx that outbox.SQLTx makes.
+// sqlTx is like the Tx that outbox.SQLTx returns.
 type sqlTx struct{ tx *sql.Tx }
 
 func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) store.Row {

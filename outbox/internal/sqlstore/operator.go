@@ -50,7 +50,8 @@ func (s *Store) Message(ctx context.Context, id store.ID) (m store.Record, attem
 	return m, attempts, ok, err
 }
 
-// scanRecord scans a record from the columns of the SQL part "record", and the columns after them.
+// scanRecord scans the columns of the SQL part "record" into a record, and the columns after them
+// into more.
 func scanRecord(rows store.Row, r *store.Record, more ...any) error {
 	var id, topic, key, state, text []byte
 	var hash, next, created int64

@@ -17,9 +17,9 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// crowded fills tables as after weeks of work: many dispatched or dead messages, some of them of
-// keys with pending messages; few due messages, and few that wait. table is the table of messages,
-// and numbers a query with a column i from 1 to a given number.
+// crowded fills the tables as after weeks of work: many dispatched or dead messages, some of which
+// have the keys of pending messages; few due messages, and few that wait. numbers returns a query
+// with a column i that counts from 1 to n.
 func crowded(t testing.TB, s subject, ended int, id, now, ago func(i string) string, numbers func(n int) string) {
 	t.Helper()
 	row := func(from, state, attempts, key, next, finished string) string {
@@ -49,10 +49,10 @@ func quotedKey(s subject) string {
 	return "key"
 }
 
-// The regular statements of a relay find their rows by the indexes, however many messages have
-// ended, with and without statistics, and with generic and custom plans.
+// The regular statements of a relay find their rows by the indexes, no matter how many messages
+// have ended. That holds with and without statistics, and with generic and custom plans.
 //
-// Fails when an index is missing, or a condition no longer matches that of its index.
+// Fails when an index is missing, or when a condition no longer matches the condition of its index.
 func TestPlansOfPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgresOn(t, quickPostgres(t), "")
@@ -93,9 +93,10 @@ func TestPlansOfPostgres(t *testing.T) {
 	}
 }
 
-// A key with thousands of messages is read once, even before there are statistics.
+// A key with thousands of messages is read only once, even before there are statistics.
 //
-// Fails when the search for what holds back a message reads all pending messages before it.
+// Fails when the search for earlier messages that hold back a message reads all pending messages
+// before it.
 func TestPlanOfAHotKeyOnPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgresOn(t, quickPostgres(t), "")
@@ -104,7 +105,7 @@ func TestPlanOfAHotKeyOnPostgres(t *testing.T) {
 		"INSERT INTO tickslot_outbox (message_id, topic, key, key_hash, payload, headers) SELECT "+
 			"md5(i::text)::uuid, 'orders', 'hot', 1, 'p', '{}' FROM generate_series(1, 20000) AS i")
 	for _, file := range []string{"due", "due of all topics"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it takes less than a second
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the statement takes less than a second
 		plan, err := explainPostgres(ctx, db, made.Explained()[file][0], customPlan, false)
 		cancel()
 		if err != nil {
@@ -114,13 +115,13 @@ func TestPlanOfAHotKeyOnPostgres(t *testing.T) {
 	}
 }
 
-// The kinds of plans of Postgres: for the given arguments, or for all.
+// The kinds of plans of Postgres: for the given arguments, or for all arguments.
 const (
 	customPlan  = "force_custom_plan"
 	genericPlan = "force_generic_plan"
 )
 
-// explainPostgres returns the plan of a statement, which it executes and rolls back.
+// explainPostgres executes a statement, rolls it back, and returns its plan.
 func explainPostgres(ctx context.Context, db interface {
 	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
 }, s sqlstore.Explained, mode string, pin bool) (plan string, err error) {
@@ -157,7 +158,7 @@ func explainPostgres(ctx context.Context, db interface {
 
 var removed = regexp.MustCompile(`Rows Removed by (?:Filter|Join Filter|Index Recheck): (\d+)`)
 
-// checkPlan fails the test if a plan scans a table or an index.
+// checkPlan fails the test if a plan scans a whole table or index.
 func checkPlan(t *testing.T, what, plan string) {
 	t.Helper()
 	for _, table := range []string{"tickslot_outbox ", "tickslot_outbox_attempts", "tickslot_outbox_inbox"} {
@@ -173,8 +174,8 @@ func checkPlan(t *testing.T, what, plan string) {
 	}
 }
 
-// Thousands of messages were appended within a minute, and the database has no statistics of them.
-// Fails when Due reads all that wait, or scans an index for each message.
+// Thousands of messages were appended within a minute, and the database has no statistics about
+// them. Fails when Due reads all waiting messages, or scans an index for each message.
 func TestPlanOfABacklogPostgres(t *testing.T) {
 	t.Parallel()
 	s := postgresOn(t, quickPostgres(t), "")
@@ -197,7 +198,7 @@ func TestPlanOfABacklogPostgres(t *testing.T) {
 
 var pages = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
 
-// pagesOf returns how many pages a plan reads, each as often as it is read.
+// pagesOf returns the number of page reads of a plan.
 func pagesOf(t *testing.T, plan string) int {
 	t.Helper()
 	m := pages.FindStringSubmatch(plan)
@@ -211,12 +212,13 @@ func pagesOf(t *testing.T, plan string) int {
 	return n
 }
 
-// SQLite has no statistics unless an application calls ANALYZE.
+// The statements use the indexes without statistics, which SQLite has only after an application has
+// called ANALYZE.
 func TestPlansOfSQLite(t *testing.T) {
 	t.Parallel()
 	s := sqliteFile(t)
 	made, db := s.migrated(t)
-	small := []string{"SCAN k", "SCAN u", "SCAN t", "SCAN o", "SCAN e", "SCAN r", "SCAN l", "SCAN d"} // no tables
+	small := []string{"SCAN k", "SCAN u", "SCAN t", "SCAN o", "SCAN e", "SCAN r", "SCAN l", "SCAN d"} // not tables
 	walks := regexp.MustCompile(`^SCAN (?:[a-z]|tickslot_outbox\w*)$`)
 	for file, list := range made.Explained() {
 		if file == "messages" || file == "flow" {
@@ -251,10 +253,10 @@ func explainSQLite(t *testing.T, db *sql.DB, s sqlstore.Explained) (lines []stri
 	return lines
 }
 
-// MariaDB and MySQL read no large table as a whole, and for topics without a sink only their
-// messages. They find the rows that they lock in the table of messages by its key, however small it
-// is, because they lock all rows that they read, even uncommitted rows of a producer, and would
-// wait for those.
+// MariaDB and MySQL do not read a whole large table. For topics without a sink, they read only the
+// messages of those topics. They find the rows that they lock in the table of messages by its
+// primary key, no matter how small the table is. They lock all rows that they read, so they would
+// otherwise wait even for uncommitted rows of a producer.
 func TestPlansOfMySQL(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -287,7 +289,7 @@ func plansOfMySQL(t *testing.T, s subject, rows int) {
 					if locks && row.table == "m" && file == "mark" && (row.typ != "eq_ref" || row.key != "PRIMARY") {
 						t.Errorf("%s: it locks more than it marks", what)
 					}
-					if rows < 1000 { // to read all of a small table may be cheapest
+					if rows < 1000 { // reading a whole small table may be cheapest
 						continue
 					}
 					if len(row.table) == 1 && row.typ == "ALL" && !strings.ContainsAny(row.table, "xonulvbkfrw") {
@@ -303,7 +305,7 @@ func plansOfMySQL(t *testing.T, s subject, rows int) {
 	}
 }
 
-// crowdedMySQL is like crowded, for MySQL. Message i ended i units ago.
+// crowdedMySQL is crowded for MySQL. Message i ended i units ago.
 func crowdedMySQL(t testing.TB, s subject, ended int, unit string) {
 	t.Helper()
 	crowded(t, s, ended,
@@ -318,7 +320,7 @@ func crowdedMySQL(t testing.TB, s subject, ended int, unit string) {
 		numbersMySQL)
 }
 
-// numbersMySQL returns a query of the numbers up to n, which is at most 10,000.
+// numbersMySQL returns a query for the numbers up to n. n is at most 10,000.
 func numbersMySQL(n int) string {
 	digits := "(SELECT 0 AS d"
 	for d := range 9 {

@@ -21,8 +21,8 @@ func (s *Store) Notify(ctx context.Context) error {
 	return err
 }
 
-// Listen implements store.Relay. Behind a PgBouncer in transaction mode it receives nothing, and
-// cannot notice.
+// Listen implements store.Relay. Behind a PgBouncer in transaction mode, Listen receives nothing
+// without noticing.
 func (s *Store) Listen(ctx context.Context, woken func()) error {
 	if s.listen == nil {
 		return store.ErrNoListen

@@ -37,7 +37,7 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 			break
 		}
 		st := s.dialect.Bind(text, p)
-		var topic, key, inHex []byte // settings of the application may change how a database writes bytes
+		var topic, key, inHex []byte // settings of the application may change how the database formats bytes
 		err = tx.QueryRow(ctx, st.Text, st.Args...).Scan(&topic, &key, &inHex)
 		if err == nil {
 			old.Topic, old.Key = string(topic), string(key)
@@ -117,7 +117,7 @@ func (s *Store) Once(ctx context.Context, tx store.Tx, consumer string, id store
 	return s.insert(ctx, tx, st, indexOfRecords)
 }
 
-// fits returns an error for a name that is too long: depending on sql_mode, MySQL would cut it
+// fits returns an error if a name is too long. Depending on sql_mode, MySQL would truncate the name
 // without an error.
 func fits(names ...string) error {
 	for _, name := range names {
@@ -128,8 +128,8 @@ func fits(names ...string) error {
 	return nil
 }
 
-// insert executes a statement in the caller's transaction, and returns false if the row exists
-// already.
+// insert executes a statement in the caller's transaction and returns false if the row already
+// exists.
 func (s *Store) insert(ctx context.Context, tx store.Tx, st sqlkit.Statement, index string) (bool, error) {
 	if tx == nil {
 		return false, errors.New("outbox: no transaction: pass one")
@@ -155,7 +155,7 @@ func (s *Store) inTransaction(err error) error {
 	return s.explain(err)
 }
 
-// payload returns an empty payload for nil, which would become NULL.
+// payload returns b, or an empty slice if b is nil, because nil would become NULL.
 func payload(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -170,7 +170,8 @@ func headersJSON(h map[string]string) string {
 	return sqlkit.InJSON(h)
 }
 
-// setHeaders sets the headers from the column, or the message's fault.
+// setHeaders sets the headers of the message from the column. If they are invalid, it sets the
+// message's fault.
 func setHeaders(m *store.Message, text []byte) {
 	if text = bytes.TrimSpace(text); len(text) == 0 || string(text) == "{}" {
 		return
@@ -181,8 +182,8 @@ func setHeaders(m *store.Message, text []byte) {
 	}
 }
 
-// setID sets the ID from the column, or the message's fault: SQLite stores IDs of any length. Mark
-// compares the ID that is set here.
+// setID sets the ID of the message from the column. If the length is wrong, which SQLite permits,
+// it also sets the message's fault. Mark compares the ID that is set here.
 func setID(m *store.Message, b []byte) {
 	if copy(m.ID[:], b); len(b) != len(m.ID) {
 		m.Fault = fmt.Sprintf("message_id has %d bytes, and a UUID %d", len(b), len(m.ID))

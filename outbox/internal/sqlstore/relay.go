@@ -61,10 +61,10 @@ func ofTopics(topics, full []string, stopOnDead bool) sqlkit.Params {
 	return p
 }
 
-// Bounds of what a call of Due reads, however many messages wait.
+// Bounds of the rows that a call of Due reads, no matter how many messages wait.
 const (
 	dueWindow = 128 // pending messages, in the order of their rows
-	duePages  = 8   // pages of messages behind these
+	duePages  = 8   // pages of messages after these
 	duePage   = 32  // keys of a page; MySQL and SQL Server: messages
 	dueOfKey  = 8   // messages of each of these keys
 	dueHeld   = 500 // keys that MySQL skips
@@ -81,8 +81,8 @@ func dueParams(r store.DueRequest) sqlkit.Params {
 }
 
 // Due implements store.Relay. It reads the first messages in the order of their rows. If too few of
-// them are due, and there are others, it goes from key to key, because thousands of messages of one
-// key may wait in front of those others.
+// them are due and there are more messages, it continues from key to key, because thousands of
+// messages of one key may come before the others.
 func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err error) {
 	p := dueParams(r)
 	told := s.edgeOf(p)
@@ -103,7 +103,7 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 	}
 	s.learned(list[0].edge)
 	due.Layout, due.NextIn = list[0].layout, -1
-	if due.Layout != r.Layout { // a key may belong to another shard now
+	if due.Layout != r.Layout { // a key may now belong to another shard
 		return due, nil
 	}
 	if next := list[0].nextIn; next.Valid {
@@ -132,14 +132,16 @@ func (s *Store) Due(ctx context.Context, r store.DueRequest) (due store.Due, err
 			return due, err
 		}
 		// The search has read only the first messages of each key, or those of the window. After an
-		// error there may be more, too: messages that were found must not wait for a slow search.
+		// error there may also be more messages, but messages that were found must not wait for a
+		// slow search.
 		due.More = true
 	}
 	return due, nil
 }
 
-// dueLive replaces up to n of the last messages of due by messages that were not requeued, so that
-// live traffic has half of each answer, however many messages were requeued at the same time.
+// dueLive replaces up to n of the last messages of due with messages that were not requeued. So
+// live traffic gets half of each answer, no matter how many messages were requeued at the same
+// time.
 func (s *Store) dueLive(ctx context.Context, r store.DueRequest, due *store.Due, n int) error {
 	p := dueParams(r)
 	p["limit"] = int64(n)
@@ -171,12 +173,12 @@ func bytesOf(list []store.Pending) (n int) {
 	return n
 }
 
-// dueBehind adds messages to due that are behind the first ones in the order of the rows. Half of
-// the room is for messages without a key, if there are that many, and the rest for the others, so
-// that neither sort waits until the other is done. After an error due has the messages found before
-// it.
+// dueBehind adds messages to due that come after the first messages in the order of the rows. Half
+// of the room is for messages without a key, if there are that many, and the rest is for messages
+// with a key. So neither kind waits for the other. After an error, due has the messages found
+// before the error.
 func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Due) error {
-	for _, m := range due.Messages { // they must not come twice
+	for _, m := range due.Messages { // do not return them twice
 		if m.Key == "" {
 			r.IDs = append(r.IDs, m.Seq)
 		} else {
@@ -197,7 +199,7 @@ func (s *Store) dueBehind(ctx context.Context, r store.DueRequest, due *store.Du
 	return err
 }
 
-// dueByKey adds messages to due, going from key to key, until due has most.
+// dueByKey adds messages to due, key by key, until due has most messages.
 func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due *store.Due) error {
 	type row struct {
 		n    int
@@ -224,8 +226,8 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 			}
 			due.Messages = row.appendTo(due.Messages)
 			if len(due.Messages) == most || bytesOf(due.Messages) >= store.DueBytes {
-				// The next call continues after this key, even if it is the last: with a Limit of 1
-				// that call is the first with room for a message without a key.
+				// The next call continues after this key, even if it is the last key. With a Limit
+				// of 1, that call is the first with room for a message without a key.
 				due.After = due.Messages[len(due.Messages)-1].Key
 				return nil
 			}
@@ -237,10 +239,10 @@ func (s *Store) dueByKey(ctx context.Context, r store.DueRequest, most int, due 
 	return nil
 }
 
-// edgeOf sets the parameter that says how far a call reads in the order of the rows; learned takes
-// the edge for the next call from its answer. Only MySQL needs this, because it chooses indexes by
-// the numbers in the text. An edge that is out of date costs time, but hides nothing: messages
-// behind it are found by key.
+// edgeOf sets the parameter that says how far a call reads in the order of the rows. learned takes
+// the edge for the next call from the answer. Only MySQL needs this, because it chooses indexes by
+// the numbers in the text. An outdated edge costs time but hides no messages, because messages
+// after the edge are found by key.
 func (s *Store) edgeOf(p sqlkit.Params) (told bool) {
 	edge := s.edge.Load()
 	if told = edge > 0; told {
@@ -255,7 +257,7 @@ func (s *Store) learned(edge sql.NullInt64) {
 	}
 }
 
-// held returns keys that are in back-off, which MySQL skips.
+// held returns keys in back-off, which MySQL skips.
 func (s *Store) held(ctx context.Context, after string) (sqlkit.Names, error) {
 	if _, ok := s.texts["held_keys"]; !ok {
 		return nil, nil
@@ -266,14 +268,14 @@ func (s *Store) held(ctx context.Context, after string) (sqlkit.Names, error) {
 	})
 }
 
-// A delivery has the columns of the SQL part "delivery"; seq is NULL if there is no message.
+// A delivery has the columns of the SQL part "delivery". seq is NULL if there is no message.
 type delivery struct {
 	seq      sql.NullInt64
 	requeued sql.NullBool
 	m        store.Pending
 }
 
-// scan scans the columns before the delivery, and the delivery.
+// scan scans the columns before the delivery into before, and the others into d.
 func (d *delivery) scan(rows store.Row, before ...any) error {
 	var id, topic, key, payload, headers []byte
 	var hash, attempts, budget, crashes, age, failing sql.NullInt64
@@ -300,13 +302,13 @@ func (d *delivery) appendTo(list []store.Pending) []store.Pending {
 	return append(list, d.m)
 }
 
-// micros converts a duration from a database's answer.
+// micros converts a number of microseconds from a database's answer to a duration.
 func micros(us int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(us, -most), most)) * time.Microsecond
 }
 
-// longest is longer than any wait or retention, and short enough for the arithmetic of every
+// longest is longer than any wait or retention and short enough for the arithmetic of every
 // database.
 const longest = 50 * 365 * 24 * time.Hour
 
@@ -340,7 +342,7 @@ func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) 
 		locked bool
 	}
 	p := sqlkit.Params{"results": sqlkit.InJSON(rows)}
-	forget := "" // usually empty, as most messages have few attempts: saves MySQL a round trip
+	forget := "" // usually empty, because most messages have few attempts; saves MySQL a round trip
 	if slices.ContainsFunc(results, func(r store.Result) bool {
 		return r.Attempts >= store.FirstAttempts+store.LastAttempts
 	}) {
@@ -364,7 +366,7 @@ func (s *Store) Mark(ctx context.Context, relay string, results []store.Result) 
 	return marked, err
 }
 
-// begunJSON is a delivery that begins, as the statements read it.
+// begunJSON is a beginning delivery, as the statements read it.
 type begunJSON struct {
 	ID       string `json:"id"` // in hexadecimal
 	Seq      int64  `json:"seq"`
@@ -393,7 +395,7 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 	p := sqlkit.Params{"dispatched": inMicros(r.Dispatched), "dead": inMicros(r.Dead), "inbox_kept": inMicros(r.Inbox),
 		"limit": int64(limit)}
 	for _, name := range []string{"sweep", "sweep_inbox"} {
-		if _, ok := s.texts[name]; !ok { // the statement before does both
+		if _, ok := s.texts[name]; !ok { // the previous statement does both
 			continue
 		}
 		rows, err := answer(ctx, s, counting, name, "", p, scanNumber)
@@ -405,7 +407,8 @@ func (s *Store) Sweep(ctx context.Context, r store.Retention, limit int) (delete
 	return deleted, nil
 }
 
-// firstDue is among how many due messages Stats searches for the one that has waited longest.
+// firstDue is the number of due messages among which Stats searches for the one that has waited
+// longest.
 const firstDue = 100
 
 func statsParams(topics []string, stopOnDead bool) sqlkit.Params {
@@ -446,8 +449,8 @@ func (s *Store) Stats(ctx context.Context, topics []string, stopOnDead bool) (st
 	return stats, err
 }
 
-// oldestBehind returns the first OldestDue that it finds behind the first messages in the order of
-// their rows.
+// oldestBehind returns the first OldestDue that it finds after the first messages in the order of
+// the rows.
 func oldestBehind(ctx context.Context, s *Store, p sqlkit.Params) (time.Duration, error) {
 	type row struct {
 		n, due int64

@@ -14,13 +14,13 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// duties are the calls of each role.
+// duties has the calls of each role.
 var duties = map[string]func(t testing.TB, s subject, user string) map[string]error{
 	"producer": func(t testing.TB, s subject, user string) map[string]error {
 		m := store.Message{ID: store.ID{1}, Topic: "orders", Key: "a", Headers: map[string]string{"a": "b"}}
 		return s.inTx(t, user, map[string]func(context.Context, *sqlstore.Store, store.Tx) error{
 			"Append": func(ctx context.Context, box *sqlstore.Store, tx store.Tx) error {
-				for range 2 { // the second is compared with the first
+				for range 2 { // the second message is compared with the first
 					if _, _, err := box.Append(ctx, tx, m); err != nil {
 						return err
 					}
@@ -28,7 +28,7 @@ var duties = map[string]func(t testing.TB, s subject, user string) map[string]er
 				return nil
 			},
 			"AppendAll": func(ctx context.Context, box *sqlstore.Store, tx store.Tx) error {
-				for _, ids := range [][]byte{{2, 3}, {3, 4}} { // one of the second two exists already
+				for _, ids := range [][]byte{{2, 3}, {3, 4}} { // one of the second pair already exists
 					_, err := box.AppendAll(ctx, tx, []store.Message{{ID: store.ID{ids[0]}, Topic: "orders"},
 						{ID: store.ID{ids[1]}, Topic: "orders"}})
 					if err != nil {
@@ -100,7 +100,7 @@ var duties = map[string]func(t testing.TB, s subject, user string) map[string]er
 	},
 }
 
-// failed returns the errors of calls.
+// failed makes the calls and returns their errors.
 func failed(t testing.TB, calls map[string]func(context.Context) error) map[string]error {
 	all := map[string]error{}
 	for name, call := range calls {
@@ -111,7 +111,7 @@ func failed(t testing.TB, calls map[string]func(context.Context) error) map[stri
 	return all
 }
 
-// inTx makes each call in its own transaction, which is rolled back, and returns the errors.
+// inTx makes each call in its own transaction, rolls the transaction back, and returns the errors.
 func (s subject) inTx(t testing.TB, user string,
 	calls map[string]func(context.Context, *sqlstore.Store, store.Tx) error) map[string]error {
 	t.Helper()
@@ -131,10 +131,11 @@ func (s subject) inTx(t testing.TB, user string,
 	return all
 }
 
-// The documented rights are enough for the calls of each role. If one is missing, the error of the
-// call that fails says so.
+// The documented privileges are enough for the calls of each role. If one is missing, the error of
+// the failing call says so.
 //
-// Fails when a statement needs a right that is not in docs/sql.md, or a right there is not needed.
+// Fails when a statement needs a privilege that is not in docs/sql.md, or when a privilege listed
+// there is not needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]func(testing.TB) subject{
@@ -147,7 +148,7 @@ func TestRights(t *testing.T) {
 			schema, user, grantee := "public", "app", "app"
 			if name != "Postgres" {
 				schema, grantee = s.database, "'app'@'%'"
-				// A user without any right in a database may not even connect.
+				// A user without any privilege in a database cannot even connect.
 				s.exec(t, "CREATE TABLE bystander (a INT)", "GRANT SELECT ON bystander TO 'app'@'%'")
 			} else {
 				s.exec(t, "REVOKE ALL ON SCHEMA public FROM PUBLIC")

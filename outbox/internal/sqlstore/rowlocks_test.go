@@ -12,11 +12,12 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// On MySQL, the regular calls of a relay lock single rows of messages, never the gap between two,
-// or the end of the table: a producer would wait there to append its next message.
+// On MySQL, the regular calls of a relay lock single rows of messages. They never lock the gap
+// between two rows or the end of the table, where a producer would have to wait to append its next
+// message.
 //
-// Fails when a statement at REPEATABLE READ finds its rows by anything but their key, or looks for
-// a row that does not exist.
+// Fails when a statement at REPEATABLE READ finds its rows by anything but their key, or searches
+// for a row that does not exist.
 func TestRelayLocksNoGapOnMySQL(t *testing.T) {
 	t.Parallel()
 	server := quickMySQL(t)
@@ -32,12 +33,12 @@ func TestRelayLocksNoGapOnMySQL(t *testing.T) {
 		t.Fatal(len(due.Messages), err)
 	}
 	var begun []store.Begun
-	results := []store.Result{{ID: store.ID{1}, Seq: 1 << 40, Outcome: store.OutcomeOK}} // it was deleted meanwhile
+	results := []store.Result{{ID: store.ID{1}, Seq: 1 << 40, Outcome: store.OutcomeOK}} // deleted since
 	for _, m := range due.Messages {
 		begun = append(begun, store.Begun{ID: m.ID, Seq: m.Seq})
 		results = append(results, store.Result{ID: m.ID, Seq: m.Seq, Outcome: store.OutcomeOK})
 	}
-	// Dead or dispatched; a key may be missing.
+	// Matches locks on dead or dispatched messages. The key may be missing.
 	ended := regexp.MustCompile(`^tickslot_outbox\.finished X: (0x(64656164|64697370617463686564),.*)?$`)
 	for _, call := range []struct {
 		what string

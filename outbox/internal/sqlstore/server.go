@@ -13,8 +13,8 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// server is a database of Postgres, MySQL or SQL Server. It repeats statements that conflicted with
-// another transaction, because the database has undone them.
+// server is a Postgres, MySQL or SQL Server database. It repeats statements that conflicted with
+// another transaction, because the database has rolled them back.
 type server struct {
 	dialect sqlkit.Dialect
 	pool    Pool
@@ -49,7 +49,7 @@ func (s server) do(ctx context.Context, w way, list []sqlkit.Statement, begin fu
 	})
 }
 
-// oneByOne executes statements, and calls row for each row of the answer to the last.
+// oneByOne executes statements and calls row for each row of the last statement's answer.
 func oneByOne(ctx context.Context, q interface {
 	sqlkit.Querier
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -65,9 +65,9 @@ func oneByOne(ctx context.Context, q interface {
 
 // bound returns a statement that ends a little before ctx does. MariaDB executes the text of
 // {bounded}, which MySQL ignores. MySQL obeys the hints of {hint}, which MariaDB ignores. {bounded}
-// also turns off MariaDB's checks: they apply to every change of a row, so the result of a row that
-// was inserted without checks could never be written. MySQL has no such rows. {wait} is the
-// LOCK_TIMEOUT of SQL Server, which takes no parameter.
+// also turns off MariaDB's CHECK constraints. MariaDB checks them on every change of a row, so the
+// result of a row that was inserted without checks could never be written. MySQL has no such rows.
+// {wait} is the LOCK_TIMEOUT of SQL Server, which cannot be a parameter.
 func bound(ctx context.Context, text string) string {
 	limit := sqlkit.MaxWait(ctx, time.Minute)
 	ms, s := limit.Milliseconds(), max(1, int64(limit/time.Second))

@@ -7,10 +7,10 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// Settings of sessions (from a role, a database or a DSN) change no answer. Verify reports those
-// that would.
+// Session settings from a role, a database or a DSN change no answer. Verify reports settings that
+// would change answers.
 //
-// Fails when a statement depends on a setting that the store neither pins nor refuses.
+// Fails when a statement depends on a setting that the store neither sets nor refuses.
 func TestSessionsWithOtherSettings(t *testing.T) {
 	t.Parallel()
 	t.Run("Postgres", func(t *testing.T) {

@@ -15,7 +15,7 @@ func (f file) do(ctx context.Context, w way, list []sqlkit.Statement, begin func
 	call := func(conn *sql.Conn) (none struct{}, _ error) {
 		begin()
 		// No statement needs to be interrupted, because only locks take long in SQLite, and Go code
-		// waits for those.
+		// waits for the locks.
 		return none, oneByOne(context.Background(), conn, list, row)
 	}
 	in := sqlkit.Write[struct{}]

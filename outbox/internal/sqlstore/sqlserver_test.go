@@ -16,8 +16,8 @@ import (
 	"github.com/tickslot/tickslot/proof/sqltest"
 )
 
-// A scripted driver answers with given rows, and records the statements. The statements have not
-// been run on SQL Server: these tests check what is possible without it.
+// A scripted driver answers with the given rows and records the statements. The statements have not
+// been run on SQL Server, so these tests check only what can be checked without it.
 type scripted struct {
 	answers [][]driver.Value
 	texts   []string
@@ -45,7 +45,7 @@ func (c scriptedConn) QueryContext(_ context.Context, query string, args []drive
 	return &scriptedRows{row: row}, nil
 }
 
-// number is an error like those of go-mssqldb.
+// number is an error with a number, like the errors of go-mssqldb.
 type number int32
 
 func (n number) Error() string         { return "mssql: refused" }
@@ -73,11 +73,11 @@ func (r *scriptedRows) Next(dest []driver.Value) error {
 	return nil
 }
 
-// Each call is one batch of statements, in which every parameter is given and used, no placeholder
-// is left, and brackets and quotes close. If another relay marks a message between two statements
-// of a batch, so that both find it, it is inserted once.
+// Each call is one batch of statements in which every parameter is given and used, no placeholder
+// is left, and brackets and quotes are balanced. If another relay marks a message between two
+// statements of a batch, so that both statements find it, it is inserted only once.
 //
-// Fails when a statement and its arguments do not match, or an index refuses the message.
+// Fails when a statement and its arguments do not match, or when an index refuses the message.
 func TestSQLServerStatements(t *testing.T) {
 	t.Parallel()
 	id := make([]byte, 16)
@@ -174,7 +174,8 @@ func TestSQLServerStatements(t *testing.T) {
 	}
 }
 
-// wellFormed checks a statement, and that it does not insert a row twice into a table variable.
+// wellFormed fails the test unless a statement is well formed and inserts no row twice into a table
+// variable.
 func wellFormed(t *testing.T, text string, args int) {
 	t.Helper()
 	code := sqltest.CheckSQLServerStatement(t, text, args)
@@ -194,8 +195,8 @@ func wellFormed(t *testing.T, text string, args int) {
 // Each database has its own SQL for row numbers, for an insert that ignores duplicates, and for the
 // index of pending messages.
 //
-// Fails when a database loses what makes its outbox fast, or what lets its insert tell duplicates
-// from other errors.
+// Fails when the schema of a database loses an index that makes its outbox fast, or when an insert
+// can no longer distinguish duplicates from other errors.
 func TestWhatDiffersBetweenDatabases(t *testing.T) {
 	t.Parallel()
 	db := sql.OpenDB(&scripted{})

@@ -1,11 +1,11 @@
 // Package sqlstore implements store.Store on SQL databases: Postgres, MySQL or MariaDB, SQLite,
-// and, experimental, SQL Server.
+// and, experimentally, SQL Server.
 //
 // Each call of a relay is one statement, or a few in one transaction, through database/sql. Append
 // and Once execute their statements in the caller's transaction.
 //
-// Messages are found by their state, never by the highest row number seen so far, because
-// transactions may commit in another order than their rows are numbered.
+// Statements find messages by their state, never by the highest row number seen so far, because the
+// order in which transactions commit may differ from the order of their row numbers.
 package sqlstore
 
 import (
@@ -28,29 +28,31 @@ import (
 // DefaultTableName is the default of Options.TableName.
 const DefaultTableName = "tickslot_outbox"
 
-// maxTableName leaves room for the suffixes of tables and indexes within the 63 bytes that Postgres
-// keeps of a name.
+// maxTableName leaves room for the suffixes of tables and indexes within the 63 bytes to which
+// Postgres truncates names.
 const maxTableName = 40
 
 // Options of a store. The zero value works.
 type Options struct {
-	// TableName is the name of the table of messages, and what those of the others begin with. It
-	// is quoted, so any text without braces is valid. At most 40 bytes. Default "tickslot_outbox".
+	// TableName is the name of the table of messages and the prefix of the names of the other
+	// tables. It is quoted, so any text without braces is valid. At most 40 bytes. Default
+	// "tickslot_outbox".
 	TableName string
 
 	// Schema is the schema (Postgres, SQL Server) or database (MySQL) of the tables. SQLite has
-	// none. At most 63 bytes. Default "public" on Postgres; elsewhere that of the connection.
+	// none. At most 63 bytes. Default "public" on Postgres; elsewhere, the schema or database of
+	// the connection.
 	Schema string
 }
 
-// A Pool is a pool of database/sql and, on Postgres, functions of pgx. They are function values so
+// A Pool is a pool of database/sql and, on Postgres, functions of pgx. The functions are values so
 // that programs on other databases do not link pgx.
 type Pool struct {
 	DB *sql.DB
-	// Transact is pgxkit.TransactSQL: it sends statements as one transaction in one round trip, and
-	// calls row for each row of the answer to the last.
+	// Transact is pgxkit.TransactSQL. It sends statements as one transaction in one round trip, and
+	// calls row for each row of the last statement's answer.
 	Transact func(ctx context.Context, conn *sql.Conn, list []sqlkit.Statement, row func(store.Row) error) error
-	// Listen is pgxkit.Listen with its own connection; nil: no notifications.
+	// Listen is pgxkit.Listen with its own connection, or nil if there are no notifications.
 	Listen func(ctx context.Context, channel string, woken func()) error
 }
 
@@ -61,16 +63,16 @@ type Store struct {
 	texts   sqlkit.Texts
 	tables  sqlmigrate.Tables
 
-	listen  func(ctx context.Context, channel string, woken func()) error // nil: no notifications
-	channel string                                                        // of NOTIFY
+	listen  func(ctx context.Context, channel string, woken func()) error // nil without notifications
+	channel string                                                        // channel of NOTIFY
 
-	edge atomic.Int64 // for MySQL: the end of the first rows, as found by the latest call; 0: none
+	edge atomic.Int64 // for MySQL: the end of the first rows as found by the latest call; 0 if unknown
 }
 
 var _ store.Store = (*Store)(nil)
 
-// A database executes statements, and calls row for each row of the answer to the last. It calls
-// begin before each attempt.
+// A database executes statements and calls row for each row of the last statement's answer. It
+// calls begin before each attempt.
 type database interface {
 	do(ctx context.Context, w way, list []sqlkit.Statement, begin func(), row func(store.Row) error) error
 }
@@ -82,10 +84,10 @@ const (
 	reading way = iota // one statement
 	writing            // in one transaction
 
-	// counting is for a statement that writes, followed by one that asks the same connection how
-	// many rows it has written. On MySQL these are not one transaction: if this host's network
-	// failed within a transaction, the server would keep it until it notices, after hours by
-	// default, and its locks would delay other calls of Mark.
+	// counting is for a statement that writes, followed by a statement that asks the same
+	// connection how many rows were written. On MySQL, the two are not one transaction. If this
+	// host's network failed within a transaction, the server would keep the transaction until it
+	// notices, by default after hours, and its locks would delay other calls of Mark.
 	counting
 )
 
@@ -129,8 +131,8 @@ func newStore(d sqlkit.Dialect, pool Pool, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// namesOf returns the names that replace {messages} and the like in statements. {messages_name} is
-// the name of a table without its schema, and {pending} the name of an index.
+// namesOf returns the names that replace {messages} and similar placeholders in statements.
+// {messages_name} is the name of a table without its schema, and {pending} is the name of an index.
 func namesOf(d sqlkit.Dialect, schema, table string) map[string]string {
 	names := map[string]string{"message_id": d.Quote(table + "_message_id"),
 		"first_attempts": fmt.Sprint(store.FirstAttempts), "last_attempts": fmt.Sprint(store.LastAttempts)}
@@ -161,8 +163,8 @@ func (s *Store) Migrate(ctx context.Context) error { return s.tables.Migrate(ctx
 // Verify implements store.Store.
 func (s *Store) Verify(ctx context.Context) error { return s.tables.Verify(ctx) }
 
-// statements returns the statements of a text, each with its arguments. where is added to the
-// conditions of those that have a place for it.
+// statements returns the statements of a text, each with its arguments. In statements that have a
+// {where}, where is added to the conditions.
 func (s *Store) statements(name, where string, p sqlkit.Params) (list []sqlkit.Statement) {
 	for _, text := range s.split(strings.ReplaceAll(s.texts[name], "{where}", where)) {
 		list = append(list, s.dialect.Bind(text, p))
@@ -170,8 +172,8 @@ func (s *Store) statements(name, where string, p sqlkit.Params) (list []sqlkit.S
 	return list
 }
 
-// answer returns the rows of the answer to the last statement of a text. After an error it does not
-// touch them, because the call may still be running.
+// answer returns the rows of the answer to the last statement of a text. After an error, it does
+// not touch the rows, because the call may still be running.
 func answer[R any](ctx context.Context, s *Store, w way, name, where string, p sqlkit.Params,
 	scan func(store.Row, *R) error) ([]R, error) {
 	var list []R
@@ -187,7 +189,7 @@ func answer[R any](ctx context.Context, s *Store, w way, name, where string, p s
 	return list, nil
 }
 
-// count returns the number in an answer of one row.
+// count returns the number in an answer that has one row.
 func count(rows []int64) int {
 	if len(rows) != 1 {
 		return 0
@@ -197,7 +199,8 @@ func count(rows []int64) int {
 
 func scanNumber(rows store.Row, n *int64) error { return rows.Scan(n) }
 
-// conditions returns the conditions that a filter adds to a WHERE, and their arguments.
+// conditions returns the conditions that a filter adds to a WHERE clause, and the arguments with
+// those of the filter.
 func (s *Store) conditions(f store.Filter, p sqlkit.Params) (string, sqlkit.Params) {
 	var b strings.Builder
 	add := func(condition, param string, value any) {

@@ -1,11 +1,12 @@
 // Package store is the contract between an outbox and its database. Package sqlstore implements it,
-// and package memory for tests in virtual time; package storetest checks that they keep it.
+// and so does package memory for tests in virtual time. Package storetest checks that they keep it.
 //
-// All instants are of the database's clock, in whole microseconds. Every method is one transaction
-// of its own, done or not done, unless it takes the caller's. After an error the caller does not
-// know which, and may call again: nothing is done twice. Methods return when their context ends. An
-// error matches dlock.ErrSetup if the database answers but is not set up right: a table or a right
-// is missing, or the tables are older than this version needs.
+// All instants are those of the database's clock, in whole microseconds. A method that does not
+// take the caller's transaction is one transaction, which is either committed or has no effect.
+// After an error, the caller does not know which, and may call again: nothing is done twice.
+// Methods return when their context ends. An error matches dlock.ErrSetup if the database answers
+// but is not set up correctly: a table or a privilege is missing, or the tables are older than this
+// version needs.
 package store
 
 import (
@@ -17,27 +18,27 @@ import (
 	"github.com/tickslot/tickslot/internal/flow"
 )
 
-// MaxName is how many bytes a topic, a key and the name of a consumer have at most.
+// MaxName is the maximum length in bytes of a topic, a key, and the name of a consumer.
 const MaxName = 200
 
-// MaxAppendAll is how many messages AppendAll takes: SQL Server has at most 2,100 parameters, and a
-// message six.
+// MaxAppendAll is the maximum number of messages that AppendAll takes. SQL Server allows at most
+// 2,100 parameters, and a message has six.
 const MaxAppendAll = 300
 
-// ErrNoListen is returned by Listen if the database has no notifications.
+// ErrNoListen is the error of Listen if the database does not support notifications.
 var ErrNoListen = errors.New("outbox: this database cannot wake other processes")
 
 // ErrRepeat is matched by the error of Append or Once if the caller's transaction conflicted with
-// another one. Roll the transaction back, and repeat it from its beginning.
+// another transaction. Roll the transaction back and repeat it from its beginning.
 var ErrRepeat = errors.New("roll the transaction back, and repeat it")
 
-// Store keeps messages, attempts, and which messages receivers have had.
+// Store keeps messages, attempts, and the records of messages that receivers have processed.
 type Store interface {
 	// String returns "postgres", "mysql", "sqlite" or "sqlserver".
 	String() string
 
-	// Migrate creates or upgrades the tables, Verify checks them, and Schema returns what Migrate
-	// executes. See package sqlmigrate.
+	// Migrate creates or upgrades the tables, Verify checks them, and Schema returns the statements
+	// that Migrate executes. See package sqlmigrate.
 	Migrate(ctx context.Context) error
 	Verify(ctx context.Context) error
 	Schema() ([]string, error)
@@ -51,86 +52,86 @@ type Store interface {
 // Producer is the part of a Store that Append calls.
 type Producer interface {
 	// Append inserts a message in the caller's transaction. If a message with this ID exists, fresh
-	// is false, and old has its topic, key and payload for comparison. old lacks the headers,
-	// because a producer that repeats its work has another trace.
+	// is false, and old has the topic, key and payload of that message for comparison. old lacks
+	// the headers, because a producer that repeats its work has another trace.
 	Append(ctx context.Context, tx Tx, m Message) (fresh bool, old Message, err error)
 
-	// AppendAll inserts messages with different IDs in the caller's transaction, in their order, in
-	// two statements, and returns true. If one of the IDs exists already, it inserts none and
-	// returns false. At most MaxAppendAll messages.
+	// AppendAll inserts messages with different IDs in the caller's transaction, in order, with two
+	// statements, and returns true. If one of the IDs already exists, it inserts none and returns
+	// false. At most MaxAppendAll messages.
 	AppendAll(ctx context.Context, tx Tx, list []Message) (bool, error)
 
-	// NextAppended returns the first pending message with a Seq above after, as a transaction of
-	// the caller sees it; ok is false if there is none. It is for users' tests.
+	// NextAppended returns the first pending message with a Seq above after that the caller's
+	// transaction sees. ok is false if there is none. NextAppended is for users' tests.
 	NextAppended(ctx context.Context, tx Tx, after int64) (m Message, seq int64, ok bool, err error)
 
-	// Notify wakes the relays of other processes, if the database has notifications.
+	// Notify wakes the relays of other processes, if the database supports notifications.
 	Notify(ctx context.Context) error
 }
 
 // Relay is the part of a Store that relays call.
 type Relay interface {
-	// Layout returns the number of shards, and an epoch that grows with every change of it. If want
-	// is not 0 and differs, Layout first sets the number to want.
+	// Layout returns the number of shards and an epoch that grows with every change of that number.
+	// If want is not 0 and differs from the number, Layout first sets the number to want.
 	Layout(ctx context.Context, want int) (Layout, error)
 
-	// Due returns messages of the shard that can be delivered: pending, with a NextAttemptAt that
-	// has passed, and without an earlier message of their key that must be delivered first.
-	// Messages of a key are in the order of their rows, without a gap. The first rows come first,
-	// unless a long queue is in front. If a message was tried before, the later ones of its key are
-	// left out until it has ended. If messages were requeued, those appended after them get half of
-	// the answer, if there are that many. See DueRequest for what else is left out. Due takes no
-	// locks. If request.Layout is not the current layout, Due returns the current one and no
-	// messages.
+	// Due returns deliverable messages of the shard: they are pending, their NextAttemptAt has
+	// passed, and no earlier message of their key must be delivered first. Messages of a key are in
+	// the order of their rows, without a gap. The first rows come first, except past a long queue.
+	// If a message was tried before, Due omits the later messages of its key until it has ended. If
+	// messages were requeued, those appended after them get half of the answer, if there are that
+	// many. DueRequest describes which other messages Due omits. Due takes no locks. If
+	// request.Layout is not the current layout, Due returns the current layout and no messages.
 	Due(ctx context.Context, request DueRequest) (Due, error)
 
 	// Mark writes the results of attempts, at most one for each Seq, and a row for each attempt. It
-	// keeps the rows of the first FirstAttempts and the latest LastAttempts of a message. A result
-	// counts only if its message is still pending with the number of attempts that Due has
-	// returned: no other relay has tried it since. The row must also still be of that message: a
-	// database that was restored from a copy, or a standby that lagged, assigns the row numbers
-	// that it lacks to other messages.
+	// keeps the rows of the first FirstAttempts and the latest LastAttempts attempts of a message.
+	// A result counts only if its message is still pending with the number of attempts that Due has
+	// returned, so that no other relay has tried it since. The row must also still belong to that
+	// message: a database restored from a copy, or a lagging standby, assigns the row numbers that
+	// it lacks to other messages.
 	//
-	// Mark waits for no row that another session keeps locked: it returns such results unwritten,
-	// and the caller calls again with them.
+	// Mark does not wait for rows that another session keeps locked. It returns the results of such
+	// rows unwritten, and the caller calls again with them.
 	Mark(ctx context.Context, relay string, results []Result) (Marked, error)
 
-	// NoteBegun, called before deliveries begin, writes for each message how many relays will have
-	// died while they delivered it if this one dies, too. Mark resets the number to 0. NoteBegun
-	// skips a message that is no longer pending with this number of attempts, or whose row another
-	// session keeps locked.
+	// NoteBegun is called before deliveries begin. For each message, it writes how many relays will
+	// have died while delivering it if this relay also dies. Mark resets the number to 0. NoteBegun
+	// skips a message that is no longer pending with the given number of attempts, or whose row
+	// another session keeps locked.
 	NoteBegun(ctx context.Context, list []Begun) error
 
-	// Sweep deletes up to limit messages, with their attempts, that have been dispatched or dead
-	// for longer than the retention of their state, and up to limit records of receivers that are
-	// older than Inbox. 0 keeps them forever. It returns how many messages and records it has
-	// deleted.
+	// Sweep deletes up to limit messages that have been dispatched or dead for longer than the
+	// retention of their state, with their attempts, and up to limit records of receivers that are
+	// older than Inbox. A retention of 0 keeps rows forever. Sweep returns how many messages and
+	// records it has deleted.
 	Sweep(ctx context.Context, retention Retention, limit int) (deleted int, err error)
 
-	// Failing returns at most MaxFailingTopics topics with messages that have failed and are tried
-	// again, the longest failing first. It counts only the MaxFailing messages that have been
+	// Failing returns at most MaxFailingTopics topics with messages that have failed and will be
+	// retried, the longest failing first. It counts only the MaxFailing messages that have been
 	// failing longest.
 	Failing(ctx context.Context) ([]FailingTopic, error)
 
-	// Stats returns what health and metrics show. topics are those for which this relay has a sink;
-	// nil: all. stopOnDead is like DueRequest.StopOnDead.
+	// Stats returns the data for health checks and metrics. topics are the topics for which this
+	// relay has a sink; nil means all. stopOnDead is like DueRequest.StopOnDead.
 	Stats(ctx context.Context, topics []string, stopOnDead bool) (Stats, error)
 
-	// Listen calls woken for each Notify of any process, and once after each connection it makes,
-	// until ctx ends or it fails. It returns ErrNoListen if the database has no notifications.
+	// Listen calls woken for each Notify of any process, and once after each new connection, until
+	// ctx ends or Listen fails. It returns ErrNoListen if the database does not support
+	// notifications.
 	Listen(ctx context.Context, woken func()) error
 }
 
 // Receiver is the part of a Store that Inbox.Once calls.
 type Receiver interface {
-	// Once records in the caller's transaction that the consumer has had the message, and returns
-	// false if that was recorded before.
+	// Once records in the caller's transaction that the consumer has processed the message. It
+	// returns false if that was already recorded.
 	Once(ctx context.Context, tx Tx, consumer string, id ID) (fresh bool, err error)
 }
 
 // Operator is the part of a Store for operators.
 type Operator interface {
-	// Messages returns messages without payload and headers, the newest first.
+	// Messages returns messages without payload and headers, newest first.
 	Messages(ctx context.Context, which Filter, limit int) ([]Record, error)
 	// Message returns a message with its payload, and its attempts in order. ok is false if there
 	// is no such message.
@@ -144,11 +145,11 @@ type Operator interface {
 	Flow(ctx context.Context) (flow.Flow, error)
 
 	// Requeue makes dead messages pending again, due immediately, with a new budget of attempts and
-	// of time; attempts are still numbered from the first. It visits up to request.Limit messages,
-	// in the order of their rows, in one transaction.
+	// time. Attempt numbers continue from the last one. Requeue processes up to request.Limit
+	// messages in one transaction, in the order of their rows.
 	Requeue(ctx context.Context, which Filter, request RequeueRequest) (Requeued, error)
 
-	// Delete deletes dead messages, which are lost then, and returns how many.
+	// Delete deletes dead messages permanently and returns how many it has deleted.
 	Delete(ctx context.Context, which Filter) (int, error)
 }
 
@@ -161,20 +162,21 @@ type Tx interface {
 // Row is the answer to Tx.QueryRow.
 type Row = interface{ Scan(dest ...any) error }
 
-// ID is the identity of a message.
+// ID identifies a message.
 type ID [16]byte
 
 // A Message is appended by a producer and delivered to a sink.
 type Message struct {
 	ID      ID
 	Topic   string
-	Key     string // "": in no order
-	Hash    uint32 // of Key, or of ID if Key is empty; modulo the number of shards it is the shard
+	Key     string // "" means unordered
+	Hash    uint32 // of Key, or of ID if Key is empty; modulo the number of shards, it gives the shard
 	Payload []byte
 	Headers map[string]string
 
-	// Fault is why a row cannot be read, for example because another program has inserted it; "":
-	// it can. The readable fields are set. Such a row does not hold up others.
+	// Fault is why a row cannot be read, for example because another program has inserted it. It is
+	// "" if the row can be read. The readable fields are set. An unreadable row does not hold up
+	// others.
 	Fault string
 }
 
@@ -196,12 +198,13 @@ const (
 	OutcomeOK        Outcome = "ok"
 	OutcomePermanent Outcome = "permanent" // dead immediately
 	OutcomeTransient Outcome = "transient" // another attempt follows
-	OutcomeExhausted Outcome = "exhausted" // dead: that was the last attempt
-	// OutcomeUnreadable: dead immediately because of Message.Fault. No sink was called.
+	OutcomeExhausted Outcome = "exhausted" // dead: the last attempt has failed
+	// OutcomeUnreadable means dead immediately because of Message.Fault. No sink was called.
 	OutcomeUnreadable Outcome = "unreadable"
 )
 
-// A Layout says how keys are spread over shards. Epoch is 1 at first, and grows with every change.
+// A Layout says how keys are distributed over shards. Epoch is initially 1 and grows with every
+// change.
 type Layout struct {
 	Shards int
 	Epoch  int64
@@ -212,23 +215,24 @@ type DueRequest struct {
 	Layout Layout
 	Shard  int
 	Limit  int
-	// Topics are those with a sink; nil: all. A message of another topic waits, and so do the later
-	// messages of its key.
+	// Topics are the topics with a sink; nil means all. A message of another topic waits, and so do
+	// the later messages of its key.
 	Topics []string
-	// FullTopics are those for which the caller has no room. Their messages wait like those without
-	// a sink.
+	// FullTopics are the topics for which the caller has no room. Their messages wait like messages
+	// without a sink.
 	FullTopics []string
-	// StopOnDead makes the later messages of a key wait while one of the key is dead.
+	// StopOnDead makes the later messages of a key wait while a message of the key is dead.
 	StopOnDead bool
-	// Keys, and Seqs of messages without a key, that the caller has in memory: they are left out.
+	// Keys are the keys, and IDs the Seqs of messages without a key, that the caller has in memory.
+	// Due omits them.
 	Keys []string
 	IDs  []int64
-	// After is Due.After of the previous answer, to continue a search. Behind a long queue, keys up
-	// to it are left out.
+	// After is Due.After of the previous answer, to continue a search. Past a long queue, Due omits
+	// keys up to After.
 	After string
 }
 
-// DueBytes bounds the payloads of an answer to Due: the message with which they reach it is the
+// DueBytes bounds the payloads of an answer to Due. The message whose payload reaches it is the
 // last.
 const DueBytes = 4 << 20
 
@@ -236,29 +240,31 @@ const DueBytes = 4 << 20
 type Due struct {
 	Layout   Layout // the current one
 	Messages []Pending
-	// NextIn is how long until the first message can be delivered that waits only for its
-	// NextAttemptAt; negative: there is none. A message behind one that was requeued waits for that
-	// one, too, and does not count. NextIn need not be exact if Full is set.
+	// NextIn is the time until the first message that waits only for its NextAttemptAt can be
+	// delivered. It is negative if there is no such message. A message after a requeued message of
+	// its key also waits for that message and does not count. If Full is true, NextIn may be
+	// inexact.
 	NextIn time.Duration
-	// Full is set if the answer has reached Limit messages or DueBytes: the caller asks again.
+	// Full is true if the answer has reached Limit messages or DueBytes. Then the caller asks
+	// again.
 	Full bool
-	// After is not empty if there may be more messages in later keys: the caller asks again.
+	// After is not empty if there may be more messages in later keys. Then the caller asks again.
 	After string
-	// More is set if later messages of the keys in Messages may have been left out: the caller asks
-	// again once it has no more messages of such a key. More need not be set if Full is set.
+	// More is true if later messages of the keys in Messages may have been omitted. Then the caller
+	// asks again once it has no more messages of such a key. If Full is true, More may be false.
 	More bool
 }
 
 // A Pending is a message to deliver.
 type Pending struct {
 	Message
-	Seq      int64         // number of its row: the order within its key
+	Seq      int64         // number of its row, which gives the order within its key
 	Attempts int           // so far
-	Budget   int           // attempts that do not count, because the message was requeued after them
-	Crashes  int           // relays that have died while they delivered it, as written by NoteBegun
+	Budget   int           // attempts before the latest Requeue, which do not count
+	Crashes  int           // relays that have died while delivering it, as written by NoteBegun
 	Age      time.Duration // since it was appended
 	// Failing is the time from Record.FailingSince to when this attempt was due. It does not
-	// include how late the attempt begins. 0: no attempt has failed.
+	// include the delay of the attempt. It is 0 if no attempt has failed.
 	Failing time.Duration
 }
 
@@ -267,26 +273,27 @@ type Begun struct {
 	ID       ID
 	Seq      int64
 	Attempts int // as returned by Due
-	Crashes  int // how many, if this relay dies now
+	Crashes  int // number of crashes if this relay dies now
 }
 
 // A Result is the outcome of an attempt.
 type Result struct {
 	ID       ID    // of the message
 	Seq      int64 // of its row
-	Attempts int   // before this one, as returned by Due
+	Attempts int   // attempts before this one, as returned by Due
 	Outcome  Outcome
-	RetryIn  time.Duration // after OutcomeTransient
+	RetryIn  time.Duration // set with OutcomeTransient
 	Took     time.Duration
 	Error    string
 	// MostLate bounds the delay from NextAttemptAt to the beginning of the attempt. If the delay
-	// was longer, no relay ran, or the database's clock was set forward: then Mark moves
+	// was longer, no relay was running, or the database's clock was set forward. Then Mark moves
 	// Record.FailingSince by the whole delay.
 	MostLate time.Duration
 }
 
-// A message keeps its first FirstAttempts and its latest LastAttempts attempts, because one that
-// fails for weeks has thousands. They show how it began to fail and how it fails now.
+// A message keeps its first FirstAttempts and its latest LastAttempts attempts, because a message
+// that fails for weeks has thousands. The kept attempts show how it began to fail and how it fails
+// now.
 const (
 	FirstAttempts = 10
 	LastAttempts  = 40
@@ -295,27 +302,27 @@ const (
 // Marked says what Mark has done with results, by the IDs of their messages. Results in neither
 // list do not count.
 type Marked struct {
-	Counted []ID // also if an earlier call, whose answer was lost, has written the same result
-	Locked  []ID // not written, because another session has, or just had, the row locked
+	Counted []ID // includes results that an earlier call has written before its answer was lost
+	Locked  []ID // not written, because another session has locked the row, or had just locked it
 }
 
-// Retention is how long rows are kept since their end; 0: forever.
+// Retention is how long rows are kept after their end; 0 means forever.
 type Retention struct {
 	Dispatched time.Duration
 	Dead       time.Duration
-	Inbox      time.Duration // since the receiver got the message
+	Inbox      time.Duration // counted from when the receiver got the message
 }
 
-// Stats are what health and metrics show.
+// Stats has the data for health checks and metrics.
 type Stats struct {
-	Pending, Dead int64 // MaxCount: that many or more
+	Pending, Dead int64 // MaxCount stands for that many or more
 	// OldestDue is how long the oldest of the first messages that Due would return has been due.
-	// OldestPending is how long the oldest pending message has been pending, since it was appended
-	// or requeued. 0: there is no such message.
+	// OldestPending is how long the oldest pending message has been pending since it was appended
+	// or requeued. Both are 0 if there is no such message.
 	OldestDue, OldestPending time.Duration
 	// Unknown counts the pending messages of each topic without a sink, for at most MaxUnknown
-	// topics. Messages that are not among the first MaxCount pending ones need not be counted, but
-	// their topics are named.
+	// topics. Messages that are not among the first MaxCount pending messages may be left
+	// uncounted, but their topics are named.
 	Unknown map[string]int64
 }
 
@@ -369,22 +376,23 @@ func (t *TopicHistory) SetEnded(ended []Record) {
 // A FailingTopic is a topic with messages that have failed and are tried again.
 type FailingTopic struct {
 	Topic    string
-	Messages int64         // that are tried again, among those that Failing has read
+	Messages int64         // number of such messages among those that Failing has read
 	Since    time.Time     // Record.FailingSince of the message that has been failing longest
 	For      time.Duration // since then
 	Error    string        // its last error
 }
 
 const (
-	// MaxFailing and MaxFailingTopics are how many messages Failing reads, and how many topics it
-	// returns, at most.
+	// MaxFailing is the maximum number of messages that Failing reads, and MaxFailingTopics is the
+	// maximum number of topics that it returns.
 	MaxFailing       = 1_000
 	MaxFailingTopics = 20
 
-	// MaxUnknown is how many topics Stats.Unknown names at most.
+	// MaxUnknown is the maximum number of topics that Stats.Unknown names.
 	MaxUnknown = 20
 
-	// MaxCount is how far Stats counts, so that it is cheap however many messages wait.
+	// MaxCount is the number up to which Stats counts, so that it is cheap no matter how many
+	// messages wait.
 	MaxCount = 10_000
 )
 
@@ -394,26 +402,27 @@ type Filter struct {
 	Topic, Key                 string
 	State                      State
 	CreatedFrom, CreatedBefore time.Time // appended
-	BeforeSeq                  int64     // with a smaller Seq: the next page, after the last Seq of this one
+	BeforeSeq                  int64     // with a smaller Seq: pass the last Seq of a page to get the next page
 }
 
-// A RequeueRequest says how messages are requeued.
+// A RequeueRequest has the options of Requeue.
 type RequeueRequest struct {
-	// Messages appended longer than OlderThan ago (0: any age) are left out, unless Force is set.
+	// If Force is false, Requeue skips messages appended longer than OlderThan ago; 0 means any
+	// age.
 	OlderThan time.Duration
 	Force     bool
 	Note      string
 	Limit     int
-	After     int64 // only messages behind this row; 0: all
+	After     int64 // only messages after this row; 0 means all
 }
 
 // Requeued says what Requeue has done.
 type Requeued struct {
 	N, TooOld int
-	After     int64 // for the next request; 0: there are no more
+	After     int64 // for the next request; 0 if there are no more
 }
 
-// A Record is a message as operators see it.
+// A Record is a message with its state, for operators.
 type Record struct {
 	Message
 	Seq           int64
@@ -422,11 +431,11 @@ type Record struct {
 	NextAttemptAt time.Time
 	CreatedAt     time.Time
 	// FailingSince is when the first failed attempt since the message was appended or requeued
-	// began; zero: none has failed. It is never later than the beginning of the latest attempt, so
-	// that an instant of a clock that was ahead is corrected. See Result.MostLate for what moves
-	// it.
+	// began. It is zero if none has failed. It is never later than the beginning of the latest
+	// attempt, so that an instant noted while the clock was ahead is corrected. Result.MostLate
+	// describes when it moves.
 	FailingSince time.Time
-	FinishedAt   time.Time // zero: it is pending
+	FinishedAt   time.Time // zero if the message is pending
 	LastError    string
 }
 

@@ -159,9 +159,9 @@ var appending = []promise{
 		}
 		c.isDue(request(), "topicold")
 		c.within(func(_ context.Context, tx store.Tx) {
-			all(tx, append(list[:2:2], old), false) // old exists already
+			all(tx, append(list[:2:2], old), false) // old already exists
 			all(tx, list, true)
-			all(tx, list[5:6], false) // it exists in this transaction
+			all(tx, list[5:6], false) // the message exists in this transaction
 		})
 		r := request()
 		r.Limit = 2 * len(list)

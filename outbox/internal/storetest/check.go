@@ -36,7 +36,8 @@ func (c *check) call(what string, call func(ctx context.Context) error) {
 	}
 }
 
-// until calls done until it returns true: a database's clock may show the same time in two calls.
+// until calls done until it returns true. This is needed because a database's clock may show the
+// same time in two calls.
 func (c *check) until(what string, done func() bool) {
 	c.Helper()
 	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
@@ -64,7 +65,7 @@ func hashOf(key string) uint32 {
 	return h.Sum32()
 }
 
-// within calls do with a transaction of the application, and commits it.
+// within calls do with a transaction of the application and commits it.
 func (c *check) within(do func(ctx context.Context, tx store.Tx)) {
 	c.Helper()
 	tx := c.h.Begin(c.TB, c.Store)
@@ -81,9 +82,9 @@ func (c *check) within(do func(ctx context.Context, tx store.Tx)) {
 	committed = true
 }
 
-// append appends messages, all of which must be new, up to 200 in a transaction, because each
-// transaction has the time of one call. Many messages go in one call, which is a hundred times
-// faster.
+// append appends messages, all of which must be new. It appends up to 200 in a transaction, because
+// each transaction has the time-out of one call. It appends many messages with one call, which is a
+// hundred times faster.
 func (c *check) append(list ...store.Message) {
 	c.Helper()
 	for some := range slices.Chunk(list, 200) {
@@ -105,7 +106,7 @@ func (c *check) append(list ...store.Message) {
 	}
 }
 
-// keyed appends messages of one topic, one for each of these keys, and returns them.
+// keyed appends one message for each of the keys, all with the same topic, and returns them.
 func (c *check) keyed(keys ...string) (list []store.Message) {
 	c.Helper()
 	for _, key := range keys {
@@ -121,7 +122,7 @@ func (c *check) layout(want int) (l store.Layout) {
 	return l
 }
 
-// one is the layout of fresh tables.
+// one is the layout of new tables.
 var one = store.Layout{Shards: 1, Epoch: 1}
 
 // request returns a request for all messages.
@@ -171,7 +172,7 @@ func result(m store.Pending, outcome store.Outcome) store.Result {
 	return r
 }
 
-// mark writes results and returns which count. No row may be locked.
+// mark writes results and returns those that count. No row may be locked.
 func (c *check) mark(results ...store.Result) []store.ID {
 	c.Helper()
 	var marked store.Marked
@@ -187,7 +188,7 @@ func sorted(ids []store.ID) []store.ID {
 	return ids
 }
 
-// ends marks the message with a payload. The result must count.
+// ends marks the message with the payload. The result must count.
 func (c *check) ends(payload string, outcome store.Outcome) store.Pending {
 	c.Helper()
 	m := c.pending(payload)
@@ -197,7 +198,7 @@ func (c *check) ends(payload string, outcome store.Outcome) store.Pending {
 	return m
 }
 
-// record returns a message as operators see it.
+// record returns the record of a message and its attempts.
 func (c *check) record(id store.ID) (r store.Record, attempts []store.Attempt) {
 	c.Helper()
 	c.call("Message", func(ctx context.Context) (err error) {

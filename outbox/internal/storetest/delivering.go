@@ -161,11 +161,11 @@ var delivering = []promise{
 		wants("the first four", 4, true)
 		wants("the fifth, and one that is longer than all that fits", 2, true)
 		wants("nothing is left", 0, false)
-		c.keyed(slices.Repeat([]string{"long"}, 300)...) // more than Due reads in the order of the rows
+		c.keyed(slices.Repeat([]string{"long"}, 300)...) // more than Due reads in row order
 		m := c.due(request()).Messages[0]
 		c.mark(result(m, store.OutcomeTransient))
 		c.append(append(large("b", 6), large("", 6)...)...)
-		for range 2 { // the half for messages without a key, and the rest
+		for range 2 { // first the half for messages without a key, then the rest
 			due := c.due(request())
 			if n := len(due.Messages); n == 0 || n > 8 || !due.Full {
 				c.Errorf("behind a long queue: %d messages, full %t; want at most 8, and that there are more", n,
@@ -180,7 +180,7 @@ var delivering = []promise{
 		}
 	}},
 	{"due/others are found behind a long queue, whatever it waits for", func(c *check) {
-		queue := make([]store.Message, 300) // more than Due reads in the order of the rows
+		queue := make([]store.Message, 300) // more than Due reads in row order
 		for i := range queue {
 			queue[i] = c.message("topic", "long")
 		}
@@ -194,7 +194,8 @@ var delivering = []promise{
 		c.append(others...)
 		ask := request()
 		ask.Topics = []string{"topic"}
-		// all checks what is found in as many calls as it takes, each for at most limit messages.
+		// all checks the messages that are found by as many calls as needed, each for at most limit
+		// messages.
 		all := func(what string, limit int) {
 			c.Helper()
 			r, got := ask, map[string][]store.ID{}
@@ -271,13 +272,13 @@ var delivering = []promise{
 		for i := range queue {
 			queue[i] = c.message("topic", "b")
 			if i >= 300 {
-				queue[i] = c.message("topic", []string{"a", "c"}[i%2]) // a key that came first, and a new one
+				queue[i] = c.message("topic", []string{"a", "c"}[i%2]) // a key that came first, and a new key
 			}
 		}
 		c.append(queue...)
 		r := request()
 		r.Keys = []string{"b"}
-		for range 2 { // the first call tells MySQL where the first messages end
+		for range 2 { // on MySQL, the first call finds where the first messages end
 			if due := c.due(r); !due.More && len(due.Messages) < 52 {
 				c.Errorf("%d of 52 that are due, and no more", len(due.Messages))
 			}
@@ -340,8 +341,8 @@ var delivering = []promise{
 	}},
 }
 
-// found fails the test unless a message of a key is found behind a long queue, although 200
-// messages of other keys, which are never delivered, come after it.
+// found returns a test that fails unless a message of the key is found after a long queue, although
+// 200 undelivered messages of other keys follow it.
 func found(key string, others ...string) func(c *check) {
 	return func(c *check) {
 		queue := make([]store.Message, 501)

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/outbox/internal/store"
 )
 
-// fails marks the message with a payload, which is due, as failed once more.
+// fails marks the due message with the payload as failed once more.
 func (c *check) fails(payload string, took, mostLate time.Duration) store.Pending {
 	c.Helper()
 	m := c.pending(payload)
@@ -89,7 +89,7 @@ var failing = []promise{
 			c.mark(r)
 			r.Attempts++
 		}
-		for range 2 { // again: the answer was lost
+		for range 2 { // repeat, as if the answer was lost
 			if counted := c.mark(r); len(counted) != 1 {
 				c.Fatalf("%x counted", counted)
 			}

@@ -12,22 +12,22 @@ import (
 
 // A Harness gives Run access to a store.
 type Harness struct {
-	// New returns a client of fresh, migrated tables. It is called for every test, concurrently
+	// New returns a client of new, migrated tables. It is called for every test, concurrently
 	// unless Virtual is set. Close resources in a t.Cleanup.
 	New func(t testing.TB) store.Store
 
-	// Begin begins an application's transaction in the database of a store that New has made.
+	// Begin begins an application's transaction in the database of a store from New.
 	Begin func(t testing.TB, s store.Store) Transaction
 
-	// Virtual runs every test in a testing/synctest bubble, for a store whose clock is time.Now and
-	// that does no I/O. Otherwise tests run in parallel. Default false.
+	// Virtual runs every test in a testing/synctest bubble. It is for a store that does no I/O and
+	// whose clock is time.Now. Otherwise tests run in parallel. Default false.
 	Virtual bool
 
-	// OneWriter says that a transaction that has written keeps others from writing until it ends.
-	// Default false.
+	// OneWriter says that a transaction that has written keeps other transactions from writing
+	// until it ends. Default false.
 	OneWriter bool
 
-	// Only has the first words of the promises to test, for a store that is no database. Default
+	// Only has the first words of the promises to test, for a store that is not a database. Default
 	// nil: all.
 	Only []string
 
@@ -71,7 +71,7 @@ type promise struct {
 	show func(*check)
 }
 
-// promises are all promises, in the order of their tests.
+// promises has all promises in the order of their tests.
 var promises = join(setUp, appending, delivering, marking, failing, operating)
 
 func join(groups ...[]promise) []promise {

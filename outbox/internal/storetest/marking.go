@@ -114,7 +114,7 @@ var marking = []promise{
 		wants("at first", 0)
 		note()
 		note(begun, store.Begun{ID: c.message("topic", "b").ID, Seq: c.pending("topicb").Seq, Crashes: 9})
-		note(begun) // again: the answer was lost
+		note(begun) // repeat, as if the answer was lost
 		wants("it was written", 3)
 		begun.Attempts, begun.Crashes = 1, 9
 		note(begun)
@@ -131,7 +131,7 @@ var marking = []promise{
 		dead := result(c.pending("topica"), store.OutcomeExhausted)
 		c.mark(dead)
 		begun.Attempts = 2
-		note(begun) // it is not pending
+		note(begun) // the message is not pending
 		if n, _ := c.requeue(store.Filter{State: store.StateDead}, 0, true); n != 1 {
 			c.Fatalf("%d requeued", n)
 		}
@@ -162,7 +162,7 @@ var marking = []promise{
 				both.Go(func() {
 					ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 					defer cancel()
-					for len(list) > 0 { // the other relay may have locked some rows at that moment
+					for len(list) > 0 { // the other relay may have locked some rows at that time
 						marked, err := c.Mark(ctx, fmt.Sprint("relay", i), list)
 						if err != nil {
 							c.Errorf("Mark: %v", err)

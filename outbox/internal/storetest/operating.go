@@ -35,7 +35,7 @@ func (c *check) delete(which store.Filter) (n int) {
 	return n
 }
 
-// dead appends messages with these keys and marks them as dead.
+// dead appends messages with the keys and marks them as dead.
 func (c *check) dead(keys ...string) []store.Message {
 	c.Helper()
 	list := c.keyed(keys...)
@@ -249,7 +249,7 @@ var operating = []promise{
 			if r.After = done.After; r.After == 0 {
 				break
 			}
-			if len(counts) == 1 { // the message is dead again, and must not be visited again
+			if len(counts) == 1 { // the message is dead again and must not be processed again
 				c.isDue(request(), "topica", "topicb")
 				c.ends("topica", store.OutcomePermanent)
 			}
@@ -352,7 +352,7 @@ var operating = []promise{
 		if all := c.messages(store.Filter{}, 10); len(all) != 1 || all[0].State != store.StatePending {
 			c.Errorf("%+v", all)
 		}
-		c.append(list[0]) // its ID is free again, and it has no attempts
+		c.append(list[0]) // its ID is free again, and the message has no attempts
 		if _, attempts := c.record(list[0].ID); len(attempts) != 0 {
 			c.Errorf("%+v", attempts)
 		}
@@ -421,7 +421,7 @@ var operating = []promise{
 		if s.Pending != 5 || s.Dead != 1 || len(s.Unknown) != 2 || s.Unknown["strange"] != 2 || s.Unknown["odd'"] != 1 {
 			c.Errorf("%+v", s)
 		}
-		if s.OldestDue != 0 { // one message waits behind a message without a sink, and one for its next attempt
+		if s.OldestDue != 0 { // one message waits for a message without a sink, and one for its next attempt
 			c.Errorf("nothing is due: %+v", s)
 		}
 		if s = stats(false); len(s.Unknown) != 0 {
@@ -431,7 +431,7 @@ var operating = []promise{
 			s = stats(false)
 			return s.OldestDue > 0 && s.OldestPending > 0
 		})
-		c.keyed("a") // behind a message in back-off, and behind a dead one
+		c.keyed("a") // comes after a message in back-off and after a dead message
 		if s = stats(true, "nothing"); s.OldestDue != 0 || s.OldestPending == 0 || s.Unknown["topic"] != 3 {
 			c.Errorf("no topic has a sink: %+v", s)
 		}
