@@ -84,7 +84,7 @@
 //	"durable: the database answers again"       Info: down_for
 //
 // A line about a run also has run, handler, attempt and worker; for the run of a tick, also
-// schedule and due_at. drain is how long the drain took; still_running names the handlers that did
+// schedule and due_at. drain is how long the drain took. still_running names the handlers that did
 // not return, if any. Each handler logs at most ten lines a minute about failed attempts and dead
 // letters. Further ones are logged at Debug, and left_out says how many. The database skips runs
 // that another worker has claimed, so no line reports them.

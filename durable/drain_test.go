@@ -144,7 +144,7 @@ func TestClaimUnderWayIsGivenBack(t *testing.T) {
 	})
 }
 
-// If the database is down when Run ends, Run still returns and says which results it could not
+// If the database is down when Run ends, Run still returns and says how many results it could not
 // write.
 //
 // Fails when Run waits for the database.

@@ -70,7 +70,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		id, err := store.Trigger(ctx, nil, "h", nil, durable.TriggerOptions{
-			RunIn: time.Duration(len(committed)%200) * 20 * time.Millisecond}) // so most are due after the failover
+			RunIn: time.Duration(len(committed)%200) * 20 * time.Millisecond}) // most are due after the failover
 		if err == nil {
 			committed = append(committed, id)
 		}

@@ -19,7 +19,7 @@ import (
 
 // Schedules that many tests use.
 var (
-	everyMinute = schedule.Every(time.Minute).Offset(0) // at each full minute, whatever the schedule's name
+	everyMinute = schedule.Every(time.Minute).Offset(0) // at each full minute, regardless of the schedule's name
 	after       = schedule.After(time.Minute)
 	dailyAtNoon = schedule.Daily("12:00", "")
 )

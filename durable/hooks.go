@@ -113,7 +113,7 @@ const (
 	OutcomeFailed      Outcome = "error"
 	OutcomePanicked    Outcome = "panic"
 	OutcomeTimedOut    Outcome = "timeout"     // the attempt reached MaxRunTime
-	OutcomeCanceled    Outcome = "canceled"    // the run was canceled, whatever the handler returned
+	OutcomeCanceled    Outcome = "canceled"    // the run was canceled, no matter what the handler returned
 	OutcomeInterrupted Outcome = "interrupted" // the worker shut down and gave the run back
 	OutcomeLeaseLost   Outcome = "lease_lost"  // the lease expired, and a worker reclaimed the run
 )

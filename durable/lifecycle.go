@@ -24,7 +24,7 @@ import (
 // returned, its metrics are unregistered and the Worker has no goroutines left, except those that a
 // StuckError names and driver calls that ignore their contexts. Run can be called only once.
 //
-// If Check finds faults, Run returns them and starts nothing; then create another Worker. If the
+// If Check finds faults, Run returns them and starts nothing; create another Worker then. If the
 // database answers but is not set up correctly, for example because Store.Migrate was not called,
 // Run returns an error that matches dlock.ErrSetup. If the database does not answer, Run retries
 // until it does.
@@ -171,8 +171,8 @@ func (w *Worker) askingLoops() []*loop.Loop {
 	return []*loop.Loop{w.claimer.Loop, w.reclaimer.Loop, w.materializer.Loop, w.registrar.Loop, w.sampler.Loop}
 }
 
-// drain waits for the handlers and their results. After DrainTimeout it ends the contexts of the
-// remaining handlers. It returns false if they have not ended within CancelGrace after that.
+// drain waits for the handlers and their results. After DrainTimeout, it ends the contexts of the
+// remaining handlers. It returns false if these handlers have not ended within another CancelGrace.
 func (w *Worker) drain(idle <-chan struct{}, endRuns context.CancelCauseFunc) bool {
 	return lifecycle.Drain(idle, w.config.DrainTimeout, func() {
 		if n := len(w.book.list()); n > 0 {

@@ -11,7 +11,7 @@ type Options struct {
 	TableName string
 
 	// Schema is the schema of the tables on Postgres. SQLite has none. At most 63 bytes. Default
-	// "public", whatever the search_path is.
+	// "public", regardless of the search_path.
 	Schema string
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// Ticks that come due during a pause are counted as paused, and not caught up.
+// Ticks that come due during a pause count as paused and are not caught up.
 //
 // Fails when the ticks of a pause are caught up, or not counted.
 func TestPause(t *testing.T) {

@@ -20,7 +20,7 @@ type RunRecord struct {
 	Handler  string    `json:"handler"`
 	Schedule string    `json:"schedule,omitempty"` // "" if the run was triggered
 	DueAt    time.Time `json:"due_at,omitzero"`    // the tick; zero if the run was triggered
-	Backfill bool      `json:"backfill,omitempty"` // the run may wait beside other runs of its schedule
+	Backfill bool      `json:"backfill,omitempty"` // the run may wait while another run of its schedule waits
 	State    State     `json:"state"`
 	Priority Priority  `json:"priority"`
 	RunAt    time.Time `json:"run_at"` // earliest time of the next claim

@@ -63,7 +63,7 @@ func (r *registrar) register() time.Duration {
 	return loop.Never
 }
 
-// takeAbandoned takes back schedules from another version of which no worker is left. That happens
+// takeAbandoned takes back schedules from another version that has no worker left. That happens
 // when a deploy is rolled back while this worker runs.
 func (r *registrar) takeAbandoned() {
 	names := r.takenOver()

@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// A Run is an attempt of a run, as passed to its handler. In a unit test of a handler, fill in the
+// A Run is what a handler gets: one attempt of a run. In a unit test of a handler, fill in the
 // fields that the handler reads.
 type Run struct {
 	ID       int64 // same for all attempts

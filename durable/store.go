@@ -10,10 +10,10 @@ import (
 	"github.com/tickslot/tickslot/internal/lifecycle"
 )
 
-// A Store keeps schedules, runs and attempts in a database. Make one with SQLite, or pgxdurable.New
-// for Postgres. Its methods may be called from any goroutine, and return when their context ends.
-// An error matches dlock.ErrSetup if the database answers but is not set up correctly: a table, a
-// privilege or an option is missing.
+// A Store keeps schedules, runs and attempts in a database. Create one with SQLite, or with
+// pgxdurable.New for Postgres. Its methods may be called from any goroutine, and return when their
+// context ends. An error matches dlock.ErrSetup if the database answers but is not set up
+// correctly: a table, a privilege or an option is missing.
 type Store struct {
 	store store.Store
 	fault error // fault of the options, which every method returns
@@ -48,7 +48,7 @@ func (s *Store) ready(ctx context.Context) error {
 }
 
 // Migrate creates or upgrades the tables. Any number of hosts may call it, at the same time and at
-// every start. If nothing is missing, the database user needs no right to create anything.
+// every start. If nothing is missing, the database user needs no privilege to create anything.
 func (s *Store) Migrate(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return named(err)

@@ -366,7 +366,7 @@ func TestRenamedHandler(t *testing.T) {
 	})
 }
 
-// nexts is a schedule with a Next function of the user.
+// nexts is a user's schedule, whose Next is a function.
 type nexts struct {
 	name string
 	next func(time.Time) time.Time

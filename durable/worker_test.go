@@ -47,7 +47,7 @@ func TestRunsAndTicks(t *testing.T) {
 	})
 }
 
-// The defaults are the values that the field comments state.
+// The defaults match the comments of the fields.
 //
 // Fails when a default is changed only in the code.
 func TestDefaultsAreDocumented(t *testing.T) {

@@ -1,11 +1,11 @@
--- Write: writes a batch of one host.
+-- Write: writes a batch from one host.
 --
 -- KEYS     see parts/common.lua
 -- ARGV[1]  time to live of the keys, ms
 -- ARGV[2]  maximum events   ARGV[3]  maximum runs of a timer
 -- ARGV[4]  hosts, 0 or 1    ARGV[5]  leases    ARGV[6]  events    ARGV[7]  runs
 -- ARGV[8]  Number           ARGV[9]  records   ARGV[10] buckets
--- and then, each row at most once, all times in µs before now, or from now for expires:
+-- followed by rows, each at most once. Times are in µs before now; expires is in µs from now:
 --   of a host   key, up, ttl, row, detail or ''
 --   of a lease  key, held, renewed, expires, released 0 or 1, fence, grant, row
 --   of an event id, ago, row
@@ -15,7 +15,7 @@
 --   of a bucket <length>:<timer>, width, middle, letter, span, retention, bin, runs, failed,
 --               took, longest
 --
--- Returns {now µs, 1 if the host is unknown and has sent no detail}
+-- Returns {now µs, 1 if the host is unknown and has not sent its detail}
 
 local next_arg = 10
 local function arg()

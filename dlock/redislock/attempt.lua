@@ -67,7 +67,7 @@ local function attempt(state, token, slots, claim)
   end
   if ours then
     -- The holder trusts the lease for ttl from the moment of the request, so the lease must last
-    -- that long even if it was revoked meanwhile. The next heartbeat reports the revocation.
+    -- that long even if it was revoked since. The next heartbeat reports the revocation.
     local failed = renew(base .. again, held, ttl, told_ttl)
     if failed then error(failed, 0) end
     if not mutex then
@@ -134,7 +134,7 @@ local function attempt(state, token, slots, claim)
   end
 
   -- 6 and 7. slot, delay: the slot is the lowest released one, or an expired one, or a new one, in
-  -- this order. A delay counts from the end of the last lease, whatever its slot. While the index
+  -- this order. A delay counts from the end of the last lease in any slot. While the index
   -- has a lease, no slot is free. If the key of that lease is gone nevertheless, the lease has
   -- ended by now.
   local over, held_until = 0, 0

@@ -272,7 +272,7 @@ type NewRun struct {
 	Handler     string
 	Schedule    string    // "" if triggered by hand
 	DueAt       time.Time // the tick; zero if triggered by hand
-	Backfill    bool      // may wait beside other runs of its schedule
+	Backfill    bool      // may wait while another run of its schedule waits
 	RunAt       time.Time // zero means after RunIn
 	RunIn       time.Duration
 	Priority    int // smaller is more urgent

@@ -56,8 +56,8 @@ canceled AS (
 SELECT coalesce((SELECT state FROM was), '')
 
 -- name: requeue
--- A run that is queued again may wait beside other runs of its schedule. The code adds the filter
--- at "which".
+-- A run that is queued again may wait while another run of its schedule waits. The code adds the
+-- filter at "which".
 WITH old AS MATERIALIZED (
 	SELECT r.id FROM {runs} AS r WHERE r.state IN ('dead', 'canceled') AND r.finished_at IS NOT NULL /* which */
 	ORDER BY r.id DESC LIMIT $3::bigint

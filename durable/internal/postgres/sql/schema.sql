@@ -53,7 +53,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	handler       text COLLATE "C" NOT NULL,
 	schedule      text COLLATE "C",             -- NULL: triggered by hand
 	due_at        timestamptz,                  -- the tick
-	backfill      boolean NOT NULL DEFAULT false, -- may wait beside other runs of its schedule
+	backfill      boolean NOT NULL DEFAULT false, -- may wait while another run of its schedule waits
 	state         text COLLATE "C" NOT NULL DEFAULT 'queued'
 		CHECK (state IN ('queued', 'running', 'succeeded', 'dead', 'canceled')),
 	priority      smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1 AND 1), -- -1: most urgent

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
 	handler          TEXT NOT NULL,
 	schedule         TEXT,                        -- schedule of the tick
 	due_at           INTEGER,                     -- the tick
-	backfill         INTEGER NOT NULL DEFAULT 0,  -- may wait beside other runs of its schedule
+	backfill         INTEGER NOT NULL DEFAULT 0,  -- may wait while another run of its schedule waits
 	state            TEXT NOT NULL DEFAULT 'queued'
 		CHECK (state IN ('queued', 'running', 'succeeded', 'dead', 'canceled')),
 	priority         INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1 AND 1),

@@ -27,7 +27,7 @@ LIMIT 18446744073709551615
 	m.finished_at = NULL, m.note = {note}
 WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at >= UTC_TIMESTAMP(6) - INTERVAL {older} MICROSECOND){where};
 
--- The dead letters that are still there are too old.
+-- The remaining dead letters are too old.
 SELECT ROW_COUNT(), (SELECT COUNT(*) FROM {messages} AS m WHERE m.state = 'dead'{where});
 
 -- name: delete

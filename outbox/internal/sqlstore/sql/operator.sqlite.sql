@@ -20,7 +20,7 @@ UPDATE {messages} AS m SET state = 'pending', tried = 0, crashes = 0, next_attem
 	requeued_at = {now}, failing_since = NULL, finished_at = NULL, note = {note}
 WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at >= {now} - {older}){where};
 
--- The dead letters that are still there are too old.
+-- The remaining dead letters are too old.
 SELECT changes(), (SELECT count(*) FROM {messages} AS m WHERE m.state = 'dead'{where});
 
 -- name: delete

@@ -33,7 +33,7 @@ FROM {messages} AS m
 WHERE m.state = 'dead' AND ({older} = 0 OR m.created_at
 	>= DATEADD(second, -({older} / 1000000), DATEADD(microsecond, -({older} % 1000000), @now))){where};
 SET @n = @@ROWCOUNT;
--- The dead letters that are still there are too old.
+-- The remaining dead letters are too old.
 SELECT @n, (SELECT COUNT(*) FROM {messages} AS m WHERE m.state = 'dead'{where});
 COMMIT TRANSACTION;
 

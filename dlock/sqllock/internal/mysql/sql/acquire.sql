@@ -73,7 +73,7 @@ BEGIN
 	DECLARE v_host, v_tag, v_tick_host, v_tick_tag VARBINARY(1020);
 	DECLARE v_pause_origin, v_limit_origin BLOB;
 	DECLARE v_reason VARCHAR(16);
-	-- The further semaphores, and the one that the loop is at.
+	-- The further semaphores, and the values of the current one.
 	DECLARE v_others INT DEFAULT COALESCE(JSON_LENGTH(p_also), 0);
 	DECLARE v_also LONGTEXT CHARACTER SET utf8mb4 DEFAULT '';
 	DECLARE v_i, v_size, v_o_n, v_o_declared, v_o_limit, v_o_slot, v_o_last INT;
@@ -113,7 +113,7 @@ BEGIN
 		SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 		START TRANSACTION READ WRITE;
 		IF v_create IS NOT NULL THEN -- create the row so that it can be locked
-			SET v_name = v_create, v_create = NULL; -- first: the next attempt must not insert it again
+			SET v_name = v_create, v_create = NULL; -- reset first: the next attempt must not insert it again
 			INSERT INTO {table} (resource_name, slot) VALUES (v_name, -1);
 			COMMIT AND NO CHAIN NO RELEASE;
 			ITERATE attempt;
@@ -188,8 +188,8 @@ BEGIN
 		-- that were found held were held at the same moment.
 		SET v_clock = UTC_TIMESTAMP(6), v_clock_us = TIMESTAMPDIFF(MICROSECOND, v_epoch, v_clock),
 			v_ends = v_clock + INTERVAL p_ttl MICROSECOND;
-		-- Values that were noted while the clock was ahead must not refuse requests until the clock
-		-- gets there.
+		-- Ignore values that were noted while the clock was ahead. They would refuse requests until
+		-- the clock caught up.
 		SET v_tick = IF(v_tick > v_clock_us + p_ahead, NULL, v_tick),
 			v_asked = IF(v_asked_at > v_clock_us + p_ahead, NULL, v_asked),
 			v_succeeded = IF(v_succeeded > v_clock + INTERVAL p_ahead MICROSECOND, NULL, v_succeeded);
@@ -365,7 +365,7 @@ BEGIN
 				END IF;
 				SET v_free = v_low, v_row = NULL;
 				SELECT slot INTO v_row FROM {table} WHERE resource_name = p_resource AND slot = v_free;
-				WHILE v_row IS NOT NULL DO -- not WHILE EXISTS (SELECT ...), which locks the rows that it reads
+				WHILE v_row IS NOT NULL DO -- WHILE EXISTS (SELECT ...) would lock the rows that it reads
 					SET v_free = v_free + 1, v_row = NULL;
 					SELECT slot INTO v_row FROM {table} WHERE resource_name = p_resource AND slot = v_free;
 				END WHILE;

@@ -183,8 +183,8 @@ BEGIN
 			p_tick := v_clock_us;
 			v_seen.tick := NULL;
 		END IF;
-		-- Values that were noted while the clock was ahead must not refuse requests until the clock
-		-- gets there.
+		-- Ignore values that were noted while the clock was ahead. They would refuse requests until
+		-- the clock caught up.
 		v_latest := v_clock + p_ahead * interval '1 microsecond';
 		IF v_seen.tick > v_clock_us + p_ahead THEN
 			v_seen.tick := NULL;

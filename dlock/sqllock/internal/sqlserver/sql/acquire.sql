@@ -46,8 +46,8 @@ SELECT @head = slot, @last_tick = tick, @last_schedule = tick_schedule,
 	@limit_origin = limit_origin,
 	@claimer = host_name, @claimer_pid = process_id, @claimer_tag = process_tag
 FROM {table} WHERE resource_name = @resource AND slot = -1;
--- Values that were noted while the clock was ahead must not refuse requests until the clock gets
--- there.
+-- Ignore values that were noted while the clock was ahead. They would refuse requests until the
+-- clock caught up.
 DECLARE @latest datetime2(6) = DATEADD(MICROSECOND, @ahead, @clock);
 IF @last_tick > @clock_us + @ahead
 	SET @last_tick = NULL;
