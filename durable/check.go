@@ -123,8 +123,8 @@ func (c Config) check() []error {
 		}
 	}
 	if unseen := c.Retention.Unseen; unseen < minUnseen && unseen != NoLimit {
-		fault("Retention.Unseen", "%v: a worker says only about every %v what it has, so that what living workers "+
-			"have would be deleted, with its ticks: use %v or more, or NoLimit", unseen, registerInterval, minUnseen)
+		fault("Retention.Unseen", "%v: a worker registers only about every %v, so rows that live workers "+
+			"use would be deleted, with their ticks: use %v or more, or NoLimit", unseen, registerInterval, minUnseen)
 	}
 	if (c.MaxCrashes < 1 || c.MaxCrashes > maxAttempts) && c.MaxCrashes != NoLimit {
 		fault("MaxCrashes", "%d: use 1 to %d, or NoLimit", c.MaxCrashes, maxAttempts)
@@ -134,7 +134,7 @@ func (c Config) check() []error {
 	}
 	for i, m := range c.Middleware {
 		if m == nil {
-			fault(fmt.Sprintf("Middleware[%d]", i), "it is nil: take it out")
+			fault(fmt.Sprintf("Middleware[%d]", i), "it is nil: remove it")
 		}
 	}
 	return errs
@@ -152,7 +152,7 @@ func checkText(text, field string, fault func(field, format string, args ...any)
 	default:
 		for _, r := range text {
 			if unicode.IsControl(r) {
-				fault(field, "%q has a control character: take it out", text)
+				fault(field, "%q has a control character: remove it", text)
 				return
 			}
 		}
@@ -161,7 +161,7 @@ func checkText(text, field string, fault func(field, format string, args ...any)
 
 func checkPayload(payload []byte, fault func(field, format string, args ...any)) {
 	if len(payload) > MaxPayloadLen {
-		fault("payload", "%w: %d bytes, at most %d: put it into a table or a file of its own, and its name here",
+		fault("payload", "%w: %d bytes, at most %d: store it in a table or a file, and pass its name here",
 			ErrPayloadTooLong, len(payload), MaxPayloadLen)
 	}
 }
@@ -231,7 +231,7 @@ func (h HandlerOptions) check(fault func(field, format string, args ...any)) {
 // checkSchedule returns every fault of a schedule. It calls user code.
 func checkSchedule(s schedule.Schedule, o ScheduleOptions, fault func(field, format string, args ...any)) {
 	if _, fixed := s.(schedule.FixedDelay); fixed {
-		fault("Schedule", "schedule.After has no ticks that could be kept: use schedule.Every, or a timer")
+		fault("Schedule", "schedule.After has no ticks that a database could store: use schedule.Every, or a timer")
 		return
 	}
 	faults := schedule.Check(s)
@@ -259,7 +259,7 @@ func checkSchedule(s schedule.Schedule, o ScheduleOptions, fault func(field, for
 		fault("CatchUp.Max", "%d: use 1 to %d, or 0 for the default", o.CatchUp.Max, maxBackfill)
 	}
 	if o.CatchUp.Max != 0 && o.CatchUp.Policy != CatchUpBackfill {
-		fault("CatchUp.Max", "%d does nothing without CatchUpBackfill: take it out, or set that", o.CatchUp.Max)
+		fault("CatchUp.Max", "%d does nothing without CatchUpBackfill: remove it, or set that Policy", o.CatchUp.Max)
 	}
 	if o.CatchUp.Window < 0 && o.CatchUp.Window != NoLimit {
 		fault("CatchUp.Window", "%v is negative: use a positive duration, or 0 for any age", o.CatchUp.Window)

@@ -50,7 +50,7 @@ func (c *claimer) claim() time.Duration {
 		return loop.Never // a place that becomes free wakes the loop
 	}
 	if !c.book.renewedLately() {
-		c.events.Log(slog.LevelDebug, "durable: claim cycle skipped, because no lease was renewed lately")
+		c.events.Log(slog.LevelDebug, "durable: claim cycle skipped, because no lease was renewed recently")
 		return c.book.ttl / 10
 	}
 	c.events.Log(slog.LevelDebug, "durable: claim cycle starting", "room", limit)
@@ -133,7 +133,7 @@ func (c *claimer) limitsFree() error {
 	for _, name := range slices.Sorted(maps.Keys(c.locked)) {
 		if took := time.Since(c.locked[name]); took >= lockedFor {
 			errs = append(errs, fmt.Errorf("%s: another session has kept its row in the table of handlers locked "+
-				"for %v: what it limits waits", limitName(name), took.Round(time.Second)))
+				"for %v: the runs that it limits wait", limitName(name), took.Round(time.Second)))
 		}
 	}
 	return errors.Join(errs...)

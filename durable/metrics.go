@@ -57,7 +57,7 @@ func newMetrics(w *Worker) *metrics {
 	m.swept = desc("swept_rows_total", "Rows deleted by this worker after their retention.")
 	m.droppedEvents = desc("hook_events_dropped_total",
 		"Events of Config.Hooks dropped because a hook was too slow.")
-	m.databaseUp = desc("database_up", "0 after three calls in a row failed, until one succeeds; else 1.")
+	m.databaseUp = desc("database_up", "0 after three calls in a row failed, until one succeeds; otherwise 1.")
 	m.bad = desc("database_errors_total", "Failed calls to the database, by call.", "call")
 	m.runs = desc("runs", "Runs in the fleet by state (queued, running, dead), as this worker last read.",
 		"handler", "state")

@@ -376,7 +376,7 @@ func (r RelayConfig) check() error {
 		fault("Retry.MaxElapsedTime", "%v: use a millisecond or more, or NoLimit", tried)
 	case tried >= r.InboxRetention:
 		fault("InboxRetention", "%v: a message is tried for %v (Retry.MaxElapsedTime), and a receiver that has "+
-			"forgotten it by then would have its effect twice: keep records for longer, or retry for less",
+			"forgotten it by then would apply it twice: keep records for longer, or retry for less",
 			r.InboxRetention, tried)
 	}
 	if r.UnknownTopic > UnknownTopicDead {

@@ -18,7 +18,7 @@ var (
 	ErrTooLong = errors.New("outbox: too long")
 	// ErrTooOld is matched by the error of Requeue for messages that are so old that a receiver may
 	// have forgotten them.
-	ErrTooOld = errors.New("outbox: a receiver may have forgotten that it has had them")
+	ErrTooOld = errors.New("outbox: a receiver may have forgotten them")
 	// ErrPermanent is matched by the errors that Permanent returns.
 	ErrPermanent = errors.New("outbox: another attempt would not fix it")
 	// ErrNoMessage is matched by the error for a message that does not exist, or was deleted.
@@ -28,8 +28,8 @@ var (
 		"outbox.MySQL, SQLite or SQLServer", dlock.ErrSetup)
 	errClosed     = fmt.Errorf("outbox: %w", dlock.ErrClosed)
 	errNilContext = errors.New("outbox: the context is nil: use context.Background()")
-	errNoTx       = errors.New("outbox: there is no transaction: a message is appended in the one that changes the " +
-		"state it belongs to; see outbox.SQLTx and pgxoutbox.Tx")
+	errNoTx       = errors.New("outbox: there is no transaction: append a message in the transaction that changes " +
+		"the state it belongs to: see outbox.SQLTx and pgxoutbox.Tx")
 )
 
 // Permanent marks an error that another attempt would not fix, so that the message is dead

@@ -137,7 +137,7 @@ func sinksReturn(r *Relay) error {
 	if len(stuck) == 0 {
 		return nil
 	}
-	return fmt.Errorf("sinks ignore that their contexts have ended, and each such call keeps one of the %d places "+
+	return fmt.Errorf("sinks ignore the end of their contexts, and each such call keeps one of the %d places "+
 		"of its topic until it returns or the process is restarted (%s)", r.config.MaxDeliveries,
 		strings.Join(stuck, ", "))
 }

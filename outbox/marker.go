@@ -363,7 +363,7 @@ func (m *marker) followers() (moved []*unwritten) {
 	return moved
 }
 
-var errBehind = errors.New("an earlier one of its key is refused")
+var errBehind = errors.New("an earlier result of its key is refused")
 
 // keep adds results to the list and sets when to try the list again. written is true if the latest
 // call took its results from the list and wrote all of them; then the others are tried immediately.
@@ -401,10 +401,10 @@ func (m *marker) unlocked() error {
 			len(m.waiting), took.Round(time.Second), m.failure)
 	}
 	return errors.Join(none,
-		m.locked.forLong("another session of the database keeps the rows of %d delivered messages locked, that of "+
+		m.locked.forLong("another session of the database keeps the rows of %d delivered messages locked, the row of "+
 			"message %v (topic %q) for %v: end its transaction, or the next relay delivers them again"),
-		m.refused.forLong("the database refuses the results of %d delivered messages, that of message %v (topic %q) "+
-			"for %v: fix that, or the next relay delivers them again"))
+		m.refused.forLong("the database refuses the results of %d delivered messages, the result of message %v "+
+			"(topic %q) for %v: fix that, or the next relay delivers them again"))
 }
 
 func (k *kept) forLong(text string) error {

@@ -43,7 +43,7 @@ func (i ID) String() string { return uuid.UUID(i).String() }
 func ParseID(text string) (ID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return ID{}, fmt.Errorf("outbox: %.80q is no message ID: %w", text, err)
+		return ID{}, fmt.Errorf("outbox: %.80q is not a message ID: %w", text, err)
 	}
 	return ID(id), nil
 }

@@ -90,7 +90,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 	if _, err := f.box.Append(t.Context(), nil, ok); err == nil {
 		t.Error("appended without a transaction")
 	}
-	if _, err := f.box.Append(nil, f.store.Begin(), ok); err == nil { //nolint:staticcheck // this is what is tested
+	if _, err := f.box.Append(nil, f.store.Begin(), ok); err == nil { //nolint:staticcheck // tests a nil context
 		t.Error("appended without a context")
 	}
 	if _, err := (*outbox.Outbox)(nil).Append(t.Context(), f.store.Begin(), ok); err == nil {

@@ -62,7 +62,7 @@ func newMetrics(r *Relay) *metrics {
 	m.swept = desc("retention_deleted_total", "Rows deleted by this relay after their retention.")
 	m.dropped = desc("hook_events_dropped_total",
 		"Events of RelayConfig.Hooks dropped because a hook was too slow.")
-	m.up = desc("database_up", "0 after three calls in a row failed, until one succeeds; else 1.")
+	m.up = desc("database_up", "0 after three calls in a row failed, until one succeeds; otherwise 1.")
 	m.bad = desc("database_errors_total", "Failed calls to the database, by call.", "call")
 	m.shards = desc("shards_led", "Shards that this relay delivers.")
 	m.pending = desc("pending", "Pending messages, as this relay last read.")

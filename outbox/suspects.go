@@ -122,8 +122,8 @@ func (s *shard) noteAll(list []start) bool {
 	return false
 }
 
-// note records each message's number of crashes, increased by more, which takes effect if this
-// relay dies now.
+// note writes the number of crashes of each message, plus more. The caller passes 1 before
+// deliveries begin, in case this relay dies, and 0 to take that back.
 func (s *shard) note(list []start, more int) bool {
 	begun := make([]store.Begun, len(list))
 	for i, d := range list {

@@ -46,7 +46,7 @@ func NewStore(t testing.TB) *durable.Store {
 func RequireQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ...string) []durable.RunRecord {
 	t.Helper()
 	if len(handlers) == 0 {
-		t.Fatal("durabletest: RequireQueued has no handler: name those that must be queued")
+		t.Fatal("durabletest: RequireQueued has no handler: name the handlers whose runs must be queued")
 	}
 	all := queued(t, s, tx)
 	runs := slices.DeleteFunc(slices.Clone(all), func(r durable.RunRecord) bool {

@@ -85,7 +85,7 @@ func TestRequireQueued(t *testing.T) {
 		text := failure(t, func(t testing.TB) { durabletest.RequireQueued(t, s, nil, handlers...) })
 		says(t, text, handlers[0], `"invoice"`, "Number", `"42"`, `"report"`)
 	}
-	says(t, failure(t, func(t testing.TB) { durabletest.RequireQueued(t, s, nil) }), "name those")
+	says(t, failure(t, func(t testing.TB) { durabletest.RequireQueued(t, s, nil) }), "name the handlers")
 	says(t, failure(t, func(t testing.TB) { durabletest.RequireNotQueued(t, s, nil) }), "any handler", "invoice")
 	says(t, failure(t, func(t testing.TB) { durabletest.RequireNotQueued(t, s, nil, "report") }), "invoice")
 	says(t, failure(t, func(t testing.TB) { durabletest.RequireQueued(t, nil, nil, "report") }), "store")

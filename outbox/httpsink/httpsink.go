@@ -69,10 +69,10 @@ func New(address string, options Options) outbox.Sink {
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	var err error
 	if s.url, err = url.Parse(address); err != nil || s.url.Host == "" {
-		s.fault = errors.New("httpsink: the URL of the sink is none: it needs a scheme and a host, as in " +
+		s.fault = errors.New("httpsink: the URL of the sink is invalid: it needs a scheme and a host, as in " +
 			"https://example.com/hook")
 		if address == "" {
-			s.fault = errors.New("httpsink: the URL of the sink is empty: look whether the setting that it comes " +
+			s.fault = errors.New("httpsink: the URL of the sink is empty: check whether the setting that it comes " +
 				"from is set")
 		}
 	}

@@ -102,7 +102,7 @@ func TestAnswers(t *testing.T) {
 func TestURLThatIsNone(t *testing.T) {
 	t.Parallel()
 	box := outbox.SQLite(nil, outbox.Options{})
-	for url, want := range map[string]string{"": "is empty: look whether the setting",
+	for url, want := range map[string]string{"": "is empty: check whether the setting",
 		"://":              "needs a scheme and a host",
 		"example.com/hook": "needs a scheme and a host"} {
 		bad := httpsink.New(url, httpsink.Options{})

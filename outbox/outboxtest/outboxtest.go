@@ -70,7 +70,7 @@ func InTx(t testing.TB, box *outbox.Outbox, f func(tx outbox.Tx) error) {
 func RequireAppended(t testing.TB, box *outbox.Outbox, tx outbox.Tx, topics ...string) []outbox.Record {
 	t.Helper()
 	if len(topics) == 0 {
-		t.Fatal("outboxtest: RequireAppended has no topic: name those of the messages that must be there")
+		t.Fatal("outboxtest: RequireAppended has no topic: name the topics of the messages that must be pending")
 	}
 	all := pending(t, box, tx)
 	list := slices.DeleteFunc(slices.Clone(all), func(r outbox.Record) bool {

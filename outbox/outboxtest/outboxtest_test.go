@@ -105,7 +105,7 @@ func TestRequireAppended(t *testing.T) {
 		fails(t, func(t testing.TB) { outboxtest.RequireAppended(t, box, nil, topics...) }, topics[0], `"invoice"`,
 			"Number", `"42"`, `"mail"`)
 	}
-	fails(t, func(t testing.TB) { outboxtest.RequireAppended(t, box, nil) }, "name those")
+	fails(t, func(t testing.TB) { outboxtest.RequireAppended(t, box, nil) }, "name the topics")
 	fails(t, func(t testing.TB) { outboxtest.RequireNotAppended(t, box, nil) }, "any topic", "mail")
 	fails(t, func(t testing.TB) { outboxtest.RequireNotAppended(t, box, nil, "mail") }, "invoice")
 	fails(t, func(t testing.TB) { outboxtest.RequireAppended(t, nil, nil, "mail") }, "outbox")
@@ -143,7 +143,7 @@ func TestRequireAppendedInATransaction(t *testing.T) {
 	fails(t, func(t testing.TB) { outboxtest.InTx(t, box, func(outbox.Tx) error { return nil }) }, "sqlite")
 	fails(t, func(t testing.TB) {
 		outboxtest.RequireAppended(t, outboxtest.New(t), outbox.SQLTx(tx), "invoice")
-	}, "not one of this store")
+	}, "does not belong to this in-memory store")
 }
 
 func newRelay(t *testing.T, box *outbox.Outbox, sink outbox.SinkFunc) *outbox.Relay {

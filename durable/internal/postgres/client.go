@@ -51,7 +51,7 @@ func (s *Store) Insert(ctx context.Context, tx store.Tx, runs ...store.NewRun) (
 		}
 	}
 	if len(batchesOf(runs, done)) > 0 {
-		return nil, errors.New("a key comes and goes: try again")
+		return nil, errors.New("other transactions keep inserting and deleting a key: try again")
 	}
 	return done, nil
 }
@@ -115,7 +115,7 @@ func (s *Store) insert(ctx context.Context, tx store.Tx, batches []string, done 
 		}
 		for _, in := range inserted {
 			if in.N < 0 || in.N >= len(done) {
-				return fmt.Errorf("the database gave an answer that makes no sense: run %d of %d", in.N, len(done))
+				return fmt.Errorf("the database returned an invalid answer: run %d of %d", in.N, len(done))
 			}
 			done[in.N] = store.Inserted{ID: in.ID, Fresh: in.Fresh}
 		}

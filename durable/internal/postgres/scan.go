@@ -46,7 +46,7 @@ func (c *column[T]) Scan(value any) error {
 		*dst = store.Outcome(text)
 	}
 	if !ok && value != nil {
-		return fmt.Errorf("the database gave an answer that makes no sense: %T for %T", value, c.dst)
+		return fmt.Errorf("the database returned an invalid answer: %T for %T", value, c.dst)
 	}
 	return nil
 }

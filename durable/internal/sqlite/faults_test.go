@@ -271,7 +271,7 @@ func TestTransactionsThatAreWrong(t *testing.T) {
 	}{
 		{"one that has ended", sqlTx{ended}, "already been committed or rolled back"},
 		{"one of another file", sqlTx{elsewhere}, "call Migrate"},
-		{"one of Postgres", postgresTx{}, "not one of the SQLite database of this store (SQLSTATE 42601)"},
+		{"one of Postgres", postgresTx{}, "does not belong to the SQLite database of this store (SQLSTATE 42601)"},
 	} {
 		_, err := s.Insert(t.Context(), step.tx, store.NewRun{Handler: "orders"})
 		if err == nil || !strings.Contains(err.Error(), step.want) || strings.Contains(err.Error(), "3.38") {

@@ -109,7 +109,7 @@ type otherDatabaseError struct {
 }
 
 func (o otherDatabaseError) Error() string {
-	return fmt.Sprintf("the transaction is not one of the SQLite database of this store (SQLSTATE %s)", o.state)
+	return fmt.Sprintf("the transaction does not belong to the SQLite database of this store (SQLSTATE %s)", o.state)
 }
 
 func (o otherDatabaseError) Unwrap() error { return o.err }

@@ -157,7 +157,7 @@ func (t *Tx) QueryRow(context.Context, string, ...any) store.Row { panic("memory
 // Exec implements store.Tx.
 func (t *Tx) Exec(context.Context, string, ...any) (int64, error) { panic("memory has no statements") }
 
-var errTx = errors.New("the transaction has ended, or is not one of this store, which is in memory")
+var errTx = errors.New("the transaction has ended, or does not belong to this in-memory store")
 
 // mine returns tx as a *Tx, or an error if it is not an open transaction of this store. The caller
 // holds mu.

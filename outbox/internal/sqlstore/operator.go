@@ -100,7 +100,7 @@ func (s *Store) Requeue(ctx context.Context, which store.Filter, r store.Requeue
 		return rows.Scan(&r.n, &r.tooOld)
 	})
 	if err == nil && len(list) != 1 {
-		err = errors.New("outbox: the database gave an answer that makes no sense")
+		err = errors.New("outbox: the database returned an invalid answer")
 	}
 	if err != nil {
 		return done, err

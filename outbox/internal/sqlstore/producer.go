@@ -48,7 +48,7 @@ func (s *Store) Append(ctx context.Context, tx store.Tx, m store.Message) (fresh
 			return false, old, s.inTransaction(err)
 		}
 	}
-	return false, old, fmt.Errorf("outbox: %w: another one has appended, or deleted, the message since it began",
+	return false, old, fmt.Errorf("outbox: %w: another transaction has appended or deleted the message since it began",
 		store.ErrRepeat)
 }
 
@@ -82,7 +82,7 @@ func (s *Store) AppendAll(ctx context.Context, tx store.Tx, list []store.Message
 	n, err := tx.Exec(ctx, insert.Text, insert.Args...)
 	switch {
 	case s.isThere(err, indexOfMessages), err == nil && n != int64(len(list)):
-		return false, fmt.Errorf("outbox: %w: another one has appended one of the messages meanwhile", store.ErrRepeat)
+		return false, fmt.Errorf("outbox: %w: another transaction just appended one of the messages", store.ErrRepeat)
 	case err != nil:
 		return false, s.inTransaction(err)
 	}
@@ -178,7 +178,7 @@ func setHeaders(m *store.Message, text []byte) {
 	}
 	if err := json.Unmarshal(text, &m.Headers); err != nil {
 		m.Headers = nil
-		m.Fault = fmt.Sprintf("headers %.80q are no object of JSON whose values are strings: %v", text, err)
+		m.Fault = fmt.Sprintf("headers %.80q are not a JSON object whose values are strings: %v", text, err)
 	}
 }
 
@@ -186,6 +186,6 @@ func setHeaders(m *store.Message, text []byte) {
 // it also sets the message's fault. Mark compares the ID that is set here.
 func setID(m *store.Message, b []byte) {
 	if copy(m.ID[:], b); len(b) != len(m.ID) {
-		m.Fault = fmt.Sprintf("message_id has %d bytes, and a UUID %d", len(b), len(m.ID))
+		m.Fault = fmt.Sprintf("message_id has %d bytes, but a UUID has %d", len(b), len(m.ID))
 	}
 }
