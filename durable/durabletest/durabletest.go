@@ -38,11 +38,11 @@ func NewStore(t testing.TB) *durable.Store {
 	return kit.NewStore(memory.New()).(*durable.Store)
 }
 
-// RequireQueued fails the test immediately unless the waiting runs of the named handlers are
-// exactly the listed ones, one run for each name, in the order in which they were queued. It
-// returns the runs with their payloads and ignores runs of other handlers. With tx, it sees what
-// that transaction sees, and fills in only the ID and the values passed to Trigger. If tx is nil,
-// it sees committed runs.
+// RequireQueued fails the test immediately unless the waiting runs of the named handlers match the
+// list: one run for each name, in the order in which the runs were queued. It returns the runs with
+// their payloads and ignores runs of other handlers. If tx is nil, RequireQueued reads committed
+// runs. Otherwise, it reads the runs that the transaction sees, and fills in only the ID and the
+// values passed to Trigger.
 func RequireQueued(t testing.TB, s *durable.Store, tx durable.Tx, handlers ...string) []durable.RunRecord {
 	t.Helper()
 	if len(handlers) == 0 {
@@ -100,7 +100,7 @@ func queued(t testing.TB, s *durable.Store, tx durable.Tx) (runs []durable.RunRe
 	return runs
 }
 
-// listed describes runs for a message.
+// listed formats runs for a message.
 func listed(runs []durable.RunRecord) string {
 	if len(runs) == 0 {
 		return "nothing is queued"
@@ -129,7 +129,7 @@ func Payload[T any](t testing.TB, run durable.RunRecord) (payload T) {
 // again.
 type Result struct {
 	durable.RunResult
-	RetryIn time.Duration // until the next attempt, with StateQueued
+	RetryIn time.Duration // wait until the next attempt, with StateQueued
 }
 
 // Call calls a handler of a worker once, as the worker does: with its middleware, with the run in
@@ -176,7 +176,7 @@ func WorkOff(t testing.TB, w *durable.Worker, atMost time.Duration) (ended []dur
 	return l.ended
 }
 
-// A look tracks runs until they end.
+// A look records the runs that WorkOff has seen, until they end.
 type look struct {
 	t     testing.TB
 	store *durable.Store

@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/schedule"
 )
 
-// A recorder is a testing.TB that records that it has failed.
+// A recorder is a testing.TB that records its failure.
 type recorder struct {
 	testing.TB
 	failed string
@@ -68,7 +68,7 @@ func trigger(t *testing.T, s *durable.Store, tx durable.Tx, handler, payload str
 	}
 }
 
-// Fails when RequireQueued accepts a missing run, another number of runs, or another order.
+// Fails when RequireQueued accepts a missing run, a wrong number of runs, or a wrong order.
 func TestRequireQueued(t *testing.T) {
 	t.Parallel()
 	s := durabletest.NewStore(t)
@@ -94,7 +94,8 @@ func TestRequireQueued(t *testing.T) {
 	}), "not a durabletest_test.order", "text")
 }
 
-// Fails when a transaction does not see the runs that it has triggered, or when others see them.
+// Fails when a transaction does not see the runs that it has triggered, or when other transactions
+// see them.
 func TestRequireQueuedInATransaction(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "a.db")+"?_pragma=busy_timeout(5000)")
@@ -200,8 +201,8 @@ func TestCall(t *testing.T) {
 	says(t, failure(t, func(t testing.TB) { durabletest.Call(t, nil, durable.Run{}) }), "nil")
 }
 
-// Fails when WorkOff returns before a run that is due later or tried again, misses a run, returns
-// discard runs that had ended before, or takes longer than atMost.
+// Fails when WorkOff returns before it has executed delayed runs and retries, misses a run, returns
+// runs that had ended before the call, or takes longer than atMost.
 func TestWorkOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := durabletest.NewStore(t)

@@ -31,7 +31,7 @@ type Store struct {
 	runs      map[int64]*runRow
 	queued    map[int64]*runRow // the runs that are queued
 	running   map[int64]*runRow // the runs that are running
-	ticks     map[tick]bool     // ticks that have a run, as in the unique index
+	ticks     map[tick]bool     // ticks that have a run; corresponds to the unique index
 	attempts  map[int64][]attempt
 	listeners map[int]chan struct{}
 	lastHeard int
@@ -69,7 +69,7 @@ type runRow struct {
 	before    int  // attempts that do not count
 	most      int  // MaxAttempts of the latest claim
 	ownMost   int  // limit set by the trigger; 0: the handler's limit
-	crashes   int  // attempts that count whose leases were lost
+	crashes   int  // attempts with a lost lease since the latest Requeue
 	canceled  bool // a cancellation was requested
 	scheduled bool // counts in the unique index of one queued run per schedule
 	// The trigger's key, and until when it belongs to the run.

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/storetest"
 )
 
-// The store of package durable's tests behaves like the databases.
+// The in-memory store passes the same tests as the databases.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// claimTries is how often a claim looks for runs if other sessions have locked all runs that it
-	// has seen.
+	// claimTries is how often a claim searches for runs if other sessions have locked all runs that
+	// it finds.
 	claimTries = 3
 	// limitWait is how long a claim waits for the rows of limits, which other claims lock briefly.
 	// If a row stays locked for longer, claims do not wait for such rows during the next limitSkip.
@@ -73,8 +73,8 @@ func (s *Store) claimLimited(ctx context.Context, r store.ClaimRequest, slack in
 	return claimed, isShort, err
 }
 
-// claimOnce claims in one call. isShort reports that there may be more runs beyond those that it
-// has seen.
+// claimOnce claims in one call. isShort reports that there may be due runs that the claim has not
+// read.
 func (s *Store) claimOnce(ctx context.Context, r store.ClaimRequest, slack int64, lock string, wait time.Duration) (
 	claimed store.Claimed, isShort bool, err error) {
 	handlers := handlersJSON(r.Handlers)

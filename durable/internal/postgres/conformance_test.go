@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// A place is a database whose tables are reused by one test after the other.
+// A place is a database in which tests reuse tables, one test after another.
 type place struct {
 	direct *pgxpool.Pool // connects directly to the server
 	pool   *pgxpool.Pool // as the stores reach it

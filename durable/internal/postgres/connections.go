@@ -27,8 +27,8 @@ const (
 	surelyAlive = time.Second
 )
 
-// connections are the connections of a store's workers. They do not use a pgxpool.Pool, because a
-// pool has goroutines until it is closed, and not every program closes its store.
+// connections holds the connections for a store's workers. It does not use a pgxpool.Pool, because
+// a pool runs goroutines until it is closed, and not every program closes its store.
 type connections struct {
 	config *pgxpool.Config // the pool's
 	turns  chan struct{}   // holds one element for each connection that is in use or being opened

@@ -68,8 +68,8 @@ func TestProcessesAreKilledAtEveryStatement(t *testing.T) {
 	c.Kill(list, testkit.Rounds(t, 4, 2*len(list)))
 }
 
-// As above, but the connection is cut and the worker continues. The worker does not know what the
-// server has done, and calls again.
+// Same as above, but the test cuts the connection and the worker continues. The worker does not
+// know whether the server has executed the statement, and repeats the call.
 func TestConnectionsAreCutAtEveryStatement(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

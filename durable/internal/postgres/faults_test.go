@@ -120,9 +120,9 @@ func TestRowThatIsLocked(t *testing.T) {
 	}
 }
 
-// Rows that another session keeps locked use up neither the limit of their handler nor the room of
-// another handler. Runs after them are claimed, the most urgent first, and never more than the
-// limit.
+// Rows that another session keeps locked do not count towards the limit of their handler, and do
+// not delay other handlers. The claim takes the runs after them, the most urgent first, and never
+// more than the limit.
 //
 // Fails when a claim reads only as many runs of a limited handler as it has room for.
 func TestRowsThatAreLockedTakeNoRoom(t *testing.T) {
@@ -294,7 +294,7 @@ func TestLinkThatFails(t *testing.T) {
 	testkit.Eventually(t, testkit.Patience, "the link is back", func() bool { return len(failing(t, s)) == 0 })
 }
 
-// A server that is killed in the middle of calls has carried out each of them completely or not at
+// If a server is killed in the middle of a call, the call has taken effect completely or not at
 // all. If a server hangs, no call waits for longer than its deadline.
 func TestServerThatFails(t *testing.T) {
 	t.Parallel()

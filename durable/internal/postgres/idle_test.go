@@ -88,8 +88,8 @@ func idlePolls(s *Store, schedules []store.Schedule) map[string]func(context.Con
 // Workers that have the same schedules together write the rows twice a minute, no matter how many
 // workers there are. Each worker also writes them once when it starts.
 //
-// Fails when each worker writes all rows each minute, or when no worker writes them when they get
-// old.
+// Fails when each worker writes all rows each minute, or when no worker writes rows that have
+// become old.
 func TestWorkersOfTheSameSchedulesWriteThemOnce(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

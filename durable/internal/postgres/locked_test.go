@@ -42,8 +42,8 @@ func TestTableThatIsLocked(t *testing.T) {
 	}
 }
 
-// A transaction that waits for a lock ends when the time-out of its call is over, even if its
-// client is cut off and cannot cancel it.
+// A transaction that waits for a lock ends when the time-out of its call expires, even if its
+// client has lost the connection and cannot cancel it.
 //
 // Fails when the server waits without a limit.
 func TestClientThatIsCutOffWhileItWaits(t *testing.T) {
@@ -88,7 +88,7 @@ func TestClientThatIsCutOffWhileItWaits(t *testing.T) {
 }
 
 // If a client stops after it has sent the first half of a call, it holds the locks of that half
-// only until the time-out of the call is over.
+// only until the time-out of the call expires.
 //
 // Fails when the idle time of a transaction is not bounded.
 func TestClientThatStopsInTheMiddle(t *testing.T) {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Fi
 var sharedPostgres servertest.Shared[*sqltest.Server]
 
 // quickPostgres returns a server that does not wait for its disk. Only a crash of the machine would
-// lose data, and no test has one.
+// lose data, and no test crashes the machine.
 func quickPostgres(t testing.TB) *sqltest.Server {
 	t.Helper()
 	sqltest.RequirePostgres(t)

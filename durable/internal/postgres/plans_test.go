@@ -44,7 +44,8 @@ func (d database) crowded(t testing.TB, s *Store, ended, delayed int) {
 // runs have ended or are delayed. That holds with and without statistics, and with generic and
 // custom plans.
 //
-// Fails when an index is missing, or when a condition no longer matches the condition of its index.
+// Fails when an index is missing, or when the condition of a statement no longer matches the
+// condition of its index.
 func TestPlansUseTheIndexes(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -89,7 +90,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 					continue
 				}
 				most := 400                         // there are fewer schedules than this
-				if strings.Contains(name, "dead") { // a listing reads a third of the newest runs
+				if strings.Contains(name, "dead") { // a listing of runs reads a third of the newest runs
 					most = 15_000
 				}
 				checkPlan(t, fmt.Sprintf("%s, statistics %t, generic %t", name, statistics, generic), plan, most)
@@ -282,7 +283,7 @@ func TestBatchesReadFewPages(t *testing.T) {
 }
 
 // A full partition may have thousands of queued runs that are due before all others. A claim reads
-// few of them, with and without statistics, and finds the runs of other partitions.
+// few of them, with and without statistics, and still finds the runs of other partitions.
 //
 // Fails when a claim reads all runs of a partition that has no room.
 func TestFullPartitionIsNotRead(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // dlock.ErrSetup and says what to do. Migrate creates missing tables, and does not change a table
 // that differs.
 //
-// Fails when a worker treats old or missing tables as an outage that will end.
+// Fails when a worker treats old or missing tables as a temporary outage.
 func TestSetUpThatIsWrong(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)

@@ -162,8 +162,8 @@ func (l looked) shares(handlers map[string]store.Handler, r store.ClaimRequest) 
 	return shares
 }
 
-// notePeers writes that the worker has looked for runs, and reports whether it has left some runs
-// to others.
+// notePeers records that the worker has searched for runs. It reports whether the worker has left
+// runs to other workers.
 func (s *Store) notePeers(conn *sql.Conn, l looked, shares map[string]share, handlers map[string]store.Handler,
 	r store.ClaimRequest, runs []store.Run) (held bool, err error) {
 	claimed, due := map[string]int{}, map[string]int{}
@@ -200,7 +200,7 @@ type looked struct {
 	each []part
 }
 
-// A part has the due runs of one handler and priority, and the limits that apply to them.
+// A part contains the due runs of one handler and one priority, and the limits that apply to them.
 type part struct {
 	handler string
 	paused  bool

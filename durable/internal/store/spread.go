@@ -23,7 +23,7 @@ const (
 )
 
 // Peers are the workers that share the limit of a handler, by WorkerKey. On Postgres, SQL
-// statements do the same as these methods with the text that String returns.
+// statements do the work of these methods on the text that String returns.
 type Peers map[string]Peer
 
 // A Peer is a worker. Seen is when it last registered. Asked is when it last claimed while it had
@@ -78,7 +78,7 @@ func (p Peers) Share(limit int, key string, waits bool, now int64, patience time
 }
 
 // Ask records that a worker has claimed, whether it is full, and whether there were due runs. It
-// returns false if nothing has to be written.
+// returns false if the peers have not changed.
 func (p Peers) Ask(key string, full, work bool, now int64, patience time.Duration) bool {
 	peer := p[key]
 	switch {

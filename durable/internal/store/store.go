@@ -4,10 +4,10 @@
 //
 // All instants are those of the database's clock, in whole microseconds. Every method is one
 // transaction, which is either committed or has no effect. After an error, the caller does not know
-// which, and may call again: nothing is done twice. Methods return when their context ends. Errors
-// do not have the prefix "durable:", which package durable adds. An error matches dlock.ErrSetup if
-// the database answers but is not set up correctly: a table or a privilege is missing, or the
-// tables are older than this version needs.
+// whether the transaction was committed. The caller may repeat the call, and nothing is done twice.
+// Methods return when their context ends. Errors do not have the prefix "durable:", which package
+// durable adds. An error matches dlock.ErrSetup if the database answers but is not set up
+// correctly: a table or a privilege is missing, or the tables are older than this version needs.
 package store
 
 import (
@@ -58,9 +58,10 @@ type Worker interface {
 
 	// Due returns at most limit schedules that need a Plan: first those that are new or whose Spec
 	// differs from NextSpec, by name, then those with a due tick, by NextDueAt and name. A schedule
-	// without a further tick needs no plan. Due begins after the schedule after, the last one that
-	// an earlier call returned, or with the first schedule if after is zero. A call takes no locks,
-	// and its duration depends on limit, not on how many schedules need a plan.
+	// without a further tick needs no plan. If after is zero, Due begins with the first schedule.
+	// Otherwise, after is the last schedule that an earlier call returned, and Due begins with the
+	// next one. A call takes no locks, and its duration depends on limit, not on how many schedules
+	// need a plan.
 	Due(ctx context.Context, after DueSchedule, limit int) (Due, error)
 
 	// Materialize carries out plans: it inserts the runs, moves the schedule forward, and counts
@@ -76,9 +77,9 @@ type Worker interface {
 	// another transaction has locked, no matter how many. At no time are more runs of a handler
 	// running than its MaxConcurrency, or more of all handlers than MaxActive, because Claim locks
 	// the rows of the limits before it counts runs. If another transaction keeps such a row locked,
-	// Claim takes only runs that the row does not limit. The same holds for MaxPerPartition, and a
-	// full partition hides no run of another partition. Runs of a partition that others have locked
-	// use up room of that partition.
+	// Claim takes only runs that the row does not limit. The same holds for MaxPerPartition. A full
+	// partition does not hide runs of other partitions. Runs that another transaction has locked
+	// count towards the limit of their partition.
 	//
 	// If a handler has a MaxConcurrency or an override of it, a worker with a Patience has no more
 	// runs of the handler than its share: see Peers.Share.
@@ -116,7 +117,7 @@ type Worker interface {
 
 	// Notify wakes the workers of other processes, if the database supports notifications. Listen
 	// calls woken for each Notify, and once after each new connection, until ctx ends or Listen
-	// fails. Correctness depends on neither, because workers also poll.
+	// fails. Correctness does not depend on notifications, because workers also poll.
 	Notify(ctx context.Context) error
 	Listen(ctx context.Context, woken func()) error
 }
@@ -141,10 +142,11 @@ type Client interface {
 	Requeue(ctx context.Context, which Filter, by Cause, limit int) (n int, beforeID int64, err error)
 
 	// SetHandler changes the overrides of a handler, and SetSchedule those of a schedule. Neither
-	// has to be registered. Every claim after the call respects the overrides. "" names all
-	// handlers together; only MaxConcurrency applies to it. If a schedule is already paused, a new
-	// pause keeps the beginning of the first. Resuming sets the end of the pause to now and keeps
-	// its beginning, so that ticks that came due during the pause still count as paused.
+	// has to be registered. Every claim after the call respects the overrides. The name "" stands
+	// for all handlers together, and only MaxConcurrency applies to it. If a schedule is already
+	// paused, a new pause keeps the beginning of the first. Resuming sets the end of the pause to
+	// now and keeps its beginning, so that ticks that came due during the pause still count as
+	// paused.
 	SetHandler(ctx context.Context, name string, change Override) error
 	SetSchedule(ctx context.Context, name string, change Override) error
 

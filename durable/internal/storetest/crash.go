@@ -39,7 +39,7 @@ type Crash struct {
 	killed  map[string]int // number of processes, by "before" or "during" and the statement's name
 }
 
-// Statements returns the names of the statements that a worker executes in one cycle.
+// Statements returns the names of the statements that a worker executes in one cycle of calls.
 func (c *Crash) Statements(t testing.TB) (names []string) {
 	t.Helper()
 	c.t, c.queued, c.counted, c.killed = t, map[string]int64{}, map[store.RunKey]int{}, map[string]int{}

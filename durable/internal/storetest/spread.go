@@ -8,7 +8,7 @@ import (
 	"github.com/tickslot/tickslot/durable/internal/store"
 )
 
-// sharing returns a claim by a worker that leaves runs to others for the patience.
+// sharing returns a claim by a worker with the given Patience, which leaves runs to other workers.
 func sharing(worker string, limit int, patience time.Duration, handlers ...store.Handler) store.ClaimRequest {
 	r := request(limit, handlers...)
 	r.Worker, r.Patience = worker, patience
@@ -85,7 +85,7 @@ var spread = []promise{
 		c.endAll("a", runs[:3]...)
 		c.takes(1, true, sharing("a", 10, time.Hour, h))
 		c.takes(1, false, sharing("b", 1, time.Hour, h))
-		// b is full now and does not count as looking, but it is registered.
+		// b is full now, so it no longer asks for runs, but it is registered.
 		c.takes(0, true, sharing("a", 10, time.Hour, h))
 		c.takes(1, false, sharing("a", 10, short, h))
 		// b claims again and then is gone.

@@ -332,7 +332,7 @@ var inserting = []promise{
 			c.atOnce(4, func(i int, c *check) {
 				runs := many
 				if i%2 == 1 {
-					runs = back // so that each may wait for the other
+					runs = back // so that the calls may block each other
 				}
 				c.call("Insert", func(ctx context.Context) error {
 					done, err := c.Insert(ctx, nil, runs...)
