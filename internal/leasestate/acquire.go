@@ -7,16 +7,17 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Acquire does the steps of driver.Store on the state of the name that is asked for, and on those
-// of the further semaphores in the order of the request. After an error these may have changed, in
-// ways that do not matter unless the reason is driver.ReasonTickFirst: that makes a schedule known.
+// Acquire runs the steps of driver.Store on s, the state of the requested name, and on shared, the
+// states of the request's further semaphores in the same order. If it returns an error, the states
+// may have changed. The caller can drop these changes, except with driver.ReasonTickFirst: that
+// refusal records the schedule.
 func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Grant, error) {
-	// 1. read: what is known of the name.
+	//  1. read: the information that every answer carries.
 	s.usedAt = now.At
 	s.disbelieve(now)
 	info := s.info(now)
 
-	// 2. again: the lease that the token has.
+	//  2. again: extend the leases that the token already holds.
 	if g, ok, err := again(req, now, s, shared); ok || err != nil {
 		return g, err
 	}
@@ -28,19 +29,20 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		delay = req.Tick.Delay
 	}
 
-	// 3. first: a missed tick of a schedule that was not known when it came due.
+	//  3. first: refuse a missed tick if its schedule was unknown when the tick came due.
 	if t := req.Tick; t != nil && delay == 0 && s.first(*t, now) {
 		return refuse(driver.ReasonTickFirst)
 	}
 
-	// 4. overrides: a pause, or a limit of 0.
+	//  4. overrides: refuse during a pause or under a limit of 0.
 	if no := s.overrides.refuse(req, now); no != nil {
 		no.Info = info
 		return driver.Grant{}, no
 	}
 
-	// 5. tick: it is started at most Max times, never after a later one, and not if it was missed
-	// while a host had a lease.
+	//  5. tick: start it at most Max times, never after a later tick, and not if it was missed
+	//     while a
+	// host held a lease.
 	if t := req.Tick; t != nil && delay == 0 {
 		at, missed := t.At.UnixMicro(), !t.MissedAt.IsZero()
 		switch {
@@ -56,9 +58,9 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		}
 	}
 
-	// 6. slot: one that is free.
+	//  6. slot: find a free one.
 	free, first := s.free(req.Slots, now)
-	if delay > 0 && s.held(now) > 0 { // in any slot: a limit may have been raised or lowered
+	if delay > 0 && s.held(now) > 0 { // in any slot, because a limit may have been raised or lowered
 		free, first = -1, firstToEnd(s.slots, now)
 	}
 	if free < 0 {
@@ -68,14 +70,14 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		}
 	}
 
-	// 7. delay: counted from the end of the last lease, in any slot.
+	//  7. delay: measured from the end of the last lease in any slot.
 	if over := s.lastHeld().Add(delay); delay > 0 && now.At.Before(over) {
 		return driver.Grant{}, &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonTickEarly,
 			Slots:     req.Slots,
 			ExpiresIn: over.Sub(now.At) + now.Late, Info: info}
 	}
 
-	// 8. shared: a slot of each further semaphore, or of none.
+	//  8. shared: take a slot of every further semaphore, or none at all.
 	var grants []driver.Grant
 	if len(req.Shared) > 0 {
 		var no *driver.NotAcquiredError
@@ -85,11 +87,11 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 		}
 	}
 
-	// 9. grant: the lease.
+	//  9. grant: take the slot.
 	g := s.take(free, req, driver.SemaphoreSpec{Name: req.Name, Slots: req.Slots}, now)
 	g.Info, g.Shared = info, grants
 
-	// 10. record: the start of the tick.
+	//  10. record: count the start of the tick.
 	if req.Tick != nil {
 		at := req.Tick.At.UnixMicro()
 		if delay > 0 {
@@ -107,8 +109,8 @@ func Acquire(req driver.Request, now Now, s *State, shared ...*State) (driver.Gr
 	return g, nil
 }
 
-// first reports whether a missed tick is of a schedule that is not known, or was not yet when the
-// tick came due. From then on it is known.
+// first reports whether the schedule of a missed tick is unknown, or was unknown when the tick came
+// due. It records the schedule as known.
 func (s *State) first(t driver.Tick, now Now) bool {
 	latest := now.At.Add(driver.MaxTickAhead)
 	switch {
@@ -126,12 +128,13 @@ func (s *State) first(t driver.Tick, now Now) bool {
 	return true
 }
 
-// free returns a slot that can be granted, or -1 and the slot whose lease ends first.
+// free returns a slot that can be granted. If there is none, it returns -1 and the slot whose lease
+// ends first.
 func (s *State) free(slots int, now Now) (free int, first slot) {
 	n := max(slots, 1)
 	if limit := s.overrides.slots(); limit > 0 {
 		n = limit
-		if s.held(now) >= n { // in any slots: the limit may have been lowered
+		if s.held(now) >= n { // in any slot, because the limit may have been lowered
 			return -1, firstToEnd(s.slots, now)
 		}
 	}
@@ -147,7 +150,6 @@ func (s *State) free(slots int, now Now) (free int, first slot) {
 	return free, first
 }
 
-// take grants a free slot.
 func (s *State) take(free int, req driver.Request, l driver.SemaphoreSpec, now Now) driver.Grant {
 	s.fence = max(s.fence+1, driver.Fence(now.At.UnixMicro()))
 	s.declared = l.Slots

@@ -13,50 +13,51 @@ import (
 	"github.com/tickslot/tickslot/internal/startlog"
 )
 
-// Format is the number of the format in which states are written. A host refuses any other, and any
-// field that it does not know: writing such a document back would lose what another version noted.
+// Format is the version of the document format. A host refuses documents with another format or
+// with unknown fields, because writing them back would drop the data of a newer version.
 const Format = 1
 
 var (
-	// ErrForeign is matched by an error about a document that is not one of ours, or is damaged.
+	// ErrForeign matches errors about documents that are damaged or were written by another
+	// program.
 	ErrForeign = errors.New("it is damaged, or of another program")
-	// ErrFormat is matched by an error about a document of another format.
+	// ErrFormat matches errors about documents in another format.
 	ErrFormat = errors.New("another version of tickslot wrote it")
 )
 
-// empty is the body of a state that knows nothing.
+// empty is the body of an empty state.
 const empty = "{}"
 
-// A head is a document without what is in its body.
+// A head is a document whose body is not decoded.
 type head struct {
 	Format int             `json:"tickslot"`
-	At     int64           `json:"at"` // when it was written, at the earliest
+	At     int64           `json:"at"` // earliest time of the write
 	State  json.RawMessage `json:"state"`
 }
 
-// Document returns the text of a document that was written at an instant, with the body of a state.
+// Document returns the document that holds a state's body and the time of the write.
 func Document(at time.Time, body []byte) []byte {
 	text := strconv.AppendInt([]byte(beforeAt), nanos(at), 10)
 	return append(append(append(text, beforeBody...), body...), '}')
 }
 
-// beforeAt and beforeBody are what Document writes before the instant and the body.
+// beforeAt and beforeBody are the fixed parts of Document's output.
 const beforeAt, beforeBody = `{"tickslot":1,"at":`, `,"state":`
 
-// ParseDocument returns when a document was written, and the body of its state. No text is the
-// document of a state that knows nothing.
+// ParseDocument returns the time at which a document was written and the body of its state. Empty
+// text is the document of an empty state.
 func ParseDocument(text []byte) (at time.Time, body []byte, err error) {
 	if len(text) == 0 {
 		return time.Time{}, []byte(empty), nil
 	}
-	if rest, ours := bytes.CutPrefix(text, []byte(beforeAt)); ours { // as Document wrote it
+	if rest, ours := bytes.CutPrefix(text, []byte(beforeAt)); ours { // written by Document and returned unchanged
 		number, rest, _ := bytes.Cut(rest, []byte(beforeBody))
 		body, whole := bytes.CutSuffix(rest, []byte("}"))
 		if n, err := strconv.ParseInt(string(number), 10, 64); err == nil && whole {
 			return instant(n), body, nil
 		}
 	}
-	var h head // a server may write JSON in its own way
+	var h head // some servers reformat JSON
 	if err := json.Unmarshal(text, &h); err != nil || h.Format < 1 {
 		return time.Time{}, nil, ErrForeign
 	}
@@ -66,7 +67,7 @@ func ParseDocument(text []byte) (at time.Time, body []byte, err error) {
 	return instant(h.At), h.State, nil
 }
 
-// The fields of a body, with instants in nanoseconds since 1970; 0 is none.
+// The fields of a body. Instants are nanoseconds since 1970; 0 means none.
 type (
 	body struct {
 		Slots     []bodySlot  `json:"slots,omitempty"`
@@ -112,8 +113,8 @@ type (
 	}
 )
 
-// Body returns what the state knows as text: the same for the same state. When the name was used
-// last is not in it, so a refusal does not change it.
+// Body returns the state as text. Equal states have equal bodies. The time of last use is left out,
+// so that a refusal does not change the body.
 func (s *State) Body() ([]byte, error) {
 	b := body{Declared: s.declared, Fence: int64(s.fence), Tick: s.tick, Starts: s.starts, Schedule: s.schedule,
 		Asked: s.asked.schedule, Since: nanos(s.asked.since), Released: nanos(s.releasedAt),
@@ -124,7 +125,7 @@ func (s *State) Body() ([]byte, error) {
 			Released: nanos(sl.releasedAt), Revoked: sl.revoked})
 	}
 	for n := len(b.Slots); n > 0 && b.Slots[n-1] == (bodySlot{}); n-- {
-		b.Slots = b.Slots[:n-1] // a slot that was looked at, and not taken
+		b.Slots = b.Slots[:n-1] // the slot was considered but never taken
 	}
 	if o := s.overrides; o.version != 0 {
 		b.Control = &control{Version: o.version, Pause: someCause(o.pause), Paused: nanos(o.pausedAt),
@@ -136,12 +137,12 @@ func (s *State) Body() ([]byte, error) {
 	}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false) // a value may be as long as the store can bear
+	enc.SetEscapeHTML(false) // escaping could push a value over the store's size limit
 	err := enc.Encode(b)
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
 }
 
-// Parse returns the state of a body.
+// Parse decodes a body.
 func Parse(text []byte) (*State, error) {
 	var b body
 	dec := json.NewDecoder(bytes.NewReader(text))

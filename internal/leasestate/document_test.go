@@ -11,7 +11,7 @@ import (
 	"github.com/tickslot/tickslot/internal/leasestate"
 )
 
-// A state that is written and read is the same state: it has the same body, and answers the same.
+// A state that is written and parsed again has the same body and gives the same answers.
 //
 // Fails when a field is not written.
 func TestDocumentKeepsAll(t *testing.T) {
@@ -69,7 +69,7 @@ func TestDocumentKeepsAll(t *testing.T) {
 	}
 }
 
-// A server may write JSON in its own way. What is not ours is told from what is newer.
+// A server may reformat JSON. The error tells foreign documents from those in a newer format.
 func TestDocumentOfOthers(t *testing.T) {
 	at, body, err := leasestate.ParseDocument([]byte(`{ "at": 7000, "state": {"fence": 3}, "tickslot": 1 }`))
 	if err != nil || at.UnixNano() != 7000 || string(body) != `{"fence": 3}` {
@@ -94,9 +94,11 @@ func TestDocumentOfOthers(t *testing.T) {
 	}
 }
 
-// Who knows the clock to a second lets a lease end later by it, and takes no slot early.
+// If the clock is known only to a second, a lease may end up to a second late, and no slot is taken
+// early.
 //
-// Fails when a grant counts from the earliest, or an end from the latest that the clock may show.
+// Fails when a new lease counts from the earliest time that the clock may show, or when a lease is
+// judged to have ended by the latest.
 func TestLeasesEndLateNotEarly(t *testing.T) {
 	var s leasestate.State
 	began := time.Unix(1_900_000_000, 0)

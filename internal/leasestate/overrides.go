@@ -6,21 +6,21 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// overrides are the pause, limit and trigger set for a name at run time. The zero value sets
-// nothing.
+// overrides are the pause, limit and trigger that an operator has set for a name at run time. The
+// zero value overrides nothing.
 type overrides struct {
 	version   int64
 	pause     driver.Cause
-	pausedAt  time.Time // the end counts from it
-	until     time.Time // end of the pause, which may be over; zero once it was ended before
-	resumedAt time.Time // when a pause, or a limit of 0, was ended last
+	pausedAt  time.Time // the pause's length counts from it
+	until     time.Time // end of the pause, possibly in the past; zero if the pause was resumed early
+	resumedAt time.Time // when a pause or a limit of 0 was last lifted
 	limit     *driver.LimitOverride
 	trigger   driver.Cause
-	at        time.Time // of the trigger
+	at        time.Time // when the trigger was set
 	value     string
 }
 
-// slots returns the limit of the override, or 0 if there is none or it is 0.
+// slots returns the overriding limit. It returns 0 if there is no override or the limit is 0.
 func (o *overrides) slots() int {
 	if o.limit == nil {
 		return 0
@@ -28,7 +28,7 @@ func (o *overrides) slots() int {
 	return o.limit.Slots
 }
 
-// refuse returns the refusal of a request that an override forbids, or nil.
+// refuse returns the refusal of a request that an override forbids, or nil if none does.
 func (o *overrides) refuse(req driver.Request, now Now) *driver.NotAcquiredError {
 	no := &driver.NotAcquiredError{Name: req.Name, Reason: driver.ReasonPaused, Slots: req.Slots}
 	switch {
@@ -45,7 +45,7 @@ func (o *overrides) refuse(req driver.Request, now Now) *driver.NotAcquiredError
 	return no
 }
 
-// Update changes the overrides of a semaphore. The error is driver.ErrChanged, and then nothing was
+// Update changes the overrides of a semaphore. If it returns driver.ErrChanged, nothing was
 // changed.
 func (s *State) Update(update driver.Update, now Now) error {
 	o, at := &s.overrides, now.At
@@ -60,10 +60,11 @@ func (s *State) Update(update driver.Update, now Now) error {
 	case p != nil:
 		o.pause, o.pausedAt, o.until = p.Cause, now.latest(), now.latest().Add(p.For)
 	case update.Resume != nil && at.Before(o.until):
-		// Not until = at: that would be a pause again if the clock is ahead, and is set back.
+		// Setting until to now would start the pause again if the clock is ahead now and is set
+		// back later.
 		o.pause, o.until, o.resumedAt = *update.Resume, time.Time{}, at
 	}
-	lifted := func(by driver.Cause) { // what came due under a limit of 0 was not missed
+	lifted := func(by driver.Cause) { // ticks that came due under a limit of 0 were not missed
 		if o.limit != nil && o.limit.Slots == 0 && o.until.Before(at) && o.resumedAt != at {
 			o.pause, o.resumedAt = by, at
 		}
@@ -81,12 +82,12 @@ func (s *State) Update(update driver.Update, now Now) error {
 	}
 	if update.Trigger != nil {
 		o.trigger, o.at = *update.Trigger,
-			time.UnixMicro(o.version) // later than the last trigger even if the clock was set back
+			time.UnixMicro(o.version) // later than the last trigger, even if the clock was set back
 	}
 	return nil
 }
 
-// Control returns the overrides of a semaphore, and its latest tick.
+// Control returns the overrides of a semaphore and its latest tick.
 func (s *State) Control(name string, now Now) driver.ControlState {
 	o := &s.overrides
 	c := driver.ControlState{Name: name, Version: o.version}
@@ -107,7 +108,7 @@ func (s *State) Control(name string, now Now) driver.ControlState {
 	return c
 }
 
-// Value returns the text under the name of a semaphore.
+// Value returns the text stored under the name of a semaphore.
 func (s *State) Value(now Now) driver.ValueState {
 	if s.overrides.version == 0 {
 		return driver.ValueState{}
@@ -115,12 +116,13 @@ func (s *State) Value(now Now) driver.ValueState {
 	return driver.ValueState{Text: s.overrides.value, Version: s.overrides.version, At: now.At}
 }
 
-// Revoke marks the lease of a slot. The error is driver.ErrNotHeld, and then nothing was changed.
+// Revoke marks the lease of a slot as revoked. If it returns driver.ErrNotHeld, nothing was
+// changed.
 func (s *State) Revoke(slot int, fence driver.Fence, by driver.Cause, now Now) error {
 	if slot < 0 || slot >= len(s.slots) || s.slots[slot].fence != fence || !s.slots[slot].held(now) {
 		return driver.ErrNotHeld
 	}
-	if s.slots[slot].revoked == nil { // the first revocation is the one reported
+	if s.slots[slot].revoked == nil { // the first revocation is the one that is reported
 		s.slots[slot].revoked = &by
 	}
 	return nil

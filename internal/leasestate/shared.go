@@ -8,11 +8,11 @@ import (
 	"github.com/tickslot/tickslot/internal/startlog"
 )
 
-// again extends the leases that the token of a request holds, and returns them. ok is false if it
-// holds none.
+// again extends the leases that the token of a request already holds and returns them. ok is false
+// if the token holds none.
 //
-// The caller trusts them for a whole TTL from now, so they must last that long, even if one was
-// revoked meanwhile; the next Extend reports the revocation.
+// The caller trusts the leases for a whole TTL from now, so they must last that long even if one of
+// them was revoked meanwhile. The next Extend reports the revocation.
 func again(req driver.Request, now Now, s *State, shared []*State) (g driver.Grant, ok bool, err error) {
 	held, all := 0, 1+len(shared)
 	if s.find(req.Token, now) >= 0 {
@@ -27,7 +27,7 @@ func again(req driver.Request, now Now, s *State, shared []*State) (g driver.Gra
 	case 0:
 		return g, false, nil
 	case all:
-	default: // what is left of it must be released before anything is granted to it
+	default: // the token's remaining leases must be released before it gets new ones
 		return g, false, fmt.Errorf("dlock: %w: of %d leases of one request %d have ended", driver.ErrFault, all,
 			all-held)
 	}
@@ -38,7 +38,7 @@ func again(req driver.Request, now Now, s *State, shared []*State) (g driver.Gra
 	return g, true, nil
 }
 
-// again extends the lease on one name that the request's token holds.
+// again extends the lease that the request's token holds on one name.
 func (s *State) again(req driver.Request, l driver.SemaphoreSpec, now Now) driver.Grant {
 	s.usedAt = now.At
 	slot := s.find(req.Token, now)
@@ -47,7 +47,7 @@ func (s *State) again(req driver.Request, l driver.SemaphoreSpec, now Now) drive
 		Info: s.info(now)}
 }
 
-// takeShared takes a slot of each further semaphore, or of none if one refuses.
+// takeShared takes a slot of every further semaphore, or none at all if one of them refuses.
 func takeShared(req driver.Request, now Now, shared []*State) (grants []driver.Grant, no *driver.NotAcquiredError) {
 	free := make([]int, len(req.Shared))
 	for i, l := range req.Shared {
@@ -91,7 +91,7 @@ func (s *State) rateWait(l driver.SemaphoreSpec, now Now) time.Duration {
 	return time.Duration(s.rated.Wait(now.At.UnixMicro(), l.Rate, per)) * time.Microsecond
 }
 
-// limitFull returns the refusal of a request because of a further semaphore.
+// limitFull returns the refusal of a request that a further semaphore refused.
 func limitFull(req driver.Request, l driver.SemaphoreSpec, s *State, no driver.NotAcquiredError,
 	now Now) *driver.NotAcquiredError {
 	no.Name, no.Slots, no.Reason, no.Shared, no.SharedInfo = req.Name, req.Slots, driver.ReasonLimitFull, l, s.info(now)
