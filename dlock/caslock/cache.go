@@ -10,43 +10,43 @@ import (
 )
 
 const (
-	// maxKnown is how many bytes of documents are remembered; what is beyond is read again.
-	// What they say takes about as much again.
+	// maxKnown is the maximum size of cached documents in bytes. Their decoded states take about as
+	// much memory again.
 	maxKnown = 16 << 20
-	// maxNames is how many names are remembered.
+	// maxNames is the maximum number of cached names.
 	maxNames = 10_000
-	// hottest is how far the back-off of a name goes: to 32 round trips.
+	// hottest is the maximum heat of a name. It limits a back-off to 32 round trips.
 	hottest = 5
 )
 
-// A cache remembers the documents that this process wrote last, so that a call needs one round trip
-// and not two, and how its calls fare. A document that others have changed since costs a conflict,
-// and nothing else.
+// A cache keeps the latest documents that this process wrote, so that a call takes one round trip
+// instead of two. A cached document that another host has changed costs only a conflict. The cache
+// also measures the duration of calls and counts conflicts per name.
 type cache struct {
 	mu    sync.Mutex
 	names map[string]*name
 	bytes int
-	trip  time.Duration // how long a call takes, as a moving average
+	trip  time.Duration // moving average of a call's duration
 }
 
 type name struct {
-	doc  *version      // written or read last; nil: it is not known
-	sure bool          // this process has written doc, and knows of nothing later
+	doc  *version      // last written or read; nil if unknown
+	sure bool          // this process wrote doc and has seen no later version
 	turn chan struct{} // full while a call of this process changes the name
-	heat int           // rises with conflicts and falls with each write: 0 to hottest
+	heat int           // 0 to hottest; rises with each conflict, falls with each write
 }
 
-// A version is a document with what it says. Nobody changes one that the cache has.
+// A version is a document with its decoded state. A version in the cache is never modified.
 type version struct {
 	Document
 	written time.Time
-	body    []byte // of the state, a part of Data
+	body    []byte // the state's part of Data
 	state   *leasestate.State
 }
 
-// enter waits for other calls of this process that change the same name, in the order in which they
-// came: they would be in each other's way. But it waits for a short time only. Calls may go on side
-// by side, and one whose server hangs must not hold up a heartbeat. leave lets the next one in.
+// enter waits for other calls of this process that change the same name, in order of arrival,
+// because concurrent changes would conflict. The wait is short: calls may run in parallel, and a
+// call to a server that hangs must not delay a heartbeat. leave admits the next call.
 func (c *cache) enter(ctx context.Context, key string) (leave func()) {
 	turn := c.turnOf(key)
 	select {
@@ -71,7 +71,7 @@ func (c *cache) turnOf(key string) chan struct{} {
 	return c.name(key).turn
 }
 
-// name returns what is known of a key. Its caller holds mu.
+// name returns the entry of a key and creates it if necessary. The caller holds mu.
 func (c *cache) name(key string) *name {
 	n := c.names[key]
 	if n == nil {
@@ -84,7 +84,8 @@ func (c *cache) name(key string) *name {
 	return n
 }
 
-// get returns the documents that this process has written last, or nil if one of them is not.
+// get returns the documents of keys if this process was the last to write them all, as far as it
+// knows. Otherwise it returns nil.
 func (c *cache) get(keys []string) (docs []*version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +99,7 @@ func (c *cache) get(keys []string) (docs []*version) {
 	return docs
 }
 
-// same returns what is known of a document that was read, or nil. A version is never used again.
+// same returns the cached version of a document, or nil. It relies on versions never being reused.
 func (c *cache) same(doc Document) *version {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +109,7 @@ func (c *cache) same(doc Document) *version {
 	return nil
 }
 
-// put remembers a document that was written, or was read.
+// put caches a document that was written or read.
 func (c *cache) put(doc *version, wrote bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +124,7 @@ func (c *cache) put(doc *version, wrote bool) {
 	}
 }
 
-// drop forgets the document of a name. Its caller holds mu.
+// drop removes the document of a name from the cache. The caller holds mu.
 func (c *cache) drop(n *name) {
 	if n.doc != nil {
 		c.bytes -= len(n.doc.Data)
@@ -141,7 +142,7 @@ func (c *cache) forget(keys []string) {
 	}
 }
 
-// settled notes that a name was written.
+// settled lowers the heat of a name after a write.
 func (c *cache) settled(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +150,8 @@ func (c *cache) settled(key string) {
 	n.heat = max(0, n.heat-1)
 }
 
-// backOff returns how long a call waits after so many conflicts. Who comes new to a name that many
-// change waits longer than who has tried for a while: else the same ones would win again and again.
+// backOff returns how long a call waits after its latest conflict. On a contended name, a call with
+// few conflicts waits longer than one with many. Otherwise the same callers could win every time.
 func (c *cache) backOff(key string, conflicts int) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +161,7 @@ func (c *cache) backOff(key string, conflicts int) time.Duration {
 	return rand.N(most)
 }
 
-// took notes how long a call took.
+// took adds the duration of a call to the moving average.
 func (c *cache) took(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +171,7 @@ func (c *cache) took(d time.Duration) {
 	c.trip += (min(d, 250*time.Millisecond) - c.trip) / 8
 }
 
-// roundTrip returns how long a call takes.
+// roundTrip returns the average duration of a call.
 func (c *cache) roundTrip() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/tickslot/tickslot/internal/leasestate"
 )
 
-// atOnce is how many documents one call reads or writes at the same time.
+// atOnce is how many documents one call reads or writes in parallel.
 const atOnce = 16
 
 // Store implements driver.Store on a Backend.
@@ -32,7 +32,7 @@ func (s *Store) Check() error {
 		return errors.New("caslock: no backend: pass one to New")
 	}
 	if l := s.backend.Limits(); l.Bytes < 4096 || l.Together < 1 {
-		return fmt.Errorf("caslock: a backend for documents of %d bytes, %d together: must be 4096 and 1 at least",
+		return fmt.Errorf("caslock: a backend for documents of %d bytes, %d together: must be at least 4096 and 1",
 			l.Bytes, l.Together)
 	}
 	return nil
@@ -77,8 +77,8 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 	return s.each(ctx, grants, (*leasestate.State).Release)
 }
 
-// each calls do for every grant, with those of one name in one step, and several names at once.
-// What fails for one name costs its grants only.
+// each calls do for every grant. It handles all grants of one name in one step, and several names
+// in parallel. An error for one name affects only the grants of that name.
 func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	do func(*leasestate.State, driver.Grant, leasestate.Now) driver.Result) ([]driver.Result, error) {
 	if err := ctx.Err(); err != nil {
@@ -117,7 +117,7 @@ func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	return results, nil
 }
 
-// inParallel calls do for 0 to n-1, some of them at once, and returns the errors.
+// inParallel calls do for 0 to n-1, at most atOnce at a time, and returns the errors by index.
 func inParallel(n int, do func(int) error) []error {
 	errs := make([]error, n)
 	if n == 1 {
@@ -128,7 +128,7 @@ func inParallel(n int, do func(int) error) []error {
 	places := make(chan struct{}, atOnce)
 	for i := range n {
 		places <- struct{}{}
-		errs[i] = guard.Goexit("backend") // unless do returns
+		errs[i] = guard.Goexit("backend") // stays if do calls runtime.Goexit
 		wg.Go(func() {
 			defer func() { <-places }()
 			errs[i] = guard.Call("backend", func() error { return do(i) })
@@ -164,7 +164,8 @@ func (s *Store) CheckRate(time.Duration) error { return s.checkTogether(2) }
 // CheckDelay implements driver.Delayer.
 func (s *Store) CheckDelay(time.Duration) error { return nil }
 
-// ofMutex and ofSemaphore begin keys, so that a mutex is not the semaphore of the same name.
+// ofMutex and ofSemaphore are key prefixes. They separate a mutex from the semaphore of the same
+// name.
 const ofMutex, ofSemaphore = "mutex:", "semaphore:"
 
 func keyOf(name string, slots int) string {
@@ -174,9 +175,9 @@ func keyOf(name string, slots int) string {
 	return ofSemaphore + name
 }
 
-// MaxSlots implements driver.SlotBounder. Each document has room for a kilobyte besides.
+// MaxSlots implements driver.SlotBounder. It leaves a kilobyte of each document for other data.
 func (s *Store) MaxSlots() int { return min(slotsIn(s.backend.Limits().Bytes), driver.MaxSlots) }
 
-// slotsIn returns how many slots a document of so many bytes bears: one takes 200 to 320, with the
-// name of its host.
+// slotsIn returns how many slots fit into a document of the given size. One slot takes 200 to 320
+// bytes, including the name of its host.
 func slotsIn(bytes int) int { return (bytes - 1024) / 320 }

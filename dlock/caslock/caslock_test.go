@@ -10,11 +10,11 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// features are what a store can do on a backend that writes several documents in one step.
+// features are the features of a store whose backend writes several documents in one step.
 var features = dlocktest.Features{Fence: true, AtomicTick: true, Holders: true, Info: true, LastSuccess: true,
 	PreviousExpired: true, Control: true, Shared: true, Rate: true, Delay: true, Listing: true, Enumeration: true}
 
-// Hosts see the server's clock itself, and nothing is allowed to last longer than it has to.
+// The hosts know the server's clock exactly, so the suite allows no slack.
 func TestConformance(t *testing.T) {
 	dlocktest.Run(t, dlocktest.Harness{
 		Features: features,
@@ -30,8 +30,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Hosts know the clock of a server from times in whole units, and its members' clocks differ, so a
-// lease may last longer.
+// The hosts derive the server's time from answers in whole units, and its members' clocks differ.
+// So a lease may last longer.
 func TestConformanceWithACoarseClock(t *testing.T) {
 	const unit, skew = 20 * time.Millisecond, 5 * time.Millisecond
 	for _, only := range []string{"mutex", "extend", "expiry", "token", "fence", "previous_expired", "delay/counts",
@@ -50,7 +50,7 @@ func TestConformanceWithACoarseClock(t *testing.T) {
 	}
 }
 
-// A server that writes one document in a step takes no shared limits, and says so.
+// A server that writes one document per step refuses shared limits, and the store reports this.
 func TestConformanceOfSingleDocuments(t *testing.T) {
 	single := features
 	single.Shared, single.Rate = false, false

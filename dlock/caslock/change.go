@@ -12,17 +12,17 @@ import (
 	"github.com/tickslot/tickslot/internal/leasestate"
 )
 
-// widest is how wide the bounds of the server's clock may be. It has to stay below
-// driver.MaxTickAhead, or a release that one host noted would lie so far in the future of another
-// that this one would not believe it.
+// widest is the maximum width of the bounds of the server's clock. It must stay below
+// driver.MaxTickAhead. Otherwise a release recorded by one host could lie so far in another host's
+// future that the other host would reject it.
 const widest = driver.MaxTickAhead - time.Second
 
-// change does a step on the states of some names, and writes those that it changed, if nobody else
-// has written them meanwhile; else it does the step again on what is there now. What do has noted
-// in its last call counts.
+// change runs do on the states of some names and writes the changed states if no other host has
+// written them meanwhile. After a conflict, it runs do again on the current states. Only the
+// results of the last call of do count.
 //
-// A step that changes nothing says so of documents that were read during this call, never of those
-// that were known before.
+// If do changes nothing, change returns only if it has read the documents during this call. A
+// cached document is not enough.
 func (s *Store) change(ctx context.Context, keys []string, do func([]*leasestate.State, leasestate.Now)) error {
 	leave := s.known.enter(ctx, keys[0])
 	defer leave()
@@ -72,7 +72,7 @@ func (s *Store) change(ctx context.Context, keys []string, do func([]*leasestate
 	}
 }
 
-// read calls do with the state of a name as it is on the server.
+// read calls do with the current state of a name, read from the server.
 func (s *Store) read(ctx context.Context, key string, do func(*leasestate.State, leasestate.Now)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *Store) read(ctx context.Context, key string, do func(*leasestate.State,
 	return s.show(ctx, docs, do)
 }
 
-// show calls do with the state in a document.
+// show calls do with the state in docs[0].
 func (s *Store) show(ctx context.Context, docs []*version, do func(*leasestate.State, leasestate.Now)) error {
 	now, err := s.now(ctx, docs)
 	if err == nil {
@@ -93,7 +93,7 @@ func (s *Store) show(ctx context.Context, docs []*version, do func(*leasestate.S
 	return err
 }
 
-// decide does a step on the states in some documents, and returns what has to be written.
+// decide calls do on copies of the states in docs and returns the documents to write.
 func (s *Store) decide(ctx context.Context, docs []*version,
 	do func([]*leasestate.State, leasestate.Now)) (changed []*version, err error) {
 	now, err := s.now(ctx, docs)
@@ -114,7 +114,7 @@ func (s *Store) decide(ctx context.Context, docs []*version,
 			continue
 		}
 		doc := &version{Document: old.Document, written: now.At, state: states[i]}
-		if bytes.Contains(body, []byte(`\ufffd`)) { // text that is not UTF-8 is read as something else
+		if bytes.Contains(body, []byte(`\ufffd`)) { // invalid UTF-8 reads back as other text
 			if doc.state, err = leasestate.Parse(body); err != nil {
 				return nil, unreadable(doc.Key, err)
 			}
@@ -122,8 +122,8 @@ func (s *Store) decide(ctx context.Context, docs []*version,
 		doc.Data = leasestate.Document(now.At, body)
 		doc.body = doc.Data[len(doc.Data)-1-len(body) : len(doc.Data)-1]
 		if most := s.backend.Limits().Bytes; len(doc.Data) > most {
-			return nil, fmt.Errorf("caslock: %w: what is known of %q would take %d bytes, and %s keeps at most %d "+
-				"of a name: lower its number of slots (it bears about %d), shorten the text kept under it, or use "+
+			return nil, fmt.Errorf("caslock: %w: the document %q would take %d bytes, and %s stores at most %d "+
+				"per document: lower its number of slots (about %d fit), shorten the text kept under it, or use "+
 				"Redis or a database", driver.ErrFault, doc.Key, len(doc.Data), s, most, slotsIn(most))
 		}
 		changed = append(changed, doc)
@@ -131,7 +131,7 @@ func (s *Store) decide(ctx context.Context, docs []*version,
 	return changed, nil
 }
 
-// decode returns what documents say that were read.
+// decode decodes the states in documents that were read.
 func (s *Store) decode(docs []Document) ([]*version, error) {
 	versions := make([]*version, len(docs))
 	for i, doc := range docs {
@@ -151,7 +151,7 @@ func (s *Store) decode(docs []Document) ([]*version, error) {
 	return versions, nil
 }
 
-// remember keeps documents that were read, unless it has them.
+// remember caches documents that were read, except those that are already cached.
 func (s *Store) remember(docs []*version) {
 	for _, doc := range docs {
 		if doc.Version != "" && s.known.same(doc.Document) == nil {
@@ -168,9 +168,9 @@ func unreadable(key string, err error) error {
 		"this name can be held any more", driver.ErrFault, key, err)
 }
 
-// now returns the time by the server's clock. It is not before documents were written: what hosts
-// know of the clock differs, and a pause that one of them has ended would go on for another. A
-// document from far in the future was written while the clock was ahead.
+// now returns the server's time, and never a time before docs were written. Hosts know the clock to
+// different precision, so without this rule a pause that one host has seen end could continue for
+// another. A document from far in the future is ignored: it was written while the clock was ahead.
 func (s *Store) now(ctx context.Context, docs []*version) (leasestate.Now, error) {
 	var written time.Time
 	for _, doc := range docs {
@@ -183,18 +183,18 @@ func (s *Store) now(ctx context.Context, docs []*version) (leasestate.Now, error
 		return leasestate.Now{}, fmt.Errorf("caslock: the clock of %s: %w", s, err)
 	}
 	if width := b.Until.Sub(b.From); width < 0 || width > widest {
-		return leasestate.Now{}, fmt.Errorf("caslock: the clock of %s shows between %v and %v: it has to be known "+
-			"to %v", s, b.From, b.Until, widest)
+		return leasestate.Now{}, fmt.Errorf("caslock: the clock of %s is between %v and %v: it has to be known "+
+			"to within %v", s, b.From, b.Until, widest)
 	}
 	at := b.From
 	if written.After(at) && !written.After(b.Until.Add(driver.MaxTickAhead)) {
 		at = written
 	}
-	at = at.Round(0) // as it is written
+	at = at.Round(0) // without the monotonic reading, which is not stored
 	return leasestate.Now{At: at, Late: max(0, b.Until.Sub(at))}, nil
 }
 
-// load reads documents.
+// load reads the documents of keys.
 func (s *Store) load(ctx context.Context, keys []string) ([]*version, error) {
 	docs := make([]Document, len(keys))
 	for i, err := range inParallel(len(keys), func(i int) error {
@@ -211,7 +211,7 @@ func (s *Store) load(ctx context.Context, keys []string) ([]*version, error) {
 	return s.decode(docs)
 }
 
-// put writes documents, and remembers them.
+// put writes documents and caches them.
 func (s *Store) put(ctx context.Context, changed []*version) error {
 	docs := make([]Document, len(changed))
 	for i, doc := range changed {
@@ -223,7 +223,7 @@ func (s *Store) put(ctx context.Context, changed []*version) error {
 		return err
 	})
 	if err == nil && len(versions) != len(docs) {
-		err = fmt.Errorf("%d versions of %d documents that were written", len(versions), len(docs))
+		err = fmt.Errorf("the backend returned %d versions for %d documents", len(versions), len(docs))
 	}
 	if err != nil {
 		for _, doc := range docs {
@@ -238,7 +238,7 @@ func (s *Store) put(ctx context.Context, changed []*version) error {
 	return nil
 }
 
-// call calls the backend, measures how long that takes, and comes again if it is asked to.
+// call calls the backend and measures how long that takes. It retries if the server throttles it.
 func (s *Store) call(ctx context.Context, f func() error) error {
 	for {
 		began := time.Now()
@@ -251,11 +251,11 @@ func (s *Store) call(ctx context.Context, f func() error) error {
 		if !ok {
 			return err
 		}
-		// Not all of those that were told the same come back at the same instant.
+		// The random part keeps throttled hosts from returning at the same instant.
 		wait := max(throttled.Wait, s.known.roundTrip())
 		wait += rand.N(wait/4 + 1)
 		if until, bounded := ctx.Deadline(); bounded && time.Until(until) < wait {
-			return err // the answer that there is says more than a deadline
+			return err // the server's answer says more than an expired deadline
 		}
 		if pause(ctx, wait) != nil {
 			return err
@@ -268,7 +268,7 @@ func isConflict(err error) bool {
 	return ok
 }
 
-// ended is the error of a call whose context has ended, and that has changed nothing.
+// ended returns the error of a call that changed nothing before its context ended.
 func (s *Store) ended(keys []string, conflicts int, err error) error {
 	if conflicts == 0 {
 		return err
@@ -277,7 +277,7 @@ func (s *Store) ended(keys []string, conflicts int, err error) error {
 		"store: %w", keys[0], conflicts, err)
 }
 
-// pause waits, and returns the error of the context if that ends first.
+// pause waits for d. It returns the context's error if the context ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

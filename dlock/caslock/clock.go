@@ -8,37 +8,39 @@ import (
 )
 
 const (
-	// drift is by how much this host's clock may be faster or slower than the server's: 500 of a
-	// million parts, which is what NTP corrects at most.
+	// drift is how much the speeds of this host's clock and the server's clock may differ: 500
+	// parts per million, the most that NTP corrects.
 	drift = 500
-	// freshFor is how long bounds are used without another answer. They are 60 ms wider by then.
+	// freshFor is how long bounds are used without a new answer. In this time they become 60 ms
+	// wider.
 	freshFor = time.Minute
 	// defaultSkew is the default of Clock.MaxSkew.
 	defaultSkew = 500 * time.Millisecond
 )
 
-// A Clock finds out what a server's clock shows from times in its answers, also if these have whole
-// seconds only, as the header Date of HTTP has: each answer gives two bounds, and those of many
-// leave some tens of milliseconds. The clock of this host measures how much time has passed since;
-// what it shows plays no part.
+// A Clock derives the server's time from the times in its answers, even if these have whole seconds
+// only, as in HTTP's Date header. Each answer gives two bounds. The bounds from many answers
+// together are some tens of milliseconds apart. The host's own clock only measures the time since
+// an answer; the time of day that it shows is not used.
 //
-// A server may be several, whose clocks differ. What their latest clock shows is the time, and any
-// of them may have answered.
+// A server may have several members whose clocks differ, and any member may answer. The time of the
+// latest clock is the server's time.
 type Clock struct {
-	// MaxSkew is by how much the clocks of the server's members differ at most. Leases may last by
-	// so much longer. If it is larger than that, MaxConcurrency may be exceeded. Set it before the
-	// first use. At most 2 s. Default 500 ms; negative: the server has one clock.
+	// MaxSkew is the maximum difference between the clocks of the server's members. Leases may last
+	// longer by this much. If the clocks differ by more, MaxConcurrency may be exceeded. Set it
+	// before the first use. At most 2 s. A negative value means that the server has one clock.
+	// Default 500 ms.
 	MaxSkew time.Duration
 
 	mu        sync.Mutex
 	bounds    Bounds
-	at        time.Time     // when they held, by this host's clock
-	suspended time.Duration // how long this host had been asleep by then
+	at        time.Time     // when the bounds held, by this host's clock
+	suspended time.Duration // how long this host had been asleep at that time
 	restarts  int
 }
 
-// Observe learns from an answer: its request was sent, and it was received, at these times, and the
-// server's clock showed stamp between them, cut to a whole unit.
+// Observe learns from an answer. The request was sent and the answer was received at the given
+// times. Between them the server's clock showed stamp, truncated to a multiple of unit.
 func (c *Clock) Observe(sent, received, stamp time.Time, unit time.Duration) {
 	skew := c.MaxSkew
 	if skew == 0 {
@@ -48,7 +50,7 @@ func (c *Clock) Observe(sent, received, stamp time.Time, unit time.Duration) {
 	asleep := suspend.Suspended()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if received.Before(c.at) { // another answer came first
+	if received.Before(c.at) { // a later answer was observed first
 		now, received = later(now, c.at.Sub(received)), c.at
 	}
 	if known, ok := c.after(received, asleep); ok {
@@ -59,7 +61,7 @@ func (c *Clock) Observe(sent, received, stamp time.Time, unit time.Duration) {
 		if known.Until.Before(both.Until) {
 			both.Until = known.Until
 		}
-		if both.Until.Before(both.From) { // one of the clocks was set, or the members differ by more
+		if both.Until.Before(both.From) { // a clock was set, or the members differ by more than MaxSkew
 			c.restarts++
 		} else {
 			now = both
@@ -68,8 +70,8 @@ func (c *Clock) Observe(sent, received, stamp time.Time, unit time.Duration) {
 	c.bounds, c.at, c.suspended = now, received, asleep
 }
 
-// Now returns bounds of what the server's clock shows. ok is false if no answer came within the
-// last minute, or since this host was asleep: then ask the server.
+// Now returns bounds of the server's time. ok is false if no answer came within the last minute or
+// since this host was last asleep. In that case ask the server.
 func (c *Clock) Now() (b Bounds, ok bool) {
 	asleep := suspend.Suspended()
 	c.mu.Lock()
@@ -77,15 +79,15 @@ func (c *Clock) Now() (b Bounds, ok bool) {
 	return c.after(time.Now(), asleep)
 }
 
-// Restarts returns how often an answer contradicted those before it, because the server's clock was
-// set, or because the clocks of its members differ by more than MaxSkew.
+// Restarts returns how many answers contradicted the ones before them, either because the server's
+// clock was set or because its members' clocks differ by more than MaxSkew.
 func (c *Clock) Restarts() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.restarts
 }
 
-// after returns the bounds at a time of this host.
+// after returns the bounds at time t of this host's clock.
 func (c *Clock) after(t time.Time, asleep time.Duration) (Bounds, bool) {
 	passed := t.Sub(c.at)
 	if c.at.IsZero() || passed > freshFor || asleep != c.suspended {
@@ -94,7 +96,7 @@ func (c *Clock) after(t time.Time, asleep time.Duration) (Bounds, bool) {
 	return later(c.bounds, max(0, passed)), true
 }
 
-// later returns the bounds after some time.
+// later returns b moved forward by passed and widened by the possible drift.
 func later(b Bounds, passed time.Duration) Bounds {
 	wrong := passed * drift / 1_000_000
 	return Bounds{b.From.Add(passed - wrong), b.Until.Add(passed + wrong)}

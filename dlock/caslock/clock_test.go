@@ -9,16 +9,16 @@ import (
 	"github.com/tickslot/tickslot/dlock/caslock"
 )
 
-// From times in whole seconds a host soon knows the clock to some tens of milliseconds, and it is
-// always within what the host knows, although its own clock runs faster or slower.
+// From times in whole seconds, a host learns the server's clock to within 150 ms. The server's time
+// always lies within the host's bounds, even if the host's clock runs faster or slower.
 //
-// Fails when a bound ignores how long an answer was on its way, or how much the clocks drift apart.
+// Fails when a bound ignores the duration of a request or the drift between the clocks.
 func TestClockOfSeconds(t *testing.T) {
 	for _, drift := range []float64{-400e-6, 0, 400e-6} {
 		synctest.Test(t, func(t *testing.T) {
 			clock := caslock.Clock{MaxSkew: -1}
 			began := time.Now()
-			server := func() time.Time { // its clock is 7.3 s ahead, and runs at another speed
+			server := func() time.Time { // 7.3 s ahead, at a different speed
 				passed := time.Since(began)
 				return began.Add(passed + time.Duration(drift*float64(passed)) + 7300*time.Millisecond)
 			}
@@ -48,7 +48,7 @@ func TestClockOfSeconds(t *testing.T) {
 	}
 }
 
-// A server's clock that is set is noticed with the next answer.
+// If the server's clock is set, the next answer reveals it.
 func TestClockThatIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clock caslock.Clock

@@ -7,8 +7,8 @@ import (
 	"github.com/tickslot/tickslot/internal/leasestate"
 )
 
-// Update implements driver.Controller. A text (driver.Value) may be as long as the backend's
-// documents, less a few kilobytes.
+// Update implements driver.Controller. The text of a driver.Value may be a few kilobytes shorter
+// than the backend's documents.
 func (s *Store) Update(ctx context.Context, name string, update driver.Update) error {
 	if err := update.Validate(); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (s *Store) Value(ctx context.Context, name string) (v driver.ValueState, er
 	return v, err
 }
 
-// Inspect implements driver.Controller. It reads one document per name, several at once.
+// Inspect implements driver.Controller. It reads one document per name, several in parallel.
 func (s *Store) Inspect(ctx context.Context, names ...string) ([]driver.ControlState, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

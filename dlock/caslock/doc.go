@@ -1,45 +1,50 @@
-// Package caslock is a dlock store on a server that keeps documents and writes one only if it has
-// not changed since it was read: etcd, Azure Table Storage, DynamoDB, NATS and others. It needs no
-// scripts and no transactions of the server, and one small [Backend] for each kind of server.
+// Package caslock is a dlock store on a server that stores documents and replaces one only if it
+// has not changed since it was read: etcd, Azure Table Storage, DynamoDB, NATS and others. It needs
+// no scripts or interactive transactions on the server, only one small [Backend] for each kind of
+// server.
 //
 //	store := caslock.New(backend) // from an adapter: azurelock, etcdlock
 //
-// Use Redis or a database (redislock, sqllock) if you have one: they do in one call what takes a
-// read and a write here, and bear more holders. Use this if etcd or a cloud's table is what you
-// have.
+// If you have Redis or a database, use redislock or sqllock instead. They do in one call what takes
+// a read and a write here, and they support more holders. Use caslock if you only have etcd or a
+// cloud provider's table service.
 //
 // # What is promised
 //
-// All that [driver.Store] asks for: one holder per slot, ticks that start so many times, fences,
-// overrides (pause, limit, trigger), leases that can be listed; and shared limits and rates if the
-// backend writes several documents in one step. The suite of package dlocktest shows it.
+// The store keeps all promises of [driver.Store]: one holder per slot, a limited number of starts
+// per tick, fences, overrides (pause, limit, trigger) and leases that can be listed. If the backend
+// writes several documents in one step, it also supports shared limits and rates. The suite of
+// package dlocktest tests these promises.
 //
-//   - What is known of a name is one document, and each change replaces it if nobody else has. A
-//     request that arrives late, after its caller has given up, carries an old version and changes
-//     nothing, unless nothing else has happened to the name since.
-//   - Leases end by the server's clock, never by that of a host. What a host knows of it has a
-//     width, which [Bounds] tell. A lease may last longer by that, and by [Clock.MaxSkew]; it never
-//     ends earlier. A delay and a rate may take longer by as much.
-//   - One round trip acquires, extends or releases if this host was the last to change the name,
-//     and two if it was not. A refusal takes one, and is never answered from memory.
-//   - Whoever meets another writer tries again, after a while, until its context ends.
+//   - One document holds the state of a name, and a change replaces it only if no other host has
+//     changed it. A request that arrives after its caller has given up carries an old version. It
+//     takes effect only if the name has not changed since.
+//   - Leases end by the server's clock, never by a host's clock. A host knows the server's time
+//     only within [Bounds]. A lease may last longer by the width of these bounds, which includes
+//     [Clock.MaxSkew], but it never ends early. Delays and rate limits may take longer by the same
+//     amount.
+//   - An acquire, extend or release takes one round trip if this host was the last to change the
+//     name, and two otherwise. A refusal takes one and is never answered from memory.
+//   - After a conflict with another host, a call backs off and retries until its context ends.
 //
 // # What is not promised
 //
-//   - Many holders of one name: each change waits for those of others. Starts of a tick, times a
-//     round trip, have to stay well below StoreTimeout: 16 at 5 ms do. More than about 50 slots of
-//     one name belong on Redis or in a database. The size of a document bounds the slots, too (some
-//     300 bytes each): timer.New refuses more, and an acquire that would exceed it is an error.
-//   - One call for many names: a heartbeat writes a document per name, 16 at once.
-//   - Anything, if the backend reads what is not the latest: eventually consistent reads, a replica
-//     in another region, several regions that accept writes. Then a refusal may be wrong, and where
-//     two regions accept the same version there are two holders.
-//   - Anything, if versions repeat: a document that is deleted and made anew must get versions that
-//     it never had. Adapters see to that.
-//   - Anything, if the server loses what it has confirmed, or is restored from a copy: then leases
-//     are forgotten while their holders run, and nothing waits for them. Fences still grow, unless
-//     a slot is granted again sooner than hosts know the clock: within Clock.MaxSkew.
-//   - To forget: the document of a name stays, some hundred bytes, until somebody deletes it. Do
-//     that only when no lease of the name can be held, and it was not used for 40 days.
+//   - Performance with many holders of one name. Each change waits for the others. The number of
+//     starts of a tick times the round trip must stay well below StoreTimeout, for example 16
+//     starts at 5 ms. Put names with more than about 50 slots on Redis or a database. The document
+//     size also limits the slots (about 300 bytes each): timer.New rejects more, and an acquire
+//     that would exceed the size returns an error.
+//   - One call for many names. A heartbeat writes one document per name, 16 in parallel.
+//   - Anything if the backend returns stale reads, for example with eventual consistency, from a
+//     replica in another region, or with several regions that accept writes. A refusal may then be
+//     wrong. If two regions accept the same version, a slot has two holders.
+//   - Anything if versions repeat. A document that is deleted and created again must get versions
+//     that it never had. Adapters ensure this.
+//   - Anything if the server loses confirmed writes or is restored from a copy. Leases are then
+//     forgotten while their holders still run, and the store does not wait for these holders.
+//     Fences still grow, unless a slot is granted again before the clock has advanced by the width
+//     of its [Bounds].
+//   - Cleanup. The document of a name, a few hundred bytes, stays until you delete it. Delete it
+//     only when no lease of the name can be held and the name has been unused for 40 days.
 //   - A text (driver.Value) longer than the backend's documents.
 package caslock

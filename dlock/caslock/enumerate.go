@@ -9,8 +9,8 @@ import (
 	"github.com/tickslot/tickslot/internal/leasestate"
 )
 
-// Enumerate implements driver.Enumerator. It never divides the leases of one name between two
-// pages, so a page may have more than limit leases.
+// Enumerate implements driver.Enumerator. It keeps the leases of one name on one page, so a page
+// may have more than limit leases.
 func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page driver.LeasePage, err error) {
 	if limit < 1 || limit > driver.MaxPage {
 		return page, fmt.Errorf("caslock: a page of %d leases: must be 1 to %d", limit, driver.MaxPage)
@@ -49,7 +49,7 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dr
 	return page, nil
 }
 
-// nameOf returns what a key is of.
+// nameOf returns the name that a document key belongs to.
 func nameOf(key string) (leasestate.Key, error) {
 	if name, ok := strings.CutPrefix(key, ofMutex); ok {
 		return leasestate.Key{Name: name, Mutex: true}, nil

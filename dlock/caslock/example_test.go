@@ -10,7 +10,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/caslock/caslocktest"
 )
 
-// Two hosts on one server. A real one has an adapter, such as etcdlock; here it is in memory.
+// Two hosts share one server. This server is in memory; a real one needs an adapter, such as
+// etcdlock.
 func ExampleNew() {
 	ctx := context.Background()
 	server := new(caslocktest.Server)

@@ -37,8 +37,8 @@ func mustBe(t *testing.T, s *caslock.Store, req driver.Request, reason driver.Re
 	}
 }
 
-// A call whose document this host has written last takes one round trip, and two if it has to read
-// it first. A refusal takes one, whatever was known.
+// If this host was the last to write a document, a call takes one round trip. If it must read the
+// document first, the call takes two. A refusal takes one, whatever is cached.
 //
 // Fails when a refusal is answered from memory, or a document that was just written is read again.
 func TestRoundTrips(t *testing.T) {
@@ -67,7 +67,8 @@ func TestRoundTrips(t *testing.T) {
 		costs("a refusal of what is known", 1, func() { mustBe(t, a, request("x", "3", 1), driver.ReasonFull) })
 		costs("a refusal of what is not known", 1, func() { mustBe(t, b, request("x", "3", 1), driver.ReasonFull) })
 		costs("two acquires after another host", 3, func() {
-			// The first reads, because b has not written; the second is told of the conflict.
+			// The first acquire reads, because b has not written. The second learns of the
+			// conflict.
 			mustGet(t, b, request("x", "4", 2))
 			mustBe(t, a, request("x", "5", 2), driver.ReasonFull)
 		})
@@ -79,14 +80,14 @@ func fault(on caslocktest.Op, is caslocktest.FaultKind, length time.Duration) ca
 	return caslocktest.Fault{On: on, Is: is, For: length}
 }
 
-// What goes wrong with one call is an error of this call, and the next one finds the truth.
+// A fault in one call makes only this call fail. The next call finds the true state.
 //
-// Fails when a document whose write may have been lost is taken for known.
+// Fails when the cache keeps a document whose write may have been lost.
 func TestFaults(t *testing.T) {
 	for _, f := range []struct {
 		name  string
 		fault caslocktest.Fault
-		first string // what the call says; "": it succeeds
+		first string // the call's error; "" if it succeeds
 	}{
 		{"the reply is lost", fault(caslocktest.OpPut, caslocktest.FaultLoseReply, 0), "reset"},
 		{"the write is late", fault(caslocktest.OpPut, caslocktest.FaultLate, time.Second), "reset"},
@@ -116,10 +117,10 @@ func TestFaults(t *testing.T) {
 				if refused := f.fault.Is == caslocktest.FaultRefuse; errors.Is(err, driver.ErrSetup) != refused {
 					t.Errorf("%v: says that the store is not set up right: must be %t", err, refused)
 				}
-				// The same request again is the same grant, and nobody else has the slot.
+				// The same request returns the same grant, and no other request gets the slot.
 				g := mustGet(t, a, request("x", "first", 1))
 				mustBe(t, b, request("x", "second", 1), driver.ReasonFull)
-				time.Sleep(2 * time.Second) // what was late has arrived
+				time.Sleep(2 * time.Second) // until the late write has arrived
 				mustBe(t, b, request("x", "second", 1), driver.ReasonFull)
 				if r, err := a.Release(t.Context(), g); err != nil || r[0].Outcome != driver.GrantOK {
 					t.Fatalf("%+v, %v", r, err)
@@ -130,8 +131,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A write that arrives after its caller has given up, and after others have had the lock, changes
-// nothing.
+// A write changes nothing if it arrives after its caller has given up and another host has taken
+// the lock.
 func TestLateWriteIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &caslocktest.Server{CallDelay: time.Millisecond}
@@ -150,10 +151,10 @@ func TestLateWriteIsRefused(t *testing.T) {
 	})
 }
 
-// A document that this host cannot read costs its name, and says what to do. It is not written
-// over.
+// A document that this host cannot read affects only its own name. The error says what to do, and
+// the document is not overwritten.
 //
-// Fails when what cannot be read counts as nothing.
+// Fails when an unreadable document counts as an empty one.
 func TestDocumentsThatCannotBeRead(t *testing.T) {
 	for name, edit := range map[string]func(string) string{
 		"truncated":          func(text string) string { return text[:len(text)/2] },
@@ -187,7 +188,7 @@ func TestDocumentsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A table that is missing is said to be, and what it had is forgotten with it.
+// A missing table is reported as a setup error. Its leases are gone when it is created again.
 func TestTableIsMissing(t *testing.T) {
 	server := new(caslocktest.Server)
 	a := caslock.New(server.Client(0))
@@ -200,7 +201,8 @@ func TestTableIsMissing(t *testing.T) {
 	mustGet(t, a, request("x", "b", 1))
 }
 
-// More than a document bears is an error that says what to do, and what was there stays.
+// A change that exceeds the document size returns an error that says what to do, and the leases
+// stay.
 func TestTooLarge(t *testing.T) {
 	server := &caslocktest.Server{Limits: caslock.Limits{Bytes: 4096, Together: 1}}
 	a := caslock.New(server.Client(0))
@@ -223,8 +225,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// Sixteen hosts claim a tick at the same instant. It starts as often as it may, each host gets an
-// answer within its time, and none has asked for ever.
+// Sixteen hosts claim a tick at the same instant. The tick starts as often as it may, each host
+// gets an answer in time, and the number of calls stays bounded.
 func TestOneTickOfManyHosts(t *testing.T) {
 	for _, most := range []int{1, 16} {
 		synctest.Test(t, func(t *testing.T) {
@@ -273,7 +275,7 @@ func TestOneTickOfManyHosts(t *testing.T) {
 	}
 }
 
-// panicking is a backend whose code fails for one name.
+// panicking is a backend that panics for one name.
 type panicking struct{ caslock.Backend }
 
 func (p panicking) Get(ctx context.Context, key string) (caslock.Document, error) {
@@ -283,9 +285,9 @@ func (p panicking) Get(ctx context.Context, key string) (caslock.Document, error
 	return p.Backend.Get(ctx, key)
 }
 
-// A backend that panics costs the name that it panics for.
+// A panic in a backend affects only the name of the call.
 //
-// Fails when its panic ends the process.
+// Fails when the panic ends the process.
 func TestBackendThatPanics(t *testing.T) {
 	s := caslock.New(panicking{new(caslocktest.Server).Client(0)})
 	good := mustGet(t, s, request("good", "a", 1))

@@ -28,11 +28,11 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m, func() error { return goleak.Find() }) }
 
-// Timers keep their promises on documents, too. Faults of the server are those of
-// TestHistoriesAreLinearizable and faults_test.go: with them, what timers promise within a time
-// would depend on how many calls a fault has met.
+// Timers keep their promises on documents. This test plants no server faults, because each fault
+// makes a call take longer, and the promises include times. TestHistoriesAreLinearizable and
+// faults_test.go cover the faults.
 //
-// Fails when a step of the store breaks what timers promise.
+// Fails when a step of the store breaks a promise of timers.
 func TestTimers(t *testing.T) {
 	t.Parallel()
 	testkit.Long(t)
@@ -42,10 +42,10 @@ func TestTimers(t *testing.T) {
 	}})
 }
 
-// late is how long after its call a planted fault has a write carried out.
+// late is the delay of a late write.
 const late = 40 * time.Millisecond
 
-// all are the faults that a call may meet.
+// all are the faults that a call may have.
 var all = []caslocktest.Fault{
 	{On: caslocktest.OpPut, Is: caslocktest.FaultLoseReply},
 	{On: caslocktest.OpPut, Is: caslocktest.FaultLate, For: late},
@@ -54,7 +54,7 @@ var all = []caslocktest.Fault{
 	{On: caslocktest.OpPut, Is: caslocktest.FaultThrottle, For: 5 * time.Millisecond},
 }
 
-// plant plants one of these faults now and then, until done.
+// plant plants a random one of these faults at each interval, until done is closed.
 func plant(server *caslocktest.Server, every time.Duration, done <-chan struct{}, faults ...caslocktest.Fault) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -68,10 +68,11 @@ func plant(server *caslocktest.Server, every time.Duration, done <-chan struct{}
 	}
 }
 
-// What clients saw of a lock can be explained by one order of their calls, whatever faults there
-// are. A backend that writes over what others wrote cannot: so the test can fail.
+// Whatever the faults, some single order of the clients' calls explains what the clients saw. To
+// show that the test can fail, it also runs a backend that overwrites other hosts' documents.
+// There, no order explains some of the histories.
 //
-// Fails when a document whose write may have been lost is taken for known.
+// Fails when the cache keeps a document whose write may have been lost.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	const ttl = 200 * time.Millisecond
 	for range 10 {
@@ -91,7 +92,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Error("no history of a backend that ignores versions is illegal")
 }
 
-// blindBackend writes although others have written meanwhile.
+// blindBackend writes even if others have written meanwhile.
 type blindBackend struct{ caslock.Backend }
 
 func (b blindBackend) Put(ctx context.Context, docs ...caslock.Document) ([]string, error) {
@@ -105,7 +106,7 @@ func (b blindBackend) Put(ctx context.Context, docs ...caslock.Document) ([]stri
 	return b.Backend.Put(ctx, docs...)
 }
 
-// history returns what four hosts saw of a lock with one slot and of one with two.
+// history returns what four hosts saw of two locks, one with one slot and one with two.
 func history(t *testing.T, ttl time.Duration, blind bool) map[string][]torture.Op {
 	const clients, calls = 4, 20
 	var mu sync.Mutex
@@ -152,12 +153,12 @@ func history(t *testing.T, ttl time.Duration, blind bool) map[string][]torture.O
 		}
 		wg.Wait()
 		close(done)
-		time.Sleep(time.Second) // until what is late has arrived
+		time.Sleep(time.Second) // until late writes have arrived
 	})
 	return histories
 }
 
-// ask does one call, and notes what came of it.
+// ask makes one random call and records its result.
 func ask(store *caslock.Store, g *driver.Grant, op *torture.Op, has *bool, ttl time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
@@ -176,7 +177,7 @@ func ask(store *caslock.Store, g *driver.Grant, op *torture.Op, has *bool, ttl t
 		case errors.Is(err, driver.ErrNotAcquired):
 			op.Result, *has = "no", false
 		default:
-			op.Result, *has = "unknown", true // the same is asked for again
+			op.Result, *has = "unknown", true // the next call repeats the request
 		}
 		return
 	case n < 3:
@@ -197,8 +198,8 @@ func ask(store *caslock.Store, g *driver.Grant, op *torture.Op, has *bool, ttl t
 	*has = op.Op == "extend" && op.Result != "lost"
 }
 
-// A role passes to another host when its leader is cut off from the server, and a lease that a
-// session's heartbeat keeps outlives many TTLs.
+// When a role's leader is cut off from the server, another host takes over. A lease kept by a
+// session's heartbeat outlives many TTLs.
 func TestLeaderAndHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 3 * time.Second

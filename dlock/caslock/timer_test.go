@@ -11,10 +11,10 @@ import (
 	"github.com/tickslot/tickslot/timer"
 )
 
-// A timer or limit with more slots than a document bears is an error at the start, which says what
-// to do. What the documents bear, and what has no limit, is none.
+// If a timer or limit has more slots than a document can hold, timer.New returns an error that says
+// what to do. Other timers, including those without a limit, are accepted.
 //
-// Fails when timer.New does not ask the store, or a wrapper hides the bound.
+// Fails when timer.New does not ask the store, or when a wrapper hides the bound.
 func TestTimerAsksForTooManySlots(t *testing.T) {
 	server := &caslocktest.Server{Limits: caslock.Limits{Bytes: 1024 + 300*320, Together: 20}}
 	store := caslock.New(server.Client(0))

@@ -10,8 +10,8 @@ import (
 	"github.com/tickslot/tickslot/internal/leasestate"
 )
 
-// Enumerate implements driver.Enumerator. It never divides the leases of one name between two
-// pages, so a page may have more than limit leases.
+// Enumerate implements driver.Enumerator. It keeps the leases of one name on one page, so a page
+// may have more than limit leases.
 func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page driver.LeasePage, err error) {
 	if limit < 1 || limit > driver.MaxPage {
 		return page, fmt.Errorf("memlock: a page of %d leases: must be 1 to %d", limit, driver.MaxPage)
@@ -39,7 +39,7 @@ func (s *Store) Enumerate(ctx context.Context, after string, limit int) (page dr
 	return page, nil
 }
 
-// place is where the name stands in the order in which Enumerate returns names. It is not "".
+// place returns the sort key of a name in the order of Enumerate. It is never empty.
 func place(k leasestate.Key) string {
 	if k.Mutex {
 		return "mutex " + k.Name

@@ -9,7 +9,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// Two sessions, standing for two hosts, share a store and thereby the limit.
+// Two sessions, as two hosts would have them, share a store and its limit.
 func ExampleStore() {
 	ctx := context.Background()
 	store := memlock.New()

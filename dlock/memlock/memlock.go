@@ -1,11 +1,10 @@
-// Package memlock is a dlock store in the memory of one process, for services that run as a single
-// process and for tests. Several schedulers ("hosts") in one process can share a Store and then
-// share their limits.
+// Package memlock is a dlock store in the memory of one process, for single-process services and
+// for tests. Several schedulers ("hosts") in one process can share a Store and its limits.
 //
-// Its clock is time.Now, unless Clock is set, so its leases expire in virtual time inside a
+// The store's clock is time.Now unless Clock is set, so leases expire in virtual time inside a
 // testing/synctest bubble.
 //
-// What it does not promise: anything between processes, or after a restart.
+// It promises nothing between processes or after a restart.
 package memlock
 
 import (
@@ -19,8 +18,8 @@ import (
 
 // Store implements driver.Store. The zero value is ready to use.
 type Store struct {
-	// Clock is what the store takes for the time. Tests set it, to find out what happens when the
-	// clock is set forward or back. Set it before the first call. Default time.Now.
+	// Clock returns the store's time. Tests set it to simulate a clock that is set forward or back.
+	// Set it before the first call. Default time.Now.
 	Clock func() time.Time
 
 	mu    sync.Mutex
@@ -71,7 +70,7 @@ func (s *Store) Release(ctx context.Context, grants ...driver.Grant) ([]driver.R
 	return s.each(ctx, grants, (*leasestate.State).Release)
 }
 
-// each calls do with what is known of the name of every grant.
+// each calls do for every grant with the state of its name.
 func (s *Store) each(ctx context.Context, grants []driver.Grant,
 	do func(*leasestate.State, driver.Grant, leasestate.Now) driver.Result) ([]driver.Result, error) {
 	if err := ctx.Err(); err != nil {
@@ -104,7 +103,8 @@ func (s *Store) List(ctx context.Context, name string, slots int) ([]driver.Leas
 	return nil, nil
 }
 
-// CheckShared implements driver.SharedLimiter: all names can be taken in one step.
+// CheckShared implements driver.SharedLimiter. It returns nil, because the store can take any names
+// in one step.
 func (s *Store) CheckShared(string, ...string) error { return nil }
 
 // CheckRate implements driver.RateLimiter.
@@ -125,7 +125,7 @@ func (s *Store) state(k leasestate.Key) *leasestate.State {
 	return e
 }
 
-// sweep removes idle names, once an hour.
+// sweep removes idle names. It runs at most once an hour.
 func (s *Store) sweep(now leasestate.Now) {
 	if now.At.Sub(s.swept) < time.Hour {
 		return

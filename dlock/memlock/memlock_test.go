@@ -34,7 +34,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The same promises hold on the real clock; this also shows that the suite works on one.
+// The same promises hold on the real clock. The test also shows that the suite works without
+// virtual time.
 func TestConformanceInRealTime(t *testing.T) {
 	testkit.SkipShort(t)
 	dlocktest.Run(t, dlocktest.Harness{
@@ -49,7 +50,8 @@ func TestConformanceInRealTime(t *testing.T) {
 	})
 }
 
-// A store that kept every name would grow with every name ever used.
+// Names that are not used for a long time are forgotten. Otherwise the store would grow with every
+// name ever used.
 func TestIdleNamesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlock.New()
@@ -75,7 +77,8 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 				t.Fatalf("day %d: a name in use was forgotten: Info.DeclaredSlots %d", day, got)
 			}
 		}
-		// A tick older than the one that was claimed is late, unless the name was forgotten.
+		// The store refuses a tick that is older than the last claimed one, unless it forgot the
+		// name.
 		if _, err := store.TryAcquire(ctx, driver.Request{Name: "in use", Slots: 2, Token: "b", TTL: time.Minute,
 			Tick: tick}); err == nil {
 			t.Error("the tick of a name in use was forgotten")

@@ -20,7 +20,7 @@ const Format = 1
 var (
 	// ErrForeign matches errors about documents that are damaged or were written by another
 	// program.
-	ErrForeign = errors.New("it is damaged, or of another program")
+	ErrForeign = errors.New("it is damaged or was written by another program")
 	// ErrFormat matches errors about documents in another format.
 	ErrFormat = errors.New("another version of tickslot wrote it")
 )
@@ -62,7 +62,7 @@ func ParseDocument(text []byte) (at time.Time, body []byte, err error) {
 		return time.Time{}, nil, ErrForeign
 	}
 	if h.Format != Format {
-		return time.Time{}, nil, fmt.Errorf("%w, in format %d; this one knows %d", ErrFormat, h.Format, Format)
+		return time.Time{}, nil, fmt.Errorf("%w, in format %d; this version knows format %d", ErrFormat, h.Format, Format)
 	}
 	return instant(h.At), h.State, nil
 }
@@ -148,7 +148,7 @@ func Parse(text []byte) (*State, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&b); err != nil {
-		return nil, fmt.Errorf("%w, or newer than this one: %v", ErrForeign, err)
+		return nil, fmt.Errorf("%w, or by a newer version of tickslot: %v", ErrForeign, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) || len(b.Slots) > driver.MaxSlots {
 		return nil, ErrForeign

@@ -1,11 +1,11 @@
-// Package caslocktest has a backend of documents in memory, for tests of what is built on package
-// caslock, and for the writer of an adapter as the shortest example.
+// Package caslocktest provides a backend with documents in memory. It serves tests of code built on
+// package caslock, and it is the shortest example for the author of an adapter.
 //
-// A [Server] keeps the documents, and its [Client]s are the backends of as many hosts. Faults are
-// planted in the server: replies that are lost, writes that arrive late, conflicts, throttling.
+// A [Server] stores the documents. Its [Client]s are backends, one per host. Tests plant faults in
+// the server: lost replies, late writes, conflicts, throttling.
 //
-// What it does not promise: to behave as the server of an adapter does. That runs the suite of
-// dlock/dlocktest itself, on its server.
+// It does not promise to behave like a real server. An adapter must run the suite of
+// dlock/dlocktest on its own server.
 package caslocktest
 
 import (
@@ -22,22 +22,22 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// A Server keeps documents in memory. The zero value is ready to use. Set its fields before the
+// A Server stores documents in memory. The zero value is ready to use. Set its fields before the
 // first call.
 type Server struct {
-	// CallDelay is how long a call takes. Default 0.
+	// CallDelay is the duration of a call. Default 0.
 	CallDelay time.Duration
-	// ClockInterval is what the server's clock counts in: its answers carry a time that is cut to
-	// whole intervals, as the header Date has seconds, and a client works out the rest. Default 0:
-	// a client sees the clock itself.
+	// ClockInterval is the resolution of the server's clock. Answers carry a time truncated to this
+	// interval, like HTTP's Date header with its whole seconds, and a client derives the bounds
+	// from it. If it is 0, a client reads the clock exactly. Default 0.
 	ClockInterval time.Duration
-	// Limits are what the server bears. Default 1.5 MB, and 20 documents together.
+	// Limits are the limits of the server. Default 1.5 MB, and 20 documents together.
 	Limits caslock.Limits
 
 	mu      sync.Mutex
 	docs    map[string]caslock.Document
 	version int64
-	ahead   time.Duration // of the clock
+	ahead   time.Duration // how far the clock is ahead
 	missing bool
 	faults  []Fault
 	calls   map[Op]int
@@ -46,7 +46,7 @@ type Server struct {
 // An Op is a kind of call.
 type Op string
 
-// The calls of a backend that the server sees.
+// The calls that the server counts.
 const (
 	OpGet   Op = "get"
 	OpPut   Op = "put"
@@ -54,37 +54,38 @@ const (
 	OpClock Op = "clock"
 )
 
-// A FaultKind is what a fault does.
+// A FaultKind is the effect of a fault.
 type FaultKind uint8
 
-// The faults.
+// The kinds of faults.
 const (
-	FaultLoseReply FaultKind = iota + 1 // the call is done, and its caller gets an error
-	FaultLate                           // its caller gets an error, and the call is done For later
-	FaultConflict                       // nothing is done, and the caller is told of another writer that there is not
-	FaultHang                           // nothing is done, and nothing is answered until the context ends
-	FaultRefuse                         // the caller has no right to do this
-	FaultThrottle                       // nothing is done, and the caller is asked to come again For later
+	FaultLoseReply FaultKind = iota + 1 // the call takes effect, but its caller gets an error
+	FaultLate                           // the caller gets an error, and the call takes effect For later
+	FaultConflict                       // nothing happens, and the caller gets a conflict although no one else wrote
+	FaultHang                           // nothing happens, and no answer comes before the context ends
+	FaultRefuse                         // the caller lacks the permission
+	FaultThrottle                       // nothing happens, and the caller must retry For later
 )
 
-// A Fault is met by the next call of its kind.
+// A Fault affects the next call of its kind.
 type Fault struct {
 	On  Op
 	Is  FaultKind
 	For time.Duration
 }
 
-// errLost is what a caller sees of a call whose reply does not come.
+// errLost is the error of a caller whose reply is lost.
 var errLost = errors.New("connection reset by peer")
 
-// Plant makes the next calls fail, one each.
+// Plant adds faults. Each affects one call.
 func (s *Server) Plant(faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = append(s.faults, faults...)
 }
 
-// Calls returns how many calls of some kinds the server has seen; without a kind: of all.
+// Calls returns how many calls of the given kinds the server has seen. Without arguments, it counts
+// all calls.
 func (s *Server) Calls(ops ...Op) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +97,8 @@ func (s *Server) Calls(ops ...Op) (n int) {
 	return n
 }
 
-// Step sets the server's clock forward, or back if by is negative, and returns how far it is now
-// ahead of time.Now.
+// Step moves the server's clock forward, or back if by is negative. It returns how far the clock is
+// now ahead of time.Now.
 func (s *Server) Step(by time.Duration) (ahead time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,14 +106,15 @@ func (s *Server) Step(by time.Duration) (ahead time.Duration) {
 	return s.ahead
 }
 
-// Clear makes the server forget all documents.
+// Clear deletes all documents.
 func (s *Server) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.docs = nil
 }
 
-// Drop takes away the table that the documents are in, or makes it anew, empty.
+// Drop deletes all documents. If missing is true, calls fail as if there were no table, until
+// Drop(false).
 func (s *Server) Drop(missing bool) {
 	s.Clear()
 	s.mu.Lock()
@@ -120,21 +122,21 @@ func (s *Server) Drop(missing bool) {
 	s.missing = missing
 }
 
-// Keys returns the keys of all documents, in order.
+// Keys returns the keys of all documents in order.
 func (s *Server) Keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.docs))
 }
 
-// Edit replaces the text of a document behind the back of everybody.
+// Edit replaces the text of a document, as another program would.
 func (s *Server) Edit(key string, edit func(text string) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.write(caslock.Document{Key: key, Data: []byte(edit(string(s.docs[key].Data)))})
 }
 
-// write returns the new version. Its caller holds mu.
+// write stores a document and returns its new version. The caller holds mu.
 func (s *Server) write(doc caslock.Document) string {
 	if s.docs == nil {
 		s.docs = make(map[string]caslock.Document)
@@ -145,7 +147,7 @@ func (s *Server) write(doc caslock.Document) string {
 	return doc.Version
 }
 
-// putAll is the one step of a Put. Its caller holds mu.
+// putAll is the atomic step of a Put. The caller holds mu.
 func (s *Server) putAll(docs []caslock.Document) (versions []string, err error) {
 	conflict := &caslock.ConflictError{}
 	changed := false
@@ -164,7 +166,7 @@ func (s *Server) putAll(docs []caslock.Document) (versions []string, err error) 
 	return versions, nil
 }
 
-// call does a call, or what a fault makes of it. do is called with mu held.
+// call executes a call or the next planted fault of its kind. It calls do with mu held.
 func (s *Server) call(ctx context.Context, op Op, do func() error) error {
 	if err := sleep(ctx, s.CallDelay); err != nil {
 		return err
@@ -186,13 +188,13 @@ func (s *Server) call(ctx context.Context, op Op, do func() error) error {
 	s.faults = slices.Delete(s.faults, i, i+1)
 	switch fault.Is {
 	case FaultLoseReply:
-		_ = do() // nobody learns how it went
+		_ = do() // the result is lost
 		return errLost
 	case FaultLate:
 		time.AfterFunc(fault.For, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			_ = do() // nobody waits for it
+			_ = do() // the result is lost
 		})
 		return errLost
 	case FaultConflict:
@@ -221,23 +223,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// A Client is the backend of one host.
+// A Client is a backend for one host.
 type Client struct {
 	server *Server
 	clock  caslock.Clock
 }
 
-// Client returns a backend on the server. maxSkew is that of caslock.Clock.
+// Client returns a backend on the server. maxSkew becomes the MaxSkew of its caslock.Clock.
 func (s *Server) Client(maxSkew time.Duration) *Client {
 	return &Client{server: s, clock: caslock.Clock{MaxSkew: maxSkew}}
 }
 
 func (c *Client) String() string { return "documents in memory" }
 
-// Restarts returns how often the server's clock contradicted itself.
+// Restarts returns how often the server's clock contradicted earlier answers.
 func (c *Client) Restarts() int { return c.clock.Restarts() }
 
-// call does a call, and learns what the server's clock shows.
+// call executes a call and feeds the server's time to the client's clock.
 func (c *Client) call(ctx context.Context, op Op, do func() error) error {
 	sent := time.Now()
 	var stamp time.Time
@@ -262,7 +264,7 @@ func (c *Client) Get(ctx context.Context, key string) (doc caslock.Document, err
 
 // Put implements caslock.Backend.
 func (c *Client) Put(ctx context.Context, docs ...caslock.Document) (versions []string, err error) {
-	docs = slices.Clone(docs) // a late one is written when its caller has gone, and answers nobody
+	docs = slices.Clone(docs) // a late write happens after its caller has returned
 	answer := new([]string)
 	if err := c.call(ctx, OpPut, func() (err error) {
 		*answer, err = c.server.putAll(docs)

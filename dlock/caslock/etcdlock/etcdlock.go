@@ -1,26 +1,27 @@
-// Package etcdlock keeps leases in etcd: package caslock on etcd's transactions.
+// Package etcdlock is a dlock store on etcd. It is package caslock with etcd's transactions.
 //
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	...
 //	store := etcdlock.New(client, etcdlock.Options{})
 //
-// It is a module of its own, so that only its users link the client. It keeps all promises of
-// package caslock, with shared limits and rates: one transaction writes several documents.
+// It is a separate module, so that only its users link the etcd client. It keeps all promises of
+// package caslock. A transaction can write several documents, so it supports shared limits and
+// rates.
 //
-// A document is a key, and its version the revision of etcd, so a member that lags behind, or that
-// has lost its leader, answers nothing that counts. A name bears about 4,800 slots with etcd's
-// default limit of 1.5 MB for a request.
+// Each document is an etcd key, and its version is the key's revision. Reads are linearizable, so a
+// member that lags behind or has no leader cannot return stale data. A name supports about 4,800
+// slots with etcd's default request limit of 1.5 MB.
 //
-// etcd tells no time over gRPC. The store reads it from the header Date of GET /version, which the
-// same port answers, with one more request every 10 s at most, and some more in the first seconds
-// of use. So a gateway in front of etcd has to pass on HTTP, too.
+// etcd's gRPC API does not return the time. The store reads it from the Date header of GET /version
+// on the same port. This takes at most one extra request every 10 s, and a few more in the first
+// seconds of use. A gateway in front of etcd must therefore also forward HTTP.
 //
-// It was run on etcd 3.7.3 with one member, without TLS. Other versions, several members and TLS
-// were not run.
+// Tested with etcd 3.7.3, one member, without TLS. Not tested: other versions, several members,
+// TLS.
 //
-// What it does not promise: anything after a restore from a snapshot that was made without
-// --bump-revision --mark-compacted (etcdutl snapshot restore), because revisions then repeat; and
-// that a cluster whose members' clocks differ by more than Options.MaxSkew keeps its limits.
+// It promises nothing after a restore from a snapshot without --bump-revision --mark-compacted
+// (etcdutl snapshot restore), because revisions then repeat. If the clocks of a cluster's members
+// differ by more than Options.MaxSkew, limits may be exceeded.
 package etcdlock
 
 import (
@@ -46,27 +47,29 @@ import (
 const (
 	// defaultPrefix is the default of Options.Prefix.
 	defaultPrefix = "tickslot/"
-	// request is what a request may have besides its documents, of the 1.5 MB that etcd allows.
+	// request is the space for the rest of a request, out of the 1.5 MB that etcd allows.
 	request = 16 << 10
-	// askEvery is how long the time is known well enough, and askSoon how long if it is known to
-	// more than sharp.
+	// askEvery is the interval between requests for the time. While the bounds are wider than
+	// sharp, the interval is askSoon.
 	askEvery, askSoon, sharp = 10 * time.Second, 100 * time.Millisecond, 100 * time.Millisecond
-	// patience is how long one member may take to tell the time, before the next one is asked.
+	// patience is how long the store waits for one member's time before it asks the next one.
 	patience = 300 * time.Millisecond
 )
 
-// Options are the settings of a store. The zero value is fine.
+// Options are the settings of a store. The zero value is valid.
 type Options struct {
-	// Prefix begins all keys, and keeps fleets apart. Default "tickslot/".
+	// Prefix is put before all keys and separates fleets. Default "tickslot/".
 	Prefix string
-	// MaxSkew is by how much the clocks of etcd's members differ at most; leases may last by so
-	// much longer. See caslock.Clock. Default 500 ms; negative: there is one member.
+	// MaxSkew is the maximum difference between the clocks of etcd's members. Leases may last
+	// longer by this much. See caslock.Clock. A negative value means that there is one member.
+	// Default 500 ms.
 	MaxSkew time.Duration
-	// TLS is that of the client's Config, to ask for the time. Default nil: etcd has none.
+	// TLS is the TLS field of the client's Config. The store needs it to ask for the time. If it is
+	// nil, etcd is asked over plain HTTP. Default nil.
 	TLS *tls.Config
 }
 
-// New returns a store on a client, which stays the caller's to close. It does not call etcd.
+// New returns a store on a client. The caller still closes the client. New does not call etcd.
 func New(client *clientv3.Client, options Options) *caslock.Store {
 	return caslock.New(newBackend(client, options))
 }
@@ -74,14 +77,14 @@ func New(client *clientv3.Client, options Options) *caslock.Store {
 type backend struct {
 	client *clientv3.Client
 	prefix string
-	scheme string // of endpoints that have none
+	scheme string // for endpoints without a scheme
 	http   *http.Client
 	clock  *caslock.Clock
 	skew   time.Duration
 
 	mu    sync.Mutex
-	asked time.Time // when the time was asked for last
-	first int       // of the endpoints: that which told the time last
+	asked time.Time // time of the last request for the time
+	first int       // index of the endpoint that last returned the time
 }
 
 func newBackend(client *clientv3.Client, o Options) *backend {
@@ -97,7 +100,8 @@ func newBackend(client *clientv3.Client, o Options) *backend {
 
 func (b *backend) String() string { return "etcd at " + strings.Join(b.client.Endpoints(), ", ") }
 
-// Limits implements caslock.Backend. A transaction may have 128 operations; a request has 11 names.
+// Limits implements caslock.Backend. A request has at most 11 names, and etcd allows 128 operations
+// per transaction.
 func (b *backend) Limits() caslock.Limits {
 	return caslock.Limits{Bytes: 3<<19 - request, Together: 1 + driver.MaxShared}
 }
@@ -119,16 +123,16 @@ func (b *backend) document(key string, resp *clientv3.GetResponse) caslock.Docum
 	return caslock.Document{Key: key, Version: strconv.FormatInt(kv.ModRevision, 10), Data: kv.Value}
 }
 
-// Put implements caslock.Backend. A transaction that writes is not repeated by the client, except
-// where it cannot have been sent.
+// Put implements caslock.Backend. The client retries a transaction that writes only if it cannot
+// have been sent.
 func (b *backend) Put(ctx context.Context, docs ...caslock.Document) (versions []string, err error) {
 	var same []clientv3.Cmp
 	var write, read []clientv3.Op
 	for _, doc := range docs {
-		revision := int64(0) // of a key that there is not
+		revision := int64(0) // matches a key that does not exist
 		if doc.Version != "" {
 			if revision, err = strconv.ParseInt(doc.Version, 10, 64); err != nil {
-				return nil, fmt.Errorf("the version %q is no revision of etcd: %w", doc.Version, err)
+				return nil, fmt.Errorf("the version %q is not an etcd revision: %w", doc.Version, err)
 			}
 		}
 		key := b.prefix + doc.Key
@@ -154,7 +158,7 @@ func (b *backend) Put(ctx context.Context, docs ...caslock.Document) (versions [
 	return versions, nil
 }
 
-// List implements caslock.Backend, in the order of keys.
+// List implements caslock.Backend. It returns documents in the order of their keys.
 func (b *backend) List(ctx context.Context, after string, limit int) (docs []caslock.Document, more bool, err error) {
 	from := b.prefix
 	if after != "" {
@@ -190,12 +194,12 @@ func (b *backend) Clock(ctx context.Context) (caslock.Bounds, error) {
 	}
 	err := b.ask(ctx)
 	if bounds, ok := b.clock.Now(); ok {
-		return bounds, nil // also if this answer failed: it is known from those before
+		return bounds, nil // even if this request failed, earlier answers give bounds
 	}
 	return caslock.Bounds{}, err
 }
 
-// ask asks one member after the other for the time.
+// ask asks the members for the time, one after the other, until one answers.
 func (b *backend) ask(ctx context.Context) error {
 	endpoints := b.client.Endpoints()
 	b.mu.Lock()
@@ -211,7 +215,7 @@ func (b *backend) ask(ctx context.Context) error {
 			b.mu.Unlock()
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s does not tell the time: %w", endpoints[at], err))
+		errs = append(errs, fmt.Errorf("%s does not report the time: %w", endpoints[at], err))
 		if ctx.Err() != nil {
 			break
 		}
@@ -232,7 +236,7 @@ func (b *backend) askOne(ctx context.Context, endpoint string) error {
 		return err
 	}
 	received := time.Now()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096)) // or the connection is not used again
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096)) // otherwise the connection is not reused
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
 		return err
 	}
@@ -244,7 +248,7 @@ func (b *backend) askOne(ctx context.Context, endpoint string) error {
 	return nil
 }
 
-// url returns where an endpoint of the client tells its version, and thereby the time.
+// url returns the URL of an endpoint's version, whose answer has the time in its Date header.
 func (b *backend) url(endpoint string) string {
 	if !strings.Contains(endpoint, "://") {
 		endpoint = b.scheme + endpoint
@@ -252,7 +256,8 @@ func (b *backend) url(endpoint string) string {
 	return strings.TrimSuffix(endpoint, "/") + "/version"
 }
 
-// meaning tells what passes by itself from what somebody has to fix.
+// meaning marks errors that someone must fix with driver.ErrSetup, and throttling as
+// ThrottledError.
 func meaning(err error) error {
 	for _, setup := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty,
 		rpctypes.ErrUserNotFound, rpctypes.ErrNoSpace, rpctypes.ErrRequestTooLarge} {

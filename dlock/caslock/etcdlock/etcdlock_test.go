@@ -20,7 +20,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// server is an etcd of one member, in this process.
+// server is a single-member etcd in this process.
 var server *embed.Etcd
 
 func TestMain(m *testing.M) {
@@ -58,7 +58,7 @@ func newClient(t testing.TB) *clientv3.Client {
 	return client
 }
 
-// sharpClock asks for the time until it is known well enough for short leases.
+// sharpClock asks for the time until the bounds are narrow enough for short leases.
 func sharpClock(t testing.TB, b *backend) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -73,7 +73,7 @@ func sharpClock(t testing.TB, b *backend) {
 		if time.Now().After(deadline) {
 			t.Fatalf("after a minute the time is known to %v", bounds.Until.Sub(bounds.From))
 		}
-		time.Sleep(37 * time.Millisecond) // so that answers come at all times of a second
+		time.Sleep(37 * time.Millisecond) // so that answers come at different points within a second
 	}
 }
 
@@ -92,7 +92,7 @@ func TestConformance(t *testing.T) {
 			return dlocktest.Namespace{
 				Open: func() driver.Store {
 					b := newBackend(client, Options{Prefix: prefix, MaxSkew: -1})
-					b.clock = first.clock // a host that begins knows the time to a second only
+					b.clock = first.clock // a new host would know the time only to a second
 					return caslock.New(b)
 				},
 				LoseData: func() {
@@ -105,8 +105,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// A host that has just begun knows the time to a second and Options.MaxSkew, and takes a lease that
-// lasts longer by it. With each call it knows more.
+// A new host knows the time only to a second plus Options.MaxSkew, so its lease lasts longer by
+// that much. Each call narrows the bounds.
 func TestFirstCalls(t *testing.T) {
 	store := New(newClient(t), Options{Prefix: rand.Text() + "/"})
 	if err := store.Check(); err != nil {
@@ -130,10 +130,10 @@ func TestFirstCalls(t *testing.T) {
 	}
 }
 
-// Versions are revisions, which are never used again: a write that was on its way while its
-// document was deleted and made anew is refused.
+// Versions are revisions, which are never reused. A write is refused if its document was deleted
+// and created again while the write was in flight.
 //
-// Fails when the version is that of a key, which begins at 1 again.
+// Fails when the version is the key's own version, which restarts at 1.
 func TestVersionsAreNotUsedAgain(t *testing.T) {
 	client := newClient(t)
 	b := newBackend(client, Options{Prefix: rand.Text() + "/"})
@@ -154,8 +154,7 @@ func TestVersionsAreNotUsedAgain(t *testing.T) {
 	}
 }
 
-// If no member answers, that is an outage, reported within the call's time, and not a fault of the
-// set-up.
+// If no member answers, the call returns an outage within its time, not a setup error.
 func TestNobodyAnswers(t *testing.T) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}})
 	if err != nil {
@@ -175,7 +174,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// What somebody has to fix is told from an outage.
+// Errors that someone must fix are told apart from outages.
 func TestMeaningOfErrors(t *testing.T) {
 	for _, err := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrNoSpace} {
 		if got := meaning(err); !errors.Is(got, driver.ErrSetup) || !strings.Contains(got.Error(), err.Error()) {
