@@ -62,7 +62,7 @@ func ParseDocument(text []byte) (at time.Time, body []byte, err error) {
 		return time.Time{}, nil, ErrForeign
 	}
 	if h.Format != Format {
-		return time.Time{}, nil, fmt.Errorf("%w, in format %d; this version knows format %d", ErrFormat, h.Format, Format)
+		return time.Time{}, nil, fmt.Errorf("%w, in format %d; this version knows %d", ErrFormat, h.Format, Format)
 	}
 	return instant(h.At), h.State, nil
 }
