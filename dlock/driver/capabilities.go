@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Capabilities are what a store can do beyond [Store]. A field is nil if the store does
-// not implement that interface.
+// Capabilities holds the optional interfaces of a store, beyond [Store]. A field is nil if the
+// store does not implement that interface.
 type Capabilities struct {
 	Checker     Checker
 	TTLBounder  TTLBounder
@@ -22,16 +22,16 @@ type Capabilities struct {
 	Delayer       Delayer
 }
 
-// maxWrappers is how many wrappers CapabilitiesOf looks into.
+// maxWrappers is how many nested wrappers CapabilitiesOf unwraps.
 const maxWrappers = 32
 
-// CapabilitiesOf returns the optional interfaces that a store implements, itself or through the
-// stores that it wraps. Call it instead of asserting interfaces: an assertion does not look into a
+// CapabilitiesOf returns the optional interfaces that a store implements, either itself or through
+// the stores that it wraps. Call it instead of a type assertion, which does not look into a
 // wrapper.
 //
-// A wrapper may have a method Unwrap() Store. An interface that the wrapper does not
-// implement itself is then taken from the store that Unwrap returns, and its calls bypass the
-// wrapper. Wrappers may be nested up to 32 deep. A wrapper without Unwrap hides every interface
+// A wrapper may have a method Unwrap() Store. CapabilitiesOf then takes each interface that the
+// wrapper does not implement from the store that Unwrap returns, and calls to that interface bypass
+// the wrapper. Wrappers may be nested up to 32 deep. A wrapper without Unwrap hides every interface
 // that it does not implement.
 func CapabilitiesOf(store Store) (c Capabilities) {
 	for range maxWrappers + 1 {
@@ -47,7 +47,7 @@ func CapabilitiesOf(store Store) (c Capabilities) {
 	return c
 }
 
-// add sets the fields that are nil to the store, if it implements them.
+// add sets each nil field whose interface the store implements.
 func (c *Capabilities) add(store Store) {
 	own(&c.Checker, store)
 	own(&c.TTLBounder, store)
@@ -69,119 +69,122 @@ func own[C comparable](field *C, store Store) {
 	}
 }
 
-// A Checker is a store that can find faults in its own settings without calling its server.
+// A Checker is a store that can validate its own settings without calling its server.
 // dlock.NewSession returns the error.
 type Checker interface {
 	Check() error
 }
 
-// A TTLBounder is a store that accepts leases only up to a certain length. Without it a store must
-// accept any TTL up to [MaxTTL].
+// A TTLBounder is a store with a maximum lease length. Any other store must accept all TTLs up to
+// [MaxTTL].
 type TTLBounder interface {
 	MaxTTL() time.Duration
 }
 
-// A SlotBounder is a store whose records have a largest size, so it bears only so many leases of a
-// semaphore at once. It still takes requests with up to [MaxSlots] slots, as long as fewer leases
-// are held, and an acquire beyond that fails. Without it a store bears MaxSlots.
+// A SlotBounder is a store whose records have a maximum size, which limits the leases of one
+// semaphore. It still accepts requests with up to [MaxSlots] slots while fewer leases are held. An
+// acquire beyond its limit fails. Any other store must support MaxSlots leases.
 type SlotBounder interface {
-	// MaxSlots returns how many leases of one semaphore may be held at once. It does not call the
+	// MaxSlots returns how many leases of one semaphore can be held at once. It does not call the
 	// server.
 	MaxSlots() int
 }
 
-// A Sharder is a store of several servers, such as a Redis Cluster: each server keeps the leases of
-// some names, and may hang while the others answer. A dlock.Session renews the leases of each shard
-// by separate calls, so that no shard waits for another.
+// A Sharder is a store on several servers, such as a Redis Cluster. Each server keeps the leases of
+// some names and may hang while the others answer. A dlock.Session renews each shard's leases with
+// separate calls, so that no shard waits for another.
 type Sharder interface {
-	// Shard returns the server that keeps a name, as far as that is known without asking one. It
-	// may change from call to call. "" means that it is not known, or that there is only one; a
-	// panic counts as "". It must not block, because a dlock.Session calls it for each lease, and a
-	// timer.Scheduler for each tick. They hold no mutex when they do.
+	// Shard identifies the server that keeps a name, as far as the store knows without asking a
+	// server. The result may change from call to call. It is "" if the server is unknown or if
+	// there is only one. A panic counts as "". Shard must not block, because a dlock.Session calls
+	// it for each lease and a timer.Scheduler for each tick. They hold no mutex during the call.
 	Shard(name string) string
 }
 
-// AuditNote begins a warning of an Auditor that people should see, although leases are safe.
+// AuditNote is the prefix of an Auditor's warning that is worth reading but endangers no lease.
 const AuditNote = "note: "
 
-// An Auditor is a store that can check its server for settings that endanger leases, such as a
-// policy that evicts them. A timer.Scheduler logs the warnings when the store first answers, and
-// when it answers again after an outage. A warning that begins with AuditNote endangers no lease.
+// An Auditor is a store that can check its server for settings that endanger leases, such as an
+// eviction policy. A timer.Scheduler logs the warnings when the store first answers and when it
+// answers again after an outage. A warning that begins with AuditNote endangers no lease.
 type Auditor interface {
 	Audit(ctx context.Context) (warnings []string, err error)
 }
 
-// A Lister is a store that can list its leases with their holders. Without it a caller can show
-// only the leases of its own process.
+// A Lister is a store that can list the leases of a name with their holders. For other stores, a
+// process can show only its own leases.
 type Lister interface {
 	// List returns the leases of a semaphore (slots > 0) or mutex (slots == 0) that have not ended,
-	// by slot.
+	// in slot order.
 	List(ctx context.Context, name string, slots int) ([]LeaseInfo, error)
 }
 
-// An Enumerator is a store that can list all its leases, of any names.
+// An Enumerator is a store that can list the leases of all names.
 type Enumerator interface {
-	// Enumerate returns a page of the leases under the store's prefix, or in its table, in no
-	// particular order: those that are held, and those that were released within the last
-	// ReleasedFor if their slot was not granted again. Each page takes one call of the server. A
-	// page has about limit leases, or more if a name has many slots; it may be empty although
-	// further pages follow. after is "" for the first page, and then the Next of the page before. A
-	// lease that is granted or ends between two pages may be missing. limit is 1 to MaxPage. If the
-	// store cannot enumerate its leases with its settings, the error matches errors.ErrUnsupported
+	// Enumerate returns a page of the leases under the store's prefix or in its table, in no
+	// particular order. It includes leases that are held, and leases released within the last
+	// ReleasedFor whose slots have not been granted again.
+	//
+	// Each page takes one call to the server. limit is 1 to MaxPage. A page has about limit leases,
+	// or more if a name has many slots. It may be empty even if further pages follow. For the first
+	// page, after is ""; for every other page, it is the Next of the page before. A lease that is
+	// granted or ends between two pages may be missing.
+	//
+	// If the store's settings do not allow an enumeration, the error matches errors.ErrUnsupported
 	// and says why, and how to fix that.
 	Enumerate(ctx context.Context, after string, limit int) (LeasePage, error)
 }
 
 const (
-	// MaxPage is how many leases one call of Enumerate may ask for.
+	// MaxPage is the largest limit of one call of Enumerate.
 	MaxPage = 10_000
-	// ReleasedFor is how long Enumerate returns a lease after its release.
+	// ReleasedFor is how long Enumerate still returns a lease after its release.
 	ReleasedFor = time.Minute
 )
 
 // A LeasePage is a page of leases.
 type LeasePage struct {
 	Leases []LeaseInfo
-	Next   string // where the next page begins; "": this is the last
+	Next   string // where the next page begins; "" on the last page
 }
 
 // A SharedLimiter is a store that can take slots of several semaphores in one atomic step: see
 // Request.Shared.
 type SharedLimiter interface {
-	// CheckShared returns why the store cannot take these names in one step, and how to fix that;
-	// nil: it can. On a Redis Cluster, for instance, their keys must be in one hash slot. It does
-	// not call the server. TryAcquire checks the same.
+	// CheckShared returns nil if the store can take these names in one step. Otherwise the error
+	// says why not, and how to fix that. On a Redis Cluster, for example, their keys must be in one
+	// hash slot. CheckShared does not call the server. TryAcquire makes the same check.
 	CheckShared(name string, shared ...string) error
 }
 
-// A RateLimiter is a SharedLimiter that can bound the starts of a semaphore: see
-// SemaphoreSpec.Rate.
+// A RateLimiter is a SharedLimiter that can limit the rate of starts: see SemaphoreSpec.Rate.
 type RateLimiter interface {
-	// CheckRate returns why the store cannot keep a rate with such a Per, and how to fix that; nil:
-	// it can. A store cannot keep one if it may forget a start before it has ceased to count.
-	// CheckRate does not call the server. TryAcquire checks the same.
+	// CheckRate returns nil if the store can enforce a rate with the given Per. Otherwise the error
+	// says why not, and how to fix that. A store cannot enforce a rate if it may forget a start
+	// that still counts. CheckRate does not call the server. TryAcquire makes the same check.
 	CheckRate(per time.Duration) error
 }
 
 // A Delayer is a store that keeps a fixed delay between leases of a name: see Tick.Delay.
 type Delayer interface {
-	// CheckDelay returns why the store cannot keep a delay, and how to fix that; nil: it can. A
-	// store cannot keep a delay if it may forget the end of a lease before the delay is over.
-	// CheckDelay does not call the server. TryAcquire checks the same.
+	// CheckDelay returns nil if the store can enforce a delay. Otherwise the error says why not,
+	// and how to fix that. A store cannot enforce a delay if it may forget the end of a lease
+	// before the delay is over. CheckDelay does not call the server. TryAcquire makes the same
+	// check.
 	CheckDelay(time.Duration) error
 }
 
 // A LeaseInfo is a lease as a Lister or an Enumerator reports it.
 type LeaseInfo struct {
 	Name       string
-	Mutex      bool // else it is a slot of a semaphore
+	Mutex      bool // true for a mutex, false for a slot of a semaphore
 	Slot       int
-	Holder     Holder // of a lease that was released: who had it
+	Holder     Holder // for a released lease, its last holder
 	Fence      Fence
-	HeldFor    time.Duration // how long ago it was granted
-	RenewedAgo time.Duration // how long ago it was granted or extended last; 0: the store does not know
-	ExpiresIn  time.Duration // how long until it ends unless extended; 0: it was released
-	// ReleasedAgo is how long ago its holder released it; 0: it is held. Only an Enumerator reports
-	// leases that were released, and of these it reports at least a microsecond.
+	HeldFor    time.Duration // time since the grant
+	RenewedAgo time.Duration // time since the grant or the last extend; 0 if the store does not know
+	ExpiresIn  time.Duration // time until it ends unless extended; 0 if it was released
+	// ReleasedAgo is the time since the release, at least a microsecond, or 0 if the lease is held.
+	// Only an Enumerator reports released leases.
 	ReleasedAgo time.Duration
 }

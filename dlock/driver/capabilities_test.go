@@ -9,15 +9,15 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// A decorated store is one that records calls, and forwards nothing itself.
+// A decorated store has an Unwrap method and forwards no optional interface itself.
 type decorated struct {
 	driver.Store
-	_ []string // so that values of this type cannot be compared
+	_ []string // makes values of this type incomparable
 }
 
 func (d decorated) Unwrap() driver.Store { return d.Store }
 
-// A bounding store also answers for itself.
+// A bounding store implements two optional interfaces itself.
 type bounding struct{ decorated }
 
 func (bounding) MaxTTL() time.Duration { return time.Minute }
@@ -26,10 +26,11 @@ func (bounding) List(context.Context, string, int) ([]driver.LeaseInfo, error) {
 
 type opaque struct{ driver.Store }
 
-// The store inside the wrappers, even several, does what they do not implement. What a wrapper
-// implements, it does itself.
+// Through one or several wrappers, the innermost store provides what the wrappers do not implement.
+// A wrapper's own methods take precedence.
 //
-// Fails when CapabilitiesOf looks at the outermost store only, or into the innermost first.
+// Fails when CapabilitiesOf looks only at the outermost store, or looks at the innermost store
+// first.
 func TestCapabilitiesOfAWrapper(t *testing.T) {
 	store := memlock.New()
 	for what, wrapped := range map[string]driver.Store{
@@ -64,7 +65,7 @@ type endless struct{ driver.Store }
 
 func (e *endless) Unwrap() driver.Store { return e }
 
-// Fails when CapabilitiesOf has no bound, or does not look whether Unwrap returned a store.
+// Fails when CapabilitiesOf has no limit, or does not check that Unwrap returned a store.
 func TestCapabilitiesOfAnEndlessOrEmptyWrapper(t *testing.T) {
 	for _, store := range []driver.Store{&endless{}, decorated{}, nil} {
 		if c := driver.CapabilitiesOf(store); c != (driver.Capabilities{}) {

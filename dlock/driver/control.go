@@ -11,39 +11,40 @@ import (
 )
 
 // A Controller is a store that keeps overrides of a semaphore: a pause, a limit of slots, and
-// requests for a run. The store itself enforces them: TryAcquire refuses a paused name and keeps to
-// the limit. No host polls: every answer carries Info.Version, which grows with every update, and
-// Extend tells the holder of a revoked lease. Overrides stay until they are changed, even if the
-// name is not used for a long time, and are lost with the store's data. A mutex has none.
+// requests for a run. The store itself enforces them: TryAcquire refuses a paused name and applies
+// the limit. Hosts do not poll: every answer carries Info.Version, which grows with every update,
+// and Extend reports a revocation to the lease's holder. Overrides stay until someone changes them,
+// even if the name is unused for a long time. They are lost with the store's data. A mutex has no
+// overrides.
 type Controller interface {
-	// Update changes the overrides of a name in one atomic step. Each part that is set replaces the
-	// previous one. An update without parts only increases Info.Version.
+	// Update changes the overrides of a name in one atomic step. Each part that is set replaces its
+	// previous value. An update without parts only increases Info.Version.
 	Update(ctx context.Context, name string, update Update) error
 
-	// Value returns the text that an Update has set under a name. No other answer carries it.
+	// Value returns the text that an Update stored under a name. No other answer carries it.
 	Value(ctx context.Context, name string) (ValueState, error)
 
-	// Inspect returns the overrides of each name, in the order of the names, and the latest tick
-	// claimed. If it returns an error, nothing is known about any of them.
+	// Inspect returns the overrides and the latest claimed tick of each name, in the order of
+	// names. If it returns an error, nothing is known about any of them.
 	Inspect(ctx context.Context, names ...string) ([]ControlState, error)
 
-	// Revoke marks the lease of a slot: from then on Extend answers GrantLost for it, with by as
-	// RevokedBy. The slot stays taken until its holder releases it or the lease expires. The fence
-	// identifies the lease; if that lease is not held (any more), the result is ErrNotHeld.
+	// Revoke marks the lease of a slot as revoked. From then on, Extend answers GrantLost for it,
+	// with by as RevokedBy. The slot stays taken until its holder releases it or the lease expires.
+	// The fence identifies the lease. If no such lease is held, Revoke returns ErrNotHeld.
 	Revoke(ctx context.Context, name string, slot int, fence Fence, by Cause) error
 }
 
-// ErrNotHeld is returned by Controller.Revoke when no lease with that fence is held.
+// ErrNotHeld is the error of Controller.Revoke if no lease with that fence is held.
 var ErrNotHeld = errors.New("not held")
 
-// ErrChanged is returned by Controller.Update when the name's version is not Value.Version. Nothing
-// was changed then.
+// ErrChanged is the error of Controller.Update if the name's version differs from Value.Version. In
+// this case nothing was changed.
 var ErrChanged = errors.New("it was changed meanwhile")
 
-// MaxCauseLen is the longest Cause.By and Cause.Note, in bytes.
+// MaxCauseLen is the maximum length of Cause.By and of Cause.Note, in bytes.
 const MaxCauseLen = 256
 
-// A Cause says who made a change, and why.
+// A Cause says who made a change and why.
 type Cause struct {
 	By   string `json:"by"`             // a person or a program; 1 to 256 bytes of text without control characters
 	Note string `json:"note,omitempty"` // 0 to 256 bytes of such text
@@ -51,8 +52,8 @@ type Cause struct {
 
 func (c Cause) String() string { return c.Did("") }
 
-// Did returns a sentence for a log: who did what, and why. The name comes first, because lists cut
-// long texts at their end.
+// Did returns a sentence for logs: who did what, and why. It begins with the name, because lists
+// cut off long texts at the end.
 func (c Cause) Did(what string) string {
 	text := "by " + cmp.Or(c.By, "somebody unknown")
 	for _, more := range []string{what, c.Note} {
@@ -63,7 +64,7 @@ func (c Cause) Did(what string) string {
 	return text
 }
 
-// Validate returns what is wrong with a cause.
+// Validate reports the faults of a cause.
 func (c Cause) Validate() error {
 	if c.By == "" {
 		return errors.New("an empty By: say who makes the change")
@@ -84,31 +85,31 @@ func (c Cause) Validate() error {
 	return nil
 }
 
-// An Update says what Controller.Update changes. A part that is nil is not changed.
+// An Update says what Controller.Update changes. It leaves nil parts unchanged.
 type Update struct {
-	Pause      *Pause         // refuse the name for a while
-	Resume     *Cause         // end the pause; nothing happens if the name is not paused
-	Limit      *LimitOverride // how many slots to grant, whatever requests declare
-	ResetLimit *Cause         // let requests decide again
-	Trigger    *Cause         // ask for one run now; the store notes the time
-	Value      *Value         // keep a text; if the name has another version, nothing is updated
+	Pause      *Pause         // refuse requests for the name for some time
+	Resume     *Cause         // end the pause; no effect if the name is not paused
+	Limit      *LimitOverride // grant this many slots, whatever requests declare
+	ResetLimit *Cause         // go back to the slots that requests declare
+	Trigger    *Cause         // ask for one run now; the store records the time
+	Value      *Value         // store a text; if the name has another version, Update changes nothing
 }
 
-// A Pause makes the store refuse a name (ReasonPaused).
+// A Pause makes the store refuse requests for a name (ReasonPaused).
 type Pause struct {
 	Cause
 	For time.Duration // from now, by the store's clock; more than 0
 }
 
-// A LimitOverride replaces the number of slots that requests declare by a higher or lower one. It
-// does not change how often a tick may start (Tick.Max). Leases that are held continue; no new one
-// is granted until fewer than the limit are held.
+// A LimitOverride replaces the number of slots that requests declare. It may be higher or lower. It
+// does not change how often a tick may start (Tick.Max). Leases that are held continue. The store
+// grants a new lease only when fewer than the limit are held.
 type LimitOverride struct {
 	Cause
-	Slots int // 0 to MaxSlots; with 0 every request is refused (ReasonPaused)
+	Slots int // 0 to MaxSlots; with 0, every request is refused (ReasonPaused)
 }
 
-// Validate reports every fault of the update. Stores call it first.
+// Validate reports every fault of the update. Every store calls it first.
 func (u Update) Validate() error {
 	var errs []error
 	if u.Pause != nil {
@@ -149,33 +150,35 @@ func (u Update) Validate() error {
 	return nil
 }
 
-// MaxPause is the longest pause.
+// MaxPause is the maximum length of a pause.
 const MaxPause = 10 * 365 * 24 * time.Hour
 
-// A ControlState is the overrides of a name, and its latest tick.
+// A ControlState holds the overrides of a name and its latest tick.
 type ControlState struct {
 	Name    string
-	Version int64          // grows with every change, even if the store loses its data; 0: it was never updated
-	Pause   *Pause         // For is the time left; nil: not paused
-	Limit   *LimitOverride // nil: requests decide
-	Trigger *Trigger       // the latest; nil: there was none
+	Version int64          // grows with every change, even if the store loses its data; 0 if there was no update
+	Pause   *Pause         // nil if not paused; For is the time left
+	Limit   *LimitOverride // nil if requests decide
+	Trigger *Trigger       // the latest trigger; nil if there was none
 
-	// Err is an error for this name alone. The other fields are then not known.
+	// Err is an error for this name alone. If it is set, the other fields are unknown.
 	Err error
 
-	// The latest tick claimed, and who claimed it last; zero: none is known.
+	// LastTick is the latest claimed tick, and ClaimedBy the last host that claimed it. Both are
+	// zero if no claim is known.
 	LastTick  time.Time
 	ClaimedBy Holder
 
-	// LastTickAhead: LastTick is more than MaxTickAhead ahead of the store's clock, which was ahead
-	// when the tick was claimed. The tick is ignored: any other tick can be claimed.
+	// LastTickAhead means that LastTick is more than MaxTickAhead ahead of the store's clock,
+	// because the clock was ahead when the tick was claimed. The store ignores such a tick: any
+	// other tick can be claimed.
 	LastTickAhead bool
 }
 
-// A Trigger asks for one run. To agree on who runs it, hosts claim its instant, At, as a Tick of a
-// name that they share.
+// A Trigger asks for one run. To agree on the host that runs it, hosts claim its instant, At, as a
+// Tick of a shared name.
 type Trigger struct {
 	Cause
-	At  time.Time     // the instant of the update, by the store's clock; later than that of any trigger before
-	Age time.Duration // how long ago that was
+	At  time.Time     // when the update happened, by the store's clock; later than any earlier trigger
+	Age time.Duration // time since At
 }

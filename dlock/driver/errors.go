@@ -7,85 +7,86 @@ import (
 )
 
 var (
-	// ErrNotAcquired is matched by every *NotAcquiredError.
+	// ErrNotAcquired matches every *NotAcquiredError.
 	ErrNotAcquired = errors.New("not acquired")
-	// ErrFault is matched by an error of a store that answered, but found a value that it cannot
-	// use at a key of this name. The store itself works. As with ErrSetup, do not run without the
-	// store.
+	// ErrFault matches the error of a store that answered but found a value that it cannot use at a
+	// key of this name. The store itself works. As with ErrSetup, do not run without the store.
 	ErrFault = errors.New("the store found something wrong")
-	// ErrSetup is matched by an error of a store that answered, but can serve no name until it is
-	// repaired: a table or a right is missing, or its scripts may not call a command that they
-	// need. Unlike an outage it does not pass: do not run without the store.
+	// ErrSetup matches the error of a store that answered but cannot serve any name until it is
+	// repaired. For example, a table or permission is missing, or a script may not call a command.
+	// Unlike an outage, this state does not pass, so do not run without the store.
 	ErrSetup = errors.New("the store is not set up right")
-	// ErrClosed is matched by the error of a store, or of a dlock.Session, that is used after its
-	// Close.
+	// ErrClosed matches the error of a store or dlock.Session that is used after its Close.
 	ErrClosed = errors.New("used after Close")
 )
 
-// A Reason is why the store refused.
+// A Reason says why the store refused a request.
 type Reason string
 
 const (
-	// ReasonFull: every slot is held.
+	// ReasonFull means that every slot is held.
 	ReasonFull Reason = "full"
-	// ReasonPaused: an operator paused the name, see Controller.
+	// ReasonPaused means that an operator paused the name: see Controller.
 	ReasonPaused Reason = "paused"
-	// ReasonQuarantine: the store restarted, maybe without its data. It grants again once all
-	// leases that it granted before must have ended.
+	// ReasonQuarantine means that the store restarted and may have lost its data. It grants leases
+	// again when all earlier leases must have ended.
 	ReasonQuarantine Reason = "quarantine"
 
-	// ReasonLimitFull: a semaphore of Request.Shared has no free slot, or is paused. Nothing was
-	// taken.
+	// ReasonLimitFull means that a semaphore of Request.Shared has no free slot or is paused.
+	// Nothing was taken.
 	ReasonLimitFull Reason = "limit_full"
 
-	// ReasonLimitRate: a semaphore of Request.Shared had as many grants as its Rate allows. Nothing
-	// was taken, and nothing was counted.
+	// ReasonLimitRate means that a semaphore of Request.Shared has had as many grants as its Rate
+	// allows. Nothing was taken or counted.
 	ReasonLimitRate Reason = "limit_rate"
 
 	// The reasons below are only for requests with a Tick.
 
-	// ReasonTickTaken: the tick has had all the starts that it allows.
+	// ReasonTickTaken means that the tick has had all its allowed starts.
 	ReasonTickTaken Reason = "tick_taken"
-	// ReasonTickLate: a later tick of this timer was claimed already.
+	// ReasonTickLate means that a later tick of this timer was already claimed.
 	ReasonTickLate Reason = "tick_late"
-	// ReasonTickAhead: the tick is more than MaxTickAhead ahead of the store's clock. Check the
-	// clock of this host.
+	// ReasonTickAhead means that the tick is more than MaxTickAhead ahead of the store's clock.
+	// Check this host's clock.
 	ReasonTickAhead Reason = "tick_ahead"
-	// ReasonTickFirst: the tick was claimed as missed, but its schedule is not known, or was not
-	// when the tick came due: see Tick.MissedAt.
+	// ReasonTickFirst means that the tick was claimed as missed, but its schedule is unknown or was
+	// unknown when the tick came due: see Tick.MissedAt.
 	ReasonTickFirst Reason = "tick_first"
-	// ReasonTickHeld: the tick was claimed as missed, but it came due before the end of the latest
-	// lease of the name, or one is held.
+	// ReasonTickHeld means that the tick was claimed as missed, but it came due while a lease of
+	// the name was held or before the end of the latest one.
 	ReasonTickHeld Reason = "tick_held"
-	// ReasonTickEarly: Tick.Delay has not passed since the last lease of the name ended.
+	// ReasonTickEarly means that Tick.Delay has not passed since the last lease of the name ended.
 	ReasonTickEarly Reason = "tick_early"
 )
 
-// A NotAcquiredError says that the store refused. It is an answer, not a failure: the store works.
+// A NotAcquiredError says that the store refused a request. It is an answer, not a failure: the
+// store works.
 type NotAcquiredError struct {
 	Name   string
 	Reason Reason
-	Slots  int // how many the request declared; 0: a mutex
+	Slots  int // declared by the request; 0 for a mutex
 
 	// Shared is the semaphore of Request.Shared that refused (ReasonLimitFull, ReasonLimitRate).
-	// Holder, HeldFor, ExpiresIn and PausedBy are then about it, and SharedInfo is the Info of it.
+	// Holder, HeldFor, ExpiresIn and PausedBy then describe this semaphore, and SharedInfo is its
+	// Info.
 	Shared     SemaphoreSpec
 	SharedInfo Info
 
-	// Holder is who has it (ReasonFull; if several do, the one whose lease ends first), or who
-	// claimed the tick last (ReasonTickTaken). Zero if the store does not know.
+	// Holder is the holder of the lease (ReasonFull), or the last host that claimed the tick
+	// (ReasonTickTaken). If several leases are held, it is the holder of the one that ends first.
+	// Zero if the store does not know.
 	Holder Holder
-	// HeldFor is how long Holder has had it (ReasonFull).
+	// HeldFor is how long Holder has held the lease (ReasonFull).
 	HeldFor time.Duration
-	// ExpiresIn is how long until it may be free, unless extended (ReasonFull, ReasonQuarantine,
-	// ReasonPaused), until Tick.Delay has passed (ReasonTickEarly), or until the rate allows
-	// another start, unless others take it (ReasonLimitRate). 0 if that is not known. Redis tells
-	// its age in whole seconds, so the end of its quarantine may be a second later than this.
+	// ExpiresIn is the time until the slot may be free if nothing extends it (ReasonFull,
+	// ReasonQuarantine, ReasonPaused), until Tick.Delay has passed (ReasonTickEarly), or until the
+	// rate allows another start (ReasonLimitRate). 0 if unknown. Redis reports its uptime in whole
+	// seconds, so its quarantine may end up to a second later.
 	ExpiresIn time.Duration
-	// PausedBy is who paused the name, and why (ReasonPaused).
+	// PausedBy says who paused the name and why (ReasonPaused).
 	PausedBy Cause
-	// LimitedBy is who set Info.SlotLimit, and why. Stores leave it out of their answers; a timer
-	// fills it in when it knows.
+	// LimitedBy says who set Info.SlotLimit and why. Stores leave it empty; a timer sets it if it
+	// knows.
 	LimitedBy Cause
 	Info      Info
 }
@@ -104,7 +105,7 @@ func (n *NotAcquiredError) Error() string {
 		case n.Holder != (Holder{}):
 			why = fmt.Sprintf("held by %s", n.Holder)
 		}
-		if n.Holder != (Holder{}) { // not every store knows
+		if n.Holder != (Holder{}) { // some stores do not know
 			why += fmt.Sprintf(" for %s, ends in %s unless extended", round(n.HeldFor), round(n.ExpiresIn))
 		}
 		why += limited
@@ -130,12 +131,12 @@ func (n *NotAcquiredError) Error() string {
 		why = fmt.Sprintf("the tick is more than %v ahead of the store's clock: check the clock of this host",
 			MaxTickAhead)
 	case ReasonQuarantine:
-		// Redis tells its age in whole seconds, so the end is known to a second only.
+		// Redis reports its uptime in whole seconds, so the end is known only to a second.
 		about := max(time.Second, (n.ExpiresIn + time.Second - 1).Truncate(time.Second))
 		why = fmt.Sprintf("the store restarted and may have lost its leases; it grants again in about %s", about)
 	case ReasonPaused:
 		why = "paused"
-		if n.PausedBy != (Cause{}) { // not every store knows
+		if n.PausedBy != (Cause{}) { // some stores do not know
 			why = fmt.Sprintf("paused %s", n.PausedBy)
 		}
 		if n.ExpiresIn > 0 {
@@ -149,7 +150,7 @@ func (n *NotAcquiredError) Error() string {
 	return fmt.Sprintf("%s: not acquired: %s", n.Name, why)
 }
 
-// inForce returns how many slots are granted, and says so if an operator has set that number.
+// inForce returns the number of slots that the store grants, and a text if an operator has set it.
 func inForce(declared int, info Info, by Cause) (slots int, limited string) {
 	switch {
 	case declared == 0 || info.SlotLimit == 0 || info.SlotLimit == declared:
@@ -161,7 +162,7 @@ func inForce(declared int, info Info, by Cause) (slots int, limited string) {
 	}
 }
 
-// limitFull says which semaphore of Request.Shared refused, and why.
+// limitFull returns which semaphore of Request.Shared refused, and why.
 func (n *NotAcquiredError) limitFull() string {
 	slots, limited := inForce(n.Shared.Slots, n.SharedInfo, Cause{})
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/tickslot/tickslot/dlock/memlock"
 )
 
-// counting wraps a store, and counts its calls. Its other methods are those of the store.
+// counting wraps a store and counts its requests. It passes all other calls to the store.
 type counting struct {
 	driver.Store
 	asked int
@@ -41,7 +41,7 @@ func Example() {
 	if _, err = request("second"); errors.As(err, &no) {
 		fmt.Println("refused:", no.Reason)
 	}
-	again, err := request("first") // as after a reply that was lost
+	again, err := request("first") // as after a lost reply
 	fmt.Println("the same grant:", again.Fence == grant.Fence, err)
 
 	results, err := store.Release(ctx, grant)

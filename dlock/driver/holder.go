@@ -2,11 +2,11 @@ package driver
 
 import "fmt"
 
-// A Holder shows operators who has a lease. It decides nothing: two processes with the same Holder
-// are two holders, because a lease belongs to a token.
+// A Holder shows operators who has a lease. It has no effect on locking: two processes with the
+// same Holder are two holders, because a lease belongs to a token.
 type Holder struct {
-	Host string // hostname
-	PID  int    // process id on that host
+	Host string // host name
+	PID  int    // process ID on that host
 	ID   string // random, so that two containers with one hostname and pid 1 can be told apart
 }
 

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// A token is all that is needed to extend and release its lease. So neither fmt, with any verb but
-// %#v, nor slog prints one.
+// Anyone who has a token can extend or release its lease. So fmt (except with %#v) and slog print
+// no tokens.
 
 // String returns the grant without its token.
 func (g Grant) String() string {
@@ -30,9 +30,9 @@ func (r Request) String() string {
 // LogValue returns the request without its token.
 func (r Request) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// redacted returns enough of a token to tell two apart in a message, and too little to use one.
+// redacted shortens a token: enough remains to tell two tokens apart, but not enough to use one.
 func redacted(token string) string {
-	if len(token) < 12 { // not one of ours: six characters could be most of it
+	if len(token) < 12 { // not one of ours, and six characters could be most of it
 		return "…"
 	}
 	return token[:6] + "…"

@@ -10,18 +10,18 @@ import (
 	"unicode/utf8"
 )
 
-// MaxNameLen is the longest Name of a lock, in bytes.
+// MaxNameLen is the maximum length of a lock's name, in bytes.
 const MaxNameLen = 256
 
-// slotMark separates the name of a semaphore from the number of a slot in the keys of every store.
-// A name that contained it could address the slots of another name.
+// slotMark separates a semaphore's name from a slot number in the keys of every store. A name that
+// contained it could address the slots of another name.
 const slotMark = ":slot:"
 
-// CheckName returns what is wrong with the name of a lock, and how to fix it. A name is 1 to
-// MaxNameLen bytes of valid UTF-8 without control characters, does not contain ":slot:" and does
-// not begin with "slot:". Everything else (braces, quotes, colons, spaces, asterisks, any script)
-// is allowed, except that on a Redis Cluster without a Prefix a name must not begin with a closing
-// brace.
+// CheckName reports whether a lock's name is valid. The error says what is wrong and how to fix it.
+// A name is 1 to MaxNameLen bytes of valid UTF-8 without control characters. It must not contain
+// ":slot:" or begin with "slot:". All other characters are allowed: braces, quotes, colons, spaces,
+// asterisks, any script. But on a Redis Cluster without a Prefix, a name must not begin with a
+// closing brace.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -40,8 +40,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Validate reports every fault of the request. Stores call it first, so that no harmful name or
-// number reaches a key, a script or a statement.
+// Validate reports every fault of the request. Every store calls it first, so that no harmful name
+// or number reaches a key, a script or a statement.
 func (r Request) Validate() error {
 	var errs []error
 	if err := CheckName(r.Name); err != nil {
@@ -77,7 +77,7 @@ func (r Request) Validate() error {
 	return nil
 }
 
-// checkDelay returns the faults of a tick with a delay.
+// checkDelay reports the faults of a tick with a delay.
 func (r Request) checkDelay() (errs []error) {
 	if r.Tick.Delay < time.Microsecond || r.Tick.Delay > MaxDelay {
 		errs = append(errs, fmt.Errorf("a tick with a Delay of %v: must be 1µs to %v", r.Tick.Delay, MaxDelay))
@@ -88,7 +88,7 @@ func (r Request) checkDelay() (errs []error) {
 	return errs
 }
 
-// checkShared returns the faults of the further semaphores.
+// checkShared reports the faults of the further semaphores.
 func (r Request) checkShared() (errs []error) {
 	if len(r.Shared) > 0 && r.Slots == 0 {
 		errs = append(errs, errors.New("a mutex with further semaphores: use a semaphore of one slot"))
@@ -112,7 +112,7 @@ func (r Request) checkShared() (errs []error) {
 	return errs
 }
 
-// checkRate returns the faults of Rate and Per.
+// checkRate reports the faults of Rate and Per.
 func (s SemaphoreSpec) checkRate() (errs []error) {
 	if s.Rate == 0 && s.Per == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (s SemaphoreSpec) checkRate() (errs []error) {
 	return errs
 }
 
-// checkToken makes sure that no store has to escape a token.
+// checkToken accepts only tokens that no store has to escape.
 func checkToken(token string) error {
 	if len(token) < 1 || len(token) > 64 {
 		return fmt.Errorf("a token of %d bytes: must be 1 to 64", len(token))
@@ -140,7 +140,7 @@ func checkToken(token string) error {
 	return nil
 }
 
-// inTokens has the characters that tokens may contain. It is a table because a heartbeat checks
+// inTokens is the set of characters allowed in tokens. It is a table because a heartbeat checks
 // thousands of tokens.
 var inTokens = func() (set [256]bool) {
 	for _, c := range []byte("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_") {

@@ -8,8 +8,8 @@ import (
 	"github.com/tickslot/tickslot/dlock/driver"
 )
 
-// Names are bytes that a person can read; characters that a store has to escape are allowed; only
-// names that could address another name's slots, or cannot be shown, are refused.
+// CheckName allows any readable name, even with characters that a store has to escape. It refuses
+// only names that could address another name's slots and names that cannot be displayed.
 //
 // Fails when a case of CheckName is removed.
 func TestCheckName(t *testing.T) {
@@ -42,9 +42,9 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
-// I11: a request's faults come back all at once.
+// I11: Validate reports all faults of a request at once.
 //
-// Fails when Validate returns at the first fault, or does not look at a field.
+// Fails when Validate stops at the first fault or skips a field.
 func TestRequestValidate(t *testing.T) {
 	good := driver.Request{Name: "job", Token: "t-_Z9", TTL: time.Millisecond}
 	tick := driver.Tick{At: time.Unix(1, 0), Max: 1}
@@ -88,9 +88,9 @@ func TestRequestValidate(t *testing.T) {
 	}
 }
 
-// The outcomes as they appear in logs.
+// Outcomes have a text for logs.
 //
-// Fails when two have the same text.
+// Fails when two outcomes have the same text.
 func TestOutcomeString(t *testing.T) {
 	for o, want := range map[driver.GrantOutcome]string{driver.GrantOK: "ok", driver.GrantLost: "lost",
 		driver.GrantUnknown: "unknown", 99: "unknown"} {
@@ -100,9 +100,9 @@ func TestOutcomeString(t *testing.T) {
 	}
 }
 
-// A cause as it appears in errors and logs.
+// Causes have a text for errors and logs.
 //
-// Fails when the text of a cause without a name ends in the middle of the sentence.
+// Fails when the text of a cause without a name ends in mid-sentence.
 func TestCauseString(t *testing.T) {
 	for c, want := range map[driver.Cause]string{
 		{By: "ann"}: "by ann", {By: "ann", Note: "ticket 7"}: "by ann: ticket 7",

@@ -5,114 +5,121 @@ import (
 	"time"
 )
 
-// A Store is a store of leases. To use one, make a dlock.Session on it.
+// A Store is a store of leases. To use one, create a dlock.Session on it.
 //
-// Each call is one round trip, atomic per grant. The store's own clock decides when a lease ends.
-// No call waits for a lease to become free, and each returns when the deadline of its context has
-// passed, even if the server does not answer. Package dlock/dlocktest checks that an implementation
-// does all this. A store that can do more implements further interfaces: see [Capabilities].
+// Each call is one round trip and atomic per grant. The store's own clock decides when a lease
+// ends. No call waits for a lease to become free. Each call returns when its context's deadline has
+// passed, even if the server does not answer. Package dlock/dlocktest tests all of this. A store
+// with more features implements further interfaces: see [Capabilities].
 type Store interface {
-	// TryAcquire leases req.Name or, for a semaphore, any one free slot of it. A *NotAcquiredError
-	// is a refusal, with its Reason. Any other error means "unknown", not "no": the lease may have
-	// been granted.
+	// TryAcquire leases req.Name or, for a semaphore, any one of its free slots. A
+	// *NotAcquiredError is a refusal with a Reason. Any other error means "unknown", not "no": the
+	// lease may have been granted.
 	//
-	// A second request with the same Token returns (and extends) the same grant. Once that grant
-	// has ended, the store treats the token as a new one, so a caller must not use it again.
+	// A second request with the same Token extends and returns the same grant. Once that grant has
+	// ended, the store treats the token as a new one, so a caller must not use it again.
 	//
-	// Every store takes the same steps, marks them with these numbers and names, and returns the
-	// answer of the first step that has one. Package memlock is the shortest of them.
+	// Every store executes the same steps and returns the answer of the first step that has one.
+	// The stores' sources mark the steps with these numbers and names. Package memlock is the
+	// shortest.
 	//
-	//  1. read: what is known of the name. The clock may have been set back: a tick, a known
-	//     schedule, a success, and the end of a lease or a pause do not count if they are more than
-	//     MaxTickAhead ahead of it, and a lease that was renewed so far ahead ends a TTL from now.
-	//     Fences and versions stay, as does a pause that is not over.
-	//  2. again: if the token has a lease, and one of each of req.Shared, they last the TTL from
-	//     now and are returned, even if they were revoked. If it has only some of them, that is an
-	//     error, and the caller releases them.
-	//  3. first: a missed tick is ReasonTickFirst if its schedule is not known, or was not yet
-	//     known when the tick came due, unless At is too far ahead (step 5). From then on the
-	//     schedule is known.
-	//  4. overrides: a pause, a limit of 0, or a missed tick that came due before the end of the
-	//     latest of them is ReasonPaused.
-	//  5. tick: ReasonTickAhead, ReasonTickLate, ReasonTickTaken or ReasonTickHeld, unless the tick
-	//     has a delay.
-	//  6. slot: one below req.Slots, or below the limit of an override, that no lease has. None is
-	//     free (ReasonFull) while as many leases are held as the limit allows, in any slots; with a
-	//     delay, while any lease is held. The refusal names the lease that ends first: of those
-	//     below req.Slots, or of all if all count.
-	//  7. delay: until it has passed, counted from the end of the last lease, ReasonTickEarly.
-	//  8. shared: for each of req.Shared, in their order, a slot, and one more start of its rate.
-	//     The first that is paused or has no slot is ReasonLimitFull, and one whose rate is reached
-	//     ReasonLimitRate. They have no ticks, missed ticks or delays.
-	//  9. grant: the lease, with a fence above all before.
-	//  10. record: the tick, one more start of it, its schedule, who claimed it, how many slots
-	//     were declared, and the start of each shared rate.
+	//  1. read: load the state of the name. If the clock was set back, recorded times may lie in
+	//     its future. A tick, a known schedule, a success, and the end of a lease or pause do not
+	//     count if they are more than MaxTickAhead ahead of the clock. A lease that was renewed
+	//     that far ahead ends one TTL from now. Fences, versions and pauses that are not over stay.
+	//  2. again: if the token holds a lease of the name and of each of req.Shared, extend these
+	//     leases to one TTL from now and return them, even if they were revoked. If it holds only
+	//     some of them, return an error; the caller then releases them.
+	//  3. first: refuse a missed tick (ReasonTickFirst) if its schedule is unknown, or was unknown
+	//     when the tick came due. From then on, the schedule is known. Skip this step if At is too
+	//     far ahead (step 5).
+	//  4. overrides: refuse (ReasonPaused) during a pause, under a limit of 0, and for a missed
+	//     tick that came due before the latest of these ended.
+	//  5. tick: refuse with ReasonTickAhead, ReasonTickLate, ReasonTickTaken or ReasonTickHeld.
+	//     Skip this step if the tick has a delay.
+	//  6. slot: find a free slot below req.Slots, or below the limit of an override. Refuse
+	//     (ReasonFull) if there is none. Under an override, also refuse while as many leases are
+	//     held as the limit allows, in any slots. With a delay, refuse while any lease is held. The
+	//     refusal describes the lease that ends first, either of those below req.Slots or, in the
+	//     last two cases, of all.
+	//  7. delay: refuse (ReasonTickEarly) until the delay has passed since the last lease ended.
+	//  8. shared: for each of req.Shared, in order, find a slot and count one start toward its
+	//     rate. The first semaphore that is paused or full refuses with ReasonLimitFull, and one
+	//     whose rate is reached with ReasonLimitRate. Ticks, missed ticks and delays do not apply
+	//     to these semaphores.
+	//  9. grant: create the lease, with a fence higher than all before.
+	//  10. record: store the tick, its number of starts, its schedule, the host that claimed it, the
+	//      declared number of slots, and the start of each shared rate.
 	//
-	// A refusal writes nothing but the schedule of step 3, and corrections after a fault of the
-	// store's clock or its index. A store that may have forgotten what it granted refuses after
-	// step 7 (ReasonQuarantine).
+	// A refusal writes only the schedule of step 3, and corrections after a fault of the store's
+	// clock or index. A store that may have forgotten grants refuses after step 7
+	// (ReasonQuarantine).
 	TryAcquire(ctx context.Context, req Request) (Grant, error)
 
-	// Extend makes every grant last ttl from now. It returns one Result per grant, in their order.
-	// An error means that the outcome of all is unknown. Every grant has its Slot, and no grant is
-	// passed twice.
+	// Extend makes every grant last for ttl from now. It returns one Result per grant, in the same
+	// order. If it returns an error, the outcome is unknown for all grants. Every grant must have
+	// its Slot, and no grant may be passed twice.
 	Extend(ctx context.Context, ttl time.Duration, grants ...Grant) ([]Result, error)
 
-	// Release ends the grants, found by name and token. Their Slot may be AnySlot, because an
-	// acquire whose reply was lost has no slot to name. A grant that is already lost is reported as
-	// GrantLost, and never taken from its new holder. The same goes for one that is released twice,
-	// even if the driver did it: that of a Redis Cluster repeats a call whose connection broke.
+	// Release ends the grants, which it finds by name and token. A grant's Slot may be AnySlot,
+	// because after a lost reply the caller does not know the slot. For a grant that is already
+	// lost, Release answers GrantLost and leaves the slot to its new holder. The same applies to a
+	// grant that is released twice, even if the driver repeats the call: Redis Cluster's does after
+	// a broken connection.
 	Release(ctx context.Context, grants ...Grant) ([]Result, error)
 }
 
 const (
-	// AnySlot in a Grant given to Release means the slot that the token holds, whichever it is.
+	// AnySlot, in a Grant passed to Release, stands for whichever slot the token holds.
 	AnySlot = -1
-	// MaxSlots is the largest number of slots of one semaphore.
+	// MaxSlots is the maximum number of slots of one semaphore.
 	MaxSlots = 10_000
-	// MaxShared is how many further semaphores one request may name.
+	// MaxShared is the maximum number of further semaphores in one request.
 	MaxShared = 10
-	// MaxRate is the largest SemaphoreSpec.Rate.
+	// MaxRate is the maximum SemaphoreSpec.Rate.
 	MaxRate = 1_000_000_000
-	// MinPer is the shortest SemaphoreSpec.Per. The clock of SQLite counts milliseconds.
+	// MinPer is the minimum SemaphoreSpec.Per. SQLite's clock counts milliseconds.
 	MinPer = 100 * time.Millisecond
-	// MaxPer is the longest SemaphoreSpec.Per. Stores forget a name that was not used for 40 days.
+	// MaxPer is the maximum SemaphoreSpec.Per. Stores may forget a name that has been unused for 40
+	// days.
 	MaxPer = 30 * 24 * time.Hour
-	// MaxTTL is the longest lease. A longer one would stay taken for more than a day after its
+	// MaxTTL is the maximum TTL. A longer lease would block its slot for more than a day after its
 	// holder died.
 	MaxTTL = 24 * time.Hour
 )
 
 // A Request asks for one lease.
 type Request struct {
-	Name   string        // "timer:process-orders"; see CheckName
-	Slots  int           // 0: Name itself is the lock, a mutex; N: any one of Name:slot:0 … Name:slot:N-1
+	Name   string        // for example "timer:process-orders"; see CheckName
+	Slots  int           // 0 for a mutex, where Name itself is the lock; N for any one of Name:slot:0 … Name:slot:N-1
 	Holder Holder        // shown to operators
-	Token  string        // secret of this attempt: one token, at most one grant
+	Token  string        // secret of this attempt; one token gets at most one grant
 	TTL    time.Duration // how long the grant lasts unless extended
 	Tick   *Tick         // for schedulers: the tick to claim in the same atomic step, or nil
 
-	// Shared are further semaphores. The store takes a slot of each in the same atomic step: of all
-	// or, if one refuses (ReasonLimitFull), of none. Their names differ from each other and from
-	// Name, which is a semaphore, too. Only a SharedLimiter takes them; any other store must return
-	// an error. At most MaxShared.
+	// Shared lists further semaphores. In the same atomic step, the store takes one slot of each.
+	// If any of them refuses (ReasonLimitFull), it takes none. The names must differ from each
+	// other and from Name, which must also be a semaphore. Only a SharedLimiter supports Shared;
+	// any other store must return an error. At most MaxShared.
 	Shared []SemaphoreSpec
 }
 
-// A SemaphoreSpec names a semaphore, and says how many slots it has.
+// A SemaphoreSpec is the name of a semaphore and its number of slots.
 type SemaphoreSpec struct {
 	Name  string // see CheckName
 	Slots int    // 1 to MaxSlots
 
-	// Rate and Per bound the starts: the store grants no slot while it has counted Rate grants
-	// within the Per before, by its own clock (ReasonLimitRate). So no window of that length,
-	// wherever it begins, has more. Each grant counts, and stays counted after a release or a lost
-	// reply. A repeated request with the same Token counts once. A refusal is not counted. Hosts
-	// with another rate for the name count the same grants, each against its own. A grant may count
-	// for up to a sixtieth of Per longer. Only a RateLimiter takes them; any other store must
-	// return an error. Rate is 1 to MaxRate, and Per MinPer to MaxPer; 0 and 0: the starts are
-	// neither bounded nor counted.
-	// the starts are neither bounded nor counted.
+	// Rate and Per limit the starts. The store grants no slot if it has counted Rate grants within
+	// the last Per, by its own clock (ReasonLimitRate). So no time window of length Per contains
+	// more than Rate starts.
+	//
+	// Each grant counts, even after its release or a lost reply. A repeated request with the same
+	// Token counts once, and a refusal does not count. A grant may count for up to a sixtieth of
+	// Per longer. Hosts with different rates for the name count the same grants, each against its
+	// own rate.
+	//
+	// Only a RateLimiter supports Rate; any other store must return an error. Rate is 1 to MaxRate,
+	// and Per is MinPer to MaxPer. If both are 0, starts are not limited or counted.
 	Rate int
 	Per  time.Duration
 }
@@ -120,45 +127,46 @@ type SemaphoreSpec struct {
 // A Grant is a lease as the store granted it.
 type Grant struct {
 	Name  string
-	Slots int // as requested; 0: a mutex
+	Slots int // as requested; 0 for a mutex
 	Slot  int // 0 for a mutex
 	Token string
 	Fence Fence
 	Info  Info
 
-	// PreviousExpired: the previous holder of the slot let its lease expire without releasing it.
-	// False also if the store cannot tell.
+	// PreviousExpired means that the slot's previous lease expired without a release. It is false
+	// if the store cannot tell.
 	PreviousExpired bool
 
-	// Shared has the grants of Request.Shared, in their order: leases of their own, with the same
-	// token. Extend and Release get each of them as a grant beside this one, and ignore Shared.
+	// Shared has the grants of Request.Shared in the same order. Each is a separate lease with the
+	// same token. Callers pass them to Extend and Release as further grants; both ignore this
+	// field.
 	Shared []Grant
 
-	// Succeeded, in a grant given to Release, says that the work ended well. If the grant is still
-	// held, the store remembers the time, for Info.SuccessAge.
+	// Succeeded, in a grant passed to Release, says that the work succeeded. If the grant is still
+	// held, the store records the time for Info.SuccessAge.
 	Succeeded bool
 }
 
 // A Fence grows with every grant of a slot, across releases, expiries, restarts and loss of the
-// store's data. A resource that remembers the highest fence it has seen (per slot, if there are
-// several) can refuse a holder that has lost its lease. 0 means that the store gives no fences.
+// store's data. A resource can remember the highest fence that it has seen, per slot if there are
+// several, and refuse a holder that has lost its lease. 0 means that the store gives no fences.
 type Fence int64
 
-// A Result is the store's answer about one grant.
+// A Result is the store's answer for one grant.
 type Result struct {
 	Outcome   GrantOutcome
-	Err       error  // GrantUnknown: what went wrong for this grant alone, or nil
-	RevokedBy *Cause // GrantLost, from Extend: who revoked the lease; else nil
+	Err       error  // with GrantUnknown: the error for this grant alone, or nil
+	RevokedBy *Cause // with GrantLost from Extend: who revoked the lease, or nil
 	Info      Info
 }
 
-// A GrantOutcome is what Extend or Release did to a grant.
+// A GrantOutcome is the result of Extend or Release for one grant.
 type GrantOutcome uint8
 
 const (
-	GrantUnknown GrantOutcome = iota // the store did not answer for this grant: ask again
-	GrantOK                          // extended, or released
-	GrantLost                        // it had ended before: final
+	GrantUnknown GrantOutcome = iota // the store did not answer for this grant; ask again
+	GrantOK                          // extended or released
+	GrantLost                        // it had already ended; final
 )
 
 func (g GrantOutcome) String() string {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// MaxValueLen is the longest Value.Text, in bytes.
+// MaxValueLen is the maximum length of Value.Text, in bytes.
 const MaxValueLen = 1 << 20
 
 // A Value is a text that a store keeps under a name: data other than leases that hosts have to
-// agree on. Compare-and-set makes several writers safe: each reads the value, and sets a new one
-// only if the version is still the one that it has read. A writer whose update gets no answer reads
-// the value again to see whether the update was made.
+// agree on. Compare-and-set keeps concurrent writers safe: each writer reads the value and sets a
+// new one only if the version has not changed since. If an update gets no answer, its writer reads
+// the value again to see whether the update took effect.
 type Value struct {
 	Text string // 0 to MaxValueLen bytes of printable ASCII; "" removes it
-	// Version is the version of the name when the caller last read it: 0 if it was never updated.
+	// Version is the version of the name when the caller last read it, or 0 if there was no update.
 	// If it has changed since, Update changes nothing and returns ErrChanged.
 	Version int64
 }
@@ -37,10 +37,10 @@ func (v Value) validate() error {
 	return errors.Join(errs...)
 }
 
-// A ValueState is the text that a store keeps under a name.
+// A ValueState is the text stored under a name.
 type ValueState struct {
-	Text    string // "": none
-	Version int64  // of the name; 0: it was never updated
-	// At is the time of the answer by the store's clock; zero if the name was never updated.
+	Text    string // "" if there is none
+	Version int64  // version of the name; 0 if there was no update
+	// At is the time of the answer by the store's clock, or zero if there was no update.
 	At time.Time
 }
